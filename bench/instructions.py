@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from toolwire._fastparse import CallScanner
 
     from toolwire.formats.base import ToolFormat
-    from toolwire.scan._grammar import BlockSyntax, Field, Found, ValueKind
+    from toolwire.scan._grammar import BlockSyntax, Field, FoundCall, ValueKind
 
 TOLERANCE: Final = 0.10
 DELTAS: Final = 10_000
@@ -47,15 +47,15 @@ class _NoPolicy:
     def broken(self, syntax: BlockSyntax, begun: str) -> None:
         """Ignores a block of an untaught syntax that was not a call."""
 
-    def opening(self, syntax: BlockSyntax, pieces: tuple[tuple[Field, str], ...]) -> Found:
-        from toolwire.scan._grammar import Found
+    def opening(self, syntax: BlockSyntax, pieces: tuple[tuple[Field, str], ...]) -> FoundCall:
+        from toolwire.scan._grammar import FoundCall
 
-        return Found(dict(pieces)["name"], "call_1", "")
+        return FoundCall(dict(pieces)["name"], "call_1", "")
 
-    def value_kind(self, syntax: BlockSyntax, opened: Found, key: str, begun: str) -> tuple[str, ValueKind]:
+    def value_kind(self, syntax: BlockSyntax, opened: FoundCall, key: str, begun: str) -> tuple[str, ValueKind]:
         return f'"{key}":', "text"
 
-    def argument(self, syntax: BlockSyntax, opened: Found, key: str, value: str) -> str:
+    def argument(self, syntax: BlockSyntax, opened: FoundCall, key: str, value: str) -> str:
         return f'"{key}":{json.dumps(value)}'
 
 

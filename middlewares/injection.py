@@ -25,7 +25,7 @@ from toolwire.formats.engine.recognition import recognised_markers
 from toolwire.formats.engine.rendering import as_taught
 from toolwire.formats.engine.restoring import Escapes
 from toolwire.formats.engine.toolset import NAME_BYTES, SPEC_BYTES, ToolSet, note, note_of
-from toolwire.formats.gbnf.grammar import Around, Bounds, Inexpressible
+from toolwire.formats.gbnf.grammar import Around, GrammarBounds, Inexpressible
 from toolwire.model import Constraint, ModelRequest, ToolChoice, ToolSpec, are_plain, replace
 from toolwire.pipeline.chain.middleware import Middleware, Place
 from toolwire.pipeline.exchange.caches import CACHES
@@ -125,7 +125,7 @@ class Injection(Middleware):
     def __init__(self, options: Any = None, *, name: str | None = None) -> None:
         super().__init__(options, name=name)
         chosen = self.options
-        self._bounds = Bounds(
+        self._bounds = GrammarBounds(
             string=chosen.string_chars, items=chosen.list_items, digits=chosen.number_digits, calls=chosen.calls
         )
         self._open(CacheBudget())

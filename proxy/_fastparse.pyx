@@ -1,10 +1,10 @@
-"""The scanner with C types. The specification, with every reason, is `_pyparse.py` and its neighbours `_py*.py`, whose
-counterparts are `_fast*.pxi`: same names, same order, same steps. A change to one lands in the other in the same
-commit. What comes from `scan.fast` has no twin: it is `scan/parts`, compiled.
+"""The scanner with C types. The specification, with all reasons, is the Python twin: `_pyparse.py` and the other
+`_py*.py`. Their counterparts are `_fast*.pxi`: same names, same order, same steps. A change to one twin lands in the
+other in the same commit. The modules in `scan.fast` have no twin: they are `scan/parts`, compiled.
 
-What differs is only how bytes are held. A delta is read in place, through the UTF-8 form that CPython keeps of a `str`
-(for ASCII the string itself, without a copy); a `str` is made once for each piece of text that goes out, and not even
-then if the whole delta goes out as it came.
+Only the handling of bytes differs. A delta is read in place, through the UTF-8 form that CPython keeps of a `str` (for
+ASCII the string itself, without a copy). A `str` is created once per piece of output, and not at all if the whole delta
+is sent unchanged.
 """
 
 cimport cython
@@ -38,7 +38,7 @@ from .scan.live import LiveCalls
 from .scan.loose_head import LooseHead, loose_words
 from .scan.surroundings import LAST_BYTES, Read, Surroundings, behind_info
 
-__all__ = ["CallScanner", "ChunkGate", "SecretGuard", "SseFramer", "are_plain"]
+__all__ = ["CallScanner", "ChunkGate", "SecretGuard", "SseFramer", "frames_are_plain"]
 
 cdef int TEXT = _grammar.TEXT
 cdef int REASONING = _grammar.REASONING
@@ -93,15 +93,15 @@ include "scan/_fastblock.pxi"
 cdef class CallScanner:
     """Finds call blocks and reasoning in the text of one answer, fed in pieces of any size.
 
-    `grammar` says what blocks look like, `policy` what becomes of them. `block_bytes` bounds one block, tags included,
-    and a run of pending whitespace; beyond it the block is the call policy's (`oversize`) and the run is text.
-    `trim_edges`: drop whitespace that touches a recognised block or a reasoning tag on the visible side, but for a line
-    end or else a blank with which the later of two texts begins; otherwise it is kept, but text that is nothing else
-    goes with the next text (R6.6). `reasoning`: pairs of opening and closing tags; the text between them becomes
-    REASONING blocks, unchanged, and is left out if it is only whitespace. `preopened`: the answer begins inside the
-    first pair. `scan_calls`: blocks inside reasoning count. `choice` is put into every `Open`; blocks are numbered from
-    `first_block`. `incremental`: arguments are given out as they come, where the call policy lets their call through
-    (R6.13).
+    - `grammar` describes the blocks, `policy` decides about them. `block_bytes` limits one block including its tags,
+      and a run of held-back whitespace; beyond it the policy decides about the block (`oversize`), and the run is text.
+    - `trim_edges`: drop visible whitespace that touches a recognised block or a reasoning tag; between two texts one
+      line end or else one blank remains. Otherwise whitespace is kept, but blank text is sent together with the next
+      text (R6.6).
+    - `reasoning`: pairs of opening and closing tags. Text between them becomes REASONING blocks, unchanged; blank ones
+      are left out. `preopened`: the answer begins inside the first pair. `scan_calls`: blocks inside reasoning count.
+    - `choice` is put into every `Open`; blocks are numbered from `first_block`. `incremental`: arguments are streamed
+      early if the policy accepts the call (R6.13).
 
     Raises `ValueError` if the markers contradict each other.
     """
@@ -137,7 +137,7 @@ cdef class CallScanner:
         self._block_bytes = block_bytes
         self._in_block = self._behind = self._done = self._half = False
 
-        self._decoder = None  # made when it is needed
+        self._decoder = None  # created when needed
         self._buffer = Buffer()
         self._output = Output(trim_edges, choice, first_block)
         self._prose = Prose(self._buffer, self._output, policy, found, preopened and len(reasoning) > 0)
@@ -147,36 +147,36 @@ cdef class CallScanner:
 
     @property
     def state(self):
-        """Name of the state, one of `STATES`."""
+        """The name of the state, one of `STATES`."""
         return STATES[DONE if self._done else self._block.state if self._in_block else self._prose.state]
 
     @property
     def held(self):
-        """What was fed and not given out yet: pending whitespace, then a possible marker or the block so far."""
+        """The text that was fed but not sent yet: held-back whitespace, then a possible marker or the block so far."""
         return self._output.waiting() + (self._buffer.raw + self._prose.held).decode()
 
     @property
     def next_block(self):
-        """The number that the next block will get."""
+        """The next block number."""
         return self._output.next_block
 
     @property
     def block(self):
-        """The open block of text or reasoning, None if none is open."""
+        """The number of the open block of text or reasoning, or None."""
         return self._output.open
 
     @property
     def steps(self):
-        """Characters or bytes looked at so far: at most four times the input, nine where untaught syntaxes are looked
-        for, and, for each delta, once what was held back of a marker, whatever the input is (R6.10)."""
+        """The number of characters or bytes read so far: at most four times the input, nine times with untaught
+        syntaxes, plus the held-back beginning of a marker once per delta, whatever the input is (R6.10)."""
         return self._buffer.steps
 
     def feed(self, data):
-        """Take the next piece of the answer and give what is certain now.
+        """Takes the next piece of the answer and returns the events that are certain now.
 
-        Bytes are UTF-8 and may be cut inside a character; what is invalid becomes U+FFFD. Text may hold surrogate
-        halves: a pair cut by deltas is joined, a lone half becomes U+FFFD. Never raises for any text. After a `Fault`
-        or `finish` everything is ignored.
+        Bytes are UTF-8 and may be cut inside a character; invalid bytes become U+FFFD. Text may contain surrogates: a
+        pair cut by deltas is joined, a lone one becomes U+FFFD. Never raises for any text. After a `Fault` or `finish`
+        input is ignored.
         """
         cdef Py_ssize_t size
         cdef Bytes p
@@ -212,8 +212,8 @@ cdef class CallScanner:
         return out
 
     def pass_on(self, str text not None):
-        """What goes out at once for `text` if it is more of `block` and nothing else; then it counts as fed. None if it
-        takes `feed` to tell. `text` is not empty and holds no surrogates."""
+        """Returns the part of `text` that can be sent at once if all of it continues `block`; it then counts as fed.
+        Returns None if `feed` must be called. `text` must be non-empty and without surrogates."""
         cdef bytearray said = bytearray()
         cdef Py_ssize_t size
         cdef Bytes p = <Bytes>PyUnicode_AsUTF8AndSize(text, &size)
@@ -232,8 +232,8 @@ cdef class CallScanner:
         return True
 
     def finish(self, bint truncated=False):
-        """The answer is over; `truncated` if the backend stopped for length. Gives what was kept back, settles an
-        unfinished block (R6.8, C18) and closes what is open."""
+        """Ends the answer; `truncated` if the backend stopped for length. Returns the remaining events: held-back text,
+        the decision about an unfinished block (R6.8, C18), and the end of open blocks."""
         cdef list out = []
         cdef bytes rest
         if self._done:
@@ -271,7 +271,7 @@ cdef class CallScanner:
         return self._block.read_as(found, self._output.limit)
 
     cdef int _read(self, Bytes p, Py_ssize_t size) except -1:
-        """What is held back, and this."""
+        """Reads held-back bytes, then these."""
         cdef Py_ssize_t before = PyBytes_GET_SIZE(self._prose.held)
         cdef bytes data = PyBytes_FromStringAndSize(NULL, before + size)
         memcpy(PyBytes_AS_STRING(data), bytes_at(self._prose.held), before)
@@ -316,7 +316,7 @@ cdef class CallScanner:
             return self._settled(self._block.end(truncated))
         return self._known(self._around.end(), self._buffer.size)
 
-    # --- what becomes of a block --------------------------------------------------------------------------------------
+    # --- the end of a block -------------------------------------------------------------------------------------------
 
     cdef inline Py_ssize_t _settled(self, Py_ssize_t upto) except -1:
         cdef int outcome = self._block.outcome

@@ -1,7 +1,7 @@
 """Chooses between the compiled scanner and its Python twin.
 
-`IMPLEMENTATION` says which one is in use. The compiled one is taken if it was built; `TOOLWIRE_NO_EXTENSIONS=1` turns
-it off at run time (and at build time, see `setup.py`). Type checkers see the Python twin, so there is no stub to drift.
+`IMPLEMENTATION` names the one in use. The compiled one is used if it was built; `TOOLWIRE_NO_EXTENSIONS=1` disables it
+at run time (and at build time, see `setup.py`). Type checkers see the Python twin, so no stub can get out of date.
 """
 
 from __future__ import annotations
@@ -16,19 +16,27 @@ IMPLEMENTATION: Literal["compiled", "python"]
 if TYPE_CHECKING or os.environ.get("TOOLWIRE_NO_EXTENSIONS"):
     from toolwire.scan._pychunk import ChunkGate
     from toolwire.scan._pyguard import SecretGuard
-    from toolwire.scan._pyparse import CallScanner, SseFramer, are_plain
+    from toolwire.scan._pyparse import CallScanner, SseFramer, frames_are_plain
 
     IMPLEMENTATION = "python"
 else:
     try:
-        from toolwire._fastparse import CallScanner, ChunkGate, SecretGuard, SseFramer, are_plain
+        from toolwire._fastparse import CallScanner, ChunkGate, SecretGuard, SseFramer, frames_are_plain
     except ModuleNotFoundError:  # not built; one that was built and does not load must fail loudly
         from toolwire.scan._pychunk import ChunkGate
         from toolwire.scan._pyguard import SecretGuard
-        from toolwire.scan._pyparse import CallScanner, SseFramer, are_plain
+        from toolwire.scan._pyparse import CallScanner, SseFramer, frames_are_plain
 
         IMPLEMENTATION = "python"
     else:
         IMPLEMENTATION = "compiled"
 
-__all__ = ["IMPLEMENTATION", "CallScanner", "ChunkGate", "FrameTooLarge", "SecretGuard", "SseFramer", "are_plain"]
+__all__ = [
+    "IMPLEMENTATION",
+    "CallScanner",
+    "ChunkGate",
+    "FrameTooLarge",
+    "SecretGuard",
+    "SseFramer",
+    "frames_are_plain",
+]

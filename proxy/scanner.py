@@ -1,7 +1,7 @@
-"""Finding calls in text without a server: `open_scanner` in three words, `build_scanner` from settled parts.
+"""Finding calls in text without a server: `open_scanner` for programs, `build_scanner` from resolved parts.
 
-Rules of this module: nothing here waits, opens anything or imports aiohttp; what a scanner does is said in
-`_pyparse.py`, what becomes of a block in `policy.py`.
+Nothing here waits, opens anything or imports aiohttp. `_pyparse.py` describes the scanner, `policy.py` the decision on
+a block.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from toolwire.formats.engine.markers import any_of
 from toolwire.formats.engine.recognition import recognising
 from toolwire.model import ModelRequest, ToolChoice, ToolSpec
 from toolwire.registry import registries
-from toolwire.scan._grammar import SPACE, Grammar
-from toolwire.scan._grammar import CallPolicy as AnyPolicy
-from toolwire.scan._plan import Plan, plan
+from toolwire.scan._grammar import SPACE, BlockPolicy, Grammar
+from toolwire.scan._plan import GrammarPlan, plan
 from toolwire.scan.loose_head import BRACKETS, WORDS
 
 PRINTED_BEGINS: Final = (
@@ -39,10 +38,10 @@ PRINTED_BEGINS: Final = (
     "analysis",
     "commentary",
 )
-"""With what a call without markers begins, besides a tool's name."""
+"""Beginnings of a call without markers, besides a tool's name."""
 
 Tool = ToolSpec | Mapping[str, Any] | str
-"""A tool: as the model knows it, as OpenAI writes it (nested or flat, R3.1), or just its name."""
+"""A tool: a `ToolSpec`, OpenAI's object (nested or flat, R3.1), or just its name."""
 
 
 def open_scanner(
@@ -56,15 +55,14 @@ def open_scanner(
     count: Callable[[str], object] | None = None,
     scanner: type[CallScanner] = CallScanner,
 ) -> CallScanner:
-    """A scanner for one answer: `feed(data: str | bytes) -> list[Event]`, then
-    `finish(truncated=False) -> list[Event]`.
+    """Returns a scanner for one answer: call `feed(data: str | bytes) -> list[Event]`, then `finish(truncated=False) ->
+    list[Event]`.
 
-    `format` is a format or its name. `tools` are those on offer: with None any name is a call and nothing is strict,
-    with an empty list (or `choice` none) nothing is a call. `options` are those of a route; default: its defaults, but
-    that nothing is read but `format`. Calls in other forms are read as `options.calls.recognise` says where tools are
-    known. `count` is called with the name of each counter, see `CallPolicy`. `scanner` is the twin to use; default: the
-    one that `toolwire.fastparse` chose. Raises `ConfigError` for an unknown format, `ClientFault` for a tool without a
-    name.
+    `format` is a format or its name. `tools` are those on offer: with None any name is a call and nothing is strict;
+    with an empty list (or `choice` none) nothing is a call. `options` are those of a route; by default only calls in
+    `format` are read, otherwise `options.calls.recognise` decides about other forms if the tools are known. `count` is
+    called with the name of each counter, see `CallPolicy`. `scanner` is the class to use (default: the one that
+    `toolwire.fastparse` chose). Raises `ConfigError` for an unknown format, `ClientFault` for a tool without a name.
     """
     chosen = registries().formats.get(format) if isinstance(format, str) else format
     options = options or RouteOptions(calls=CallsConfig(recognise="taught"))
@@ -83,7 +81,7 @@ def open_scanner(
 
 def build_scanner(
     grammar: Grammar,
-    policy: AnyPolicy,
+    policy: BlockPolicy,
     options: RouteOptions,
     limits: LimitsConfig,
     *,
@@ -94,9 +92,9 @@ def build_scanner(
     inside: tuple[str, str] | None = None,
     scanner: type[CallScanner] = CallScanner,
 ) -> CallScanner:
-    """A scanner as a route's options and limits want it. `incremental`: for an answer that is streamed with
-    `argument_streaming: incremental` (R6.13). `trim`: it may do so, if the options want it. `inside`: the answer begins
-    inside of this pair of the route's tags, whatever the options say."""
+    """Returns a scanner with a route's options and limits. `incremental`: the answer is streamed with
+    `argument_streaming: incremental` (R6.13). `trim`: allows trimming if the options want it. `inside`: the answer
+    begins inside this pair of reasoning tags, whatever the options say."""
     reasoning = options.reasoning
     tags = reasoning_tags(grammar, reasoning)
     return scanner(
@@ -115,7 +113,8 @@ def build_scanner(
 
 @lru_cache(maxsize=256)  # asked for every whole answer
 def triggers(grammar: Grammar, config: ReasoningConfig) -> tuple[str, ...] | None:
-    """What a text must hold, in one piece, to come out of a scanner as anything but itself; None if any text may."""
+    """Returns literals of which a text must contain one, in one piece, for a scanner to change it; None if any text may
+    be changed."""
     if config.preopened:
         return None
     scan_calls = config.scan_calls or grammar.calls_in_reasoning
@@ -125,15 +124,15 @@ def triggers(grammar: Grammar, config: ReasoningConfig) -> tuple[str, ...] | Non
     return tuple(_beginnings(looked_for))
 
 
-def _beginnings(found: Plan) -> list[str]:
-    """The markers with which something may begin; others stand behind a block."""
+def _beginnings(found: GrammarPlan) -> list[str]:
+    """Returns the markers that can begin something; the others only follow a block."""
     return [marker.literal.decode() for marker in found.text if marker.anchor != "after"]
 
 
 class Signs(NamedTuple):
-    """What finds where a text may come out of a scanner as anything but itself: the characters with which that begins,
-    and a pattern (None: in any text). `printed`: a call without markers may be all of it. `loose`: a line may begin a
-    call in any form (R30.1)."""
+    """Finds the first place where a scanner may change a text: the first characters of its triggers, and a pattern
+    (None: anywhere). `printed`: the whole text may be a call without markers. `loose`: a line may begin a call in any
+    form (R30.1)."""
 
     firsts: tuple[str, ...]
     pattern: re.Pattern[str] | None
@@ -143,7 +142,7 @@ class Signs(NamedTuple):
 
 @lru_cache(maxsize=256)  # asked for every offer
 def signs_of(grammar: Grammar, config: ReasoningConfig) -> Signs:
-    """Those of a route."""
+    """Returns the triggers of a route as a pattern."""
     if config.preopened:
         return Signs((), None)
     looked_for = plan(grammar, reasoning_tags(grammar, config), config.scan_calls or grammar.calls_in_reasoning)
@@ -156,14 +155,14 @@ def signs_of(grammar: Grammar, config: ReasoningConfig) -> Signs:
     return Signs(firsts, re.compile(any_of(words) + lines), looked_for.printed is not None, loose)
 
 
-def is_itself(text: str, signs: Signs, names: tuple[str, ...]) -> bool:
-    """Whether it is quite certain that a text comes out of a scanner as it is. `names` are those that may be called."""
+def stays_unchanged(text: str, signs: Signs, names: tuple[str, ...]) -> bool:
+    """Returns True if it is certain that a scanner returns `text` unchanged. `names` are the callable tools."""
     firsts, pattern, printed, loose = signs
     if pattern is None:
         return False
     at = len(text)
     for first in firsts:
-        if first in text:  # many times faster than the pattern, and nearly always no
+        if first in text:  # much faster than the pattern, and usually False
             at = min(at, text.index(first))
     if at < len(text) and pattern.search(text, text.rfind("\n", 0, at) + 1):
         return False
@@ -171,14 +170,14 @@ def is_itself(text: str, signs: Signs, names: tuple[str, ...]) -> bool:
         return False
     if not printed:
         return True
-    said = text.lstrip(SPACE)
-    return not (said.startswith(PRINTED_BEGINS) or said.startswith(names))
+    beginning = text.lstrip(SPACE)
+    return not (beginning.startswith(PRINTED_BEGINS) or beginning.startswith(names))
 
 
 @lru_cache(maxsize=256)
 def reasoning_tags(grammar: Grammar, config: ReasoningConfig) -> tuple[tuple[str, str], ...]:
-    """The tags to look for, those that an answer may begin inside of first: the route's own, then the format's; but the
-    format's before those that every route has by default."""
+    """Returns the pairs of reasoning tags to look for. The first pair is the one that an answer may begin inside: the
+    route's own tags come before the format's, but the default tags after them."""
     if config.tags is None:
         return ()
     default = config.tags == ReasoningConfig().tags
@@ -187,7 +186,7 @@ def reasoning_tags(grammar: Grammar, config: ReasoningConfig) -> tuple[tuple[str
 
 
 def read_tool(tool: Tool) -> ToolSpec:
-    """The tool that is meant. Raises `ClientFault` `invalid_tool_schema` if it has no name."""
+    """Returns the tool as a `ToolSpec`. Raises `ClientFault` `invalid_tool_schema` if it has no name."""
     if isinstance(tool, ToolSpec):
         return tool
     if isinstance(tool, str):

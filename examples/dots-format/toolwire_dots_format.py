@@ -15,7 +15,7 @@ In the gateway's configuration::
 
 from __future__ import annotations
 
-from toolwire.formats.base import VERBATIM, BlockSyntax, Branch, Grammar, Layout, Tagged, written
+from toolwire.formats.base import VERBATIM, BlockSyntax, Branch, Grammar, Layout, Tagged, make_format
 
 # Reading. Nodes follow the opener; at each node, the literal selects the branch, and the branch names the next node.
 GRAMMAR = Grammar(
@@ -53,4 +53,4 @@ LAYOUT = Layout(
     last="\n</dots_function_call>",
 )
 
-FORMAT = written("dots", GRAMMAR, LAYOUT, notes=VERBATIM)
+FORMAT = make_format("dots", GRAMMAR, LAYOUT, notes=VERBATIM)

@@ -1,1 +1,1 @@
-"""From the text of a block to a call, or the reason why it is none."""
+"""Turns the text of a block into a call, or into the reason why it is no call."""

@@ -1,13 +1,14 @@
-"""From the fields of a block to the calls that stand in it, in every encoding that a syntax can describe.
+"""The fields of a block as the calls in it, for every encoding that a syntax can describe.
 
 Rules of this module:
 
-1. What is a call and what are its arguments is said here; whether it may be called is the call policy's (`policy.py`).
-2. Two steps, because arguments may need the tool's schema and its strictness: `assemble` gives names,
-   `Arguments.settle` then the arguments.
-3. JSON texts stay texts: arguments are slices of what the model wrote, or the string it wrote them in; never loaded and
-   dumped. Where they are not JSON they are written as compact JSON, keys in the order in which they first appear.
-4. Work is linear in the body. Nothing but `ValueError` is raised, with what is wrong.
+1. This module says what is a call and what its arguments are. The call policy (`policy.py`) says whether it may be
+   called.
+2. Two steps, because arguments may depend on the tool's schema and strictness: `assemble` finds the names,
+   `WrittenArguments.settle` then the arguments.
+3. JSON arguments keep the model's text: they are slices of it, or the string that contains them, never loaded and
+   dumped. Other arguments are written as compact JSON, keys in the order of their first appearance.
+4. Work is linear in the body. The only exception raised is `ValueError`, which says what is wrong.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from toolwire.call_policy.json_calls import TextArguments, json_calls, quick_cal
 from toolwire.call_policy.lines import is_line, line_call
 from toolwire.call_policy.tags import key_of, name_of, unframed
 from toolwire.call_policy.untyped import ParameterTypes, Types, kind_of_value, typed_value
-from toolwire.call_policy.written import Arguments, Settled, Unreadable, Written, object_text
+from toolwire.call_policy.written import Settled, UnreadableArguments, WrittenArguments, WrittenCall, object_text
 from toolwire.repair.literals import (
     MAX_VALUES,
     PythonCall,
@@ -38,29 +39,30 @@ from toolwire.repair.repair import RepairKind, parses, read_json, skip_space
 from toolwire.scan._grammar import SPACE, Block, BlockSyntax, Field, ValueKind
 
 MAX_PIECES: Final = 2 * MAX_VALUES
-"""A block with more fields, keys and values alike, is malformed."""
+"""A block with more fields (keys and values counted separately) is malformed."""
 
 _NUMBERED: Final = re.compile(r"(.+):[0-9]+", re.DOTALL)
 _HARMONY: Final = "functions."
-"""What harmony and Kimi write before the name of any function."""
+"""The prefix that harmony and Kimi write before every function's name."""
 
 _BROKEN: Final = "it is not written as its format says"
 
 
 @dataclass(slots=True)
 class Assembly:
-    """The calls of a block. If JSON had to be repaired to find them, `flaw` says what was wrong with it (R9.1), and
-    `repaired` what was done."""
+    """The calls of a block. If JSON had to be repaired, `flaw` says what was wrong with it (R9.1) and `repaired` how it
+    was repaired."""
 
-    calls: list[Written]
+    calls: list[WrittenCall]
     flaw: str | None = None
     repaired: tuple[RepairKind, ...] = ()
 
 
 def assemble(block: Block, *, repair: bool) -> Assembly:
-    """The calls that the fields of a block describe; `repair` JSON that is nearly right. Raises `ValueError`."""
+    """Returns the calls that the fields of a block describe. With `repair`, almost valid JSON is read too. Raises
+    `ValueError` if the block is malformed."""
     pieces = block.pieces
-    if len(pieces) == 1 and pieces[0][0] == "call":  # nearly always
+    if len(pieces) == 1 and pieces[0][0] == "call":  # the usual case
         call = quick_call(pieces[0][1], block.syntax)
         if call is not None:
             call.source = None
@@ -77,17 +79,17 @@ def assemble(block: Block, *, repair: bool) -> Assembly:
     return Assembly(list(_tagged_calls(block)))
 
 
-def begun(syntax: BlockSyntax, pieces: tuple[tuple[Field, str], ...]) -> Written:
-    """The call that these fields begin, a name among them. Its arguments are not there yet."""
+def begun(syntax: BlockSyntax, pieces: tuple[tuple[Field, str], ...]) -> WrittenCall:
+    """Returns the call that these fields (which include a name) begin. Its arguments are not readable yet."""
     if syntax.whole is not None:
-        return Written(pieces[0][1], Unreadable(_BROKEN))
+        return WrittenCall(pieces[0][1], UnreadableArguments(_BROKEN))
     *_, call = _tagged_calls(Block(syntax, "", pieces))
     return call
 
 
 def member(syntax: BlockSyntax, key: str, value: str, known: ParameterTypes) -> str:
-    """One of a call's tagged arguments, from the pieces `key` and `value`, as it will stand in
-    `TaggedArguments.settle`."""
+    """Returns one tagged argument as a JSON member (`"key":value`), exactly as `TaggedArguments.settle` will write
+    it."""
     name, types = key_of(key, syntax)
     types = types or known.of(name)
     text = unframed(value) if syntax.framed else value
@@ -95,7 +97,8 @@ def member(syntax: BlockSyntax, key: str, value: str, known: ParameterTypes) -> 
 
 
 def begun_member(syntax: BlockSyntax, key: str, begun: str, known: ParameterTypes) -> tuple[str, ValueKind]:
-    """The beginning of `member`, key and colon, and what the value is that begins like this (without its framing)."""
+    """Returns the start of `member` (key and colon) and the kind of a value that starts with `begun`. Framing is not
+    part of `begun`."""
     name, types = key_of(key, syntax)
     return f"{json_string(name)}:", kind_of_value(begun, types or known.of(name))
 
@@ -105,13 +108,13 @@ def begun_member(syntax: BlockSyntax, key: str, begun: str, known: ParameterType
 
 @dataclass(slots=True)
 class BracesArguments:
-    """An object in braces, with strings between two `quote`; or JSON after all."""
+    """An object in braces whose strings stand between two `quote` tokens, or plain JSON."""
 
     text: str
     quote: str
 
     def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
-        """See `Arguments`."""
+        """Returns the arguments as JSON text, see `WrittenArguments.settle`. Raises `ValueError`."""
         text = self.text.strip(SPACE)
         if text[:1] != "{":
             raise ValueError("its arguments are no object")
@@ -120,13 +123,13 @@ class BracesArguments:
 
 @dataclass(slots=True)
 class PythonArguments:
-    """Keywords, and before them values that are named by the order of the tool's parameters; or one object with all
-    arguments, if it can be none of them."""
+    """Keyword arguments, preceded by positional values that get the names of the tool's parameters in order. A single
+    positional object that cannot be the first parameter holds all arguments."""
 
     call: PythonCall
 
     def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
-        """See `Arguments`."""
+        """Returns the arguments as JSON text, see `WrittenArguments.settle`. Raises `ValueError`."""
         values = self.call.keywords
         if positional := self.call.positional:
             known = ParameterTypes(parameters)
@@ -143,7 +146,7 @@ class PythonArguments:
 
 
 def _holds_all(value: str, known: ParameterTypes) -> bool:
-    """An object of known parameters stands where the first of them cannot be an object."""
+    """Returns True if `value` is an object of known parameters while the first parameter cannot be an object."""
     if value[:1] != "{" or not known.names:
         return False
     keys, first = read_json(value).keys(), known.of(known.names[0])
@@ -152,12 +155,12 @@ def _holds_all(value: str, known: ParameterTypes) -> bool:
 
 @dataclass(slots=True)
 class TaggedArguments:
-    """Keys and values in tags. Of equal keys the last one wins (R9.10)."""
+    """Keys and values in tags. The last of equal keys wins (R9.10)."""
 
     values: list[tuple[str, str, Types | None]]
 
     def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
-        """See `Arguments`."""
+        """Returns the arguments as JSON text, see `WrittenArguments.settle`. Raises `ValueError`."""
         known = ParameterTypes(parameters)
         last = {key: (text, types) for key, text, types in self.values}
         return Settled(
@@ -167,13 +170,14 @@ class TaggedArguments:
 
 @dataclass(slots=True)
 class ElementArguments:
-    """Elements of their own names: those that hold only text, then the others. Of equal names the last one wins."""
+    """Arguments that are elements named after them: first the ones with text only, then nested ones. The last of equal
+    names wins."""
 
     values: list[tuple[str, str, Types | None]]
     nested: list[Element]
 
     def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
-        """See `Arguments`."""
+        """Returns the arguments as JSON text, see `WrittenArguments.settle`. Raises `ValueError`."""
         known = ParameterTypes(parameters)
         members = [(key, text_value(text, known.of(key))) for key, text, _ in self.values]
         members += [(e.name, element_value(e, known.of(e.name), known.inside(e.name))) for e in self.nested]
@@ -184,28 +188,28 @@ class ElementArguments:
 
 
 def _whole_calls(block: Block, repair: bool) -> Assembly:
-    """The calls of a block whose fields are whole calls, or lists of them."""
+    """Returns the calls of a block whose fields are whole calls or lists of calls. Raises `ValueError`."""
     syntax = block.syntax
-    found = Assembly([])
+    assembly = Assembly([])
     for field, text in block.pieces:
         if field not in ("call", "calls"):
             raise ValueError(_BROKEN)
         if is_line(syntax):
-            found.calls.append(line_call(text))
+            assembly.calls.append(line_call(text))
             continue
         if _is_python(text, syntax):
-            literal = syntax.untaught  # who was asked for calls means them; elsewhere they may be part of a program
+            literal = syntax.untaught  # a model that was not taught Python calls may be writing a program
             if literal:
                 text = without_wrapping(text)
             listed = text.lstrip(SPACE)[:1] == "["
             calls = python_calls(text, literal=literal) if listed else [python_call(text, literal=literal)]
-            found.calls += [Written(call.name, PythonArguments(call), source=call.source) for call in calls]
+            assembly.calls += [WrittenCall(call.name, PythonArguments(call), source=call.source) for call in calls]
             continue
         if _own_syntax(syntax):
             text = _as_json(text)
         call = quick_call(text, syntax)
         if call is not None:
-            found.calls.append(call)
+            assembly.calls.append(call)
             continue
         try:
             value, text, flaw, kinds = read_nearly(text, repair)
@@ -214,12 +218,12 @@ def _whole_calls(block: Block, repair: bool) -> Assembly:
         # Without a closer a missing bracket may mean that the answer broke off: only a complete object counts.
         if "brackets" in kinds and not block.closed:
             raise ValueError(f"it is not valid JSON: {flaw}")
-        found.flaw = found.flaw or flaw
-        found.repaired += kinds
-        found.calls += json_calls(value, text, syntax, listed=field == "calls", cut="brackets" in kinds)
-    if len(found.calls) == 1:
-        found.calls[0].source = None
-    return found
+        assembly.flaw = assembly.flaw or flaw
+        assembly.repaired += kinds
+        assembly.calls += json_calls(value, text, syntax, listed=field == "calls", cut="brackets" in kinds)
+    if len(assembly.calls) == 1:
+        assembly.calls[0].source = None
+    return assembly
 
 
 def _is_python(text: str, syntax: BlockSyntax) -> bool:
@@ -232,7 +236,7 @@ def _is_python(text: str, syntax: BlockSyntax) -> bool:
 
 
 def _as_json(text: str) -> str:
-    """JSON for what Python writes as a dict, or a list of dicts; `text` itself if it is neither, or JSON already."""
+    """Returns a Python dict, or list of dicts, as JSON; other text and JSON unchanged."""
     if parses(text):
         return text
     try:
@@ -250,7 +254,7 @@ def _own_syntax(syntax: BlockSyntax) -> bool:
 
 
 class _Draft:
-    """A call in tags, as far as it was read."""
+    """A call in tags, as far as it has been read."""
 
     def __init__(self) -> None:
         self.name: str | None = None
@@ -261,7 +265,7 @@ class _Draft:
         self.broken = False
 
     def is_over(self, field: Field) -> bool:
-        """A field of this kind belongs to the next call."""
+        """Returns True if a field of this kind belongs to the next call."""
         if field not in ("name", "id"):
             return False
         taken = self.name if field == "name" else self.call_id
@@ -283,17 +287,17 @@ class _Draft:
         else:
             self.broken = True
 
-    def written(self, syntax: BlockSyntax) -> Written:
+    def written(self, syntax: BlockSyntax) -> WrittenCall:
         name, call_id = self.name, self.call_id
-        if name is None and call_id is not None:  # `functions.NAME:IDX`, which is both
+        if name is None and call_id is not None:  # `functions.NAME:IDX` is name and id in one
             numbered = _NUMBERED.fullmatch(call_id)
             name = numbered[1] if numbered else call_id
             call_id = call_id if numbered else None
-        arguments: Arguments
+        arguments: WrittenArguments
         if syntax.prefix and not self.broken and self.key is None:
             arguments = self._elements(syntax.prefix)
         elif self.broken or self.key is not None or (self.text is not None and self.values):
-            arguments = Unreadable(_BROKEN)
+            arguments = UnreadableArguments(_BROKEN)
         elif self.text is None:
             arguments = TaggedArguments(self.values)
         elif syntax.quote:
@@ -302,11 +306,11 @@ class _Draft:
             arguments = TextArguments(self.text, syntax.arguments)
         name = name or ""
         space, _, bare = name.rpartition(":")  # Gemma writes namespaces before a name
-        otherwise = Written(bare, arguments, call_id) if space and bare else None
-        return Written(name, arguments, call_id, alias=name.removeprefix(_HARMONY), otherwise=otherwise)
+        otherwise = WrittenCall(bare, arguments, call_id) if space and bare else None
+        return WrittenCall(name, arguments, call_id, alias=name.removeprefix(_HARMONY), otherwise=otherwise)
 
-    def _elements(self, prefix: str) -> Arguments:
-        """Text behind the last value is what follows the first tag inside of that."""
+    def _elements(self, prefix: str) -> WrittenArguments:
+        """Returns the arguments as elements. Text after the last value continues inside the first tag of that value."""
         if self.text is None:
             return ElementArguments(self.values, [])
         if not self.values:
@@ -315,12 +319,13 @@ class _Draft:
         try:
             nested = read_elements(f"{prefix}<{key}>{value}{prefix}{self.text}", prefix)
         except ValueError as error:
-            return Unreadable(str(error))
+            return UnreadableArguments(str(error))
         return ElementArguments(values, nested)
 
 
-def _tagged_calls(block: Block) -> Iterator[Written]:
-    """The calls of a block with names and arguments in fields of their own."""
+def _tagged_calls(block: Block) -> Iterator[WrittenCall]:
+    """Yields the calls of a block with names and arguments in separate fields. Raises `ValueError` if not even the name
+    is certain."""
     syntax, pieces = block.syntax, block.pieces
     last = pieces[-1][0]
     if block.broken and last in ("name", "id"):

@@ -1,4 +1,4 @@
-"""The text of calls, with a place in it: what stands around calls is passed, names of tools are found (R30.1)."""
+"""A cursor over the text of calls: skips the framing around calls and finds names of tools (R30.1)."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from toolwire.call_policy.call_words import (
     past_space,
 )
 from toolwire.call_policy.markup import Tag, tag_at
-from toolwire.call_policy.written import Written
+from toolwire.call_policy.written import WrittenCall
 from toolwire.scan._grammar import SPACE
 
 OPENED: Final = (("<|open|>", "<"), ("<|close|>", "</"), ("<|sep|>", ">"))
-"""Tokens that stand for the brackets of tags."""
+"""Tokens that some templates write instead of the brackets of tags."""
 
 
 class CallText:
-    """The text of calls, read from its start. `at` is where reading is. `names` are those that may be called."""
+    """The text of calls with a read position, `at`. `names` are the tools that may be called."""
 
     def __init__(self, text: str, names: Collection[str]) -> None:
         while (end := text.rstrip(SPACE)).endswith(STOP_TOKENS):
@@ -43,20 +43,20 @@ class CallText:
         self.text = text
         self.at = 0
         self._names = names
-        self._marked = False  # a tag of tools or calls stands before
-        self._labelled = False  # or a word that says so
-        self._tag: Tag | None = None  # in which the last name stood
-        self._found: list[Written] = []
+        self._marked = False  # a tag of tools or calls has been read
+        self._labelled = False  # a word such as `call:` has been read
+        self._tag: Tag | None = None  # the tag with the last name
+        self._calls_read: list[WrittenCall] = []
 
     def _at_end(self) -> bool:
-        """Nothing but closers follows."""
+        """Returns True if only closers follow; moves past them."""
         while self.at < len(self.text):
             closers = CLOSERS.match(self.text, self.at)
             if closers is not None:
                 self.at = closers.end()
                 continue
             tag = tag_at(self.text, self.at)
-            if tag is None or not self._found or self._name_of(tag) is not None:
+            if tag is None or not self._calls_read or self._name_of(tag) is not None:
                 return False
             if not (self._is_closer(tag) or tag.special):
                 return False
@@ -66,7 +66,7 @@ class CallText:
     # --- framing and names ------------------------------------------------------------------------------------------
 
     def _skip_framing(self) -> bool:
-        """Pass what stands around calls; whether anything did."""
+        """Moves past the framing around calls. Returns whether there was any."""
         start = self.at
         while self.at < len(self.text):
             char = self.text[self.at]
@@ -103,18 +103,19 @@ class CallText:
         return self.at > start
 
     def _is_closer(self, tag: Tag) -> bool:
-        """A closing tag; that of a result only behind the opener of a call, since it shows what stands before it."""
+        """Returns True for a closing tag. The closing tag of a result counts only after the opener of a call: otherwise
+        the text before it is a result."""
         return tag.closing and (self._marked or NO_FRAMING.search(tag.word) is None)
 
     def _begins_object(self) -> bool:
-        """An object stands here, or a list of such."""
+        """Returns True if an object, or a list of objects, begins here."""
         text, at = self.text, self.at
         if text[at] == "[":
             at = past_space(text, at + 1)
         return OBJECT.match(text, at) is not None
 
     def _named(self, written: str) -> str | None:
-        """The tool that is meant by a name as it was written."""
+        """Returns the tool that a written name means (index, quotes and namespace ignored), or None."""
         if written in self._names:
             return written
         plain = NUMBERED.sub("", written.partition("<")[0].strip(" \"'")).removesuffix(":")
@@ -127,7 +128,7 @@ class CallText:
         return None
 
     def _name_of(self, tag: Tag) -> str | None:
-        """The tool that a tag names."""
+        """Returns the tool that a tag names, or None."""
         if tag.closing or NO_FRAMING.search(tag.word):
             return None
         written = [tag.inline] if tag.inline is not None else []
@@ -138,7 +139,7 @@ class CallText:
         return self._named(tag.written) if tag.inline is None and not written else None
 
     def _name(self) -> str | None:
-        """The name of a tool that stands here, in a tag or as a word; reading goes on behind it."""
+        """Reads the name of a tool, in a tag or as a word, and moves past it. Returns None if there is none."""
         unclosed = UNCLOSED_TAG.match(self.text, self.at)
         if unclosed is not None and (name := self._named(unclosed[1])) is not None:
             self._tag, self._marked, self.at = None, True, unclosed.end()
@@ -150,7 +151,7 @@ class CallText:
                 return None
             self._tag = tag
             if tag.attributes and self._named(tag.written) and not self._marked:
-                return None  # an element with attributes, as any document has them
+                return None  # an ordinary XML element with attributes
             self._marked = self._marked or self._named(tag.written) is None
             self.at = tag.end
             return name

@@ -1,4 +1,4 @@
-"""Words of the markup of calls, in whatever form, and what tags say by them (R30.1): roles, not models."""
+"""Words and patterns in the markup of calls, grouped by role rather than by model (R30.1)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ UNCLOSED_TAG: Final = re.compile(
     r"""[<‹]\s?(?:function|tool|call|invoke)(?:_call|_name)?(?:\ name)?\s?[=:(]\s?["']?([\w.:/-]+)["']?\s?[),:]?\s?(?=[{(])""",
     re.IGNORECASE,
 )
-"""A tag that names a tool and has no end: the arguments follow at once."""
+"""A tag that names a tool and is not closed: the arguments follow immediately."""
 WORD_BEFORE_TAG: Final = re.compile(r"\s*([\w.$-]+)\s*(?=[<‹])")
 QUOTED_KEY: Final = re.compile(r"""["']([\w.$-]++)["']""")
 PLACEHOLDER: Final = re.compile(
@@ -64,7 +64,7 @@ BOTH: Final = frozenset((*PARAMETER, *VALUE)) - KEY
 
 
 def from_text(value: Any) -> Any:
-    """What a string of JSON holds; else the value itself."""
+    """Returns the parsed object if `value` is a string with a JSON object, else `value` itself."""
     if isinstance(value, str) and value.strip(SPACE)[:1] == "{":
         try:
             return json.loads(value)
@@ -74,39 +74,43 @@ def from_text(value: Any) -> Any:
 
 
 def dumps(value: Any) -> str:
+    """Returns a value as JSON text."""
     return json_string(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def explains(text: str) -> bool:
-    """A string that stands for a value: dots, or one of some words between brackets."""
+    """Returns True if a JSON string is a placeholder: dots, or certain words in brackets."""
     if text[:1] != '"' or len(text) > PLACEHOLDER_CHARS:
         return False
-    said = json.loads(text).strip(SPACE)
-    between = said[:1] in ("<", "{", "[") and said[-1:] in (">", "}", "]")
-    return said in DOTS or (between and PLACEHOLDER.search(said) is not None)
+    content = json.loads(text).strip(SPACE)
+    between = content[:1] in ("<", "{", "[") and content[-1:] in (">", "}", "]")
+    return content in DOTS or (between and PLACEHOLDER.search(content) is not None)
 
 
 def is_framing(tag: Tag) -> bool:
+    """Returns True for a tag that surrounds calls but is not part of one."""
     framing = tag.special or FRAMING.search(tag.word) is not None
     return framing and NO_FRAMING.search(tag.word) is None
 
 
 def ends_call(tag: Tag) -> bool:
+    """Returns True for a tag that can end a call or its last argument."""
     return tag.special or CALLISH.search(tag.word) is not None or tag.word in BOTH
 
 
 def closes(tag: Tag, opener: Tag, key: str) -> bool:
-    """Whether a tag is the one that closes the value of `key`, which `opener` opened."""
+    """Returns True if a tag closes the value of `key` that `opener` opened."""
     return tag.closing and (tag.word == opener.word or tag.written == key)
 
 
 def types_in(tag: Tag) -> Types | None:
-    """The types that a tag allows: `string="true"`."""
-    said = tag.attributes.get("string")
-    return None if said is None else STRING if said == "true" else OTHERS
+    """Returns the types that a tag's `string="true"` allows, or None without that attribute."""
+    attribute = tag.attributes.get("string")
+    return None if attribute is None else STRING if attribute == "true" else OTHERS
 
 
 def past_space(text: str, at: int) -> int:
+    """Returns the first position at or after `at` that is not whitespace."""
     while at < len(text) and text[at] in SPACE:
         at += 1
     return at

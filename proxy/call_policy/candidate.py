@@ -1,4 +1,4 @@
-"""What is known of a call before it is emitted: which tool may be meant, and its arguments as that tool takes them."""
+"""A call before it is emitted: the tool it may mean, and its arguments in the form that the tool takes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from toolwire.call_policy.coercion import CoercionKind
 from toolwire.call_policy.custom import custom_input, free_text
 from toolwire.call_policy.json_calls import raw_string
-from toolwire.call_policy.written import Settled, Written
+from toolwire.call_policy.written import Settled, WrittenCall
 from toolwire.config import CallsConfig
 from toolwire.formats.engine.rendering import by_prompt_name, prompt_parameters
 from toolwire.formats.engine.toolset import NAME_BYTES, note, note_of
@@ -19,8 +19,8 @@ from toolwire.support.duplicate_keys import each_key_once
 
 
 @dataclass(slots=True)
-class Candidate:
-    """A call that reads well. `repaired` and `coerced` (how) and `unwrapped` say what is to be counted once it is
+class CandidateCall:
+    """A call that can be read and named a callable tool. `repaired`, `coerced` and `unwrapped` are counted once it is
     emitted."""
 
     name: str
@@ -35,13 +35,14 @@ class Candidate:
 
     @property
     def is_custom(self) -> bool:
-        """`arguments` is free text."""
+        """True if `arguments` is free text."""
         return self.tool is not None and self.tool.kind == "custom"
 
 
 class Names(NamedTuple):
-    """The tools by the names under which the model knows them, and the names that may be called; None: any.
-    `callable`: those of the tools, in their order. `strict`: one of the tools is. `gateways`: see `are_gateways`."""
+    """The tools by the names that the model knows, and the names that may be called (`allowed`; None allows any).
+    `callable` are the callable tools' names in their order. `strict` is True if any tool is strict. `gateways`: see
+    `are_gateways`."""
 
     known: Mapping[str, ToolSpec]
     allowed: frozenset[str] | None
@@ -50,19 +51,20 @@ class Names(NamedTuple):
     gateways: bool = False
 
     def may_be_called(self, name: str) -> bool:
-        """Whether a call may have this name."""
+        """Returns True if a call may have this name."""
         return bool(name) and (self.allowed is None or name in self.allowed)
 
 
 def are_gateways(tools: Iterable[ToolSpec]) -> bool:
-    """There are tools, and the gateway runs all of them: then a call of any other name was made to the gateway as well,
-    and it is the gateway that says so to the model (R15.5)."""
+    """Returns True if the gateway runs all tools (and there are some). A call of any other name then goes to the
+    gateway too, which tells the model that there is no such tool (R15.5)."""
     ours = [tool.server for tool in tools if tool.kind != "hosted"]
     return bool(ours) and all(ours)
 
 
 def names_on_offer(tools: Sequence[ToolSpec] | None, choice: ToolChoice) -> Names:
-    """The names of `tools` under `choice`; None: nothing is known of the tools. Noted with a `ToolSet`."""
+    """Returns the callable names of `tools` under `choice`; with `tools` None every name is callable. Cached with the
+    `ToolSet`."""
     if tools is None:
         return Names({}, None)
     key = (names_on_offer, choice.mode, choice.name, choice.allowed)
@@ -70,7 +72,7 @@ def names_on_offer(tools: Sequence[ToolSpec] | None, choice: ToolChoice) -> Name
     if noted is not None:
         return noted
     known = by_prompt_name(tools)
-    # The request says which of its tools may be called, so that this rule stands in one place.
+    # `ModelRequest` owns the rule for which tools may be called.
     wanted = {id(tool) for tool in ModelRequest("", (), tuple(tools), choice).callable_tools}
     callable_ = tuple(name for name, tool in known.items() if id(tool) in wanted)
     strict = any(tool.strict is True for tool in tools)
@@ -78,8 +80,8 @@ def names_on_offer(tools: Sequence[ToolSpec] | None, choice: ToolChoice) -> Name
     return note(tools, key, names, NAME_BYTES * len(tools))
 
 
-def settled(written: Written, tool: ToolSpec | None, options: CallsConfig, *, strict: bool) -> Settled:
-    """The arguments of a call; of a custom tool the text for it. Raises `ValueError`."""
+def settled(written: WrittenCall, tool: ToolSpec | None, options: CallsConfig, *, strict: bool) -> Settled:
+    """Returns the arguments of a call; for a custom tool, its free text. Raises `ValueError` if they cannot be read."""
     custom = tool is not None and tool.kind == "custom"
     try:
         found = written.arguments.settle(
@@ -87,7 +89,7 @@ def settled(written: Written, tool: ToolSpec | None, options: CallsConfig, *, st
             repair=options.repair == "safe" and not strict,
             objects=options.sentinel_arguments != "string",
         )
-        arguments = each_key_once(found.text)  # what is judged is what a client reads
+        arguments = each_key_once(found.text)  # checks must see what the client will read
         return found._replace(text=custom_input(arguments) if custom else arguments)
     except ValueError:
         raw = raw_string(written.arguments) if custom else None

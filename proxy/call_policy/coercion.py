@@ -1,20 +1,18 @@
-"""Arguments of the wrong type that can only mean one thing: mended (R23.3).
+"""Conversion of arguments with a wrong type if there is exactly one way to convert them (R23.3).
 
 Rules of this module:
 
-1. What fits the schema is never touched. What is changed fits afterwards, argument by argument; an argument that cannot
-   be made to fit stays as it was.
-2. Only the bytes of the values that do not fit change. Everything else keeps its text, whitespace and digits included.
-3. One reading, or none: a value is mended if exactly one of the readings below fits its part of the schema, a branch of
-   `anyOf` or `oneOf` for each. What would need a guess (`"1,000"`, `"yes"`, an object for a string, null for anything)
-   is left alone.
-4. What does not fit is found by the engine that checks arguments, never by rules of our own; so is whether a reading
-   fits.
-5. Work is bounded: `FURTHER_CHECKS` times that of the check which the arguments did not pass.
+1. A value that fits the schema never changes. A converted argument fits afterwards; an argument that cannot be made to
+   fit stays unchanged.
+2. Only the bytes of values that do not fit change. Everything else keeps its text, whitespace and digits included.
+3. A value is converted only if exactly one of the readings below fits its part of the schema (each branch of `anyOf` or
+   `oneOf` is tried). Anything that needs a guess (`"1,000"`, `"yes"`, an object for a string, null for anything) stays.
+4. The schema engine decides what does not fit and whether a reading fits, not rules in this module.
+5. Work is bounded: at most `FURTHER_CHECKS` times the work of the check that failed.
 
-The readings: a number or a boolean as a string, by its text (`string`); a string as the number (`number`), boolean
-(`boolean`) or null (`null`) that it says; a string as the object or array whose JSON text it is (`json`); a value as an
-array of it alone (`array`); a string as the one that is allowed and differs only in case (`enum`).
+The readings: a number or boolean as a string with its text (`string`); a string as the number (`number`), boolean
+(`boolean`) or null (`null`) that it spells; a string as the object or array whose JSON text it is (`json`); a value as
+an array of that one value (`array`); a string as the allowed one that differs only in case (`enum`).
 """
 
 from __future__ import annotations
@@ -36,9 +34,9 @@ CoercionKind = Literal["string", "number", "boolean", "null", "json", "array", "
 COERCIONS: Final[tuple[CoercionKind, ...]] = get_args(CoercionKind)
 
 MAX_DEPTH: Final = 6
-"""Readings inside of readings: an array of objects in a string that holds numbers in strings takes three."""
+"""Limit for readings inside readings. An array of objects in a string that holds numbers in strings takes three."""
 ROUNDS: Final = 4
-"""What one round mended may let the engine see more."""
+"""Limit for rounds of conversion: each may let the engine see further values."""
 
 _INTEGRAL: Final = re.compile(r"(-?(?:0|[1-9][0-9]*))\.0+")
 _NULLS: Final = ("null", "None")
@@ -49,14 +47,14 @@ _NONE: Final[_Kinds] = frozenset()
 
 
 class Coerced(NamedTuple):
-    """Arguments that were mended, and how, in the order of `COERCIONS`."""
+    """Converted arguments and the kinds of conversion, in the order of `COERCIONS`."""
 
     text: str
     kinds: tuple[CoercionKind, ...]
 
 
 def coerce(arguments: str, schema: ToolSchema) -> Coerced | None:
-    """The JSON text `arguments`, which do not fit `schema`, mended; None if nothing in them can be."""
+    """Returns `arguments` (JSON text that does not fit `schema`) converted, or None if nothing can be converted."""
     if arguments.count(",") > MAX_REPAIRED_VALUES or not parses(arguments):
         return None
     try:
@@ -64,13 +62,13 @@ def coerce(arguments: str, schema: ToolSchema) -> Coerced | None:
         if not isinstance(value, dict) or not schema.can_coerce(arguments, value):
             return None
         text, kinds = _Mender(schema, _SPARE_CHARS + FURTHER_CHECKS * len(arguments)).arguments(arguments)
-    except (_TooMuch, ValueError, LookupError):  # deeper than the engine follows, or a place that it cannot name
+    except (_TooMuch, ValueError, LookupError):  # too deep for the engine, or a position it cannot name
         return None
     return Coerced(text, tuple(kind for kind in COERCIONS if kind in kinds)) if kinds else None
 
 
 class _TooMuch(Exception):
-    """The work is more than it is worth."""
+    """The conversion would exceed its budget of work."""
 
 
 class _Mended(NamedTuple):
@@ -80,13 +78,13 @@ class _Mended(NamedTuple):
 
 @dataclass(slots=True)
 class _Mender:
-    """Mends one call's arguments. `chars`: so many characters may still be checked."""
+    """Converts one call's arguments. `chars` is the number of characters that may still be checked."""
 
     schema: ToolSchema
     chars: int
 
     def arguments(self, text: str) -> _Mended:
-        """All arguments mended, or those that can be."""
+        """Converts all arguments, or as many of them as possible."""
         whole = self._mended(text, (), 0)
         if whole is not None:
             return whole
@@ -104,8 +102,8 @@ class _Mender:
         return self.schema.flaws(orjson.loads(text), where)
 
     def _mended(self, text: str, where: Path, depth: int, member: Path = ()) -> _Mended | None:
-        """A value that fits the part of the schema at `where`; None if it cannot be made to. With `member` only that is
-        made to."""
+        """Returns `text` made to fit the part of the schema at `where`, or None if that is impossible. With `member`,
+        only that member is converted."""
         kinds = _NONE
         for _ in range(ROUNDS):
             flaws = [flaw for flaw in self._flaws(text, where) if flaw.path[:1] == member or not member]
@@ -126,7 +124,7 @@ class _Mender:
         return None
 
     def _replaced(self, text: str, flaw: Flaw, depth: int) -> _Mended | None:
-        """The one reading of a value with which it has no such flaw."""
+        """Returns the only reading of a value that removes this flaw, or None if there are none or several."""
         if depth > MAX_DEPTH:
             return None
         part = self.schema.at(flaw.where)
@@ -145,42 +143,42 @@ class _Mender:
 
 
 def _readings(text: str, part: Mapping[str, Any]) -> list[tuple[str, CoercionKind]]:
-    """What a value may mean for this part of the schema, as JSON texts."""
+    """Returns the readings of a value under this part of the schema, as JSON texts with their kinds."""
     types = types_of(part)
     if text[0] == '"':
         string = orjson.loads(text)
-        found = _readings_of_string(string, part, types)
+        readings = _readings_of_string(string, part, types)
         bare = string.strip(SPACE)
         is_one = bare not in ("", *_NULLS) and bare[0] != "["
     else:
         is_scalar = text[0] not in "{[n"
-        found = [(json_string(text), "string")] if is_scalar and "string" in types else []
+        readings = [(json_string(text), "string")] if is_scalar and "string" in types else []
         is_one = is_scalar or text[0] == "{"
     if is_one and "array" in types:
-        found.append((f"[{text}]", "array"))
-    return found
+        readings.append((f"[{text}]", "array"))
+    return readings
 
 
 def _readings_of_string(text: str, part: Mapping[str, Any], types: frozenset[str]) -> list[tuple[str, CoercionKind]]:
-    found: list[tuple[str, CoercionKind]] = []
+    readings: list[tuple[str, CoercionKind]] = []
     bare = text.strip(SPACE)
     allowed = part["enum"] if "enum" in part else [part["const"]] if "const" in part else []
     for other in dict.fromkeys(other for other in allowed if isinstance(other, str)):
         if other != text and other.casefold() == text.casefold():
-            found.append((json_string(other), "enum"))
+            readings.append((json_string(other), "enum"))
     if NUMBER.fullmatch(bare):
         integral = _INTEGRAL.fullmatch(bare) if "integer" in types and "number" not in types else None
-        found.append((integral[1] if integral else bare, "number"))
+        readings.append((integral[1] if integral else bare, "number"))
     elif bare.lower() in ("true", "false"):
-        found.append((bare.lower(), "boolean"))
+        readings.append((bare.lower(), "boolean"))
     elif bare in _NULLS and "null" in types:
-        found.append(("null", "null"))
+        readings.append(("null", "null"))
     elif bare[:1] in ("{", "[") and (repaired := repair_json(bare)) and "brackets" not in repaired[1]:
-        found.append((repaired[0], "json"))
-    return found
+        readings.append((repaired[0], "json"))
+    return readings
 
 
-# --- where values stand in a text -----------------------------------------------------------------------------------
+# --- positions of values in a text ----------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -190,7 +188,7 @@ class _Node:
     inner: dict[str | int, _Node]
 
     def span(self, path: Path) -> tuple[int, int]:
-        """Where the value at this path stands."""
+        """Returns the start and end of the value at this path."""
         node = self
         for step in path:
             node = node.inner[step]
@@ -198,7 +196,8 @@ class _Node:
 
 
 def _read(text: str, at: int = 0) -> _Node:
-    """Where the values in a JSON text stand. Of equal keys the last one counts (R9.10). `text` must parse."""
+    """Returns the positions of all values in a JSON text. The last of equal keys counts (R9.10). `text` must be valid
+    JSON."""
     at = skip_space(text, at)
     bracket = text[at]
     if bracket not in "{[":
@@ -210,8 +209,8 @@ def _read(text: str, at: int = 0) -> _Node:
         if bracket == "{":
             key, end = read_value(text, at)
             at = skip_space(text, end) + 1
-        found = node.inner[key] = _read(text, at)
-        at = skip_space(text, found.end)
+        child = node.inner[key] = _read(text, at)
+        at = skip_space(text, child.end)
         if text[at] == ",":
             at = skip_space(text, at + 1)
     node.end = at + 1
@@ -219,7 +218,7 @@ def _read(text: str, at: int = 0) -> _Node:
 
 
 def _spliced(text: str, changed: Mapping[tuple[int, int], str]) -> str:
-    """`text` with other texts in some places; of places inside of each other the inner ones."""
+    """Returns `text` with some spans replaced. Of nested spans the inner ones are replaced."""
     pieces: list[str] = []
     end = len(text)
     for (start, stop), new in sorted(changed.items(), reverse=True):

@@ -1,4 +1,4 @@
-"""What is counted of calls that are found and judged: fields of the access line (R18.1), and counters (R18.2)."""
+"""Counts of calls: fields of the access line (R18.1) and metrics (R18.2)."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ OUTCOMES: Final = CounterSpec(
 
 CALL_FIELDS: Final = (
     AccessField(
-        "calls", "Calls that were found; all but those of server-side tools reached the client.", OUTCOMES, "emitted"
+        "calls", "Calls that were found. All except those of server-side tools reached the client.", OUTCOMES, "emitted"
     ),
     AccessField(
         "recognised",
-        "Of those: in a form that was not taught (`calls.recognise`).",
-        CounterSpec("toolwire_tool_calls_recognised_total", "Calls in a form that was not taught", "form"),
+        "Of those: in an untaught form (`calls.recognise`).",
+        CounterSpec("toolwire_tool_calls_recognised_total", "Calls in an untaught form", "form"),
     ),
     AccessField(
         "recovered",
-        "Of those: in a damaged or unknown form, which only the tool's schema could tell (`calls.recognise: any`).",
+        "Of those: in a damaged or unknown form, identified by the tool's schema (`calls.recognise: any`).",
         CounterSpec("toolwire_tool_calls_recovered_total", "Calls in a damaged or unknown form"),
     ),
     AccessField(
         "repaired",
-        "Of those: mended.",
+        "Of those: repaired JSON or a missing closing tag (`calls.repair`, `calls.unclosed`).",
         CounterSpec("toolwire_tool_call_repairs_total", "Repaired calls", "kind", tuple(REPAIRS)),
     ),
     AccessField(
         "coerced",
-        "Of those: arguments of a wrong type were mended (`calls.coerce`).",
-        CounterSpec("toolwire_tool_call_coercions_total", "Calls with mended arguments", "kind", tuple(COERCIONS)),
+        "Of those: arguments of a wrong type were converted (`calls.coerce`).",
+        CounterSpec("toolwire_tool_call_coercions_total", "Calls with converted arguments", "kind", tuple(COERCIONS)),
     ),
     AccessField("unclosed_repaired", "Of those: the closing tag was missing."),
-    AccessField("object_arguments", "Of those: an object stood where a string is taught."),
+    AccessField("object_arguments", "Of those: arguments were an object where a string is taught."),
     AccessField(
         "parse_failures",
-        "Blocks that were no calls.",
+        "Blocks that were not calls.",
         CounterSpec(
             "toolwire_tool_call_parse_failures_total",
-            "Blocks that were no calls",
+            "Blocks that were not calls",
             "reason",
             tuple(PARSE_FAILURES),
             by_model=True,
@@ -56,47 +56,50 @@ CALL_FIELDS: Final = (
     ),
     AccessField(
         "unrecognised",
-        "Texts that named a tool on offer in a form that was not taught, and were no calls.",
+        "Texts in an untaught form that named a tool on offer but were not calls.",
         CounterSpec(
             "toolwire_tool_calls_unrecognised_total",
-            "What named a tool in such a form, and was no call",
+            "Texts in an untaught form that named a tool on offer but were not calls",
             "reason",
             tuple(REASONS),
         ),
     ),
     AccessField(
         "near_misses",
-        "Blocks and calls that the model meant as calls, and that were none.",
-        CounterSpec("toolwire_near_misses_total", "What was meant as a call and was none"),
+        "Attempted tool calls that could not be parsed or did not fit.",
+        CounterSpec("toolwire_near_misses_total", "Attempted tool calls that could not be parsed or did not fit"),
     ),
     AccessField("excess_calls", "Blocks beyond `limits.calls_per_response`."),
-    AccessField("unknown_names", "Calls of tools that were not on offer.", OUTCOMES, "unknown_name"),
+    AccessField("unknown_names", "Calls of unknown tools.", OUTCOMES, "unknown_name"),
     AccessField(
-        "schema_warnings", "Calls of tools that are not strict whose arguments do not fit.", OUTCOMES, "schema_warning"
+        "schema_warnings",
+        "Calls of non-strict tools whose arguments do not fit the schema.",
+        OUTCOMES,
+        "schema_warning",
     ),
     AccessField(
         "strict_failures",
-        "Calls that a strict tool made an error.",
+        "Calls that failed because their tool is strict.",
         CounterSpec("toolwire_strict_failures_total", "Strict failures", "code"),
     ),
     AccessField(
         "dropped_parallel",
-        "Calls that vanished because `parallel_tool_calls` was off.",
+        "Calls that were dropped because `parallel_tool_calls` was off.",
         OUTCOMES,
         "dropped_parallel",
     ),
     AccessField(
         "deduped",
-        "Calls that vanished because they repeated another one (`calls.dedupe_calls`), or ended an answer whose calls are demanded or enforced.",
+        "Calls that were dropped because they repeated another one (`calls.dedupe_calls`), or because they ended an answer whose calls are demanded or enforced.",
         OUTCOMES,
         "deduped",
     ),
     AccessField(
         "truncated_calls",
-        "Calls that were cut off; under `calls.argument_streaming: incremental` they were begun and not ended.",
+        "Calls that were cut off. Under `calls.argument_streaming: incremental` the client got their beginning.",
         OUTCOMES,
         "truncated",
     ),
-    AccessField("withdrawn_calls", "Calls that were begun and turned out malformed, so that the answer failed."),
+    AccessField("withdrawn_calls", "Streamed calls that turned out malformed, so the answer failed."),
 )
-"""Counted by `CallPolicy`, and of a server's own calls by the middleware `arguments`."""
+"""Counted by `CallPolicy`; for a server's own calls by the middleware `arguments`."""

@@ -9,11 +9,11 @@ from toolwire.call_policy.json_calls import read_nearly
 from toolwire.repair.repair import read_json
 
 _ATTEMPT: Final = re.compile(r"""\s*\{\s*["']?input["']?\s*:""")
-"""It was meant to be the object that is taught."""
+"""The beginning of text that was meant to be the taught object."""
 
 
 def custom_input(arguments: str) -> str:
-    """The text in a custom tool's `arguments`. Raises `ValueError`."""
+    """Returns the text in a custom tool's `arguments`. Raises `ValueError` if there is no string `input`."""
     value = read_json(arguments)
     text = value.get("input") if isinstance(value, dict) else None
     if not isinstance(text, str):
@@ -22,8 +22,8 @@ def custom_input(arguments: str) -> str:
 
 
 def free_text(raw: str) -> str | None:
-    """The text that a model wrote as a custom tool's arguments without the object around it; None if it was to be
-    one."""
+    """Returns a custom tool's text if the model wrote it without the object around it, or None if the text is a
+    (broken) object."""
     if not raw.strip() or _ATTEMPT.match(raw):
         return None
     try:

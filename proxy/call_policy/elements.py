@@ -1,14 +1,13 @@
-"""Arguments in which every one is an element of its own name, and elements may hold elements (MiniMax M3).
+"""Arguments as elements named after them, which may be nested (MiniMax M3).
 
     PREFIX<city>OsloPREFIX</city>PREFIX<tags>PREFIX<item>aPREFIX</item>PREFIX<item>bPREFIX</item>PREFIX</tags>
 
 Rules of this module:
 
-1. What an element is says the tool's schema: an array or an object of what it holds, else what its text reads as
-   (`untyped.py`). Where the schema says nothing, elements that are all called `item` are an array, and others an
-   object.
-2. One pass. Depth and number are bounded (`MAX_DEPTH`, `MAX_VALUES`); beyond, and for elements that do not close,
-   `ValueError`.
+1. The tool's schema decides whether an element is an array, an object or a scalar (`untyped.py`). Without a schema,
+   elements that are all called `item` are an array, and others an object.
+2. One pass. Depth and number are bounded (`MAX_DEPTH`, `MAX_VALUES`). Exceeding them, or an element that is not closed,
+   raises `ValueError`.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ from toolwire.repair.literals import MAX_VALUES, json_string
 from toolwire.scan._grammar import SPACE
 
 MAX_DEPTH: Final = 100
-"""Nesting beyond which arguments count as malformed."""
+"""Maximum nesting of arguments; deeper ones are malformed."""
 
 _ITEM: Final = "item"
 _TEXT: Final = "$text"
-"""Under this name stands text beside elements: nothing is lost."""
+"""The key for text beside elements, so that it is not lost."""
 
 
 @dataclass(slots=True)
 class Element:
-    """An element: its name, the text in it, and the elements in it."""
+    """An element: its name, its text, and the elements in it."""
 
     name: str
     text: list[str] = field(default_factory=list)
@@ -38,7 +37,7 @@ class Element:
 
 
 def read_elements(text: str, prefix: str) -> list[Element]:
-    """The elements that a text is a row of. Raises `ValueError`."""
+    """Returns the elements in a text. Raises `ValueError` if they are not properly nested."""
     top = Element("")
     open = [top]
     before, *tags = text.split(prefix)
@@ -66,7 +65,7 @@ def read_elements(text: str, prefix: str) -> list[Element]:
 
 
 def element_value(element: Element, types: Types | None, schemas: ParameterTypes) -> str:
-    """The JSON text of an element that may be one of `types`; `schemas` are those of what it may hold."""
+    """Returns an element as JSON text. It may be one of `types`; `schemas` describe its content."""
     text = "".join(element.text)
     if not element.inner:
         return text_value(text, types)
@@ -79,7 +78,7 @@ def element_value(element: Element, types: Types | None, schemas: ParameterTypes
 
 
 def object_of(elements: list[Element], schemas: ParameterTypes) -> str:
-    """Elements as the members of an object. Several of one name are a list."""
+    """Returns elements as a JSON object. Several elements of one name become a list."""
     members: dict[str, list[str]] = {}
     for element in elements:
         value = element_value(element, schemas.of(element.name), schemas.inside(element.name))
@@ -92,7 +91,7 @@ def object_of(elements: list[Element], schemas: ParameterTypes) -> str:
 
 
 def text_value(text: str, types: Types | None) -> str:
-    """The JSON text of an element without elements in it."""
+    """Returns an element without inner elements as JSON text."""
     if types and "string" not in types and not text.strip(SPACE):
         if "array" in types:
             return "[]"

@@ -1,22 +1,23 @@
-"""What the beginning of a block says: whether its calls are objects, and which tool its name means."""
+"""Questions about the beginning of a block: are its calls objects, and which tool does its name mean?"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 
-from toolwire.call_policy.written import Written
+from toolwire.call_policy.written import WrittenCall
 from toolwire.model import ToolSpec
 from toolwire.scan._grammar import BlockSyntax
 
 
 def is_object(syntax: BlockSyntax) -> bool:
-    """Its calls are JSON objects, or calls in Python."""
+    """Returns True if the calls of this syntax are JSON objects or Python calls."""
     return any(branch.field in ("call", "calls") for node in syntax.nodes for branch in node)
 
 
 def is_only_a_name(syntax: BlockSyntax, body: str) -> bool:
-    """Of a call that an answer begins with, nothing has come but what may be the first word of a text."""
+    """Returns True if a syntax without an opener has matched only a word so far, which may be the start of ordinary
+    text."""
     if syntax.opener:
         return False
     begun = [branch.then for node in syntax.body[:1] for branch in node if branch.read == "name" and not branch.literal]
@@ -27,9 +28,9 @@ def is_only_a_name(syntax: BlockSyntax, body: str) -> bool:
     )
 
 
-def reading_on_offer(written: Written, known: Mapping[str, ToolSpec]) -> Written:
-    """The first reading of a call that names a tool; if there is none the first."""
-    reading: Written | None = written
+def reading_on_offer(written: WrittenCall, known: Mapping[str, ToolSpec]) -> WrittenCall:
+    """Returns the first reading of a call that names a known tool, else the first reading."""
+    reading: WrittenCall | None = written
     while reading is not None and reading.name not in known:
         if reading.alias is not None and (reading.alias in known or reading.otherwise is None):
             return replace(reading, name=reading.alias)

@@ -1,7 +1,7 @@
-"""Which ids calls get (C1).
+"""The ids of calls (C1).
 
-Rule: an id is given out once in a conversation. Models begin to count anew in every turn, and servers make ids that say
-nothing of the history; a client that got the same id twice would send a conversation that is refused (R2.7).
+An id is used once per conversation. Models start counting again in every turn, and servers make ids without knowing the
+history; a client that got an id twice would send a conversation that is refused (R2.7).
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from toolwire.model import Message, ToolResult, ToolUse
 from toolwire.support.repeated_ids import numbered
 
 LONGEST_ID: Final = 256
-"""A longer call id that a model wrote is not handed on: it would not be taken back."""
+"""A longer call id from a model is replaced: requests with it would be refused."""
 
 
-_GIVEN: Final = re.compile(r"(?:call|toolu)_[0-9a-f]{32}")
+_GATEWAY_ID: Final = re.compile(r"(?:call|toolu)_[0-9a-f]{32}")
 
 
 def new_call_id() -> str:
-    """A fresh call id: `call_` and a UUID4 as 32 hex digits (C1)."""
+    """Returns a new call id: `call_` and a UUID4 as 32 hex digits (C1)."""
     raw = bytearray(os.urandom(16))
     raw[6] = raw[6] & 0x0F | 0x40
     raw[8] = raw[8] & 0x3F | 0x80
     return f"call_{raw.hex()}"
 
 
-def is_given(call_id: str) -> bool:
-    """Whether an id has the form of `new_call_id`, or what a client with another prefix got to see of it
-    (docs/adr/0030)."""
-    return _GIVEN.fullmatch(call_id) is not None
+def is_gateway_id(call_id: str) -> bool:
+    """Returns True if an id has the form of `new_call_id`, or the form with another prefix that some clients see (ADR
+    30)."""
+    return _GATEWAY_ID.fullmatch(call_id) is not None
 
 
 class CallIds:
-    """The ids of one answer's calls. `history` are the messages that the answer follows; `new_id` makes a fresh id.
-    `numbers`: an id that was given out before gets a number behind it, and is no fresh one, since the server that wrote
-    it is to get it back (R28.6)."""
+    """The ids of one answer's calls. `history` are the messages before the answer; `new_id` makes a new id. With
+    `numbers`, an id that was used before gets a number appended instead of being replaced, because the server that
+    wrote it must recognise it (R28.6)."""
 
     def __init__(
         self, history: Iterable[Message] = (), new_id: Callable[[], str] = new_call_id, *, numbers: bool = False
@@ -49,11 +49,10 @@ class CallIds:
         self._taken: set[str] | None = None
 
     def settle(self, written: str | None) -> str:
-        """The id for a call that came with the id `written`: that one if nothing in the conversation has it, else a
-        fresh one."""
+        """Returns `written` if it is usable and new in this conversation, else a new id."""
         if not written or len(written) > LONGEST_ID:
             return self._new_id()
-        if self._taken is None:  # most models write no ids, so most histories are never looked through
+        if self._taken is None:  # lazy, because most models write no ids
             self._taken = set(_known(self._history))
         if written in self._taken:
             if not self._numbers:

@@ -1,21 +1,21 @@
-"""Calls that are JSON objects: which of their members is the name, and which are the arguments (R6.1).
+"""Calls as JSON objects: which member is the name, and which are the arguments (R6.1).
 
 Rules of this module:
 
-1. Arguments never vanish. A call has no arguments only if nothing stands beside its name, its metadata aside; what can
-   be read in no way is an error.
-2. The name is the first string under a key of the syntax, then under `NAMES` (`formats/keys.py`); or it is in an object
-   under one of `WRAPPERS`, whose members count as the call's own. If there is no tool of that name, the next one is
-   tried.
-3. The arguments stand under a key of the syntax; what stands beside that is ignored. Else under a key of `ARGUMENTS`.
-   Null and `""` under such a key are none; so is `{}`, if another reading fits the tool. Else they stand flat, beside
-   the name: then each of them is a property of the tool, and all that it requires are there; `METADATA` are left out,
-   unless they are properties.
-4. A property may itself be called like one of these keys (R30.5). What stands under a key of the syntax is the
-   arguments whenever it can be: only what is no object, written or in a string, may be that property of a flat call.
-   For another key both readings are weighed: what stands under it is the arguments if it has a member of that name
-   itself, or if its members are properties of the tool and all required ones are there; else the call is flat, if
-   rule 3 says so and the property may be what stands there; else it is the former after all.
+1. Arguments are never lost. A call has no arguments only if there is nothing but metadata beside its name; arguments
+   that cannot be read are an error.
+2. The name is the first string under a key of the syntax, then under one of `NAMES` (`formats/keys.py`); or in an
+   object under one of `WRAPPERS`, whose members then count as the call's own. If no tool has that name, the next
+   candidate is tried.
+3. The arguments are the value under a key of the syntax; other members are then ignored. Otherwise they are the value
+   under one of `ARGUMENTS`. Null and `""` there mean no arguments; so does `{}`, unless another reading fits the tool.
+   Otherwise the call is flat: the arguments stand beside the name, each is a property of the tool, and all required
+   ones are present. `METADATA` are left out unless they are properties.
+4. A property may have the same name as one of these keys (R30.5). The value under a key of the syntax is the arguments
+   whenever possible: it is a property of a flat call only if it is not an object, written directly or in a string. For
+   another key both readings are compared. Its value is the arguments if it has a member of that same name, or if its
+   members are properties and include all required ones. Else the call is flat, if rule 3 allows it and the property may
+   have such a value. Else the value is the arguments after all.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import Any, Final, Literal
 import orjson
 
 from toolwire.call_policy.untyped import ParameterTypes
-from toolwire.call_policy.written import Arguments, Settled, Unreadable, Written, object_text
+from toolwire.call_policy.written import Settled, UnreadableArguments, WrittenArguments, WrittenCall, object_text
 from toolwire.formats.engine.keys import ARGUMENTS, METADATA, NAMES, WRAPPERS
 from toolwire.repair.repair import (
     MAX_DEPTH,
@@ -47,7 +47,7 @@ from toolwire.support.duplicate_keys import each_key_once
 _COMBINED: Final = frozenset(("$ref", "allOf", "anyOf", "oneOf"))
 
 _Member = tuple[Any, str]
-"""A value and the exact text in which it was written."""
+"""A value and its exact text."""
 
 _ABSENT: Final[_Member] = (None, "null")
 
@@ -56,10 +56,10 @@ _ABSENT: Final[_Member] = (None, "null")
 
 
 def settle_arguments(text: str, *, repair: bool) -> tuple[str, tuple[RepairKind, ...]]:
-    """Arguments given as a string, as JSON text, and how they had to be repaired (R9.3, R9.5).
+    """Returns arguments that were given as a string as JSON text, and how they were repaired (R9.3, R9.5).
 
-    Text that parses is returned as it is, but for keys that occur twice and an object that is quoted once more; blank
-    text means no arguments. Raises `ValueError` with what is wrong.
+    Valid JSON is returned unchanged, except that duplicate keys and one extra level of quoting are removed. Blank text
+    means no arguments. Raises `ValueError` with what is wrong.
     """
     if not text.strip():
         return "{}", ()
@@ -70,7 +70,7 @@ def settle_arguments(text: str, *, repair: bool) -> tuple[str, tuple[RepairKind,
 
 
 def _unquoted(text: str) -> str:
-    """The object that a server has written as a string inside of the string, or `text` itself."""
+    """Returns the object that a server encoded twice (a string inside the string), or `text` itself."""
     if not text.lstrip(SPACE).startswith('"'):
         return text
     inner = read_json(text)
@@ -86,21 +86,21 @@ def _read_arguments(text: str, repair: bool) -> tuple[Any, str, str | None, tupl
 
 
 def read_nearly(text: str, repair: bool) -> tuple[Any, str, str | None, tuple[RepairKind, ...]]:
-    """The value of a JSON text, the text, and if that had to be repaired what was wrong and how. Raises
-    `ValueError`."""
+    """Returns the value of a JSON text and the text; if it was repaired, also what was wrong and how it was repaired.
+    Raises `ValueError`."""
     try:
         return read_json(text), text, None, ()
     except ValueError as error:
-        found = repair_json(text) if repair else None
-        if found is None:
+        repaired = repair_json(text) if repair else None
+        if repaired is None:
             raise
-        return read_json(found[0]), found[0], str(error), found[1]
+        return read_json(repaired[0]), repaired[0], str(error), repaired[1]
 
 
 @dataclass(slots=True)
 class JsonArguments:
-    """A value that JSON holds, with its exact text. `taught` is the form that is asked for, `key` the key under which
-    it stands beside a name, and nothing else."""
+    """A JSON value with its exact text. `taught` is the form that the model was asked for. `key` is set if the value is
+    the only member beside the name."""
 
     value: Any
     text: str
@@ -108,7 +108,7 @@ class JsonArguments:
     key: str | None = None
 
     def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
-        """See `Arguments`."""
+        """Returns the arguments as JSON text, see `WrittenArguments.settle`. Raises `ValueError`."""
         value = self.value
         if self.key is not None and parameters is not None and _may_declare(parameters, self.key):
             member = MemberArguments({self.key: (value, self.text)}, (self.key,), self.taught)
@@ -134,7 +134,7 @@ class TextArguments:
     taught: Literal["string", "object"]
 
     def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
-        """See `Arguments`."""
+        """Returns the arguments as JSON text, see `WrittenArguments.settle`. Raises `ValueError`."""
         text = self.text.strip(SPACE)
         if not text:
             return Settled("{}")
@@ -147,7 +147,8 @@ class TextArguments:
 
 @dataclass(slots=True)
 class MemberArguments:
-    """What stands in a call's object beside its name. `keys` are those of the syntax, `cut`: the object had no end."""
+    """The members of a call's object beside its name. `keys` are the argument keys of the syntax. `cut`: the object was
+    not closed."""
 
     members: dict[str, _Member]
     keys: tuple[str, ...]
@@ -155,7 +156,7 @@ class MemberArguments:
     cut: bool = False
 
     def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
-        """See `Arguments`, and rules 3 and 4."""
+        """Returns the arguments as JSON text, by rules 3 and 4; see `WrittenArguments.settle`. Raises `ValueError`."""
         taught = next((key for key in self.keys if self._holds_some(key)), None)
         said_none = self._says_none()
         wrapping = (taught,) if taught is not None else tuple(key for key in ARGUMENTS if self._holds_some(key))
@@ -174,15 +175,15 @@ class MemberArguments:
         readings: list[Settled] = []
         for key in wrapping:
             try:
-                found = JsonArguments(*self.members[key], self.taught).settle(
+                settled_ = JsonArguments(*self.members[key], self.taught).settle(
                     parameters, repair=repair, objects=objects
                 )
             except ValueError as error:
                 flaw = flaw or error
                 continue
-            if _fits_text(found.text, known) or _has(found.text, key):
-                return found
-            readings.append(found)
+            if _fits_text(settled_.text, known) or _has(settled_.text, key):
+                return settled_
+            readings.append(settled_)
         rather_flat = fits_flat and parameters is not None and self._may_be_flat(wrapping, known)
         if readings and not said_none and not rather_flat:
             return readings[0]
@@ -199,12 +200,12 @@ class MemberArguments:
 
     @property
     def value(self) -> Any:
-        """What stands under a key of arguments."""
+        """The value under a key of arguments."""
         return self._raw()[0]
 
     @property
     def text(self) -> str:
-        """The text of that."""
+        """The text of `value`."""
         return self._raw()[1]
 
     def _raw(self) -> _Member:
@@ -212,15 +213,15 @@ class MemberArguments:
         return self.members[next(filter(self._holds_some, keys), keys[0])] if keys else _ABSENT
 
     def _says_none(self) -> bool:
-        """The first key of arguments holds an object without members."""
-        found = (self.members[key][0] for key in (*self.keys, *ARGUMENTS) if key in self.members)
-        return next((value for value in found if value not in (None, "")), None) in ("{}", {})
+        """Returns True if the first non-blank value under a key of arguments is an empty object."""
+        values = (self.members[key][0] for key in (*self.keys, *ARGUMENTS) if key in self.members)
+        return next((value for value in values if value not in (None, "")), None) in ("{}", {})
 
     def _holds_some(self, key: str) -> bool:
         return key in self.members and self.members[key][0] not in (None, "", "{}", {})
 
     def _flat(self, known: ParameterTypes) -> dict[str, _Member]:
-        """The members that are arguments if the call is flat."""
+        """Returns the members that are the arguments if these stand beside the name."""
         declared = known.names
         return {
             key: member
@@ -230,7 +231,7 @@ class MemberArguments:
         }
 
     def _may_be_flat(self, wrapping: tuple[str, ...], known: ParameterTypes) -> bool:
-        """The properties that are called like keys of arguments may be what stands there."""
+        """Returns True if the values under the keys in `wrapping` may be properties of the tool with those names."""
         kinds = [(known.of(key), _kind(self.members[key][0])) for key in wrapping]
         return all(types is None or kind in types for types, kind in kinds)
 
@@ -241,8 +242,8 @@ class MemberArguments:
         return Settled(text) if self.taught == "object" else Settled(compact_json(text), unwrapped=True)
 
 
-def raw_string(arguments: Arguments) -> str | None:
-    """The string that stands in the place of arguments, if one does."""
+def raw_string(arguments: WrittenArguments) -> str | None:
+    """Returns the string in the place of arguments, or None if they are not a string."""
     match arguments:
         case JsonArguments(value=str(text)) | MemberArguments(value=str(text)) | TextArguments(text=text):
             return text
@@ -250,8 +251,8 @@ def raw_string(arguments: Arguments) -> str | None:
             return None
 
 
-def raw_arguments(arguments: Arguments) -> str | None:
-    """The text of arguments that should be JSON and cannot be settled; None for arguments of another form."""
+def raw_arguments(arguments: WrittenArguments) -> str | None:
+    """Returns the text of arguments that should be JSON and cannot be read; None for arguments in another form."""
     text = raw_string(arguments)
     if text is None and isinstance(arguments, JsonArguments | MemberArguments):
         return arguments.text
@@ -259,13 +260,13 @@ def raw_arguments(arguments: Arguments) -> str | None:
 
 
 def _may_declare(parameters: Mapping[str, Any], key: str) -> bool:
-    """A tool with this schema may have a property of this name."""
+    """Returns True if a tool with this schema may have a property of this name."""
     properties = parameters.get("properties")
     return (isinstance(properties, Mapping) and key in properties) or not _COMBINED.isdisjoint(parameters)
 
 
 def _fits(members: Mapping[str, Any], known: ParameterTypes) -> bool:
-    """Each member is a property, and all that are required are there."""
+    """Returns True if all members are properties and all required ones are present."""
     return members.keys() <= set(known.names) and members.keys() >= known.required
 
 
@@ -280,7 +281,7 @@ def _has(text: str, key: str) -> bool:
 
 
 def _kind(value: object) -> str:
-    """The type of a JSON value; numbers are read as floats here."""
+    """Returns the JSON Schema type of a value. Every number is a `number`."""
     match value:
         case str():
             return "string"
@@ -299,7 +300,7 @@ def _kind(value: object) -> str:
 
 @lru_cache(maxsize=256)  # a pure function of a frozen value; there are few
 def _head(syntax: BlockSyntax) -> re.Pattern[str]:
-    """A call in JSON as it nearly always begins: its name, then the key of its arguments, and no others."""
+    """Returns a pattern for the usual beginning of a JSON call: its name, then the key of its arguments."""
     name = r'"([^"\\\x00-\x1f]*)"'
     tokens: tuple[str, ...] = (r"\{", name, ":")
     if syntax.names:
@@ -309,9 +310,10 @@ def _head(syntax: BlockSyntax) -> re.Pattern[str]:
     return re.compile(space + space.join(tokens) + space)
 
 
-def quick_call(text: str, syntax: BlockSyntax) -> Written | None:
-    """The call that is written in JSON as nearly always, or None: then it has to be read properly. What stands between
-    the head and the last brace is one JSON value, so that the whole is JSON and has no other members."""
+def quick_call(text: str, syntax: BlockSyntax) -> WrittenCall | None:
+    """Returns the call if the JSON has the usual form, else None (then `json_calls` reads it). The text between the
+    head and the last brace is parsed as one JSON value, which proves that the whole is valid and has no other members.
+    """
     head = _head(syntax).match(text)
     end = text.rfind("}")
     if head is None or skip_space(text, end + 1) != len(text):
@@ -323,13 +325,14 @@ def quick_call(text: str, syntax: BlockSyntax) -> Written | None:
         value = orjson.loads(inner)
     except orjson.JSONDecodeError:
         return None
-    return Written(
+    return WrittenCall(
         head[1], JsonArguments(value, inner, syntax.arguments, head[2] if syntax.names else None), None, text
     )
 
 
-def json_calls(value: Any, text: str, syntax: BlockSyntax, *, listed: bool, cut: bool) -> Iterator[Written]:
-    """The calls in JSON: an object, an object with `tool_calls`, or an array if `listed`. `cut`: it had no end."""
+def json_calls(value: Any, text: str, syntax: BlockSyntax, *, listed: bool, cut: bool) -> Iterator[WrittenCall]:
+    """Yields the calls in JSON: an object, an object with `tool_calls`, or (if `listed`) an array. `cut`: the JSON was
+    not closed. Raises `ValueError` for other values."""
     if isinstance(value, dict):
         members = _members(text)
         if "tool_calls" not in value or not syntax.names or any(name in value for name in syntax.names):
@@ -344,25 +347,25 @@ def json_calls(value: Any, text: str, syntax: BlockSyntax, *, listed: bool, cut:
         yield quick_call(item, syntax) or _json_call(_members(item), item, syntax, cut)
 
 
-def _json_call(members: dict[str, _Member], source: str, syntax: BlockSyntax, cut: bool) -> Written:
-    """The call that an object describes."""
+def _json_call(members: dict[str, _Member], source: str, syntax: BlockSyntax, cut: bool) -> WrittenCall:
+    """Returns the call that an object describes."""
     if not syntax.names:
         ((name, arguments),) = members.items() if len(members) == 1 else (("", _ABSENT),)
-        return Written(valid_text(name), JsonArguments(*arguments, syntax.arguments), source=source)
+        return WrittenCall(valid_text(name), JsonArguments(*arguments, syntax.arguments), source=source)
     readings = [*_named(members, syntax)]
     for key, (value, text) in members.items():
         if key in WRAPPERS and isinstance(value, dict):
             readings += _named({**_without(members, key), **_members(text)}, syntax)
-    found = None if readings else Written("", Unreadable("it has no name"), source=source)
+    call = None if readings else WrittenCall("", UnreadableArguments("it has no name"), source=source)
     for name, rest in reversed(readings):
         arguments_ = MemberArguments(rest, syntax.parameters, syntax.arguments, cut)
-        found = Written(name, arguments_, source=source, otherwise=found)
-    assert found is not None
-    return found
+        call = WrittenCall(name, arguments_, source=source, otherwise=call)
+    assert call is not None
+    return call
 
 
 def _named(members: dict[str, _Member], syntax: BlockSyntax) -> Iterator[tuple[str, dict[str, _Member]]]:
-    """What may be the name, in the order of rule 2, with what else is there."""
+    """Yields the possible names in the order of rule 2, each with the remaining members."""
     for key in dict.fromkeys((*syntax.names, *NAMES)):
         value, _ = members.get(key, _ABSENT)
         if isinstance(value, str):
@@ -377,21 +380,21 @@ def _without(members: dict[str, _Member], key: str) -> dict[str, _Member]:
 
 
 def _members(text: str) -> dict[str, _Member]:
-    """The members of a JSON object, each with its exact text. Of equal keys the last one wins (R9.10). `text` must be
-    an object that parses."""
-    found: dict[str, _Member] = {}
+    """Returns the members of a JSON object, each with its exact text. The last of equal keys wins (R9.10). `text` must
+    be a valid JSON object."""
+    members: dict[str, _Member] = {}
     at = skip_space(text, skip_space(text) + 1)
     while text[at] != "}":
         key, end = read_value(text, at)
         start = skip_space(text, skip_space(text, end) + 1)
         value, end = read_value(text, start)
-        found[key] = (value, text[start:end])
+        members[key] = (value, text[start:end])
         at = _after_comma(text, end)
-    return found
+    return members
 
 
 def _elements(text: str) -> Iterator[str]:
-    """The exact texts of the elements of a JSON array. `text` must be an array that parses."""
+    """Yields the exact texts of the elements of a JSON array. `text` must be a valid JSON array."""
     at = skip_space(text, skip_space(text) + 1)
     while text[at] != "]":
         _, end = read_value(text, at)

@@ -1,5 +1,5 @@
-"""Calls that are a line of a command: the tool's name, then its arguments as one JSON object, or the text of the first
-one (CWM)."""
+"""Calls as command lines: the tool's name, then its arguments as a JSON object or the text of the first argument
+(CWM)."""
 
 from __future__ import annotations
 
@@ -10,41 +10,41 @@ from functools import lru_cache
 from typing import Any, Final
 
 from toolwire.call_policy.untyped import ParameterTypes, typed_value
-from toolwire.call_policy.written import Settled, Written, object_text
+from toolwire.call_policy.written import Settled, WrittenCall, object_text
 from toolwire.repair.literals import json_string
 from toolwire.repair.repair import parses, read_json
 from toolwire.scan._grammar import SPACE, BlockSyntax
 
 _NAMED: Final = re.compile(r"[ \t\r\n]*(?:function>[ \t\r\n]*)?([\w.:/-]+)(?:>|(?=[ \t\r\n])|\Z)[ \t\r\n]*")
-"""The name: behind the word that stands for every tool, or in its place."""
+"""The name, after the word `function>` or without it."""
 _MEMBER: Final = re.compile(r"\{\s{0,16}\"([^\"\\]{1,256})\"\s{0,16}:")
 _UNKNOWN: Final = "command"
-"""The argument of a tool of which nothing is known: the tools that models were trained on run commands."""
+"""The argument of an unknown tool. Models of this format were trained on tools that run commands."""
 
 
 @lru_cache(maxsize=256)  # a pure function of a frozen value; there are few
 def is_line(syntax: BlockSyntax) -> bool:
-    """Whether the calls of a syntax are lines of commands."""
+    """Returns True if the calls of a syntax are command lines."""
     return any(branch.read == "text" and branch.field == "call" for node in syntax.nodes for branch in node)
 
 
-def line_call(text: str) -> Written:
-    """The call that a line makes. Raises `ValueError` if it begins with no name."""
+def line_call(text: str) -> WrittenCall:
+    """Returns the call in a line. Raises `ValueError` if the line does not begin with a name."""
     named = _NAMED.match(text)
     if named is None:
         raise ValueError("it begins with no name")
-    return Written(named[1], LineArguments(text[named.end() :].rstrip(SPACE)))
+    return WrittenCall(named[1], LineArguments(text[named.end() :].rstrip(SPACE)))
 
 
 @dataclass(slots=True)
 class LineArguments:
-    """A JSON object with parameters of the tool, or the value of the first one that is required, or else declared. An
-    object that names a parameter and is no JSON is neither."""
+    """A JSON object with parameters of the tool, or the value of its first required (else first declared) parameter.
+    Broken JSON that names a parameter is an error."""
 
     text: str
 
     def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
-        """See `Arguments`."""
+        """Returns the arguments as JSON text, see `WrittenArguments.settle`. Raises `ValueError`."""
         known = ParameterTypes(parameters)
         own = {*known.names, *known.required}
         if self.text[:1] == "{" and parses(self.text):

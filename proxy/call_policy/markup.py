@@ -2,11 +2,12 @@
 
 Rules of this module:
 
-1. A tag is anything short between angle brackets of any spelling, or a word in square brackets. Bars, blanks and a
-   prefix between bars or before a colon are no part of its word: `<｜DSML｜invoke name="f">`, `<ns:invoke name="f">`
-   and `< | DSML | invoke name="f">` are read alike; so are `<DSML invoke name="f">` and `<vendor_tool_call>`.
+1. A tag is any short text between angle brackets of any spelling, or a word in square brackets. Bars, blanks and a
+   prefix between bars or before a colon are not part of its word: `<｜DSML｜invoke name="f">`,
+   `< | DSML | invoke name="f">`, `<DSML invoke name="f">` and `<ns:invoke name="f">` are read alike, and so is
+   `<vendor_tool_call>`.
 2. Members are `key: value`, `key = value` or `"key=value`, with quotes of any kind or none.
-3. Every reader moves forwards only, so reading is linear.
+3. Every reader only moves forwards, so reading is linear.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ _RAW: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 @dataclass(slots=True)
 class Tag:
-    """A tag: its word, lower-case and with `_` for `-`, what stands behind a `=` or `:` (`inline`), its attributes, and
-    where it stands. `written` is the word as it was written. `special`: it stands between bars."""
+    """A tag: its word (lower-case, `_` for `-`), the value after `=` or `:` (`inline`), its attributes, and its span.
+    `written` is the word as written. `special`: it stands between bars."""
 
     word: str
     written: str
@@ -66,13 +67,13 @@ class Tag:
 
 
 def tag_at(text: str, at: int) -> Tag | None:
-    """The tag that begins exactly at `at`, if one does."""
+    """Returns the tag that begins exactly at `at`, or None."""
     found = _TAG.match(text, at)
     return None if found is None else _read_tag(found)
 
 
 def next_tag(text: str, at: int) -> Tag | None:
-    """The first tag that begins at `at` or behind."""
+    """Returns the first tag that begins at or after `at`, or None."""
     while (found := _TAG.search(text, at)) is not None:
         tag = _read_tag(found)
         if tag is not None:
@@ -117,7 +118,7 @@ def _read_tag(found: re.Match[str]) -> Tag | None:
             for item in _ATTRIBUTE.finditer(rest)
         }
         if not attributes and inline is None and not closing:
-            return None  # prose between brackets
+            return None  # prose in angle brackets
     own = written if value is not None else written.rpartition(":")[2]
     return Tag(
         _VENDOR.sub("", own.lower().replace("-", "_")),
@@ -135,33 +136,33 @@ def _read_tag(found: re.Match[str]) -> Tag | None:
 
 
 class Value(NamedTuple):
-    """The value of a member: JSON text, or (`bare`) text without quotes, whose type the schema says."""
+    """The value of a member: JSON text, or (`bare`) unquoted text whose type the schema decides."""
 
     text: str
     bare: bool = False
 
     def as_json(self, types: Types | None) -> str:
-        """The JSON text of the value, if it may be one of `types`."""
+        """Returns the value as JSON text, read as one of `types` (None: any type)."""
         if not self.bare:
             return self.text
         number = _ZEROS.sub("", self.text)
         return typed_value(self.text if types is None or "string" in types else number, types)
 
 
-class Unreadable(ValueError):
-    """What stands there is no object, list or value."""
+class MarkupError(ValueError):
+    """The text at this position is not an object, list or value."""
 
 
 def read_members(
     text: str, at: int, keys: Collection[str] | None, depth: int = 0
 ) -> tuple[list[tuple[str, Value]], int]:
-    """The members of the object or call whose opening bracket stands at `at`, and where it ends. `keys` are those that
-    tell a further member from the rest of a value without quotes; None: such a value is one word.
+    """Returns the members of the object or call whose opening bracket is at `at`, and its end. An unquoted value ends
+    where one of `keys` follows; with `keys` None it is one word.
 
-    Raises `Unreadable`.
+    Raises `MarkupError`.
     """
     if depth > MAX_DEPTH // 2:
-        raise Unreadable("nested too deeply")
+        raise MarkupError("nested too deeply")
     closer = {"{": "}", "(": ")"}[text[at]]
     members: list[tuple[str, Value]] = []
     at += 1
@@ -176,7 +177,7 @@ def read_members(
         key = _KEY.match(text, at)
         colon = None if key is None or key[2] is not None else _COLON.match(text, key.end())
         if key is None or (colon is None and key[2] is None):
-            raise Unreadable(f"no member begins at character {at}")
+            raise MarkupError(f"no member begins at character {at}")
         name = next(part for part in key.groups() if part is not None)
         value, at = _read_member(text, key.end() if colon is None else colon.end(), keys, depth)
         members.append((name, value))
@@ -192,23 +193,24 @@ def _read_member(text: str, at: int, keys: Collection[str] | None, depth: int) -
     if keys is None:
         scalar = _SCALAR.match(text, at)
         if scalar is None:
-            raise Unreadable("a value has no end")
+            raise MarkupError("a value has no end")
         return Value(scalar[0], bare=True), scalar.end()
     found = _BEHIND_MEMBER.search(text, at)
     if found is None or found.start() == at or (found[1] is not None and found[2] not in keys):
-        raise Unreadable("a value has no end")
+        raise MarkupError("a value has no end")
     if QUOTE_TOKEN.search(text, at, found.start()):
-        raise Unreadable("one of the marks around a value is lost")
+        raise MarkupError("one of the marks around a value is lost")
     return Value(text[at : found.start()].strip(SPACE), bare=True), found.start()
 
 
 def _read_string(text: str, quote: re.Match[str]) -> tuple[Value, int]:
-    """The string between quotes. Quotes of its own may stand in it: it ends where what may follow a value follows."""
+    """Returns the string between quotes and its end. It may contain unescaped quotes: it ends at the first quote that
+    is followed by something that may follow a value."""
     mark, at = quote[0], quote.end()
     if len(mark) > 1:
         end = text.find(mark, at)
         if end < 0:
-            raise Unreadable("a string has no end")
+            raise MarkupError("a string has no end")
         return Value(json_string(text[at:end])), end + len(mark)
     end = at
     while (end := text.find(mark, end)) >= 0:
@@ -217,14 +219,14 @@ def _read_string(text: str, quote: re.Match[str]) -> tuple[Value, int]:
             before -= 1
         if (end - before) % 2 == 0 and _BEHIND_STRING.match(text, end + 1):
             if _FURTHER_MEMBER.search(text, at, end):
-                break  # it may as well be two members
+                break  # perhaps two members
             return Value(_string(text[at:end], mark)), end + 1
         end += 1
-    raise Unreadable("a string has no end")
+    raise MarkupError("a string has no end")
 
 
 def _string(inner: str, mark: str) -> str:
-    """The JSON text of a string as it stands between quotes."""
+    """Returns the content of a quoted string as JSON text."""
     if mark == "'":
         inner = inner.replace("\\'", "'")
     escaped = re.sub(r'\\.|["\n\r\t]', lambda one: _RAW.get(one[0], '\\"' if one[0] == '"' else one[0]), inner)
@@ -236,7 +238,7 @@ def _string(inner: str, mark: str) -> str:
 
 
 def read_json_like(text: str, at: int, depth: int = 0) -> tuple[str, int]:
-    """The JSON text of the object or array that begins at `at`, and where it ends. Raises `Unreadable`."""
+    """Returns the object or array that begins at `at` as JSON text, and its end. Raises `MarkupError`."""
     try:
         _, end = read_value(text, at)
     except ValueError:
@@ -244,7 +246,7 @@ def read_json_like(text: str, at: int, depth: int = 0) -> tuple[str, int]:
     else:
         return text[at:end], end
     if depth > MAX_DEPTH // 2:
-        raise Unreadable("nested too deeply")
+        raise MarkupError("nested too deeply")
     if text[at] == "{":
         members, end = read_members(text, at, None, depth)
         body = ",".join(f"{json_string(key)}:{value.as_json(None)}" for key, value in members)
@@ -256,7 +258,7 @@ def read_json_like(text: str, at: int, depth: int = 0) -> tuple[str, int]:
         assert separator is not None
         at = separator.end()
         if at == len(text):
-            raise Unreadable("a list has no end")
+            raise MarkupError("a list has no end")
         if text[at] == "]":
             return f"[{','.join(items)}]", at + 1
         value, at = _read_member(text, at, None, depth)

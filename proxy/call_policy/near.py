@@ -1,19 +1,19 @@
-"""Near misses: text that tried to be a call (R23.4, R30.3, R30.4).
+"""Near misses: text that was meant to be a call (R23.4, R30.3, R30.4).
 
 Rules of this module:
 
-1. A retry costs a whole answer, and an answer that explains a format is a good answer. A near miss therefore names a
-   tool on offer, or a name one edit away from one, in the place of a name: a mention of the tool is none.
-2. A template is none: dots, a word in angle brackets or the name of a type stand in place of a value.
-3. Without markers, JSON is an attempt only in the shape of a call: a name beside a key of arguments, metadata aside. It
-   was written as data otherwise, such as a `package.json` of that name.
-4. Where it stands decides as well (`NearMiss.place`). An answer with prose before and behind its attempts explains
-   them. Python, JSON with variables and a recited definition are attempts only if the answer is nothing else.
-5. A name means a tool if it is one edit away from the name of that tool alone: one character that is missing, too many,
-   another one or in its neighbour's place; or all that differs is case and what stands between words.
-6. A call whose name is nobody's was meant as one between markers that no text has by chance; in a form that ordinary
-   text may have as well only if it is written as it was taught: a name that a tool could have and its arguments, and
-   nothing else.
+1. A retry costs a whole answer, and an answer that explains a format is a good answer. So a near miss must have the
+   name of a tool on offer, or a name one edit away, in the place where calls have the name. A mention of the tool is
+   not enough.
+2. A template is not a near miss: it has dots, a word in angle brackets or the name of a type instead of a value.
+3. Without markers, JSON counts only in the shape of a call: a name beside a key of arguments, metadata aside. Other
+   JSON was written as data, such as a `package.json` of that name.
+4. The position in the answer counts too (`NearMiss.place`). An answer with prose before and after its attempts explains
+   them. Python, JSON with variables and a recited definition count only if the answer is nothing else.
+5. A name means a tool if it is one edit away from the name of exactly that tool: one character missing, added, changed
+   or swapped with its neighbour; or only case and separators between words differ.
+6. A call of an unknown name counts if it stands between markers that ordinary text does not contain by chance. In other
+   forms it counts only if it is written exactly as taught: a possible tool name and its arguments, nothing else.
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ from toolwire.call_policy.assembly import PythonArguments
 from toolwire.call_policy.candidate import Names
 from toolwire.call_policy.json_calls import JsonArguments, MemberArguments
 from toolwire.call_policy.tags import name_of
-from toolwire.call_policy.written import Written
+from toolwire.call_policy.written import WrittenCall
 from toolwire.formats.engine.keys import ARGUMENTS, METADATA, NAMES
 from toolwire.model import ToolSpec
 from toolwire.repair.repair import read_json
 from toolwire.scan._grammar import FENCE, SPACE, BlockSyntax, Field
 
 NAME_CHARS: Final = 256
-"""A name that is longer is nobody's."""
+"""A longer name cannot be a tool's name."""
 LOOKED_CHARS: Final = 64 * 1024
-"""How much of an attempt is looked at. What is longer is data, and a search of it all would hold the others up."""
+"""The number of characters of an attempt that are examined. Longer text is data, and searching it all would delay other
+requests."""
 
 Place = Literal["anywhere", "first", "alone"]
 
@@ -46,7 +47,7 @@ _STAND_IN: Final = re.compile(r"\{?(?:\.\.\.|…)\}?|<([A-Za-z][\w .|-]{0,60})>"
 _FOR_VALUES: Final = frozenset(
     ("value", "string", "text", "name", "number", "integer", "boolean", "object", "array", "placeholder", "argument")
 )
-"""Words that stand for a value of any key."""
+"""Placeholder words for a value of any key."""
 _A_TYPE: Final = re.compile(
     r":\s*(?:string|number|integer|boolean|object|array|any|str|int|float|bool|list|dict)\s*[,}|]"
 )
@@ -54,7 +55,7 @@ _A_NAME: Final = re.compile(r"[^\W\d][\w.:/-]*")
 _BETWEEN: Final = re.compile(r"[-_.\s]+")
 _KEYS: Final = "|".join((*NAMES, "invoke", "call", "to"))
 _NAMED: Final = re.compile(rf"(?<![^\W_])(?:{_KEYS})[\"'”]?\s{{0,16}}[=:>]\s{{0,16}}[\"'“”]?([^\W\d][\w.:/-]{{0,255}})")
-"""A name in the place of one, in JSON, in an attribute, in a tag or behind `call:` and `to=`."""
+"""A name in its usual place: in JSON, in an attribute, in a tag, or after `call:` or `to=`."""
 _ONLY_KEY: Final = re.compile(r"\[?\s{0,8}\{\s{0,8}\"([^\"\\]{1,256})\"\s{0,8}:")
 _FIRST: Final = re.compile(r"[\"']?([^\W\d][\w.:/-]{0,255})")
 _PYTHON: Final = re.compile(
@@ -65,7 +66,7 @@ _DEFINITION: Final = re.compile(r"[\"'](?:description|properties)[\"']\s*:")
 _VARIABLE: Final = re.compile(r"[:\[,]\s*(?!(?:true|false|null|True|False|None)\b)[^\W\d]\w*\s*[,}\]]")
 _PARTS: Final = re.compile(r"([\"'\n])")
 _PART_CHARS: Final = 60
-"""What is longer between quotes and line ends is data, whatever stands in it."""
+"""Longer text between quotes or line ends is data and is not examined."""
 _CLOSING: Final = "}])>`"
 _MARKUP: Final = re.compile(r"<[^<>\n]{0,80}>|\[/?[A-Z_]{2,40}\]|```\w*")
 _SENTENCE: Final = re.compile(r"(?<!\w)(?:\w{1,40}[,;:]? ){4}\w")
@@ -78,12 +79,12 @@ _DEFINES: Final = frozenset((*_SCHEMAS, *METADATA, "description", "strict", "tit
 
 @dataclass(frozen=True, slots=True)
 class NearMiss:
-    """Text that tried to call `tools`: one name for each call, as the model knows the tools. `why` is what was wrong,
-    in words for the model. `text` is the attempt as it stands in the answer, empty if the server gave the call as a
+    """Text that tried to call `tools` (one name per call, as the model knows them). `why` says what was wrong, in words
+    for the model. `text` is the attempt as it stands in the answer; it is empty if the server sent the call as a
     structure.
 
-    `place`: where in the answer it counts. `anywhere`, but between prose before and behind it; `first`, with nothing
-    before it; or `alone`. `cut`: `text` is only the beginning of the attempt.
+    `place` says where in the answer it counts: `anywhere` except between prose before and after it, `first` with
+    nothing before it, or `alone`. `cut`: `text` is only the beginning of the attempt.
     """
 
     why: str
@@ -93,19 +94,19 @@ class NearMiss:
     cut: bool = False
 
     def overlaps(self, other: NearMiss) -> bool:
-        """Whether both are the same text, read in two forms."""
+        """Returns True if both are the same text, read in two forms."""
         return bool(self.text and other.text) and (self.text in other.text or other.text in self.text)
 
     def beside(self, *others: Iterable[str]) -> NearMiss:
-        """The same with the tools of the other calls in its block."""
+        """Returns a copy that includes the tools of the other calls in its block."""
         return replace(self, tools=(*self.tools, *(name for names in others for name in names)))
 
 
 def stand(misses: Sequence[NearMiss], answer: str) -> bool:
-    """Whether near misses count where they stand in the visible text of their answer (rule 4)."""
+    """Returns True if the near misses count, given their position in the visible text of the answer (rule 4)."""
     first = answer.find(misses[0].text)
     last = answer.rfind(misses[-1].text)
-    if first < 0 or last < 0:  # what was escaped in it was put back
+    if first < 0 or last < 0:  # not found, because escapes in it were removed
         return True
     end = last + len(misses[-1].text)
     if misses[-1].cut:
@@ -124,7 +125,7 @@ def _is_prose(text: str) -> bool:
     return _WORD.search(_MARKUP.sub(" ", text)) is not None
 
 
-# --- what was tried -------------------------------------------------------------------------------------------------
+# --- attempts ------------------------------------------------------------------------------------------------------
 
 
 def unreadable(
@@ -138,16 +139,16 @@ def unreadable(
     named: str | None = None,
     cut: bool = False,
 ) -> NearMiss | None:
-    """The near miss that a block is which cannot be read, or has not `ended`; None if it was not meant as a call.
-    `named` is the tool that it names where a call in an unknown form would. `cut`: the body goes on."""
-    if syntax.loose:  # it reaches to the end of the answer
+    """Returns the near miss for a block that cannot be read or has not `ended`, or None if it was not meant as a call.
+    `named` is the tool that the block names in an unknown form. `cut`: the body goes on."""
+    if syntax.loose:  # such a block reaches to the end of the answer
         body = body[: max(map(body.rfind, _CLOSING)) + 1]
     if is_template(body):
         return None
     looked = body[:LOOKED_CHARS]
     if is_marked(syntax):
         tools = _named(_in_places(syntax, looked, pieces), names)
-        whole = ended or body.lstrip(SPACE)[:1] in ("{", "[")  # else what follows a mention may be prose
+        whole = ended or body.lstrip(SPACE)[:1] in ("{", "[")  # otherwise prose may follow a mention
         return NearMiss(why, tools, body, "anywhere" if whole else "first") if tools else None
     python = _PYTHON.match(looked.lstrip(SPACE))
     if python is not None and (tools := _named((python[1],), names)):
@@ -158,15 +159,17 @@ def unreadable(
         return NearMiss(why, (named,), body, "alone")
     tools = _named((found[1] for found in _NAMED.finditer(looked)), names)
     defines = _DEFINITION.search(looked) is not None
-    if defines and len(tools) > 1:  # a list of tools that was asked for
+    if defines and len(tools) > 1:  # a list of tools, probably requested
         return None
     alone = defines or _VARIABLE.search(looked) is not None
     return NearMiss(why, tools, body, "alone" if alone else "anywhere", cut) if tools else None
 
 
-def misfit(why: str, syntax: BlockSyntax, body: str, written: Written, *, fits_keys: bool = False) -> NearMiss | None:
-    """The near miss that a call is whose arguments do not fit; None if it was not meant as a call. `fits_keys`: it has
-    arguments, and the tool knows all of them by name."""
+def misfit(
+    why: str, syntax: BlockSyntax, body: str, written: WrittenCall, *, fits_keys: bool = False
+) -> NearMiss | None:
+    """Returns the near miss for a call whose arguments do not fit, or None if it was not meant as a call. `fits_keys`:
+    it has arguments, and all their names are parameters of the tool."""
     if is_template(body):
         return None
     python = isinstance(written.arguments, PythonArguments)
@@ -176,8 +179,8 @@ def misfit(why: str, syntax: BlockSyntax, body: str, written: Written, *, fits_k
     return NearMiss(why, (written.name,), body, "alone" if alone else "anywhere")
 
 
-def has_shape(written: Written) -> bool:
-    """Whether JSON is written as a call: arguments under a key of their own, and else nothing but metadata."""
+def has_shape(written: WrittenCall) -> bool:
+    """Returns True if JSON has the shape of a call: arguments under their own key, and otherwise only metadata."""
     match written.arguments:
         case JsonArguments(key=key):
             return key is not None
@@ -187,9 +190,9 @@ def has_shape(written: Written) -> bool:
     return False
 
 
-def recites(written: Written, declared: Callable[[], Collection[str]]) -> bool:
-    """Whether JSON is the definition of a tool: a schema stands beside the name, perhaps a description, and nothing
-    else. `declared` gives the tool's parameters; most calls do not ask."""
+def recites(written: WrittenCall, declared: Callable[[], Collection[str]]) -> bool:
+    """Returns True if JSON is a tool's definition: a schema beside the name, perhaps a description, and nothing else.
+    `declared` returns the tool's parameters; it is called only when needed."""
     match written.arguments:
         case JsonArguments(key=key, value=value):
             return key is not None and _is_schema(value, declared)
@@ -200,21 +203,22 @@ def recites(written: Written, declared: Callable[[], Collection[str]]) -> bool:
 
 
 def _is_schema(value: Any, declared: Callable[[], Collection[str]]) -> bool:
-    """Whether it is the JSON Schema of an object, which is no arguments of a tool that declares these parameters."""
+    """Returns True if a value is the JSON Schema of an object and cannot be arguments of a tool with these
+    parameters."""
     if not isinstance(value, dict) or not isinstance(value.get("properties"), dict) or "properties" in declared():
         return False
     return "type" not in value or value["type"] == "object"
 
 
 def is_template(body: str) -> bool:
-    """Whether something stands in place of a value (rule 2)."""
+    """Returns True if a placeholder stands in place of a value (rule 2)."""
     short = "".join(part for part in _PARTS.split(body[:LOOKED_CHARS]) if len(part) <= _PART_CHARS)
     return any(pattern.search(short) is not None for pattern in (_ELLIPSIS, _PLACEHOLDER, _A_TYPE))
 
 
 def stands_for_values(arguments: str) -> bool:
-    """Whether something stands in place of one of these arguments, which are JSON: dots, or words in angle brackets
-    that say what the value would be. A tag is a value as any other."""
+    """Returns True if one of these arguments (JSON text) is a placeholder: dots, or words in angle brackets that
+    describe the value. Any other tag is an ordinary value."""
     value = read_json(arguments)
     members = value.items() if isinstance(value, dict) else ()
     return any(isinstance(text, str) and _stands_in(key, text) for key, text in members)
@@ -229,13 +233,13 @@ def _stands_in(key: str, text: str) -> bool:
 
 
 def is_marked(syntax: BlockSyntax) -> bool:
-    """Whether blocks stand between markers that no text has by chance."""
+    """Returns True if blocks of this syntax stand between markers that ordinary text does not contain by chance."""
     opener = syntax.opener.strip()
     return any(map(str.isalpha, opener)) and not opener.startswith(FENCE)
 
 
-def means_call(syntax: BlockSyntax, body: str, written: Written) -> bool:
-    """Whether this was meant as a call, although no tool has its name (rule 6)."""
+def means_call(syntax: BlockSyntax, body: str, written: WrittenCall) -> bool:
+    """Returns True if this was meant as a call although no tool has its name (rule 6)."""
     if is_marked(syntax):
         looked = body[:LOOKED_CHARS]
         return any(map(str.isalnum, looked)) and _ELLIPSIS.search(looked) is None
@@ -251,7 +255,7 @@ def means_call(syntax: BlockSyntax, body: str, written: Written) -> bool:
 
 
 def _in_places(syntax: BlockSyntax, body: str, pieces: Sequence[tuple[Field, str]]) -> list[str]:
-    """The names that stand in the places of names, first the one that is most certain."""
+    """Returns the names that stand in places of names, the most certain first."""
     certain = [name_of(text, syntax) for field, text in pieces if field in ("name", "id")]
     if not certain and any(branch.field in ("name", "id") for node in syntax.body for branch in node):
         certain += _first_word(syntax, body)
@@ -267,7 +271,7 @@ def _in_places(syntax: BlockSyntax, body: str, pieces: Sequence[tuple[Field, str
 
 
 def _first_word(syntax: BlockSyntax, body: str) -> Iterator[str]:
-    """The word behind the literals with which a block begins, if a word stands there."""
+    """Yields the word after the literals with which a block begins, if there is one."""
     literals = {branch.literal for node in syntax.body for branch in node if branch.literal}
     head = body.lstrip(SPACE)[: 4 * NAME_CHARS]
     while (begun := max(filter(head.startswith, literals), key=len, default="")) != "":
@@ -277,7 +281,7 @@ def _first_word(syntax: BlockSyntax, body: str) -> Iterator[str]:
 
 
 def _named(written: Iterable[str], names: Names) -> tuple[str, ...]:
-    """The tools that these names mean; none if the first of them means none."""
+    """Returns the tools that these names mean; empty if the first name means none."""
     tools: list[str] = []
     for name in written:
         meant = tool_of(name, names)
@@ -290,7 +294,7 @@ def _named(written: Iterable[str], names: Names) -> tuple[str, ...]:
 
 
 def tool_of(name: str, names: Names) -> str | None:
-    """The tool that may be called and has this name, or a name one edit away; None if there is none."""
+    """Returns the callable tool with this name, or with a name one edit away, or None."""
     for spelling in (name, re.sub(r":\d+\Z", "", name).removeprefix("functions.")):
         if names.allowed is not None and spelling in names.allowed:
             return spelling
@@ -300,7 +304,7 @@ def tool_of(name: str, names: Names) -> str | None:
 
 
 def near_name(names: Iterable[str | None], known: Mapping[str, ToolSpec], allowed: Collection[str]) -> str | None:
-    """The name of the one tool that is meant by the first of these names that means one; None if none does."""
+    """Returns the tool meant by the first of these names that means exactly one tool, or None."""
     for name in filter(None, names):
         tools = {id(known[other]): other for other in sorted(allowed, reverse=True) if is_near(name, other)}
         if len(tools) == 1:
@@ -309,7 +313,7 @@ def near_name(names: Iterable[str | None], known: Mapping[str, ToolSpec], allowe
 
 
 def is_near(name: str, other: str) -> bool:
-    """Whether one edit makes one name the other (rule 5)."""
+    """Returns True if the names are one edit apart (rule 5)."""
     if len(name) > NAME_CHARS:
         return False
     return _is_one_edit(name, other) or _words(name) == _words(other) != ""

@@ -1,15 +1,14 @@
-"""Calls in a form that nobody taught: what tells them from ordinary text (R23.1).
+"""Calls in a form that was not taught, and how they differ from ordinary text (R23.1).
 
 Rules of this module:
 
-1. Such a call names exactly a tool that may be called, and its arguments settle as those of any other call and fit the
-   tool's schema, whether or not the tool is strict. Where nothing is known of the tools, the arguments only have to
-   settle.
-2. All calls of a block pass, or it holds none.
-3. Judged is what comes out: where the route mends arguments of the wrong type (R23.3), they are mended first.
-4. Whoever tells what a tool takes does not call it: the tool's definition is no call, though its schema may fit itself,
-   nor is a template, in which dots or a word in angle brackets stand for a value.
-5. A tool whose schema cannot be used cannot be recognised.
+1. Such a call has exactly the name of a callable tool, and its arguments can be read and fit the tool's schema, strict
+   or not. If the tools are unknown, the arguments only have to be readable.
+2. A block counts only if all its calls pass.
+3. The final arguments are checked: if the route converts wrong types (R23.3), that happens first.
+4. Text that describes a tool is not a call: neither the tool's definition, even if its schema fits, nor a template with
+   dots or words in angle brackets as values.
+5. A tool with an unusable schema cannot be recognised.
 """
 
 from __future__ import annotations
@@ -20,13 +19,14 @@ from dataclasses import replace
 from typing import Final, Literal, get_args
 
 from toolwire.call_policy.assembly import Assembly, assemble
-from toolwire.call_policy.candidate import Candidate, Names, settled
+from toolwire.call_policy.candidate import CandidateCall, Names, settled
 from toolwire.call_policy.coercion import Coerced, coerce
 from toolwire.call_policy.json_calls import MemberArguments
 from toolwire.call_policy.near import NearMiss, is_template, misfit, recites, stands_for_values, tool_of, unreadable
-from toolwire.call_policy.recovery import NoCall, recover
+from toolwire.call_policy.recovery import recover
+from toolwire.call_policy.tagged_text import NoCall
 from toolwire.call_policy.untyped import ParameterTypes
-from toolwire.call_policy.written import Written
+from toolwire.call_policy.written import WrittenCall
 from toolwire.config import CallsConfig, LimitsConfig
 from toolwire.errors import quote
 from toolwire.formats.engine.recognition import RECOVERED
@@ -37,21 +37,21 @@ from toolwire.scan._grammar import SPACE, Block, BlockSyntax
 from toolwire.schemas.schema import SchemaProblem, ToolSchema, compile_schema
 
 Schemas = Callable[[ToolSpec], ToolSchema]
-"""The checker for a tool. Raises `SchemaProblem`."""
+"""Returns the checker for a tool. Raises `SchemaProblem`."""
 
 Reason = Literal["name", "arguments", "schema", "definition"]
 REASONS: Final[tuple[Reason, ...]] = get_args(Reason)
-"""Why a block that names a tool on offer is no call: another call in it names none, its arguments cannot be read, they
-do not fit the schema, or it is the definition of the tool."""
+"""Why a block that names a tool on offer is not a call: another call in it names no tool, its arguments cannot be read,
+they do not fit the schema, or it is the definition of the tool."""
 
 
 def checker(tool: ToolSpec, *, limits: LimitsConfig) -> ToolSchema:
-    """A `Schemas`."""
+    """Compiles the schema of a tool; the default `Schemas`. Raises `SchemaProblem`."""
     return compile_schema(tool.parameters, limits)
 
 
 _TOKEN: Final = re.compile(r"<[|｜][^<>|｜]++[|｜]>")
-"""A control token inside of a longer literal."""
+"""A control token inside a longer literal."""
 
 RECITED: Final = "The model wrote the definition of the tool {} in place of a call."
 
@@ -59,7 +59,7 @@ _RECOVERED: Final = BlockSyntax(opener=RECOVERED)
 
 
 class Unrecognised(ValueError):
-    """A block that names a tool on offer fails the test. `near` is the near miss that it is, if it is one (R23.4)."""
+    """A block names a tool on offer but is not a call. `near` is the near miss, if it is one (R23.4)."""
 
     def __init__(self, reason: Reason, near: NearMiss | None = None) -> None:
         super().__init__(reason)
@@ -68,25 +68,25 @@ class Unrecognised(ValueError):
 
 
 class Recogniser:
-    """Finds the calls of one answer in blocks whose form was not taught."""
+    """Finds calls in those blocks of one answer whose form was not taught."""
 
     def __init__(self, options: CallsConfig, schemas: Schemas) -> None:
         self._options = options
         self._schemas = schemas
         self._compiled: dict[str, ToolSchema | None] = {}
-        # The last block in a known form that names a tool and is no call: it is read once more, as a damaged one.
+        # The last block in a known form that named a tool and was no call. `recovered` will see its text again.
         self._refused = ""
 
-    def calls(self, block: Block, names: Names) -> list[Candidate]:
-        """The calls in a block; none if it is text. Raises `Unrecognised`: text as well, but a tool on offer is
-        named."""
+    def calls(self, block: Block, names: Names) -> list[CandidateCall]:
+        """Returns the calls in a block; none if it is text. Raises `Unrecognised` if it is text that names a tool on
+        offer."""
         options = self._options
         if not block.closed and options.unclosed != "repair":
             return []
         if _swallows(block) and (by_schema := self._by_schema(block, names)):
             return by_schema
         try:
-            found = assemble(block, repair=options.repair == "safe")
+            assembly = assemble(block, repair=options.repair == "safe")
         except ValueError as error:
             detail = f"The model's tool call cannot be read: {error}."
             miss = unreadable(detail, block.syntax, block.body, names, pieces=block.pieces)
@@ -94,12 +94,12 @@ class Recogniser:
                 return []
             self._refused = block.body
             raise Unrecognised("arguments", miss) from None
-        calls: list[Candidate] = []
+        calls: list[CandidateCall] = []
         flaws: list[Unrecognised] = []
         named = False
-        for written in found.calls:
+        for written in assembly.calls:
             try:
-                call = self._call(written, found, names, block)
+                call = self._call(written, assembly, names, block)
             except Unrecognised as unrecognised:
                 named = named or unrecognised.reason != "name" or unrecognised.near is not None
                 flaws.append(unrecognised)
@@ -111,10 +111,10 @@ class Recogniser:
             raise _together(flaws, calls)
         return calls
 
-    def recovered(self, block: Block, names: Names) -> tuple[list[Candidate], int]:
-        """The calls in a damaged or unknown form that a block ends with, and how many characters stand before them.
-        Raises `Unrecognised`: it is text, and names a tool on offer where calls name one. Not if that was said of the
-        same text already: one attempt counts once."""
+    def recovered(self, block: Block, names: Names) -> tuple[list[CandidateCall], int]:
+        """Returns the calls in a damaged or unknown form at the end of a block, and the number of characters before
+        them. Raises `Unrecognised` if it is text that names a tool where calls name one, unless that was already raised
+        for the same text: one attempt counts once."""
         try:
             return self._recovered(block, names)
         except Unrecognised:
@@ -122,33 +122,35 @@ class Recogniser:
                 return [], 0
             raise
 
-    def _recovered(self, block: Block, names: Names) -> tuple[list[Candidate], int]:
+    def _recovered(self, block: Block, names: Names) -> tuple[list[CandidateCall], int]:
         text = block.body
-        takes = {
+        callable_tools = {
             name: tool
             for name in names.callable
             if (tool := names.known.get(name)) is not None and tool.kind != "custom"
         }
         try:
-            found = recover(text, takes, lambda name: ParameterTypes(prompt_parameters(takes[name])))
+            recovered = recover(
+                text, callable_tools, lambda name: ParameterTypes(prompt_parameters(callable_tools[name]))
+            )
         except NoCall as none:
             miss = unreadable("The model's tool call cannot be read.", block.syntax, text, names, named=none.name)
             if none.name is None and miss is None:
                 return [], 0
             raise Unrecognised("arguments", miss) from None
-        block = Block(_RECOVERED, text[found.before :], ())
-        return [self._call(written, Assembly([]), names, block) for written in found.calls], found.before
+        block = Block(_RECOVERED, text[recovered.before :], ())
+        return [self._call(written, Assembly([]), names, block) for written in recovered.calls], recovered.before
 
-    def _by_schema(self, block: Block, names: Names) -> list[Candidate]:
-        """The calls of a block as the schemas of the tools read it, if they do."""
+    def _by_schema(self, block: Block, names: Names) -> list[CandidateCall]:
+        """Returns the calls of a block as read with the help of the tools' schemas; none if that fails."""
         whole = f"{block.syntax.opener}{block.body}{block.syntax.closer}"
         try:
             return self.recovered(replace(block, syntax=_RECOVERED, body=whole), names)[0]
         except Unrecognised:
             return []
 
-    def _call(self, written: Written, found: Assembly, names: Names, block: Block) -> Candidate:
-        """The first reading of a call that passes. Raises `Unrecognised`."""
+    def _call(self, written: WrittenCall, assembly: Assembly, names: Names, block: Block) -> CandidateCall:
+        """Returns the first reading of a call that passes. Raises `Unrecognised`."""
         syntax, body = block.syntax, block.body
         flaw: Unrecognised | None = None
         for reading in _readings(written):
@@ -157,10 +159,10 @@ class Recogniser:
             tool = names.known.get(reading.name)
             strict = tool is not None and tool.strict is True
             try:
-                if strict and found.flaw is not None:
-                    raise ValueError(found.flaw)
+                if strict and assembly.flaw is not None:
+                    raise ValueError(assembly.flaw)
                 arguments, repaired, unwrapped = settled(reading, tool, self._options, strict=strict)
-                if (repaired or found.repaired) and is_template(body):
+                if (repaired or assembly.repaired) and is_template(body):
                     raise Unrecognised("arguments")
                 fitting = self._fitting(reading, tool, arguments, block)
             except Unrecognised as unrecognised:
@@ -173,15 +175,15 @@ class Recogniser:
                 detail = f"The model's call of {quote(reading.name)} is malformed: {error}."
                 flaw = flaw or Unrecognised("arguments", misfit(detail, syntax, body, reading))
                 continue
-            mended = dict.fromkeys((*found.repaired, *repaired, *(() if block.closed else ("closer",))))
+            mended = dict.fromkeys((*assembly.repaired, *repaired, *(() if block.closed else ("closer",))))
             call_id, source = reading.call_id, reading.source
-            return Candidate(
+            return CandidateCall(
                 reading.name, fitting.text, tool, strict, mended, unwrapped, call_id, source, fitting.kinds
             )
         raise flaw or Unrecognised("name", _misspelt(written, names, block))
 
-    def _fitting(self, reading: Written, tool: ToolSpec | None, arguments: str, block: Block) -> Coerced:
-        """The arguments as they come out, and how they were mended. Raises `Unrecognised`."""
+    def _fitting(self, reading: WrittenCall, tool: ToolSpec | None, arguments: str, block: Block) -> Coerced:
+        """Returns the final arguments and how they were converted. Raises `Unrecognised`."""
         if tool is None or tool.kind == "custom":
             return Coerced(arguments, ())
         if _defines(reading, tool, arguments):
@@ -213,7 +215,7 @@ class Recogniser:
 
 
 def _swallows(block: Block) -> bool:
-    """A key or a value holds a tag of the form that it stands in: perhaps one was lost."""
+    """Returns True if a key or value contains a tag of its own syntax: another tag may be missing."""
     texts = [text for field, text in block.pieces if field in ("key", "value") and "<" in text]
     if not texts:
         return False
@@ -223,9 +225,9 @@ def _swallows(block: Block) -> bool:
     return any(tag in text for text in texts for tag in tags)
 
 
-def _together(flaws: list[Unrecognised], calls: list[Candidate]) -> Unrecognised:
-    """What a block fails with that holds these flaws beside these calls. Several definitions are a list of tools that
-    was asked for, and no attempt."""
+def _together(flaws: list[Unrecognised], calls: list[CandidateCall]) -> Unrecognised:
+    """Returns the exception for a block with these flaws beside these calls. Several definitions are a list of tools,
+    which was probably requested, so they are no near miss."""
     first = flaws[0]
     if sum(flaw.reason == "definition" for flaw in flaws) > 1:
         first.near = None
@@ -235,8 +237,8 @@ def _together(flaws: list[Unrecognised], calls: list[Candidate]) -> Unrecognised
     return first
 
 
-def _misspelt(written: Written, names: Names, block: Block) -> NearMiss | None:
-    """The near miss that the call of a name is which is one edit away from that of a tool; None if it is none."""
+def _misspelt(written: WrittenCall, names: Names, block: Block) -> NearMiss | None:
+    """Returns the near miss for a call whose name is one edit away from a tool's name, or None."""
     for reading in _readings(written):
         meant = tool_of(reading.name, names) if reading.name else None
         if meant is not None:
@@ -247,17 +249,17 @@ def _misspelt(written: Written, names: Names, block: Block) -> NearMiss | None:
     return None
 
 
-def _recites(reading: Written, tool: ToolSpec | None) -> bool:
+def _recites(reading: WrittenCall, tool: ToolSpec | None) -> bool:
     return tool is not None and recites(reading, lambda: ParameterTypes(prompt_parameters(tool)).names)
 
 
-def _recited(reading: Written, block: Block) -> NearMiss:
+def _recited(reading: WrittenCall, block: Block) -> NearMiss:
     return NearMiss(RECITED.format(quote(reading.name)), (reading.name,), block.body, "alone")
 
 
-def _readings(written: Written) -> Iterator[Written]:
-    """All that a call can mean, each under the name that it has then, best first."""
-    reading: Written | None = written
+def _readings(written: WrittenCall) -> Iterator[WrittenCall]:
+    """Yields all readings of a call, each with its name, best first."""
+    reading: WrittenCall | None = written
     while reading is not None:
         yield reading
         if reading.alias is not None and reading.alias != reading.name:
@@ -266,16 +268,16 @@ def _readings(written: Written) -> Iterator[Written]:
 
 
 def _only_arguments(text: str, tool: ToolSpec) -> bool:
-    """There are some, and the tool knows them all by name."""
+    """Returns True if there are arguments and all their names are parameters of the tool."""
     value = read_json(text)
     return (
         isinstance(value, dict) and bool(value) and value.keys() <= set(ParameterTypes(prompt_parameters(tool)).names)
     )
 
 
-def _defines(reading: Written, tool: ToolSpec, arguments: str) -> bool:
-    """It is what a list of tools says of the tool: a schema stands where the arguments would be, or a description
-    beside none."""
+def _defines(reading: WrittenCall, tool: ToolSpec, arguments: str) -> bool:
+    """Returns True if the text is the tool's definition: a schema in place of arguments, or a description without
+    arguments."""
     value = read_json(arguments)
     if not isinstance(value, dict):
         return False

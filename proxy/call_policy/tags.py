@@ -1,7 +1,7 @@
-"""Names and keys as they stand in tags.
+"""Names and keys in tags.
 
-A name or a key may be the rest of a tag, quotes and further attributes included: `"query" string="true"`. A name ends
-at whitespace or at `<|` (harmony: `functions.f <|constrain|>json`).
+A name or key may be the rest of a tag, including quotes and further attributes: `"query" string="true"`. A name ends at
+whitespace or at `<|` (harmony: `functions.f <|constrain|>json`).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _TYPED: Final = re.compile(r"""\b(string|type)=["']?(\w+)""")
 
 
 def name_of(text: str, syntax: BlockSyntax) -> str:
-    """A tool's name as it stands in a tag or a header of this syntax."""
+    """Returns a tool's name from a tag or header of this syntax."""
     return _without_entities(tag_name(text)) if syntax.entities else tag_name(text)
 
 
 def key_of(text: str, syntax: BlockSyntax) -> tuple[str, Types | None]:
-    """An argument's name as it stands in a tag of this syntax, and the types that the tag allows; None: it says
-    nothing."""
+    """Returns an argument's name from a tag of this syntax, and the types that the tag allows (None if it does not
+    say)."""
     if syntax.prefix:  # the tag is the name
         return text.strip().removeprefix("<"), None
     key, types = tag_key(text)
@@ -31,14 +31,14 @@ def key_of(text: str, syntax: BlockSyntax) -> tuple[str, Types | None]:
 
 
 def tag_name(text: str) -> str:
-    """A tool's name as it stands in a tag or a header."""
+    """Returns a tool's name from a tag or header."""
     name, _ = _tag(text.partition("<|")[0])
     return name.split(None, 1)[0] if name else ""
 
 
 def tag_key(text: str) -> tuple[str, Types | None]:
-    """An argument's name as it stands in a tag, and the types that the tag's other attributes allow (`string="true"`,
-    `type="number"`); None: they say nothing."""
+    """Returns an argument's name from a tag, and the types that its other attributes allow (`string="true"`,
+    `type="number"`), or None if they do not say."""
     key, attributes = _tag(text)
     typed = _TYPED.search(attributes)
     if typed is None:
@@ -49,12 +49,13 @@ def tag_key(text: str) -> tuple[str, Types | None]:
 
 
 def unframed(text: str) -> str:
-    """A value without the line end on either side."""
+    """Returns a value without the line end on either side."""
     return text.removeprefix("\n").removesuffix("\n")
 
 
 def _tag(text: str) -> tuple[str, str]:
-    """What a tag is about, and its further attributes. The quotes around the first may be missing, also one of them."""
+    """Returns the main value of a tag and its further attributes. Quotes around the value may be missing on either
+    side."""
     text = text.strip()
     if text[:1] in ('"', "'"):
         end = text.find(text[0], 1)

@@ -1,14 +1,13 @@
-"""Values that come without a type, as in `<parameter=count>3</parameter>`: the tool's JSON Schema says what they are.
+"""Values without a type, as in `<parameter=count>3</parameter>`: the tool's JSON Schema decides the type.
 
 Rules of this module:
 
-1. A string keeps its text. Everything else is read as JSON, numbers keeping their text, then as a Python literal
-   (`True`, `None`, single quotes), and what cannot be read stays a string: whether it fits is for the schema check to
-   say (R9.4).
-2. Where a schema allows strings among others, a text counts as one of the others only if its own type is among them. Of
-   Python's syntax only the constants and what begins with `[` or `{` count there: `+47`, `0x1F` and `(1)` are strings.
-3. Without a schema for the key a text is JSON if it reads as such and is not itself a string; else a string.
-4. A schema is read as far as types go; each of its parts at most once for a key, whatever refers to it.
+1. A string keeps its text. Any other value is read as JSON (numbers keep their text), then as a Python literal (`True`,
+   `None`, single quotes). A value that cannot be read stays a string; the schema check decides whether it fits (R9.4).
+2. If a schema allows strings and other types, a text is read as another type only if that type is allowed. Of Python's
+   syntax only the constants and text that begins with `[` or `{` count there: `+47`, `0x1F` and `(1)` are strings.
+3. Without a schema for the key, text that is valid JSON other than a string is JSON; any other text is a string.
+4. Only the types in a schema are read, each part of it at most once per key, also if several `$ref`s point to it.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _NUMBER_BEGUN: Final = re.compile(r"-?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?(?:(?<=[0
 
 
 class ParameterTypes:
-    """The types of a tool's parameters. `schema` is the tool's, or None if nothing is known."""
+    """The types of a tool's parameters. `schema` is the tool's, or None if it is unknown."""
 
     def __init__(self, schema: Mapping[str, Any] | None) -> None:
         self._root: Mapping[str, Any] = schema or {}
@@ -64,12 +63,12 @@ class ParameterTypes:
 
     @property
     def required(self) -> frozenset[str]:
-        """The parameters that must be there, as far as every reading of the schema demands them."""
+        """The parameters that are required in every reading of the schema."""
         demanded = (part.get("required") for part in _parts(self._root, self._root, ("allOf",)))
         return frozenset(name for names in demanded if isinstance(names, list | tuple) for name in names)
 
     def of(self, key: str) -> Types | None:
-        """What a parameter may be; None if nothing says so."""
+        """Returns the types that a parameter may have, or None if the schema does not say."""
         return self._of(self._schemas.get(key, self._other))
 
     def _of(self, schemas: Sequence[object]) -> Types | None:
@@ -77,11 +76,11 @@ class ParameterTypes:
         return frozenset(types) or None
 
     def inside(self, key: str) -> Self:
-        """The types of what a parameter holds, if it is an object or an array."""
+        """Returns the types inside a parameter that is an object or array."""
         return self._about(key, self._schemas.get(key, self._other))
 
     def items(self) -> tuple[Types | None, Self]:
-        """What the items may be, if this is about an array, and the types of what they hold."""
+        """Returns the types of an array's items, and the types inside those items."""
         return self._of(self._items), self._about(None, self._items)
 
     def _about(self, key: str | None, schemas: Sequence[object]) -> Self:
@@ -92,27 +91,27 @@ class ParameterTypes:
 
 
 def typed_value(text: str, types: Types | None) -> str:
-    """The JSON text of a value that was written as `text` and may be one of `types`; None: anything."""
+    """Returns `text` as the JSON text of a value that may have one of `types` (None: any type)."""
     if types == STRING:
         return json_string(text)
     bare = text.strip(SPACE)
-    found = _as_json(bare)
+    value = _as_json(bare)
     if types is None:
-        return json_string(text) if found is None or found[0] == '"' else found
+        return json_string(text) if value is None or value[0] == '"' else value
     mixed = "string" in types
-    if found is None and (not mixed or bare.startswith(_PYTHON)):
+    if value is None and (not mixed or bare.startswith(_PYTHON)):
         try:
-            found = python_value(bare)
+            value = python_value(bare)
         except ValueError:
             pass
-    if found is None or (mixed and types.isdisjoint(_types_of(found))):
+    if value is None or (mixed and types.isdisjoint(_types_of(value))):
         return json_string(text)
-    return found
+    return value
 
 
 def kind_of_value(begun: str, types: Types | None) -> ValueKind:
-    """What `typed_value` will make of a value that begins with `begun`, whatever follows: a string of that very text
-    (`text`), JSON that begins with a bracket, if it is any (`json`), or it has yet to be seen (`unsure`)."""
+    """Returns what `typed_value` will make of a value that begins with `begun`: a string of exactly that text (`text`),
+    JSON that begins with a bracket if valid (`json`), or undecided (`unsure`)."""
     if types == STRING:
         return "text"
     bare = begun.strip(SPACE)
@@ -137,7 +136,7 @@ def _as_json(text: str) -> str | None:
 
 
 def _types_of(text: str) -> tuple[str, ...]:
-    """The types that a JSON text has, `string` left out."""
+    """Returns the types of a JSON text, without `string`."""
     match text[0]:
         case "{":
             return ("object",)
@@ -156,7 +155,7 @@ def _types_of(text: str) -> tuple[str, ...]:
 def _parts(
     schema: object, root: Mapping[str, Any], combined: tuple[str, ...] = ("oneOf", "anyOf", "allOf")
 ) -> Iterator[Mapping[str, Any]]:
-    """A schema, and those that it refers to or is `combined` of, each once."""
+    """Yields a schema and all schemas that it refers to or is `combined` of, each once."""
     waiting = [schema]
     seen: set[int] = set()
     while waiting:
@@ -174,30 +173,30 @@ def _parts(
 
 
 def _target(ref: str, root: Mapping[str, Any]) -> object:
-    """What a reference inside the schema points at, by its path; None if there is no such thing."""
+    """Returns the part of the schema that a reference points to, or None."""
     if ref == "#":
         return root
     if not ref.startswith("#/"):
         return None
-    found: object = root
+    target: object = root
     for step in ref[2:].split("/"):
         name = unquote(step).replace("~1", "/").replace("~0", "~")
-        if isinstance(found, Mapping):
-            found = found.get(name)
-        elif isinstance(found, list) and name.isdecimal() and int(name) < len(found):
-            found = found[int(name)]
+        if isinstance(target, Mapping):
+            target = target.get(name)
+        elif isinstance(target, list) and name.isdecimal() and int(name) < len(target):
+            target = target[int(name)]
         else:
             return None
-    return found
+    return target
 
 
 def types_of(part: Mapping[str, Any]) -> Types:
-    """The types that one part of a schema names, or lets see, what it refers to left out."""
+    """Returns the types that one part of a schema names or implies, without following references."""
     return frozenset(_types(part))
 
 
 def _types(part: Mapping[str, Any]) -> Iterator[str]:
-    """The types that one part of a schema names, or lets see."""
+    """Yields the types that one part of a schema names or implies."""
     if part.get("nullable") is True:
         yield "null"
     named = part.get("type")

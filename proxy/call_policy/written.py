@@ -1,4 +1,4 @@
-"""A call as a model wrote it, before anybody knows whether it may be made."""
+"""A call as a model wrote it, before it is known whether it may be made."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from toolwire.repair.repair import RepairKind
 
 
 class Settled(NamedTuple):
-    """Arguments as JSON text, how they were repaired (R9.3), and whether an object stood where a string is taught
+    """Arguments as JSON text, how they were repaired (R9.3), and whether they were an object where a string is taught
     (C2)."""
 
     text: str
@@ -19,39 +19,38 @@ class Settled(NamedTuple):
     unwrapped: bool = False
 
 
-class Arguments(Protocol):
-    """The arguments of a call, as they were written."""
+class WrittenArguments(Protocol):
+    """The arguments of a call, as the model wrote them."""
 
     def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
-        """The arguments of a tool with this schema (None: unknown). `repair` what is nearly JSON; take `objects` where
-        a string is taught. Raises `ValueError`."""
+        """Returns the arguments for a tool with this schema (None: unknown). With `repair`, almost valid JSON is
+        accepted; with `objects`, an object where a string is taught. Raises `ValueError` if they cannot be read."""
 
 
 @dataclass(slots=True)
-class Written:
-    """A call as a model wrote it. `name` is empty if it has none. `source` is its own text where a block holds several.
-    `alias` is what it means if there is no tool of its full name; `otherwise` how else it can be read, if there is
-    none."""
+class WrittenCall:
+    """A call as a model wrote it. `name` is empty if it has none. `source` is the call's own text if a block holds
+    several. `alias` is the name to try if no tool has `name`; `otherwise` is the next reading to try."""
 
     name: str
-    arguments: Arguments
+    arguments: WrittenArguments
     call_id: str | None = None
     source: str | None = None
     alias: str | None = None
-    otherwise: Written | None = None
+    otherwise: WrittenCall | None = None
 
 
 @dataclass(slots=True)
-class Unreadable:
-    """Arguments that cannot be read, and why."""
+class UnreadableArguments:
+    """Arguments that cannot be read; `flaw` says why."""
 
     flaw: str
 
     def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
-        """See `Arguments`."""
+        """Returns the arguments as JSON text, see `WrittenArguments.settle`. Raises `ValueError`."""
         raise ValueError(self.flaw)
 
 
 def object_text(members: Iterable[tuple[str, str]]) -> str:
-    """An object of JSON texts."""
+    """Returns a JSON object with these members, whose values are JSON texts."""
     return f"{{{','.join([f'{json_string(key)}:{text}' for key, text in members])}}}"

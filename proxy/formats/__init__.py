@@ -1,1 +1,1 @@
-"""Tool-call formats: how calls are written into a prompt and what they look like when they come back."""
+"""Tool-call formats: how calls are written into a prompt, and how they look in answers."""

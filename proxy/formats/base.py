@@ -1,7 +1,7 @@
-"""What a tool-call format is: a value that says how calls are written into a prompt and found again in text.
+"""A tool-call format: a value that describes how calls are written into a prompt and found in text.
 
-Law: for every call and every split `scan(render_call(call)) == call`; for text without a complete opener the scanner
-gives the text back byte for byte; a tool result that contains an opener never parses as a call.
+Law: for every call and every split, `scan(render_call(call)) == call`. The scanner returns text without a complete
+opener byte for byte. A tool result that contains an opener never parses as a call.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from toolwire.formats.engine.results import TOOL_RESPONSE, ResultForm
 from toolwire.formats.engine.templates import ALL, tokens
 from toolwire.formats.engine.values import Syntax
 from toolwire.formats.engine.words import COMMON, Words, words_of
-from toolwire.formats.gbnf.grammar import STANDARD, Around, Bounds, Inexpressible, answer_grammar
+from toolwire.formats.gbnf.grammar import STANDARD, Around, GrammarBounds, Inexpressible, answer_grammar
 from toolwire.formats.gbnf.tags import structural_tag
 from toolwire.model import ToolResult, ToolSpec, ToolUse
 from toolwire.scan._grammar import BlockSyntax, Branch, Grammar
@@ -35,40 +35,42 @@ __all__ = [
     "Layout",
     "Tagged",
     "ToolFormat",
+    "make_format",
     "tagged_answer",
     "whole_answer",
-    "written",
 ]
 
 
 class AnswerGrammar(Protocol):
-    """Makes the grammar of an answer that calls one of the tools, or several if `parallel`, with nothing around the
-    calls. Raises `toolwire.formats.gbnf.grammar.Inexpressible` if there is no such grammar."""
+    """Returns the GBNF grammar of an answer that calls one of the tools (several if `parallel`), with no text around
+    the calls. Raises `toolwire.formats.gbnf.grammar.Inexpressible` if there is no such grammar."""
 
-    def __call__(self, tools: Sequence[ToolSpec], parallel: bool, bounds: Bounds = ...) -> str: ...
+    def __call__(self, tools: Sequence[ToolSpec], parallel: bool, bounds: GrammarBounds = ...) -> str: ...
 
 
-@dataclass(
-    frozen=True, slots=True, kw_only=True, eq=False, repr=False
-)  # compared, and looked up, as the very same object
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)  # compared by identity
 class ToolFormat:
     """A way to write tool calls as text.
 
-    `template` is the prompt segment that teaches tools, with four placeholders: `instructions` says how to write a call
-    (`{format}`), `render_tools` writes the offer (`{tools}`). `render_call` writes an earlier call as the model should
-    have written it, `render_result` the answer to one, `results` all answers of a turn. `listing` writes the offer for
-    the markers of a whole route; None: `render_tools` writes it for the format's own.
-    `render_calls` writes several calls of one answer; None: one block after the other. `gbnf` gives a grammar in
-    llama.cpp's notation; None if the format has none. `layout` is how calls look, if nothing but it decides
-    that: from it come the grammars of answers in which calls stand among other things (R23.2), structural tags, and
-    history, written for the markers of a whole route, as results are by `results`. `alone`: calls count only where they
-    are a whole message. `json_answer`: a JSON object with the keys `name` and `arguments` is an answer
-    that calls, so a backend that enforces JSON Schemas can enforce calls (R10.10). `own_id` is for formats whose calls
-    have ids: the id of a call as a model writes it that has made so many calls in the conversation before; the call's
-    own if that has such a form. `framing` is for formats whose models put markup around what they say, too: what
-    vanishes, and what is thought, in an answer that cannot call. `special_tokens`: its markers may be special tokens of
-    the model, which servers leave out of the text unless they are told. `template_tokens` are the control tokens of the
-    models that the format is made for: data in a prompt holds none.
+    - `template` is the prompt segment that teaches tools. It has four placeholders: `{policy}`, `{tools}` (filled by
+      `render_tools`), `{format}` (filled by `instructions`: how to write a call) and `{examples}`.
+    - `render_call` writes an earlier call as the model should have written it, `render_calls` several calls of one
+      answer (None: one block after another), `render_result` one result, `results` all results of a turn.
+    - `listing` writes the tools while escaping the markers of a whole route; None: `render_tools`, which escapes only
+      the format's own markers.
+    - `gbnf` returns a grammar in llama.cpp's notation; None if the format has none.
+    - `layout` is the form of calls, if it determines them completely. From it come grammars of answers with calls and
+      text (R23.2), structural tags, and history with the markers of a whole route escaped.
+    - `alone`: calls count only if they are the whole message.
+    - `json_answer`: a JSON object with the keys `name` and `arguments` is a call, so a server that enforces JSON
+      Schemas can enforce calls (R10.10).
+    - `own_id` returns the id that the model would write for a call, given the number of earlier calls in the
+      conversation; it keeps the call's own id if that has the right form. None for formats without ids.
+    - `framing` is for models that also put markup around their text: the grammar for answers that cannot contain calls.
+      It removes the markup and finds the reasoning.
+    - `special_tokens`: markers may be special tokens of the model, which servers omit from the text unless told
+      otherwise.
+    - `template_tokens` are the control tokens of the format's models. They are escaped in prompt data.
     """
 
     name: str
@@ -96,16 +98,17 @@ class ToolFormat:
 
 @lru_cache(maxsize=256)  # a pure function of frozen values; there are few, and it is slow
 def escaping_for(tool_format: ToolFormat, also: tuple[str, ...] = ()) -> Escaping:
-    """For data in a prompt that teaches the format. `also` are what else a route reads as markers."""
+    """Returns the escaping for data in a prompt that teaches the format. `also` are further markers that the route
+    reads."""
     markers = (*tool_format.grammar.markers, *tool_format.template_tokens, *tool_format.results.markers, *also)
     return Escaping(MarkerSet(markers, begins=tool_format.grammar))
 
 
 @lru_cache(maxsize=256)
 def escaping_in_calls(tool_format: ToolFormat, also: tuple[str, ...] = (), *, ends: bool = True) -> Escaping:
-    """For the arguments of earlier calls. There the scanner takes nothing for a marker but what would end a string that
-    stands there as it is (`ends`: that is escaped). A server takes its control tokens, and many templates cut messages
-    at tags of reasoning. All else stays."""
+    """Returns the escaping for the arguments of earlier calls. There the scanner reacts only to the end of a raw string
+    (escaped if `ends`). Servers react to control tokens, and many templates cut messages at reasoning tags, so both are
+    escaped. Everything else stays."""
     grammar = tool_format.grammar
     thoughts = [tag for tags in grammar.reasoning for tag in tags]
     always = (*tool_format.template_tokens, *thoughts, *also)
@@ -116,13 +119,13 @@ def escaping_in_calls(tool_format: ToolFormat, also: tuple[str, ...] = (), *, en
 def earlier_calls(
     tool_format: ToolFormat, uses: Sequence[ToolUse], also: tuple[str, ...] = (), escapes: Escapes | None = None
 ) -> str:
-    """Calls as the model should have written them, in a format with a layout. What would end a value is only escaped
-    where the scanner would take it for that: it is tried. `escapes` notes what was escaped."""
+    """Returns calls as the model should have written them, in a format with a layout. Text that looks like the end of a
+    value is escaped only if the scanner really stops there, which is tried out. `escapes` collects the escapes made."""
     layout = tool_format.layout
     assert layout is not None
     made = Escapes()
     escaping = escaping_in_calls(tool_format, also)
-    if isinstance(layout.arguments, Tagged | Syntax):  # in JSON a character is spelled otherwise, which means the same
+    if isinstance(layout.arguments, Tagged | Syntax):  # JSON needs no undoing: it uses `\uXXXX` for the character
         escaping = escaping.noting(made)
     text = layout.calls(uses, escaping)
     if isinstance(layout.arguments, Tagged) and any(
@@ -138,21 +141,21 @@ def earlier_calls(
 
 
 def _reads_alike(grammar: Grammar, plain: str, text: str, escaping: Escaping) -> bool:
-    read, wanted = fields_of(grammar, plain), fields_of(grammar, text)
+    read, expected = fields_of(grammar, plain), fields_of(grammar, text)
 
     def original(fields: Fields) -> Fields:
         return [(field, escaping.restore(value)) for field, value in fields]
 
-    return bool(read and wanted) and original(read or []) == original(wanted or [])
+    return bool(read and expected) and original(read or []) == original(expected or [])
 
 
 VERBATIM: Final = (
     "A string is written as it is, without quotes and without escapes, also over several lines; anything else as JSON."
 )
-"""What models have to know of tagged arguments."""
+"""A sentence of the instructions for tagged arguments."""
 
 
-def written(
+def make_format(
     name: str,
     grammar: Grammar,
     layout: Layout,
@@ -166,11 +169,12 @@ def written(
     template_tokens: Iterable[str] | None = None,
     words: Words | None = None,
 ) -> ToolFormat:
-    """A format whose calls look as `layout` says, in `words`: by default those of its family (`words_of`).
+    """Returns a format whose calls are written as in `layout`, with the wording of `words` (default: the family's, see
+    `words_of`).
 
-    `instructions`: by default the family's, else those of `teach`, which gets `notes`. `framing`: see `ToolFormat`; the
-    syntaxes without those that read calls. `special_tokens`: a marker that is a tag may be one; not so where the tags
-    are the gateway's own. `template_tokens`: by default those that are known for a format of this name, else all.
+    `instructions`: default the family's, else those of `teach`, which gets `notes`. `framing`: see `ToolFormat`; only
+    the syntaxes without calls. `special_tokens`: whether a marker that is a tag may be a special token; False if the
+    tags are the gateway's own. `template_tokens`: default those known for a format of this name, else all.
     """
     words = words or words_of(name)
     made = ToolFormat(
@@ -202,32 +206,37 @@ def _rendered_result(result: ToolResult, tool_format: ToolFormat) -> str:
 
 
 RESULT_FOLLOWS: Final = "The result follows in the next message; never write a result yourself."
-"""What models have to know of results."""
+"""A sentence of all instructions about results."""
 
 
 def teach(layout: Layout, notes: str = "", *, alone: bool = False) -> str:
-    """Instructions that show a call in `layout` and say what holds for every format."""
+    """Returns instructions that show a call in `layout` and state the rules common to all formats."""
     if alone:
         form = "To call a tool, let the whole answer be in exactly this form, with no other text:"
         only = "Put no Markdown fence around it."
     else:
         form = "To call a tool, write a block in exactly this form:"
         only = "Put no Markdown fence around the block."
-    said = " ".join(filter(None, (notes, only, RESULT_FOLLOWS)))
-    return f"{form}\n{layout.form()}\n{said}"
+    rules = " ".join(filter(None, (notes, only, RESULT_FOLLOWS)))
+    return f"{form}\n{layout.form()}\n{rules}"
 
 
 def call_form(tool_format: ToolFormat) -> str:
-    """A call as instructions show it. A format without a layout only has calls of tools."""
+    """Returns a call as instructions show it."""
     layout = tool_format.layout
     return tool_format.render_call(ToolUse("", FUNCTION, "{}")) if layout is None else layout.form()
 
 
 def whole_answer(
-    tool_format: ToolFormat, tools: Sequence[ToolSpec], parallel: bool, bounds: Bounds = STANDARD, *, around: Around
+    tool_format: ToolFormat,
+    tools: Sequence[ToolSpec],
+    parallel: bool,
+    bounds: GrammarBounds = STANDARD,
+    *,
+    around: Around,
 ) -> str:
-    """The grammar of an answer in which calls of this format stand among other things. Raises `Inexpressible` if there
-    is none."""
+    """Returns the GBNF grammar of an answer in which calls of this format stand among other text (`around`). Raises
+    `Inexpressible` if there is none."""
     if tool_format.layout is None:
         raise Inexpressible(f"nothing says how {tool_format.name} is written")
     return answer_grammar(
@@ -245,11 +254,12 @@ def tagged_answer(
     tool_format: ToolFormat,
     tools: Sequence[ToolSpec],
     parallel: bool,
-    bounds: Bounds = STANDARD,
+    bounds: GrammarBounds = STANDARD,
     *,
     demanded: bool = False,
 ) -> dict[str, Any]:
-    """The same as a structural tag; with `demanded` a call must come. Raises `Inexpressible` if there is none."""
+    """Returns the structural tag of such an answer; with `demanded` it must contain a call. Raises `Inexpressible` if
+    there is none."""
     if tool_format.layout is None:
         raise Inexpressible(f"nothing says how {tool_format.name} is written")
     return structural_tag(
@@ -257,10 +267,10 @@ def tagged_answer(
     )
 
 
-def _answer(layout: Layout, tools: Sequence[ToolSpec], parallel: bool, bounds: Bounds = STANDARD) -> str:
+def _answer(layout: Layout, tools: Sequence[ToolSpec], parallel: bool, bounds: GrammarBounds = STANDARD) -> str:
     return answer_grammar(_schemas(tools), parallel, layout, bounds)
 
 
 def _schemas(tools: Sequence[ToolSpec]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """By the names under which they are taught: the schemas of the tools' arguments."""
+    """Returns pairs of a tool's taught name and the schema of its arguments."""
     return ((prompt_name(tool), prompt_parameters(tool)) for tool in tools)

@@ -1,4 +1,4 @@
-"""Which format the models of a family were trained on, by the model's name, or by what its chat template writes."""
+"""The format that a family of models was trained on, found by the model's name or by its chat template."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from functools import lru_cache
 from typing import Final
 
 _ROWS: Final[tuple[tuple[str, str | None], ...]] = (
-    # Derived models, before those whose name they bear.
+    # Derived models, before the families they are named after.
     (r"(deep)?hermes", "hermes"),
     (r"xlam", "xlam"),
     (r"deepseek[-_.]?r1[-_]0528", "deepseek_v3"),
     (
         r"(deepseek[-_.]?)?r1[-_]?distill|deepseek[-_]?r1:(1\.5|7|8|14|32|70)b",
         None,
-    ),  # the distilled ones never learned to call
+    ),  # distilled models were not trained to call tools
     (r"llama[-_]?3[._]1[-_]nemotron[-_](51|70)b", "llama3_json"),
     (r"nemotron[-_](orchestrator|terminal|cascade[-_](8|14)b)", "hermes"),  # made of Qwen3
     (r"nemotron[-_]?cascade|nemotron[-_](nano|super|ultra)[-_]?v?3(?![0-9_])", "qwen3_coder"),
@@ -107,23 +107,23 @@ _ROWS: Final[tuple[tuple[str, str | None], ...]] = (
     (r"cwm(?![a-z])", "cwm"),
     (r"ui[-_]?tars", "ui_tars"),
 )
-"""Patterns, tried in this order, and formats; None: no format of its own is known."""
+"""Patterns, tried in this order, with their formats; None: the model has no known format."""
 
-# A family's name begins a word; Ollama and Bedrock write the version right behind it.
+# A family's name begins a word; Ollama and Bedrock write the version directly after it.
 _PATTERNS: Final = tuple((re.compile(rf"(?<![a-z])(?:{pattern})"), name) for pattern, name in _ROWS)
 
 _DISTILLED: Final = re.compile(r"(?<!r1[-_])distill(?:ed|ation)?(?:[-_](?:in)?to)?[-_]")
-"""Between the teacher's name and the model's own, or behind both."""
+"""The word between a teacher's name and the model's own, or after both."""
 _PATH: Final = re.compile(r"[/\\]|--")
 _UNNAMED: Final = re.compile(r"(?:[0-9a-f]{12,64}|(?:ggml-)?model[^/]*|main|snapshots|gguf|mlx)(?:\.gguf)?")
-"""Components of paths that name no model: hashes of revisions, and `model.gguf`."""
+"""Components of paths that do not name a model: hashes of revisions, and `model.gguf`."""
 
 
 def format_for(model: str) -> str | None:
-    """The name of the format that this model was trained on; None if its name says nothing.
+    """Returns the name of the format that this model was trained on, or None if its name does not tell.
 
-    Vendors before a slash, tags behind a colon, suffixes of GGUF files and of quantisation do not matter. Of a path the
-    last component counts that may name a model: `models--org--name/snapshots/HASH`, `name/model.gguf`.
+    Vendors before a slash, tags after a colon, suffixes of GGUF files and of quantisation are ignored. In a path the
+    last component that can name a model counts: `models--org--name/snapshots/HASH`, `name/model.gguf`.
     """
     return _format_for(model[:256])
 
@@ -144,7 +144,7 @@ def _family(name: str) -> str | None:
 
 
 def _first(name: str) -> str | None:
-    """The family whose name stands first: that of the model, where its teachers are named behind it."""
+    """Returns the family whose name comes first: the model's own, if its teachers are named after it."""
     places = [(found.start(), row) for row, (pattern, _) in enumerate(_PATTERNS) if (found := pattern.search(name))]
     return _PATTERNS[min(places)[1]][1] if places else None
 
@@ -193,18 +193,18 @@ _WRITTEN: Final[tuple[tuple[tuple[str, ...], str | None], ...]] = (
     (("<start_function_call>",), "functiongemma"),
     (("<|python_tag|>", '"parameters"'), "llama3_json"),
 )
-"""What a template writes around calls, all of it, and the format; the first row that fits. Only what is in no other
-family's template."""
+"""Marks that occur together in a template, and the format; the first match wins. Each row occurs in templates of its
+family only."""
 
 
 def format_of_template(template: str) -> str | None:
-    """The name of the format in which a chat template writes calls; None if it writes none that is known."""
+    """Returns the name of the format in which a chat template writes calls, or None if it is unknown."""
     # Templates come from servers: a cache must not keep large ones.
     return _format_of_template(template) if len(template) <= 64 * 1024 else _format_of_template.__wrapped__(template)
 
 
 @lru_cache(maxsize=64)
 def _format_of_template(template: str) -> str | None:
-    # In a template quotes inside of strings may be escaped.
+    # Quotes inside a template's strings may be escaped.
     plain = template.replace('\\"', '"')
     return next((found for marks, found in _WRITTEN if all(mark in plain for mark in marks)), None)

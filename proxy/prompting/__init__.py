@@ -1,1 +1,1 @@
-"""What a model that only writes text is told: the tools, and the conversation so far."""
+"""Prompts for models that only read and write text: the tools, and the conversation so far."""

@@ -1,13 +1,13 @@
-"""A conversation with tools for a server that writes tools, calls and results by the model's own chat template
-(`mode: template`, R31.1). Pure functions.
+"""Requests for a server that writes tools, calls and results with the model's own chat template (`mode: template`,
+R31.1). Pure functions.
 
 Rules of this module:
 
-1. Tools, earlier calls and their results stay what they are: the server's own fields carry them.
-2. Beside the template stands only the policy, in one place (R5.1, R5.3): the tools and the form of a call are the
-   template's business.
-3. Texts and results are data and hold no marker of the format, as in prompt mode (R5.6).
-4. Only tools that may be called are sent: what a template writes into the prompt, the model takes to be on offer.
+1. Tools, earlier calls and their results stay in the server's own fields.
+2. The gateway only adds the policy sentences, in one place (R5.1, R5.3): the template writes the tools and the form of
+   a call.
+3. Texts and results are data and contain no marker of the format, as in prompt mode (R5.6).
+4. Only callable tools are sent, because a model takes every tool in its prompt to be on offer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from toolwire.prompting.transcript import SYSTEM, Placement, TranscriptWriter, c
 
 
 def policy_beside(request: ModelRequest, tool_format: ToolFormat, prompt: PromptConfig) -> str:
-    """The sentences beside the template of `request`; empty if there is nothing to say."""
+    """Returns the policy sentences for `request`; empty if there are none."""
     if request.tool_choice.mode == "none":
         return NEVER if any(tool.kind != "hosted" for tool in request.tools) else ""
     tools = request.callable_tools
@@ -35,8 +35,7 @@ def policy_beside(request: ModelRequest, tool_format: ToolFormat, prompt: Prompt
 
 
 def shown_tools(request: ModelRequest, prompt: PromptConfig) -> Sequence[ToolSpec]:
-    """The tools that the template is to write: those that may be called; under `none` all, if `inject_when_none` asks
-    for it."""
+    """Returns the tools for the template: the callable ones; under `none` all, if `inject_when_none` is set."""
     if request.tool_choice.mode == "none" and prompt.inject_when_none:
         return tuple(tool for tool in request.tools if tool.kind != "hosted")
     return request.callable_tools
@@ -56,12 +55,12 @@ def templated(
     wire: str | None = None,
     special_tokens: bool = False,
 ) -> ModelRequest:
-    """The request for a server that is to write `tools` into the prompt and to leave its answer alone, which it does
-    under this `choice`.
+    """Returns the request for a server that writes `tools` into the prompt. With `choice`, the server leaves the
+    answer's text unchanged.
 
-    `beside` is put beside the template, `reminder` at the end of what the user says. `also`: what else than the
-    format's own markers the route reads as such. `escapes` notes what was escaped. `wire` is the name of the server's
-    protocol. `special_tokens`: the server is to show them in its answer.
+    `beside` is added to the prompt, `reminder` to the end of the user's last message. `also`: further markers that the
+    route reads. `escapes` collects the escapes made. `wire` is the name of the server's protocol. `special_tokens`: ask
+    the server to include them in its answer.
     """
     writer = _Data(tool_format, bracket=False, also=also, escapes=escapes)
     messages: Sequence[Message] = [writer.talk(message, message.parts) for message in request.messages]
@@ -77,10 +76,10 @@ def templated(
 
 
 class _Data(TranscriptWriter):
-    """Writes what was said and what tools returned without markers, and leaves calls and results in their places."""
+    """Escapes markers in messages and results, and leaves calls and results in their fields."""
 
     def talk(self, message: Message, parts: tuple[Part, ...]) -> Message:
-        """The message with the same parts, without markers; instructions stay as they are."""
+        """Returns the message with its parts escaped; instructions are unchanged."""
         if message.role in SYSTEM:
             return message
         safe = self._composed(parts)
@@ -91,7 +90,7 @@ class _Data(TranscriptWriter):
     def _other(self, part: Part) -> Part:
         if isinstance(part, ToolResult):
             parts = self._composed(part.parts)
-            if self._escapes is not None:  # the template writes the block that a weak model repeats
+            if self._escapes is not None:  # a weak model may repeat the result block that the template writes
                 size = sum(len(inner.text) for inner in parts if isinstance(inner, Text))
                 self._escapes.note_results(self.format.results, size)
             return part if parts == part.parts else replace(part, parts=parts)

@@ -1,10 +1,10 @@
-"""The prompt segment that teaches tools: template, policy sentences and the text that comes of them (R5.2 to R5.5).
+"""The prompt segment that teaches tools: template, policy sentences and the final text (R5.2 to R5.5).
 
 Rules of this module:
 
-1. The segment is a function of tools, choice, parallel and template: equal input, equal bytes, tools in the client's
-   order.
-2. A template is text with the four placeholders and nothing else to be escaped: braces in schemas and descriptions
+1. The segment depends only on tools, choice, parallel and template: equal input gives equal bytes, tools in the
+   client's order.
+2. A template is text with four placeholders. Nothing else in it needs escaping: braces in schemas and descriptions
    stay.
 """
 
@@ -25,16 +25,16 @@ from toolwire.formats.engine.values import Escape
 from toolwire.model import ModelRequest, ToolChoice, ToolSpec
 
 PLACEHOLDERS: Final = ("tools", "policy", "format", "examples")
-"""What a template must hold, in braces."""
+"""The placeholders that a template must contain, in braces."""
 
 _SLOT: Final = re.compile(r"\{(" + "|".join(PLACEHOLDERS) + r")\}")
 
 REMINDER: Final = "If a tool of the list fits, answer only with a call in the form that was shown; else in plain text."
-"""The built-in line at the end of what the user says, where the model may choose."""
+"""The built-in reminder at the end of the user's message, if the model may choose whether to call."""
 REMINDER_OF_ANY: Final = "Answer with a call of a tool of the list, in the form that was shown."
-"""Where a call is demanded."""
+"""The reminder if a call is demanded."""
 REMINDER_OF_ONE: Final = "Answer with a call of the tool {tools}, in the form that was shown."
-"""Where a tool is named."""
+"""The reminder if a certain tool is demanded."""
 
 _SHORT_SLOT: Final = re.compile(r"\{(tools|format)\}")
 
@@ -48,7 +48,7 @@ NEVER: Final = "Do not call a tool in this answer: write no tool call block. Ans
 
 
 def check_template(text: str) -> list[str]:
-    """The placeholders that `text` lacks, such as `{tools}`. Each one missing is a configuration error (R5.4)."""
+    """Returns the placeholders missing in `text`, such as `{tools}`. Each one is a configuration error (R5.4)."""
     present = set(_SLOT.findall(text))
     return [f"{{{name}}}" for name in PLACEHOLDERS if name not in present]
 
@@ -62,8 +62,8 @@ def policy(
     free: str = MAY,
     several: str = SEVERAL,
 ) -> str:
-    """What may and must be called, in sentences (R5.3). `tools` are those that may be called; `escape` is for their
-    names. `free` and `several` are the sentences where the model may choose, and where it may make several calls."""
+    """Returns sentences that say what may and must be called (R5.3). `tools` are the callable ones; `escape` is applied
+    to their names. `free` is the sentence if the model may choose, `several` if it may make several calls."""
     if choice.mode == "none":
         return NEVER
 
@@ -96,12 +96,11 @@ def policy(
 
 
 def segment(request: ModelRequest, tool_format: ToolFormat, prompt: PromptConfig, also: tuple[str, ...] = ()) -> str:
-    """The text that teaches the tools of `request`; empty if it has none to teach. `also`: what else than the format's
-    own markers the route reads as such. A format without a layout writes what it likes; there only its own are known to
-    be no data.
+    """Returns the text that teaches the tools of `request`; empty if there are none. `also`: further markers that the
+    route reads; for a format without a layout only its own markers are escaped.
 
-    Under `tool_choice: none` only the sentence that forbids calls, unless `inject_when_none` asks for the tools as
-    well.
+    Under `tool_choice: none` it is only the sentence that forbids calls, unless `inject_when_none` asks for the tools
+    too.
     """
     tools = request.callable_tools
     if request.tool_choice.mode == "none":
@@ -119,15 +118,16 @@ def segment(request: ModelRequest, tool_format: ToolFormat, prompt: PromptConfig
         "format": tool_format.instructions,
         "examples": prompt.examples,
     }
-    # One pass: what was put in is never searched for placeholders.
+    # One pass: inserted text is never searched for placeholders.
     return _SLOT.sub(lambda slot: values[slot[1]], prompt.template or tool_format.template).strip()
 
 
 def reminder(request: ModelRequest, tool_format: ToolFormat, prompt: PromptConfig) -> str:
-    """The line at the end of what the user says (R23.7); empty if there is none, or no tool can be called.
+    """Returns the reminder at the end of the user's message (R23.7); empty if there is none, or if no tool can be
+    called.
 
-    In a text of one's own `{tools}` are the names of the tools that may be called, and `{format}` is a call as it is
-    written.
+    In a configured text, `{tools}` is replaced by the names of the callable tools, and `{format}` by the form of a
+    call.
     """
     tools, chosen = request.callable_tools, prompt.reminder
     if not tools or chosen in (False, "off", ""):
@@ -143,7 +143,7 @@ def reminder(request: ModelRequest, tool_format: ToolFormat, prompt: PromptConfi
 
 
 def form_sentence(form: Mapping[str, Any], tool_format: ToolFormat) -> str:
-    """What the prompt says of `response_format` where the backend is not told in its own way (R2.22)."""
+    """Returns the prompt's sentence for `response_format`, if the backend has no field for it (R2.22)."""
     schema = (form.get("json_schema") or {}).get("schema") if form.get("type") == "json_schema" else None
     if schema is None:
         return (
@@ -157,14 +157,15 @@ def form_sentence(form: Mapping[str, Any], tool_format: ToolFormat) -> str:
 
 
 def content_key(request: ModelRequest, *more: object) -> bytes:
-    """A digest of everything that decides how the tools of `request` are taught. `more` must have a stable `repr`."""
+    """Returns a digest of everything that decides how the tools of `request` are taught. `more` must have a stable
+    `repr`."""
     digest = blake2b(digest_size=16)
     choice = request.tool_choice
     digest.update(repr((choice.mode, choice.name, choice.allowed, request.parallel_tool_calls, more)).encode())
-    told: set[str | None] = set()  # groups, whose description is shown once
+    described: set[str | None] = set()  # groups, whose description is shown once
     for tool in request.tools:
-        group = (tool.namespace, None if tool.namespace in told else tool.namespace_description)
-        told.add(tool.namespace)
+        group = (tool.namespace, None if tool.namespace in described else tool.namespace_description)
+        described.add(tool.namespace)
         shown = (tool.name, taught_description(tool), tool.parameters, tool.strict, tool.kind, *group)
         try:
             digest.update(b"\0" + orjson.dumps(shown))

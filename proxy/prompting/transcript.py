@@ -1,16 +1,15 @@
-"""A conversation with tools as one that a text-only chat backend understands (R5). Pure functions.
+"""Converts a conversation with tools to one that a text-only chat backend understands (R5). Pure functions.
 
 Rules of this module:
 
-1. A request without tools and without earlier calls or results comes back as the same object.
-2. Every tool result is there exactly once, right after the message that called, in the order of the calls; a result
-   whose call is unknown stays where it was (R5.8, C14).
-3. Results and what user and assistant said are data: they hold no marker of the format and no control token of a chat
-   template afterwards (R5.6). System and developer messages are instructions and stay as they are.
-4. A message is put together first, of data and `Markup`, and then escaped once: a marker that begins in one piece and
-   ends in another is one.
-5. The model sees earlier calls only in a form that the route's scanner reads back (R5.7), unless `native` was asked
-   for.
+1. A request without tools and without earlier calls or results is returned as the same object.
+2. Every tool result appears exactly once, directly after the message with its call, in the order of the calls; a result
+   of an unknown call stays where it was (R5.8, C14).
+3. Results and the texts of user and assistant are data: afterwards they contain no marker of the format and no control
+   token of a chat template (R5.6). System and developer messages are instructions and stay unchanged.
+4. A message is composed of data and `Markup` first and then escaped once, because a marker may begin in one piece and
+   end in another.
+5. The model sees earlier calls only in a form that the route's scanner reads (R5.7), unless `native` is configured.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from functools import lru_cache
 from itertools import groupby
 from typing import Final, Literal
 
-from toolwire.call_policy.ids import is_given
+from toolwire.call_policy.ids import is_gateway_id
 from toolwire.formats.base import ToolFormat, earlier_calls, escaping_for
 from toolwire.formats.engine.brackets import MARKERS as BRACKET_MARKERS
 from toolwire.formats.engine.brackets import RESULTS as BRACKET_RESULTS
@@ -32,7 +31,7 @@ from toolwire.formats.engine.layout import plain_name
 from toolwire.formats.engine.longjson import compact
 from toolwire.formats.engine.rendering import is_json_object, prompt_name, taught_arguments
 from toolwire.formats.engine.restoring import Escapes
-from toolwire.formats.engine.results import told_text
+from toolwire.formats.engine.results import marked_text
 from toolwire.model import (
     Attempt,
     Image,
@@ -55,17 +54,17 @@ Placement = Literal["append", "prepend", "separate", "user"]
 Flatten = Literal["sentinel", "bracket", "native"]
 
 GO_ON: Final = "Continue."
-"""Said by the user where a transcript would not end with a user message (R5.8a)."""
+"""The user message added to a transcript that would otherwise not end with one (R5.8a)."""
 
 _HISTORY: Final = (ToolUse, ToolResult)
 
 _NONE: Final = ToolChoice("none")
 
 SYSTEM: Final = frozenset({"system", "developer"})
-"""Roles in which nobody but the application speaks."""
+"""Roles that only the application uses."""
 
 _Place = tuple[int, int]
-"""Where a call stands: message, part."""
+"""The position of a call: message index, part index."""
 
 
 def inject(
@@ -82,13 +81,12 @@ def inject(
     special_tokens: bool = False,
     escaping: Escaping | None = None,
 ) -> ModelRequest:
-    """The request for a backend that knows no tools: history as text, `segment` in its place, tools dropped.
+    """Returns the request for a backend without tools: history as text, `segment` in its place, tools removed.
 
-    An empty segment is not placed. `reminder` goes to the end of the last message if the user says something in it
-    (R23.7). `also`: what else than the format's own markers the route reads as such. `escapes` notes what was escaped,
-    so that it can be undone in the answer. `wire` is the name of the backend's protocol, which takes what only it
-    knows. `special_tokens`: the server is to show them in its answer, if anything is changed. `escaping`: that of
-    `escaping_of`, if it is at hand.
+    An empty segment is not placed. `reminder` is added to the last message if that contains text of the user (R23.7).
+    `also`: further markers that the route reads. `escapes` collects the escapes made, so that they can be undone in the
+    answer. `wire` is the name of the backend's protocol, whose own parts are kept. `special_tokens`: ask the server to
+    include them in its answer, if the request is changed at all. `escaping`: the result of `escaping_of`, if available.
     """
     history = has_history(request.messages)
     if not segment and not history and not request.tools:
@@ -114,8 +112,8 @@ def inject(
 def guarded(
     request: ModelRequest, markers: frozenset[str], escapes: Escapes, roles: Container[str] | None = None
 ) -> ModelRequest:
-    """The request with no text in which one of `markers` stands, of messages in these `roles` or in any. `escapes`
-    notes what was escaped."""
+    """Returns the request with `markers` escaped in the texts of messages in these `roles` (None: all). `escapes`
+    collects the escapes made."""
     escaping = turn_escaping(markers)
     if escapes.markers is None:
         escapes.markers = escaping.markers
@@ -130,7 +128,7 @@ def guarded(
         written: list[Part] = []
         for is_text, parts in groupby(message.parts, key=lambda part: isinstance(part, Text)):
             several = list(parts)
-            if is_text:  # together: a marker may stand over two
+            if is_text:  # joined, because a marker may be split over two texts
                 text = "\n".join(part.text for part in several if isinstance(part, Text))
                 written.append(Text(noting.text(text)))
             else:
@@ -143,13 +141,13 @@ def guarded(
 
 @lru_cache(maxsize=64)
 def turn_escaping(markers: frozenset[str]) -> Escaping:
-    """For texts that may not begin or end a turn."""
+    """Returns an escaping for texts that must not begin or end a turn."""
     return Escaping(markers)
 
 
 def is_silent(message: Message, wire: str | None) -> bool:
-    """Whether nothing that a message holds can be said to a model that only reads text, behind a backend of the
-    protocol `wire` (`toolwire.upstream.servers.fit_messages.fit_parts`)."""
+    """Returns True if a message contains nothing that can be shown as text to a model behind a backend of the protocol
+    `wire` (`toolwire.upstream.servers.fit_messages.fit_parts`)."""
     for part in message.parts:
         foreign = isinstance(part, OpaquePart) and part.protocol != wire
         if not (foreign or (isinstance(part, Reasoning) and not part.text)):
@@ -158,7 +156,7 @@ def is_silent(message: Message, wire: str | None) -> bool:
 
 
 def last_said(messages: Sequence[Message], wire: str | None) -> Message | None:
-    """The last message that is not silent."""
+    """Returns the last message that is not silent, or None."""
     for message in reversed(messages):
         if not is_silent(message, wire):
             return message
@@ -166,7 +164,7 @@ def last_said(messages: Sequence[Message], wire: str | None) -> Message | None:
 
 
 def has_history(messages: Iterable[Message]) -> bool:
-    """Whether one of them holds a call, or the result of one."""
+    """Returns True if a message contains a call or a result."""
     if type(messages) is PlainMessages:
         return False
     for message in messages:
@@ -180,13 +178,13 @@ def has_history(messages: Iterable[Message]) -> bool:
 
 
 def user_speaks_last(messages: Sequence[Message], wire: str | None) -> bool:
-    """Whether the last message that says anything is the user's, and more than a tool's result."""
+    """Returns True if the last message with content is the user's and not only tool results."""
     last = last_said(messages, wire)
     return last is not None and last.role == "user" and not all(isinstance(part, ToolResult) for part in last.parts)
 
 
 def reminded(messages: Sequence[Message], reminder: str, wire: str | None) -> list[Message]:
-    """The messages with a line at the end of the last one that says anything."""
+    """Returns the messages with `reminder` at the end of the last message with content."""
     out = list(messages)
     at = max(index for index, message in enumerate(out) if not is_silent(message, wire))
     out[at] = replace(out[at], parts=_joined(out[at].parts, reminder, at_end=True))
@@ -195,18 +193,17 @@ def reminded(messages: Sequence[Message], reminder: str, wire: str | None) -> li
 
 def completed(
     messages: Sequence[Message],
-    said: Sequence[Message],
+    client_messages: Sequence[Message],
     segment: str,
     placement: Placement,
     reminder: str,
     wire: str | None,
 ) -> Sequence[Message]:
-    """The messages of a prompt with `segment` and `reminder` in their places, as far as there are some, and at the end
-    one of the user if nobody else speaks last (R5.8a). `said` are the messages of the client, `wire` is the name of the
-    server's protocol."""
+    """Returns the messages of a prompt with `segment` and `reminder` in their places (if not empty), ending with a user
+    message (R5.8a). `wire` is the name of the server's protocol."""
     if segment:
         messages = placed(messages, segment, placement)
-    if reminder and user_speaks_last(said, wire):
+    if reminder and user_speaks_last(client_messages, wire):
         messages = reminded(messages, reminder, wire)
     last = last_said(messages, wire)
     if last is None or last.role not in ("user", "tool"):
@@ -215,11 +212,11 @@ def completed(
 
 
 def placed(messages: Sequence[Message], segment: str, placement: Placement) -> list[Message]:
-    """The messages with the segment in its place (R5.1).
+    """Returns the messages with the segment in its place (R5.1).
 
-    `append`, `prepend`: at the end or the head of the first system message, if it stands before what the user says;
-    `separate`: a system message behind those at the beginning; `user`: at the head of the first user message. Where
-    there is no such message a new one is made.
+    `append`, `prepend`: at the end or start of the first system message, if it precedes all user messages. `separate`:
+    as a system message after those at the beginning. `user`: at the start of the first user message. If there is no
+    such message, a new one is added.
     """
     out = list(messages)
     found = None
@@ -240,7 +237,7 @@ def placed(messages: Sequence[Message], segment: str, placement: Placement) -> l
 
 
 def _behind_systems(messages: Sequence[Message]) -> int:
-    """The place behind the system messages at the beginning."""
+    """Returns the position after the system messages at the beginning."""
     for at, message in enumerate(messages):
         if message.role not in SYSTEM:
             return at
@@ -248,7 +245,8 @@ def _behind_systems(messages: Sequence[Message]) -> int:
 
 
 def _joined(parts: tuple[Part, ...], segment: str, *, at_end: bool) -> tuple[Part, ...]:
-    """Into the neighbouring text if there is one: many backends take only a plain string."""
+    """Returns the parts with the segment merged into the neighbouring text, because many backends accept only a plain
+    string."""
     edge = parts[-1 if at_end else 0] if parts else None
     if not isinstance(edge, Text):
         return (*parts, Text(segment)) if at_end else (Text(segment), *parts)
@@ -268,8 +266,8 @@ def _spoken(
     escapes: Escapes | None,
     escaping: Escaping,
 ) -> Sequence[Message]:
-    """Messages without calls and results."""
-    if type(messages) is PlainMessages and escaping.leaves(messages.texts(SYSTEM)):  # nearly always
+    """Returns messages without calls and results, escaped."""
+    if type(messages) is PlainMessages and escaping.leaves(messages.texts(SYSTEM)):  # the usual case
         if escapes is not None:
             escapes.markers = escaping.markers
         return messages
@@ -278,7 +276,7 @@ def _spoken(
 
 
 def escaping_of(tool_format: ToolFormat, bracket: bool, also: tuple[str, ...]) -> Escaping:
-    """What takes the meaning out of markers in what is said."""
+    """Returns the escaping for the texts of a conversation."""
     return escaping_for(tool_format, (*also, *BRACKET_MARKERS) if bracket else also)
 
 
@@ -290,7 +288,8 @@ def flattened(
     also: tuple[str, ...] = (),
     escapes: Escapes | None = None,
 ) -> list[Message]:
-    """Calls and results as text: calls in their assistant message, results as user messages right after it."""
+    """Returns calls and results as text: calls in their assistant message, results as user messages directly after
+    it."""
     writer = TranscriptWriter(tool_format, bracket, also, escapes)
     answers, owner = _answers(messages)
     own_id = None if bracket else tool_format.own_id
@@ -313,10 +312,10 @@ def flattened(
             places = [place for place, part in enumerate(message.parts) if isinstance(part, ToolUse)]
             of_call = [answers.get((index, place), ()) for place in places]
             results = [
-                # An id that was given out in place of the model's own says nothing to it.
+                # The model does not know an id that the gateway made.
                 replace(
                     result,
-                    call_id=own.call_id if is_given(result.call_id) else result.call_id,
+                    call_id=own.call_id if is_gateway_id(result.call_id) else result.call_id,
                     name=result.name or prompt_name(own),
                 )
                 for own, found in zip(shown, of_call, strict=True)
@@ -331,8 +330,9 @@ def flattened(
 
 
 def _answers(messages: Sequence[Message]) -> tuple[dict[_Place, list[ToolResult]], dict[_Place, _Place]]:
-    """The results of each call, and the call of each result. A result belongs to the latest earlier message that called
-    with its id: some clients begin to count anew in every turn. Within that message unanswered calls come first."""
+    """Returns the results of each call, and the call of each result. A result belongs to the latest earlier message
+    with a call of its id, because some clients restart counting in every turn. Within that message unanswered calls
+    come first."""
     answers: dict[_Place, list[ToolResult]] = {}
     owner: dict[_Place, _Place] = {}
     latest: dict[str, list[_Place]] = {}
@@ -351,8 +351,8 @@ def _answers(messages: Sequence[Message]) -> tuple[dict[_Place, list[ToolResult]
 
 
 def split_at(text: str, markers: Sequence[str]) -> list[str]:
-    """The texts between the markers, and the markers in the odd places. Of several that begin at one place the first in
-    `markers` counts, which are sorted by length, longest first. No search looks at much more than `SLICE_CHARS`."""
+    """Returns the texts between the markers, and the markers at odd indexes. Of several markers at one position the
+    first one in `markers` counts (sorted by length, longest first). No search examines much more than `SLICE_CHARS`."""
     if not markers:
         return [text]
     pattern = re.compile("|".join(map(re.escape, markers)))
@@ -370,8 +370,8 @@ def split_at(text: str, markers: Sequence[str]) -> list[str]:
 
 
 class TranscriptWriter:
-    """Writes calls, results and talk of one conversation as messages in one style. `also` are markers of the route
-    besides the format's, `escapes` notes what was escaped."""
+    """Writes calls, results and texts of one conversation as messages in one style. `also` are further markers of the
+    route, `escapes` collects the escapes made."""
 
     def __init__(
         self, tool_format: ToolFormat, bracket: bool, also: tuple[str, ...], escapes: Escapes | None = None
@@ -387,7 +387,7 @@ class TranscriptWriter:
             self._escaping = self._escaping.noting(escapes)
 
     def talk(self, message: Message, parts: tuple[Part, ...]) -> Message:
-        """A message without calls and results."""
+        """Returns a message without calls and results, escaped."""
         role: Role = "user" if message.role == "tool" else message.role
         name = message.name
         if role in ("user", "assistant"):
@@ -401,8 +401,8 @@ class TranscriptWriter:
         return message if unchanged else replace(message, role=role, parts=parts, name=name)
 
     def _composed(self, parts: Sequence[Part | str]) -> tuple[Part, ...]:
-        """The parts of one message: pieces of text, and others. Whatever stands between two texts, a template may leave
-        it out and put them together: so they are looked at as one."""
+        """Returns the parts of one message, with neighbouring texts merged. A template may join texts even if other
+        parts stand between, so all texts are escaped together."""
         texts = [part for part in parts if isinstance(part, str | Text)]
         if texts and len(texts) == len(parts):
             return (Text(self._escaping.compose([piece for part in texts for piece in self._pieces(part)])),)
@@ -420,8 +420,8 @@ class TranscriptWriter:
         return tuple([Text(next(whole)) if part is None else part for part in written])
 
     def _pieces(self, part: Text | str) -> Pieces:
-        """A text as it is to be put together. An attempt means what it says, but for what surrounds a thought, ends a
-        turn or shows a result."""
+        """Returns a text as pieces to be composed. In an attempt (a failed answer that the model is shown) the format's
+        markers are markup; reasoning tags, control tokens and markers of results are still data."""
         if isinstance(part, str):
             return (part,)
         if not isinstance(part, Attempt):
@@ -434,7 +434,7 @@ class TranscriptWriter:
         return [piece if place % 2 else Markup(piece) for place, piece in enumerate(pieces)]
 
     def _other(self, part: Part) -> Part:
-        """A part that is no visible text, without markers in what a template might write."""
+        """Returns a part that is not visible text, with markers escaped in the fields that a template may write."""
         escape = self._escaping.text
         match part:
             case Refusal(text) if (safe := escape(text)) is not text:
@@ -447,9 +447,9 @@ class TranscriptWriter:
         return part
 
     def calling(self, message: Message, rest: tuple[Part, ...], uses: Sequence[ToolUse]) -> list[Message]:
-        """An assistant message that called: what it said, then the calls."""
+        """Returns an assistant message with calls: its text, then the calls."""
         calls = self.calls(uses)
-        if self.alone and rest:  # such a format reads a call only where it is the whole message
+        if self.alone and rest:  # such a format reads a call only if it is the whole message
             return [self.talk(message, rest), self._with(message, calls)]
         between = (Markup("\n"),) if rest and isinstance(rest[-1], Text) and rest[-1].text else ()
         return [self._with(message, (*rest, *between, *calls))]
@@ -459,7 +459,7 @@ class TranscriptWriter:
         return Message(message.role, self._composed(parts), name, message.extra)
 
     def calls(self, uses: Sequence[ToolUse]) -> Pieces:
-        """The calls of one message."""
+        """Returns the calls of one message."""
         if self.bracket:
             lines = [(Markup("\n"), *self._bracket_call(use)) for use in uses]
             return [piece for line in lines for piece in line][1:]
@@ -470,8 +470,8 @@ class TranscriptWriter:
         return (Markup("\n".join(map(self.format.render_call, uses))),)
 
     def results(self, results: Sequence[ToolResult], *, apart: bool) -> list[Message]:
-        """The results in one user message; none for none. Images follow the text of their result. `apart`: the order of
-        the results tells which calls they answer."""
+        """Returns the results in one user message; none if there are none. Images follow the text of their result.
+        `apart`: the order of the results identifies their calls."""
         form = BRACKET_RESULTS if self.bracket else self.format.results
         parts: list[Part | str] = []
         for result in results:
@@ -481,7 +481,7 @@ class TranscriptWriter:
                 before = (
                     self._bracket_opener(result) if self.bracket else form.before(result, self._escaping, apart=apart)
                 )
-                parts += before, told_text(result), Markup(form.closer)
+                parts += before, marked_text(result), Markup(form.closer)
             else:
                 parts.append(Markup(self.format.render_result(result)))
             parts += [part for part in result.parts if isinstance(part, Image)]

@@ -1,15 +1,15 @@
-"""Values in a model's own syntax, as JSON text: Python as models write it, and Gemma's braces.
+"""Converts values in a model's own syntax (Python, Gemma's braces) to JSON text.
 
 Rules of this module:
 
-1. Nothing is evaluated: a token is looked at and written as JSON. Numbers keep their text where JSON has it.
-2. What has no single reading is malformed, never guessed: a bare word, a nested call, arithmetic, strings side by side.
-3. A Python string ends where `parts/code.py` ends it: at a quote behind which, whitespace aside, a comma, colon or
-   closing bracket comes, so that quotes which a model left unescaped stay data. Where a string is well-formed that
-   changes nothing.
-4. One pass, no step back; patterns match at their first attempt. `MAX_DEPTH` and `MAX_VALUES` bound the work.
+1. Nothing is evaluated: each token is read and written as JSON. Numbers keep their text if it is valid JSON.
+2. Text with several possible readings is malformed, never guessed: a bare word, a nested call, arithmetic, adjacent
+   strings.
+3. A Python string ends where `parts/code.py` ends it: at a quote followed (after whitespace) by a comma, colon or
+   closing bracket, so that quotes which a model left unescaped stay data. For well-formed strings this changes nothing.
+4. One pass, no backtracking; patterns match at their first attempt. `MAX_DEPTH` and `MAX_VALUES` limit the work.
 
-Everything here raises `ValueError` with what is wrong.
+All functions here raise `ValueError` with what is wrong.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from toolwire.repair.characters import SPACE, valid_text
 from toolwire.repair.repair import MAX_DEPTH, NUMBER, skip_space
 
 MAX_VALUES: Final = 20_000
-"""A text with more values is malformed: each takes about a microsecond, on the event loop."""
+"""Text with more values is malformed: each takes about a microsecond on the event loop."""
 
 _WORDS: Final = {"True": "true", "False": "false", "None": "null", "true": "true", "false": "false", "null": "null"}
 _CALLEE: Final = re.compile(r"[^\W\d][\w.-]*")
@@ -55,8 +55,8 @@ _JOINED: Final = re.compile(_SPACES + r"""[rRbBuUfF]{0,2}['"]""")
 
 
 def _to_quote(quote: str, data: str) -> re.Pattern[str]:
-    """What a string holds, and the quote behind it; a quote that matches `data` is none. Nothing is kept to come back
-    to."""
+    """Returns a pattern for the content of a string and its closing quote. A quote that matches `data` is content. The
+    pattern never backtracks."""
     one, rest = quote[0], quote[1:]
     return re.compile(rf"((?:[^\\{one}]++|\\.|{one}(?!{rest}){data})*+){quote}", re.DOTALL)
 
@@ -68,7 +68,7 @@ _WITH_QUOTES: Final = {quote: _to_quote(quote, rf"|{quote[0]}(?!{quote[1:]}{_BEH
 
 @dataclass(frozen=True, slots=True)
 class PythonCall:
-    """`name(1, key='value')`: its arguments as JSON texts, and the text in which it was written."""
+    """`name(1, key='value')`: its arguments as JSON texts, and its own text."""
 
     name: str
     positional: tuple[str, ...]
@@ -77,8 +77,7 @@ class PythonCall:
 
 
 def python_call(text: str, *, literal: bool = False) -> PythonCall:
-    """The call that `text` is. `literal`: a string that would have to be computed (`f"{x}"`) is none; else it is taken
-    as it stands."""
+    """Returns the call in `text`. `literal`: f-strings with fields (`f"{x}"`) are refused instead of taken verbatim."""
     reader = _Python(text, literal=literal)
     call = reader.call()
     reader.finish()
@@ -86,7 +85,7 @@ def python_call(text: str, *, literal: bool = False) -> PythonCall:
 
 
 def without_wrapping(text: str) -> str:
-    """The call that `text` prints or waits for; `text` itself if it does neither, or prints anything but calls."""
+    """Returns `text` without a surrounding `print(...)` or `await`; unchanged if there is none."""
     text = _past(_AWAITED, text.strip(SPACE))
     if text.endswith(")"):
         inner = _past(_PRINTED, text)
@@ -101,7 +100,7 @@ def _past(beginning: re.Pattern[str], text: str) -> str:
 
 
 def python_calls(text: str, *, literal: bool = False) -> list[PythonCall]:
-    """The calls in the list that `text` is. `literal` as in `python_call`."""
+    """Returns the calls in a list. `literal`: as in `python_call`."""
     reader = _Python(text, literal=literal)
     calls: list[PythonCall] = []
     reader.enter("[")
@@ -112,7 +111,7 @@ def python_calls(text: str, *, literal: bool = False) -> list[PythonCall]:
 
 
 def python_value(text: str) -> str:
-    """The JSON text for a Python literal."""
+    """Returns a Python literal as JSON text."""
     reader = _Python(text)
     reader.value()
     reader.finish()
@@ -120,12 +119,12 @@ def python_value(text: str) -> str:
 
 
 QUOTE_TOKEN: Final = re.compile(r"""[<‹][|｜]["'][|｜][>›]|<escape>""")
-"""A token that stands around strings, in any spelling: in a value without quotes the other one was lost."""
+"""A token that surrounds strings, in any spelling. In an unquoted value it means that the other one is missing."""
 
 
 def braces_value(text: str, quote: str, *, bare: bool = False) -> str:
-    """The JSON text for an object in braces: bare keys, strings between two `quote`, which cannot stand inside of one,
-    or as Python writes them. `bare`: what is neither a number nor a constant is a string without quotes."""
+    """Returns an object in braces as JSON text: bare keys, and strings between two `quote` (which cannot occur inside)
+    or in Python's quotes. `bare`: other text than numbers and constants is an unquoted string."""
     reader = _Braces(text, quote, bare=bare)
     reader.value()
     reader.finish()
@@ -133,12 +132,12 @@ def braces_value(text: str, quote: str, *, bare: bool = False) -> str:
 
 
 def json_string(text: str) -> str:
-    """A string as JSON text. Lone surrogates become U+FFFD."""
+    """Returns a string as JSON text. Lone surrogates become U+FFFD."""
     return orjson.dumps(valid_text(text)).decode()
 
 
 def scalar(text: str) -> str:
-    """The JSON text for a number or a constant as JSON or Python writes it."""
+    """Returns a number or constant, as written in JSON or Python, as JSON text."""
     if NUMBER.fullmatch(text):
         return text
     if text in _WORDS:
@@ -155,8 +154,8 @@ def scalar(text: str) -> str:
     return number
 
 
-class _Reader:
-    """Reads `text` and puts JSON text into `out`, piece by piece."""
+class _LiteralReader:
+    """Reads `text` and writes JSON text to `out`."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -166,15 +165,15 @@ class _Reader:
         self._values = 0
 
     def value(self) -> None:
-        """One value."""
+        """Reads one value."""
         raise NotImplementedError
 
     def key(self) -> None:
-        """The key of an object's member."""
+        """Reads the key of a member."""
         raise NotImplementedError
 
     def finish(self) -> None:
-        """Nothing may follow."""
+        """Fails unless the text has ended."""
         self.space()
         if self.at < len(self.text):
             self.fail()
@@ -189,7 +188,7 @@ class _Reader:
         return self.text[self.at : self.at + 1]
 
     def enter(self, bracket: str) -> None:
-        """Past an opening bracket."""
+        """Moves past an opening bracket."""
         if self.next() != bracket:
             self.fail()
         self._depth += 1
@@ -198,7 +197,8 @@ class _Reader:
         self.at += 1
 
     def more(self, closer: str, begun: bool) -> bool:
-        """Whether one more item comes before `closer`: past the comma, or past the closer. `begun`: one was read."""
+        """Returns True if another item follows before `closer`; moves past the comma or the closer. `begun`: an item
+        was read."""
         self.space()
         comma = begun and self.next() == ","
         if comma:
@@ -248,7 +248,7 @@ class _Reader:
         self.out.append("}")
 
 
-class _Python(_Reader):
+class _Python(_LiteralReader):
     def __init__(self, text: str, *, literal: bool = False) -> None:
         super().__init__(text)
         self._literal = literal
@@ -295,7 +295,7 @@ class _Python(_Reader):
         self.out.append(self._string(quote) if quote else json_string(self._scalar()))
 
     def _tuple(self) -> None:
-        """An array; but brackets around one value without a comma are no tuple."""
+        """Reads a tuple as an array. Parentheses around one value without a comma are not a tuple."""
         first = len(self.out)
         self.enter("(")
         self.out.append("[")
@@ -338,7 +338,7 @@ class _Python(_Reader):
 
 
 def unescape(found: re.Match[str]) -> str:
-    """What an escape means in Python; one that means nothing stays as it is."""
+    """Returns the meaning of a Python escape; an unknown escape is returned unchanged."""
     escape = found[0][1:]
     if escape in _SHORT:
         return _SHORT[escape]
@@ -388,7 +388,7 @@ class _Braces(_Python):
         return found[0].strip()
 
     def _quoted(self) -> bool:
-        """A string, if one comes."""
+        """Reads a string, if there is one. Returns whether there was."""
         if not self.text.startswith(self._mark, self.at):
             quote = _QUOTE.match(self.text, self.at)
             if quote is None or quote[1]:

@@ -1,17 +1,17 @@
-"""JSON that a model wrote nearly right: strict reading, and the safe repair of R9.7.
+"""Strict reading of JSON, and the safe repair of almost valid JSON (R9.7).
 
 Rules of this module:
 
-1. One pass, left to right, no step back. It reads relaxed JSON (what JSON5 or Python would read as well) and copies it
-   out as strict JSON. It touches a spot only where strict JSON cannot go on, so the steps of R9.7 add up in any
-   mixture, none is applied that is not needed, and a value that is right already keeps its text.
-2. What has no single reading is refused, never guessed: an unescaped inner quote, a bracket of the wrong kind, text
-   before or after the object, a comment, a word such as `NaN`.
-3. Every pattern here matches at its first attempt (one class of characters, one token, or a run of members that are
-   right already), and none goes back. A run goes two levels deep, so no character is looked at by more than four: the
-   work is linear, and `MAX_REPAIRED_VALUES` bounds it.
-4. Strict means RFC 8259: no `NaN`, no raw control characters; and at most `MAX_DEPTH` levels, so that nothing behind
-   this module can be made to recurse without bound.
+1. One pass from left to right without backtracking. It reads relaxed JSON (as JSON5 or Python would) and writes strict
+   JSON. It changes text only where strict JSON cannot continue: so the steps of R9.7 can be combined, none is applied
+   needlessly, and a valid value keeps its text.
+2. Text with several possible readings is refused, never guessed: an unescaped inner quote, a bracket of the wrong kind,
+   text before or after the object, a comment, a word such as `NaN`.
+3. Every pattern here matches at its first attempt (one class of characters, one token, or a run of valid members), and
+   none backtracks. A run goes two levels deep, so each character is read at most four times: the work is linear, and
+   `MAX_REPAIRED_VALUES` limits it.
+4. Strict means RFC 8259: no `NaN`, no raw control characters; and at most `MAX_DEPTH` levels, so that later code cannot
+   be made to recurse without limit.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from typing import Any, Final, Literal, NoReturn, get_args
 import orjson
 
 MAX_VALUES: Final = 100_000
-"""A text with more values does not count as JSON here: about as many can be read in 20 ms."""
+"""Text with more values does not count as JSON here: about this many can be read in 20 ms."""
 MAX_DEPTH: Final = 128
-"""Deeper nesting does not count as JSON here. Equal to the default of `limits.json_depth`: a client must be able to
-send a call back."""
+"""Deeper nesting does not count as JSON here. Equal to the default of `limits.json_depth`, because a client must be
+able to send a call back."""
 
 MAX_REPAIRED_VALUES: Final = 20_000
-"""A text with more values is not repaired: the pass may take two microseconds for each."""
+"""Text with more values is not repaired: the repair may take two microseconds per value."""
 
 RepairKind = Literal["fence", "commas", "quotes", "controls", "brackets"]
 REPAIR_KINDS: Final[tuple[RepairKind, ...]] = get_args(RepairKind)
 """The steps of R9.7, in its order."""
 
 NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
-"""A number as JSON writes it."""
+"""A JSON number."""
 
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _STRING_OR_SPACE: Final = re.compile(r'("(?:[^"\\]++|\\.)*+(?:"|\\?\Z))|[ \t\n\r]++', re.DOTALL)
@@ -45,7 +45,7 @@ _STRING: Final = r'"[^"\\\x00-\x1f]*+(?:\\.[^"\\\x00-\x1f]*+)*+"'
 _EMPTY: Final = re.compile(r"\[[ \t\n\r]*\]|\{[ \t\n\r]*\}")
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 _STEPS: Final = bytes.maketrans(b"[]{}", b"\x01\xff\x01\xff")
-"""Brackets as signed steps of nesting."""
+"""Maps brackets to signed steps of nesting."""
 _WORD: Final = re.compile(r"[^\W\d][\w-]*")
 _CONTROL: Final = re.compile(r"[\x00-\x1f]")
 _IN_SINGLE: Final = re.compile(r'\\.|["\x00-\x1f]', re.DOTALL)
@@ -55,7 +55,7 @@ _RUN_LEVELS: Final = 2
 
 
 def _run_of(closer: str) -> re.Pattern[str]:
-    """Commas, each with a member of an object or an array before it in strict JSON."""
+    """Returns a pattern for commas, each followed by a member of an object or array in strict JSON."""
     space = r"[ \t\n\r]*+"
     value = scalar = f"{_STRING}|{NUMBER.pattern}|true|false|null"
     for _ in range(_RUN_LEVELS):
@@ -73,22 +73,22 @@ _ESCAPES: Final = {char: _SHORT.get(char, f"\\u{ord(char):04x}") for char in map
 _JSON_WORDS: Final = frozenset(("true", "false", "null"))
 _PYTHON_WORDS: Final = {"True": "true", "False": "false", "None": "null"}
 _OTHER_WORDS: Final = frozenset(("true", "false", "null", "none", "nan", "inf", "infinity", "undefined", "nil"))
-"""In lower case: words that mean something else than a string in some language. Never quoted."""
+"""Words (in lower case) that are not strings in some language. They are never quoted."""
 
 
 def _refuse_constant(word: str) -> NoReturn:
     raise ValueError(f"{word} is not JSON")
 
 
-# Integers are read as floats: nothing here looks at a number, and `int` refuses texts of more than 4300 digits.
+# Integers are read as floats: no code here uses a number, and `int` refuses texts of more than 4300 digits.
 _DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant, parse_int=float)
 
 
 def read_value(text: str, at: int = 0) -> tuple[Any, int]:
-    """The JSON value that begins exactly at `at`, and the offset of its end.
+    """Returns the JSON value that begins exactly at `at`, and the offset of its end.
 
-    Numbers come as floats: for looking at the structure only. Raises `ValueError` if there is no strict JSON value, or
-    one nested deeper than `MAX_DEPTH`.
+    Numbers are returned as floats, so use it only to examine the structure. Raises `ValueError` if there is no strict
+    JSON value, or if it is nested deeper than `MAX_DEPTH`.
     """
     try:
         value, end = _DECODER.raw_decode(text, at)
@@ -100,13 +100,13 @@ def read_value(text: str, at: int = 0) -> tuple[Any, int]:
 
 
 def skip_space(text: str, at: int = 0) -> int:
-    """The offset of the first character from `at` on that is not JSON whitespace."""
+    """Returns the offset of the first character at or after `at` that is not JSON whitespace."""
     found = _SPACE.match(text, at)
     return found.end() if found else at
 
 
 def read_json(text: str) -> Any:
-    """The value of a whole JSON text, as `read_value` gives it. Raises `ValueError`, also for more than `MAX_VALUES`
+    """Returns the value of a whole JSON text, as in `read_value`. Raises `ValueError`, also for more than `MAX_VALUES`
     values."""
     if has_more_values(text, MAX_VALUES):
         raise ValueError(f"more than {MAX_VALUES} values")
@@ -117,12 +117,12 @@ def read_json(text: str) -> Any:
 
 
 def has_more_values(text: str, most: int) -> bool:
-    """Whether JSON has about that many values, as can be said without reading it."""
+    """Returns True if JSON has about that many values or more, estimated without parsing."""
     return len(text) > most and text.count(",") + text.count("{") + text.count("[") > most
 
 
 def parses(text: str) -> bool:
-    """Is this strict JSON of bearable depth?"""
+    """Returns True for strict JSON within the limits of depth and number of values."""
     if text.count("{") + text.count("[") <= MAX_DEPTH and len(text) <= MAX_VALUES:
         try:
             orjson.loads(text)  # accepts less than `read_json` does, several times faster
@@ -138,27 +138,28 @@ def parses(text: str) -> bool:
 
 
 def compact_json(text: str) -> str:
-    """A JSON text without the whitespace outside its strings, and otherwise unchanged. `text` must parse."""
+    """Returns a JSON text without whitespace outside strings. `text` must be valid JSON."""
     return _STRING_OR_SPACE.sub(lambda found: found[1] or "", text)
 
 
 def repair_json(text: str) -> tuple[str, tuple[RepairKind, ...]] | None:
-    """Strict JSON that means the same as `text`, and the kinds of repair that were needed, in the order of R9.7.
+    """Returns strict JSON with the meaning of `text`, and the kinds of repair that were needed, in the order of R9.7.
 
-    None if there is no safe repair. A text that parses comes back as it is, with no kinds. Only an object or an array
+    Returns None if there is no safe repair. Valid JSON is returned unchanged, without kinds. Only an object or an array
     is repaired:
 
-    - `fence`: a Markdown fence around the whole text goes, opening and closing line.
-    - `commas`: a comma before a closing bracket goes. At the end of the input it stays an error: more was to come.
+    - `fence`: a Markdown fence around the whole text is removed.
+    - `commas`: a comma before a closing bracket is removed. At the end of the input it stays an error: more was to
+      come.
     - `quotes`: single-quoted keys and strings, and bare words (letters, digits, `_`, `-`, starting with a letter or
-      `_`), get double quotes. A string ends at its first quote that is not escaped; if JSON cannot go on there, it had
-      an inner quote and the text is refused. Words that mean something else than a string in some language (`NaN`,
-      `undefined`) are refused. `True`, `False` and `None` are Python's if a string in the text is single-quoted and the
-      text has no `true`, `false` or `null`; else refused.
-    - `controls`: raw control characters inside strings are escaped.
-    - `brackets`: brackets and braces that are open at the end of the input are closed, if the last thing in them is a
-      whole value. An unterminated string, a bare word, a key, a colon or an opening bracket at the end may have been
-      cut off: refused.
+      `_`), get double quotes. A string ends at its first unescaped quote; if JSON cannot continue there, it had an
+      inner quote and the text is refused. Words with another meaning in some language (`NaN`, `undefined`) are refused.
+      `True`, `False` and `None` are converted if a string in the text is single-quoted and the text has no `true`,
+      `false` or `null`; else they are refused.
+    - `controls`: raw control characters in strings are escaped.
+    - `brackets`: brackets and braces that are open at the end of the input are closed, if the last item is a whole
+      value. Text that ends with an unterminated string, a bare word, a key, a colon or an opening bracket may be cut
+      off and is refused.
     """
     if parses(text):
         return text, ()
@@ -178,19 +179,19 @@ def repair_json(text: str) -> tuple[str, tuple[RepairKind, ...]] | None:
 
 
 def _depth(text: str) -> int:
-    """Levels of nesting of a JSON text; 0 for a scalar."""
+    """Returns the nesting levels of a JSON text; 0 for a scalar."""
     brackets = _outside(text).encode().translate(None, _NOT_BRACKETS)
     return max(accumulate(memoryview(brackets.translate(_STEPS)).cast("b"), initial=0))
 
 
 def _outside(text: str) -> str:
-    """A JSON text with a digit in the place of each string."""
+    """Returns a JSON text with each string replaced by a digit."""
     masked = text.replace(r"\\", "__").replace(r"\"", "__") if "\\" in text else text
     return "0".join(masked.split('"')[::2])
 
 
 def _inside_fence(text: str) -> str | None:
-    """What a Markdown fence encloses, if one encloses the whole text."""
+    """Returns the content of a Markdown fence around the whole text, or None."""
     text = text.strip()
     opening = _FENCE_OPEN.match(text)
     if opening is None or len(text) < opening.end() + 3 or not text.endswith("```"):
@@ -232,7 +233,8 @@ class _Rewriter:
         self._values = 0
 
     def run(self) -> str:
-        """The rewritten text. Raises `_Unclear`. What it gives still has to be parsed: escapes are copied unread."""
+        """Returns the rewritten text. Raises `_Unclear`. The result must still be validated, because escapes are copied
+        unread."""
         self._space()
         if self._next() not in _CLOSER:
             raise _Unclear
@@ -248,7 +250,7 @@ class _Rewriter:
         return "".join(self._out)
 
     def _inside(self) -> None:
-        """One step inside a container of which something was read: an opening bracket or a member."""
+        """Reads one step inside a container: the next member, comma or closing bracket."""
         fresh = self._out[-1] in _CLOSER
         self._space()
         char = self._next()
@@ -277,7 +279,7 @@ class _Rewriter:
             raise _Unclear
 
     def _run(self, closer: str) -> int:
-        """Where the members end that follow here and are right already; 0 if none does."""
+        """Returns the end of the valid members that follow here, or 0 if there are none."""
         if len(self._closers) + _RUN_LEVELS > MAX_DEPTH:
             return 0
         found = _RUN[closer].match(self._text, self._at)
@@ -285,7 +287,7 @@ class _Rewriter:
             return 0
         outside = _outside(found[0])
         self._words.update(word for word in _JSON_WORDS if word in outside)
-        # Members follow commas, but for the first ones of what is not empty.
+        # Each member follows a comma, except the first one of a container that is not empty.
         self._values += outside.count(",") + outside.count("[") + outside.count("{") - len(_EMPTY.findall(outside))
         if self._values > MAX_REPAIRED_VALUES:
             raise _Unclear
@@ -374,7 +376,7 @@ class _Rewriter:
 
 
 def _is_escaped(text: str, start: int, at: int) -> bool:
-    """Is the character at `at` preceded by an odd number of backslashes, counted down to `start`?"""
+    """Returns True if an odd number of backslashes, counted back to `start`, precedes `at`."""
     first = at
     while first > start and text[first - 1] == "\\":
         first -= 1

@@ -1,3 +1,3 @@
-"""Text into fields, character by character: grammars as plain data, the plan of one, and the Python twins of
-`proxy/_fastparse.pyx`, whose parts (`*.pxi`) lie beside them. Of the parts in `parts` there is no twin: the compiled
-scanner has them from `fast`, where the same text is compiled."""
+"""From text to fields, character by character: grammars as plain data, the plan of a grammar, and the Python twins of
+`proxy/_fastparse.pyx`, whose parts (`*.pxi`) are in this folder too. The modules in `parts` have no twin: `fast`
+compiles the same text."""

@@ -1,11 +1,11 @@
-# Reading a block: part of `_fastparse.pyx`, the twin of `_pyblock.py`.
+# Reads a block: part of `_fastparse.pyx`, the twin of `_pyblock.py`.
 
 cdef frozenset CONTENT = frozenset(("value", "arguments", "call", "calls"))
 
-# What became of a block.
+# The outcome of a block.
 cdef enum:
     OPEN
-    WHOLE_BLOCK  # `WHOLE` is what became of an object
+    WHOLE_BLOCK  # `WHOLE` in the Python twin; here that name is a mode
     FRAMING
     UNFINISHED
     NO_BLOCK  # `NONE` in the Python twin
@@ -125,7 +125,7 @@ cdef class BlockReader:
             and self.state == BODY
             and (fields.kind == JSON or fields.kind == CODE or fields.kind == LOOSE)
         ):
-            self._keep(TO_CLOSER)  # perhaps no more than a bracket is missing
+            self._keep(TO_CLOSER)  # perhaps only a bracket is missing
             return self._whole(end, end, True, True)
         if self.state == BODY and fields.is_in_string() and self.closer:
             at = self._buffer.find(self.closer, self.head, end)
@@ -134,7 +134,7 @@ cdef class BlockReader:
                 return self._given_up(at + PyBytes_GET_SIZE(self.closer))
         return self._unfinished(end, "end")
 
-    # --- nodes: what may come between fields -------------------------------------------------------------------------
+    # --- nodes: between fields ----------------------------------------------------------------------------------------
 
     cdef Py_ssize_t _go_to(self, _PlanNode node, Py_ssize_t pos) except -1:
         self._node = node
@@ -342,8 +342,7 @@ cdef class BlockReader:
             self.pieces.append((self._fields.field, self._fields.start, upto))
         return 0
 
-    # --- what is not as its syntax says
-    # --------------------------------------------------------------------------------
+    # --- broken blocks ------------------------------------------------------------------------------------------------
 
     cdef Py_ssize_t _mention(self, Py_ssize_t at) except -1:
         if self.untaught or self._around or not self._policy.strict or self.syntax.keyed or not self.closer:
@@ -359,7 +358,7 @@ cdef class BlockReader:
         whole = self.state == TAIL and bool(self.opener and self._node.next) and self._has_content()
         if in_field:
             self._keep(TO_CLOSER)
-        elif self.pieces:  # what was taken for the end of its last field was none
+        elif self.pieces:  # the assumed end of its last field was not its end
             field, start, _ = self.pieces.pop()
             self.pieces.append((field, start, TO_CLOSER))
         return self._look_again(BROKEN, self._word_at if whole else None)

@@ -3,7 +3,7 @@
 
 @cython.final
 cdef class Buffer:
-    cdef object owner  # of the bytes: the delta itself, if it is read in place
+    cdef object owner  # keeps the bytes alive; the delta itself if it is read in place
     cdef Bytes p
     cdef Py_ssize_t size, start
     cdef bytearray raw
@@ -30,7 +30,7 @@ cdef class Buffer:
         return 0
 
     cdef int look_for(self, bytes firsts) except -1:
-        """These bytes are what `next_first` looks for."""
+        """Sets the bytes that `next_first` looks for."""
         cdef int index
         self.first_count = PyBytes_GET_SIZE(firsts)
         for index in range(self.first_count):
@@ -77,7 +77,7 @@ cdef class Buffer:
         return bytes(self.raw[start:]) + self.slice(self.start + max(0, start - size), self.start + stop - size)
 
     cdef inline str as_text(self, Bytes p, Py_ssize_t size):
-        """A string of these bytes: the delta itself if they are the same."""
+        """Returns these bytes as a string; the delta itself if they are all of it."""
         if size == self.size and type(self.owner) is str and memcmp(p, self.p, size) == 0:
             return <str>self.owner
         return text_of(p, size)
@@ -86,7 +86,7 @@ cdef class Buffer:
         return PyBytes_FromStringAndSize(<const char *>self.p + pos, end - pos)
 
     cdef Py_ssize_t find(self, bytes literal, Py_ssize_t pos, Py_ssize_t end) noexcept:
-        """The position of a literal between these two, or -1."""
+        """Returns the position of a literal between `pos` and `end`, or -1."""
         cdef Bytes found = toolwire_find(self.p + pos, end - pos, bytes_at(literal), PyBytes_GET_SIZE(literal))
         return -1 if found == NULL else found - self.p
 

@@ -1,4 +1,4 @@
-# Bytes, text and events without detours: part of `_fastparse.pyx`. The Python twin has what Python has.
+# Bytes, text and events through the C API: part of `_fastparse.pyx`. The Python twin uses the built-in types.
 
 cdef extern from "Python.h":
     ctypedef struct PyMemberDef:
@@ -9,18 +9,18 @@ cdef extern from "Python.h":
     PyTypeObject *Py_TYPE(PyObject *of) noexcept
     Py_ssize_t PyList_GET_SIZE(PyObject *events) noexcept
     PyObject *PyList_GET_ITEM(PyObject *events, Py_ssize_t index) noexcept
-    const char *PyUnicode_AsUTF8AndSize(str text, Py_ssize_t *size) noexcept  # NULL, with an exception set: surrogates
+    const char *PyUnicode_AsUTF8AndSize(str text, Py_ssize_t *size) noexcept  # NULL, with an exception set, for surrogates
 
 cdef extern from *:
     """
-    /* Whether one reference is all there is. Where threads run at once that cannot be told. */
+    /* True if there is only one reference. Unknown without the GIL, so false there. */
     #ifdef Py_GIL_DISABLED
     #define toolwire_is_single(object) 0
     #else
     #define toolwire_is_single(object) (Py_REFCNT(object) == 1)
     #endif
 
-    /* The only item of a list that is empty then, and keeps its room for the next one. */
+    /* Removes and returns the only item of a list; the list keeps its memory for the next item. */
     static inline PyObject *toolwire_take_only(PyObject *list)
     {
         PyObject *item = PyList_GET_ITEM(list, 0);
@@ -28,8 +28,8 @@ cdef extern from *:
         return item;
     }
 
-    /* The first occurrence of a literal: memchr for its first byte, then a comparison. The literals are short and their
-       first byte is rare in text; should it be frequent, the cost is still bounded by size * length of the literal. */
+    /* Returns the first occurrence of a literal: memchr for its first byte, then a comparison. Literals are short and
+       their first byte is rare in text; if it is frequent, the cost is at most size * length of the literal. */
     static const unsigned char *
     toolwire_find(const unsigned char *p, Py_ssize_t size, const unsigned char *literal, Py_ssize_t length)
     {
@@ -75,7 +75,7 @@ del _byte
 cdef enum:
     FIRSTS = 16
     WORDS = 256
-    BRIEF = 32  # bytes: so few are looked at one by one, not once for each byte that markers begin with
+    BRIEF = 32  # the first bytes are compared one by one, before a search per first byte of the markers
 
 if max(_grammar.LITERAL_BYTES, _grammar.WORD_BYTES) > WORDS:
     raise ImportError("LITERAL_BYTES or WORD_BYTES is larger than the compiled scanner can keep")
@@ -92,7 +92,7 @@ cdef inline str text_of(Bytes p, Py_ssize_t size):
 
 
 cdef Py_ssize_t slot_of(type cls, str name) except -1:
-    """Where in an object of `cls` the slot of that name is."""
+    """Returns the offset of a slot in objects of `cls`."""
     return (<PyMemberDescrObject *><PyObject *>cls.__dict__[name]).d_member.offset
 
 
@@ -114,8 +114,8 @@ cdef inline void fill(object event, Py_ssize_t offset, object value) noexcept:
 
 
 cdef inline object new_delta(object block, str text):
-    """`Delta(block, text)`, built once per token: a call of the Python class would cost more than all the rest. The
-    cyclic collector never looks at it: an int and a str are in no cycle."""
+    """Returns `Delta(block, text)`, built without calling the Python class, which would cost more than the rest of the
+    scanner per token. It is not tracked by the garbage collector, because an int and a str form no cycle."""
     event = _PyObject_GC_New(DELTA)
     fill(event, BLOCK_SLOT, block)
     fill(event, TEXT_SLOT, text)
@@ -124,8 +124,8 @@ cdef inline object new_delta(object block, str text):
 
 
 cdef inline bint renew(PyObject *event, object block, str text) noexcept:
-    """Whether `event`, a delta of before, now is this one: if nobody else has it any more, as `zip` does it with its
-    tuples."""
+    """Reuses `event`, an earlier delta, for this one if it has no other references (as `zip` reuses its tuples).
+    Returns whether it did."""
     cdef PyObject *said
     if not toolwire_is_single(event) or Py_TYPE(event) != DELTA or slot(event, BLOCK_SLOT)[0] != <PyObject *>block:
         return False
@@ -138,7 +138,8 @@ cdef inline bint renew(PyObject *event, object block, str text) noexcept:
 
 
 cdef inline bint say_again(PyObject *events, object block, str text) noexcept:
-    """Whether `events`, a list with the delta before, now is the one with this delta: if nobody else has either."""
+    """Reuses `events`, a list with the previous delta, for this one if neither has other references. Returns whether
+    it did."""
     return toolwire_is_single(events) and PyList_GET_SIZE(events) == 1 and renew(PyList_GET_ITEM(events, 0), block, text)
 
 

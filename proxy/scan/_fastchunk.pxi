@@ -1,4 +1,4 @@
-# Prose of Chat chunks passed from frame to frame: part of `_fastparse.pyx`, the twin of `_pychunk.py`.
+# Passes the prose of Chat chunks: part of `_fastparse.pyx`, the twin of `_pychunk.py`.
 
 cdef enum:
     GROUP = 32
@@ -9,7 +9,7 @@ cdef class SecretGuard
 
 
 cdef inline object with_more(object out, bytes more):
-    """What the client gets, and more of it: nearly always one frame."""
+    """Returns the output with `more` added: bytes for one frame, a list for several."""
     if out is None:
         return more
     if type(out) is list:
@@ -19,12 +19,12 @@ cdef inline object with_more(object out, bytes more):
 
 
 cdef class ChunkGate:
-    """Lets prose of streamed Chat chunks pass, and gives everything else to `slow`, in order.
+    """Passes the prose of streamed Chat chunks, and gives everything else to `slow`, in order.
 
-    `slow` takes the next bytes of the stream, whole frames or the pieces of one, and gives what the client gets for
-    them. `found` takes the events, at least one, that the scanner made of a frame's text, and gives what the client
-    gets for those. Both may call `open`, `shut` and `take`. The gate is shut at first. A frame of more than
-    `frame_bytes` never passes.
+    `slow` takes the next bytes of the stream (whole frames, or parts of one) and returns the client's bytes for them.
+    `found` takes the events (at least one) that the scanner made of a frame's text, and returns the client's bytes for
+    them. Both may call `open`, `shut` and `take`. The gate is shut at first. A frame of more than `frame_bytes` never
+    passes.
     """
 
     cdef object _slow, _found
@@ -53,7 +53,7 @@ cdef class ChunkGate:
 
     @property
     def passed(self):
-        """Frames of the server that have passed since the last `take`."""
+        """The number of the server's frames that have passed since the last `take`."""
         return self._passed
 
     def open(
@@ -66,9 +66,9 @@ cdef class ChunkGate:
         *,
         bint reasoning=False,
     ):
-        """From now on text passes, or `reasoning`: what `scanner` lets pass at once (None: any) as `head`, the escaped
-        text and `tail`, and else as what `found` says. If `number` is not negative it counts the frames and is written
-        between `head` and `middle`. No `head`: nothing passes at once."""
+        """Lets text (or `reasoning`) pass. Text that `scanner` passes at once (None: all text) is written as `head`,
+        the escaped text and `tail`; for other text `found` is called. If `number` is not negative, it counts the frames
+        and is written between `head` and `middle`. With `head` None, `found` is called for all text."""
         self._is_open = True
         self._reasoning = reasoning
         self._scanner = scanner
@@ -78,17 +78,17 @@ cdef class ChunkGate:
         self._middle = middle
 
     def watch(self, SecretGuard guard not None):
-        """From now on a frame passes only if `guard` finds nothing in its text."""
+        """Lets frames pass only if `guard` finds nothing in their text."""
         self._guard = guard
 
     def shut(self):
-        """From now on nothing passes."""
+        """Lets nothing pass."""
         self._is_open = False
         self._scanner = None
 
     def take(self):
-        """Since the last call: the frames that went out, the text that came in, and the text that went out. The scanner
-        may keep text between the two."""
+        """Returns, since the last call: the number of frames sent, the text received, and the text sent. These may
+        differ, because the scanner may hold text back."""
         cdef Py_ssize_t frames = self._frames
         cdef str fed = self._fed.decode()
         cdef str given = self._given.decode()
@@ -98,7 +98,7 @@ cdef class ChunkGate:
         return frames, fed, given
 
     def feed(self, bytes data not None):
-        """Take the next bytes, cut anywhere, and give what the client gets for them."""
+        """Takes the next bytes, cut anywhere. Returns the client's bytes for them."""
         cdef object out = None  # bytes, or a list of them
         cdef Bytes p = bytes_at(data)
         cdef Py_ssize_t size = PyBytes_GET_SIZE(data)

@@ -1,6 +1,6 @@
-# Reading one field of a block: part of `_fastparse.pyx`, the twin of `_pyfields.py`.
+# Reads one field of a block: part of `_fastparse.pyx`, the twin of `_pyfields.py`.
 
-# What became of a field.
+# The result of reading a field.
 cdef enum:
     GOES_ON
     BY_ITSELF

@@ -1,19 +1,19 @@
-# Reading one frame of a Chat stream for its text, and writing text as JSON: part of `_fastparse.pyx`, the twin of
+# Finds the text in one frame of a Chat stream, and writes text as JSON: part of `_fastparse.pyx`, the twin of
 # `_pyframe.py`.
 
 cdef enum:
     CHUNK_DEPTH = 16
     CHUNK_DIGITS = 32
 
-# The levels of a chunk whose members mean something.
+# The levels of a chunk whose members are interpreted.
 cdef enum:
     OF_CHUNK
     OF_CHOICE
     OF_DELTA
     OF_ANY
 
-# One chunk while it is read. `start` and `stop` say where the text is, once it was found, `reasoning` what it is,
-# `escaped` that it has escapes.
+# One chunk being read. `start` and `stop` are the position of its text, once found; `reasoning` is its kind;
+# `escaped`: it contains escapes.
 cdef struct Chunk:
     Bytes p
     Py_ssize_t size
@@ -41,7 +41,7 @@ cdef inline bint byte_stands(Chunk *chunk, Py_ssize_t pos, unsigned char byte) n
 
 
 cdef Py_ssize_t read_string_of(Chunk *chunk, Py_ssize_t pos) noexcept nogil:
-    """A string without escapes."""
+    """Reads a string without escapes."""
     cdef unsigned char byte
     if not byte_stands(chunk, pos, c'"'):
         return -1
@@ -89,7 +89,7 @@ cdef inline Py_ssize_t read_null(Chunk *chunk, Py_ssize_t pos) noexcept nogil:
 
 
 cdef Py_ssize_t read_value(Chunk *chunk, Py_ssize_t pos, int depth) noexcept nogil:
-    """Any value, not too deep."""
+    """Reads any value up to `depth` levels."""
     if depth == 0 or pos < 0 or pos >= chunk.size:
         return -1
     cdef unsigned char byte = chunk.p[pos]
@@ -118,7 +118,7 @@ cdef Py_ssize_t read_value(Chunk *chunk, Py_ssize_t pos, int depth) noexcept nog
 
 
 cdef Py_ssize_t read_choices(Chunk *chunk, Py_ssize_t pos) noexcept nogil:
-    """Choices: one."""
+    """Reads the choices: exactly one."""
     chunk.choices += 1
     if chunk.choices > 1 or not byte_stands(chunk, pos, c"["):
         return -1
@@ -129,7 +129,7 @@ cdef Py_ssize_t read_choices(Chunk *chunk, Py_ssize_t pos) noexcept nogil:
 cdef Py_ssize_t read_member(
     Chunk *chunk, int level, Py_ssize_t key, Py_ssize_t length, Py_ssize_t pos, int depth
 ) noexcept nogil:
-    """The value at `pos` of the member whose key (without quotes) is at `key`."""
+    """Reads the value at `pos` of the member whose key (without quotes) is at `key`."""
     cdef Py_ssize_t after
     cdef bint is_text
     if level == OF_ANY:
@@ -181,7 +181,7 @@ cdef inline bint is_reasoning(Chunk *chunk, Py_ssize_t key, Py_ssize_t length) n
 
 
 cdef Py_ssize_t read_members(Chunk *chunk, Py_ssize_t pos, int level, int depth) noexcept nogil:
-    """An object at a level that says what its members mean."""
+    """Reads an object; `level` decides the meaning of its members."""
     cdef Py_ssize_t key, after
     if not byte_stands(chunk, pos, c"{"):
         return -1
@@ -204,7 +204,7 @@ cdef Py_ssize_t read_members(Chunk *chunk, Py_ssize_t pos, int level, int depth)
 
 
 cdef bint read_chunk(Chunk *chunk, Bytes frame, Py_ssize_t size) noexcept nogil:
-    """Whether a frame (without its blank line) is a chunk that holds nothing but more text."""
+    """Returns True if a frame (without its blank line) is a chunk that only contains text."""
     chunk.p = frame
     chunk.size = size
     chunk.start = chunk.stop = -1
@@ -215,7 +215,7 @@ cdef bint read_chunk(Chunk *chunk, Bytes frame, Py_ssize_t size) noexcept nogil:
 
 
 cdef long code_unit(Bytes p, Py_ssize_t pos, Py_ssize_t size) noexcept nogil:
-    """The number in the escape `\\uXXXX` at `pos`, or -1 if there is none."""
+    """Returns the number in the escape `\\uXXXX` at `pos`, or -1 if there is none."""
     cdef long unit = 0
     cdef Py_ssize_t at
     if size - pos < 6 or p[pos] != c"\\" or p[pos + 1] != c"u":
@@ -228,7 +228,7 @@ cdef long code_unit(Bytes p, Py_ssize_t pos, Py_ssize_t size) noexcept nogil:
 
 
 cdef inline Py_ssize_t escape_end(Bytes p, Py_ssize_t pos, Py_ssize_t size) noexcept nogil:
-    """The place behind the escape at `pos`, or -1 if it is none, or half a character."""
+    """Returns the position after the escape at `pos`, or -1 if it is invalid or a lone surrogate."""
     cdef long unit
     if pos + 1 < size and UNESCAPED[p[pos + 1]]:
         return pos + 2
@@ -241,7 +241,8 @@ cdef inline Py_ssize_t escape_end(Bytes p, Py_ssize_t pos, Py_ssize_t size) noex
 
 
 cdef Py_ssize_t string_end(Bytes p, Py_ssize_t pos, Py_ssize_t size, bint *escaped) noexcept nogil:
-    """Where the string that begins at `pos` ends, or -1 if it is none, not UTF-8, or holds half a character."""
+    """Returns the end of the string that begins at `pos`, or -1 if it is invalid, not UTF-8, or has a lone
+    surrogate."""
     cdef unsigned char byte, low, high
     cdef int more
     escaped[0] = False
@@ -288,7 +289,7 @@ cdef Py_ssize_t string_end(Bytes p, Py_ssize_t pos, Py_ssize_t size, bint *escap
 
 
 cdef bytes unescape(Bytes p, Py_ssize_t size):
-    """The text of a string with escapes, which `string_end` has let through."""
+    """Returns the text of a string with escapes that `string_end` has accepted."""
     cdef bytes text = PyBytes_FromStringAndSize(NULL, size)
     cdef char *to = PyBytes_AS_STRING(text)
     cdef Py_ssize_t pos = 0
@@ -314,7 +315,7 @@ cdef bytes unescape(Bytes p, Py_ssize_t size):
 
 
 cdef Py_ssize_t put_utf8(char *to, long code) noexcept nogil:
-    """Write a character; gives its size."""
+    """Writes a character; returns its size."""
     if code < 0x80:
         to[0] = code
         return 1
@@ -335,7 +336,7 @@ cdef Py_ssize_t put_utf8(char *to, long code) noexcept nogil:
 
 
 cdef Py_ssize_t blank_line(Bytes p, Py_ssize_t pos, Py_ssize_t size) noexcept nogil:
-    """The place behind the next two line feeds, or -1."""
+    """Returns the position after the next two line feeds, or -1."""
     cdef Bytes found
     while pos < size:
         found = <Bytes>memchr(p + pos, c"\n", size - pos)

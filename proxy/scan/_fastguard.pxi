@@ -1,4 +1,4 @@
-# Secrets in the text of a stream: part of `_fastparse.pyx`, the twin of `_pyguard.py`.
+# Finds secrets in the text of a stream: part of `_fastparse.pyx`, the twin of `_pyguard.py`.
 
 cdef enum:
     TAIL_BYTES = 4096
@@ -6,8 +6,9 @@ cdef enum:
 
 @lru_cache(maxsize=64)
 def parts_by_end(tuple parts not None):
-    """By the value of a byte the number, from 1, of the first part that ends with it, and behind those, by the number
-    of a part, that of the next one that ends with the same byte; 0: there is none. Each in two bytes."""
+    """Returns linked lists of the parts by last byte, as 16-bit numbers: 256 entries with the number (from 1) of the
+    first part that ends with each byte, then for each part the number of the next one with the same last byte; 0
+    ends a list."""
     cdef Py_ssize_t number
     cdef bytes part
     table = array("H", bytes(2 * (257 + len(parts))))
@@ -18,7 +19,7 @@ def parts_by_end(tuple parts not None):
 
 
 cdef class SecretGuard:
-    """Looks for any of `parts`, none of which is empty, in the visible text and in the reasoning of one answer."""
+    """Looks for any of `parts` (none is empty) in the visible text and the reasoning of one answer."""
 
     cdef tuple _parts
     cdef bytes _by_end
@@ -39,12 +40,12 @@ cdef class SecretGuard:
         self.found = False
 
     def text(self, bytes data not None, bint reasoning=False):
-        """Take more text; whether a part was found, in this or before."""
+        """Takes more text. Returns True if a part was found in it or before."""
         return self._text(bytes_at(data), PyBytes_GET_SIZE(data), reasoning)
 
     def frames(self, bytes data not None, Py_ssize_t pos):
-        """Take the whole frames from `pos` on that hold nothing but more text. Gives the place of the first one that is
-        something else or in which a part was found, else the end of `data`."""
+        """Takes the whole frames from `pos` that only contain text. Returns the position of the first frame with other
+        content or with a finding, else the end of `data`."""
         cdef Bytes p = bytes_at(data)
         cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
         cdef Py_ssize_t end
@@ -64,7 +65,7 @@ cdef class SecretGuard:
         cdef unsigned short number
         cdef bytes part
         append(kept, p, size)
-        at = <Bytes>PyByteArray_AS_STRING(kept) + before + 1  # behind the byte at 0
+        at = <Bytes>PyByteArray_AS_STRING(kept) + before + 1  # after the byte at 0
         for pos in range(size):
             number = by_end[p[pos]]
             while number:

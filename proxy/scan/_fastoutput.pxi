@@ -1,4 +1,4 @@
-# What goes out: part of `_fastparse.pyx`, the twin of `_pyoutput.py`.
+# The output: part of `_fastparse.pyx`, the twin of `_pyoutput.py`.
 
 
 @cython.final
@@ -27,7 +27,7 @@ cdef class Blanks:
         return 0
 
     cdef int _keep(self, Bytes p, Py_ssize_t size) except -1:
-        """The count, and behind it other characters, as what it begins with."""
+        """Moves the counted character, followed by these bytes, to the beginning."""
         cdef Py_ssize_t before = self.size()
         PyByteArray_Resize(self._before, before + size)
         memset(PyByteArray_AS_STRING(self._before) + before - self._count, self._blank, self._count)
@@ -35,14 +35,14 @@ cdef class Blanks:
         return 0
 
     cdef inline char *write(self, char *to) noexcept:
-        """Gives where it ends."""
+        """Writes all of it; returns the end."""
         cdef Py_ssize_t before = PyByteArray_GET_SIZE(self._before)
         memcpy(to, PyByteArray_AS_STRING(self._before), before)
         memset(to + before, self._blank, self._count)
         return to + before + self._count
 
     cdef str and_text(self, Bytes p, Py_ssize_t size):
-        """All of it, and this text."""
+        """Returns all of it followed by this text."""
         cdef Py_ssize_t whole = self.size() + size
         cdef char brief[WORDS]
         cdef bytes data
@@ -66,8 +66,8 @@ cdef class Blanks:
 @cython.final
 cdef class Output:
     cdef list events
-    cdef object _before  # the event of the delta before, if it was the only one
-    cdef object open, choice  # `open`: None if no block is
+    cdef object _before  # the previous delta's event list, if it had one event
+    cdef object open, choice  # `open`: None if no block is open
     cdef long long next_block
     cdef Py_ssize_t limit
     cdef int prose
@@ -109,7 +109,7 @@ cdef class Output:
     cdef inline bint touches(self, Py_ssize_t more) noexcept:
         if not (self.after and self._blank):
             return False
-        return self.trims or self._pending.size() + more <= self.limit  # more would not have waited
+        return self.trims or self._pending.size() + more <= self.limit  # a longer run was not held back
 
     cdef inline bint starts(self, Py_ssize_t more) noexcept:
         if self.fresh and self.prose == TEXT:
@@ -119,7 +119,7 @@ cdef class Output:
     # --- text -------------------------------------------------------------------------------------------------------
 
     cdef int say(self, Bytes p, Py_ssize_t size, str whole) except -1:
-        """More text; `whole` is it, if there is a string of it."""
+        """Adds text; `whole` is the same as a string, if available."""
         cdef Py_ssize_t before = 0
         cdef Py_ssize_t after = size
         if size == 0:
@@ -159,7 +159,7 @@ cdef class Output:
         return self.say(p, size, text)
 
     cdef str say_more(self, Bytes p, Py_ssize_t size, str text):
-        """`say` and `flush` where it `flows`: what goes out, or None."""
+        """Does `say` and `flush` while it `flows`; returns the text to send, or None."""
         cdef Py_ssize_t after = size
         cdef Py_ssize_t before = self._pending.size()
         if self.trims:
@@ -282,7 +282,7 @@ cdef class Output:
     # --- events -----------------------------------------------------------------------------------------------------
 
     cdef inline list begin_delta(self):
-        """Where the events of this delta go: the list of the one before, if nobody else has it any more."""
+        """Returns the list for the events of this delta: the previous list, if it has no other references."""
         cdef PyObject *events = <PyObject *>self.events
         cdef Py_ssize_t size = PyList_GET_SIZE(events)
         if not toolwire_is_single(events) or size > 1:
@@ -300,7 +300,7 @@ cdef class Output:
         return 0
 
     cdef inline list one_delta(self, str text):
-        """The events of a delta that is more of the open block and nothing else; so is nearly every one."""
+        """Returns the events of a delta that only continues the open block, which is the usual case."""
         if not say_again(<PyObject *>self.events, self.open, text):
             self.events = [new_delta(self.open, text)]
         return self.events
@@ -361,7 +361,7 @@ cdef class Output:
 
 
 cdef inline str stays(str kept, str space):
-    """What stays of whitespace: a line end, else a blank; `kept` stays of what stood before it."""
+    """Returns the remaining whitespace character: a line end, or `kept` from before, or a blank."""
     if not space:
         return kept
     return "\n" if "\n" in space else kept or " "

@@ -1,4 +1,4 @@
-# A `Plan` with C types: part of `_fastparse.pyx`. The Python twin reads `_plan.py` itself.
+# A `GrammarPlan` with C types: part of `_fastparse.pyx`. The Python twin reads `_plan.py` itself.
 
 cdef enum:
     NOTHING = 0
@@ -7,7 +7,7 @@ cdef enum:
     JSON = 3
     CODE = 4
     BRACES = 5
-    NAME_ = 6  # `NAME` is what an `ObjectReader` waits for
+    NAME_ = 6  # `NAME` in the Python twin
     PRINTED = 7
     LOOSE = 8
 
@@ -30,7 +30,7 @@ cdef enum:
     START
 
 
-# What a byte of text is.
+# Classes of bytes of text.
 cdef enum:
     BEGINS = 1  # a marker may begin
     QUOTES = 2
@@ -38,7 +38,7 @@ cdef enum:
 
 
 cdef class _BlockSyntax:
-    cdef object syntax  # as the call policy knows it
+    cdef object syntax  # the `BlockSyntax`
     cdef bytes closer, quote
     cdef tuple nodes
     cdef bint keyed, framed
@@ -131,7 +131,7 @@ cdef class _Marker:
 
 
 cdef tuple by_first(markers, dict syntaxes):
-    """The markers that begin with each byte, in the order in which they are tried."""
+    """Returns the markers that begin with each byte, in the order in which they are tried."""
     cdef list found = [[] for byte in range(256)]
     for marker in markers:
         found[marker.literal[0]].append(_Marker(marker, syntaxes))
@@ -144,7 +144,7 @@ cdef class _Plan:
     cdef tuple taught
     cdef bint calls_inside, untaught
     cdef unsigned char begins[256]
-    cdef unsigned char marks[256]  # of these, what each byte is
+    cdef unsigned char marks[256]  # the class of each byte
     cdef unsigned char begins_some[256]  # of `begun`
     cdef tuple begun
     cdef bytes firsts
@@ -183,7 +183,7 @@ cdef class _Plan:
 
 
 cdef _Plan plan_of(grammar, reasoning, scan_calls):
-    """The plan of a grammar, made once."""
+    """Returns the plan of a grammar, created once."""
     found = plan(grammar, reasoning, scan_calls)
     if not found.native:
         found.native.append(_Plan(found))

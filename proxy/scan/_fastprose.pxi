@@ -5,7 +5,7 @@ cdef enum:
     ANSWER
     LITERAL
 
-# Whether a marker counts where it stands.
+# Whether a marker counts at its position.
 cdef enum:
     NO
     YES
@@ -13,7 +13,7 @@ cdef enum:
 
 
 cdef inline bint is_margin(Bytes p, Py_ssize_t pos, Py_ssize_t at, bint margin) noexcept nogil:
-    """Whether nothing but blanks stands in the line before `at`; what stands before `pos` says `margin`."""
+    """Returns True if only blanks precede `at` in its line. `margin` says so for the position `pos`."""
     while at > pos and (p[at - 1] == c" " or p[at - 1] == c"\t"):
         at -= 1
     return margin if at == pos else p[at - 1] == c"\n"
@@ -72,7 +72,7 @@ cdef class Prose:
         self._taught = self.plan.taught if state == TEXT or self.plan.calls_inside else ()
         return self._output.enter(state)
 
-    # --- text in which nothing begins ---------------------------------------------------------------------------------
+    # --- plain text ---------------------------------------------------------------------------------------------------
 
     cdef inline bint is_plain(self, Bytes p, Py_ssize_t size) except -1:
         cdef int index
@@ -117,7 +117,7 @@ cdef class Prose:
             p += 1
 
     cdef int _word_at(self, Bytes p, Py_ssize_t size) except -1:
-        # 1: a word begins there, as far as the text goes; 2: it stands there.
+        # 2: a word is there; 1: the end of the text cuts one off.
         cdef bytes word
         cdef Py_ssize_t length
         cdef int found = 0
@@ -429,7 +429,7 @@ cdef class Prose:
         return self._quoting.quotes()
 
     cdef void _quote(self, Py_ssize_t pos, Py_ssize_t at) noexcept:
-        """Read up to `at` what may be quoted."""
+        """Reads quoting up to `at`."""
         cdef Bytes p = self._buffer.p
         self._quote_up_to(pos, at)
         if p[at] != TICK:

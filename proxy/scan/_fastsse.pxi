@@ -1,11 +1,12 @@
 # Framing of server-sent events: part of `_fastparse.pyx`, the twin of `_pysse.py`.
 
 cdef class SseFramer:
-    """Cuts a byte stream of server-sent events into frames, as the HTML standard reads it.
+    """Splits a byte stream of server-sent events into frames, as the HTML standard defines.
 
-    A frame is (event name or None, data). Lines end with LF, CR or CRLF, also when a CRLF is cut; a leading BOM,
+    A frame is (event name or None, data). Lines end with LF, CR or CRLF, also if a CRLF is cut. A leading BOM,
     comments, `id`, `retry` and unknown fields are dropped; several `data` lines are joined with LF; an event without
-    `data` is none. `frame_bytes` bounds one event, comments and unknown fields included, each line end counted as one.
+    `data` is dropped. `frame_bytes` limits one event, including comments and unknown fields, each line end counted as
+    one byte.
     """
 
     cdef Py_ssize_t _limit, _size
@@ -24,10 +25,10 @@ cdef class SseFramer:
         self._data = bytearray()
 
     def feed(self, bytes data not None):
-        """Take the next bytes, cut anywhere, and give the frames that are whole now.
+        """Takes the next bytes, cut anywhere, and returns the frames that are complete now.
 
-        Raises `FrameTooLarge` for an event beyond the bound. Frames that were whole before it are given first: then the
-        next call raises, as does every later one.
+        Raises `FrameTooLarge` for an event beyond the limit. If frames were completed before it, they are returned
+        first, and the next call (and every later one) raises.
         """
         cdef list frames
         cdef Bytes p = bytes_at(data)
@@ -66,7 +67,7 @@ cdef class SseFramer:
                 and p[end + 1] == c"\n"
                 and memcmp(p + pos, b"data: ", 6) == 0
                 and end - pos <= self._limit
-            ):  # what nearly all frames look like
+            ):  # the usual frame
                 self._first = False
                 frames.append((None, PyBytes_FromStringAndSize(<const char *>p + pos + 6, end - pos - 6)))
                 pos = end + 2
@@ -83,8 +84,8 @@ cdef class SseFramer:
         return frames
 
     def finish(self):
-        """The bytes are over. A last event without its blank line is given as if it had one: servers do end with
-        `data: [DONE]` and no more. Whether its data is whole is the reader's business. Raises `FrameTooLarge`."""
+        """Ends the stream. A last event without its blank line is returned too: servers do end with `data: [DONE]`
+        only. The reader must check whether its data is complete. Raises `FrameTooLarge`."""
         cdef list frames
         if self._failed:
             raise too_large(self._limit)
@@ -156,9 +157,9 @@ cdef class SseFramer:
         return 0
 
 
-def are_plain(bytes data not None, bytes usual not None, tuple odd not None):
-    """Whether each of the whole frames in `data` ends like a JSON object and holds `usual`, and none of `odd`. False
-    also if that cannot be told at once: lines end with CR."""
+def frames_are_plain(bytes data not None, bytes usual not None, tuple odd not None):
+    """Returns True if each of the whole frames in `data` ends like a JSON object, contains `usual` and none of `odd`.
+    False also if this cannot be decided quickly, because lines end with CR."""
     cdef Bytes p = bytes_at(data)
     cdef Bytes last = p + PyBytes_GET_SIZE(data)
     cdef Bytes literal = bytes_at(usual)

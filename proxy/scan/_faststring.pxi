@@ -1,5 +1,4 @@
-# Strings of JSON, and what of a string passes while its arguments are given out: part of `_fastparse.pyx`, the twin of
-# `_pystring.py`.
+# JSON strings, and text of strings inside streamed arguments: part of `_fastparse.pyx`, the twin of `_pystring.py`.
 
 cdef int NO_STRING = _pystring.NO_STRING
 cdef int JSON_STRING = _pystring.JSON_STRING
@@ -8,7 +7,7 @@ cdef int CODE_STRING = _pystring.CODE_STRING
 cdef int LINES = _pystring.LINES
 cdef int UNSAID = _pystring.UNSAID
 
-# Escapes of two characters, both ways (the solidus needs none), the width of each byte once it is escaped, and
+# Tables: two-character escapes in both directions (the solidus needs none), the escaped width of each byte, and
 # hexadecimal digits.
 cdef unsigned char UNESCAPED[256]
 cdef unsigned char ESCAPED[256]
@@ -55,14 +54,14 @@ cdef inline void escape(char *to, Bytes p, Py_ssize_t size) noexcept nogil:
         to += WIDTH[byte]
 
 
-# How far text is certain, and whether the rest of it waits.
+# How many bytes are certain, and whether the rest waits.
 cdef struct Certain:
     Py_ssize_t used
     bint waits
 
 
 cdef int certain(int kind, bytes stops, Bytes p, Py_ssize_t size, bytearray to, Certain *found) except -1:
-    """What goes out is put behind `to`."""
+    """See `certain` in `proxy/scan/_pystring.py`; the text to send is appended to `to`."""
     cdef Bytes stop = bytes_at(stops)
     cdef Py_ssize_t last = PyBytes_GET_SIZE(stops) - 1
     cdef Py_ssize_t at = 0
@@ -97,14 +96,16 @@ cdef int certain(int kind, bytes stops, Bytes p, Py_ssize_t size, bytearray to, 
 
 
 cdef inline Py_ssize_t escape_size(Bytes p, Py_ssize_t size) noexcept nogil:
-    """The size of the escape that begins here, 0 if it is none. It is cut if that is more than there is."""
+    """Returns the size of the escape that begins here, or 0 if it is invalid. If the size is above `size`, the escape
+    is cut."""
     if size < 2 or UNESCAPED[p[1]]:
         return 2
     return unicode_size(p, size, 1)
 
 
 cdef inline Py_ssize_t nested_size(Bytes p, Py_ssize_t size) noexcept nogil:
-    """The same in JSON inside of a string, where a quote and a backslash are escapes, and a solidus may be."""
+    """Returns the same for JSON inside a JSON string, where quotes and backslashes are escaped, and a solidus may
+    be."""
     if size < 2 or p[1] == c"/":
         return 2
     if p[1] != c"\\":
@@ -119,7 +120,7 @@ cdef inline Py_ssize_t nested_size(Bytes p, Py_ssize_t size) noexcept nogil:
 
 
 cdef inline Py_ssize_t unicode_size(Bytes p, Py_ssize_t size, Py_ssize_t at) noexcept nogil:
-    """The same where `u` and four digits come at `at`, which is less than `size`."""
+    """Returns the size of an escape whose `u` and four digits begin at `at`, which is less than `size`."""
     cdef Py_ssize_t digit
     if p[at] != c"u":
         return 0
@@ -138,7 +139,7 @@ cdef int append_escaped(bytearray to, Bytes p, Py_ssize_t size) except -1:
 
 
 cdef int append_unescaped(int kind, bytearray to, Bytes p, Py_ssize_t size) except -1:
-    """Without its outer escapes, as a string of JSON holds it."""
+    """Appends the text without its outer escapes, as content of a JSON string."""
     cdef Py_ssize_t before = PyByteArray_GET_SIZE(to)
     cdef Py_ssize_t at = 0
     cdef bytes read

@@ -1,6 +1,7 @@
-"""A grammar as the scanners read it: bytes, and every branch where it is needed. Both twins begin with `plan`.
+"""A grammar prepared for scanning: literals as bytes, and each branch at the node where it is needed. Both twins begin
+with `plan`.
 
-Rule: what can be said of a grammar before any text is there is said here, errors included.
+Everything that can be derived from a grammar without text is derived here, including errors.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ PRINTED: Final = 7
 LOOSE: Final = 8
 
 NAMED: Final = bytes(range(0x80, 0x100)) + b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.:/"
-"""What a `name` is made of, but for whitespace at its ends."""
+"""The bytes of a `name` field, apart from whitespace around it."""
 
 TICK: Final = b"`"
-"""What stands around inline code, and three of which begin a fence."""
+"""The character of inline code; three of them begin a fence."""
 
 _READS: Final[dict[Read, tuple[int, str]]] = {
     "nothing": (NOTHING, ""),
@@ -52,22 +53,23 @@ _READS: Final[dict[Read, tuple[int, str]]] = {
     "printed": (PRINTED, ""),
     "loose": (LOOSE, ""),
 }
-"""The machine that reads a field, and the bracket that it begins with."""
+"""The reader of a field, and the bracket that begins it."""
 
 _WRAPPERS: Final = (b"", b"await ", b"print(", b"print(await ")
-"""What may stand before a call as Python writes it."""
+"""Text that may precede a Python call."""
 
 SURE: Final = 0
 LIKELY: Final = 1
 UNLIKELY: Final = 2
-"""Whether a value ends where something stands that may end it: surely; if what follows is what may follow; or, since
-the template writes its end in another way, only if all that follows is as the template writes it."""
+"""Whether a value ends at a literal that may end it. `SURE`: yes. `LIKELY`: if the text after it may follow a value.
+`UNLIKELY`: only if all the text after it is as the template writes it, because the template ends the value differently.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanBranch:
-    """A `Branch`: at `literal`, of which `taken` bytes are consumed, `read` a field and go to place `then` of
-    `syntax`."""
+    """A `Branch` prepared for scanning: at `literal`, consume `taken` bytes, read a field with reader `read`, and
+    continue at node `then` of `syntax`."""
 
     literal: bytes
     taken: int
@@ -79,9 +81,9 @@ class PlanBranch:
 
 @dataclass(frozen=True, slots=True)
 class PlanNode:
-    """A `Node`. `otherwise` is the branch for anything that no literal fits. `ends`: the end of the answer may come.
-    `free`: the block may end here whatever comes. `final`: only a closer is missing, unless another call comes. `more`:
-    one argument more may come. `next`: what begins another block, if that may end this one."""
+    """A `Node` prepared for scanning. `otherwise` is the branch taken if no literal fits. `ends`: the answer may end
+    here. `free`: the block may end here whatever follows. `final`: only a closer is missing, unless another call
+    follows. `more`: another argument may follow. `next`: openers of other blocks that may end this one."""
 
     branches: tuple[PlanBranch, ...]
     otherwise: PlanBranch | None
@@ -94,8 +96,7 @@ class PlanNode:
 
 @dataclass(frozen=True, slots=True)
 class Opener:
-    """A literal that opens a block. `syntaxes` are those that it may open, all of them `untaught` or none. `inner`: it
-    stands in a section or ends one, so that whitespace between the last block and it is inside that section."""
+    """A literal that opens a block. `syntaxes` are the ones it may open, all `untaught` or none."""
 
     literal: bytes
     anchor: Anchor
@@ -104,27 +105,31 @@ class Opener:
 
     @property
     def untaught(self) -> bool:
+        """True if its syntaxes are untaught."""
         return self.syntaxes[0].untaught
 
     @property
     def loose(self) -> bool:
+        """True if it opens a call in any form."""
         return self.syntaxes[0].loose
 
     @property
     def inner(self) -> bool:
+        """True if it stands in a section or ends one, so that whitespace after the previous block belongs to the
+        section."""
         return (self.anchor == "after" and not self.loose) or any(syntax.ends_section for syntax in self.syntaxes)
 
     @property
     def frames(self) -> bool:
-        """It opens framing only: no field can follow."""
+        """True if it opens only framing, without any field."""
         return not any(branch.field for syntax in self.syntaxes for node in syntax.nodes for branch in node)
 
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """A literal to look for. `opens` a block, or the reasoning that ends with the tag of index `reasoning`; neither:
-    ends it. The block of an opener that is empty begins with the literal. `anchor` is that of a block, or `start`: at
-    the start of a line, or with nothing but whitespace between it and the beginning of the answer, a block or another
+    """A literal to look for. It `opens` a block, or begins the reasoning with tag pair number `reasoning`; otherwise it
+    ends reasoning. For an empty opener the literal is the beginning of the block. `anchor` is that of a block, or
+    `start`: at the start of a line, or separated only by whitespace from the start of the answer, a block or another
     tag."""
 
     literal: bytes
@@ -134,19 +139,23 @@ class Marker:
 
     @property
     def untaught(self) -> bool:
+        """True if it opens an untaught block."""
         return self.opens is not None and self.opens.untaught
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """A grammar as the scanners read it. `text` are the markers of visible text, in the order in which they are tried,
-    `inside` those of reasoning, one tuple for each pair of tags. `answer` is what may open an answer without an opener,
-    and `begins` the bytes with which that may begin; `printed` the same, untaught, tried behind all markers. `loose`
-    opens a call in any form, tried where nothing else begins. `nodes` are the nodes of each syntax, and behind them one
-    where nothing but another block may follow, or nothing; `begun` are the openers that end a short field of an
-    untaught syntax; `taught` the markers of taught blocks, which count inside reasoning too if `calls_inside`; `firsts`
-    the bytes with which markers begin, and a tick; `longest` the length of the longest opener. `untaught`: there are
-    untaught syntaxes. `native` is for the compiled scanner, which keeps its own form of the plan there."""
+class GrammarPlan:
+    """A grammar prepared for scanning.
+
+    - `text`: markers of visible text, in the order in which they are tried. `inside`: markers of reasoning, one tuple
+      per pair of tags. `taught`: markers of taught blocks, which also count in reasoning if `calls_inside`.
+    - `answer`: opener of an answer that begins without a literal opener, `begins`: its possible first bytes. `printed`:
+      the same for untaught syntaxes, tried after all markers. `loose`: opens a call in any form, tried last.
+    - `nodes`: the nodes of each syntax, and after them one that allows only another block or the end. `begun`: openers
+      that end a short field of an untaught syntax.
+    - `firsts`: first bytes of markers, and the tick. `longest`: length of the longest opener. `untaught`: there are
+      untaught syntaxes. `native`: the compiled scanner's own form of the plan.
+    """
 
     text: tuple[Marker, ...]
     inside: tuple[tuple[Marker, ...], ...]
@@ -165,13 +174,13 @@ class Plan:
 
 
 @lru_cache(maxsize=256)  # a pure function of frozen values, and run for every answer
-def plan(grammar: Grammar, reasoning: tuple[tuple[str, str], ...], scan_calls: bool) -> Plan:
-    """How to read `grammar`, with these pairs of tags around reasoning. Untaught syntaxes that would get in the way of
-    others are left out.
+def plan(grammar: Grammar, reasoning: tuple[tuple[str, str], ...], scan_calls: bool) -> GrammarPlan:
+    """Returns the plan of `grammar` with these pairs of reasoning tags. Untaught syntaxes that conflict with others are
+    left out.
 
-    Raises `ValueError` for literals that would make the answer depend on where deltas are cut: one marker inside
-    another one (but for its end), an opener inside its own closer where both are looked for, or two branches of which
-    one begins like the other.
+    Raises `ValueError` for literals that would make the result depend on the splitting of the text: a marker inside
+    another one (except at its end), an opener inside its own closer where both are looked for, or a branch that begins
+    like another.
     """
     taught = [syntax for syntax in grammar.syntaxes if not syntax.untaught]
     untaught = [syntax for syntax in grammar.syntaxes if syntax.untaught and not syntax.loose]
@@ -192,7 +201,7 @@ def plan(grammar: Grammar, reasoning: tuple[tuple[str, str], ...], scan_calls: b
     ]
     for literals in (*({marker.literal for marker in markers} for markers in (text, *inside)), *map(set, held)):
         for one in literals:
-            # At the very end of another one it may stand: whatever begins first counts.
+            # At the very end of another one it is allowed: the marker that begins first counts.
             if any(one in other[:-1] for other in literals if other != one):
                 raise ValueError(f"{one.decode()!r} is part of another marker: {sorted(m.decode() for m in literals)}")
     if len({marker.literal for marker in text}) < len(text):
@@ -213,7 +222,7 @@ def plan(grammar: Grammar, reasoning: tuple[tuple[str, str], ...], scan_calls: b
     if len(firsts) > MAX_FIRSTS:
         raise ValueError(f"the markers begin with more than {MAX_FIRSTS} different bytes")
     answer = _of_answers(openers)
-    return Plan(
+    return GrammarPlan(
         text,
         inside,
         answer,
@@ -231,7 +240,7 @@ def plan(grammar: Grammar, reasoning: tuple[tuple[str, str], ...], scan_calls: b
 
 
 def _begun(syntaxes: Sequence[BlockSyntax]) -> tuple[bytes, ...]:
-    """The openers that end a block of which only closers are missing."""
+    """Returns the openers that end a block in which only closers are missing."""
     openers = (syntax.opener.encode() for syntax in syntaxes if syntax.opener and syntax.anchor != "line")
     return tuple(dict.fromkeys(openers))
 
@@ -256,8 +265,8 @@ def _of_answers(openers: Sequence[Opener]) -> Opener | None:
 
 
 def _apart(untaught: Sequence[BlockSyntax], markers: Sequence[str]) -> list[BlockSyntax]:
-    """The untaught syntaxes that can be told from the `markers` of what is taught and of reasoning, and from each
-    other. The first ones stay. A marker may begin with an untaught one, and be the same."""
+    """Returns the untaught syntaxes that can be distinguished from the taught `markers` and from each other; earlier
+    ones take precedence. A taught marker may begin with, or equal, an untaught one."""
     found: list[BlockSyntax] = []
     literals: dict[str, Anchor] = {}
     firsts: dict[tuple[str, Anchor], PlanNode] = {}
@@ -289,17 +298,18 @@ def _apart(untaught: Sequence[BlockSyntax], markers: Sequence[str]) -> list[Bloc
 
 
 def _begins(node: PlanNode) -> bytes:
-    """The bytes with which something may begin that a node takes."""
+    """Returns the bytes with which a node's branches can begin."""
     named = node.otherwise is not None and node.otherwise.read == NAME
     return bytes(dict.fromkeys([*(branch.literal[0] for branch in node.branches), *(NAMED if named else b"")]))
 
 
 def _plan_nodes(syntax: BlockSyntax, begins: Sequence[bytes]) -> tuple[PlanNode, ...]:
-    """The nodes of a syntax; a bracket behind a literal gets a node of its own, since whitespace may stand between."""
+    """Returns the nodes of a syntax. A bracket after a literal gets its own node, because whitespace may stand between
+    them."""
     nodes = list(syntax.nodes)
     closing, over = _closing(syntax.nodes), _over(syntax.nodes)
     planned: list[PlanNode] = []
-    for index, node in enumerate(nodes):  # grows while it is gone through
+    for index, node in enumerate(nodes):  # grows during the loop
         branches: list[PlanBranch] = []
         otherwise: PlanBranch | None = None
         for branch in node:
@@ -339,12 +349,12 @@ def _plan_nodes(syntax: BlockSyntax, begins: Sequence[bytes]) -> tuple[PlanNode,
 
 
 def _closing(nodes: Sequence[Node]) -> set[int]:
-    """The nodes where a block may end without a further field."""
+    """Returns the nodes at which a block may end without another field."""
     return _grown(nodes, lambda node, found: any(b.read == "nothing" and b.then in (END, *found) for b in node))
 
 
 def _over(nodes: Sequence[Node]) -> set[int]:
-    """The nodes where nothing is left to come but closers, unless it is another call."""
+    """Returns the nodes at which only closers, or another call, can follow."""
     return _grown(nodes, _is_over)
 
 
@@ -357,7 +367,7 @@ def _is_over(node: Node, over: Collection[int]) -> bool:
 
 
 def _grown(nodes: Sequence[Node], belongs: Callable[[Node, Collection[int]], bool]) -> set[int]:
-    """The least set of nodes that holds all that belong to it."""
+    """Returns the smallest set of nodes that contains all nodes for which `belongs` is true given that set."""
     found: set[int] = set()
     before = -1
     while before < len(found):
@@ -384,7 +394,7 @@ def _plan_node(branches: Sequence[PlanBranch], otherwise: PlanBranch | None, *, 
 
 
 def _merged(nodes: Sequence[PlanNode]) -> PlanNode:
-    """All branches of several nodes. Raises `ValueError` if they cannot be told apart."""
+    """Returns one node with all branches. Raises `ValueError` if they cannot be distinguished."""
     branches = [branch for node in nodes for branch in node.branches]
     for index, branch in enumerate(branches):
         if any(other.literal.startswith(branch.literal) for number, other in enumerate(branches) if number != index):
@@ -397,8 +407,8 @@ def _merged(nodes: Sequence[PlanNode]) -> PlanNode:
 
 @lru_cache(maxsize=16)  # a pure function, asked for each block; clients choose the names of up to 128 tools
 def heads(syntax: BlockSyntax, names: tuple[str, ...]) -> tuple[bytes, ...]:
-    """With what an object or a call begins that has one of the first keys, or `names`, a list's bracket aside: in
-    order. Only what nobody taught may be quoted as Python does it."""
+    """Returns the sorted beginnings of an object or call that has one of the first keys or `names` (without a list's
+    bracket). Untaught forms may also use Python's quotes."""
     quotes = (b'"', b"'") if syntax.untaught else (b'"',)
     keys = [b"{%b%b%b" % (quote, key.encode(), quote) for key in syntax.first_keys for quote in quotes]
     calls = [b"%b%b(" % (wrapper, name.encode("utf-8", "replace")) for name in names for wrapper in _WRAPPERS]

@@ -1,16 +1,16 @@
-"""Reading a block, in Python: which fields it has and where it ends. Part of the Python twin, see `_pyparse.py`.
-`_fastblock.pxi` is the same with C types.
+"""Reads a block: its fields and its end. Part of the Python twin, see `_pyparse.py`; `_fastblock.pxi` is the same with
+C types.
 
-How a block ends (R6.4): its body is followed character by character, through the nodes and fields of its syntax. The
-closer counts only where the syntax expects it, so that inside a string it is data. So it is inside a value in tags, if
-what follows it is none of what may follow: then the value goes on, from there, and nothing is read twice. Once the body
-cannot be what the syntax says, the *first* literal closer after the opener ends the block, also one already passed;
-what follows it is read again as text. The same holds if the answer ends inside a JSON string. Where only closers are
-missing the opener of another block is as good as the end of the answer (R6.8).
+The end of a block (R6.4): the body is followed character by character through the nodes and fields of its syntax. The
+closer counts only where the syntax expects it, so inside a string it is data. Inside a tagged value it is data too, if
+the text after it may not follow a value; then the value continues from there, and nothing is read twice. If the body
+does not follow the syntax, the *first* literal closer after the opener ends the block, even one that was passed
+already, and the text after it is read again. The same holds if the answer ends inside a JSON string. If only closers
+are missing, the opener of another block has the same effect as the end of the answer (R6.8).
 
-An opener is only a mention (R6.2) if no body follows: then it is text at once, and reading goes on right behind it.
-With a strict tool on offer such a thing might be a broken call, so it is held up to the closer (then it is the call
-policy's) or up to the next opener or the end of the answer (then it is text).
+An opener without a body is only a mention (R6.2): it is text at once, and reading continues directly after it. With a
+strict tool on offer it might be a broken call, so it is held back up to the closer (then the call policy decides), or
+up to the next opener or the end of the answer (then it is text).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from toolwire.scan._grammar import (
     SPACE,
     TAIL,
     WORD_BYTES,
+    BlockPolicy,
     BlockSyntax,
-    CallPolicy,
     Framing,
     Why,
 )
@@ -42,8 +42,8 @@ from toolwire.scan._plan import (
     PROSE,
     SURE,
     UNLIKELY,
+    GrammarPlan,
     Opener,
-    Plan,
     PlanBranch,
     PlanNode,
 )
@@ -68,19 +68,22 @@ WHOLE: Final = 1
 FRAMING: Final = 2
 UNFINISHED: Final = 3
 NONE: Final = 4
-"""What became of a block: nothing yet; it ended; it ended and has no field; it has no end; it was none."""
+"""The outcome of a block: `OPEN`, not finished; `WHOLE`, finished; `FRAMING`, finished without fields; `UNFINISHED`,
+without an end; `NONE`, not a block."""
 
 
 class BlockReader:
-    """Reads one block after another, and says what became of it.
+    """Reads one block after another.
 
-    `state` is one of `LEAD` to `HELD`. `outcome` is what became of the block, up to the position that was given; then
-    all of it is in the buffer. Of one that is `WHOLE` the body ends at offset `body_end`, `closed` and `broken` are
-    those of the call policy's `Block`, and `pieces` its fields, with their offsets; its opener ends at offset `head`.
-    `why` one is `UNFINISHED` is for the policy as well.
+    `state` is one of `LEAD` to `HELD`. `outcome` is set when the block ends at the returned position; then all of it is
+    in the buffer. For a `WHOLE` block the body ends at offset `body_end`, `closed` and `broken` are those of `Block`,
+    `pieces` are its fields with their offsets, and `head` is the offset after its opener. `why` explains an
+    `UNFINISHED` block.
     """
 
-    def __init__(self, buffer: Buffer, output: Output, policy: CallPolicy, plan: Plan, live: LiveCalls | None) -> None:
+    def __init__(
+        self, buffer: Buffer, output: Output, policy: BlockPolicy, plan: GrammarPlan, live: LiveCalls | None
+    ) -> None:
         self._buffer = buffer
         self._policy = policy
         self._plan = plan
@@ -103,11 +106,11 @@ class BlockReader:
         self.broken = False
         self.why: Why = "end"
 
-        # `_node`: the node that is read. `_gap`: where it begins. `_word`: the beginning of a literal in it, at
-        # `_word_at`. `_then`: the node behind the last field. `_mark`: where the block may end, if `_may_end`.
-        # `_doubt`: whether the value before the node has ended; `_proving`: it has if this branch's tag is as it should
-        # be. `_around`: what may quote the block. `_fence` may come, `_fenced` has come. `_beyond`: from where another
-        # opener ends a broken block.
+        # `_node`: the current node. `_gap`: offset where it begins. `_word`: the beginning of a literal in it, at
+        # offset `_word_at`. `_then`: the node after the last field. `_mark`: offset where the block may end, if
+        # `_may_end`. `_doubt`: how certain the end of the value before the node is; `_proving`: the branch whose tag
+        # must be complete to confirm it. `_around`: what may quote the block. `_fence`: a fence is allowed; `_fenced`:
+        # it was read. `_beyond`: offset from which another opener ends a broken block.
         self._node = _NO_NODE
         self._gap = 0
         self._word = b""
@@ -121,14 +124,14 @@ class BlockReader:
         self._fence = False
         self._fenced = False
 
-    def read_as(self, plan: Plan, limit: int) -> None:
-        """The next blocks are of this."""
+    def read_as(self, plan: GrammarPlan, limit: int) -> None:
+        """Sets the plan and size limit of the next blocks."""
         self._plan = self._fields.plan = plan
         self._limit = limit
 
     def open(self, opener: Opener, at: int, around: int = 0) -> int:
-        """A block begins, whose opener ends at `at`; the buffer's start is where it begins, or what may quote it.
-        `around` is that, see `surroundings`. Gives the position from where to go on."""
+        """Starts a block whose opener ends at `at`. The buffer's start is where the block begins, or the text that may
+        quote it; `around` says what may quote it (see `surroundings`). Returns the position to continue at."""
         self.state = LEAD
         self.outcome = OPEN
         self.opener = opener.literal
@@ -149,7 +152,7 @@ class BlockReader:
         return self._go_to(opener.first, at)
 
     def read(self, pos: int) -> int:
-        """One stretch of the block. Stops in front of the first character that would make it too large."""
+        """Reads one stretch of the block. Stops before the first character that would make it too large."""
         buf = self._buffer.data
         end = min(len(buf), max(pos, self._buffer.position(self._limit)))  # an opener counts as a whole
         if end < len(buf):
@@ -165,7 +168,7 @@ class BlockReader:
         return self._search(pos, end)
 
     def end(self, truncated: bool) -> int:
-        """The answer ended inside the block, which is now the whole buffer. Gives the position from where to go on."""
+        """Ends the answer inside the block, which is now the whole buffer. Returns the position to continue at."""
         end = len(self._buffer.data)
         fields = self._fields
         assert self.syntax is not None
@@ -194,8 +197,8 @@ class BlockReader:
         return self._unfinished(end, "end")
 
     def frames(self, upto: int) -> Framing | None:
-        """The kind of framing that the block which ended at `upto` is (`BlockSyntax.framing`), None if it holds more. A
-        section in which something was said is a `mark`."""
+        """Returns the kind of framing (`BlockSyntax.framing`) of the block that ended at `upto`, or None if it is more
+        than framing. A section that contains only text is a `mark`."""
         assert self.syntax is not None
         if self.outcome == FRAMING:
             kind = self.syntax.framing
@@ -203,10 +206,10 @@ class BlockReader:
         said = self.outcome == WHOLE and bool(self.pieces) and all(piece[0] == "said" for piece in self.pieces)
         return "mark" if said else None
 
-    # --- nodes: what may come between fields -------------------------------------------------------------------------
+    # --- nodes: between fields ----------------------------------------------------------------------------------------
 
     def _go_to(self, node: PlanNode, pos: int) -> int:
-        """To a node. A block that nothing can continue ends at once."""
+        """Moves to a node. A block that cannot continue ends at once."""
         self._node = node
         self._word = b""
         self._gap = self._buffer.offset(pos)
@@ -219,7 +222,7 @@ class BlockReader:
         return pos
 
     def _read_node(self, pos: int, end: int) -> int:
-        """Whitespace, perhaps a fence, then one of the literals that may come."""
+        """Reads whitespace, perhaps a fence, then one of the node's literals."""
         buf = self._buffer.data
         for at in range(pos, end):
             byte = buf[at]
@@ -252,7 +255,7 @@ class BlockReader:
         return end
 
     def _otherwise(self, at: int) -> int:
-        """No literal begins like `_word`, whose last byte stands at `at`."""
+        """Continues if no literal begins with `_word`, whose last byte is at `at`."""
         node = self._node
         branch = node.otherwise
         if self._may_end:
@@ -267,25 +270,25 @@ class BlockReader:
         return self._break(at) if self.pieces else self._mention(at)
 
     def _text_begins(self, branch: PlanBranch, at: int) -> int:
-        """A text without a literal before it: it began with the node, whitespace included."""
+        """Starts a text without a literal before it; it includes the whitespace since the beginning of the node."""
         start = self._gap
         at = self._take(branch, at)
         self._fields.reach_back(start, self._buffer.span(start, self._fields.start))
         return at
 
     def _has_content(self) -> bool:
-        """Whether a field with content was the last one, so that the call may be whole."""
+        """Returns True if the last field has content, so that the call may be complete."""
         return bool(self.pieces) and self.pieces[-1][0] in _CONTENT
 
     def _next_begins(self) -> int:
-        """Another block begins where only closers are missing: as if the answer ended there."""
+        """Another block begins where only closers are missing: handled like the end of the answer."""
         upto = self._buffer.back_to(self._word_at)
         if self._node.ends or self._node.free:
             return self._closed(upto, self._word_at)
         return self._whole(upto + self._buffer.gather(), self._word_at, closed=False)
 
     def _take(self, branch: PlanBranch, pos: int) -> int:
-        """Go on with `branch`, whose literal ends at `pos`."""
+        """Continues with `branch`, whose literal ends at `pos`."""
         if self._doubt and (branch.read != NOTHING or branch.then == END):
             if self._doubt == UNLIKELY:
                 return self._doubt_more(branch, pos)
@@ -311,8 +314,9 @@ class BlockReader:
     # --- values in tags: whether one has ended ------------------------------------------------------------------------
 
     def _doubt_of(self, branch: PlanBranch, at: int) -> int:
-        """Whether a value ends at offset `at`, before `branch`. If it begins with a line end, the template writes one
-        before the closer too (`framed`); where the closer is left out, what ends the call is enough."""
+        """Returns how certain it is that a value ends at offset `at`, before `branch`. If a value begins with a line
+        end, the template writes one before the closer too (`framed`); where the closer is omitted, the end of the call
+        is enough."""
         assert self.syntax is not None
         start = self._fields.start
         if not self.syntax.framed or self._buffer.span(start, start + 1) != b"\n":
@@ -321,8 +325,8 @@ class BlockReader:
         return LIKELY if own else UNLIKELY
 
     def _doubt_more(self, branch: PlanBranch, pos: int) -> int:
-        """Also what follows `branch`, whose literal ends at `pos`, has to be as the template writes it: a tag, or
-        nothing more."""
+        """Requires that the text after `branch` (whose literal ends at `pos`) is also as the template writes it: a tag,
+        or the end."""
         self.state = TAIL
         if branch.read == NOTHING:
             return self._go_to(self._nodes()[-1], pos)
@@ -331,7 +335,7 @@ class BlockReader:
         return pos
 
     def _read_tag(self, pos: int, end: int) -> int:
-        """The rest of the tag that `_proving` begins: a word, `>` and a line end."""
+        """Reads the rest of the tag that `_proving` begins: a word, `>` and a line end."""
         branch = self._proving
         assert branch is not None
         for at in range(pos, end):
@@ -353,15 +357,15 @@ class BlockReader:
         return end
 
     def _be_sure(self) -> None:
-        """What may follow a value follows: it has ended."""
+        """Confirms the end of a value: the text after it may follow a value."""
         if self._doubt:
             self._doubt = SURE
             if self._fields.followed:
                 self._fields.pass_value(b"", True)
 
     def _read_on(self, at: int) -> int:
-        """What was taken for the end of a value is part of it. The search goes on where something else followed than
-        what may follow, one character of whitespace before it included."""
+        """The assumed end of a value belongs to the value. The search continues where the unexpected text began,
+        including one whitespace character before it."""
         self._doubt = SURE
         self.state = BODY
         again = max(self._gap, self._word_at - 1)
@@ -392,7 +396,7 @@ class BlockReader:
         return self._break(at) if fits_not else self._mention(at)
 
     def _field_ended(self, at: int) -> int:
-        """The literal of a branch stands at `at`, behind the field."""
+        """Ends the field at the literal of a branch at `at`."""
         fields = self._fields
         branch = fields.branch
         assert branch is not None
@@ -405,23 +409,22 @@ class BlockReader:
         return self._take(branch, self._buffer.back_to(ended + len(branch.literal)))
 
     def _keep(self, upto: int) -> None:
-        """The field that was read ends at offset `upto`."""
+        """Stores the current field, which ends at offset `upto`."""
         if self._fields.field:
             self.pieces.append((self._fields.field, self._fields.start, upto))
 
-    # --- what is not as its syntax says
-    # --------------------------------------------------------------------------------
+    # --- broken blocks ------------------------------------------------------------------------------------------------
 
     def _mention(self, at: int) -> int:
-        """No body follows the opener, as shows at `at`."""
+        """Handles an opener without a body, detected at `at`."""
         assert self.syntax is not None
         if self.untaught or self._around or not self._policy.strict or self.syntax.first_keys or not self.closer:
             return self._none(at)
         return self._look_again(HELD, 0)
 
     def _break(self, at: int) -> int:
-        """The body is not what the syntax says, as shows at `at`. Without a closer to come it is no block at all; nor
-        is one that was not taught, of which no more than the name is known."""
+        """Handles a body that does not follow the syntax, detected at `at`. Without a closer it is not a block; neither
+        is an untaught block of which only the name is known."""
         in_field = self.state == BODY
         named = self._fields.named if in_field else not self._has_content()
         if not self.closer or (self.untaught and named) or self._around not in (0, ALONE):
@@ -429,13 +432,13 @@ class BlockReader:
         whole = self.state == TAIL and bool(self.opener and self._node.next) and self._has_content()
         if in_field:
             self._keep(TO_CLOSER)
-        elif self.pieces:  # what was taken for the end of its last field was none
+        elif self.pieces:  # the assumed end of its last field was not its end
             field, start, _ = self.pieces.pop()
             self.pieces.append((field, start, TO_CLOSER))
         return self._look_again(BROKEN, self._word_at if whole else None)
 
     def _look_again(self, state: int, beyond: int | None) -> int:
-        """Search the block for its closer. The opener of another one, from offset `beyond` on, is its end too."""
+        """Searches the block for its closer. The opener of another block, from offset `beyond` on, ends it too."""
         self._buffer.gather()
         self.state = state
         self._beyond = beyond
@@ -471,7 +474,7 @@ class BlockReader:
         return self._closed(self._buffer.back_to(self._mark), self._mark)
 
     def _closed(self, upto: int, body_end: int) -> int:
-        """The block is whole: it ends at `upto`, its body at offset `body_end`."""
+        """Ends a complete block at `upto`; its body ends at offset `body_end`."""
         upto += self._buffer.gather()
         if self.pieces:
             return self._whole(upto, body_end)
@@ -479,7 +482,7 @@ class BlockReader:
         return upto
 
     def _given_up(self, upto: int) -> int:
-        """A block that is not what its syntax says ends with the closer at `upto`."""
+        """Ends a broken block with the closer at `upto`."""
         upto += self._buffer.gather()
         return self._whole(upto, upto - self._buffer.start - len(self.closer), broken=True)
 
@@ -496,6 +499,6 @@ class BlockReader:
         return end
 
     def _none(self, at: int) -> int:
-        """It was none, as was seen at `at`."""
+        """The text is not a block, as was detected at `at`."""
         self.outcome = NONE
         return at + self._buffer.gather()

@@ -1,15 +1,15 @@
-"""The bytes that are being read, in Python: part of the Python twin, see `_pyparse.py`. `_fastbuffer.pxi` is the same
-with C types."""
+"""The bytes that are being read. Part of the Python twin, see `_pyparse.py`; `_fastbuffer.pxi` is the same with C
+types."""
 
 from __future__ import annotations
 
 
 class Buffer:
-    """The bytes of this delta, and before them what earlier deltas brought of the block that is open.
+    """The bytes of the current delta, and the earlier bytes of the open block.
 
-    `data` are the bytes of this delta. `raw` is what earlier deltas brought of a block; the rest of it begins at
-    `start` in `data`. Positions are in `data`, offsets count from the block's first byte. `steps`: so many bytes were
-    looked at, by all who read here.
+    `data` are the bytes of the current delta. `raw` are the block's bytes from earlier deltas; the rest of the block
+    begins at `start` in `data`. Positions refer to `data`, offsets count from the block's first byte. `steps` is the
+    number of bytes examined by all readers.
     """
 
     __slots__ = ("_seen", "data", "raw", "start", "steps")
@@ -21,17 +21,17 @@ class Buffer:
         self.begin(b"")
 
     def begin(self, data: bytes) -> None:
-        """Read this from now on; a block that is open goes on with its first byte."""
+        """Starts a new delta. An open block continues with its first byte."""
         self.data = data
         self.start = 0
         self._seen.clear()
 
     def keep(self) -> None:
-        """The delta is over inside a block."""
+        """Ends the delta inside a block."""
         self.raw += self.data[self.start :]
 
     def gather(self) -> int:
-        """Put what earlier deltas brought of the block before the rest. Gives by how much positions have moved."""
+        """Moves the block's earlier bytes into `data`. Returns by how much positions have shifted."""
         shift = len(self.raw)
         if shift:
             self.begin(bytes(self.raw) + self.data)
@@ -39,15 +39,16 @@ class Buffer:
         return shift
 
     def offset(self, pos: int) -> int:
-        """How far from the block's first byte a position is."""
+        """Returns the offset of a position."""
         return len(self.raw) + pos - self.start
 
     def position(self, offset: int) -> int:
-        """The position of an offset, negative if it lies in an earlier delta."""
+        """Returns the position of an offset; negative if it is in an earlier delta."""
         return self.start + offset - len(self.raw)
 
     def back_to(self, offset: int) -> int:
-        """The position of an offset that may lie in an earlier delta, of which the rest is then read again."""
+        """Returns the position of an offset. If it is in an earlier delta, the bytes from there on are moved into
+        `data`."""
         if offset < len(self.raw):
             again = bytes(self.raw[offset:]) + self.data
             del self.raw[offset:]
@@ -55,15 +56,15 @@ class Buffer:
         return self.position(offset)
 
     def span(self, start: int, stop: int) -> bytes:
-        """The bytes at these offsets of the block."""
+        """Returns the bytes at these offsets of the block."""
         size = len(self.raw)
         if stop <= size:
             return bytes(self.raw[start:stop])
         return bytes(self.raw[start:]) + self.data[self.start + max(0, start - size) : self.start + stop - size]
 
     def next_of(self, firsts: bytes, pos: int) -> int:
-        """Where the next of these bytes stands, or the end of `data`. Each byte remembers from where it was looked for,
-        and where it was found; a block that is none leads back before that."""
+        """Returns the position of the next of these bytes, or the end of `data`. Results are remembered per byte,
+        together with the position from which the search began, because a false block leads back before it."""
         size = len(self.data)
         nearest = size
         for first in firsts:

@@ -1,17 +1,16 @@
-"""Prose of Chat chunks, passed from a server's frames into a client's, in Python: the specification of the `ChunkGate`
-in `_fastchunk.pxi`.
+"""Passes the prose of Chat chunks from a server's frames into a client's: the specification of the `ChunkGate` in
+`_fastchunk.pxi`.
 
 Rules of this module:
 
-1. A frame passes only if it is known what reading and writing it would come to: it holds more text, or more reasoning,
-   of answer 0 and says nothing else. Whoever is in doubt declines; a declined frame goes the long way, so declining
-   costs time and is never wrong.
-2. The text is unescaped and shown to the scanner. What the scanner lets pass is escaped as every writer here escapes
-   text (orjson); what it makes of the rest, a call for instance, are events, and somebody else writes those. Half a
-   character is not for this module.
-3. Each frame is read by a real tokenizer (depth, strings), or it is byte for byte the last frame that was, but for its
-   text.
-4. Frames that are declined go on alone first, then in larger and larger groups, until one passes again.
+1. A frame passes only if the result of reading and writing it is known: it adds text, or reasoning, to answer 0 and has
+   no other content. In doubt a frame is declined and takes the slow path. Declining costs time but is never wrong.
+2. The text is unescaped and given to the scanner. Text that the scanner passes is escaped as all writers here do it
+   (orjson). Other results, such as a call, are events, which the `found` callback writes. Frames with half a character
+   are declined.
+3. Each frame is read by a real tokenizer (depth, strings), or equals the last frame byte for byte except for its text.
+4. After a declined frame the following ones take the slow path in groups, first singly, then in groups that double,
+   until one passes again.
 """
 
 from __future__ import annotations
@@ -28,18 +27,18 @@ from toolwire.scan._pyguard import SecretGuard
 from toolwire.scan._pyparse import CallScanner
 
 _GROUP: Final = 32
-"""So many frames, at most, go the long way together."""
+"""Maximum number of frames that take the slow path together."""
 _KEPT_BYTES: Final = 8 * 1024
-"""After so much text has passed a frame is declined, so that what passed is asked for (`take`)."""
+"""After this much text a frame is declined, so that `take` is called."""
 
 
 class ChunkGate:
-    """Lets prose of streamed Chat chunks pass, and gives everything else to `slow`, in order.
+    """Passes the prose of streamed Chat chunks, and gives everything else to `slow`, in order.
 
-    `slow` takes the next bytes of the stream, whole frames or the pieces of one, and gives what the client gets for
-    them. `found` takes the events, at least one, that the scanner made of a frame's text, and gives what the client
-    gets for those. Both may call `open`, `shut` and `take`. The gate is shut at first. A frame of more than
-    `frame_bytes` never passes.
+    `slow` takes the next bytes of the stream (whole frames, or parts of one) and returns the client's bytes for them.
+    `found` takes the events (at least one) that the scanner made of a frame's text, and returns the client's bytes for
+    them. Both may call `open`, `shut` and `take`. The gate is shut at first. A frame of more than `frame_bytes` never
+    passes.
     """
 
     def __init__(
@@ -54,17 +53,17 @@ class ChunkGate:
         self._head: bytes | None = None
         self._middle = self._tail = b""
         self._number = -1
-        self._cut = self._newline = False  # within a frame, and right after a line's end there
-        self._group = 1  # frames that go the long way next
-        self._before = self._after = b""  # a frame that was read, around its text
-        self._thought = False  # and that its text is reasoning
+        self._cut = self._newline = False  # inside a frame; directly after a line end in it
+        self._group = 1  # number of frames that take the slow path next
+        self._before = self._after = b""  # the last frame read, before and after its text
+        self._thought = False  # whether that text is reasoning
         self._passed = self._frames = self._kept = 0
         self._fed: list[str] = []
         self._given: list[str] = []
 
     @property
     def passed(self) -> int:
-        """Frames of the server that have passed since the last `take`."""
+        """The number of the server's frames that have passed since the last `take`."""
         return self._passed
 
     def open(
@@ -77,9 +76,9 @@ class ChunkGate:
         *,
         reasoning: bool = False,
     ) -> None:
-        """From now on text passes, or `reasoning`: what `scanner` lets pass at once (None: any) as `head`, the escaped
-        text and `tail`, and else as what `found` says. If `number` is not negative it counts the frames and is written
-        between `head` and `middle`. No `head`: nothing passes at once."""
+        """Lets text (or `reasoning`) pass. Text that `scanner` passes at once (None: all text) is written as `head`,
+        the escaped text and `tail`; for other text `found` is called. If `number` is not negative, it counts the frames
+        and is written between `head` and `middle`. With `head` None, `found` is called for all text."""
         self._open = True
         self._reasoning = reasoning
         self._scanner = scanner
@@ -89,17 +88,17 @@ class ChunkGate:
         self._middle = middle
 
     def watch(self, guard: SecretGuard) -> None:
-        """From now on a frame passes only if `guard` finds nothing in its text."""
+        """Lets frames pass only if `guard` finds nothing in their text."""
         self._guard = guard
 
     def shut(self) -> None:
-        """From now on nothing passes."""
+        """Lets nothing pass."""
         self._open = False
         self._scanner = None
 
     def take(self) -> tuple[int, str, str]:
-        """Since the last call: the frames that went out, the text that came in, and the text that went out. The scanner
-        may keep text between the two."""
+        """Returns, since the last call: the number of frames sent, the text received, and the text sent. These may
+        differ, because the scanner may hold text back."""
         taken = self._frames, "".join(self._fed), "".join(self._given)
         self._passed = self._frames = self._kept = 0
         self._fed.clear()
@@ -107,7 +106,7 @@ class ChunkGate:
         return taken
 
     def feed(self, data: bytes) -> bytes:
-        """Take the next bytes, cut anywhere, and give what the client gets for them."""
+        """Takes the next bytes, cut anywhere. Returns the client's bytes for them."""
         out: list[bytes] = []
         size = len(data)
         pos = 0
@@ -136,7 +135,8 @@ class ChunkGate:
         return b"".join(out)
 
     def _group_end(self, data: bytes, pos: int) -> int:
-        """The place behind the whole frames that go the long way with the one that ends at `pos`."""
+        """Returns the position after the group of whole frames that take the slow path with the one that ends at
+        `pos`."""
         for _ in range(self._group - 1):
             end = data.find(b"\n\n", pos)
             if end < 0:
@@ -146,14 +146,14 @@ class ChunkGate:
         return pos
 
     def _border(self, data: bytes) -> int:
-        """The place behind the blank line that ends the frame that was cut, or -1."""
+        """Returns the position after the blank line that ends the frame that was cut, or -1."""
         if self._newline and data.startswith(b"\n"):
             return 1
         at = data.find(b"\n\n")
         return at + 2 if at >= 0 else -1
 
     def _pass(self, frame: bytes) -> bytes | None:
-        """What goes out for a frame (without its blank line), or None if it is declined."""
+        """Returns the output for a frame (given without its blank line), or None if it is declined."""
         if self._kept > _KEPT_BYTES:
             return None
         raw = self._same(frame)
@@ -188,7 +188,7 @@ class ChunkGate:
         return b"%b%d%b%b%b" % (self._head, self._number - 1, self._middle, escaped, self._tail)
 
     def _same(self, frame: bytes) -> bytes | None:
-        """The text of a frame that is the last one that was read, but for its text."""
+        """Returns the text of a frame that equals the last one read except for its text, else None."""
         start, end = len(self._before), len(frame) - len(self._after)
         if not start or start > end or self._thought is not self._reasoning:
             return None
@@ -197,7 +197,7 @@ class ChunkGate:
         return frame[start:end] if is_text(frame, start, end) else None
 
     def _read(self, frame: bytes) -> bytes | None:
-        """The text of a frame that holds nothing else."""
+        """Returns the text of a frame without other content, else None."""
         found = find_text(frame)
         if found is None or found[2] is not self._reasoning:
             return None

@@ -1,9 +1,8 @@
-"""Reading one field of a block, in Python: where it ends, or that it is none. Part of the Python twin, see
-`_pyparse.py`; JSON is followed in `parts/json.py`, other syntax in `parts/code.py`. `_fastfields.pxi` is the same with
-C types.
+"""Reads one field of a block, to its end or to the byte that cannot belong to it. Part of the Python twin, see
+`_pyparse.py`; `parts/json.py` follows JSON, `parts/code.py` other syntax. `_fastfields.pxi` is the same with C types.
 
-Raw control characters in strings, trailing commas and any run of letters and digits as a scalar are let through:
-whether a field parses in the end, and whether it can be repaired, is the call policy's business.
+Raw control characters in strings, trailing commas and any run of letters and digits as a scalar are accepted: the call
+policy decides whether a field can be parsed or repaired.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from toolwire.scan._grammar import LITERAL_BYTES, SPACE, WORD_BYTES, CallPolicy, Field
+from toolwire.scan._grammar import LITERAL_BYTES, SPACE, WORD_BYTES, BlockPolicy, Field
 from toolwire.scan._plan import (
     BRACES,
     CODE,
@@ -24,8 +23,8 @@ from toolwire.scan._plan import (
     PROSE,
     TICK,
     WORD,
+    GrammarPlan,
     Opener,
-    Plan,
     PlanBranch,
     PlanNode,
 )
@@ -50,19 +49,22 @@ AT_BRANCH: Final = 2
 NO_KEY: Final = 3
 NO_FIELD: Final = 4
 NO_CALL: Final = 5
-"""What became of a field: nothing yet; it ended by itself; it ended before a literal; its first key, what stands there,
-or the first callee's name says that it is none."""
+"""The result of reading a field: `GOES_ON`, not finished; `BY_ITSELF`, it ended; `AT_BRANCH`, it ended before a
+literal; `NO_KEY`, `NO_FIELD`, `NO_CALL`: its first key, a byte in it, or the first callee's name shows that it is not
+this field."""
 
 
 class FieldReader:
     """Reads one field after another.
 
-    `kind` says how the field is read, `field` what it is, `start` is the offset where it begins. `in_key`: its first
-    key is not known yet. `found` is what became of it; `branch` then begins at the position that `read` gave, and
-    `text` is what came right before it, if `followed`: `live` wants to know what comes.
+    `kind` is how the field is read, `field` its meaning, `start` its offset. `in_key`: its first key is not known yet.
+    `found` is the result; the position returned by `read` is then the end, or the beginning of `branch`, and `text` is
+    the text just before it. `followed`: `live` needs the field's content.
     """
 
-    def __init__(self, buffer: Buffer, output: Output, policy: CallPolicy, plan: Plan, live: LiveCalls | None) -> None:
+    def __init__(
+        self, buffer: Buffer, output: Output, policy: BlockPolicy, plan: GrammarPlan, live: LiveCalls | None
+    ) -> None:
         self.plan = plan
         self.live = live
         self.followed = False
@@ -77,16 +79,16 @@ class FieldReader:
         self._output = output
         self._policy = policy
 
-        # The block: its opener. `_untaught`: it is of none of the taught forms. `_followable`: its fields may be
-        # `followed`. `_ways`: openers that no short field of it holds.
+        # The block: its opener. `_untaught`: its form was not taught. `_followable`: its fields may be `followed`.
+        # `_ways`: openers that its short fields cannot contain.
         self._opener = b""
         self._followable = False
         self._untaught = False
         self._ways: tuple[bytes, ...] = ()
 
-        # The field. `_node` is the node behind it, and ends it if it is text; `_firsts` begin the literals there.
-        # `_key` reads its beginning, up to the first key. `_overlap`: the end of what was read, as far as it may begin
-        # a literal. `_worded`: of a short field something was read; `_ended`: nothing but whitespace may follow.
+        # The field. `_node` is the node after it, whose literals end it if it is text; `_firsts` are their first bytes.
+        # `_key` reads its beginning up to the first key. `_overlap`: the last bytes, which may begin a literal.
+        # `_worded`: a short field is not empty; `_ended`: only whitespace may follow in it.
         self._node: PlanNode | None = None
         self._firsts = b""
         self._key: FirstKey | LooseHead | None = None
@@ -97,13 +99,14 @@ class FieldReader:
         self._code = CodeReader()
         self._braces = BracesReader()
 
-        # What is `followed` may be more of a string, of which `live` is not asked. `_waiting`: the end of what came,
-        # which is for the next delta to decide.
+        # `_string`: kind of the string whose text is sent without asking `live`. `_waiting`: the last bytes, which only
+        # the next delta can decide.
         self._string = NO_STRING
         self._waiting = b""
 
     def begin_block(self, opener: Opener, pieces: Sequence[Piece], quoted: bool) -> None:
-        """A block begins. `pieces` will hold its fields as they end. `quoted`: it may be no call, whatever it holds."""
+        """Starts a block. `pieces` will hold its finished fields. `quoted`: the block may turn out to be text in any
+        case."""
         self.kind = NOTHING
         self.followed = False
         self.in_key = False
@@ -115,8 +118,8 @@ class FieldReader:
             self.live.begin_block(pieces)
 
     def begin(self, branch: PlanBranch, node: PlanNode, at: int, first: bool) -> None:
-        """The field of `branch` begins at offset `at`, the `first` one of the block if so; `node` is the node behind
-        it."""
+        """Starts the field of `branch` at offset `at`. `node` is the node after it. `first`: it is the block's first
+        field."""
         self.kind = branch.read
         self.field = branch.field
         self.start = at
@@ -152,18 +155,18 @@ class FieldReader:
         self._key = FirstKey(branch.syntax, branch.read, names, None if any_name else policy.may_call)
 
     def reach_back(self, start: int, overlap: bytes) -> None:
-        """The field began before its literal, at `start`; between them stands `overlap`."""
+        """Moves the start of the field back to `start`, before its literal; `overlap` is the text between."""
         self.start = start
         self._overlap = overlap
 
     def go_on(self, more: bytes, overlap: bytes) -> None:
-        """What was taken for the end of the field is part of it: `more`, and `overlap`, which may begin a literal."""
+        """Continues the field after a false end: `more` belongs to it, and `overlap` may begin a literal."""
         if self.field and self.followed:
             self.pass_value(more, False)
         self._overlap = overlap
 
     def pass_value(self, more: bytes, whole: bool) -> None:
-        """More of a value that is `followed`; `whole`: it ends here."""
+        """Passes more of a `followed` value to `live`; `whole`: it ends here."""
         assert self.live is not None
         more = self._pass_string(more)
         if whole:
@@ -174,7 +177,7 @@ class FieldReader:
             self._string = self.live.string
 
     def _pass_field(self, more: bytes, upto: int) -> None:
-        """More of another field that is `followed`, up to this offset."""
+        """Passes more of another `followed` field to `live`, up to this offset."""
         assert self.live is not None
         more = self._pass_string(more)
         if more:
@@ -182,7 +185,8 @@ class FieldReader:
             self._string = self.live.string
 
     def _pass_string(self, more: bytes) -> bytes:
-        """More of what is `followed`: what is certainly text of a string goes out. Gives what `live` has to see."""
+        """Sends the part of `more` that is certainly text of the current string. Returns the rest, which `live` must
+        read."""
         live = self.live
         assert live is not None
         if self._string == NO_STRING:
@@ -197,16 +201,16 @@ class FieldReader:
 
     @property
     def named(self) -> bool:
-        """The field is a short one."""
+        """True for a short field (`name` or `word`)."""
         return self.kind in (NAME, WORD)
 
     @property
     def in_string(self) -> bool:
-        """It is JSON, and ends inside a string."""
+        """True if the field is JSON and reading stopped inside a string."""
         return self.kind == JSON and self._json.mode == STRING
 
     def read(self, pos: int, end: int) -> int:
-        """Read from `pos` to `end`, or until something is `found`; gives where."""
+        """Reads from `pos` to `end`, or until something is `found`; returns the position."""
         self.found = GOES_ON
         if self.in_key:
             return self._read_key(pos, end)
@@ -226,7 +230,7 @@ class FieldReader:
         if reader.mode == WHOLE:
             self.found = BY_ITSELF
         elif reader.mode == WRONG:
-            # A fence that ends inside an object: perhaps no more than a bracket is missing.
+            # A fence that ends inside an object: perhaps only a bracket is missing.
             halved = self.kind == JSON and self._untaught and not self._opener and buf[after] == TICK[0]
             callee = self.kind == CODE and not self._code.inside
             self.found = BY_ITSELF if halved else NO_CALL if callee else NO_FIELD
@@ -237,7 +241,7 @@ class FieldReader:
         return at
 
     def _read_key(self, pos: int, end: int) -> int:
-        """The first key of an object, or of the first object of an array, decides whether this is a block at all."""
+        """Reads the first key of an object, or of the first object of an array; it decides whether this is a block."""
         key = self._key
         assert key is not None
         for at in range(pos, end):
@@ -257,7 +261,7 @@ class FieldReader:
         return end
 
     def _go_on_behind(self, key: FirstKey | LooseHead) -> None:
-        """The machine reads on that is meant for what began like this."""
+        """Gives the beginning to the reader for its kind, which reads the rest."""
         self.in_key = False
         if isinstance(key, LooseHead):
             return
@@ -275,7 +279,7 @@ class FieldReader:
     # --- text, up to a literal ----------------------------------------------------------------------------------------
 
     def _read_text(self, pos: int, end: int) -> int:
-        """A field that ends at a literal, which may have begun in an earlier delta."""
+        """Reads a field that ends at a literal, which may have begun in an earlier delta."""
         buf = self._buffer.data
         if self._overlap:
             seam = self._overlap + buf[pos : min(end, pos + LITERAL_BYTES)]
@@ -296,7 +300,8 @@ class FieldReader:
         return self._text_ended(branch, buf[pos:at], at, end, buf[at:end])
 
     def _literal_at(self, text: bytes, at: int, end: int) -> tuple[PlanBranch | None, bool]:
-        """The branch whose literal stands there, and whether one may, as far as the text goes."""
+        """Returns the branch whose literal is at `at`, and whether one may begin there but is cut off by the end of the
+        text."""
         assert self._node is not None
         for branch in self._node.branches:
             if text.startswith(branch.literal, at, end):
@@ -306,7 +311,8 @@ class FieldReader:
         return None, False
 
     def _text_ended(self, branch: PlanBranch | None, text: bytes, at: int, end: int, rest: bytes) -> int:
-        """The field goes on with `text` up to `at`. There it ends with `branch`, or `rest` may begin a literal."""
+        """Extends the field by `text` up to `at`. There it ends with `branch`, or (if None) `rest` may begin a
+        literal."""
         self._buffer.steps += len(text) + (0 if branch is None else len(branch.literal))
         if branch is None:
             if self.followed:
@@ -318,8 +324,8 @@ class FieldReader:
         return self._find(AT_BRANCH, at)
 
     def _read_word(self, pos: int, end: int) -> int:
-        """A short field that ends at a literal. What cannot be part of it, the block's own opener for one (if it is
-        untaught, anyone's), makes the block none."""
+        """Reads a short field that ends at a literal. A byte that cannot belong to it, or the block's own opener (any
+        opener if the block is untaught), means that this is not a block."""
         window = self._overlap + self._buffer.data[pos : min(end, pos + WORD_BYTES + LITERAL_BYTES)]
         shift = pos - len(self._overlap)
         for at, byte in enumerate(window):
@@ -335,7 +341,7 @@ class FieldReader:
         return self._text_ended(None, window, end, end, b"")
 
     def _opener_at(self, window: bytes, at: int) -> tuple[bool, bool]:
-        """Whether an opener stands there that no short field holds, and whether one may, as far as the window goes."""
+        """Returns whether an opener that no short field contains is at `at`, and whether one may be cut off there."""
         cut = False
         for opener in self._ways:
             if window.startswith(opener, at):
@@ -344,7 +350,7 @@ class FieldReader:
         return False, cut
 
     def _is_word(self, byte: int) -> bool:
-        """Whether the next byte of a short field may be part of it."""
+        """Returns True if the next byte may belong to the short field."""
         if byte not in _SPACE:
             if self._ended or (self.kind == NAME and byte not in NAMED):
                 return False

@@ -1,7 +1,5 @@
-"""Reading one frame of a Chat stream for its text, in Python: part of the Python twin, see `_pychunk.py`.
-`_fastframe.pxi` is the same with C types, and also does what orjson does for this one: it reads and writes the escapes
-of the text.
-"""
+"""Finds the text in one frame of a Chat stream. Part of the Python twin, see `_pychunk.py`. `_fastframe.pxi` is the
+same with C types; it also reads and writes the escapes of the text, which this twin leaves to orjson."""
 
 from __future__ import annotations
 
@@ -16,29 +14,29 @@ _NUMBER: Final = re.compile(rb"-?(?:0|[1-9][0-9]{0,31})(?:\.[0-9]{1,31})?(?:[eE]
 _WORDS: Final = (b"null", b"true", b"false")
 _SPACE: Final = b" \t"
 _DEPTH: Final = 16
-"""Nesting beyond which a frame is declined."""
+"""Deeper nested frames are declined."""
 _TEXT: Final = b'"content"'
 _REASONING: Final = (b'"reasoning_content"', b'"reasoning"', b'"reasoning_text"')
 
 
 def find_text(frame: bytes) -> tuple[int, int, bool] | None:
-    """Where the text of a frame that holds nothing else begins and ends, and whether it is reasoning."""
+    """Returns start and end of the text in a frame without other content, and whether it is reasoning; else None."""
     start = _START.match(frame)
     if start is None:
         return None
-    reader = _Reader(frame)
+    reader = _FrameReader(frame)
     return (reader.start, reader.end, reader.reasoning) if reader.chunk(start.end()) == len(frame) else None
 
 
 def is_text(frame: bytes, start: int, end: int) -> bool:
-    """Whether a whole string, and no more, stands between the quotes at these places."""
+    """Returns True if the bytes between these positions are the content of one whole JSON string."""
     return _CONTENT.fullmatch(frame, start - 1, end + 1) is not None
 
 
-class _Reader:
-    """Reads one chunk. Each method gives the place behind what it read, or -1 to decline.
+class _FrameReader:
+    """Reads one chunk. Each method returns the position after what it read, or -1 to decline the frame.
 
-    `start` and `end` say where the text is, once it was found, `reasoning` what it is.
+    `start` and `end` are the position of the text, once found; `reasoning` is its kind.
     """
 
     def __init__(self, frame: bytes) -> None:
@@ -49,7 +47,7 @@ class _Reader:
         self._choices = 0
 
     def chunk(self, pos: int) -> int:
-        """The top level: one choice, no error, no usage."""
+        """Reads the top level: one choice, no error, no usage."""
         pos = self._members(pos, self._of_chunk)
         return pos if self.start >= 0 else -1
 
@@ -63,7 +61,7 @@ class _Reader:
         return self._value(pos, _DEPTH)
 
     def _array(self, pos: int) -> int:
-        """Choices: one."""
+        """Reads the choices: exactly one."""
         self._choices += 1
         if self._choices > 1 or not self._frame.startswith(b"[", pos):
             return -1
@@ -71,7 +69,7 @@ class _Reader:
         return pos + 1 if pos >= 0 and self._frame.startswith(b"]", pos) else -1
 
     def _of_choice(self, key: bytes, pos: int) -> int:
-        """Answer 0, not finished."""
+        """Reads a member of the choice: index 0, not finished."""
         if key == b'"delta"':
             return self._members(pos, self._of_delta) if self.start < 0 else -1
         if key == b'"index"':
@@ -82,7 +80,7 @@ class _Reader:
         return self._value(pos, _DEPTH)
 
     def _of_delta(self, key: bytes, pos: int) -> int:
-        """Text or reasoning, once, and what says nothing: null, an empty string, a role."""
+        """Reads a member of the delta: one text or reasoning; other members must be null, empty strings or a role."""
         if key == self._key:
             return -1
         if key == b'"role"' and self._frame.startswith(b'"', pos):
@@ -100,7 +98,7 @@ class _Reader:
         return found.end()
 
     def _members(self, pos: int, member: Callable[[bytes, int], int]) -> int:
-        """An object, each of whose members `member` reads, given the key and the place of the value."""
+        """Reads an object. `member` reads each value, given the key and the value's position."""
         frame = self._frame
         if pos < 0 or not frame.startswith(b"{", pos):
             return -1
@@ -125,7 +123,7 @@ class _Reader:
             pos = self._space(pos + 1)
 
     def _value(self, pos: int, depth: int) -> int:
-        """Any value, not too deep."""
+        """Reads any value up to `depth` levels."""
         frame = self._frame
         if not depth:
             return -1
@@ -153,7 +151,7 @@ class _Reader:
         return pos + 4 if self._frame.startswith(b"null", pos) else -1
 
     def _string(self, pos: int) -> int:
-        """A string without escapes."""
+        """Reads a string without escapes."""
         found = _STRING.match(self._frame, pos)
         return -1 if found is None else found.end()
 

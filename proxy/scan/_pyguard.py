@@ -1,12 +1,12 @@
-"""Secrets in the text of a stream, in Python: the specification of the `SecretGuard` in `_fastguard.pxi`.
+"""Finds secrets in the text of a stream: the specification of the `SecretGuard` in `_fastguard.pxi`.
 
 Rules of this module:
 
-1. Found is what the pieces of one kind of text hold together, cut anywhere. What was found stays found.
-2. Nothing is held back: with the piece that completes a part of a secret everything ends. What of it went out before is
-   too little to be worth anything (`toolwire.upstream.servers.private_data`).
-3. Frames are read as the `ChunkGate` reads them: one that holds nothing but more text costs a comparison with the one
-   before. Whoever asked reads the others, and gives their text to `text`.
+1. The pieces of one kind of text are searched as one text, however it is cut. A finding is permanent.
+2. Nothing is held back: the answer ends with the piece that completes a part of a secret. The parts sent before are too
+   short to be of use (`toolwire.upstream.servers.private_data`).
+3. Frames are read as in `ChunkGate`: a frame with only text is compared with the previous one. The caller reads other
+   frames, and gives their text to `text`.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from toolwire.scan._pyframe import find_text, is_text
 
 
 class SecretGuard:
-    """Looks for any of `parts`, none of which is empty, in the visible text and in the reasoning of one answer."""
+    """Looks for any of `parts` (none is empty) in the visible text and the reasoning of one answer."""
 
     def __init__(self, parts: tuple[bytes, ...]) -> None:
         self._parts = parts
         self._most = max(map(len, parts)) - 1
-        self._text = self._thoughts = b""  # the ends of what came
-        self._before = self._after = b""  # a frame that was read, around its text
-        self._thought = False  # and that its text is reasoning
+        self._text = self._thoughts = b""  # the last bytes received
+        self._before = self._after = b""  # the last frame read, before and after its text
+        self._thought = False  # whether that text is reasoning
         self.found = False
 
     def text(self, data: bytes, reasoning: bool = False) -> bool:  # as the compiled one
-        """Take more text; whether a part was found, in this or before."""
+        """Takes more text. Returns True if a part was found in it or before."""
         kept = (self._thoughts if reasoning else self._text) + data
         if not self.found:
             self.found = any(part in kept for part in self._parts)
@@ -39,8 +39,8 @@ class SecretGuard:
         return self.found
 
     def frames(self, data: bytes, pos: int) -> int:
-        """Take the whole frames from `pos` on that hold nothing but more text. Gives the place of the first one that is
-        something else or in which a part was found, else the end of `data`."""
+        """Takes the whole frames from `pos` that only contain text. Returns the position of the first frame with other
+        content or with a finding, else the end of `data`."""
         while pos < len(data):
             end = data.find(b"\n\n", pos)
             if end < 0 or not self._take(data[pos:end]):
@@ -49,7 +49,7 @@ class SecretGuard:
         return pos
 
     def _take(self, frame: bytes) -> bool:
-        """Whether a frame (without its blank line) is one that holds nothing but more text, and no secret."""
+        """Returns True if a frame (without its blank line) contains only text, and no secret."""
         start, stop, thought = len(self._before), len(frame) - len(self._after), self._thought
         same = 0 < start <= stop and frame.startswith(self._before) and frame.endswith(self._after)
         same = same and is_text(frame, start, stop)

@@ -1,19 +1,18 @@
-"""What goes out, in Python: events, and whitespace that waits because it may touch a block (R6.6). Part of the Python
-twin, see `_pyparse.py`. `_fastoutput.pxi` is the same with C types.
-"""
+"""The output: events, and whitespace that is held back because it may touch a block (R6.6). Part of the Python twin,
+see `_pyparse.py`; `_fastoutput.pxi` is the same with C types."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from toolwire.events import BlockKind, BlockStatus, Close, Delta, Event, Open
-from toolwire.scan._grammar import REASONING, SPACE, TEXT, Found
+from toolwire.scan._grammar import REASONING, SPACE, TEXT, FoundCall
 from toolwire.scan.blocks import opening
 
 
 class Blanks:
-    """Whitespace that waits: what it begins with, and a count of the character that it ends with. So a long run of one
-    character costs no more than a short one."""
+    """Held-back whitespace: its beginning, and the count of the character it ends with. So a long run of one character
+    costs no more than a short one."""
 
     def __init__(self) -> None:
         self._before = bytearray()
@@ -27,7 +26,7 @@ class Blanks:
         return self._before.decode() + self._blank * self._count
 
     def add(self, space: str) -> None:
-        """More of it, at least one character."""
+        """Adds at least one character of whitespace."""
         rest = space.rstrip(space[-1])
         if rest or space[-1] != self._blank:
             self._before += (self._blank * self._count + rest).encode()
@@ -36,17 +35,17 @@ class Blanks:
         self._count += len(space) - len(rest)
 
     def clear(self) -> None:
-        """It is left out."""
+        """Drops the whitespace."""
         self._before.clear()
         self._count = 0
 
 
 class Output:
-    """The events of one answer. Knows neither markers nor blocks: it is told what is said, and where an edge is.
+    """The events of one answer. It knows neither markers nor blocks: callers give it text and announce edges.
 
-    `events` are those of this delta. `prose` is where what is said belongs, `TEXT` or `REASONING`; `open` its block, or
-    -1. `next_block` is the number of the next one. `trims`: whitespace at edges goes. `fresh`: nothing but whitespace
-    was visible yet. `after`: the last edge is a block.
+    `events` are those of the current delta. `prose` is the kind of the current text, `TEXT` or `REASONING`; `open` its
+    block number, or -1. `next_block` is the next block number. `trims`: whitespace at edges is dropped. `fresh`: only
+    whitespace was visible so far. `after`: the last edge is a block.
     """
 
     def __init__(self, trim_edges: bool, choice: int, first_block: int) -> None:
@@ -60,11 +59,11 @@ class Output:
         self._trim_edges = trim_edges
         self._said: list[str] = []
 
-        # Whitespace that waits is `_pending`. `_blank`: only whitespace since the last edge. `_touching`: that edge is
-        # a block or a tag, not the start of the answer. `_spilled`: the run of whitespace was too long to wait.
-        # `_spoken`: something was visible already. Of whitespace that was left out since then: `_left` what stays of
-        # what stood behind the last text, `_middle` between blocks, `_right` since the last edge; `_kept` all of it,
-        # where none is dropped.
+        # `_pending`: held-back whitespace. `_blank`: only whitespace since the last edge. `_touching`: that edge is a
+        # block or a tag, not the start of the answer. `_spilled`: the run of whitespace was too long to be held back.
+        # `_spoken`: there was visible text. Of whitespace dropped since then, the character that remains: `_left` after
+        # the last text, `_middle` between blocks, `_right` since the last edge. `_kept`: all of it, where none is
+        # dropped.
         self._pending = Blanks()
         self._blank = True
         self._touching = False
@@ -75,41 +74,41 @@ class Output:
         self.enter(TEXT)
 
     def begin(self, prose: int) -> None:
-        """The answer begins there."""
+        """Starts the answer with this kind of text."""
         self.enter(prose)
         self._touching = prose == REASONING
 
     def enter(self, prose: int) -> None:
-        """What is said belongs there from here on."""
+        """Switches to this kind of text."""
         self.prose = prose
         self.trims = self._trim_edges and prose == TEXT
 
     @property
     def waiting(self) -> str:
-        """Whitespace that was said and did not go out yet."""
+        """Whitespace that was read but not sent yet."""
         return str(self._kept) + str(self._pending)
 
     @property
     def flows(self) -> bool:
-        """More of the open block goes out without further ado."""
+        """True if more text of the open block can be sent directly."""
         return not (self._blank or self._spilled or self.open < 0)
 
     def touches(self, more: int) -> bool:
-        """Whether a block would come right after a block, with nothing but whitespace between, of which `more` bytes
-        were not said yet."""
-        near = self.trims or len(self._pending) + more <= self.limit  # more would not have waited
+        """Returns True if a block here would follow a block with only whitespace between, of which `more` bytes were
+        not given to `say` yet."""
+        near = self.trims or len(self._pending) + more <= self.limit  # a longer run was not held back
         return self.after and self._blank and near
 
     def starts(self, more: int) -> bool:
-        """Whether nothing but whitespace stands between here and the beginning of the answer, a block or a tag; of that
-        `more` bytes were not said yet."""
+        """Returns True if only whitespace stands between here and the start of the answer, a block or a tag; `more`
+        bytes of it were not given to `say` yet."""
         near = self.trims or len(self._pending) + more <= self.limit
         return (self.fresh and self.prose == TEXT) or (self._blank and self._touching and near)
 
     # --- text -------------------------------------------------------------------------------------------------------
 
     def say(self, text: str) -> None:
-        """More text: whitespace is kept back as long as it may touch a block (R6.6)."""
+        """Adds text. Whitespace is held back while it may touch a block (R6.6)."""
         if not text:
             return
         if self._blank:
@@ -137,7 +136,7 @@ class Output:
         self._see(text)
 
     def say_more(self, text: str) -> bool:
-        """Say it as an event of its own, if there is nothing to hold and nothing to give back."""
+        """Sends text as an event of its own, if nothing is held back and nothing must be. Returns whether it did."""
         if not self.flows or self._pending or (self.trims and text[-1] in SPACE):
             return False
         self._see(text)
@@ -145,8 +144,8 @@ class Output:
         return True
 
     def pass_on(self, text: str) -> str | None:
-        """What of `text` goes out at once where `flows`, whitespace before it included; None if not even that is
-        certain. It is for the caller to send it."""
+        """Returns the part of `text` that can be sent at once while `flows` (including held-back whitespace before it),
+        or None if that is not certain. The caller sends it."""
         said = text.rstrip(SPACE) if self.trims else text
         waits = text[len(said) :]
         if len(self._pending) + len(waits) > self.limit:
@@ -163,8 +162,8 @@ class Output:
         self.fresh = self.fresh and (self.prose != TEXT or not text.strip(SPACE))
 
     def _begin_text(self) -> None:
-        """Something else than whitespace comes, the first thing since the last edge. Between two texts one character of
-        what stood there stays; all of it where none is dropped."""
+        """Starts text after an edge. Between two texts one whitespace character remains; all of it where none is
+        dropped."""
         self._blank = False
         if self.prose == TEXT:
             joint = _stays(self._left, self._right) or self._middle or str(self._kept)
@@ -195,7 +194,7 @@ class Output:
     # --- edges ------------------------------------------------------------------------------------------------------
 
     def edge(self) -> None:
-        """Here is a recognised block or a tag: whitespace that touches it goes, text goes on in a block of its own."""
+        """Marks a recognised block or tag: whitespace that touches it is dropped, and text continues in a new block."""
         if self.prose == TEXT:
             self._leave_out()
         self._pending.clear()
@@ -204,11 +203,11 @@ class Output:
         self.after = self._spilled = False
 
     def join_section(self) -> None:
-        """What stands between the last edge and this one is inside a section."""
+        """Drops the whitespace since the last edge, which is inside a section."""
         self._right = ""
 
     def _leave_out(self) -> None:
-        """Whitespace waits beside a block or a tag: it goes. Where none is dropped it goes with what follows."""
+        """Drops whitespace beside a block or tag; where none is dropped, it is sent with the following text."""
         space = str(self._pending)
         if not self._trim_edges:
             if space:
@@ -224,7 +223,7 @@ class Output:
     # --- events -----------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """What was said goes out."""
+        """Sends the collected text."""
         if not self._said:
             return
         if self.open < 0:
@@ -235,36 +234,35 @@ class Output:
         self._said.clear()
 
     def close(self, status: BlockStatus = "complete") -> None:
-        """The open block of text or reasoning ends."""
+        """Ends the open block of text or reasoning."""
         self.flush()
         if self.open >= 0:
             self.events.append(Close(self.open, status))
             self.open = -1
 
     def finish(self, status: BlockStatus) -> None:
-        """The answer ends."""
+        """Ends the answer."""
         if not (self._blank and self._touching):
             self._give_back()
         self.close(status)
 
     def give_up(self) -> None:
-        """The answer breaks off: what waits is lost."""
+        """Ends the answer early: held-back whitespace is lost."""
         self._pending.clear()
         self.close()
 
-    def open_call(self, call: Found, source: str | None) -> int:
-        """A call begins; `source` is the text in which it was written, None if that is still coming. Gives its
-        number."""
+    def open_call(self, call: FoundCall, source: str | None) -> int:
+        """Opens a call. `source` is its text, or None if that is still coming. Returns its block number."""
         block = self._number()
         self.events.append(opening(block, call, self._choice, source))
         return block
 
     def say_argument(self, block: int, text: str) -> None:
-        """More of the arguments of a call that has begun."""
+        """Sends more arguments of an open call."""
         self.events.append(Delta(block, text))
 
-    def give_calls(self, calls: Iterable[Found], source: str, reasoning: str = "") -> None:
-        """Reasoning and whole calls, which were written as `source` unless they say themselves how."""
+    def give_calls(self, calls: Iterable[FoundCall], source: str, reasoning: str = "") -> None:
+        """Sends reasoning and whole calls. `source` is their text, unless a call has its own."""
         if reasoning:
             block = self._number()
             self.events.append(Open(block, BlockKind.REASONING, choice=self._choice))
@@ -283,5 +281,5 @@ class Output:
 
 
 def _stays(kept: str, space: str) -> str:
-    """What stays of whitespace: a line end, else a blank; `kept` stays of what stood before it."""
+    """Returns the remaining whitespace character: a line end, or `kept` from before, or a blank."""
     return "\n" if "\n" in space else kept or " "[: len(space)]

@@ -2,30 +2,28 @@
 
 Rules of this module:
 
-1. Bytes of UTF-8 inside, events out. No socket, no clock, no policy: what a block *is* decides the `CallPolicy`.
-2. Splitting the input differently never changes the events after `normalise`. Whatever is decided depends on characters
-   and on the end of the answer, never on the end of a delta.
-3. Every byte is looked at once. Where something was taken for a block and turned out to be none, or broken, it is at
-   most three times: followed as a body, searched for a closer, read as text; with a strict tool on offer four, since a
-   mention is held. Behind a block that may be quoted, or a mark that may frame nothing, up to `WORD_BYTES` are looked
-   at once more. What nobody taught is read after that, so it may be as often again, but in no place twice: behind an
-   untaught block that was none no other one begins before the place where that was seen. What may be a call in any form
-   is read twice more: while it is held, and as text. The beginning of a literal that was none is looked at once more.
-   (That cannot repeat: a closer that was passed over stood in what looked like a string. If a block that begins behind
-   it looks into the same bytes, its strings are where the first block's were not, and there a closer would have been a
-   syntax error.)
-4. Outside blocks only the longest suffix that may still become a marker is kept back, and whitespace that may touch a
-   block (R6.6). A block is kept back up to `block_bytes`.
-5. The scanner is put together from parts, of which each owns its state and knows only those that stand before it in
-   this list: `Buffer`, the bytes that are being read (`_pybuffer.py`); `Output`, what goes out (`_pyoutput.py`);
-   `Prose`, text outside blocks, said to the output (`_pyprose.py`, what is quoted in `parts/quoting.py`); `LiveHost`,
-   where calls go out while they come (`_pyhost.py`); `BlockReader`, where a block ends (`_pyblock.py`), with its fields
-   (`_pyfields.py`: JSON in `parts/json.py`, other syntax in `parts/code.py`, text of strings that is given out while it
-   comes in `_pystring.py`). None of them calls back: each says what it found, and what follows from that is said here.
-   The search in a broken block is in `closers.py`.
+1. UTF-8 bytes in, events out. No socket, no clock, no policy: a `BlockPolicy` decides about blocks.
+2. Splitting the input differently never changes the events after `normalise`. Every decision depends on characters and
+   on the end of the answer, never on the end of a delta.
+3. Every byte is read once. The bytes of a false or broken block are read at most three times: as a body, in the search
+   for a closer, as text; with a strict tool on offer four times, because a mention is held back. After a block that may
+   be quoted, or framing that may be a mention, up to `WORD_BYTES` are read once more. Untaught forms are read after
+   that, so all this may happen a second time, but nowhere more often: after a false untaught block no other one begins
+   before the position where it failed. Text that may be a call in any form is read twice more: while it is held back,
+   and as text. The false beginning of a literal is read once more. (This cannot repeat: a closer that was passed over
+   was inside an apparent string. If a block that begins after it reads the same bytes, its strings are where the first
+   block's were not, and there a closer would have been a syntax error.)
+4. Outside blocks only the longest suffix that may still become a marker is held back, and whitespace that may touch a
+   block (R6.6). A block is held back up to `block_bytes`.
+5. The scanner consists of parts. Each owns its state and knows only the parts before it in this list: `Buffer`, the
+   bytes being read (`_pybuffer.py`); `Output`, the events (`_pyoutput.py`); `Prose`, text outside blocks
+   (`_pyprose.py`, with quoting in `parts/quoting.py`); `LiveHost`, which sends streamed calls (`_pyhost.py`);
+   `BlockReader`, which finds the end of a block (`_pyblock.py`), with its fields (`_pyfields.py`: JSON in
+   `parts/json.py`, other syntax in `parts/code.py`, text of streamed strings in `_pystring.py`). None of them calls
+   back: each returns what it found, and this module acts on it. The search in a broken block is in `closers.py`.
 
-Framing is in `_pysse.py`. What both twins use as it is has no twin: `decoding.py`, `blocks.py`, `live.py` and what that
-reads with.
+SSE framing is in `_pysse.py`. Modules that both twins use have no twin: `decoding.py`, `blocks.py`, `live.py` and the
+modules it uses.
 """
 
 from __future__ import annotations
@@ -41,19 +39,19 @@ from toolwire.scan._grammar import (
     DONE,
     STATES,
     TEXT,
-    CallPolicy,
+    BlockPolicy,
     Decision,
     Grammar,
     only,
     valid_text,
 )
-from toolwire.scan._plan import Opener, Plan, plan
+from toolwire.scan._plan import GrammarPlan, Opener, plan
 from toolwire.scan._pyblock import FRAMING, NONE, OPEN, WHOLE, BlockReader
 from toolwire.scan._pybuffer import Buffer
 from toolwire.scan._pyhost import LiveHost
 from toolwire.scan._pyoutput import Output
 from toolwire.scan._pyprose import Prose
-from toolwire.scan._pysse import SseFramer, are_plain
+from toolwire.scan._pysse import SseFramer, frames_are_plain
 from toolwire.scan.blocks import as_text, dropped, ended
 from toolwire.scan.decoding import DeltaDecoder
 from toolwire.scan.live import LiveCalls
@@ -70,21 +68,21 @@ from toolwire.scan.surroundings import (
     Surroundings,
 )
 
-__all__ = ["CallScanner", "SseFramer", "are_plain"]
+__all__ = ["CallScanner", "SseFramer", "frames_are_plain"]
 
 
 class CallScanner:
     """Finds call blocks and reasoning in the text of one answer, fed in pieces of any size.
 
-    `grammar` says what blocks look like, `policy` what becomes of them. `block_bytes` bounds one block, tags included,
-    and a run of pending whitespace; beyond it the block is the call policy's (`oversize`) and the run is text.
-    `trim_edges`: drop whitespace that touches a recognised block or a reasoning tag on the visible side, but for a line
-    end or else a blank with which the later of two texts begins; otherwise it is kept, but text that is nothing else
-    goes with the next text (R6.6). `reasoning`: pairs of opening and closing tags; the text between them becomes
-    REASONING blocks, unchanged, and is left out if it is only whitespace. `preopened`: the answer begins inside the
-    first pair. `scan_calls`: blocks inside reasoning count. `choice` is put into every `Open`; blocks are numbered from
-    `first_block`. `incremental`: arguments are given out as they come, where the call policy lets their call through
-    (R6.13).
+    - `grammar` describes the blocks, `policy` decides about them. `block_bytes` limits one block including its tags,
+      and a run of held-back whitespace; beyond it the policy decides about the block (`oversize`), and the run is text.
+    - `trim_edges`: drop visible whitespace that touches a recognised block or a reasoning tag; between two texts one
+      line end or else one blank remains. Otherwise whitespace is kept, but blank text is sent together with the next
+      text (R6.6).
+    - `reasoning`: pairs of opening and closing tags. Text between them becomes REASONING blocks, unchanged; blank ones
+      are left out. `preopened`: the answer begins inside the first pair. `scan_calls`: blocks inside reasoning count.
+    - `choice` is put into every `Open`; blocks are numbered from `first_block`. `incremental`: arguments are streamed
+      early if the policy accepts the call (R6.13).
 
     Raises `ValueError` if the markers contradict each other.
     """
@@ -92,7 +90,7 @@ class CallScanner:
     def __init__(
         self,
         grammar: Grammar,
-        policy: CallPolicy,
+        policy: BlockPolicy,
         *,
         block_bytes: int = BLOCK_BYTES,
         trim_edges: bool = True,
@@ -110,10 +108,10 @@ class CallScanner:
         self._scan_calls = scan_calls
         self._block_bytes = block_bytes
         self._in_block = False
-        self._failed = 0  # so long is the block of what is taught that is read once more, as any form of call
+        self._failed = 0  # length of the taught block that is read again as a call in any form
         self._done = False
 
-        # `_around` reads on behind a block that may be quoted; `_behind`: it does so now.
+        # `_around` reads the text after a block that may be quoted; `_behind`: it is doing so now.
         self._around: Surroundings | None = None
         self._behind = False
 
@@ -128,36 +126,36 @@ class CallScanner:
 
     @property
     def state(self) -> str:
-        """Name of the state, one of `STATES`."""
+        """The name of the state, one of `STATES`."""
         return STATES[DONE if self._done else self._block.state if self._in_block else self._prose.state]
 
     @property
     def held(self) -> str:
-        """What was fed and not given out yet: pending whitespace, then a possible marker or the block so far."""
+        """The text that was fed but not sent yet: held-back whitespace, then a possible marker or the block so far."""
         return self._output.waiting + (self._buffer.raw + self._prose.held).decode()
 
     @property
     def next_block(self) -> int:
-        """The number that the next block will get."""
+        """The next block number."""
         return self._output.next_block
 
     @property
     def block(self) -> int | None:
-        """The open block of text or reasoning, None if none is open."""
+        """The number of the open block of text or reasoning, or None."""
         return self._output.open if self._output.open >= 0 else None
 
     @property
     def steps(self) -> int:
-        """Characters or bytes looked at so far: at most four times the input, nine where untaught syntaxes are looked
-        for, and, for each delta, once what was held back of a marker, whatever the input is (R6.10)."""
+        """The number of characters or bytes read so far: at most four times the input, nine times with untaught
+        syntaxes, plus the held-back beginning of a marker once per delta, whatever the input is (R6.10)."""
         return self._buffer.steps
 
     def feed(self, data: str | bytes) -> list[Event]:
-        """Take the next piece of the answer and give what is certain now.
+        """Takes the next piece of the answer and returns the events that are certain now.
 
-        Bytes are UTF-8 and may be cut inside a character; what is invalid becomes U+FFFD. Text may hold surrogate
-        halves: a pair cut by deltas is joined, a lone half becomes U+FFFD. Never raises for any text. After a `Fault`
-        or `finish` everything is ignored.
+        Bytes are UTF-8 and may be cut inside a character; invalid bytes become U+FFFD. Text may contain surrogates: a
+        pair cut by deltas is joined, a lone one becomes U+FFFD. Never raises for any text. After a `Fault` or `finish`
+        input is ignored.
         """
         out: list[Event] = []
         if self._done:
@@ -179,8 +177,8 @@ class CallScanner:
         return out
 
     def pass_on(self, text: str) -> str | None:
-        """What goes out at once for `text` if it is more of `block` and nothing else; then it counts as fed. None if it
-        takes `feed` to tell. `text` is not empty and holds no surrogates."""
+        """Returns the part of `text` that can be sent at once if all of it continues `block`; it then counts as fed.
+        Returns None if `feed` must be called. `text` must be non-empty and without surrogates."""
         prose = self._prose
         if self._done or self._in_block or not self._output.flows or prose.held or self._decoder.half:
             return None
@@ -193,8 +191,8 @@ class CallScanner:
         return said
 
     def finish(self, truncated: bool = False) -> list[Event]:
-        """The answer is over; `truncated` if the backend stopped for length. Gives what was kept back, settles an
-        unfinished block (R6.8, C18) and closes what is open."""
+        """Ends the answer; `truncated` if the backend stopped for length. Returns the remaining events: held-back text,
+        the decision about an unfinished block (R6.8, C18), and the end of open blocks."""
         out: list[Event] = []
         if self._done:
             return out
@@ -216,20 +214,20 @@ class CallScanner:
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
-    def _read_as(self, found: Plan) -> None:
-        """From here on look for this."""
+    def _read_as(self, found: GrammarPlan) -> None:
+        """Sets the plan for the following text."""
         self._prose.read_as(found)
         self._output.limit = max(self._block_bytes, found.longest)
         self._block.read_as(found, self._output.limit)
 
     def _read(self, data: bytes) -> None:
-        """The next bytes, and before them what was held back."""
+        """Reads the next bytes, preceded by held-back ones."""
         self._prose.held = b""
         self._buffer.begin(data)
         self._run(0)
 
     def _run(self, pos: int) -> None:
-        """Read the buffer from `pos` to its end and keep what belongs to an open block."""
+        """Reads the buffer from `pos` to its end and stores the bytes of an open block."""
         buffer = self._buffer
         while pos < len(buffer.data) and not self._done:
             pos = self._step(pos)
@@ -239,7 +237,7 @@ class CallScanner:
         buffer.begin(b"")
 
     def _step(self, pos: int) -> int:
-        """One stretch of text, up to a block, or of a block. Gives the position from where to go on."""
+        """Reads one stretch of text up to a block, or of a block. Returns the position to continue at."""
         if self._in_block:
             return self._read_behind(pos) if self._behind else self._settled(self._block.read(pos))
         pos = self._prose.read(pos)
@@ -261,17 +259,17 @@ class CallScanner:
         return tuple(marker.literal for marker in self._prose.plan.taught)
 
     def _end(self, truncated: bool) -> int:
-        """The answer ended inside the block, which is now the whole buffer. Gives the position from where to go on."""
+        """Ends the answer inside the block, which is now the whole buffer. Returns the position to continue at."""
         if not self._behind:
             return self._settled(self._block.end(truncated))
         assert self._around is not None
         return self._known(self._around.end(), len(self._buffer.data))
 
-    # --- what becomes of a block --------------------------------------------------------------------------------------
+    # --- the end of a block -------------------------------------------------------------------------------------------
 
     def _settled(self, upto: int) -> int:
-        """If the block has ended, at `upto`, have it judged and do what the call policy says. Gives the position from
-        where to go on."""
+        """If the block has ended (at `upto`), asks the policy and acts on its decision. Returns the position to
+        continue at."""
         outcome = self._block.outcome
         if outcome == OPEN:
             return upto
@@ -306,20 +304,20 @@ class CallScanner:
         return upto
 
     def _may_be_loose(self) -> bool:
-        """Whether a block of what is taught, which is text, may be a call in another form."""
+        """Returns True if a taught block that is text may be a call in another form."""
         opened = self._live is not None and self._live.opened is not None
         return bool(self._block.opener) and not opened and self._prose.may_be_loose(self._buffer.start)
 
     def _open_failed(self, upto: int) -> int:
-        """A block of what is taught ended at `upto` and is text, unless it is a call in any form together with what
-        follows."""
+        """A taught block ended at `upto` and is text, unless it is a call in another form together with the text after
+        it."""
         self._failed = upto - self._buffer.start
         opener = self._prose.plan.loose
         assert opener is not None
         return self._open_block(opener, self._buffer.start)
 
     def _say_before(self, chars: int) -> None:
-        """The block begins with so many characters of text."""
+        """Sends this many characters at the beginning of the block as text."""
         text = self._buffer.data[self._buffer.start :].decode()[:chars]
         raw = text.encode()
         self._prose.pass_text(raw)
@@ -327,12 +325,13 @@ class CallScanner:
         self._buffer.start += len(raw)
 
     def _judge(self, upto: int) -> Callable[[], Decision]:
-        """Tells what the call policy says of the block, which is in the buffer up to `upto`."""
+        """Returns a function that returns the policy's decision about the block, which is in the buffer up to
+        `upto`."""
         block, live = self._block, self._live
         assert block.syntax is not None
         raw = self._buffer.data[self._buffer.start : upto]
         if block.outcome == FRAMING:
-            ends_thought = raw in self._closers and raw != block.opener  # which nothing opened; no list has the tag
+            ends_thought = raw in self._closers and raw != block.opener  # a closing tag without its opening one
             return as_text if ends_thought else dropped
         start, end = block.head, block.body_end
         if block.outcome != WHOLE:
@@ -343,7 +342,8 @@ class CallScanner:
         return partial(self._policy.block, read)
 
     def _none(self, at: int) -> int:
-        """The opener was none, as was seen at `at`: it is text, and what follows it is read as text."""
+        """The opener did not begin a block, as was detected at `at`: it is text, and the text after it is read as
+        text."""
         block = self._block
         self._in_block = False
         if self._live is not None and self._live.opened is not None:
@@ -360,7 +360,7 @@ class CallScanner:
         return self._buffer.start + len(block.opener)
 
     def _read_again(self, at: int) -> int:
-        """What was taken for a block up to `at` is none of this kind: it is read again, as something else."""
+        """The text up to `at` is not a block of this kind: it is read again as something else."""
         start, prose, block = self._buffer.start, self._prose, self._block
         if block.loose:
             prose.settled = max(prose.settled, at, start + 1)
@@ -377,7 +377,7 @@ class CallScanner:
         return start
 
     def _settle(self, decision: Decision, raw: bytes) -> None:
-        """Do what the call policy says of the block, whose text is `raw`."""
+        """Acts on the policy's decision about the block, whose text is `raw`."""
         output, live = self._output, self._live
         if live is not None and live.opened is not None:
             self._settle_live(live, decision)
@@ -404,7 +404,7 @@ class CallScanner:
         self._done = True
 
     def _choose(self, family: str) -> None:
-        """The model has shown which format it writes, which may say what counts from here on."""
+        """Switches the grammar after a call, since the model has shown its format."""
         chosen = only(self._grammar, family)
         if chosen is not self._grammar:
             self._grammar = chosen
@@ -414,7 +414,7 @@ class CallScanner:
     # --- a block that may be quoted: see `surroundings` -------------------------------------------------------------
 
     def _weighed(self, upto: int) -> int:
-        """The block ended at `upto`. It is judged once it is known whether it is quoted."""
+        """The block ended at `upto`. The policy is asked once it is known whether the block is quoted."""
         block, buffer, around = self._block, self._buffer, self._around
         assert block.syntax is not None
         assert around is not None
@@ -440,7 +440,8 @@ class CallScanner:
         return upto if around.found == GOES_ON else self._known(around.found, upto)
 
     def _known(self, what: int, at: int) -> int:
-        """What may be quoted is a call or text, as is known at `at`. Gives the position from where to go on."""
+        """A block that may be quoted is a call or text (`what`), as was detected at `at`. Returns the position to
+        continue at."""
         around, buffer = self._around, self._buffer
         assert around is not None
         self._around, self._behind, self._in_block = None, False, False
@@ -451,16 +452,17 @@ class CallScanner:
         return buffer.start
 
     def _pass_by(self, around: Surroundings, at: int) -> None:
-        """Read again as text what was read up to `at`: blocks that are quoted, marks, or an opener of what is none."""
+        """Makes the text up to `at` be read again as text: quoted blocks, mentioned framing, or a false opener."""
         prose, behind = self._prose, self._buffer.start + 1
-        if around.kind == FRAMED:  # what stands behind was looked at, not read
+        if around.kind == FRAMED:  # the text after it was only examined
             at = self._buffer.start + around.blocks[-1].end
         prose.mute(max(at, behind) if around.blocks else behind)
         if self._block.untaught:
             prose.quiet = max(prose.quiet, at)
 
     def _judge_all(self, around: Surroundings, upto: int) -> int:
-        """No block is quoted. What stands around blocks in a fence of their own vanishes with them."""
+        """Asks the policy about blocks that are not quoted. Text around blocks in a fence of their own is removed with
+        them."""
         data, start = self._buffer.data, self._buffer.start
         at, vanishes = start, False
         for block in around.blocks:
@@ -490,7 +492,7 @@ class CallScanner:
         return upto
 
     def _say_all(self, raw: bytes, replacement: str | None) -> None:
-        """What was read as a block is text, or stands around one."""
+        """Sends text that was read as a block, or stands around one."""
         if raw:
             self._prose.pass_text(raw)
             self._output.say(raw.decode() if replacement is None else valid_text(replacement))

@@ -1,14 +1,12 @@
-"""Text outside blocks, in Python: what is said at once, what is kept back, and where a block may begin.
-
-Part of the Python twin, see `_pyparse.py`. `_fastprose.pxi` is the same with C types.
-"""
+"""Text outside blocks: sends it, holds back possible markers, and finds the beginning of blocks. Part of the Python
+twin, see `_pyparse.py`; `_fastprose.pxi` is the same with C types."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from toolwire.scan._grammar import FENCE, REASONING, SPACE, TEXT, WORD_BYTES, CallPolicy
-from toolwire.scan._plan import TICK, Marker, Opener, Plan
+from toolwire.scan._grammar import FENCE, REASONING, SPACE, TEXT, WORD_BYTES, BlockPolicy
+from toolwire.scan._plan import TICK, GrammarPlan, Marker, Opener
 from toolwire.scan._pybuffer import Buffer
 from toolwire.scan._pyoutput import Output
 from toolwire.scan.loose_head import loose_words
@@ -34,27 +32,27 @@ _BLANKS: Final = " \t"
 NONE: Final = 0
 ANSWER: Final = 1
 LITERAL: Final = 2
-"""What was taken for a block of what is taught and was none: nothing yet, what begins an answer, what begins with an
-opener."""
+"""The taught block that was tried here and refused: none (`NONE`), one that begins an answer (`ANSWER`), or one that
+begins with an opener (`LITERAL`)."""
 
 NO: Final = 0
 YES: Final = 1
 LATER: Final = 2
-"""Whether a marker counts where it stands: that may depend on what follows."""
+"""Whether a marker counts at its position: `NO`, `YES`, or `LATER` if the text after it decides."""
 
 
 class Prose:
-    """Reads the text of one answer outside blocks: says it, and finds the markers in it.
+    """Reads the text of one answer outside blocks: sends it, and finds the markers in it.
 
-    `plan` says what they are. `state` is where the text is, `TEXT` or `REASONING`. `opened` is what opens a block where
-    reading stopped, `around` what may quote that block, with `size` ticks, and `lead` the length of the fence's line
-    before its opener (see `surroundings`). `held` may be the beginning of a marker; once the text is `final`, nothing
-    is. `quiet` is up to where in the buffer no block of an untaught syntax begins, since one was read there already;
-    `settled` the same for what may be a call in any form, which begins at the start of a line, or where another block
-    was none (`again`); up to `muted` no block at all and no end of reasoning, since what stands there is quoted.
+    `plan` has the markers. `state` is `TEXT` or `REASONING`. `opened` is the opener of the block at which reading
+    stopped, `around` what may quote that block (with `size` ticks), and `lead` the length of a fence's line before it
+    (see `surroundings`). `held` may be the beginning of a marker; it is empty once the text is `final`. Three positions
+    in the buffer: before `quiet` no untaught block begins, because one was tried there; before `settled` no call in any
+    form begins (such a call begins at the start of a line, or with `again` where another block failed); before `muted`
+    no block and no end of reasoning, because that text is quoted.
     """
 
-    def __init__(self, buffer: Buffer, output: Output, policy: CallPolicy, plan: Plan, preopened: bool) -> None:
+    def __init__(self, buffer: Buffer, output: Output, policy: BlockPolicy, plan: GrammarPlan, preopened: bool) -> None:
         self._buffer = buffer
         self._output = output
         self._policy = policy
@@ -65,9 +63,9 @@ class Prose:
         self.held = b""
         self.final = False
 
-        # `_tags`: the pair of tags that the text is inside of. `_last`: the byte before what is read, a line end where
-        # a text begins; `_margin`: that begins a line, indentation aside. `_quoting` is what is quoted there, read up
-        # to `_quoted`, `_refused` what was tried here of what is taught.
+        # `_tags`: the current pair of reasoning tags. `_last`: the previous byte, a line end at the start of a text;
+        # `_margin`: the position is at the start of a line, after indentation. `_quoting`: the quoting state, read up
+        # to `_quoted`. `_refused`: the taught block that was tried here.
         self._tags = 0
         self._margin = True
         self._last = _NEWLINE
@@ -80,9 +78,8 @@ class Prose:
         self._enter(REASONING if preopened else TEXT)
         output.begin(self.state)
 
-    def read_as(self, plan: Plan) -> None:
-        """From here on look for this. What is looked for inside reasoning changes with the next tag, or with
-        `enter_again`."""
+    def read_as(self, plan: GrammarPlan) -> None:
+        """Sets the plan. Markers inside reasoning change at the next tag, or with `enter_again`."""
         self.plan = plan
         self._opens = plan.answer is not None or plan.printed is not None or plan.loose is not None
         literals = [marker.literal for markers in (plan.text, *plan.inside) for marker in markers]
@@ -90,7 +87,7 @@ class Prose:
         self._first_chars = tuple(dict.fromkeys((*(literal.decode()[0] for literal in literals), *ticks)))
 
     def enter_again(self) -> None:
-        """The text goes on behind a block."""
+        """Continues the text after a block."""
         self._enter(self.state)
 
     def _enter(self, state: int) -> None:
@@ -102,10 +99,10 @@ class Prose:
         self._taught = self.plan.taught if state == TEXT or self.plan.calls_inside else ()
         self._output.enter(state)
 
-    # --- text in which nothing begins ---------------------------------------------------------------------------------
+    # --- plain text ---------------------------------------------------------------------------------------------------
 
     def is_plain(self, text: str) -> bool:
-        """No block and no tag can begin in it, and no quotation."""
+        """Returns True if no block, tag or quotation can begin in `text`."""
         if self._opens and self._output.fresh:
             return False
         for first in self._first_chars:  # `any` with a generator doubles the cost of a delta
@@ -114,7 +111,7 @@ class Prose:
         return not (self._lines and (self._margin or "\n" in text) and self._begins_line(text.encode()))
 
     def _begins_line(self, raw: bytes) -> bool:
-        """In a line of this text, or at its start, a call in any form may begin."""
+        """Returns True if a call in any form may begin at the start of the text or of a line in it."""
         words = loose_words(self._policy.callable_names)
         at = 0 if self._margin else raw.find(b"\n") + 1
         while True:
@@ -127,20 +124,20 @@ class Prose:
                 return False
 
     def pass_plain(self, text: str) -> None:
-        """Plain text is said, by whoever asked."""
+        """Updates the state for plain text, which the caller sends."""
         if self._first_chars and (self._quoting.active or '"' in text):
             raw = text.encode()
             self._quoting.read(raw, 0, len(raw), self._margin)
         self._pass_line(text)
 
     def pass_text(self, raw: bytes) -> None:
-        """A block is text, which is said by whoever found that."""
+        """Updates the state for a block that is text, which the caller sends."""
         if raw:
             self._quoting.read(raw, 0, len(raw), self._margin)
             self._pass_line(raw.decode())
 
     def _pass_line(self, text: str) -> None:
-        """Where the text ends that is said."""
+        """Updates the state of the current line."""
         self.again = False
         self._last = text[-1].encode()[-1]
         if text[-1] in _BLANKS:
@@ -152,24 +149,24 @@ class Prose:
     # --- blocks and tags ----------------------------------------------------------------------------------------------
 
     def edge(self) -> None:
-        """Here is a recognised block or a tag."""
+        """Marks a recognised block or tag."""
         self._output.edge()
         self._margin = True
         self._last = _NEWLINE
         self._quoting.end_line()
 
     def mute(self, upto: int) -> None:
-        """Up to this place of the buffer no block begins: what stands there is quoted."""
+        """Forbids blocks up to this position of the buffer, because the text is quoted."""
         self.muted = max(self.muted, upto)
         self.quiet = max(self.quiet, upto)
         self.settled = max(self.settled, upto)
 
     def refuse(self, opener: bytes) -> None:
-        """Where reading goes on there is no block of what is taught: that was tried."""
+        """Notes that no taught block begins where reading continues, because that was tried."""
         self._refused = LITERAL if opener else ANSWER
 
     def end_delta(self, read_in_block: int) -> None:
-        """The delta is over, of which so much was read before the block that is open."""
+        """Ends the delta. `read_in_block` is the number of bytes before the open block, or negative."""
         if read_in_block >= 0:
             self.quiet = max(0, self.quiet - read_in_block)
             self.settled = max(0, self.settled - read_in_block)
@@ -180,7 +177,7 @@ class Prose:
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def read(self, pos: int) -> int:
-        """Read the buffer up to its end, or to where a block is `opened`."""
+        """Reads the buffer to its end, or to the position where a block is `opened`."""
         buf = self._buffer.data
         size = len(buf)
         plan = self.plan
@@ -224,7 +221,8 @@ class Prose:
         return size
 
     def _next_place(self, pos: int, at: int) -> int:
-        """Where from `at` on something may begin: at a byte that begins markers, or at the start of a line."""
+        """Returns the next position from `at` where something may begin: a first byte of a marker, or the start of a
+        line."""
         buf = self._buffer.data
         if self._lines and (self._margin if at == pos else buf[at - 1] == _NEWLINE):
             line = at
@@ -235,7 +233,8 @@ class Prose:
         return self._buffer.next_of(self._firsts, at)
 
     def _loose_at(self, pos: int, at: int) -> tuple[Opener | None, bool]:
-        """What opens a call in any form that may begin at `at`, and whether one may, as far as the buffer goes."""
+        """Returns the opener if a call in any form may begin at `at`, and whether the end of the buffer cuts one
+        off."""
         buf = self._buffer.data
         if at < self.settled or not loose_words(self._policy.callable_names)[buf[at]]:
             return None, False
@@ -246,14 +245,14 @@ class Prose:
         return (self._loose if whole else None), cut and not self.final
 
     def _word_at(self, raw: bytes, at: int) -> tuple[bool, bool]:
-        """Whether one of the words stands at `at`, and whether one may, as far as the text goes."""
+        """Returns whether one of the beginnings is at `at`, and whether the end of the text cuts one off."""
         words = loose_words(self._policy.callable_names)[raw[at]]
         if any(raw.startswith(word, at) for word in words):
             return True, False
         return False, any(len(raw) - at < len(word) and word.startswith(raw[at:]) for word in words)
 
     def may_be_loose(self, at: int) -> bool:
-        """Whether a block that began at `at`, and was read, may be read as a call in any form."""
+        """Returns True if the block that began at `at` may be read again as a call in any form."""
         if self._loose is None or at < self.settled:
             return False
         self._quoted = at
@@ -277,8 +276,8 @@ class Prose:
         return at
 
     def _marker_at(self, pos: int, at: int) -> tuple[Marker | None, bool]:
-        """The marker that stands at `at`, and whether one may, as far as the buffer goes. What stands between `pos` and
-        there was not said yet."""
+        """Returns the marker at `at`, and whether the end of the buffer cuts one off. Text between `pos` and `at` was
+        not sent yet."""
         buf = self._buffer.data
         self.around = self.lead = 0
         if buf[at] == TICK[0] and self._taught:
@@ -306,7 +305,7 @@ class Prose:
         return None, False
 
     def _counts(self, marker: Marker, pos: int, at: int) -> int:
-        """Whether the marker that stands at `at` is one there, and not quoted."""
+        """Returns whether the marker at `at` counts there and is not quoted."""
         if marker.opens is not None and not marker.opens.literal:
             return YES if self._may_recognise(pos, at) else NO
         if marker.untaught and not self._may_recognise(pos, at):
@@ -328,14 +327,14 @@ class Prose:
         return YES
 
     def _quoted_by(self, pos: int, at: int) -> tuple[int, int]:
-        """What may quote a block at `at`, which stands in no code."""
+        """Returns what may quote a block at `at` outside code, and its number of ticks."""
         last = self._last if at == pos else self._buffer.data[at - 1]
         if self._quoting.string or last == _QUOTE:
             return STRING, 1
         return (MARKS, 1) if last in LAST_BYTES else (0, 0)
 
     def _ends_reasoning(self, behind: int) -> int:
-        """Whether a closing tag ends reasoning, as far as can be said before `behind`: none does in code."""
+        """Returns whether a closing tag that ends at `behind` ends reasoning: not if it is in code."""
         if self._quoting.fence:
             return NO
         if not self._quoting.span:
@@ -354,8 +353,8 @@ class Prose:
         return NO
 
     def _fenced_at(self, pos: int, at: int) -> tuple[Marker | None, bool]:
-        """The marker of a block with which the content of a fence begins that opens at `at`, and whether one may, as
-        far as the buffer goes."""
+        """Returns the marker of a block that is the first content of a fence opening at `at`, and whether the end of
+        the buffer cuts one off."""
         buf = self._buffer.data
         if at < self.muted or not self._is_margin(pos, at):
             return None, False
@@ -386,7 +385,7 @@ class Prose:
         return None, False
 
     def _quote(self, pos: int, at: int) -> None:
-        """Read up to `at` what may be quoted."""
+        """Reads quoting up to `at`."""
         buf = self._buffer.data
         self._quoting.read(buf, self._quoted, at, self._is_margin(pos, self._quoted))
         self._quoted = at
@@ -394,7 +393,7 @@ class Prose:
             self._quoting.end_run(buf[at])
 
     def _anchored(self, marker: Marker, pos: int, at: int) -> bool:
-        """Whether `marker` counts at `at`; what stands between `pos` and there was not said yet."""
+        """Returns True if `marker` counts at `at`. Text between `pos` and `at` was not sent yet."""
         buf = self._buffer.data
         if marker.anchor == "margin":
             return self._is_margin(pos, at)
@@ -408,16 +407,16 @@ class Prose:
         return (self._last if at == pos else self._buffer.data[at - 1]) == _NEWLINE
 
     def _may_recognise(self, pos: int, at: int) -> bool:
-        """Whether an untaught block may begin at `at`."""
+        """Returns True if an untaught block may begin at `at`."""
         return at >= self.quiet and not self._is_quoted(pos, at)
 
     def _is_quoted(self, pos: int, at: int) -> bool:
-        """Whether `at` is in inline code or in a fence."""
+        """Returns True if `at` is in inline code or in a fence."""
         self._quote(pos, at)
         return self._quoting.quotes()
 
     def _hold(self, pos: int, at: int) -> int:
-        """What begins at `at` may be a marker: keep it until more is there."""
+        """Holds back the text from `at`, which may begin a marker."""
         buf = self._buffer.data
         self._buffer.steps += len(buf) - pos
         self.held = buf[at:]
@@ -428,7 +427,7 @@ class Prose:
         return len(buf)
 
     def _move(self, pos: int, at: int) -> None:
-        """The text between `pos` and `at` is said, and reading goes on behind it."""
+        """Sends the text between `pos` and `at`; reading continues there."""
         if at == pos:
             return
         buf = self._buffer.data
@@ -442,7 +441,7 @@ class Prose:
         self._output.say(buf[pos:at].decode())
 
     def _is_margin(self, pos: int, at: int) -> bool:
-        """Whether `at` is the start of a line, indentation aside; `_margin` says it of `pos`."""
+        """Returns True if `at` is at the start of a line after indentation; `_margin` says so for `pos`."""
         buf = self._buffer.data
         while at > pos and buf[at - 1] in b" \t":
             at -= 1

@@ -1,6 +1,6 @@
-"""Framing of server-sent events in Python: the specification of the `SseFramer` in `_fastparse.pyx`.
+"""Framing of server-sent events: the specification of the `SseFramer` in `_fastparse.pyx`.
 
-Linear also when one line is dripped in tiny slices: a line is searched as it comes, in the new bytes only.
+Linear even if one line comes in tiny slices: only the new bytes are searched.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ _NEWLINE: Final = ord("\n")
 
 
 class SseFramer:
-    """Cuts a byte stream of server-sent events into frames, as the HTML standard reads it.
+    """Splits a byte stream of server-sent events into frames, as the HTML standard defines.
 
-    A frame is (event name or None, data). Lines end with LF, CR or CRLF, also when a CRLF is cut; a leading BOM,
+    A frame is (event name or None, data). Lines end with LF, CR or CRLF, also if a CRLF is cut. A leading BOM,
     comments, `id`, `retry` and unknown fields are dropped; several `data` lines are joined with LF; an event without
-    `data` is none. `frame_bytes` bounds one event, comments and unknown fields included, each line end counted as one.
+    `data` is dropped. `frame_bytes` limits one event, including comments and unknown fields, each line end counted as
+    one byte.
     """
 
     def __init__(self, frame_bytes: int = FRAME_BYTES) -> None:
@@ -29,13 +30,13 @@ class SseFramer:
         self._line = bytearray()
         self._size = 0
         self._name = b""
-        self._data = bytearray()  # each line with an LF behind it
+        self._data = bytearray()  # each line followed by an LF
 
     def feed(self, data: bytes) -> list[tuple[str | None, bytes]]:
-        """Take the next bytes, cut anywhere, and give the frames that are whole now.
+        """Takes the next bytes, cut anywhere, and returns the frames that are complete now.
 
-        Raises `FrameTooLarge` for an event beyond the bound. Frames that were whole before it are given first: then the
-        next call raises, as does every later one.
+        Raises `FrameTooLarge` for an event beyond the limit. If frames were completed before it, they are returned
+        first, and the next call (and every later one) raises.
         """
         if self._failed:
             raise too_large(self._limit)
@@ -60,9 +61,7 @@ class SseFramer:
                 fits = self._fits(len(self._line))
                 break
             whole = not (has_cr or self._size or self._line) and data.startswith(b"data: ", pos)
-            if (
-                whole and data.startswith(b"\n", end + 1) and end - pos <= self._limit
-            ):  # what nearly all frames look like
+            if whole and data.startswith(b"\n", end + 1) and end - pos <= self._limit:  # the usual frame
                 self._first = False
                 frames.append((None, data[pos + 6 : end]))
                 pos = end + 2
@@ -79,8 +78,8 @@ class SseFramer:
         return frames
 
     def finish(self) -> list[tuple[str | None, bytes]]:
-        """The bytes are over. A last event without its blank line is given as if it had one: servers do end with
-        `data: [DONE]` and no more. Whether its data is whole is the reader's business. Raises `FrameTooLarge`."""
+        """Ends the stream. A last event without its blank line is returned too: servers do end with `data: [DONE]`
+        only. The reader must check whether its data is complete. Raises `FrameTooLarge`."""
         if self._failed:
             raise too_large(self._limit)
         frames: list[tuple[str | None, bytes]] = []
@@ -90,7 +89,7 @@ class SseFramer:
         return frames
 
     def _fits(self, line_size: int) -> bool:
-        """The event with a line of that size is within the bound."""
+        """Returns True if the event with a line of that size is within the limit."""
         if self._size + line_size <= self._limit:
             return True
         self._failed = True
@@ -99,7 +98,8 @@ class SseFramer:
         return False
 
     def _take(self, line: bytes, frames: list[tuple[str | None, bytes]]) -> bool:
-        """One line without its end; what earlier calls brought of it comes before. False if the event is too large."""
+        """Takes one line without its end, preceded by bytes of earlier calls. Returns False if the event is too
+        large."""
         if self._line:
             line = bytes(self._line) + line
             self._line.clear()
@@ -128,9 +128,9 @@ class SseFramer:
         self._size = 0
 
 
-def are_plain(data: bytes, usual: bytes, odd: tuple[bytes, ...]) -> bool:
-    """Whether each of the whole frames in `data` ends like a JSON object and holds `usual`, and none of `odd`. False
-    also if that cannot be told at once: lines end with CR."""
+def frames_are_plain(data: bytes, usual: bytes, odd: tuple[bytes, ...]) -> bool:
+    """Returns True if each of the whole frames in `data` ends like a JSON object, contains `usual` and none of `odd`.
+    False also if this cannot be decided quickly, because lines end with CR."""
     if b"\r" in data or any(one in data for one in odd):
         return False
     *frames, rest = data.split(b"\n\n")

@@ -1,8 +1,8 @@
-"""Text of strings inside arguments that are given out while they come (R6.13), in Python: part of the Python twin, see
-`_pyparse.py`. `_faststring.pxi` is the same with C types.
+"""Text of strings inside streamed arguments (R6.13). Part of the Python twin, see `_pyparse.py`; `_faststring.pxi` is
+the same with C types.
 
-`live.py` and what it reads with decide everything; they say in which kind of string they are, and here is what of it
-leaves them as they are. Nearly every delta is nothing else.
+`live.py` and the followers make all decisions. They tell the kind of the current string, and this module finds the part
+of further text that changes none of their states. Nearly every delta consists only of such text.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ CODE_STRING: Final = 3
 PLAIN_TEXT: Final = 4
 LINES: Final = 5
 UNSAID: Final = 6
-"""Kinds of strings: none of these; JSON; JSON inside of a string of JSON; Python; text as it is; the same, where a line
-end may be no part of it; anything, of which nothing goes out before its end."""
+"""Kinds of strings: `NO_STRING`; `JSON_STRING`; `NESTED_STRING`, JSON inside a JSON string; `CODE_STRING`, Python;
+`PLAIN_TEXT`, unquoted; `LINES`, unquoted, where a final line end may not belong to it; `UNSAID`, any text, none of
+which is sent before its end."""
 
 _JSON: Final = re.compile(rb'(?:[^"\\\x00-\x1f]+|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*')
 _JSON_CUT: Final = re.compile(rb"\\(?:u[0-9a-fA-F]{0,3})?")
@@ -32,8 +33,8 @@ _CODE_ESCAPES: Final = {b"n": b"\n", b"t": b"\t"}
 
 
 def certain(kind: int, stops: bytes, more: bytes) -> tuple[int, bytes, bool]:
-    """How far `more` of a string of this kind is text of it, up to one of `stops` at most, as what that goes out, and
-    whether the rest waits: it may begin an escape that is cut, or be a line end."""
+    """Returns how many bytes of `more` are certainly text of a string of this kind (up to the first of `stops`), their
+    JSON text to send, and whether the rest must wait because it may be a cut escape or a final line end."""
     size = len(more)
     if kind == UNSAID:
         return size, b"", False
@@ -56,7 +57,7 @@ def certain(kind: int, stops: bytes, more: bytes) -> tuple[int, bytes, bool]:
 
 def _end(pattern: re.Pattern[bytes], more: bytes) -> int:
     found = pattern.match(more)
-    assert found is not None  # it fits nothing, too
+    assert found is not None  # the pattern also matches the empty text
     return found.end()
 
 

@@ -1,6 +1,5 @@
-"""What a block comes to once it has ended: what the call policy is shown, and how a call is announced. Both scanners
-use this as it is: it happens once for each block.
-"""
+"""Finished blocks: the value for the call policy, and the event that opens a call. Both scanners use this module: it
+runs once per block."""
 
 from __future__ import annotations
 
@@ -9,29 +8,30 @@ from functools import lru_cache
 from typing import Final
 
 from toolwire.events import BlockKind, Open
-from toolwire.scan._grammar import AS_TEXT, DROPPED, Block, BlockSyntax, Decision, Field, Found
+from toolwire.scan._grammar import AS_TEXT, DROPPED, Block, BlockSyntax, Decision, Field, FoundCall
 
 Piece = tuple[Field, int, int]
-"""A field, and between which offsets of the block it stands."""
+"""A field with its start and end offset in the block."""
 
 TO_CLOSER: Final = -1
-"""The end of a field that reaches up to the closer."""
+"""As end of a field: it extends to the closer."""
 
 
 def dropped() -> Decision:
-    """What becomes of framing."""
+    """Returns the decision about framing."""
     return DROPPED
 
 
 def as_text() -> Decision:
-    """What becomes of framing that nothing opened."""
+    """Returns the decision about framing that has no opener."""
     return AS_TEXT
 
 
 def ended(
     syntax: BlockSyntax, raw: bytes, start: int, end: int, pieces: Sequence[Piece], closed: bool, broken: bool
 ) -> Block:
-    """A block for the call policy: `raw` is all of it, the body stands between `start` and `end`."""
+    """Returns a block for the call policy. `raw` is the whole block; the body is between the offsets `start` and
+    `end`."""
     body = raw[start:end].decode()
     inside = [piece for piece in pieces if piece[1] <= end and piece[2] <= end]
     whole = _whole(syntax)
@@ -46,9 +46,8 @@ def _whole(syntax: BlockSyntax) -> Field | None:
     return syntax.whole
 
 
-def opening(block: int, call: Found, choice: int, source: str | None) -> Open:
-    """The event with which a call begins. `source` is the text in which it was written, None if that is still
-    coming."""
+def opening(block: int, call: FoundCall, choice: int, source: str | None) -> Open:
+    """Returns the event that opens a call. `source` is its text, or None if the text is still coming."""
     return Open(
         block,
         BlockKind.TOOL_CALL,

@@ -1,5 +1,4 @@
-"""Searching a block that is not what its syntax says for its end. Both scanners use this as it is: few blocks are
-broken."""
+"""The search for the end of a broken block. Both scanners use this module: few blocks are broken."""
 
 from __future__ import annotations
 
@@ -11,10 +10,8 @@ OPENER: Final = 2
 
 
 class CloserSearch:
-    """Looks for the first literal closer, from right behind the opener on, and for the opener of another block.
-
-    `found` is what was found, the closer if both are there.
-    """
+    """Looks for the first literal closer after the opener, and for the opener of another block. `found` says which was
+    found first; the closer wins if both are present."""
 
     __slots__ = ("_closer", "_opener", "_overlap", "found")
 
@@ -22,15 +19,15 @@ class CloserSearch:
         self.begin(b"", b"")
 
     def begin(self, opener: bytes, closer: bytes) -> None:
-        """What comes next stands right behind the opener."""
+        """Starts a search directly after the opener."""
         self._opener = opener
         self._closer = closer
-        self._overlap = b""  # the end of what was searched, as far as it may begin a literal
+        self._overlap = b""  # the last searched bytes, which may begin a literal
         self.found = NOTHING_YET
 
     def read(self, more: bytes, since: int | None) -> int:
-        """Search the next bytes, up to the end of what is `found`; gives how many those are. An opener that begins
-        before `since`, counted from the first of them, does not count; with None, none does."""
+        """Searches the next bytes up to the end of a literal; returns the number of bytes searched. Openers before
+        position `since` of `more` are ignored (None: all openers)."""
         opener_end = -1 if since is None else self._end_of(self._opener, more, len(more), since)
         closer_end = self._end_of(self._closer, more, len(more) if opener_end < 0 else opener_end, -len(self._overlap))
         if closer_end >= 0:
@@ -45,8 +42,8 @@ class CloserSearch:
         return len(more)
 
     def _end_of(self, literal: bytes, more: bytes, end: int, since: int) -> int:
-        """The end of the first `literal` in `more`, up to `end`, that does not begin before `since`, or -1. It may
-        begin in what came before."""
+        """Returns the end of the first `literal` in `more` (up to `end`) that begins at or after `since`, or -1. It may
+        begin in earlier bytes."""
         before = len(self._overlap)
         if before:
             seam = self._overlap + more[: min(end, len(literal) - 1)]

@@ -1,5 +1,5 @@
-"""Deltas as valid text: whole characters, whatever they were cut into. Both scanners use this as it is; most deltas
-never come here."""
+"""Converts deltas to valid text with whole characters, however they are cut. Both scanners use this module: few deltas
+need it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 
 
 class DeltaDecoder:
-    """Joins what deltas cut. `half`: the end of the last one waits for the next, so that this one has to be decoded."""
+    """Joins characters that are split over deltas. `half`: the last delta ended inside a character, so the next must be
+    decoded."""
 
     __slots__ = ("_bytes", "_high", "half")
 
@@ -21,7 +22,7 @@ class DeltaDecoder:
         self.half = False
 
     def decode(self, data: str | bytes) -> str:
-        """The delta as valid text, without half a character at its end."""
+        """Returns the delta as valid text, without a partial character at its end."""
         if isinstance(data, str):
             text = self._bytes.decode(b"", True) + self._join_surrogates(data)
         else:
@@ -33,7 +34,7 @@ class DeltaDecoder:
         return text
 
     def finish(self) -> str:
-        """What stands for the half that waits."""
+        """Returns the replacement for a partial character at the end."""
         return self._bytes.decode(b"", True) + (UNKNOWN if self._high else "")
 
     def _join_surrogates(self, text: str) -> str:

@@ -1,6 +1,5 @@
-"""How a field begins that is a call only if its first key, or the name of its callee, says so. Both scanners use this
-as it is: it is about the first bytes of a field.
-"""
+"""The beginning of a field that is a call only if it has a certain first key or callee. Both scanners use this module:
+it reads only the first bytes of a field."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ _COMMA: Final = ord(",")
 _COLON: Final = ord(":")
 _BACKSLASH: Final = ord("\\")
 
-# What `FirstName` waits for.
+# States of `FirstName`.
 _AFTER_KEY: Final = 0
 _VALUE: Final = 1
 _STRING: Final = 2
@@ -28,9 +27,9 @@ _IN_KEY: Final = 6
 
 
 class FirstName:
-    """Reads the members of an object behind its first key, as long as they are strings and other scalars: an object
-    that gives itself a name which no tool has is no call, and need not wait for its end (R30.7). `may_call` says
-    whether a call may have a name."""
+    """Reads the members after an object's first key, as long as they are strings and other scalars. An object whose
+    name is not a tool's name is not a call, so it need not be held back to its end (R30.7). `may_call` checks a name.
+    """
 
     __slots__ = ("_key", "_may_call", "_names", "_quote", "_read", "_size", "_value")
 
@@ -44,8 +43,8 @@ class FirstName:
         self._size = 0
 
     def take(self, byte: int) -> bool | None:
-        """The next byte. False if it shows that this is no call; True if nothing more is looked at, from this byte on;
-        else None."""
+        """Takes the next byte. Returns False if this is not a call, True if nothing more can be decided (the byte must
+        be read again), None to continue."""
         self._size += 1
         if self._size > WORD_BYTES:
             return True
@@ -85,11 +84,11 @@ class FirstName:
 
 
 class FirstKey:
-    """Reads the beginning of an object, or of the first object of an array; of an untaught syntax, what `printed`
-    fields begin with too.
+    """Reads the beginning of an object, or of the first object of an array; for untaught syntaxes also the other
+    beginnings of `printed` fields.
 
-    Behind it, `kind` says how the field goes on. `listed`: it stands in a list. `begun` is what was read of it, without
-    the last byte taken if that is to be read `again`.
+    Afterwards `kind` says how to read the rest. `listed`: it is in a list. `begun` is the text read so far, without the
+    last byte if that must be read `again`.
     """
 
     __slots__ = ("_heads", "_key", "_may_call", "_name", "_syntax", "again", "begun", "kind", "listed")
@@ -97,8 +96,8 @@ class FirstKey:
     def __init__(
         self, syntax: BlockSyntax, kind: int, names: tuple[str, ...], may_call: Callable[[str, bool], bool] | None
     ) -> None:
-        """`names` are those that a `printed` call may have; `may_call` says whether an object that names itself may be
-        a call; None: whatever its name is."""
+        """`names` are the possible names of a `printed` call. `may_call` checks the name of an object that has one
+        (None: any name)."""
         self._syntax = syntax
         self._heads = heads(syntax, names if kind == PRINTED else ())
         self._may_call = may_call
@@ -110,8 +109,7 @@ class FirstKey:
         self.listed = False
 
     def take(self, byte: int) -> bool | None:
-        """The next byte. Whether it ends what may be a call, or shows that it is none; None as long as that cannot be
-        said."""
+        """Takes the next byte. Returns True if this may be a call, False if not, None if undecided."""
         if self._name is not None:
             found = self._name.take(byte)
             if found is None:

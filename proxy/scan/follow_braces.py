@@ -1,4 +1,4 @@
-"""Calls in Gemma's braces while they come (R6.13). The rules are those of `follow_code.py`."""
+"""Streams calls in Gemma's braces early (R6.13). The rules are those of `follow_code.py`."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Final
 from toolwire.repair.literals import json_string, scalar
 from toolwire.repair.repair import MAX_DEPTH
 from toolwire.scan._pystring import PLAIN_TEXT
-from toolwire.scan.follower import COLON, ITEM, KEY, NEXT, SPACE, START, STUCK, TEXT, VALUE, WORD, Follower
+from toolwire.scan.follower import COLON, ITEM, KEY, NEXT, SPACE, START, STUCK, TEXT, VALUE, WORD, SyntaxFollower
 
 _BARE_KEY: Final = re.compile(r"[^:,{}\[\]]+")
 _BARE_VALUE: Final = re.compile(r"[^,{}\[\]]+")
 
 _MARK: Final = 15
-"""The beginning of a string comes, besides what all followers know."""
+"""A state besides those of all followers: at the beginning of a string."""
 
 
-class BracesFollower(Follower):
-    """`{key:<q>text<q>,other:[1,true]}` with strings between two `quote`."""
+class BracesFollower(SyntaxFollower):
+    """Follows `{key:<q>text<q>,other:[1,true]}` with strings between two `quote`."""
 
     def __init__(self, quote: str) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class BracesFollower(Follower):
         return at
 
     def _in_mark(self, char: str, at: int) -> int:
-        """The beginning of a string."""
+        """Reads the beginning of a string."""
         self._token += char
         if not self._quote.startswith(self._token):
             return self._stick(at)
@@ -101,7 +101,7 @@ class BracesFollower(Follower):
         return PLAIN_TEXT, self._quote.encode()[:1]
 
     def _in_string(self, text: str, at: int) -> int:
-        """The text of a string, which ends at the first mark. What may begin one waits."""
+        """Reads the text of a string, which ends at the first mark. A possible beginning of a mark is held back."""
         quote = self._quote
         if not self._token:
             mark = text.find(quote[0], at)

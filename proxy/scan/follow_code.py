@@ -1,15 +1,14 @@
-"""Calls in a model's own syntax while they come (R6.13): Python as models write it. Gemma's braces are in
-`follow_braces.py`.
+"""Streams calls in Python syntax early (R6.13). Gemma's braces are in `follow_braces.py`.
 
 Rules of this module:
 
-1. What is given out is the beginning of what `literals.py` makes of the whole. Where that is not certain nothing more
-   is given out: the call policy sees the whole in the end, and the scanner compares.
-2. A token is given out when it is whole, the text of a string while it comes; neither the outermost bracket, nor a
-   comma before what follows it. So what was given out is never JSON by itself.
-3. One pass; patterns match at their first attempt. Held back is at most one token, one escape, or a quote with the
-   whitespace behind.
-4. Both scanners use this as it is; JSON is followed in `follow_json.py`.
+1. The output is the beginning of what `literals.py` makes of the whole text. Once that is not certain, nothing more is
+   sent: in the end the call policy reads the whole text, and the scanner compares.
+2. A token is sent when complete, the text of a string while it comes. The outermost bracket, and a comma before the
+   next item, are not sent, so the output alone is never valid JSON.
+3. One pass; patterns match at their first attempt. At most one token, one escape, or a quote with the whitespace after
+   it is held back.
+4. Both scanners use this module. `follow_json.py` follows JSON.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from toolwire.scan.follower import (
     TEXT,
     VALUE,
     WORD,
-    Follower,
+    SyntaxFollower,
 )
 
 _SPACES: Final = " \t\r\n"
@@ -45,9 +44,9 @@ _PREFIX: Final = re.compile(r"[rRbBuUfF]{1,2}")
 _BEHIND: Final = ",)]}:"
 _PLAIN: Final = {"'": re.compile(r"[^\\']+"), '"': re.compile(r'[^\\"]+')}
 _MORE: Final = {"x": 2, "u": 4, "U": 8, "\r": 1} | dict.fromkeys("01234567", 2)
-"""How many characters an escape may have behind its first."""
+"""The number of characters that an escape may have after its first."""
 
-# What comes next, besides what all followers know. From `_OPENED` on it is in a string.
+# States besides those of all followers. States from `_OPENED` on are inside a string.
 _CALL: Final = 1
 _BEHIND_CALL: Final = 2
 _ASSIGN: Final = 6
@@ -56,9 +55,8 @@ _ESCAPE: Final = 13
 _QUOTED: Final = 14
 
 
-class PythonFollower(Follower):
-    """`[f(a=1), g(b='x')]`, or `f(a=1)` where the first byte is no bracket. The list may hold objects, or nothing:
-    JSON."""
+class PythonFollower(SyntaxFollower):
+    """Follows `[f(a=1), g(b='x')]`, or `f(a=1)` without a list. A list that is empty or contains objects is JSON."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -118,7 +116,7 @@ class PythonFollower(Follower):
         self._state = NAME
 
     def _in_word(self, text: str, at: int) -> int:
-        """A name, a keyword, a number or a constant, up to what cannot be part of it."""
+        """Reads a name, keyword, number or constant up to the first character that cannot belong to it."""
         found = (_CALLEE if self._state == NAME else _TOKEN).match(text, at)
         if found is not None:
             return self._more_of_word(found)
@@ -145,7 +143,7 @@ class PythonFollower(Follower):
         return at
 
     def _item(self, text: str, at: int) -> int:
-        """Behind a bracket or a comma: one more item, or the end."""
+        """After a bracket or comma: reads another item or the end."""
         char, closer = text[at], self._stack[-1]
         if char == closer:
             self._comma = False
@@ -164,7 +162,7 @@ class PythonFollower(Follower):
             self._open(char)
             return at + 1
         if not _TOKEN.match(char):
-            return self._stick(at)  # brackets may be around one value, or a tuple: that is seen in the end
+            return self._stick(at)  # parentheses around one value, or a tuple: decided at the end
         self._state = WORD
         return at
 
@@ -208,7 +206,7 @@ class PythonFollower(Follower):
             return at + 1
         if self._state == _QUOTED:
             return self._behind_quotes(char, at)
-        if char != self._quote:  # no second quote, or no third one, behind the first
+        if char != self._quote:  # not a second or third quote
             self._state = _QUOTED if self._token else TEXT
             return at
         self._token += char
@@ -232,7 +230,7 @@ class PythonFollower(Follower):
             at = self._in_string(rest, at)
 
     def _behind_quotes(self, char: str, at: int) -> int:
-        """Quotes that may end the string; whitespace and what follows it say whether they do."""
+        """Reads quotes that may end the string; whitespace and the character after it decide."""
         token, quote = self._token, self._quote
         behind = token[len(quote) :]
         letters = behind.lstrip(_SPACES)
@@ -257,7 +255,7 @@ class PythonFollower(Follower):
         return at + 1 if len(self._token) <= LONGEST else self._stick(at)
 
     def _go_on(self, token: str, at: int) -> int:
-        """The quotes were part of the string."""
+        """The quotes belong to the string."""
         self._give_text(token)
         self._token = ""
         self._state = TEXT

@@ -1,5 +1,4 @@
-"""Calls in JSON while they come (R6.13): their names, and their arguments as `json_text.py` gives them out. See
-`live.py`."""
+"""Streams JSON calls early (R6.13): their names, and their arguments with `json_text.py`. See `live.py`."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ _SLASH: Final = ord("\\")
 _ROOTS: Final = b'{["' + SCALAR
 _UNKNOWN: Final = "\N{REPLACEMENT CHARACTER}".encode()
 
-# What `CallFollower` waits for, or reads.
+# States of `CallFollower`.
 _CALLS: Final = 0
 _NAME_KEY: Final = 1
 _NEXT_KEY: Final = 2
@@ -35,23 +34,23 @@ LOST: Final = 14
 _VALUES: Final = (_OBJECT, _OTHER)
 _STRINGS: Final = (_TEXT, _NAME)
 
-# What the objects and arrays are that it is inside of.
+# Kinds of the enclosing objects and arrays.
 _LIST: Final = 0
 _CALL: Final = 1
 _INNER: Final = 2
 
 Passed = tuple[str, int]
-"""The name of a call without arguments, and the offset where it begins."""
+"""The name of a call without arguments, and its offset."""
 
 
 class CallFollower:
-    """Follows the JSON of calls: an object, an array of them, or an object that holds such an array as `tool_calls`;
-    OpenAI's `function` between a call and its name too. Takes out the arguments: an object as it was written, or
-    without whitespace, a string as the text that it holds.
+    """Follows the JSON of calls: an object, an array of them, or an object with such an array as `tool_calls`; also
+    OpenAI's nested `function`. Extracts the arguments: an object as written or without whitespace, a string as the text
+    it contains.
 
-    `is_json`: never, see `PythonFollower`. `begun`: name and first bytes of a call's arguments are known, it is for the
-    scanner to open it. `name` is its name, `start` the offset where it begins, `passed` those before it that had no
-    arguments to give out."""
+    `is_json`: always False, see `PythonFollower`. `begun`: the name and first bytes of a call's arguments are known, so
+    the scanner must open it. `name` is its name, `start` its offset, `passed` are earlier calls without arguments.
+    """
 
     __slots__ = (
         *("_code", "_compact", "_escaped", "_high", "_inside", "_key", "_listed", "_mode", "_names", "_objects"),
@@ -78,9 +77,9 @@ class CallFollower:
         listed: bool,
         start: int,
     ) -> None:
-        """The next byte is a bracket, at offset `start`. `names` and `parameters` are the keys of name and arguments;
-        with `objects` arguments may be an object, which is given out `compact`; with `listed` there may be an array of
-        calls."""
+        """Starts at a bracket at offset `start`. `names` and `parameters` are the keys of name and arguments.
+        `objects`: arguments may be an object, sent without whitespace if `compact`. `listed`: an array of calls is
+        allowed."""
         self._names = names
         self._parameters = parameters
         self._objects = objects
@@ -96,7 +95,7 @@ class CallFollower:
         self._begin_call(start)
 
     def begin_arguments(self) -> None:
-        """The next byte is the brace of arguments as such. Their call has its name elsewhere."""
+        """Starts at the brace of arguments whose call has its name elsewhere."""
         self.begin((), (), True, False, False, 0)
         self.name = ""
         self._mode = _OBJECT
@@ -108,12 +107,12 @@ class CallFollower:
         self._text.begin(False)
 
     def take(self) -> bytes:
-        """What became certain of the arguments since the last call."""
+        """Returns the arguments that became certain since the last call."""
         return self._text.take()
 
     @property
     def string(self) -> tuple[int, bytes]:
-        """See `LiveCalls.string` and `stops`."""
+        """The kind of the current string and the bytes that end it, see `LiveCalls`."""
         if self._mode == LOST:
             return UNSAID, b""
         if not (self.begun and self._text.in_string):
@@ -124,8 +123,8 @@ class CallFollower:
         return NESTED_STRING if self._mode == _TEXT and not cut else NO_STRING, b""
 
     def read(self, buf: bytes, pos: int, offset: int) -> int:
-        """The next bytes, all or less: when `begun` changes, something is to be done before more is read. The first
-        byte of `buf` stands at `offset`."""
+        """Reads the next bytes, the first one at `offset`; returns where to continue. Stops early when `begun` changes,
+        because the scanner must act first."""
         end = len(buf)
         begun = self.begun
         while pos < end and self._mode != LOST and self.begun == begun:
@@ -156,12 +155,12 @@ class CallFollower:
         return end if self._mode == LOST else pos
 
     def _look(self) -> None:
-        """Whether the call may be opened."""
-        if self._text.given and self.name is not None:
+        """Sets `begun` if the call can be opened."""
+        if self._text.has_output and self.name is not None:
             self.begun = True
 
     def _bracket(self, byte: int, at: int) -> None:
-        """A byte between keys and values."""
+        """Reads a byte between keys and values."""
         mode = self._mode
         if byte == _QUOTE and mode in (_NAME_KEY, _NEXT_KEY):
             self._key.clear()
@@ -213,11 +212,10 @@ class CallFollower:
             self.name = self._key.decode()
 
     def _begin_value(self, byte: int) -> int:
-        """The first byte of a value. Gives how many bytes are to be read again: 1 if it belongs to what is read
-        next."""
+        """Reads the first byte of a value. Returns 1 if the byte must be read again, else 0."""
         key = bytes(self._key)
         wanted = key in self._parameters or not self._names
-        if wanted and self._text.given:
+        if wanted and self._text.has_output:
             self._mode = LOST  # a second time
         elif byte == _QUOTE and (wanted or key in self._names):
             self._word.clear()
@@ -246,7 +244,7 @@ class CallFollower:
         return 1
 
     def _string(self, buf: bytes, pos: int, end: int) -> int:
-        """More of a string whose text is wanted."""
+        """Reads more of a string whose text is needed."""
         plain = None if self._code >= 0 or self._escaped or self._high else PLAIN.match(buf, pos, end)
         if plain is not None and self._mode == _TEXT:
             self._pass_text(plain[0])
@@ -264,8 +262,8 @@ class CallFollower:
         return pos + 1
 
     def _in_string(self, byte: int) -> None:
-        """A byte of an escape, or behind half a character."""
-        if self._code >= 0:  # the digits of \uXXXX, behind a bit that counts them
+        """Reads a byte of an escape, or after half a surrogate pair."""
+        if self._code >= 0:  # the digits of \uXXXX, after a leading bit that counts them
             if byte not in HEX:
                 self._mode = LOST
                 return
@@ -291,7 +289,7 @@ class CallFollower:
             self._word.append(byte)
 
     def _pass_text(self, more: bytes) -> None:
-        """More of the text that holds the arguments."""
+        """Reads more of the text that contains the arguments."""
         text = self._text
         used = text.read(more, 0, len(more))
         if text.mode == FAILED or (used < len(more) and more[used:].strip(_SPACE)):
@@ -300,7 +298,7 @@ class CallFollower:
             self._look()
 
     def _pass_word(self) -> None:
-        """The same, of what was written with escapes."""
+        """Reads such text that was written with escapes."""
         more = bytes(self._word)
         self._word.clear()
         self._pass_text(more)
@@ -318,7 +316,7 @@ class CallFollower:
             self._mode = _BEHIND
 
     def _unit(self, unit: int) -> None:
-        """A UTF-16 unit: halves are joined, or replaced where they stand alone."""
+        """Takes a UTF-16 unit: pairs are joined, lone surrogates replaced."""
         if self._high and 0xDC00 <= unit <= 0xDFFF:
             self._word += chr(0x10000 + (self._high - 0xD800 << 10) + unit - 0xDC00).encode()
             self._high = 0

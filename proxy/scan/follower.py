@@ -1,4 +1,4 @@
-"""What followers of a model's own syntax have in common: see `follow_code.py`, which has the rules, and
+"""The common base of followers of a model's own syntax: `follow_code.py` (which has the rules) and
 `follow_braces.py`."""
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from toolwire.scan._pystring import NO_STRING, UNSAID
 
 SPACE: Final = re.compile(r"[ \t\r\n]+")
 LONGEST: Final = 1024
-"""Characters of a word, or behind a quote: beyond that nothing more is given out."""
+"""Longest word, or text after a quote, that is followed; after a longer one nothing more is sent."""
 
 _CLOSERS: Final = {"[": "]", "{": "}"}
 
-# What comes next, besides what a follower has of its own.
+# States common to all followers.
 START: Final = 0
 NAME: Final = 3
 ITEM: Final = 4
@@ -28,12 +28,13 @@ TEXT: Final = 12
 STUCK: Final = 16
 
 
-class Follower:
-    """Reads what comes, and gives out what is certain of a call's arguments.
+class SyntaxFollower:
+    """Reads a call while it comes, and outputs those parts of its arguments that are certain.
 
-    `begun`: the arguments of a call have begun, it is for the scanner to open it. `name` is its name, `start` the
-    offset where it begins, `passed` are those before it that had no arguments to give out, each with its name and its
-    beginning. `is_json`: it is JSON, for somebody else to read from the start."""
+    `begun`: a call's arguments have begun, so the scanner must open it. `name` is its name, `start` its offset.
+    `passed` are earlier calls without arguments, each with name and offset. `is_json`: it is JSON, and another follower
+    must read it from the start.
+    """
 
     def __init__(self) -> None:
         self.name: str | None = None
@@ -48,13 +49,13 @@ class Follower:
         self._high = ""
         self._is_key = False
         self._comma = False
-        # The offset up to which this text was read, and how many characters those are.
+        # The offset up to which the text was read, and the number of characters up to there.
         self._seen = 0
         self._counted = 0
 
     @property
     def string(self) -> tuple[int, bytes]:
-        """See `LiveCalls.string` and `stops`."""
+        """The kind of the current string and the bytes that end it, see `LiveCalls`."""
         if self._state == STUCK:
             return UNSAID, b""
         if self._state != TEXT or self._token or self._high or not self.begun:
@@ -62,12 +63,12 @@ class Follower:
         return self._kind_of_string()
 
     def _kind_of_string(self) -> tuple[int, bytes]:
-        """The same, inside a string."""
+        """Returns the kind and stops while inside a string."""
         raise NotImplementedError  # abstract: each syntax says it
 
     def read(self, buf: bytes, pos: int, offset: int) -> int:
-        """The next bytes, whole characters, all or less: when `begun` changes, something is to be done before more is
-        read. The first byte of `buf` stands at `offset`. Gives where to go on."""
+        """Reads the next bytes (whole characters), the first one of `buf` at `offset`; returns where to continue. Stops
+        early when `begun` changes, because the scanner must act first."""
         text = buf[pos:].decode()
         begun = self.begun
         self._seen = offset + pos
@@ -77,23 +78,23 @@ class Follower:
         return len(buf) if self._state == STUCK else self._count(text, at) - offset
 
     def take(self) -> bytes:
-        """What became certain of the arguments since the last call: whole characters."""
+        """Returns the arguments that became certain since the last call, as whole characters."""
         ready = "".join(self._ready).encode()
         self._ready.clear()
         return ready
 
     def _count(self, text: str, at: int) -> int:
-        """The offset of a character."""
+        """Returns the offset of a character."""
         self._seen += len(text[self._counted : at].encode())
         self._counted = at
         return self._seen
 
     def _step(self, text: str, at: int) -> int:
-        """Read what begins at `at`. Gives where to go on."""
+        """Reads the token at `at`; returns where to continue."""
         raise NotImplementedError  # abstract: each syntax says it
 
     def _stick(self, at: int) -> int:
-        """Nothing more is certain."""
+        """Stops following: nothing more of the call is certain. Returns `at`."""
         self._state = STUCK
         return at
 
@@ -102,14 +103,14 @@ class Follower:
         return found.end() if len(self._token) <= LONGEST else self._stick(found.end())
 
     def _give(self, text: str) -> None:
-        """Certain text outside of strings, and the comma before it."""
+        """Outputs certain text outside strings, preceded by a pending comma."""
         if self._comma:
             self._ready.append(",")
             self._comma = False
         self._ready.append(text)
 
     def _give_text(self, text: str) -> None:
-        """Certain text of a string. Half a character waits for the other half."""
+        """Outputs certain text of a string. Half a surrogate pair waits for the other half."""
         text = self._high + text
         self._high = ""
         if text and "\ud800" <= text[-1] <= "\udbff":
@@ -130,7 +131,7 @@ class Follower:
         self._state = ITEM
 
     def _give_word(self, value: str) -> None:
-        """A number or constant was read, as text `value`."""
+        """Outputs a number or constant."""
         self._token = ""
         self._give(value)
         self._state = COLON if self._is_key else NEXT

@@ -1,8 +1,8 @@
-"""One JSON value while it comes (R6.13): what of it is certain. See `live.py`.
+"""Streams one JSON value early (R6.13): outputs the part of it that is certain. See `live.py`.
 
-`ObjectReader` finds the end of what a model wrote, however it is written. `JsonText` reads the same bytes strictly, one
-step behind, and stops for good where RFC 8259 does. What it gives out by then is the beginning of valid JSON, and of
-whatever the text will be repaired to.
+`ObjectReader` finds the end of the model's text, however it is written. `JsonText` reads the same bytes strictly, one
+step behind, and stops for good at the first violation of RFC 8259. Its output until then is the beginning of valid
+JSON, and of any repaired form of the text.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PLAIN: Final = re.compile(rb'[^"\\\x00-\x1f]+')
 HEX: Final = b"0123456789abcdefABCDEF"
 ESCAPES: Final = {ord(a): ord(b) for a, b in zip('"\\/bfnrt', '"\\/\b\f\n\r\t', strict=True)}
 
-# What `JsonText` waits for.
+# States of `JsonText`.
 _VALUE: Final = 0
 _FIRST_ITEM: Final = 1
 _FIRST_KEY: Final = 2
@@ -38,12 +38,13 @@ FAILED: Final = 11
 
 
 class JsonText:
-    """Follows one JSON value. Certain are whole tokens and the characters of strings, escapes whole; not a comma or the
-    end of a string, before something valid follows it, nor the outermost brackets: so what was given out of an object
-    or an array never is JSON by itself.
+    """Follows one JSON value. Whole tokens and characters of strings (escapes as a whole) are certain. A comma or the
+    end of a string is certain only when something valid follows, the outermost brackets never: so the output of an
+    object or array alone is never valid JSON.
 
-    `given`: something was certain. `compact`: whitespace between tokens is left out. `roots`: what the value may begin
-    with."""
+    `has_output`: something was output. `compact`: whitespace between tokens is removed. `roots`: possible first bytes
+    of the value.
+    """
 
     __slots__ = (
         "_arrays",
@@ -55,7 +56,7 @@ class JsonText:
         "_ready",
         "_roots",
         "_token",
-        "given",
+        "has_output",
         "mode",
     )
 
@@ -65,7 +66,7 @@ class JsonText:
         self.begin(False)
 
     def begin(self, compact: bool, roots: bytes = b"{") -> None:
-        """The value begins with the next byte, or behind whitespace. What was not taken of the one before stays."""
+        """Starts a value at the next byte (or after whitespace). Output that was not taken yet stays."""
         self._compact = compact
         self._roots = roots
         self._held.clear()
@@ -74,31 +75,31 @@ class JsonText:
         self._digits = 0
         self._token = 0
         self._is_key = False
-        self.given = False
+        self.has_output = False
         self.mode = _VALUE
 
     def take(self) -> bytes:
-        """What became certain since the last call."""
+        """Returns the output that became certain since the last call."""
         ready = bytes(self._ready)
         self._ready.clear()
         return ready
 
     def rest(self) -> bytes:
-        """What is missing of a value that has ended."""
+        """Returns the remaining output of a value that has ended."""
         return bytes(self._held)
 
     @property
     def is_blank(self) -> bool:
-        """Nothing but whitespace was read."""
+        """True if only whitespace was read."""
         return self.mode == _VALUE and self._depth == 0
 
     @property
     def in_string(self) -> bool:
-        """It is inside a string, in no escape: whatever is text of it leaves it as it is."""
+        """True inside a string but not in an escape, so that more text of the string changes no state."""
         return self.mode == _STRING
 
     def read(self, buf: bytes, pos: int, end: int) -> int:
-        """Read up to `end`, or until `mode` is `ENDED` (the position behind the value is returned) or `FAILED`."""
+        """Reads up to `end`, or until `mode` is `ENDED` or `FAILED`. Returns the position after the last byte read."""
         while pos < end and self.mode < ENDED:
             mode = self.mode
             byte = buf[pos]
@@ -128,7 +129,7 @@ class JsonText:
         self._ready += self._held
         self._ready += more
         self._held.clear()
-        self.given = True
+        self.has_output = True
 
     def _in_string(self, byte: int) -> None:
         if byte == _QUOTE:

@@ -1,17 +1,16 @@
-"""Calls that are given out while their block comes (R6.13).
+"""Argument streaming: sends calls to the client while their block is still coming (R6.13).
 
 Rules of this module:
 
-1. What goes out is the beginning of what the call policy will make of the whole: followers (`follow_*.py`) give out
-   what is certain, values in tags are given out as soon as it is certain what kind of value they are. In the end the
-   call policy sees the whole, and what it makes of it is compared with what went out; if it is something else, the
-   answer fails.
-2. A call is opened when its name is known and let through, and its arguments begin; not before, for it might be none.
-   So calls without arguments wait for the end of the block, or for the next call that has some.
-3. Where a block holds several calls, one is judged alone as soon as the arguments of the next one begin.
-4. Both scanners use this as it is. They say what fields are read and what came of them, by offsets in the block.
-   Where that is more of a string they do not ask: `string` says of which kind, they send it, and put it to what was
-   `sent` (`_pystring.py`).
+1. The output is the beginning of what the call policy will make of the whole block. Followers (`follow_*.py`) output
+   the certain parts; tagged values are output as soon as their kind is certain. At the end the call policy judges the
+   whole block, and its result is compared with what was sent; if it differs, the answer fails.
+2. A call is opened when the policy has accepted its name and its arguments begin, since before that it might not be a
+   call. So calls without arguments wait for the end of the block, or for the next call with arguments.
+3. In a block with several calls, each is judged when the arguments of the next one begin.
+4. Both scanners use this module. They report fields and their content, by offsets in the block. For more text of a
+   string they do not call it: `string` tells its kind, and they send the text themselves and append it to `sent`
+   (`_pystring.py`).
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from typing import Final, Literal, Protocol
 
 from toolwire.errors import GatewayError
 from toolwire.repair.literals import json_string
-from toolwire.scan._grammar import SPACE, Block, BlockSyntax, CallPolicy, Decision, Field, Found, ValueKind
+from toolwire.scan._grammar import SPACE, Block, BlockPolicy, BlockSyntax, Decision, Field, FoundCall, ValueKind
 from toolwire.scan._plan import BRACES, CODE, JSON, NAME, PROSE, WORD
 from toolwire.scan._pystring import JSON_STRING, LINES, NO_STRING, PLAIN_TEXT, UNSAID
 from toolwire.scan.blocks import TO_CLOSER, Piece
@@ -31,45 +30,45 @@ from toolwire.scan.follow_json import CallFollower
 from toolwire.scan.json_text import ENDED, FAILED, JsonText
 
 _UNSURE: Final = 256
-"""Characters of a value after which its kind is certain, or seen at its end."""
+"""If the kind of a value is not certain after this many characters, it is decided at the value's end."""
 
 
-class Host(Protocol):
-    """Where calls are given out."""
+class CallSink(Protocol):
+    """Sends the calls; implemented by each scanner."""
 
     def span(self, start: int, stop: int) -> bytes:
-        """The bytes at these offsets of the block."""
+        """Returns the bytes at these offsets of the block."""
 
-    def live_open(self, call: Found) -> int:
-        """Open a call. Gives its block's number."""
+    def live_open(self, call: FoundCall) -> int:
+        """Opens a call. Returns its block number."""
 
     def live_say(self, block: int, text: str) -> None:
-        """More of the arguments of an open call."""
+        """Sends more arguments of an open call."""
 
     def live_close(self, block: int, status: Literal["complete", "truncated"]) -> None:
-        """End an open call."""
+        """Ends an open call."""
 
 
 class LiveCalls:
-    """The calls of one block after another.
+    """The streamed calls of one block after another.
 
-    `opened` is the call that is open, `block` its block, `sent` what was given out of its arguments. `string` is the
-    kind of string of which more may go out without asking, `stops` what does not: see `_pystring.certain`.
+    `opened` is the open call, `block` its block number, `sent` its arguments sent so far. `string` is the kind of the
+    string whose further text the scanner may send by itself, `stops` the bytes that end such text: see
+    `_pystring.certain`.
     """
 
-    def __init__(self, policy: CallPolicy, host: Host) -> None:
+    def __init__(self, policy: BlockPolicy, host: CallSink) -> None:
         self._policy = policy
         self._host = host
-        self.opened: Found | None = None
+        self.opened: FoundCall | None = None
         self.block = 0
         self.sent = bytearray()
         self.string = NO_STRING
         self.stops = b""
 
-        # The field that is read: its kind, and where it begins. `_pieces` are those before it. `_follower` reads it;
-        # `_waiting` are calls before it without arguments. `_fields` are the kinds of fields of the call that is read,
-        # "" for arguments, if it has them, and `_begins` where the first one is. `_refused`: of this block nothing
-        # more.
+        # The current field: its kind, and its offset `_from`. `_pieces` are the fields before it. `_follower` reads it;
+        # `_waiting` are earlier calls without arguments. `_fields` are the kinds of fields of the current call ("" for
+        # arguments), and `_begins` the offset of its first field. `_refused`: nothing more of this block is streamed.
         self._syntax: BlockSyntax | None = None
         self._pieces: Sequence[Piece] = ()
         self._field: Field = ""
@@ -81,16 +80,16 @@ class LiveCalls:
         self._fields: set[Field] = set()
         self._begins = 0
 
-        # The call that is open begins at `_where`; `_stuck`: no more of its arguments goes out. `_given` were before
-        # it, which are judged already, the first one of those in one field with it at `_head`.
+        # The open call begins at `_where`; `_stuck`: no more of its arguments is sent. `_judged` is the number of calls
+        # judged before it, `_head` the offset of the first of these in the same field.
         self._stuck = False
         self._where = 0
-        self._given = 0
+        self._judged = 0
         self._head = -1
 
-        # The value in tags that is read: what it is, its beginning as long as that is not sure, and its key's place.
-        # `_at_start` before its first character, `_line_end` that may be no part of it, `_ending` whether it has ended
-        # if no elements follow. `_text` reads it if it is JSON.
+        # The current tagged value: its kind, its beginning while the kind is unsure, and the index of its key.
+        # `_at_start`: before its first character. `_line_end`: a newline that may not belong to it. `_ending`: it has
+        # ended unless elements follow. `_text` reads it if it is JSON.
         self._kind_of_value: ValueKind = "unsure"
         self._value = ""
         self._key_at = 0
@@ -100,18 +99,18 @@ class LiveCalls:
         self._text = JsonText()
 
     def begin_block(self, pieces: Sequence[Piece]) -> None:
-        """A block begins. `pieces` will hold its fields as they end."""
+        """Starts a block. `pieces` will hold its finished fields."""
         self._pieces = pieces
         self._refused = self._ending = False
         self._follower = None
         self._fields.clear()
         self._waiting.clear()
-        self._given = self._where = 0
+        self._judged = self._where = 0
         self._head = -1
 
     def begin_field(self, syntax: BlockSyntax, field: Field, read: int, at: int) -> bool:
-        """A field begins at offset `at`. True if what comes of it is wanted: it may be part of a call that is given
-        out."""
+        """Starts a field at offset `at`. Returns True if its content is needed, because it may belong to a call that is
+        streamed."""
         if self._ending:
             self._end_value(field)
         self.string = NO_STRING
@@ -137,12 +136,12 @@ class LiveCalls:
         elif read == BRACES and field == "arguments":
             self._follower = BracesFollower(syntax.quote)
         else:
-            self._refused = True  # nobody follows that
+            self._refused = True  # there is no follower for this field
         return not self._refused
 
     def _begin_fields(self, field: Field) -> None:
-        """A name or an id comes. It belongs to the next call if this one has got one, or arguments. Calls without
-        arguments that were not given out wait for the next one's turn."""
+        """Starts a name or id. It belongs to the next call if this call already has one, or has arguments. Calls
+        without arguments wait for the next call that is opened."""
         if field in self._fields or "" in self._fields:
             if self.opened is None or self._where != self._begins:
                 self._waiting.append((None, self._begins))
@@ -152,7 +151,7 @@ class LiveCalls:
         self._fields.add(field)
 
     def _follow_calls(self) -> None:
-        """From its first byte on the field is read as JSON."""
+        """Reads the field as JSON from its first byte."""
         assert self._syntax is not None
         names = tuple(name.encode() for name in self._syntax.names)
         parameters = tuple(name.encode() for name in self._syntax.parameters)
@@ -162,15 +161,14 @@ class LiveCalls:
         self._follower = self._calls
 
     def _pass_over(self) -> None:
-        """Another field with a call begins. If nothing was given out of the one before, that waits for the next one's
-        turn."""
+        """Another field with a call begins. If the previous field's call was not opened, it waits for the next one."""
         before = self._follower
         if before is not None and not before.begun and self._pieces and self._pieces[-1][0] == "call":
             self._waiting.append((before.name or "", self._pieces[-1][1]))
 
     def pass_field(self, more: bytes, at: int) -> bool:
-        """More of a field came that ends by itself, from offset `at` on: give out what is certain of its arguments,
-        once the call policy has let the call through. False if no more of the field is wanted."""
+        """Reads more of a field with its own end, from offset `at`, and sends the certain part of its arguments once
+        the policy has accepted the call. Returns False if no more of the field is needed."""
         self.string = NO_STRING
         pos = 0
         while pos < len(more):
@@ -195,8 +193,8 @@ class LiveCalls:
         return True
 
     def _begin_calls(self, follower: CallFollower | PythonFollower | BracesFollower) -> bool:
-        """Arguments begin: open their call, and before it those that had none to give out. False if one may not be
-        given out."""
+        """Opens the call whose arguments begin, after any earlier calls without arguments. Returns False if one may not
+        be streamed."""
         if self._field == "arguments":
             return self._begin_tagged()
         calls = [*follower.passed, (follower.name or "", follower.start)]
@@ -204,7 +202,8 @@ class LiveCalls:
         return self._begin_all(calls)
 
     def _begin_tagged(self) -> bool:
-        """The same for a call with name and arguments in fields of their own, unless it was opened before."""
+        """Opens a call with name and arguments in separate fields, unless it is open already. Returns False if it may
+        not be streamed."""
         return (self.opened is not None and self._where == self._begins) or self._begin_all([(None, self._begins)])
 
     def _begin_all(self, calls: Sequence[tuple[str | None, int]]) -> bool:
@@ -214,13 +213,15 @@ class LiveCalls:
         return all(self._begin_call(name, where, to) for (name, where), to in zip(calls, ends, strict=True))
 
     def _begin_call(self, name: str | None, where: int, to: int) -> bool:
-        """Open a call that begins at offset `where`, if the call policy lets it through; the one before it is judged
-        and ended then. Without a name it is in the fields up to offset `to`."""
+        """Judges and ends the previous call, then opens the call at offset `where` if the policy accepts it. Without
+        `name`, the name is in the fields up to offset `to`."""
         assert self._syntax is not None
         pieces: tuple[tuple[Field, str], ...] = (("name", name or ""),)
         if name is None:
             pieces = self._between(where, to)
-        opened = self._policy.opening(self._syntax, pieces) if pieces else None  # none: not even an empty name
+        opened = (
+            self._policy.opening(self._syntax, pieces) if pieces else None
+        )  # without pieces there is no name, not even an empty one
         if opened is None or not self._end_call(where):
             self._refused = True
             return False
@@ -234,7 +235,8 @@ class LiveCalls:
         return True
 
     def _end_call(self, to: int) -> bool:
-        """Another call begins at offset `to`. False if the one before it is not what was given out of it."""
+        """Ends the previous call, since another one begins at offset `to`. Returns False if its final form differs from
+        what was sent."""
         if self.opened is None:
             return True
         assert self._syntax is not None
@@ -242,11 +244,11 @@ class LiveCalls:
         decision = self._policy.block(Block(self._syntax, "", pieces, opened=self.opened))
         if len(decision.calls) != 1 or not self._give_rest(self.opened, decision.calls[0]):
             return False
-        self._given += 1
+        self._judged += 1
         return True
 
     def _between(self, start: int, to: int) -> tuple[tuple[Field, str], ...]:
-        """The fields between two offsets; of a list its items."""
+        """Returns the fields between two offsets; of a list, the items."""
         found: list[tuple[Field, str]] = []
         for field, begin, end in (*self._pieces, (self._field, self._from, to + 1)):
             if begin < to and (begin >= start or end > start):
@@ -257,7 +259,7 @@ class LiveCalls:
     # --- values in tags -----------------------------------------------------------------------------------------------
 
     def _begin_value(self) -> None:
-        """The value of an argument comes."""
+        """Starts the value of an argument."""
         self._kind_of_value = "unsure"
         self._key_at = len(self._pieces) - 1
         self._value = ""
@@ -265,7 +267,7 @@ class LiveCalls:
         self._line_end = ""
 
     def pass_value(self, more: str, whole: bool) -> None:
-        """More of an argument's value came; `whole`: it ends here, and is the last piece."""
+        """Reads more of an argument's value; `whole`: it ends here."""
         self._pass_value(more, whole)
         self.string, self.stops = self._kind_of_string(), b""
 
@@ -299,7 +301,7 @@ class LiveCalls:
             self._pass_json(more.encode(), whole)
 
     def _kind_of_string(self) -> int:
-        """What more of the value is. After its end nobody asks."""
+        """Returns the kind of the value's further text."""
         assert self._syntax is not None
         if self._refused or self._stuck or (self._kind_of_value == "unsure" and len(self._value) == _UNSURE):
             return UNSAID
@@ -310,8 +312,8 @@ class LiveCalls:
         return JSON_STRING if self._text.in_string else NO_STRING
 
     def _end_value(self, next: Field) -> None:
-        """The text of an element has ended. If its arguments go on, so do elements in it: then it is no text, and what
-        it is shows at the end of the block."""
+        """The text of an element has ended. If `arguments` follow, it contains elements and is not text; its value is
+        then decided at the end of the block."""
         if next == "arguments":
             self._refused = True
         else:
@@ -319,8 +321,8 @@ class LiveCalls:
         self._ending = False
 
     def _begin_member(self, whole: bool) -> bool:
-        """What an argument begins with, as soon as it is certain what kind of value it has. False if there is no more
-        to say."""
+        """Sends the key and the beginning of a value once its kind is certain. Returns False if nothing more of the
+        value can be sent now."""
         assert self._syntax is not None
         assert self.opened is not None
         _, start, stop = self._pieces[self._key_at]
@@ -339,7 +341,7 @@ class LiveCalls:
         return self._kind_of_value != "unsure"
 
     def _pass_json(self, more: bytes, whole: bool) -> None:
-        """More of a value that is JSON. What is none is seen when the block is judged."""
+        """Sends more of a JSON value. Invalid JSON is detected when the block is judged."""
         text = self._text
         used = text.read(more, 0, len(more))
         self._send(text.take())
@@ -358,27 +360,27 @@ class LiveCalls:
     def judged(
         self, syntax: BlockSyntax, raw: bytes, body_start: int, body_end: int, closed: bool, broken: bool
     ) -> Decision:
-        """What becomes of the block `raw`, whose body stands between these offsets, as far as it is not judged
-        already."""
+        """Returns the decision about the block `raw`, with its body between these offsets, without the calls judged
+        before."""
         pieces = tuple(
             (field, self._unjudged(raw, start, body_end if end == TO_CLOSER else end))
             for field, start, end in self._pieces
             if start <= body_end and end <= body_end and (start >= self._where or not 0 <= end <= self._where)
         )
         body = raw[body_start:body_end].decode()
-        if syntax.whole and len(pieces) < 2 and not self._given:
+        if syntax.whole and len(pieces) < 2 and not self._judged:
             pieces = ((syntax.whole, body),)
         return self._policy.block(Block(syntax, body, pieces, closed, broken, self.opened))
 
     def _unjudged(self, raw: bytes, start: int, end: int) -> str:
-        """What a field holds, without the calls that are judged already."""
+        """Returns the content of a field without the calls judged before."""
         if start >= self._where:
             return raw[start:end].decode()
         return (raw[start : self._head] + raw[self._where : end]).decode()
 
-    def settle(self, decision: Decision) -> tuple[GatewayError | None, tuple[Found, ...]]:
-        """The end of a block of which calls were given out while it came. What was sent is never withdrawn. Gives the
-        error with which the answer ends, and the calls that are still to be given out."""
+    def settle(self, decision: Decision) -> tuple[GatewayError | None, tuple[FoundCall, ...]]:
+        """Ends a block with streamed calls. Returns the error that ends the answer (or None), and the calls that are
+        still to be sent."""
         opened = self.opened
         assert opened is not None
         self.opened = None
@@ -390,8 +392,9 @@ class LiveCalls:
             return None, ()
         return decision.error or self._policy.withdrawn(opened), ()
 
-    def _give_rest(self, opened: Found, call: Found) -> bool:
-        """End a call that was given out while it came with what is still missing, if it is what was given out."""
+    def _give_rest(self, opened: FoundCall, call: FoundCall) -> bool:
+        """Finishes a call whose arguments were streamed early: sends the remaining characters if the final arguments
+        begin with what was sent. Returns False otherwise."""
         arguments = call.arguments.encode()
         if (call.name, call.namespace) != (opened.name, opened.namespace) or not arguments.startswith(self.sent):
             return False

@@ -1,13 +1,13 @@
-"""How a stretch of text begins that may be a call in a damaged or unknown form (R30.1). Both scanners use this as it
-is: it is about the first bytes of such a stretch.
+"""The beginning of a text that may be a call in a damaged or unknown form (R30.1). Both scanners use this module: it
+reads only the first bytes of such a text.
 
 Rules of this module:
 
-1. A stretch begins with a tag, a bracket, a fence, `call:` or the name of a tool, at the start of the answer or of a
-   line, or where a block in a known form turned out to be none.
-2. It is held from there on only while nothing but tags, brackets and a small vocabulary stands before the name of a
-   tool; then, if the name stands where names stand, to the end of the answer. Anything else is text at once, tags of
-   thinking as well: a call before the end of a thought is part of it.
+1. The text begins with a tag, a bracket, a fence, `call:` or the name of a tool, at the start of the answer or of a
+   line, or where a block in a known form was not a call.
+2. It is held back only while nothing but tags, brackets and a small vocabulary precedes the name of a tool; then, if
+   the name stands where names stand, to the end of the answer. Anything else is text at once, also reasoning tags: a
+   call before the end of reasoning belongs to the reasoning.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from typing import Final
 from toolwire.scan._grammar import SPACE
 
 HEAD_CHARS: Final = 320
-"""The name of a tool stands within so many characters, or nowhere."""
+"""The name of a tool must occur within this many characters."""
 
 TAG_WORDS: Final = 4
-"""A tag has so many words at most, attributes aside."""
+"""Maximum number of words in a tag, without attributes."""
 
 BRACKETS: Final = ("<", "‹", "[", "```")
-"""With one of these a stretch begins."""
+"""Beginnings of such a text."""
 
 WORDS: Final = (
     *("call:", "functions.", "default_api.", "tool_call", "function_call", "tool_code", "to="),
@@ -45,7 +45,7 @@ WORDS: Final = (
     *(f"{word}{rest}" for word in ("Tool", "tool", "TOOL", "Function") for rest in (":", " call:", " Call:", " name:")),
     *("Tool Name:", "TOOL CALL:", "Function Name:", "function call:", "ToolCall:", "FunctionCall:"),
 )
-"""Or with one of these, or a tool's name."""
+"""Further beginnings, besides the tools' names."""
 
 VOCABULARY: Final = frozenset(
     (
@@ -55,7 +55,7 @@ VOCABULARY: Final = frozenset(
         *("tool_name", "tool_code", "arguments", "parameters", "default_api"),
     )
 )
-"""Words that may stand between tags before a tool's name, in any case."""
+"""Words (in any case) that may stand between tags before a tool's name."""
 
 _WORD: Final = re.compile(r"[\w.:/-]")
 _SEPARATOR: Final = re.compile(r"[.:/]")
@@ -67,8 +67,8 @@ _METHOD: Final = re.compile(r"(?<=\w)(?::\d*|\.(?:call|invoke|run|execute))\Z")
 
 @lru_cache(maxsize=16)  # a pure function, asked for each answer; clients choose the names of up to 128 tools
 def loose_words(names: tuple[str, ...]) -> tuple[tuple[bytes, ...], ...]:
-    """The literals with which a stretch may begin at the start of a line, by their first byte. None of them begins
-    another one."""
+    """Returns the possible beginnings at the start of a line, indexed by first byte. None of them is a prefix of
+    another."""
     found: list[tuple[bytes, ...]] = [()] * 256
     before = "\0"
     for word in sorted({*BRACKETS, *WORDS, *filter(None, names)}):
@@ -79,7 +79,7 @@ def loose_words(names: tuple[str, ...]) -> tuple[tuple[bytes, ...], ...]:
 
 
 class LooseHead:
-    """Reads the beginning of a stretch, byte by byte."""
+    """Reads the beginning of such a text, byte by byte."""
 
     __slots__ = (
         "_attribute",
@@ -99,18 +99,17 @@ class LooseHead:
     )
 
     again = False
-    """See `FirstKey`: the byte that decides is read here."""
+    """See `FirstKey`: the deciding byte is not read again."""
 
     def __init__(self, names: Collection[str]) -> None:
-        """`names` are those that may be called."""
+        """`names` are the callable tools."""
         self._names = frozenset(names)
         self._decoder = getincrementaldecoder("utf-8")("replace")
         self._chars = 0
         self._word = ""
-        # `_bracket`: what the text is inside of, `_words` how many words stand there. `_before`: the last character
-        # before the word that is none of white space. `_pending`: a tool's name stands before, and what follows it
-        # decides. `_attribute`: a word follows it. In an object: `_key` is the last string, `_string` what was read of
-        # one, `_named`: the value of `name` comes.
+        # `_bracket`: the enclosing bracket, `_words` the number of words in it. `_before`: the last non-blank character
+        # before the word. `_pending`: a tool's name was read, and the next character decides. In an object: `_key` is
+        # the last string, `_string` the string being read, `_named`: the value of `name` follows.
         self._bracket = ""
         self._words = 0
         self._key = ""
@@ -123,7 +122,7 @@ class LooseHead:
         self._worded = False
 
     def take(self, byte: int) -> bool | None:
-        """The next byte. Whether it shows that this may be a call, or that it is none; None as long as it is open."""
+        """Takes the next byte. Returns True if this may be a call, False if not, None if undecided."""
         char = self._decoder.decode(bytes((byte,)))
         if not char:
             return None
@@ -140,15 +139,15 @@ class LooseHead:
         return self._punctuation(char)
 
     def _names_no_tool(self, char: str) -> bool:
-        """In an object: it gives itself a name that no tool has (R30.7)."""
-        said = self._string
+        """Returns True if an object has a name that is not a tool's (R30.7)."""
+        string = self._string
         if char == '"':
-            self._string = "" if said is None else None
-            if said is not None and self._named:
-                return not self._is_name(said)
-            self._key = said or ""
-        elif said is not None:
-            self._string = said + char
+            self._string = "" if string is None else None
+            if string is not None and self._named:
+                return not self._is_name(string)
+            self._key = string or ""
+        elif string is not None:
+            self._string = string + char
         elif char == ":":
             self._named = self._key == "name"
         elif char not in SPACE:
@@ -156,7 +155,7 @@ class LooseHead:
         return False
 
     def _may_go_on(self) -> bool:
-        """Outside of brackets: the word may still become a name, perhaps behind a namespace, or one of the
+        """Returns True if, outside brackets, the word may become a name (perhaps after a namespace) or a word of the
         vocabulary."""
         word = self._word
         if _SEPARATOR.search(word):
@@ -170,7 +169,7 @@ class LooseHead:
         self._words += char != "="
         if self._bracket == "<" and self._words > TAG_WORDS:
             return False
-        if self._pending:  # white space stands between a name and this word
+        if self._pending:  # whitespace separated the name from this word
             self._pending = False
             if self._bracket:
                 if char == "=":
@@ -187,14 +186,14 @@ class LooseHead:
             self._pending = True
             return None
         if self._bracket not in ("", "{") and "think" in word.lower():
-            return False  # a tag of thinking
+            return False  # a reasoning tag
         if not self._bracket and not self._fence and word.strip(":.").lower() not in VOCABULARY:
             return False
         self._before = word[-1]
         return None
 
     def _behind_name(self, char: str) -> bool | None:
-        """What follows a name that begins the stretch, or stands in a tag before a blank."""
+        """Decides by the character after a name that begins the text, or that is followed by a blank in a tag."""
         if char in SPACE:
             return None
         self._pending = False
@@ -212,9 +211,9 @@ class LooseHead:
         if self._fence:
             self._fence = 0 if char == "\n" else self._fence
         if self._bracket == "[" and char == "{" and not self._worded:
-            return False  # a list of objects is JSON, which is read without this
+            return False  # a list of objects is JSON, which has its own syntax
         if char in "<‹" and (self._bracket == "[" or (self._before == "]" and not self._worded)):
-            return False  # open brackets are text, and those without a word: what begins here is read by itself
+            return False  # brackets that are open or hold no word are text: the call may begin at this character
         if self._bracket:
             if self._bracket == char == "<" and self._words > 1:
                 return False  # another tag begins: the words before it are prose

@@ -1,11 +1,10 @@
-"""What a reader of a nested value is at, for whoever asks it: the numbers are the same in every reader, besides which
-each has its own."""
+"""Modes that all readers of nested values share; each reader has further ones."""
 
 from typing import Final
 
 STRING: Final = 5
-"""It is inside a string."""
+"""Inside a string."""
 WHOLE: Final = 7
-"""The value has ended, at the position that `read` gave."""
+"""The value ended at the position that `read` returned."""
 WRONG: Final = 8
-"""It is no such value, as the byte at that position says."""
+"""The byte at that position cannot belong to such a value."""

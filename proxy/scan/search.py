@@ -1,8 +1,7 @@
-"""Searching in bytes: what C has a function of its own for. With C types the same stands in `search.pxd`, and what is
-compiled calls that."""
+"""Byte search. `search.pxd` has the same with C types for the compiled scanner."""
 
 
 def find(buf: bytes, byte: int, pos: int, end: int) -> int:
-    """Where the first such byte stands from `pos` on, `end` if none does before."""
+    """Returns the position of the first `byte` between `pos` and `end`, or `end`."""
     at = buf.find(byte, pos, end)
     return end if at < 0 else at

@@ -1,20 +1,20 @@
-"""Reading on behind a block that may be quoted, or a mark that may frame nothing: whether it counts or is text (R30.3).
-Both scanners use this as it is: few blocks are quoted.
+"""Decides whether a block that may be quoted, or framing that may be mentioned, counts or is text, by reading on after
+it (R30.3). Both scanners use this module: few blocks are quoted.
 
 Rules of this module:
 
-1. A block in inline code or in a string is text if that ends behind it in the same line. A tick or a quotation mark
-   that nothing answers is a slip, and the block a call. At most `WORD_BYTES` are waited for.
-2. A block right behind an apostrophe or a typographic quotation mark is text if the closing one follows at once.
-3. Blocks in a fence that holds nothing else are calls if nothing but whitespace, further such blocks and the end of
-   the fence follow up to the end of the answer. The line of the fence vanishes with them, so that no more than a word
-   may stand in it.
-4. A block at the start of a line of a fence that holds other things is a call if the answer ends with it, and with it
-   the fence, unclosed. Where anything follows, the end of the fence included, it is text.
-5. Framing with words before it since the last block, tag or framing counts if nothing but whitespace and further marks
-   stand between it and the end of the answer, a block, a head or a tag of reasoning, or for `WORD_BYTES`. Else it is a
-   mention. Whether a block that follows is one is not waited for.
-6. A message's head with words before it since then is text if a blank follows, or what ends a clause.
+1. A block in inline code or in a string is text if the code or string ends after it in the same line. An unmatched tick
+   or quotation mark is a slip, and the block a call. At most `WORD_BYTES` are read.
+2. A block directly after an apostrophe or a typographic quotation mark is text if the closing mark directly follows.
+3. Blocks in a fence without other content are calls if only whitespace, further such blocks and the end of the fence
+   follow up to the end of the answer. The fence's lines are removed with them, so its line may contain at most one
+   word.
+4. A block at the start of a line, in a fence with other content, is a call if the answer ends with it, so that the
+   fence is unclosed. If anything follows, including the end of the fence, it is text.
+5. Framing that follows words (after the last block, tag or framing) counts if only whitespace and further marks stand
+   between it and the end of the answer, a block, a head or a reasoning tag, or for `WORD_BYTES`. Otherwise it is a
+   mention. The decision does not wait for a following block to be confirmed.
+6. A message's head that follows words is text if a blank, or punctuation that ends a clause, follows.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ FENCE: Final = 4
 ALONE: Final = 5
 FRAMED: Final = 6
 HEADS: Final = 7
-"""What may quote a block: inline code; a string; quotation marks right around it; a fence that holds other things; a
-fence of its own. `FRAMED`: the words around framing; `HEADS`: around a message's head."""
+"""What may quote a block: `CODE`, inline code; `STRING`; `MARKS`, quotation marks directly around it; `FENCE`, a fence
+with other content; `ALONE`, a fence of its own. `FRAMED`: words around framing; `HEADS`: words around a message's head.
+"""
 
 GOES_ON: Final = 0
 IS_CALL: Final = 1
@@ -41,10 +42,10 @@ IS_TEXT: Final = 2
 NEXT_BLOCK: Final = 3
 
 LAST_BYTES: Final = b"'" + bytes({mark.encode()[-1] for mark in "“„‘«「"})
-"""With these bytes the marks of rule 2 end that open."""
+"""The last bytes of the opening marks in rule 2."""
 
 _INFO_BLANKS: Final = b" \t\r"
-"""What may stand around the word in the line of a fence."""
+"""Blanks around the word in the line of a fence."""
 
 _CLOSING: Final = tuple(mark.encode() for mark in ("'", "”", "“", "’", "»", "」"))
 _SPACE: Final = SPACE.encode()
@@ -52,9 +53,9 @@ _TICK: Final = ord("`")
 _NEWLINE: Final = ord("\n")
 _QUOTE: Final = ord('"')
 BEHIND_WORDS: Final = b" \t.,;:)"
-"""What follows a head that is mentioned: no message begins with it."""
+"""Characters after a head that is mentioned: no message begins with them."""
 
-# Where a fence of its own is read: in it, in a run of ticks there, behind it, in ticks there, in their line.
+# Positions while reading a fence of its own: inside, in closing ticks, after it, in opening ticks, in their line.
 _INSIDE: Final = 0
 _CLOSES: Final = 1
 _BEHIND: Final = 2
@@ -63,8 +64,8 @@ _INFO: Final = 4
 
 
 def behind_info(data: bytes) -> int:
-    """Where something stands behind the line of a fence, of which `data` begins behind the ticks; its length if nothing
-    does yet, -1 if the line holds more than a word."""
+    """Returns the first position after the line of a fence that is not blank (`data` begins after the ticks), its
+    length if there is none yet, or -1 if the line contains more than a word."""
     rest = data.lstrip(_INFO_BLANKS).lstrip(NAMED).lstrip(_INFO_BLANKS)
     if rest and rest[0] != _NEWLINE:
         return -1
@@ -72,7 +73,7 @@ def behind_info(data: bytes) -> int:
 
 
 class Read(NamedTuple):
-    """A block that was read between two offsets. `judge` says what the call policy makes of it."""
+    """A block that was read between two offsets. `judge` returns the call policy's decision."""
 
     start: int
     end: int
@@ -82,10 +83,10 @@ class Read(NamedTuple):
 
 
 class Surroundings:
-    """Reads what stands behind blocks that may be quoted, byte by byte.
+    """Reads the text after blocks that may be quoted, byte by byte.
 
-    `kind` is what quotes them, and `size` the number of its ticks. `blocks` are those that were read. `found` is what
-    they are, once that is known; `NEXT_BLOCK`: the opener of index `opener` has ended.
+    `kind` says what may quote them, `size` is its number of ticks. `blocks` are those read so far. `found` is the
+    result; `NEXT_BLOCK`: the opener number `opener` has been read.
     """
 
     __slots__ = ("_count", "_openers", "_place", "_word", "blocks", "found", "kind", "opener", "size")
@@ -102,15 +103,15 @@ class Surroundings:
         self._count = 0
 
     def begin(self) -> None:
-        """A block has ended, and is the last one of `blocks`."""
+        """Starts after a block, the last one of `blocks`."""
         self.found = GOES_ON
         self._place = _INSIDE
         self._word = b""
         self._count = self._count if self.kind == FRAMED else 0
 
     def take(self, data: bytes) -> int:
-        """Read the next bytes, up to where something is `found`; gives how many those are, without the byte that shows
-        that it is a call or text."""
+        """Reads the next bytes until something is `found`. Returns their number, without the byte that decided for call
+        or text."""
         for at, byte in enumerate(data):
             self._count += 1
             found = self._take(byte) if self._count <= WORD_BYTES else self._too_far()
@@ -120,7 +121,7 @@ class Surroundings:
         return len(data)
 
     def end(self) -> int:
-        """The answer ends here: what the blocks are."""
+        """Returns the result at the end of the answer."""
         if self.kind == CODE:
             return IS_TEXT if len(self._word) == self.size else IS_CALL
         if self.kind in (STRING, MARKS, HEADS):

@@ -1,7 +1,7 @@
-"""What the scanner's states lead to, as data: what `docs/drawings.py` draws.
+"""The transitions between the scanner's states as data, drawn by `docs/drawings.py`.
 
-The twins do not read it, they are it: a test watches the specification over the texts of the laws, and the table is
-just what it did, no row missing and none too many; the compiled twin shows the same state behind every character.
+The twins do not read this table. A test records the transitions of the Python twin over the texts of the laws and
+requires exactly the rows of this table; the compiled twin must show the same state after every character.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Final
 from toolwire.scan._grammar import BODY, BROKEN, DONE, HELD, KEY, LEAD, REASONING, TAIL, TEXT
 
 OUTSIDE: Final = (TEXT, REASONING)
-"""Where an answer begins, inside reasoning if it is `preopened`, and where it goes on behind a block."""
+"""States outside blocks: at the start of an answer (reasoning if `preopened`) and after a block."""
 
 INSIDE: Final = (LEAD, KEY, BODY, TAIL, BROKEN, HELD)
-"""In a block."""
+"""States inside a block."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """From each of these states, `on` this, to each of those. A step ends where the scanner looks again in which state
-    it is: within one character there may be several."""
+    """Possible transitions from each of `sources`, on event `on`, to each of `targets`. A step ends where the scanner
+    checks its state again; one character may cause several steps."""
 
     sources: tuple[int, ...]
     on: str
@@ -47,4 +47,4 @@ TRANSITIONS: Final = (
     Transition(INSIDE, "the call policy gives an error", (DONE,)),
     Transition(OUTSIDE, "the answer ends", (DONE,)),
 )
-"""All of them. Of `reasoning` holds that it leads into blocks only under `scan_calls`."""
+"""All transitions. `reasoning` leads into blocks only with `scan_calls`."""

@@ -1,1 +1,1 @@
-"""JSON Schemas that clients send."""
+"""Validation of the JSON Schemas that clients send."""

@@ -1,12 +1,12 @@
-"""A JSON Schema as a graph, to know before compiling what it refers to and what a check can cost at most.
+"""A JSON Schema as a graph, to find its references and the maximum cost of a check before compiling.
 
 Rules:
 
 1. Nothing is fetched. A reference that does not start in the document itself is a `SchemaProblem`, whatever its scheme.
-2. An edge is *in place* (`allOf`, `$ref`, ...: the same value is looked at again) or leads to a *child* of the value. A
-   loop of in-place edges never ends and is a problem; a loop through children is a recursive type and is fine.
-3. Costs are upper bounds in units of one schema looking at one value (about 30 ns). `Graph.work` never takes longer
-   than the budget allows, although the number it bounds may be exponential.
+2. An edge is *in place* (`allOf`, `$ref`, ...: the same value is checked again) or leads to a *child* of the value. A
+   loop of in-place edges never ends and is a problem; a loop through children is a recursive type and is allowed.
+3. Costs are upper bounds, in units of one schema checking one value (about 30 ns). `Graph.work` itself never takes
+   longer than the budget allows, although the number it computes may be exponential.
 
 Source: R3.4 and docs/adr/0003.
 """
@@ -28,17 +28,17 @@ from toolwire.errors import quote
 Path = tuple[str | int, ...]
 
 BUDGET: Final = 1_000_000
-"""Most units of work that one check of arguments may cost."""
+"""Maximum units of work for one check of arguments."""
 PATTERN_UNITS: Final = 50
 """Units per character matched against a pattern: the linear engine needs up to 2.5 us in the worst case measured."""
 MAX_FAN_OUT: Final = 10_000
-"""Most schemas that may look at one and the same value."""
+"""Maximum number of schemas that check the same value."""
 MAX_CHAIN: Final = 256
-"""Most in-place edges in a row."""
+"""Maximum number of in-place edges in a row."""
 
 _LAST: Final = 1 << 60
 _STEP: Final = 20
-"""Units that one step of counting itself costs."""
+"""Units that one step of the counting itself costs."""
 
 Edge = Literal["in_place", "named", "members", "items", "none"]
 
@@ -52,8 +52,8 @@ EDGES: Final[Mapping[str, tuple[Edge, bool]]] = {
     "$defs": ("none", True),
     "definitions": ("none", True),
 }
-"""Keywords that hold schemas: where the edge leads, and whether the value maps names to schemas. A value that does not
-is one schema or a list of schemas."""
+"""Keywords that contain schemas: the kind of edge, and whether the value maps names to schemas. Other values are one
+schema or a list of schemas."""
 
 _REFERENCES: Final = frozenset({"$ref", "$dynamicRef"})
 _NAMES: Final = frozenset({"$id", "$anchor", "$dynamicAnchor"})
@@ -61,7 +61,7 @@ _LISTS: Final = frozenset({"enum", "required", "type"})
 
 
 class SchemaProblem(ValueError):
-    """What is wrong with a schema, and where: `path` leads from its root."""
+    """A problem in a schema. `path` leads to it from the root."""
 
     def __init__(self, message: str, path: Iterable[str | int] = ()) -> None:
         super().__init__(message)
@@ -75,12 +75,12 @@ class SchemaProblem(ValueError):
 
 
 class Uncheckable(SchemaProblem):
-    """A schema that may be valid and that this gateway cannot check: its patterns, its names, or what a check would
-    cost."""
+    """A schema that may be valid but cannot be checked here, because of its patterns, its names, or the cost of a
+    check."""
 
 
 def path_text(path: Iterable[str | int]) -> str:
-    """`path` in the notation of `param`: `.name`, `[0]`, and `["any other name"]`."""
+    """Returns `path` in the notation of `param`: `.name`, `[0]`, and `["any other name"]`."""
     return "".join(
         f"[{step}]" if isinstance(step, int) else f".{step}" if _plain(step) else f"[{quote(step)}]" for step in path
     )
@@ -91,53 +91,53 @@ def _plain(step: str) -> bool:
 
 
 @dataclass(slots=True, eq=False)
-class Node:
-    """One schema of the document. Edges are other nodes; `named` are children by property name, `members` those of any
-    property, `items` those of any item. `keys` counts patterns that every key is matched against."""
+class SchemaNode:
+    """One schema of the document. Edges lead to other nodes: `named` are children by property name, `members` apply to
+    every property, `items` to every item. `keys` is the number of patterns that every key is matched against."""
 
     path: Path
     schema: dict[str, Any]
     resource: dict[str, Any]
-    in_place: list[Node] = field(default_factory=list)
-    named: dict[str, Node] = field(default_factory=dict)
-    members: list[Node] = field(default_factory=list)
-    items: list[Node] = field(default_factory=list)
+    in_place: list[SchemaNode] = field(default_factory=list)
+    named: dict[str, SchemaNode] = field(default_factory=dict)
+    members: list[SchemaNode] = field(default_factory=list)
+    items: list[SchemaNode] = field(default_factory=list)
     cost: int = 1
     pattern: bool = False
     keys: int = 0
     order: int = -1
-    """Position in topological order of the in-place edges: an edge leads to a larger number."""
+    """Position in topological order: in-place edges lead to larger numbers."""
 
     def drop_pattern(self) -> None:
-        """Stop asserting the pattern."""
+        """Removes the pattern from the schema."""
         del self.schema["pattern"]
         self.pattern = False
 
-    def children(self) -> Iterator[Node]:
-        """Targets of the edges that lead into the value."""
+    def children(self) -> Iterator[SchemaNode]:
+        """Yields the targets of edges that lead into the value."""
         yield from self.named.values()
         yield from self.members
         yield from self.items
 
 
-Entries = dict[int, tuple[Node, int]]
-"""Schemas that look at one value, by identity, each with the number of ways that lead there."""
+Entries = dict[int, tuple[SchemaNode, int]]
+"""Schemas that check one value, by identity, each with the number of paths that lead to it."""
 
 
 class Graph:
-    """The graph of `schema`, which must be private JSON: no object of it occurs twice, and its depth is bounded.
+    """The graph of `schema`, which must be private JSON: no object occurs twice in it, and its depth is limited.
 
-    Raises `SchemaProblem` for a reference out of the document or to nothing, a doubled name, an endless loop, more
+    Raises `SchemaProblem` for a reference out of the document or to nothing, a duplicate name, an endless loop, more
     schemas than `most`, or a fan-out that no check could afford.
     """
 
     def __init__(self, schema: dict[str, Any], *, most: int) -> None:
         self._most = most
-        self._nodes: dict[int, Node] = {}
+        self._nodes: dict[int, SchemaNode] = {}
         self._ids: dict[str, dict[str, Any]] = {}
         self._anchors: dict[str, dict[str, Any]] = {}
-        self._queue: deque[Node] = deque()
-        self._refs: list[tuple[Node, str, str]] = []
+        self._queue: deque[SchemaNode] = deque()
+        self._refs: list[tuple[SchemaNode, str, str]] = []
         self._document = schema
         root_id = schema.get("$id")
         if isinstance(root_id, str) and root_id:
@@ -155,29 +155,29 @@ class Graph:
         self.paths = self._count_paths()
 
     def __len__(self) -> int:
-        """How many subschemas there are."""
+        """The number of subschemas."""
         return len(self._nodes)
 
     @property
     def properties(self) -> int:
-        """How many properties are defined, at all levels."""
+        """The number of properties defined at all levels."""
         return sum(
             len(node.schema["properties"]) for node in self.nodes if isinstance(node.schema.get("properties"), dict)
         )
 
     @property
-    def nodes(self) -> Iterable[Node]:
+    def nodes(self) -> Iterable[SchemaNode]:
         """All schemas, in document order."""
         return self._nodes.values()
 
     # --- building ---------------------------------------------------------------------------------------------------
 
-    def _node(self, schema: dict[str, Any], path: Path, resource: dict[str, Any]) -> Node:
+    def _node(self, schema: dict[str, Any], path: Path, resource: dict[str, Any]) -> SchemaNode:
         node = self._nodes.get(id(schema))
         if node is None:
             if len(self._nodes) >= self._most:
                 raise SchemaProblem(f"The schema holds more than {self._most} subschemas. Split the tool.")
-            node = self._nodes[id(schema)] = Node(path, schema, resource)
+            node = self._nodes[id(schema)] = SchemaNode(path, schema, resource)
             self._queue.append(node)
         return node
 
@@ -185,7 +185,7 @@ class Graph:
         while self._queue:
             self._visit(self._queue.popleft())
 
-    def _visit(self, node: Node) -> None:
+    def _visit(self, node: SchemaNode) -> None:
         if not _NAMES.isdisjoint(node.schema):
             self._names(node)
         for keyword, value in node.schema.items():
@@ -210,7 +210,7 @@ class Graph:
             elif keyword in _LISTS and isinstance(value, list):
                 node.cost += len(value) // 4
 
-    def _link(self, node: Node, edge: Edge, key: Any, schema: dict[str, Any], steps: Path) -> None:
+    def _link(self, node: SchemaNode, edge: Edge, key: Any, schema: dict[str, Any], steps: Path) -> None:
         child = self._node(schema, node.path + steps, node.resource)
         match edge:
             case "named":
@@ -224,8 +224,8 @@ class Graph:
             case "none":
                 pass
 
-    def _names(self, node: Node) -> None:
-        """Register what `node` calls itself. Names are unique, so that a reference means the same to every reader."""
+    def _names(self, node: SchemaNode) -> None:
+        """Registers the names of `node`. Names must be unique, so that a reference has one meaning."""
         own = node.schema.get("$id")
         if isinstance(own, str) and own and node.schema is not self._document:
             if own.startswith("#"):  # Draft 7's form of an anchor.
@@ -242,11 +242,11 @@ class Graph:
             if isinstance(name := node.schema.get(keyword), str):
                 self._register(self._anchors, name, node, keyword)
 
-    def _register(self, names: dict[str, dict[str, Any]], name: str, node: Node, keyword: str) -> None:
+    def _register(self, names: dict[str, dict[str, Any]], name: str, node: SchemaNode, keyword: str) -> None:
         if names.setdefault(name, node.schema) is not node.schema:
             raise Uncheckable(f"{keyword} {quote(name)} occurs twice.", (*node.path, keyword))
 
-    def _target(self, node: Node, keyword: str, ref: str) -> Node:
+    def _target(self, node: SchemaNode, keyword: str, ref: str) -> SchemaNode:
         where = (*node.path, keyword)
         base, _, fragment = ref.partition("#")
         resource = self._ids.get(base) if base else node.resource
@@ -275,15 +275,16 @@ class Graph:
                 raise SchemaProblem(f"{keyword} {quote(ref)} points to nothing in the schema.", where) from None
             steps.append(step)
         if isinstance(value, bool):
-            return Node(tuple(steps), {}, resource, order=_LAST)
+            return SchemaNode(tuple(steps), {}, resource, order=_LAST)
         if not isinstance(value, dict):
             raise SchemaProblem(f"{keyword} {quote(ref)} points to something that is no schema.", where)
         return self._node(value, tuple(steps), resource)
 
-    # --- what a check can cost --------------------------------------------------------------------------------------
+    # --- the cost of a check ----------------------------------------------------------------------------------------
 
     def _check_loops(self) -> None:
-        """Number the nodes so that in-place edges lead upwards; a loop of them makes that impossible."""
+        """Numbers the nodes so that in-place edges lead to larger numbers. Raises `Uncheckable` for a loop of such
+        edges."""
         number = len(self._nodes)
         entered: set[int] = set()
         chain: dict[int, int] = {}
@@ -315,10 +316,10 @@ class Graph:
                     stack.pop()
 
     def negated(self) -> set[int]:
-        """Identities of the schemas whose failing may make a value valid: what `not`, `if`, `oneOf`, `contains` lead
-        to."""
+        """Returns the identities of schemas whose failure may make a value valid: those under `not`, `if`, `oneOf`,
+        `contains`."""
         found: set[int] = set()
-        stack: list[Node] = []
+        stack: list[SchemaNode] = []
         for node in self.nodes:
             schema = node.schema
             subs = [schema.get("not"), schema.get("if"), schema.get("contains"), *_list(schema.get("oneOf"))]
@@ -341,10 +342,11 @@ class Graph:
                 )
 
     def _count_paths(self) -> int | None:
-        """The size of the schema with all references unfolded, or None if that is not finite or beyond the budget."""
+        """Returns the size of the schema with all references expanded, or None if that is infinite or beyond the
+        budget."""
         size: dict[int, int] = {}
         open_: set[int] = set()
-        stack: list[tuple[Node, bool]] = [(self.root, False)]
+        stack: list[tuple[SchemaNode, bool]] = [(self.root, False)]
         while stack:
             node, done = stack.pop()
             if done:
@@ -364,14 +366,14 @@ class Graph:
         return size[id(self.root)]
 
     def work(self, value: Any, *, values: int, chars: int, budget: int = BUDGET) -> bool:
-        """Whether checking `value` costs at most `budget` units. It was parsed from JSON text of `chars` characters
-        that holds at most `values` values."""
+        """Returns True if checking `value` costs at most `budget` units. The value was parsed from JSON text of `chars`
+        characters with at most `values` values."""
         if self.paths is not None and self.paths * values + PATTERN_UNITS * len(self.patterns) * chars <= budget:
             return True
         return self._exact(value, budget)
 
     def _exact(self, value: Any, budget: int) -> bool:
-        """Count with how many schemas each part of `value` is looked at, all ways of coming there added up."""
+        """Counts how many schemas check each part of `value`, over all paths. Returns True if the budget suffices."""
         stack: list[tuple[Any, Entries]] = [(value, {id(self.root): (self.root, 1)})]
         while stack:
             value, entries = stack.pop()
@@ -394,16 +396,16 @@ class Graph:
         return True
 
 
-def _items(node: Node) -> Iterable[Node]:
+def _items(node: SchemaNode) -> Iterable[SchemaNode]:
     return node.items
 
 
-def _member(node: Node, key: str) -> Iterable[Node]:
+def _member(node: SchemaNode, key: str) -> Iterable[SchemaNode]:
     named = node.named.get(key)
     return node.members if named is None else (named, *node.members)
 
 
-def _entries(looking: list[tuple[Node, int]], below: Callable[[Node], Iterable[Node]]) -> Entries:
+def _entries(looking: list[tuple[SchemaNode, int]], below: Callable[[SchemaNode], Iterable[SchemaNode]]) -> Entries:
     out: Entries = {}
     for node, times in looking:
         for child in below(node):
@@ -412,12 +414,12 @@ def _entries(looking: list[tuple[Node, int]], below: Callable[[Node], Iterable[N
     return out
 
 
-def _closure(entries: Entries) -> list[tuple[Node, int]]:
-    """`entries` and everything reachable from them in place, with multiplicities, in topological order."""
+def _closure(entries: Entries) -> list[tuple[SchemaNode, int]]:
+    """Returns `entries` and everything reachable from them in place, with multiplicities, in topological order."""
     times = {key: count for key, (_, count) in entries.items()}
     heap = [(node.order, key, node) for key, (node, _) in entries.items()]
     heap.sort(key=lambda item: item[:2])
-    out: list[tuple[Node, int]] = []
+    out: list[tuple[SchemaNode, int]] = []
     while heap:
         _, key, node = heappop(heap)
         out.append((node, times[key]))
@@ -434,7 +436,7 @@ def _list(value: Any) -> list[Any]:
 
 
 def _is_plain_id(name: str) -> bool:
-    """A name without scheme, authority or directories, such as `T0`."""
+    """Returns True for a name without scheme, authority or directories, such as `T0`."""
     return not set(name) & set(":/\\?#% ") and name not in (".", "..")
 
 
@@ -446,7 +448,7 @@ def _patterns(schema: Mapping[str, Any]) -> Iterator[str]:
 
 
 def depth_of(value: Any) -> int:
-    """How deep objects and arrays are nested in `value`; 0 for a plain value."""
+    """Returns the nesting depth of objects and arrays in `value`; 0 for a scalar."""
     depth = 0
     level: list[Any] = [value]
     while level := [v for v in level if isinstance(v, (dict, list))]:
@@ -456,7 +458,7 @@ def depth_of(value: Any) -> int:
 
 
 def json_text(value: object) -> bytes:
-    """The compact JSON of `value`; mappings of any class are objects. Raises `TypeError`."""
+    """Returns `value` as compact JSON; mappings of any class are objects. Raises `TypeError`."""
     return orjson.dumps(value, default=_as_dict)
 
 
@@ -467,7 +469,7 @@ def _as_dict(value: object) -> dict[Any, Any]:
 
 
 def private_copy(schema: Mapping[str, Any]) -> tuple[bytes, dict[str, Any]]:
-    """The JSON text of `schema` and a copy of its own. Raises `SchemaProblem` if it is no JSON."""
+    """Returns the JSON text of `schema` and a copy of it. Raises `SchemaProblem` if it cannot be written as JSON."""
     try:
         text = json_text(schema)
         copy: dict[str, Any] = orjson.loads(text)

@@ -1,11 +1,12 @@
-"""Schemas of tools as clients really send them, written as JSON Schema that everybody reads (R28.4).
+"""Converts the schemas that clients really send to valid JSON Schema (R28.4).
 
 Rules:
 
-1. Only what says the same, or less, is put in place of what is not valid: a bound of draft-04 becomes a number, what is
-   null or of no meaning is left out, a type of another language becomes JSON's. Nothing is made stricter.
-2. A reference to nothing in the schema is left out. One that leads out of it stays, and is refused (R3.4).
-3. The same object comes back if nothing is to be done.
+1. A replacement has the same meaning or is less strict: a draft-04 bound becomes a number, null and meaningless values
+   are removed, types of other languages become JSON types.
+2. A reference to a missing part of the schema is removed. One that leads out of the schema stays, and is refused
+   (R3.4).
+3. If nothing has to be changed, the same object is returned.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ _OTHER_TYPES: Final[Mapping[str, str]] = {
     "bool": "boolean",
     "none": "null",
 }
-"""Types by the names that they have in programs, in small letters."""
+"""Types by their names in programming languages, in lower case."""
 _MAPPED: Final = frozenset(keyword for keyword, (_, mapped) in EDGES.items() if mapped)
 _VALUES: Final = frozenset({"const", "default", "enum", "examples", "example"})
-"""Keywords whose values are no schemas; null is a value."""
+"""Keywords whose values are not schemas, so that null is a value."""
 _BOUNDS: Final = {"exclusiveMinimum": "minimum", "exclusiveMaximum": "maximum"}
 _NO_PARAMETERS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
 
 
 def mended(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The parameters of a tool with what is odd in them written in a valid way."""
+    """Returns the parameters of a tool with irregular parts replaced by valid ones."""
     schema = _Mending(parameters).schema(parameters, 0)
     root = schema.get("type", "object")
     if isinstance(root, list) and "object" in root:
@@ -49,7 +50,8 @@ def mended(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def complete(parameters: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Parameters as every model server takes them: an object with `properties`. The same object if they are."""
+    """Returns parameters in the form that every model server accepts: an object with `properties`. Returns the same
+    object if they have that form."""
     if parameters is None:
         return _NO_PARAMETERS
     if "type" in parameters and "properties" in parameters:
@@ -64,7 +66,7 @@ class _Mending:
         self._root = root
 
     def schema(self, schema: Mapping[str, Any], depth: int) -> Mapping[str, Any]:
-        """One schema, and all in it."""
+        """Returns one schema and its subschemas, made valid."""
         if depth > MAX_DEPTH:
             return schema
         out: dict[str, Any] = {}
@@ -112,7 +114,7 @@ class _Mending:
         return schemas if all(better[name] is one for name, one in schemas.items()) else better
 
     def _leads(self, reference: str) -> bool:
-        """Whether a pointer leads to something in the schema."""
+        """Returns True if a pointer leads to a schema in the document."""
         value: Any = self._root
         for token in unquote(reference[2:]).split("/"):
             token = token.replace("~1", "/").replace("~0", "~")
@@ -129,7 +131,7 @@ _LEFT_OUT: Final = object()
 
 
 def _type(value: Any) -> Any:
-    """A type, or several; left out if it may be any."""
+    """Returns a type, or several; `_LEFT_OUT` if any type is allowed."""
     if isinstance(value, str):
         if value in _TYPES:
             return value
@@ -145,7 +147,7 @@ def _type(value: Any) -> Any:
 
 
 def _enum(value: Any) -> Any:
-    """The values that are allowed; left out if none are listed."""
+    """Returns the allowed values without duplicates; `_LEFT_OUT` if none are listed."""
     if not isinstance(value, list) or not value:
         return _LEFT_OUT if value is None or value == [] else value
     try:
@@ -156,7 +158,8 @@ def _enum(value: Any) -> Any:
 
 
 def _required(value: Any) -> Any:
-    """The names of properties that must be there; a property that says of itself that it must is left out."""
+    """Returns the names of required properties without duplicates. A boolean (`required: true` in a property) is
+    `_LEFT_OUT`."""
     if isinstance(value, bool):
         return _LEFT_OUT
     if isinstance(value, list) and all(isinstance(one, str) for one in value) and len(set(value)) < len(value):

@@ -1,8 +1,8 @@
 """The patterns of a schema: which are enforced, and how much memory they take.
 
-A pattern is enforced if the linear engine can take it within its limits. Any other pattern (one that needs look-around
-or back references, that would take too much memory, or that is no regular expression) is dropped where that only makes
-the schema laxer. Elsewhere (`strict` schemas, `not`, `patternProperties`, ...) the schema is refused.
+A pattern is enforced if the linear engine can compile it within its limits. Any other pattern (with look-around or back
+references, too large, or not a regular expression) is dropped where that only makes the schema less strict. Elsewhere
+(`strict` schemas, `not`, `patternProperties`, ...) the schema is refused.
 
 Source: R3.4, R33.1.
 """
@@ -18,23 +18,24 @@ from toolwire.errors import quote
 from toolwire.schemas._schema_walk import Graph, Path, SchemaProblem, Uncheckable
 
 MAX_PATTERNS: Final = 32
-"""Different patterns that are compiled for one schema: each takes up to 1.5 ms."""
+"""Maximum number of different patterns compiled for one schema: each takes up to 1.5 ms."""
 MAX_PATTERN_CHARS: Final = 4096
 MAX_PATTERN_BYTES: Final = 2 * 1024 * 1024
-"""Compiled patterns of one schema. It bounds how long one compile holds the interpreter as well: to about 15 ms."""
+"""Maximum size of one schema's compiled patterns. It also limits how long one compilation holds the interpreter lock:
+to about 15 ms."""
 
 _PATTERN_SIZES: Final[Mapping[int, int]] = {1 << 11: 32_000, 1 << 13: 72_000, 1 << 15: 240_000, 1 << 16: 384_000}
-"""By the least `size_limit` under which the engine takes a pattern: the bytes that it keeps at most. Measured as growth
-of the process by patterns that just fit, compiled and matched (jsonschema-rs 0.61). The limit counts only one of the
-automata that the engine builds, and matching adds a cache of states."""
+"""The smallest `size_limit` under which the engine accepts a pattern, and the maximum bytes it then keeps. Measured as
+growth of the process with patterns that just fit, compiled and matched (jsonschema-rs 0.61). The limit covers only one
+of the engine's automata, and matching adds a cache of states."""
 LINEAR: Final = jsonschema_rs.RegexOptions(size_limit=max(_PATTERN_SIZES), dfa_size_limit=1 << 16)
 _BACKTRACKING: Final = jsonschema_rs.FancyRegexOptions(backtrack_limit=1_000, size_limit=1 << 18)
 
 
 def settle_patterns(graph: Graph, *, strict: bool, enforce: bool) -> tuple[int, int]:
-    """Keep the patterns that can be matched in linear time and little memory; drop the others where that only makes the
-    schema laxer, and all such without `enforce`. Returns the bytes of those that are kept, and how many were dropped.
-    Raises `SchemaProblem` for a pattern that can be neither kept nor dropped."""
+    """Keeps the patterns that can be matched in linear time and little memory. The others are dropped where that only
+    makes the schema less strict; without `enforce`, all such patterns are. Returns the bytes of the kept patterns, and
+    the number of dropped ones. Raises `SchemaProblem` for a pattern that can be neither kept nor dropped."""
     if not graph.patterns:
         return 0, 0
     negated = graph.negated()
@@ -64,8 +65,8 @@ def settle_patterns(graph: Graph, *, strict: bool, enforce: bool) -> tuple[int, 
 
 
 def _bytes_of_all(patterns: Mapping[str, Path]) -> int:
-    """Bytes that these patterns keep when compiled. Raises `SchemaProblem` if one cannot be enforced, or if they are
-    too many or too large together."""
+    """Returns the bytes that these patterns take when compiled. Raises `SchemaProblem` if one cannot be enforced, or if
+    they are too many or too large."""
     if len(patterns) > MAX_PATTERNS:
         raise Uncheckable(
             f"The schema has {len(patterns)} different patterns that must be enforced; the most is {MAX_PATTERNS}."
@@ -85,7 +86,7 @@ def _bytes_of_all(patterns: Mapping[str, Path]) -> int:
 
 
 def _unusable(pattern: str, where: Path) -> SchemaProblem:
-    """The problem of a pattern that the linear engine cannot take and that must be enforced."""
+    """Returns the problem of a pattern that must be enforced but cannot be compiled by the linear engine."""
     if len(pattern) > MAX_PATTERN_CHARS or not _matchable(pattern, _BACKTRACKING):
         return Uncheckable(f"{quote(pattern)} is not a regular expression, or too large a one.", where)
     return Uncheckable(
@@ -96,7 +97,7 @@ def _unusable(pattern: str, where: Path) -> SchemaProblem:
 
 
 def _pattern_bytes(pattern: str) -> int | None:
-    """Bytes that a compiled pattern keeps at most; None if the linear engine cannot take it."""
+    """Returns the maximum bytes of a compiled pattern, or None if the linear engine cannot compile it."""
     for limit, kept in _PATTERN_SIZES.items():
         if _matchable(pattern, jsonschema_rs.RegexOptions(size_limit=limit, dfa_size_limit=1 << 16)):
             return kept

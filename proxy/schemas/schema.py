@@ -1,14 +1,14 @@
-"""Schemas that clients send: may this be compiled, what is wrong with it, and do arguments fit it.
+"""Compiles the schemas that clients send, finds what is wrong with them, and checks arguments against them.
 
 Rules:
 
 1. Nothing outside the schema is ever read: no reference is followed out of the document, and the engine has a retriever
    that refuses.
-2. Everything is bounded before it is done: size, depth and number before compiling, the cost of a check before
-   checking. The engine holds the interpreter lock, so a bound here is a bound on how long other requests wait.
-3. What a schema compiles to is bounded too, and weighed: a pattern of 20 characters can take 400 kB. Patterns beyond
-   the bounds are dropped where that only makes the schema laxer; `strict` schemas are refused.
-4. An error names the place: `SchemaProblem.path` from the schema's root, and the path in the arguments for a check.
+2. Every step is limited in advance: size, depth and number before compiling, the cost of a check before checking. The
+   engine holds the interpreter lock, so these limits are also limits on how long other requests wait.
+3. The memory of compiled schemas is limited and counted too: a pattern of 20 characters can take 400 kB. Patterns
+   beyond the limits are dropped where that only makes the schema less strict; `strict` schemas are refused.
+4. An error names the position: `SchemaProblem.path` from the schema's root, and the path in the arguments for a check.
 
 Formats are not asserted, and neither are some patterns (`toolwire.schemas.patterns`). Source: R3.4, R3.6, R3.9, R3.10,
 R33.1; the choice of the engine: docs/adr/0003.
@@ -33,7 +33,7 @@ from toolwire.errors import quote
 from toolwire.schemas._schema_walk import (
     BUDGET,
     Graph,
-    Node,
+    SchemaNode,
     SchemaProblem,
     Uncheckable,
     depth_of,
@@ -60,7 +60,7 @@ __all__ = [
 STRICT_PROPERTIES: Final = 100
 STRICT_LEVELS: Final = 5
 FURTHER_CHECKS: Final = 20
-"""So many times what a check costs may be spent on mending what does not fit."""
+"""Converting arguments that do not fit may cost this many times the cost of one check."""
 
 _DRAFT_7: Final = "http://json-schema.org/draft-07/schema"
 _DRAFT_2020: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -69,15 +69,15 @@ _DIALECT: Final = re.compile(r"https?://json-schema\.org/(?:(?P<early>draft-0[46
 _SUBSCHEMAS_PER_PROPERTY: Final = 2
 _VALUES_PER_PROPERTY: Final = 20
 _ROOT: Final = "urn:toolwire:tool"
-"""The name of a tool's schema for those that refer to a part of it."""
+"""The name under which parts of a tool's schema refer to it."""
 _NODE_BYTES: Final = 2_500
 _VALUE_BYTES: Final = 300
 _TEXT_COPIES: Final = 4
-"""Memory of a compiled schema, measured in the same way: at most so many bytes for each subschema, for each JSON
-value, and for each byte of its text."""
+"""Maximum memory of a compiled schema, measured in the same way: `_NODE_BYTES` per subschema, `_VALUE_BYTES` per JSON
+value, and `_TEXT_COPIES` times the bytes of its text."""
 _FIXED_BYTES: Final = 4_096
 _PRIVATE_BYTES: Final = 8 * 1024 * 1024
-"""Budget for the parts of a schema that no application's cache holds."""
+"""Cache budget for the compiled parts of a schema outside an application's cache."""
 _TYPES: Final = "array, boolean, integer, null, number, object, string"
 _NAME: Final = re.compile(r"[a-zA-Z0-9_]+")
 _NAME_HYPHEN: Final = re.compile(r"[a-zA-Z0-9_-]+")
@@ -85,14 +85,14 @@ _NAME_RELAXED: Final = re.compile(r"[a-zA-Z0-9_./:-]+")
 
 
 def validate_tool_name(name: object, *, allow_hyphen: bool = True, relaxed: bool = False, longest: int = 64) -> bool:
-    """Whether `name` may be a tool's name: 1 to `longest` letters, digits and `_`, with `allow_hyphen` also `-`, with
-    `relaxed` also `-`, `.`, `/` and `:` (R3.2, C3)."""
+    """Returns True if `name` may be a tool's name: 1 to `longest` letters, digits and `_`; with `allow_hyphen` also
+    `-`, with `relaxed` also `-`, `.`, `/` and `:` (R3.2, C3)."""
     pattern = _NAME_RELAXED if relaxed else _NAME_HYPHEN if allow_hyphen else _NAME
     return isinstance(name, str) and 1 <= len(name) <= longest and pattern.fullmatch(name) is not None
 
 
 def validate_tool_schema(schema: object) -> str | None:
-    """What is wrong with `schema` as a tool's `parameters`, under the default limits; None if nothing is (R3.10)."""
+    """Returns what is wrong with `schema` as a tool's `parameters` under the default limits, or None (R3.10)."""
     try:
         check_tool_schema(schema)
     except SchemaProblem as problem:
@@ -101,7 +101,7 @@ def validate_tool_schema(schema: object) -> str | None:
 
 
 def check_tool_schema(schema: object, limits: LimitsConfig | None = None, *, strict: bool = False) -> None:
-    """Raise `SchemaProblem` if `schema` cannot be a tool's `parameters` (R3.4); with `strict` also if it breaks a rule
+    """Raises `SchemaProblem` if `schema` cannot be a tool's `parameters` (R3.4); with `strict` also if it breaks a rule
     of R3.6."""
     if schema is not None and not isinstance(schema, Mapping):
         raise SchemaProblem(f"The schema must be a JSON object, not {quote(schema)}.")
@@ -116,10 +116,10 @@ def compile_schema(
     patterns: bool = True,
     parts: Cache[jsonschema_rs.Validator] | None = None,
 ) -> ToolSchema:
-    """The checker for a tool's `parameters`; None means "no parameters". Raises as `check_tool_schema`.
+    """Returns the checker for a tool's `parameters`; None means "no parameters". Raises as `check_tool_schema`.
 
-    Without `patterns`, those that can be dropped are not enforced. `parts` keeps what `ToolSchema.flaws` compiles.
-    Takes up to 40 ms for a schema at the default limits and 0.1 ms for an ordinary one: keep the result
+    Without `patterns`, those that can be dropped are not enforced. `parts` caches what `ToolSchema.flaws` compiles.
+    Takes up to 40 ms for a schema at the default limits and 0.1 ms for an ordinary one, so keep the result
     (`SchemaCache`).
     """
     if parameters is None:
@@ -131,7 +131,8 @@ Path = tuple[str | int, ...]
 
 
 class Flaw(NamedTuple):
-    """What of a value does not fit: where in the value, where in the schema, and the keyword there that it breaks."""
+    """A value that does not fit: its path in the value, the path in the schema, and the keyword there that it
+    violates."""
 
     path: Path
     where: Path
@@ -139,9 +140,9 @@ class Flaw(NamedTuple):
 
 
 class ToolSchema:
-    """A compiled schema. Checks of any number of requests may share it.
+    """A compiled schema. It may be shared by concurrent requests.
 
-    `weight` is how many bytes it keeps at most, `pattern_bytes` those of its patterns, `dropped` the number of
+    `weight` is the maximum number of bytes it keeps, `pattern_bytes` those of its patterns, `dropped` the number of
     patterns that are not enforced.
     """
 
@@ -168,7 +169,7 @@ class ToolSchema:
         patterns: bool = True,
         parts: Cache[jsonschema_rs.Validator] | None = None,
     ) -> None:
-        if chars_of(parameters, 4 * limits.schema_bytes) > 4 * limits.schema_bytes:  # counts up to four times too much
+        if chars_of(parameters, 4 * limits.schema_bytes) > 4 * limits.schema_bytes:  # `chars_of` overestimates up to 4x
             raise SchemaProblem(f"The schema is far too large; the most is {limits.schema_bytes} bytes.")
         text, schema = private_copy(parameters)
         if len(text) > limits.schema_bytes:
@@ -203,9 +204,9 @@ class ToolSchema:
         self.weight = _FIXED_BYTES + size + self.pattern_bytes
 
     def check(self, arguments: str) -> str | None:
-        """Why the JSON text `arguments` does not fit, with the path of the first flaw; None if it fits.
+        """Returns why the JSON text `arguments` does not fit, with the path of the first flaw, or None if it fits.
 
-        Arguments that would take too long to check do not fit: nobody could vouch for them.
+        Arguments that would take too long to check do not fit.
         """
         try:
             value = _loads(arguments)
@@ -223,16 +224,15 @@ class ToolSchema:
         return None
 
     def can_coerce(self, arguments: str, value: Any) -> bool:
-        """Whether there is time to look at `arguments`, whose value this is, again and again: `FURTHER_CHECKS` times as
-        many characters as they have. Not where parts of the schema have names of their own: `flaws` would not know
-        where they are."""
+        """Returns True if checking `arguments` (with this value) `FURTHER_CHECKS` times is within the budget. False if
+        parts of the schema have names of their own, because `flaws` could not locate them."""
         values = 1 + arguments.count(",") + arguments.count("[") + arguments.count("{")
         return not self._names_parts and self._graph.work(
             value, values=values, chars=len(arguments), budget=BUDGET // FURTHER_CHECKS
         )
 
     def flaws(self, value: Any, where: Path = (), most: int = 1000) -> list[Flaw]:
-        """All that does not fit, seen from the part of the schema at `where`; at most the first `most`."""
+        """Returns the flaws of a value under the part of the schema at `where`, at most the first `most`."""
         errors = self._part(where).iter_errors(value)
         return [
             Flaw(tuple(error.instance_path), tuple(error.schema_path[:-1]), str(error.schema_path[-1]))
@@ -240,11 +240,11 @@ class ToolSchema:
         ]
 
     def at(self, where: Path) -> Any:
-        """The part of the schema at this path."""
-        found: Any = self._schema
+        """Returns the part of the schema at this path."""
+        part: Any = self._schema
         for step in where:
-            found = found[step]
-        return found
+            part = part[step]
+        return part
 
     def _part(self, where: Path) -> jsonschema_rs.Validator:
         if not where:
@@ -260,27 +260,27 @@ class ToolSchema:
             steps = (str(step).replace("~", "~0").replace("/", "~1") for step in where)
             part = {"$ref": f"{_ROOT}#/{'/'.join(percent_encoded(step, safe='~') for step in steps)}"}
             found = self._dialect(part, validate_formats=False, pattern_options=LINEAR, registry=registry)
-            self._parts.put((self._name, where), found, self.weight)  # it may hold as much as the whole
+            self._parts.put((self._name, where), found, self.weight)  # it may be as large as the whole
         return found
 
 
 MAX_PATTERN_BYTES: Final = 4 * 1024 * 1024
-"""Compiled patterns of the tools of one request."""
+"""Maximum size of the compiled patterns of one request's tools."""
 
 
 class ToolSchemas(dict[str, ToolSchema]):
-    """Compiled schemas by tool name. The validation leaves those of a request in `exchange.state[ToolSchemas]`.
+    """Compiled schemas by tool name. Validation stores those of a request in `exchange.state[ToolSchemas]`.
 
-    There is room for `MAX_PATTERN_BYTES` of compiled patterns. Where it ends, tools that are not strict go without
-    theirs.
+    Their compiled patterns take at most `MAX_PATTERN_BYTES`. Beyond that, the patterns of tools that are not strict are
+    dropped.
     """
 
     _pattern_bytes = 0
     _is_full = False
 
     def put(self, name: str, get: Callable[..., ToolSchema], *, strict: bool) -> ToolSchema:
-        """Add the schema that `get` compiles, without its patterns if there is no room for them. Raises `SchemaProblem`
-        if they must not be dropped."""
+        """Adds the schema that `get` compiles, without its patterns if they do not fit. Raises `SchemaProblem` if they
+        must not be dropped."""
         schema = get(patterns=strict or not self._is_full)
         left = MAX_PATTERN_BYTES - self._pattern_bytes
         if schema.pattern_bytes > left and not (strict or self._is_full):
@@ -297,24 +297,23 @@ class ToolSchemas(dict[str, ToolSchema]):
 
     @property
     def weight(self) -> int:
-        """Bytes that all of them keep at most."""
+        """The maximum number of bytes that all of them keep."""
         return weight_of(dict.fromkeys(self)) + sum(schema.weight for schema in self.values())
 
     def of(self, name: str, parameters: Mapping[str, Any] | None) -> ToolSchema:
-        """The checker for the tool of this name: the one that is here, else compiled now, once. Raises
-        `SchemaProblem`."""
-        found = self.get(name)
-        if found is None:
-            found = self[name] = compile_schema(parameters)
-        return found
+        """Returns the checker for the tool of this name, compiled on first use. Raises `SchemaProblem`."""
+        schema = self.get(name)
+        if schema is None:
+            schema = self[name] = compile_schema(parameters)
+        return schema
 
 
 # --- steps of compiling ---------------------------------------------------------------------------------------------
 
 
 def _dialect(schema: dict[str, Any]) -> type[jsonschema_rs.Validator]:
-    """The class for the schema's dialect. Normalises `$schema` and drops an `$id` that would move the base of
-    references."""
+    """Returns the validator class for the schema's dialect. Normalises `$schema`, and removes an `$id` that would
+    change the base of references."""
     own_id = schema.get("$id")
     if isinstance(own_id, str) and set(own_id) & set(":/\\?#%"):
         del schema["$id"]
@@ -359,7 +358,7 @@ def _refuse(uri: str) -> NoReturn:
 
 
 def _check_strict(graph: Graph) -> None:
-    """The rules for `strict: true` (R3.6), outer objects first."""
+    """Checks the rules for `strict: true` (R3.6), outer objects first. Raises `SchemaProblem`."""
     for node in sorted(graph.nodes, key=lambda n: len(n.path)):
         if not _is_object(node):
             continue
@@ -381,13 +380,14 @@ def _check_strict(graph: Graph) -> None:
     _check_levels(graph)
 
 
-def _is_object(node: Node) -> bool:
+def _is_object(node: SchemaNode) -> bool:
     kind = node.schema.get("type")
     return kind == "object" or "properties" in node.schema or (isinstance(kind, list) and "object" in kind)
 
 
 def _check_levels(graph: Graph) -> None:
-    """Objects inside objects, the root being the first level. References are not followed: recursion is allowed."""
+    """Checks the nesting of objects, the root being the first level. References are not followed, because recursion is
+    allowed."""
     by_path = {node.path: node for node in graph.nodes}
     for path in by_path:
         prefixes = (path[:length] for length in range(len(path) + 1))
@@ -404,12 +404,12 @@ def _shorten(text: str) -> str:
 
 
 class NotCompiled(Exception):
-    """A schema is in no cache, and compiling it may take milliseconds."""
+    """The schema is not cached, and compiling it may take milliseconds."""
 
 
 class SchemaCache:
-    """Compiled schemas by the hash of their JSON text (R3.9). `compiles` counts the misses. A problem is kept as well,
-    so that asking twice costs one compile. Threads may share it."""
+    """Compiled schemas by the hash of their JSON text (R3.9). `compiles` counts the misses. Problems are cached too, so
+    that each schema is compiled once. Threads may share it."""
 
     def __init__(self, budget: CacheBudget) -> None:
         self.compiles = 0
@@ -428,9 +428,9 @@ class SchemaCache:
         patterns: bool = True,
         compile_new: bool = True,
     ) -> ToolSchema:
-        """The checker for `parameters`, as from `compile_schema`. `limits` are the same for all.
+        """Returns the checker for `parameters`, as from `compile_schema`. `limits` must be the same in all calls.
 
-        Raises `SchemaProblem`, and `NotCompiled` if it would have to be compiled without `compile_new`.
+        Raises `SchemaProblem`, and `NotCompiled` if it is not cached and `compile_new` is False.
         """
         try:
             text = json_text(parameters)
@@ -438,29 +438,30 @@ class SchemaCache:
             raise SchemaProblem(f"The schema cannot be written as JSON: {error}.") from None
         kind = (b"strict" if strict else b"") + (b"" if patterns else b"laxer")
         key = blake2b(text, digest_size=16, salt=kind).digest()
-        found = self._known.get(key)
-        if found is None:
+        known = self._known.get(key)
+        if known is None:
             if not compile_new:
                 raise NotCompiled
             self.compiles += 1
             try:
-                found = compile_schema(parameters, limits, strict=strict, patterns=patterns, parts=self._parts)
-                weight = found.weight
+                known = compile_schema(parameters, limits, strict=strict, patterns=patterns, parts=self._parts)
+                weight = known.weight
             except SchemaProblem as problem:
-                found = type(problem)(problem.message, problem.path)  # without the traceback, which holds the schema
-                weight = weight_of(found.message, found.path)
-            self._known.put(key, found, weight)
-        if isinstance(found, SchemaProblem):
-            raise type(found)(found.message, found.path)
-        return found
+                known = type(problem)(problem.message, problem.path)  # without the traceback, which holds the schema
+                weight = weight_of(known.message, known.path)
+            self._known.put(key, known, weight)
+        if isinstance(known, SchemaProblem):
+            raise type(known)(known.message, known.path)
+        return known
 
 
 _BEYOND: Final = re.compile(r"[0-9][eE]\+?[0-9]{3}")
-"""A number may be beyond those of a float."""
+"""A number that may exceed the range of a float."""
 
 
 def _loads(text: str) -> Any:
-    """The value of a JSON text. A number beyond those of a float is the largest one. Raises `ValueError`."""
+    """Returns the value of a JSON text. A number beyond the range of a float becomes the largest float. Raises
+    `ValueError`."""
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:

@@ -42,6 +42,7 @@ from toolwire.server.descriptors import ACCEPTED_AT_ONCE, Shortage, allow_files,
 from toolwire.server.hosting import AppFactory, AppHost, reread, settle_memory
 from toolwire.server.notify import READY, STOPPING, notify, reloading
 from toolwire.server.starting import tell
+from toolwire.startup.backend_loops import loop_mistakes
 from toolwire.support.conversion import ConfigError
 from toolwire.support.legible import visible_lines
 

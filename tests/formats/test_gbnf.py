@@ -13,7 +13,7 @@ from tests.formats.cases import FORMATS, SEARCH, STOPS, WEATHER, every_format, s
 from tests.formats.sampler import Acceptor, Grammar, GrammarError
 from toolwire.formats.base import ToolFormat
 from toolwire.formats.engine.layout import Layout
-from toolwire.formats.gbnf.grammar import STANDARD, Bounds, Inexpressible, answer_grammar
+from toolwire.formats.gbnf.grammar import STANDARD, GrammarBounds, Inexpressible, answer_grammar
 from toolwire.formats.gbnf.rules import MAX_COUNTING, MAX_STEPS
 from toolwire.model import ToolSpec, ToolUse
 
@@ -49,7 +49,7 @@ def arguments_of(text: str) -> Any:
     return json.loads(text.removeprefix("t"))
 
 
-def arguments_grammar(schema: dict[str, Any], bounds: Bounds = Bounds(string=9, items=4)) -> str:  # noqa: B008
+def arguments_grammar(schema: dict[str, Any], bounds: GrammarBounds = GrammarBounds(string=9, items=4)) -> str:  # noqa: B008
     """The grammar of a call `t{...}`."""
     return answer_grammar([("t", schema)], False, BARE, bounds)
 
@@ -96,7 +96,7 @@ def test_every_allowed_text_is_a_call_that_fits(tool_format: ToolFormat) -> None
     says_all = tool_format.name not in STOPS or "gemma" in tool_format.name
     for schema in (*SCHEMAS, ODD) if says_all else SCHEMAS:
         tool = ToolSpec("one", None, schema)
-        grammar = Grammar(tool_format.gbnf((tool,), False, Bounds(string=12, items=4)))
+        grammar = Grammar(tool_format.gbnf((tool,), False, GrammarBounds(string=12, items=4)))
         valid = jsonschema_rs.validator_for(schema)
         random = Random(str(schema))
         for _ in range(12):
@@ -110,7 +110,7 @@ def test_every_allowed_text_is_a_call_that_fits(tool_format: ToolFormat) -> None
 
 def numbers_of(kind: str, digits: int | None = None, **words: Any) -> Acceptor:
     schema = closed({"n": {"type": kind, **words}}, "n")
-    return Acceptor(Grammar(arguments_grammar(schema, Bounds(digits=digits))))
+    return Acceptor(Grammar(arguments_grammar(schema, GrammarBounds(digits=digits))))
 
 
 RANGED: list[dict[str, Any]] = [
@@ -150,7 +150,7 @@ def test_digits_may_be_bounded() -> None:
 @every_format
 def test_parallel_allows_several_calls_and_no_text(tool_format: ToolFormat) -> None:
     assert tool_format.gbnf is not None
-    grammar = Grammar(tool_format.gbnf((WEATHER, SEARCH), True, Bounds(string=5, calls=3)))
+    grammar = Grammar(tool_format.gbnf((WEATHER, SEARCH), True, GrammarBounds(string=5, calls=3)))
     random = Random(0)
     counts = set()
     for _ in range(60):
@@ -194,7 +194,7 @@ def test_there_is_no_grammar_without_tools_or_for_a_name_that_is_not_unicode() -
 def test_a_tool_that_cannot_be_said_is_still_called(tool_format: ToolFormat, schema: dict[str, Any]) -> None:
     assert tool_format.gbnf is not None
     tool = ToolSpec("one", None, schema)
-    grammar = Grammar(tool_format.gbnf((tool,), False, Bounds(string=12, items=4)))
+    grammar = Grammar(tool_format.gbnf((tool,), False, GrammarBounds(string=12, items=4)))
     random = Random(1)
     for _ in range(12):
         (call,) = scan(tool_format, (tool,), [grammar.sample(random)])
@@ -306,8 +306,8 @@ def test_as_many_calls_as_one_likes(tool_format: ToolFormat) -> None:
     assert Acceptor(Grammar(tool_format.gbnf((WEATHER, SEARCH), True))).accepts(text)
     assert not Acceptor(Grammar(tool_format.gbnf((WEATHER, SEARCH), False))).accepts(text)
     few = tool_format.render_calls([ToolUse(f"call_{n}", "get_weather", '{"city":"Oslo"}') for n in range(4)])
-    assert Acceptor(Grammar(tool_format.gbnf((WEATHER, SEARCH), True, Bounds(calls=4)))).accepts(few)
-    assert not Acceptor(Grammar(tool_format.gbnf((WEATHER, SEARCH), True, Bounds(calls=3)))).accepts(few)
+    assert Acceptor(Grammar(tool_format.gbnf((WEATHER, SEARCH), True, GrammarBounds(calls=4)))).accepts(few)
+    assert not Acceptor(Grammar(tool_format.gbnf((WEATHER, SEARCH), True, GrammarBounds(calls=3)))).accepts(few)
 
 
 LENGTHS: list[tuple[dict[str, int], tuple[int, ...], tuple[int, ...]]] = [
@@ -317,7 +317,7 @@ LENGTHS: list[tuple[dict[str, int], tuple[int, ...], tuple[int, ...]]] = [
     ({"minLength": 3}, (3, 20_000), (0, 2)),
     ({"minLength": 3, "maxLength": 5000}, (3, 5000), (2,)),
 ]
-"""Bounds, and lengths that fit and do not."""
+"""Limits, and lengths that fit and do not."""
 
 
 @every_kind
@@ -346,7 +346,7 @@ def test_a_string_may_end_like_the_beginning_of_what_ends_it(tool_format: ToolFo
 
 def test_bounds_are_kept_where_they_are_set() -> None:
     schema = closed({"s": {"type": "string"}, "l": {"type": "array", "items": {"type": "integer"}}, "n": {"type": "number"}}, "s", "l", "n")  # fmt: skip
-    bounded = Acceptor(Grammar(arguments_grammar(schema, Bounds(string=5, items=2, digits=3))))
+    bounded = Acceptor(Grammar(arguments_grammar(schema, GrammarBounds(string=5, items=2, digits=3))))
     for arguments, fits in (
         ('t{"s":"12345","l":[1,2],"n":998.123456}', True),
         ('t{"s":"123456","l":[1,2],"n":999}', False),

@@ -23,8 +23,8 @@ from toolwire.formats.base import ToolFormat, whole_answer
 from toolwire.formats.families import harmony
 from toolwire.formats.gbnf.grammar import Around, Inexpressible
 from toolwire.formats.gbnf.notation import literal, sequence
-from toolwire.formats.gbnf.rules import Bounds, Rules
-from toolwire.formats.gbnf.text import Pattern, Text, spaced, units
+from toolwire.formats.gbnf.rules import GrammarBounds, GrammarRules
+from toolwire.formats.gbnf.text import Pattern, TextWithout, spaced, units
 from toolwire.model import Part, Reasoning, ToolChoice, ToolSpec, ToolUse
 from toolwire.model import Text as TextPart
 from toolwire.scanner import build_scanner, reasoning_tags
@@ -157,7 +157,7 @@ def test_an_unknown_tool_is_not_called(tool_format: ToolFormat) -> None:
 @every_format
 def test_whatever_follows_the_beginning_of_a_call_fits(tool_format: ToolFormat) -> None:
     """Cut off anywhere and gone on with at random: what is read is calls that fit, and text."""
-    bounds = Bounds(string=6, items=3, calls=3)
+    bounds = GrammarBounds(string=6, items=3, calls=3)
     source = whole_answer(tool_format, TOOLS, True, bounds, around=around(tool_format))
     acceptor = Acceptor(Grammar(source))
     random = Random(tool_format.name)
@@ -264,8 +264,8 @@ def strings(alphabet: str, length: int) -> Iterator[str]:
     "barred", [("ab",), ("aab", "ba"), ("aba", "bb"), ("a",), ("abab", "baa"), ("aa", "ab", "ba")], ids=repr
 )
 def test_text_without_patterns_is_exactly_that(barred: tuple[str, ...]) -> None:
-    rules = Rules(Bounds())
-    text = Text(tuple(Pattern.of(one, None) for one in barred), may_end=True)
+    rules = GrammarRules(GrammarBounds())
+    text = TextWithout(tuple(Pattern.of(one, None) for one in barred), may_end=True)
     acceptor = Acceptor(Grammar(rules.text(text.rule(rules))))
     for tried in strings("abc", 6):
         assert acceptor.accepts(tried) is not any(one in tried for one in barred), tried
@@ -275,8 +275,8 @@ def test_text_without_patterns_is_exactly_that(barred: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(("low", "high"), [(0, None), (2, None), (0, 3), (2, 3), (1, 1)])
 def test_text_up_to_its_end_is_exactly_as_long(ends: str, low: int, high: int | None) -> None:
     """The end is the first place at which it can be read, as whoever reads it does."""
-    rules = Rules(Bounds())
-    text = Text((Pattern.of(ends, literal("!")),))
+    rules = GrammarRules(GrammarBounds())
+    text = TextWithout((Pattern.of(ends, literal("!")),))
     acceptor = Acceptor(Grammar(rules.text(text.rule(rules, low, high))))
     for tried in strings("abc", 6):
         at = (tried + ends).index(ends)
@@ -286,9 +286,9 @@ def test_text_up_to_its_end_is_exactly_as_long(ends: str, low: int, high: int | 
 
 
 def test_patterns_at_the_start_of_lines_and_texts() -> None:
-    rules = Rules(Bounds())
+    rules = GrammarRules(GrammarBounds())
     then = sequence(literal("!"))
-    text = Text((Pattern(units("ab"), then, "line"), Pattern(units("ba"), then, "start"), Pattern(units("cc"), then, "plain")), may_end=True)  # fmt: skip
+    text = TextWithout((Pattern(units("ab"), then, "line"), Pattern(units("ba"), then, "start"), Pattern(units("cc"), then, "plain")), may_end=True)  # fmt: skip
     acceptor = Acceptor(Grammar(rules.text(text.rule(rules))))
     for tried, fits in {
         "ab!": True, "ab": False, "x\nab!": True, "x\nab": False, "xab": True, "ba!": True, "ba": False, "x\nba": True, "xcc": False,
@@ -298,8 +298,8 @@ def test_patterns_at_the_start_of_lines_and_texts() -> None:
 
 
 def test_whitespace_where_json_allows_it() -> None:
-    rules = Rules(Bounds())
-    text = Text((Pattern(spaced('{"a b":["c'), literal("!"), "start"),), may_end=True)
+    rules = GrammarRules(GrammarBounds())
+    text = TextWithout((Pattern(spaced('{"a b":["c'), literal("!"), "start"),), may_end=True)
     acceptor = Acceptor(Grammar(rules.text(text.rule(rules))))
     for tried in ('{"a b":["c', ' {\n "a b" : [\t"c'):
         assert acceptor.accepts(f"{tried}!")

@@ -46,7 +46,7 @@ MADE: Final[Mapping[str, str]] = {
     "toolwire.call_policy.json_calls:_head": "a row of escaped tokens",
     "toolwire.extras.bench.naive:RescanningScanner.__init__": "measured only",
     "toolwire.formats.engine.markers:MarkerSet._pattern": "a tree of escaped characters",
-    "toolwire.formats.engine.markers:Beginnings.__init__": "escaped words",
+    "toolwire.formats.engine.markers:CallBeginnings.__init__": "escaped words",
     "toolwire.extras.inspector.prompt:_Ours.__init__": "escaped names",
     "toolwire.pipeline.sending.delivery:boundary": "paths that the code names, matched as a whole",
     "toolwire.pipeline.reasoning.unopened:closes_thoughts": "escaped words",

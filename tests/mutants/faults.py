@@ -332,7 +332,7 @@ FAULTS: Final = (
         "an answer that explains a call makes it", ("tests/parse/test_damaged.py",),
     ),
     Fault(
-        "recovery-two-values", "proxy/call_policy/recovery.py",
+        "recovery-two-values", "proxy/call_policy/tagged_text.py",
         "        text = typed_value(value, types or known.of(key))\n        if found.setdefault(key, text) != text:",
         "        text = found[key] = typed_value(value, types or known.of(key))\n        if not text:",
         "of two values for a key one is guessed", ("tests/parse/test_damaged.py",),

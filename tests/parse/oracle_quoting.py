@@ -1,5 +1,5 @@
-"""What is quoted, and what an object is called, for the oracle: the whole text at once, by regular expressions where
-the scanners count bytes."""
+"""Quoting, and the names of objects, for the oracle: the whole text at once, with regular expressions where the
+scanners count bytes."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Literal
 from toolwire.scan._grammar import FENCE, SPACE, WORD_BYTES
 
 MARKS = {"'": "'", "“": "”", "„": "“", "‘": "’", "«": "»", "「": "」"}
-"""Quotation marks that count right around a block."""
+"""Quotation marks that count directly around a block."""
 
 INFO = rb"[ \t\r]*[A-Za-z0-9_.:/\x80-\xff-]*[ \t\r]*"
-"""What may stand behind the ticks of a fence that vanishes: a word."""
+"""The text allowed after the ticks of a fence that is removed: a word."""
 
 
 def quoting(prose: str, behind: str) -> tuple[int, int, bool]:
-    """The ticks of the fence and of the inline code in which what follows stands, and whether it does in a string.
-    `behind`: its first character, if that is no tick."""
+    """Returns the ticks of the fence and of the inline code around the following text, and whether it is in a string.
+    `behind` is its first character, if that is not a tick."""
     fence = span = 0
     string = False
     for line in (prose + behind).split("\n"):
@@ -43,7 +43,7 @@ def quoting(prose: str, behind: str) -> tuple[int, int, bool]:
 
 
 def behind_code(rest: bytes, ticks: int) -> int | None:
-    """Where inline code of so many ticks ends that was open before; None if it does not in this line."""
+    """Returns the end of open inline code with this many ticks, or None if it does not end in this line."""
     line = re.match(b"[^\n]*", rest[:WORD_BYTES])
     assert line is not None
     for run in re.finditer(b"`+", line[0]):
@@ -65,7 +65,7 @@ class Behind:
 
 
 def behind_block(rest: bytes, around: str, ticks: int, openers: list[str]) -> Behind:
-    """What follows a block. `openers` are those of the blocks that a fence may hold."""
+    """Returns the result of reading on after a block. `openers` are those of blocks that a fence may contain."""
     if around == "code":
         end = behind_code(rest, ticks)
         return Behind("call") if end is None else Behind("text", end)
@@ -120,7 +120,7 @@ def in_fence(rest: bytes, own: bool, ticks: int, openers: list[str]) -> Behind:
 
 
 def common(one: bytes, other: bytes) -> bytes:
-    """With what both begin."""
+    """Returns the common prefix."""
     size = 0
     while size < min(len(one), len(other)) and one[size] == other[size]:
         size += 1
@@ -128,8 +128,8 @@ def common(one: bytes, other: bytes) -> bytes:
 
 
 def name_in(rest: bytes, quote: bytes, key: bytes, names: list[bytes]) -> tuple[tuple[int, int] | None, bool]:
-    """Where the name stands in what follows an object's first key, as long as members are scalars; and whether the
-    text ends before that can be said."""
+    """Returns the span of the name in the text after an object's first key (as long as members are scalars), and
+    whether the text ends before that is known."""
     space = rb"[ \t\r\n]*"
     string = rb"%b([^\\%b]*)" % (quote, quote)
     scalar = rb"[A-Za-z0-9+.-]+"

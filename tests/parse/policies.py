@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from toolwire.errors import GatewayError, ModelFault
-from toolwire.scan._grammar import AS_TEXT, DROPPED, Block, BlockSyntax, Decision, Field, Found, Why
+from toolwire.scan._grammar import AS_TEXT, DROPPED, Block, BlockSyntax, Decision, Field, FoundCall, Why
 
 
 @dataclass
@@ -24,9 +24,11 @@ class WordPolicy:
     def block(self, block: Block) -> Decision:
         body = block.body
         self.log.append((block.syntax.opener, body, block.pieces, block.closed, block.broken))
-        call = Found("f", f"call_{len(self.log)}", body.strip())
+        call = FoundCall("f", f"call_{len(self.log)}", body.strip())
         if "xx" in body:
-            return Decision(calls=(call, Found("g", f"call_{len(self.log)}b", "", "custom", "space", "its own source")))
+            return Decision(
+                calls=(call, FoundCall("g", f"call_{len(self.log)}b", "", "custom", "space", "its own source"))
+            )
         if "x" in body:
             return Decision(calls=(call,))
         if "d" in body:
@@ -38,10 +40,10 @@ class WordPolicy:
     def may_call(self, name: str, untaught: bool) -> bool:
         return "x" in name or name in self.callable_names
 
-    def opening(self, syntax: BlockSyntax, pieces: tuple[tuple[Field, str], ...]) -> Found | None:
+    def opening(self, syntax: BlockSyntax, pieces: tuple[tuple[Field, str], ...]) -> FoundCall | None:
         return None
 
-    def withdrawn(self, opened: Found) -> GatewayError:
+    def withdrawn(self, opened: FoundCall) -> GatewayError:
         return ModelFault(f"{opened.name} was withdrawn")
 
     def broken(self, syntax: BlockSyntax, begun: str) -> None:
@@ -58,4 +60,4 @@ class KeepingPolicy(WordPolicy):
     """`x` in the body makes one call; everything else is text."""
 
     def block(self, block: Block) -> Decision:
-        return Decision(calls=(Found("f", "call_1", block.body),)) if "x" in block.body else AS_TEXT
+        return Decision(calls=(FoundCall("f", "call_1", block.body),)) if "x" in block.body else AS_TEXT

@@ -19,7 +19,7 @@ from toolwire.events import BlockKind, Close, Delta, Event, Fault, Open
 from toolwire.formats.families import hermes, sentinel
 from toolwire.model import ToolUse
 from toolwire.registry import registries
-from toolwire.scan._grammar import AS_TEXT, Block, BlockSyntax, Branch, Decision, Field, Found, Grammar, Why
+from toolwire.scan._grammar import AS_TEXT, Block, BlockSyntax, Branch, Decision, Field, FoundCall, Grammar, Why
 from toolwire.stream_grammar import normalise
 
 MISTRAL = Grammar(
@@ -46,9 +46,9 @@ class Believer:
     def may_call(self, name: str, untaught: bool) -> bool:
         return True
 
-    def opening(self, syntax: BlockSyntax, pieces: tuple[tuple[Field, str], ...]) -> Found | None:
+    def opening(self, syntax: BlockSyntax, pieces: tuple[tuple[Field, str], ...]) -> FoundCall | None:
         name = dict(pieces)["name"].strip()
-        return None if name == "no" else Found(name, "call_1", "")
+        return None if name == "no" else FoundCall(name, "call_1", "")
 
     def block(self, block: Block) -> Decision:
         pieces = dict(block.pieces)
@@ -65,7 +65,7 @@ class Believer:
         return self.call(call["name"], found[: json.JSONDecoder().raw_decode(found)[1]])
 
     def call(self, name: str, arguments: str) -> Decision:
-        return Decision(calls=(Found(name.strip(), "call_1", arguments),))
+        return Decision(calls=(FoundCall(name.strip(), "call_1", arguments),))
 
     def broken(self, syntax: BlockSyntax, begun: str) -> None:
         pass
@@ -73,7 +73,7 @@ class Believer:
     def unfinished(self, syntax: BlockSyntax, body: str, why: Why) -> Decision:
         return Decision(drop=True) if why == "truncated" else AS_TEXT
 
-    def withdrawn(self, opened: Found) -> GatewayError:
+    def withdrawn(self, opened: FoundCall) -> GatewayError:
         return ModelFault(f"{opened.name} was withdrawn")
 
 

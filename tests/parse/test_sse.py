@@ -158,9 +158,9 @@ def test_many_short_lines_in_one_piece(twin: ModuleType, unit: bytes) -> None:
     ],
 )
 def test_frames_that_need_no_look(twin: ModuleType, data: bytes, plain: bool) -> None:
-    assert twin.are_plain(data, b'"delta"', (b"odd", b"[DONE]")) is plain
+    assert twin.frames_are_plain(data, b'"delta"', (b"odd", b"[DONE]")) is plain
 
 
 @given(st.lists(st.sampled_from([b"}\n\n", b"}", b"\n", b"\n\n", b"\r", b"use", b"us", b"odd", b"x"])).map(b"".join))
 def test_both_agree_which_frames_need_no_look(data: bytes) -> None:
-    assert len({module.are_plain(data, b"use", (b"odd",)) for module in modules()}) == 1
+    assert len({module.frames_are_plain(data, b"use", (b"odd",)) for module in modules()}) == 1

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from toolwire.call_policy.ids import CallIds, is_given, new_call_id
+from toolwire.call_policy.ids import CallIds, is_gateway_id, new_call_id
 from toolwire.protocols.messages.ids import (
     Signing,
     gateway_call_id,
@@ -99,8 +99,8 @@ def test_servers_get_what_they_take_as_it_is() -> None:
 
 
 def test_an_id_that_was_given_out_is_known_again() -> None:
-    assert is_given(wire_id(new_call_id()))
-    assert not is_given("toolu_01D7FLrfh4GYq7yT1ULFeyMV")
+    assert is_gateway_id(wire_id(new_call_id()))
+    assert not is_gateway_id("toolu_01D7FLrfh4GYq7yT1ULFeyMV")
 
 
 @given(st.lists(st.text(st.characters(codec="utf-8"))))

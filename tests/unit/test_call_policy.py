@@ -21,8 +21,19 @@ from toolwire.errors import ModelFault
 from toolwire.formats.families import fenced_json, hermes, sentinel
 from toolwire.model import ToolChoice, ToolSpec
 from toolwire.repair.repair import compact_json
-from toolwire.scan._grammar import AS_TEXT, DROPPED, Block, BlockSyntax, Branch, Decision, Field, Found, Grammar, Why
-from toolwire.scan._grammar import CallPolicy as CallPolicyProtocol
+from toolwire.scan._grammar import (
+    AS_TEXT,
+    DROPPED,
+    Block,
+    BlockPolicy,
+    BlockSyntax,
+    Branch,
+    Decision,
+    Field,
+    FoundCall,
+    Grammar,
+    Why,
+)
 
 SENTINEL = sentinel.GRAMMAR
 HERMES = hermes.GRAMMAR
@@ -76,7 +87,7 @@ class Bench:
         """The decision on a block in tags."""
         return self.policy.block(Block(TAGS, "", pieces, broken=broken))
 
-    def call(self, body: str, closed: bool = True) -> Found:
+    def call(self, body: str, closed: bool = True) -> FoundCall:
         """The one call that the body must be."""
         decision = self.block(body, closed)
         assert decision == Decision(calls=decision.calls)
@@ -99,7 +110,7 @@ def written(name: Any = "soft", arguments: Any = "{}") -> str:
 
 
 def test_it_is_a_judge_as_scanners_know_it() -> None:
-    policy: CallPolicyProtocol = Bench().policy
+    policy: BlockPolicy = Bench().policy
     assert policy.strict is False
     assert Bench(SOFT, STRICT).policy.strict is True
 
@@ -110,18 +121,18 @@ def test_it_is_a_judge_as_scanners_know_it() -> None:
 )
 def test_a_string_that_parses_is_passed_on_exactly(arguments: str) -> None:
     bench = Bench()
-    assert bench.call(written(arguments=arguments)) == Found("soft", "call_1", arguments)
+    assert bench.call(written(arguments=arguments)) == FoundCall("soft", "call_1", arguments)
     assert bench.counts == {"calls": 1}
 
 
 def test_extra_keys_and_whitespace_are_ignored() -> None:
     found = Bench().call('\n\t {"id": 7, "name" : "soft" , "arguments":"{}", "why": {"x": []}}\r\n')
-    assert found == Found("soft", "call_1", "{}")
+    assert found == FoundCall("soft", "call_1", "{}")
 
 
 def test_the_last_of_equal_keys_wins() -> None:
     body = '{"name":"x","arguments":"{}","name":"soft","arguments":{"a":1},"arguments":"{\\"a\\": 2}"}'
-    assert Bench().call(body) == Found("soft", "call_1", '{"a": 2}')
+    assert Bench().call(body) == FoundCall("soft", "call_1", '{"a": 2}')
 
 
 def test_an_object_where_a_string_is_taught_is_made_compact() -> None:
@@ -190,7 +201,7 @@ def test_without_an_offer_any_name_is_a_call() -> None:
 
 def test_a_custom_tool_gets_its_text() -> None:
     bench = Bench(ToolSpec("patch", kind="custom", namespace="edit"))
-    assert bench.call(written("patch", '{"input": "*** \\"x\\"\\n"}')) == Found(
+    assert bench.call(written("patch", '{"input": "*** \\"x\\"\\n"}')) == FoundCall(
         "patch", "call_1", '*** "x"\n', "custom", "edit"
     )
     assert bench.block(written("patch", '{"text": "x"}')) == AS_TEXT
@@ -201,10 +212,10 @@ def test_a_group_is_told_by_the_name() -> None:
     """R8.16. A name without its group will do where no other tool has it: weak models leave the group out."""
     tools = [ToolSpec("read", namespace="a"), ToolSpec("read", namespace="b"), ToolSpec("list", namespace="b")]
     bench = Bench(*tools)
-    assert bench.call(written("a__read")) == Found("read", "call_1", "{}", "function", "a")
-    assert bench.call(written("b__read")) == Found("read", "call_2", "{}", "function", "b")
+    assert bench.call(written("a__read")) == FoundCall("read", "call_1", "{}", "function", "a")
+    assert bench.call(written("b__read")) == FoundCall("read", "call_2", "{}", "function", "b")
     for number, name in enumerate(("list", "b__list"), 3):
-        assert bench.call(written(name)) == Found("list", f"call_{number}", "{}", "function", "b")
+        assert bench.call(written(name)) == FoundCall("list", f"call_{number}", "{}", "function", "b")
     assert bench.block(written("read")) == AS_TEXT
     assert bench.counts["unknown_names"] == 1
     assert Bench(*tools, ToolSpec("read")).call(written("read")).namespace is None
@@ -441,11 +452,13 @@ def test_a_list_of_calls_in_both_forms() -> None:
     second = '{"id":"x","type":"function","function":{"name":"soft","arguments":"{\\"b\\": 2}"}}'
     assert bench.block(listed(first, second)) == Decision(
         calls=(
-            Found("soft", "call_1", '{"a": 1}', source=first),
-            Found("soft", "call_2", '{"b": 2}', source=second),
+            FoundCall("soft", "call_1", '{"a": 1}', source=first),
+            FoundCall("soft", "call_2", '{"b": 2}', source=second),
         )
     )
-    assert bench.call(listed(first)) == Found("soft", "call_3", '{"a": 1}'), "the source of a lone call is the block"
+    assert bench.call(listed(first)) == FoundCall("soft", "call_3", '{"a": 1}'), (
+        "the source of a lone call is the block"
+    )
     assert bench.counts == {"calls": 3}
 
 
@@ -497,9 +510,9 @@ def test_a_call_in_tags() -> None:
     bench = Bench(ToolSpec("f", parameters=schema), ToolSpec("patch", kind="custom"))
     assert bench.pieces(
         ("name", "f"), ("key", "s"), ("value", "\n1\n"), ("key", "n"), ("value", "\n1.0\n")
-    ) == Decision(calls=(Found("f", "call_1", '{"s":"1","n":1.0}'),))
+    ) == Decision(calls=(FoundCall("f", "call_1", '{"s":"1","n":1.0}'),))
     assert bench.pieces(("name", "patch"), ("key", "input"), ("value", "\n{}\n\n")) == Decision(
-        calls=(Found("patch", "call_2", "{}\n", "custom"),)
+        calls=(FoundCall("patch", "call_2", "{}\n", "custom"),)
     )
     assert bench.counts == {"calls": 2}
 
@@ -510,7 +523,7 @@ def test_arguments_without_names_need_the_tool() -> None:
     bench = Bench(ToolSpec("f", parameters=schema), grammar=read, choice=ToolChoice())
     text = "[f('Oslo', 3)]"
     assert bench.policy.block(Block(bench.syntax, text, (("calls", text),))).calls == (
-        Found("f", "call_1", '{"city":"Oslo","days":3}'),
+        FoundCall("f", "call_1", '{"city":"Oslo","days":3}'),
     )
 
 
@@ -531,7 +544,7 @@ def test_ids_that_a_model_writes_are_handed_on_once() -> None:
     assert [call.call_id for call in found] == ["functions.soft:0", "call_1", "functions.soft:1", "call_2"]
     assert {call.name for call in found} == {"soft"}
     named = bench.pieces(("name", "soft"), ("id", "abc123def"), ("arguments", "{}")).calls
-    assert named == (Found("soft", "abc123def", "{}"),)
+    assert named == (FoundCall("soft", "abc123def", "{}"),)
 
 
 def test_a_broken_block_in_tags_is_no_call() -> None:
@@ -569,13 +582,13 @@ def test_several_calls_in_one_section_are_judged_as_one_block() -> None:
 def test_a_call_may_be_opened_once_its_name_is_known() -> None:
     bench = Bench(SOFT, ToolSpec("read", namespace="a"))
     opened = bench.policy.opening(TAGS, (("id", "functions.soft:0"),))
-    assert opened == Found("soft", "functions.soft:0", "")
+    assert opened == FoundCall("soft", "functions.soft:0", "")
     block = Block(TAGS, "", (("id", "functions.soft:0"), ("arguments", '{"a": 1}')), opened=opened)
-    assert bench.policy.block(block).calls == (Found("soft", "functions.soft:0", '{"a": 1}'),)
-    assert bench.policy.opening(HERMES.syntaxes[0], (("name", "a__read"),)) == Found(
+    assert bench.policy.block(block).calls == (FoundCall("soft", "functions.soft:0", '{"a": 1}'),)
+    assert bench.policy.opening(HERMES.syntaxes[0], (("name", "a__read"),)) == FoundCall(
         "read", "call_1", "", namespace="a"
     )
-    assert Bench(any_name=True).policy.opening(TAGS, (("name", "x"),)) == Found("x", "call_1", "")
+    assert Bench(any_name=True).policy.opening(TAGS, (("name", "x"),)) == FoundCall("x", "call_1", "")
     assert bench.counts == {"calls": 1}
 
 
@@ -597,7 +610,7 @@ def test_no_call_is_opened_that_may_vanish() -> None:
 
 
 def test_a_call_that_did_not_end_as_it_began_is_an_error() -> None:
-    error = Bench().policy.withdrawn(Found("soft", "call_1", ""))
+    error = Bench().policy.withdrawn(FoundCall("soft", "call_1", ""))
     assert (error.code, error.type) == ("malformed_tool_arguments", "model_error")
     assert '"soft"' in error.message
 

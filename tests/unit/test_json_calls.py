@@ -17,7 +17,7 @@ from toolwire.formats.engine.keys import ARGUMENTS, METADATA, NAMES, WRAPPERS
 from toolwire.formats.families import bare_json, fenced_json, hermes, sentinel
 from toolwire.formats.families.json_tags import COHERE, LLAMA3_JSON
 from toolwire.model import ToolChoice, ToolSpec
-from toolwire.scan._grammar import Block, Found, Grammar
+from toolwire.scan._grammar import Block, FoundCall, Grammar
 
 STRING = {"type": "string"}
 
@@ -53,7 +53,7 @@ def judged(text: str, grammar: Grammar, *tools: ToolSpec, counts: Counter[str] |
     return [(call.name, _parsed(call)) for call in decision.calls] or None
 
 
-def _parsed(call: Found) -> Any:
+def _parsed(call: FoundCall) -> Any:
     return call.arguments if call.kind == "custom" else json.loads(call.arguments)
 
 

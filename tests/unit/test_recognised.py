@@ -18,7 +18,7 @@ from toolwire.call_policy.recognised import REASONS
 from toolwire.config import LimitsConfig
 from toolwire.formats.families.hermes import GRAMMAR as HERMES
 from toolwire.model import ToolChoice, ToolSpec
-from toolwire.scan._grammar import AS_TEXT, DROPPED, Block, BlockSyntax, Branch, Decision, Field, Found, Why
+from toolwire.scan._grammar import AS_TEXT, DROPPED, Block, BlockSyntax, Branch, Decision, Field, FoundCall, Why
 from toolwire.schemas.schema import ToolSchema, compile_schema
 
 OBJECT = BlockSyntax(
@@ -85,7 +85,7 @@ class Bench:
         """The decision on a block that is one text."""
         return self.policy.block(Block(syntax, text, ((field, text),), **block))
 
-    def call(self, text: str, syntax: BlockSyntax = OBJECT, field: Field = "call", **block: Any) -> Found:
+    def call(self, text: str, syntax: BlockSyntax = OBJECT, field: Field = "call", **block: Any) -> FoundCall:
         """The one call that the text must be."""
         decision = self.read(text, syntax, field, **block)
         assert len(decision.calls) == 1, decision
@@ -102,7 +102,7 @@ class Bench:
 
 def test_what_passes_is_a_call_and_its_form_is_counted() -> None:
     bench = Bench()
-    assert bench.call('{"name": "search", "arguments": {"query":  "x"}}') == Found(
+    assert bench.call('{"name": "search", "arguments": {"query":  "x"}}') == FoundCall(
         "search", "call_1", '{"query":  "x"}'
     )
     assert bench.counts == {"calls": 1, "recognised": 1}

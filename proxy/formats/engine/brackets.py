@@ -1,7 +1,6 @@
-"""`prompt.flatten: bracket`: earlier calls as `[function_call call_id=... name=... arguments={...}]`, whatever the
-format teaches.
+"""`prompt.flatten: bracket`: earlier calls as `[function_call call_id=... name=... arguments={...}]` in every format.
 
-A model imitates what it is shown, so where calls are shown like this they are read like this, too (R5.7).
+A model imitates what it is shown, so where calls are shown in this form they are read in this form too (R5.7).
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from toolwire.scan._grammar import WORD_BYTES, BlockSyntax, Branch
 OPENER: Final = "[function_call"
 
 MARKERS: Final = (OPENER,)
-"""What opens a call and a result."""
+"""The opener of both a call and a result."""
 
 RESULTS: Final = ResultForm("[function_call_output call_id={id} output=", "]")
-"""Results beside such calls."""
+"""The form of results beside such calls."""
 
 _CALL_ID: Final = Branch(literal="call_id=", read="word", field="id", then=2)
 _NAME: Final = Branch(literal="name=", read="word", field="name", then=3)
@@ -44,19 +43,19 @@ _ODD: Final = re.compile(r"[^\w.:/+-]", re.ASCII)
 
 
 def attribute(value: str, escaping: Escaping) -> str:
-    """An id or a name: as it is if it is plain, else as JSON in which nothing odd stands as itself, so that nothing
-    ends it."""
+    r"""Returns an id or name: unchanged if it is plain, else as a JSON string with `\uXXXX` escapes, so that nothing in
+    it ends the attribute."""
     text = _ODD.sub(lambda char: spelled(char[0]), value)
     return value if text == value and value and not escaping.holds(value) else escaping.json(f'"{text}"')
 
 
 def is_word(attribute: str) -> bool:
-    """Whether it is short enough to be read back."""
+    """Returns True if an attribute is short enough to be read back."""
     return len(attribute) < WORD_BYTES
 
 
 @lru_cache(maxsize=256)  # grammars are looked up as the very same object
 def reading_brackets(tool_format: ToolFormat) -> ToolFormat:
-    """The format, which reads calls in brackets besides its own."""
+    """Returns a copy of the format that also reads calls in brackets."""
     grammar = tool_format.grammar
     return replace(tool_format, grammar=replace(grammar, syntaxes=(*grammar.syntaxes, _SHAPE)))

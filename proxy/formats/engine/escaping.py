@@ -1,17 +1,17 @@
-"""Taking the meaning out of markers in data, so that it can be put back (R5.6).
+r"""Escaping of markers in data, so that they are not taken for markup and can be restored (R5.6).
 
-A *marker* is text that somebody would take for markup: what the scanner of the route looks for, the frames around
-results, the control tokens of the chat template. In data a backslash goes behind its first character: `</tool_call>`
-becomes `<\\/tool_call>`; and data that already looks so gets one more.
+A *marker* is text that a reader of the prompt would take for markup: openers and closers that the route's scanner looks
+for, frames around results, control tokens of the chat template. In data a backslash is inserted after its first
+character: `</tool_call>` becomes `<\/tool_call>`. Data that already looks escaped gets one more backslash.
 
 Rules of this module:
 
-1. Law: `restore(text(x)) == x` for every x. So a model that copies what it was shown gives back the bytes, once its
-   answer is restored, text and the strings of arguments (R5.6a); `restoring.py` does that piece by piece.
-2. What is escaped is the text that goes out, once: a marker may be cut over two pieces of data, or over data and
-   markup. What lies wholly in markup stays.
-3. Nothing else is touched; without a marker the same object comes back.
-4. Work is linear, and no call of the pattern engine looks at more than `SLICE_CHARS`.
+1. Law: `restore(text(x)) == x` for every x. If a model copies data, restoring its answer returns the original bytes, in
+   text and in the strings of arguments (R5.6a); `restoring.py` restores an answer that comes in pieces.
+2. The final prompt text is escaped once, because a marker may be split over two pieces of data, or over data and
+   markup. Markers entirely in markup stay.
+3. Nothing else changes; without markers the same object is returned.
+4. Work is linear, and no regex call examines more than `SLICE_CHARS`.
 """
 
 from __future__ import annotations
@@ -30,29 +30,30 @@ from toolwire.scan._grammar import SPACE
 SLICE_CHARS: Final = STEP_CHARS
 
 _RUN_CHARS: Final = 4096
-"""Backslashes looked at in one step on the way back to the character before them."""
+"""Number of backslashes examined per step while searching backwards for the character before them."""
 _STRING: Final = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _JOINED: Final = 8192
-"""Pieces of a text are put together when they are so many: each costs more than it holds."""
+"""Pieces are joined when there are this many, because small strings take more memory than their text."""
 
 
 class Markup(str):
-    """Text of the gateway's own in a prompt: it means what it says. Any other string is data."""
+    """Text of the gateway itself in a prompt; it is not escaped. Any other string is data."""
 
     __slots__ = ()
 
 
 Pieces = Sequence[str]
-"""A text to be: `Markup`, and data between."""
+"""The parts of a text: `Markup`, and data between them."""
 
 
 _Site = tuple[int, int, int]
-"""A marker: where its first character stands, where its rest begins, behind backslashes, and where it ends."""
+"""The position of a marker: its first character, its rest (after backslashes), and its end."""
 
 
 class Escaping:
-    """Escapes and restores one set of markers. `bare`: those that are escaped where they stand, by default all; the
-    others only get a backslash where they look escaped already, without which they could not be restored."""
+    """Escapes and restores one set of markers. `bare` are the markers that are escaped wherever they occur (default
+    all). The others get a backslash only where they look escaped already, because restoring would otherwise change
+    them."""
 
     def __init__(self, markers: MarkerSet | Iterable[str], bare: Iterable[str] | None = None) -> None:
         self.markers = markers if isinstance(markers, MarkerSet) else MarkerSet(markers)
@@ -61,12 +62,12 @@ class Escaping:
         self._firsts = tuple(self.markers.rests)
         self._begins = self.markers.beginnings.firsts
         self._short = frozenset(word for word in self.markers.words if len(word) == 1)
-        # The last two characters of a text that ends in the middle of a marker, but for one that ends with its first.
+        # The last two characters of a text that ends inside a marker, after at least two of the marker's characters.
         self._cut = frozenset(word[size - 2 : size] for word in self.markers.words for size in range(2, len(word)))
-        self._structural = any(not word.strip('[]{}:,"') for word in self.markers.words)  # perhaps JSON's own
+        self._structural = any(not word.strip('[]{}:,"') for word in self.markers.words)  # occurs in any JSON
 
     def noting(self, made: Escapes) -> Escaping:
-        """The same, for one prompt: what it escapes in texts is noted there."""
+        """Returns a copy for one prompt that records its escapes in `made`."""
         noting = Escaping.__new__(Escaping)
         vars(noting).update(vars(self))
         noting._made = made
@@ -75,7 +76,7 @@ class Escaping:
     # --- text -------------------------------------------------------------------------------------------------------
 
     def holds(self, text: str) -> bool:
-        """Whether anything would be escaped, but for how an answer may begin."""
+        """Returns True if something in `text` would be escaped, other than the beginning of an answer."""
         if len(text) > SLICE_CHARS or self._bare is not None:
             return self._may_hold(text) and next(iter(self._sites(text)), None) is not None
         for first in self._firsts:
@@ -84,7 +85,7 @@ class Escaping:
         return "\\" in text and bool(self._sites_in(text, 0, len(text), False, True))
 
     def leaves(self, texts: Sequence[str]) -> bool:
-        """Whether it is quite certain that `text` gives each of them back as it is."""
+        """Returns True if it is certain that `text` returns each of these texts unchanged."""
         if self._begins:
             for text in texts:
                 if min(text.lstrip(SPACE)[:1], LAST) in self._begins:
@@ -92,27 +93,27 @@ class Escaping:
         return not self.holds("\n".join(texts))
 
     def text(self, text: str) -> str:
-        """`text` without markers."""
+        """Returns `text` with its markers escaped."""
         if self._begins and min(text.lstrip(SPACE)[:1], LAST) in self._begins:
             text = self._beginning(text, bare=True)
         return self._with_backslashes(text, None) if self.holds(text) else text
 
     def without_bare(self, text: str) -> str:
-        """`text` without markers that are not escaped already. It cannot be told afterwards which were: for texts that
-        nobody will restore."""
+        """Returns `text` with unescaped markers escaped. This cannot be restored: it is for texts that are never
+        restored."""
         if not self._may_hold(text):
             return text
         places = [rest for _, rest, _ in self._sites(text, escaped=False)]
         return "\\".join([text[a:b] for a, b in pairwise([0, *places, len(text)])]) if places else text
 
     def value(self, text: str) -> str:
-        """`text` without markers, for a place inside of a call, where no answer begins."""
+        """Returns `text` escaped for a place inside a call, where no answer can begin."""
         if self._begins and min(text.lstrip(SPACE)[:1], LAST) in self._begins:
             text = self._beginning(text, bare=False)
         return self._with_backslashes(text, None) if self.holds(text) else text
 
     def compose(self, pieces: Pieces) -> str:
-        """The pieces as one text, without markers but for those that lie wholly in markup."""
+        """Returns the pieces as one text, with all markers escaped except those entirely in markup."""
         if len(pieces) == 1 and type(pieces[0]) is not Markup:
             return self.text(pieces[0])
         if self._begins:
@@ -122,10 +123,10 @@ class Escaping:
             if (place < last and self._is_cut(piece)) or (type(piece) is not Markup and self.holds(piece)):
                 text, spans = self._joined(pieces)
                 return self._with_backslashes(text, spans)
-        return "".join(pieces)  # nearly always
+        return "".join(pieces)  # the usual case
 
     def _is_cut(self, piece: str) -> bool:
-        """Whether it ends in the middle of what may be a marker."""
+        """Returns True if the text ends in the middle of a possible marker."""
         end = piece[-2:]
         if end not in self._cut and end[-1:] not in self._firsts and "\\" not in end:
             return False
@@ -144,7 +145,7 @@ class Escaping:
         return False
 
     def compose_each(self, several: Sequence[Pieces]) -> list[str]:
-        """Texts that somebody may put together, each made of pieces: together they hold no markers either."""
+        """Returns one text for each list of pieces. Also if these texts are later joined, they contain no markers."""
         if len(several) == 1:
             return [self.compose(several[0])]
         texts: list[str] = []
@@ -169,7 +170,7 @@ class Escaping:
         return written
 
     def _joined(self, pieces: Pieces) -> tuple[str, list[tuple[int, int]]]:
-        """All pieces, and where in them the data are."""
+        """Returns the joined pieces, and the spans of the data in them."""
         spans: list[tuple[int, int]] = []
         end = 0
         for piece in pieces:
@@ -179,7 +180,8 @@ class Escaping:
         return "".join(pieces), spans
 
     def _begun(self, pieces: Pieces, more: str) -> list[str]:
-        """The pieces, neighbouring data in one. A call that is a whole answer may begin where nothing was said yet."""
+        """Returns the pieces with neighbouring data merged and the beginning of an answer escaped: a call that is the
+        whole answer may begin at the first non-blank text."""
         fresh = True
         out: list[str] = []
         for ours, group in groupby(pieces, key=lambda piece: type(piece) is Markup):
@@ -197,7 +199,7 @@ class Escaping:
         return escaped
 
     def restore(self, text: str) -> str:
-        """The inverse of `text`."""
+        """Returns the original of an escaped text; the inverse of `text`."""
         if "\\" not in text:
             return text
         text = self.markers.beginnings.restored(text)
@@ -209,13 +211,13 @@ class Escaping:
         return "".join([*out, text[done:]]) if out else text
 
     def restorer(self, *, json: bool = False) -> Restorer:
-        """Undoes the escape in a text that comes in pieces of any size. `json`: in the strings of a JSON text, in which
-        a model spells `<\\/tool_call>` as `<\\\\/tool_call>`."""
+        r"""Returns a restorer for a text that comes in pieces of any size. `json`: restore inside the strings of a JSON
+        text, where `<\/tool_call>` is spelled `<\\/tool_call>`."""
         return Restorer(self.markers, json=json)
 
     def json(self, text: str) -> str:
-        """JSON text for the same value, without markers: a character of each is spelled `\\uXXXX`. Where JSON is read
-        nothing has to be restored."""
+        r"""Returns JSON text of the same value without markers: one character of each becomes `\uXXXX`. A JSON parser
+        undoes this."""
         if not self._may_hold(text):
             return text
         if self._structural:
@@ -226,7 +228,7 @@ class Escaping:
         out: list[str] = []
         done = 0
         for first, rest, end in self._sites(text, escaped=False):
-            # What stands behind a backslash belongs to that: `\\f` is no f.
+            # The character after a backslash belongs to that escape: in `\\f` there is no f to replace.
             place = rest if _is_escaped(text, first) else first
             if place < end:
                 out += text[done:place], spelled(text[place])
@@ -236,13 +238,13 @@ class Escaping:
     # --- sites ------------------------------------------------------------------------------------------------------
 
     def _may_hold(self, text: str) -> bool:
-        for first in self._firsts:  # noqa: SIM110  # nearly always none, and many times faster than the pattern
+        for first in self._firsts:  # noqa: SIM110  # much faster than the pattern, and usually finds nothing
             if first in text:
                 return True
         return False
 
     def _sites(self, text: str, *, bare: bool = True, escaped: bool = True) -> Iterable[_Site]:
-        """Where markers stand that are meant: bare ones, and those that look escaped."""
+        """Returns the positions of markers: unescaped ones if `bare`, and those that look escaped if `escaped`."""
         if len(text) <= SLICE_CHARS:
             return self._sites_in(text, 0, len(text), bare, escaped)
         return chain.from_iterable(
@@ -251,7 +253,7 @@ class Escaping:
         )
 
     def _sites_in(self, text: str, start: int, end: int, bare: bool, escaped: bool) -> list[_Site]:
-        """Those that begin in a slice; `end` is as much behind it as the longest marker is long."""
+        """Returns the sites that begin in one slice. `end` exceeds the slice by the length of the longest marker."""
         beyond = start + SLICE_CHARS
         sites: list[_Site] = []
         for first in self._firsts if bare else ():
@@ -277,7 +279,8 @@ class Escaping:
         return sites
 
     def _places(self, text: str, spans: Sequence[tuple[int, int]]) -> Iterator[int]:
-        """Where backslashes have to go: into every marker that is not wholly markup. `spans` are the data."""
+        """Yields the positions where a backslash is needed: in every marker that is not entirely markup. `spans` are
+        the data."""
         starts = [start for start, _ in spans]
         for first, rest, end in self._sites(text):
             index = bisect_right(starts, first) - 1
@@ -287,7 +290,7 @@ class Escaping:
             elif index + 1 < len(starts) and (start := starts[index + 1]) < end:  # it begins in markup
                 if text[first] != "\n" or start > first + 1 or end == start + 1:
                     yield max(rest, start)
-                elif rest == start:  # data that begin a line begin the answer that copies them
+                elif rest == start:  # an answer may copy this line from its start, and then begins with it
                     if self._made is not None:
                         self._made.forms.add((text[start], 1, None))
                     yield start + 1
@@ -297,7 +300,7 @@ class Escaping:
             self._made.forms.add((text[first], rest - first, text[rest:end]))
 
     def _with_backslashes(self, text: str, spans: Sequence[tuple[int, int]] | None) -> str:
-        """`text` with one in each of these places; without `spans` all of it is data."""
+        """Returns `text` with a backslash at each of these positions. Without `spans` all of it is data."""
         out: list[str] = []
         joined: list[str] = []
         done = 0
@@ -311,7 +314,7 @@ class Escaping:
 
 
 def _head(several: Sequence[Pieces]) -> str:
-    """As much of what comes as may tell how an answer begins."""
+    """Returns the beginning of the following text, as long as is needed to decide how an answer begins."""
     head = ""
     for piece in (piece for pieces in several for piece in pieces):
         head += piece[:TAIL_CHARS]
@@ -321,7 +324,7 @@ def _head(several: Sequence[Pieces]) -> str:
 
 
 def _before_run(text: str, at: int) -> int:
-    """Where the character before a run of backslashes stands that ends at `at`; -1 if there is none."""
+    """Returns the position of the character before a run of backslashes that ends at `at`, or -1."""
     while at >= 0:
         low = max(0, at + 1 - _RUN_CHARS)
         left = len(text[low : at + 1].rstrip("\\"))
@@ -336,6 +339,6 @@ def _is_escaped(text: str, at: int) -> bool:
 
 
 def spelled(char: str) -> str:
-    """A character as JSON escapes."""
+    r"""Returns a character as JSON escapes (`\uXXXX`)."""
     units = char.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))

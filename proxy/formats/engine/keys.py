@@ -1,11 +1,11 @@
-"""The keys with which models write calls as JSON objects. All of them are read; the first ones are taught."""
+"""Keys that models use in calls written as JSON objects. All are read; the first ones are taught."""
 
 from __future__ import annotations
 
 from typing import Final
 
 NAMES: Final = ("name", "tool", "tool_name", "function", "function_name", "action")
-"""Keys of a call's name, besides the syntax's."""
+"""Keys of a call's name, besides those of the syntax."""
 
 ARGUMENTS: Final = (
     "arguments",
@@ -20,10 +20,10 @@ ARGUMENTS: Final = (
     "tool_input",
     "params",
 )
-"""Keys of its arguments, besides the syntax's."""
+"""Keys of a call's arguments, besides those of the syntax."""
 
 WRAPPERS: Final = ("function", "function_call", "tool_call")
-"""Keys of an object that is the call itself."""
+"""Keys whose value is an object with the call itself."""
 
 METADATA: Final = frozenset(("id", "type", "call_id", "tool_call_id", "index"))
-"""Keys that say nothing about what is called, and with what."""
+"""Keys that are neither the call's name nor its arguments."""

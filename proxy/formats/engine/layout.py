@@ -1,14 +1,13 @@
-"""How an answer that holds only calls is written: what models are taught, what history shows, what a grammar enforces.
+"""The written form of an answer that contains only calls, for instructions, history and grammars.
 
-A `Grammar` says what is read, a `Layout` what is written. Prompt, history and constrained decoding
-(`proxy/formats/gbnf/grammar.py`) all come from the one layout, so they cannot differ.
+A `Grammar` describes what is read, a `Layout` what is written. Prompt, history and constrained decoding
+(`proxy/formats/gbnf/grammar.py`) use the same layout, so they cannot differ.
 
 Rules of this module:
 
-1. What comes from a client never ends a call early, and holds no control token of a chat template. Where its bytes
-   would, they are escaped, which is undone when they are read back (`escaping.py`); all else stands as it is.
-2. Where a format cannot say a name or a key, another one that looks alike is written in its place: history is for the
-   model's eyes.
+1. Client data never ends a call early and contains no control token of a chat template. Where it would, it is escaped,
+   and reading it back restores it (`escaping.py`); everything else stays unchanged.
+2. A name or key that the format cannot express is replaced by a similar one, since only the model reads the history.
 """
 
 from __future__ import annotations
@@ -25,12 +24,13 @@ from toolwire.formats.engine.values import JSON, PYTHON, Syntax, read_object
 from toolwire.model import ToolUse
 
 NOTHING: Final = Escaping(())
-"""Leaves everything as it is."""
+"""An escaping that changes nothing."""
 
 _UNSAFE_IN_NAME: Final = re.compile(r"[^\w.:/-]")
 _UNSAFE_IN_KEY: Final = re.compile(r"[<>\"'=|\uff5c\t\r\n\\]|^ | $")
 FUNCTION: Final = "<function-name>"
-"""Stands for a tool's name in instructions: no name, and no JSON, so nothing is called where a model copies it."""
+"""The placeholder for a tool's name in instructions. It is neither a valid name nor JSON, so a model that copies it
+makes no call."""
 _KEY: Final = "<parameter-name>"
 _VALUE: Final = "<value>"
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
@@ -39,12 +39,12 @@ _UNSAFE_IN_KEYWORD: Final = re.compile(r"[^\w-]|^(?=[\W\d])")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tagged:
-    """Arguments as a row of `opener key middle value closer`: strings as they are, all else as JSON.
+    """Arguments as a row of `opener key middle value closer`: strings verbatim, other values as JSON.
 
-    The place of `{key}` in `closer` takes the key. With `entities` a key is written with `&quot;`, `&lt;` and `&amp;`.
-    `strings` and `others` stand between key and value; the place of `{type}` in `others` takes the value's JSON type.
-    `stops` are the literals with which a value would end, the line end behind `strings` included: a constrained answer
-    does not write them.
+    `{key}` in `closer` is replaced by the key. With `entities` a key is written with `&quot;`, `&lt;` and `&amp;`.
+    `strings` and `others` are the text between key and value; `{type}` in `others` is replaced by the value's JSON
+    type. `stops` are the literals that would end a value (including the line end after `strings`); a constrained answer
+    does not contain them.
     """
 
     opener: str
@@ -59,11 +59,11 @@ class Tagged:
 
     @property
     def typed(self) -> bool:
-        """Whether what is written says of a value what it is."""
+        """True if the written form shows whether a value is a string."""
         return self.strings != self.others
 
     def write(self, arguments: Mapping[str, Any], escaping: Escaping) -> str:
-        """The row."""
+        """Returns the arguments as a row."""
         rows = []
         for name, value in arguments.items():
             key = self.key(name, escaping)
@@ -71,11 +71,11 @@ class Tagged:
         return "".join(rows)
 
     def behind(self, key: str) -> str:
-        """What stands behind the value of this key."""
+        """Returns the closer after the value of this key."""
         return self.closer.replace("{key}", key)
 
     def key(self, key: str, escaping: Escaping = NOTHING) -> str:
-        """A key that ends where it should: what cannot stand in one becomes `\\uXXXX`."""
+        r"""Returns a key in which characters that could end it are written as `\uXXXX`."""
         if self.entities:
             key = key.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
         shown = _UNSAFE_IN_KEY.sub(lambda found: f"\\u{ord(found[0]):04x}", sound(key))
@@ -89,12 +89,12 @@ class Tagged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """An answer is `first call (separator call)* last`, a call `opener name [numbered N] middle arguments closer`.
+    """An answer is `first call (separator call)* last`, a call is `opener name [numbered N] middle arguments closer`.
 
-    `name`: a JSON string, or the plain name. `numbered`: text before a number that tells calls apart, those of an
-    answer from `start` on, or with `ids` those of a conversation: `ids`, name, `numbered` and number are the call's id
-    then. `arguments`: `object`, JSON; `string`, a JSON string that holds JSON; `keywords`, as Python writes them; a
-    `Syntax`, an object in that; or `Tagged`.
+    `name`: a JSON string, or the plain name. `numbered`: the text before a number that distinguishes calls. Numbers
+    count the calls of an answer from `start`, or, with `ids`, those of the conversation; then `ids`, name, `numbered`
+    and number form the call's id. `arguments`: `object` (JSON), `string` (JSON in a JSON string), `keywords` (as in
+    Python), a `Syntax` (an object in that syntax), or `Tagged`.
     """
 
     opener: str
@@ -110,16 +110,16 @@ class Layout:
     arguments: Literal["object", "string", "keywords"] | Syntax | Tagged = "object"
 
     def calls(self, uses: Sequence[ToolUse], escaping: Escaping = NOTHING) -> str:
-        """All calls of an answer. `escaping` is for what their arguments hold."""
+        """Returns all calls of an answer. `escaping` is applied to their arguments."""
         calls = [self._call(use, self.start + place, escaping) for place, use in enumerate(uses)]
         return f"{self.first}{self.separator.join(calls)}{self.last}"
 
     def call(self, use: ToolUse, escaping: Escaping = NOTHING) -> str:
-        """An answer with one call."""
+        """Returns an answer with one call."""
         return self.calls((use,), escaping)
 
     def form(self) -> str:
-        """A call as instructions show it: with names for its parts that stand in pointed brackets."""
+        """Returns a call as instructions show it, with placeholders in angle brackets."""
         head = f"{self.opener}{FUNCTION}{self.numbered}{self.start if self.numbered else ''}{self.middle}"
         match self.arguments:
             case Tagged():
@@ -137,7 +137,7 @@ class Layout:
         return f"{self.first}{head}{arguments}{self.closer}{self.last}"
 
     def own_id(self, use: ToolUse, number: int) -> str:
-        """See `ToolFormat.own_id`."""
+        """Returns the id that the model would write for a call, see `ToolFormat.own_id`."""
         name = f"{plain_name(use)}{self.numbered}"
         _, known, digits = use.call_id.rpartition(name)
         return f"{self.ids}{name}{digits if known and _NUMBER.fullmatch(digits) else number}"
@@ -169,7 +169,7 @@ class Layout:
 
 
 def plain_name(use: ToolUse) -> str:
-    """The tool's name without anything that could end it."""
+    """Returns the tool's name with unsafe characters replaced by `_`."""
     return _plain(prompt_name(use))
 
 
@@ -178,17 +178,17 @@ def _plain(name: str) -> str:
 
 
 def _short(word: str) -> str:
-    """A name that fits into a `word` (`WORD_BYTES`), with room for a tag's attributes."""
+    """Returns a name shortened to fit into a `word` field (`WORD_BYTES`), with room for a tag's attributes."""
     return word if len(word) < 50 else word.encode()[:200].decode(errors="ignore")
 
 
 def keyword(name: str) -> str:
-    """A name that a keyword argument may have: `name` if it is one, else something like it, which is not read back."""
+    """Returns `name` if Python allows it as a keyword argument, else a similar name (which is not read back)."""
     return _UNSAFE_IN_KEYWORD.sub("_", name)
 
 
 def json_type(value: Any) -> str:
-    """The JSON type of a value."""
+    """Returns the JSON type of a value."""
     match value:
         case None:
             return "null"

@@ -1,11 +1,11 @@
-"""How the tools on offer are listed in a prompt, in the forms that families of models were trained to read.
+r"""Lists of the tools on offer, in the forms that families of models were trained to read.
 
 Rules of this module:
 
-1. Tool text is data: a listing holds no marker of the route (R5.6). In JSON a character of each is spelled `\\uXXXX`,
-   elsewhere a backslash breaks it.
+1. Tool text is data: a listing contains no marker of the route (R5.6). In JSON one character of each is written as
+   `\uXXXX`, elsewhere a backslash is inserted.
 2. JSON is compact, keys in their order, tools in the client's order (R5.5).
-3. A family's listing looks unlike its calls: a model that recites a definition writes no call (R31.5).
+3. A family's listing does not look like its calls: a model that recites a definition writes no call (R31.5).
 """
 
 from __future__ import annotations
@@ -20,50 +20,52 @@ from toolwire.formats.engine.values import Syntax
 from toolwire.model import ToolSpec
 
 Listing = Callable[[Sequence[ToolSpec], Escaping], str]
-"""Writes the tools on offer: what stands in the place of `{tools}`."""
+"""Returns the text for `{tools}`: the tools on offer."""
 
 _XML_KNOWN: Final = frozenset({"type", "description"})
-"""Keys of a parameter that have a tag of a fixed place in `elements`."""
+"""Keys of a parameter that have a fixed place in `elements`."""
 
 
 def functions(tools: Sequence[ToolSpec], escaping: Escaping) -> str:
-    """`{"type":"function","function":{"name":...}}` for each tool, one a line, as OpenAI's clients send them."""
+    """Returns `{"type":"function","function":{"name":...}}` for each tool, one per line, as OpenAI's clients send
+    them."""
     return "\n".join([_json({"type": "function", "function": _signature(tool)}, escaping) for tool in tools])
 
 
 def function_list(tools: Sequence[ToolSpec], escaping: Escaping) -> str:
-    """The same as one JSON array on one line."""
+    """Returns the objects of `functions` as one JSON array on one line."""
     return _json([{"type": "function", "function": _signature(tool)} for tool in tools], escaping)
 
 
 def signatures(tools: Sequence[ToolSpec], escaping: Escaping) -> str:
-    """`{"name":...,"description":...,"parameters":...}` for each tool, one a line."""
+    """Returns `{"name":...,"description":...,"parameters":...}` for each tool, one per line."""
     return "\n".join([_json(_signature(tool), escaping) for tool in tools])
 
 
 def signature_list(tools: Sequence[ToolSpec], escaping: Escaping) -> str:
-    """The same as one JSON array on one line."""
+    """Returns the objects of `signatures` as one JSON array on one line."""
     return _json([_signature(tool) for tool in tools], escaping)
 
 
 def tagged_functions(tools: Sequence[ToolSpec], escaping: Escaping) -> str:
-    """`<tool>{"name":...}</tool>` for each tool, one a line: MiniMax."""
+    """Returns `<tool>{"name":...}</tool>` for each tool, one per line (MiniMax)."""
     return "\n".join([f"<tool>{_json(_signature(tool), escaping)}</tool>" for tool in tools])
 
 
 def headings(tools: Sequence[ToolSpec], escaping: Escaping) -> str:
-    """A heading with the name, a description and a JSON Schema for each tool: DeepSeek V3.1."""
+    """Returns a heading with the name, a description and a JSON Schema for each tool (DeepSeek V3.1)."""
     return "\n\n".join([escaping.compose(_section(tool, escaping)) for tool in tools])
 
 
 def elements(tools: Sequence[ToolSpec], escaping: Escaping) -> str:
-    """XML elements: Qwen3-Coder. A parameter's further keywords are elements with JSON in them."""
+    """Returns the tools as XML elements (Qwen3-Coder). Further keywords of a parameter are elements that contain
+    JSON."""
     return "\n".join([escaping.compose(_element(tool)) for tool in tools])
 
 
 def declarations(opener: str, closer: str, syntax: Syntax) -> Listing:
-    """`declaration:NAME{description:...,parameters:{...}}` between two tags for each tool: Gemma. The words for JSON
-    types are capitals."""
+    """Returns a listing that writes `declaration:NAME{description:...,parameters:{...}}` between two tags for each tool
+    (Gemma). JSON type names are in capitals."""
 
     def written(tools: Sequence[ToolSpec], escaping: Escaping) -> str:
         return "".join([escaping.compose(_declaration(tool, opener, closer, syntax, escaping)) for tool in tools])
@@ -124,7 +126,7 @@ def _declaration(tool: ToolSpec, opener: str, closer: str, syntax: Syntax, escap
 
 
 def _in_capitals(value: Any) -> Any:
-    """A schema whose `type` words are capitals."""
+    """Returns a schema with its `type` names in capitals."""
     match value:
         case Mapping():
             return {key: _capital(inner) if key == "type" else _in_capitals(inner) for key, inner in value.items()}
@@ -134,7 +136,8 @@ def _in_capitals(value: Any) -> Any:
 
 
 def _capital(kind: Any) -> Any:
-    """The value of `type`: a word, or several; a parameter of that name has a schema there."""
+    """Returns the value of `type` in capitals: a word or several. A parameter called `type` has a schema there
+    instead."""
     match kind:
         case str():
             return kind.upper()

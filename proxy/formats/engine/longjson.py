@@ -1,8 +1,8 @@
-"""JSON that may hold megabytes: the parser and the writer hold the interpreter from the first byte to the last, so a
-thread could not help others. Long strings are read and written slice by slice; what has too many values is not read at
-all.
+"""Reading and writing JSON that may hold megabytes, without blocking other threads.
 
-`proxy/ingress/bodies.py` sees to the same for whole bodies. A body's arguments are text in it, and come here.
+The JSON parser holds the interpreter lock for a whole text. So long strings are read and written in slices, and texts
+with too many values are refused. `proxy/ingress/bodies.py` does the same for whole bodies; arguments inside a body are
+text there and come here.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any, Final, NoReturn
 from toolwire.scan._grammar import valid_text
 
 LONG_CHARS: Final = 256 * 1024
-"""Shorter texts are read and written at once: in less than 3 ms, whatever they are."""
+"""Shorter texts are read and written at once, which takes less than 3 ms."""
 SLICE_CHARS: Final = 64 * 1024
 MOST_VALUES: Final = 100_000
-"""Values and strings of a long text that is read."""
+"""Maximum number of values and strings in a long text."""
 
 _UNITS: Final = re.compile(r'(?:[^"\\]++|\\(?:u[0-9a-fA-F]{4}|[^u]))*+', re.DOTALL)
 _SECOND_HALF: Final = re.compile(r"\\u[dD][c-fC-F]")
@@ -33,7 +33,7 @@ class Number(str):
 
 
 class TooMuch(ValueError):
-    """A text that is not read, because that would take long."""
+    """The text is refused because reading it would take too long."""
 
 
 def _refuse(word: str) -> NoReturn:
@@ -44,11 +44,11 @@ _DECODER: Final = json.JSONDecoder(parse_int=Number, parse_float=Number, parse_c
 
 
 def read_json(text: str) -> Any:
-    """The value of a JSON text, numbers as `Number`. Raises `ValueError` or `RecursionError`; `TooMuch` for a long text
-    with too many values."""
+    """Returns the value of a JSON text, numbers as `Number`. Raises `ValueError` or `RecursionError`, and `TooMuch` for
+    a long text with too many values."""
     if len(text) <= LONG_CHARS:
         return _DECODER.decode(text)
-    mark = token_hex(16)  # not to be guessed, so no text can look like a lifted string
+    mark = token_hex(16)  # random, so that no text can look like a placeholder
     strings: list[str] = []
     rest: list[str] = []
     at = size = values = 0
@@ -72,7 +72,7 @@ def read_json(text: str) -> Any:
 
 
 def _end_of_string(text: str, start: int) -> int:
-    """Where the string ends that has its first character at `start`: at its quote, or at the end of the text."""
+    """Returns the end of the string whose first character is at `start`: its closing quote, or the end of the text."""
     at = start
     while at < len(text):
         found = _UNITS.match(text, at, at + SLICE_CHARS)
@@ -86,7 +86,7 @@ def _end_of_string(text: str, start: int) -> int:
 
 
 def _read_string(text: str, start: int, end: int) -> str:
-    """The string of which this is the text. Raises `ValueError`."""
+    """Returns the string with this JSON text. Raises `ValueError`."""
     parts: list[str] = []
     while start < end:
         found = _UNITS.match(text, start, min(end, start + SLICE_CHARS))
@@ -101,7 +101,7 @@ def _read_string(text: str, start: int, end: int) -> str:
 
 
 def _with_strings(value: Any, mark: str, strings: list[str]) -> Any:
-    """`value` with the long strings in their places. Raises `TooMuch` if one is a key."""
+    """Returns `value` with the long strings put back. Raises `TooMuch` if one is a key."""
     match value:
         case str() if type(value) is str and value.startswith(mark):
             return strings[int(value[len(mark) :])]
@@ -115,7 +115,7 @@ def _with_strings(value: Any, mark: str, strings: list[str]) -> Any:
 
 
 def compact(value: Any) -> str:
-    """JSON text without whitespace, keys in their order."""
+    """Returns JSON text without whitespace, keys in their order."""
     if type(value) is str:
         return quoted(value)
     if not _has_long(value):
@@ -126,7 +126,7 @@ def compact(value: Any) -> str:
 
 
 def quoted(text: str) -> str:
-    """The JSON string."""
+    """Returns a JSON string."""
     if len(text) <= LONG_CHARS:
         return json.dumps(text, ensure_ascii=False)
     slices = [
@@ -151,7 +151,7 @@ def _has_long(value: Any) -> bool:
 
 
 def sound(text: str) -> str:
-    """See `valid_text`."""
+    """Returns `text` with surrogate pairs joined and lone surrogates replaced, see `valid_text`."""
     if text.isascii() or not any(_HALF.search(text, at, at + SLICE_CHARS) for at in range(0, len(text), SLICE_CHARS)):
         return text
     return valid_text(text)

@@ -1,8 +1,8 @@
-"""Sets of markers: without overlaps, as patterns, and what may begin a whole answer.
+"""Sets of markers as regex patterns, without overlaps, and the beginnings of answers that are calls as a whole.
 
-Rule: of two markers that may overlap in a text (`]~b]` and itself, `functools[` and `[INST]`) one is made shorter, and
-one that holds another is left out. To break a part of a marker is to break the marker; and where none overlaps, an
-escape can be undone from left to right with a bounded look ahead.
+Of two markers that may overlap in a text (`]~b]` with itself, `functools[` and `[INST]`) one is shortened, and a marker
+that contains another is left out: breaking a part of a marker breaks the marker. Without overlaps, escapes can be
+undone from left to right with a bounded look-ahead.
 """
 
 from __future__ import annotations
@@ -16,52 +16,52 @@ from toolwire.scan._grammar import SPACE, BlockSyntax, Grammar
 from toolwire.scan._plan import NAMED
 
 TAIL_CHARS: Final = 1024
-"""How far behind its first character the beginning of an answer is looked at."""
+"""How many characters after the first one are examined at the beginning of an answer."""
 STEP_CHARS: Final = 64 * 1024
-"""Looked at by one call of the pattern engine: it holds the interpreter, so a thread could not help others."""
+"""Characters examined per regex call: a call holds the interpreter lock, so longer ones would block other threads."""
 
 _SPACES: Final = re.compile(f"[{SPACE}]*+")
 _RUN: Final = re.compile(r"\\*+")
 _NAME: Final = r"[\w.\-\x80-\U0010ffff]"
 LAST: Final = "\x80"
-"""Of the characters with which answers begin the one that stands for all that are not ASCII."""
+"""Represents all non-ASCII characters among the first characters of answers."""
 _NAMED: Final = (*NAMED.decode("latin-1")[0x80:], LAST)
-"""The characters of a `name`."""
+"""The characters of a `name` field."""
 _ANY_NAME: Final = ""
 
 
 class MarkerSet:
-    """What would be taken for markup in a text: markers anywhere, and the beginnings of whole answers in `begins`.
+    """Markers that may occur anywhere in a text, and (from `begins`) the beginnings of whole answers.
 
-    Patterns are made when they are first needed: most texts hold few of the characters that markers begin with.
+    Patterns are compiled on first use: most texts contain few of the characters that markers begin with.
     """
 
     def __init__(self, markers: Iterable[str], begins: Grammar | None = None) -> None:
         self.words = distinct(markers)
         self.longest = max(map(len, self.words), default=0)
         self.rests: Mapping[str, frozenset[str]] = _by_first(self.words)
-        """The markers without their first character, by it."""
-        self.beginnings = Beginnings(begins, self)
+        """The markers without their first character, grouped by it."""
+        self.beginnings = CallBeginnings(begins, self)
         self._patterns: dict[str, re.Pattern[str]] = {}
         self._shown: dict[str, re.Pattern[str]] = {}
 
     def shown(self, first: str) -> re.Pattern[str]:
-        """Finds markers with this first character; the group is the rest."""
+        """Returns a pattern that finds markers with this first character; its group is the rest."""
         known = self._shown.get(first)
         if known is not None:
             return known
-        # A marker of one character may also stand before backslashes.
+        # A marker of one character counts as escaped if backslashes follow it.
         behind = r"(?!\\)" if "" in self.rests[first] else ""
         known = self._shown[first] = self._pattern(f"{re.escape(first)}{behind}(", ")", first)
         return known
 
     def rest(self, first: str) -> re.Pattern[str]:
-        """Matches the rest of a marker with this first character."""
+        """Returns a pattern for the rest of a marker with this first character."""
         return self._pattern("", "", first)
 
     @property
     def escaped(self) -> re.Pattern[str]:
-        """Finds the last of the backslashes before what may be the rest of a marker."""
+        """A pattern that finds the last backslash before a possible rest of a marker."""
         return self._pattern(r"\\(?!\\)(?=", ")", *self.rests)
 
     def _pattern(self, before: str, behind: str, *firsts: str) -> re.Pattern[str]:
@@ -72,12 +72,12 @@ class MarkerSet:
         return known
 
     def among(self, markers: Iterable[str]) -> frozenset[str]:
-        """Those of this set that stand in these markers."""
+        """Returns the words of this set that occur in these markers."""
         return frozenset(word for marker in markers for word in self.words if word in marker)
 
     @cached_property
     def parts(self) -> Mapping[str, frozenset[str]]:
-        """How the rests may begin, the whole left out."""
+        """All proper prefixes of the rests, grouped by first character."""
         return {
             first: frozenset(rest[:size] for rest in rests for size in range(1, len(rest)))
             for first, rests in self.rests.items()
@@ -85,7 +85,7 @@ class MarkerSet:
 
 
 def _by_first(words: Iterable[str]) -> Mapping[str, frozenset[str]]:
-    """The rests of the words, by their first characters."""
+    """Returns the words without their first character, grouped by it."""
     rests: dict[str, set[str]] = {}
     for word in words:
         rests.setdefault(word[0], set()).add(word[1:])
@@ -93,9 +93,9 @@ def _by_first(words: Iterable[str]) -> Mapping[str, frozenset[str]]:
 
 
 def distinct(markers: Iterable[str]) -> tuple[str, ...]:
-    """Markers that never overlap, such that a text without them holds none of those given. Whitespace at their ends is
-    not part of them, but for a line end at the beginning: where texts are joined it may be anybody's. Nor are
-    backslashes, since those are the escape."""
+    """Returns markers that never overlap, such that a text without them contains none of the given ones. Whitespace at
+    their ends is removed, except a leading line end, because joined texts may add whitespace. Backslashes are removed
+    because they are the escape."""
     words = {max(map(_without_space, marker.split("\\")), key=len) for marker in markers} - {""}
     while True:
         begun = {word[:size] for word in words for size in range(1, len(word) + 1)}
@@ -118,8 +118,8 @@ def _without_space(part: str) -> str:
 
 
 def _left_of(word: str, words: Set[str], begun: Set[str]) -> int:
-    """How much of `word` is left without what may be the beginning of another one of `words`; nothing if it holds a
-    whole one. `begun`: how they begin, all their prefixes."""
+    """Returns how much of `word` remains before the possible beginning of another one of `words`; 0 if it contains a
+    whole one. `begun` are all prefixes of the words."""
     for at in range(1, len(word)):
         if word[at] not in begun:
             continue
@@ -134,8 +134,8 @@ def _left_of(word: str, words: Set[str], begun: Set[str]) -> int:
 
 
 def any_of(words: Iterable[str]) -> str:
-    """A pattern for each of these and whatever begins like one: a tree, so that its cost does not grow with their
-    number."""
+    """Returns a pattern that finds any of these words: a tree, so its cost does not depend on their number. Of a word
+    and its prefix, only the prefix is matched."""
     tree: dict[str, Any] = {}
     for word in words:
         node = tree
@@ -155,11 +155,11 @@ def _branches(node: Mapping[str, Any]) -> str:
     return f"{text}(?:{'|'.join(re.escape(char) + _branches(inner) for char, inner in node.items())})"
 
 
-class Beginnings:
-    """How an answer may begin that is a call as a whole: `{"name"`, `[f(`. There the first character is a marker.
+class CallBeginnings:
+    """Beginnings of an answer that is a call as a whole: `{"name"`, `[f(`. There the first character is a marker.
 
-    Such a text gets a backslash behind it, and one that already looks so one more, as everywhere; but only at the
-    beginning of a text or of a JSON string.
+    It gets a backslash after it, and one more if it already looks escaped, but only at the beginning of a text or of a
+    JSON string.
     """
 
     def __init__(self, grammar: Grammar | None, markers: MarkerSet) -> None:
@@ -168,7 +168,7 @@ class Beginnings:
             for first, need, fill in _tails(syntax, markers.words):
                 for char in _NAMED if first == _ANY_NAME else (first,):
                     tails.setdefault(char, []).append((need, fill))
-        # What must be there, and what may fill all that is looked at.
+        # Patterns for the required continuation, and for text that may fill the examined part before it.
         self._tails = {
             first: (re.compile("|".join(need for need, _ in found)), re.compile("|".join(fill for _, fill in found)))
             for first, found in tails.items()
@@ -177,39 +177,41 @@ class Beginnings:
         self.firsts = frozenset(tails)
 
     def starts(self, char: str) -> str:
-        """What `char` stands for in `firsts`; nothing if none begins with it."""
+        """Returns the element of `firsts` that `char` belongs to, or ""."""
         char = min(char, LAST)
         return char if char in self.firsts else ""
 
     def begins(self, first: str, tail: str) -> bool:
-        """Whether a text that begins with `first`, any number of backslashes, and `tail` (`TAIL_CHARS` of it are
-        enough) would begin a call without the backslashes."""
+        """Returns True if `first` and `tail` (of which `TAIL_CHARS` are enough) would begin a call without the
+        backslashes between them."""
         if first in self._markers.rests and self._markers.rest(first).match(tail):
             return False  # that is a marker anywhere, and escaped as such
         need, fill = self._tails[self.starts(first)]
         return bool(need.match(tail)) or (len(tail) >= TAIL_CHARS and bool(fill.fullmatch(tail, 0, TAIL_CHARS)))
 
     def escaped(self, text: str, *, bare: bool, more: str = "") -> str:
-        """`text` with one backslash more if it begins so; where it has none only if `bare`. `more` comes behind it."""
+        """Returns `text` with one more backslash if it begins like a call; if it has none yet, only with `bare`. `more`
+        is the text that follows it."""
         if not self.firsts:
             return text
         first, end = self._found(text, more)
         return f"{text[:end]}\\{text[end:]}" if end and (bare or end > first + 1) else text
 
     def restored(self, text: str) -> str:
-        """The inverse of `escaped`."""
+        """Returns the original of an escaped text; the inverse of `escaped`."""
         if not self.firsts:
             return text
         first, end = self._found(text)
         return text[: end - 1] + text[end:] if end > first + 1 else text
 
     def form(self, escaped: str, more: str = "") -> tuple[str, int, None]:
-        """How the beginning of an escaped text looks: its first character, how many backslashes follow."""
+        """Returns the form of an escaped beginning: its first character and the number of backslashes."""
         first, end = self._found(escaped, more)
         return escaped[first], end - first - 1, None
 
     def _found(self, text: str, more: str = "") -> tuple[int, int]:
-        """Where the first character stands, and where the backslashes behind it end; 0 if the text begins otherwise."""
+        """Returns the position of the first character and the end of the backslashes after it (0 if the text begins
+        otherwise)."""
         first = _skip(_SPACES, text, 0)
         if not self.starts(text[first : first + 1]):
             return first, 0
@@ -219,23 +221,24 @@ class Beginnings:
 
 
 def is_blank(text: str) -> bool:
-    """Nothing but whitespace."""
+    """Returns True if the text is only whitespace."""
     return _skip(_SPACES, text, 0) == len(text)
 
 
 def _skip(pattern: re.Pattern[str], text: str, at: int) -> int:
-    """The end of what `pattern` takes, step by step."""
+    """Returns the end of the text that `pattern` matches from `at`, in bounded steps."""
     while (found := pattern.match(text, at, at + STEP_CHARS)) and found.end() == at + STEP_CHARS:
         at = found.end()
     return found.end() if found else at
 
 
 def _tails(syntax: BlockSyntax, words: Iterable[str]) -> Iterator[tuple[str, str, str]]:
-    """First characters of a call that is a whole answer, each with patterns for what must follow, and for what may fill
-    all that is looked at before that comes. Not where one of `words` has to stand in it: that is a marker anywhere."""
+    """Yields the first characters of a call that is a whole answer, each with two patterns: the required continuation,
+    and text that may fill the examined part before it. Calls with one of `words` in the continuation are left out: that
+    is a marker anywhere."""
     space = f"[{SPACE}]*+"
     key = f'"(?:{"|".join(map(re.escape, syntax.first_keys))})"' if syntax.first_keys else '["}]'
-    if syntax.opener:  # a marker at the beginning of lines: of the first one, too
+    if syntax.opener:  # a marker at the beginning of lines, so also of the text
         if f"\n{syntax.opener}" in words:
             yield syntax.opener[0], re.escape(syntax.opener[1:]), r"(?!)"
         return
@@ -246,7 +249,7 @@ def _tails(syntax: BlockSyntax, words: Iterable[str]) -> Iterator[tuple[str, str
         elif branch.read == "name":
             behind = [
                 other.literal or "{" for other in syntax.nodes[branch.then]
-            ]  # an object: a name has nothing else behind it
+            ]  # without a literal, only an object can follow a name
             if ends := [re.escape(text) for text in behind if not any(word in text for word in words)]:
                 yield _ANY_NAME, rf"[\w\-.:/\x80-\U0010ffff]*+{space}(?:{'|'.join(ends)})", r"(?!)"  # `WORD_BYTES`
         elif branch.read == "object":
@@ -255,7 +258,7 @@ def _tails(syntax: BlockSyntax, words: Iterable[str]) -> Iterator[tuple[str, str
             yield "[", rf"{space}\{{{space}{key}", rf"{space}(?:\{{{space})?+"
         elif branch.read == "list":
             yield "[", rf"{space}(?:\{{|(?![\d.\-]){_NAME}++\()", rf"{space}{_NAME}*+"
-        elif branch.read == "printed":  # not calls in Python: the names are the request's
+        elif branch.read == "printed":  # without Python calls, whose names depend on the request
             key = f"(?:{key}|{key.replace(chr(34), chr(39))})"
             yield "{", space + key, space
             yield "[", rf"{space}(?:\{{{space}{key}|(?![\d.\-]){_NAME}++\()", rf"{space}(?:\{{{space}|{_NAME}*+)"

@@ -1,4 +1,4 @@
-"""What a scanner makes of calls that were written: whether a value reads back as it is can be tried."""
+"""Reads written calls back with a scanner, to check that a value survives unchanged."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 
 from toolwire.events import Delta, Open
 from toolwire.fastparse import CallScanner
-from toolwire.scan._grammar import DROPPED, Block, BlockSyntax, CallPolicy, Decision, Field, Found, Grammar, Why
+from toolwire.scan._grammar import DROPPED, Block, BlockPolicy, BlockSyntax, Decision, Field, FoundCall, Grammar, Why
 
 _SLICE_CHARS: Final = 64 * 1024
 
@@ -14,7 +14,7 @@ Fields = list[tuple[Field, str]]
 
 
 class _Recorder:
-    """CallPolicies nothing, and keeps what it is shown."""
+    """A call policy that only records the fields it is shown."""
 
     strict = False
     unwrap = True
@@ -36,14 +36,14 @@ class _Recorder:
     def may_call(self, name: str, untaught: bool) -> bool:
         return True
 
-    def opening(self, syntax: BlockSyntax, pieces: Any) -> Found | None:
+    def opening(self, syntax: BlockSyntax, pieces: Any) -> FoundCall | None:
         return None
 
 
 def fields_of(grammar: Grammar, text: str) -> Fields | None:
-    """The fields of all blocks in a text that is nothing but blocks; None if it is anything else."""
+    """Returns the fields of all blocks in a text that consists of blocks only, or None for any other text."""
     recorder = _Recorder()
-    scanner = CallScanner(grammar, cast(CallPolicy, recorder), block_bytes=4 * len(text) + 1)
+    scanner = CallScanner(grammar, cast(BlockPolicy, recorder), block_bytes=4 * len(text) + 1)
     events = [
         event
         for start in range(0, len(text), _SLICE_CHARS)

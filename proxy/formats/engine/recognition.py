@@ -1,10 +1,10 @@
-"""Forms in which models write calls although nobody taught them (R23.1).
+"""Syntaxes for calls in forms that were not taught (R23.1).
 
-What is taught stays as it is: these are further syntaxes beside it, all of them `untaught`, so that a block of one is a
-call only if it passes the call policy's test, and ordinary text if not.
+The taught grammar is unchanged. These syntaxes are added to it as `untaught`: their blocks are calls only if they pass
+the call policy's test, and ordinary text otherwise.
 
-Two kinds: the markers of any known family, which count anywhere; and what has no markers, JSON and Python, which count
-only where nothing follows them.
+There are two kinds: the markers of all known families, which count anywhere; and JSON and Python without markers, which
+count only if nothing follows them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Mode = Literal["any", "whole", "taught"]
 
 BARE: Final = "bare"
 FENCE: Final = "fence"
-"""Families of what has no markers: it stands there as it is, or in a Markdown fence."""
+"""Families of calls without markers: bare, or in a Markdown fence."""
 
 RECOVERED: Final = "recovered"
 """The family of calls in damaged and unknown forms (R30.1)."""
@@ -93,15 +93,16 @@ FAMILIES: Final[tuple[ToolFormat, ...]] = (
     json_tags.GIGACHAT,
     json_tags.HYPERCLOVAX,
 )
-"""The known families, but for those whose markers are ordinary text: nothing could be told from a call in what a model
-copies. Where two write the same, the first one is meant."""
+"""The known families, except those whose markers are ordinary text. Where two families have the same form, the first
+one is used."""
 
 _KEYS: Final = tuple(dict.fromkeys((*NAMES, *ARGUMENTS, *WRAPPERS, "tool_calls", *sorted(METADATA))))
-"""With which of these an object begins that may be a call."""
+"""The possible first keys of an object that is a call."""
 
 
 def _printed(base: int, *ends: Branch) -> tuple[Node, ...]:
-    """Calls one after another, perhaps with a comma or a semicolon between them, then what `ends` them."""
+    """Returns the nodes for calls one after another, perhaps separated by a comma or semicolon, and then one of
+    `ends`."""
     call = Branch(read="printed", field="calls", then=base + 1)
     return (
         (call,),
@@ -112,10 +113,10 @@ def _printed(base: int, *ends: Branch) -> tuple[Node, ...]:
 _END: Final = Branch(read="end")
 
 _STOP_TOKENS: Final = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "</s>")
-"""A server should have left them out."""
+"""Stop tokens that servers should remove but sometimes do not."""
 
 _CLOSER: Final = "</tool_call>"
-"""Of an opener that the model or the server left out."""
+"""A closer whose opener the model or the server omitted."""
 
 
 def _ends(then: int, *further: str) -> tuple[Branch, ...]:
@@ -137,11 +138,11 @@ _BARE: Final = BlockSyntax(
     family=BARE,
     untaught=True,
 )
-"""The whole answer is calls."""
+"""The whole answer consists of calls."""
 
 
 def _behind_prose(*closers: str) -> BlockSyntax:
-    """Objects at the start of a line, up to the end of the answer."""
+    """Returns the syntax of objects that begin at the start of a line and reach to the end of the answer."""
     ends = _ends(2, *closers)
     separators = (Branch(literal=separator, then=0) for separator in ";,")
     call = Branch(read="object", field="calls", then=1)
@@ -159,7 +160,7 @@ _FENCED: Final = replace(
     ),
     family=FENCE,
 )
-"""Fences with calls, up to the end of the answer. The last one need not be closed."""
+"""Fences with calls, up to the end of the answer. The last fence may be unclosed."""
 
 _FENCED_ANSWER: Final = replace(_FENCED, anchor="answer")
 
@@ -171,10 +172,10 @@ _LOOSE: Final = BlockSyntax(
     family=RECOVERED,
     untaught=True,
 )
-"""Whatever names a tool between brackets, up to the end of the answer; tried where nothing else begins."""
+"""Text with a tool's name in brackets, up to the end of the answer; tried where no other syntax begins."""
 
 _LOOSE_BLOCK: Final = replace(_LOOSE, anchor="after")
-"""The same, only where a block turned out to be none: after a call of a family."""
+"""`_LOOSE`, but only where a block turned out not to be a call: used after a call of a family."""
 
 
 def _tagged(opener: str, closer: str) -> BlockSyntax:
@@ -220,11 +221,11 @@ _FURTHER: Final = (
     _tagged("[TOOL_CALL]", "[/TOOL_CALL]"),
     _tagged("[TOOL_REQUEST]", "[END_TOOL_REQUEST]"),
 )
-"""Forms of no family."""
+"""Forms that belong to no family, or that the families' own grammars do not read."""
 
 
 _WRAPPERS: Final = ("<tool_calls>", "<tool_use>", "<tool_call>", "<tml:function_calls>", "<tvoe_calls>", "<calls>")
-"""Sections around `<invoke name=...>` that models invent."""
+"""Sections that models invent around `<invoke name=...>`."""
 
 _BEHIND: Final = (
     BlockSyntax(
@@ -241,12 +242,12 @@ _BEHIND: Final = (
         )
     ),
 )
-"""What may stand right behind a call, and then belongs to it: closers that nothing opened, whatever their name, tokens
-that end a turn (R30.3). Elsewhere they are text."""
+"""Text that belongs to a call if it follows directly: closers of any name without an opener, and tokens that end a turn
+(R30.3). Elsewhere it stays text."""
 
 
 def _reads(syntax: BlockSyntax) -> bool:
-    """It is more than framing."""
+    """Returns True if a syntax reads more than framing."""
     return any(branch.field not in ("", "said") for node in syntax.nodes for branch in node)
 
 
@@ -255,7 +256,7 @@ def _untaught(syntaxes: Iterable[BlockSyntax], family: str) -> list[BlockSyntax]
 
 
 def _own(family: ToolFormat) -> Iterator[BlockSyntax]:
-    """Its syntaxes with markers; not those that are hermes, whoever else writes so."""
+    """Yields the family's syntaxes with markers, without duplicates of the hermes syntax."""
     plain = hermes.GRAMMAR.syntaxes[0].opener
     for syntax in family.grammar.syntaxes:
         if syntax.opener and (family is hermes.FORMAT or syntax.opener != plain or syntax.body):
@@ -277,14 +278,15 @@ _INVOKE: Final = (
 _OF_FAMILIES: Final = {f.name: _untaught(_own(f), f.name) for f in FAMILIES} | {"invoke": _untaught(_INVOKE, "invoke")}
 
 _PLAIN: Final = frozenset(("function call<|role_sep|>", "-> tool/function_call"))
-"""Openers that begin like ordinary text; what stands before them in an answer is among `_FURTHER`."""
+"""Openers that begin like ordinary text. `_FURTHER` has them together with the text before them."""
 
 _ELSEWHERE: Final = {
     glm.HUNYUAN3.name: ("<tool_calls>", "<tool_calls:"),
     invoke.DOTS.name: ("<dots_function_call>",),
     invoke.MUSE.name: ("<atem:function_calls>", "<atem:invoke name="),
 }
-"""Of these families only the syntaxes with these openers: what the others begin with means something else elsewhere."""
+"""For these families only the syntaxes with these openers are used: their other openers have a different meaning in
+other families."""
 
 _MARKED: Final = (
     *(
@@ -305,15 +307,15 @@ def _slips(family: str) -> Iterator[BlockSyntax]:
 
 
 def reasoning_tags(families: Iterable[ToolFormat]) -> tuple[tuple[str, str], ...]:
-    """The tags around reasoning that models of these families write."""
+    """Returns the reasoning tags of these families."""
     return tuple(dict.fromkeys(tags for f in families if f.name not in _ELSEWHERE for tags in f.grammar.reasoning))
 
 
 @lru_cache(maxsize=256)  # a pure function; grammars are looked up as the very same object
 def recognising(grammar: Grammar, mode: Mode) -> Grammar:
-    """The grammar, in which other forms are read besides what was taught: `whole`, those with markers, and answers that
-    are nothing but calls; `any`, also calls behind prose. After a call of a family no other one's markers count, and
-    its framing vanishes."""
+    """Returns the grammar extended by untaught forms. `whole`: forms with markers, and answers that consist of calls
+    only. `any`: also calls after prose. After a call of one family the other families' markers no longer count, and its
+    framing is removed."""
     if mode == "taught":
         return grammar
     taught = tuple(syntax for syntax in grammar.syntaxes if not syntax.untaught)
@@ -321,7 +323,7 @@ def recognising(grammar: Grammar, mode: Mode) -> Grammar:
     printed = (_BARE, _behind_prose(_CLOSER), _FENCED, _LOOSE) if mode == "any" else (_BARE, _FENCED_ANSWER)
     elsewhere = (
         (_BARE, _behind_prose(), _FENCED, _LOOSE_BLOCK) if mode == "any" else printed
-    )  # there the opener stands before it, and is text
+    )  # without `_CLOSER`: after a family's call its opener precedes it, as text
     behind = _untaught(_BEHIND, "")
     families = {
         family: replace(
@@ -342,7 +344,7 @@ def recognising(grammar: Grammar, mode: Mode) -> Grammar:
 
 @lru_cache(maxsize=8)
 def recognised_markers(mode: Mode) -> tuple[str, ...]:
-    """What opens a block in one of these forms."""
+    """Returns the openers of all blocks in untaught forms."""
     return tuple(
         dict.fromkeys(
             syntax.opener.strip()

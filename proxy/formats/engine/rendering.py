@@ -1,10 +1,9 @@
-"""What the built-in formats share: names, parameters and results as a model is shown them.
+"""Names, parameters and results as the built-in formats show them to a model.
 
 Rules of this module:
 
-1. Whatever comes from a client or a tool is data: rendered, it holds no marker of the format (R5.6).
-2. Rendering is deterministic: the same values give the same bytes (R5.5). JSON is compact and keeps the order of its
-   keys.
+1. Everything from a client or tool is data: when rendered, it contains no marker of the format (R5.6).
+2. Rendering is deterministic: the same values give the same bytes (R5.5). JSON is compact and keeps the order of keys.
 """
 
 from __future__ import annotations
@@ -29,26 +28,28 @@ CUSTOM_PARAMETERS: Final[Mapping[str, Any]] = {
     "required": ["input"],
     "additionalProperties": False,
 }
-"""How a `custom` tool, which takes free text, is taught (R8.9)."""
+"""The schema with which a `custom` tool, which takes free text, is taught (R8.9)."""
 
 _NO_PARAMETERS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
 _PLAIN: Final = re.compile(r"[\w.:/+-]+", re.ASCII)
 
 
 def prompt_name(item: ToolSpec | ToolUse) -> str:
-    """The name under which the model knows a tool: with its group, so that equal names stay apart (R8.16).
+    """Returns the name under which the model knows a tool, including its group, so that equal names stay distinct
+    (R8.16).
 
-    Two underscores stand between, because hosted servers take only letters, digits, `_` and `-` in a name."""
+    They are joined by two underscores, because hosted servers allow only letters, digits, `_` and `-` in names.
+    """
     return item.name if item.namespace is None else f"{item.namespace}__{item.name}"
 
 
 SHORT_NAME_CHARS: Final = 64
-"""Longest name of a tool for servers that take no longer one."""
+"""Longest tool name for servers that limit names."""
 
 
 def short_name(name: str) -> str:
-    """A name for servers that take `SHORT_NAME_CHARS` characters: itself, or its beginning and a hash of all of it, so
-    that two names stay two and the same name is always the same (R3.2)."""
+    """Returns a name of at most `SHORT_NAME_CHARS` characters: the name itself, or its beginning and a hash of all of
+    it, so that different names stay different and equal names equal (R3.2)."""
     if len(name) <= SHORT_NAME_CHARS:
         return name
     digest = blake2b(name.encode(errors="surrogatepass"), digest_size=8).hexdigest()
@@ -56,9 +57,9 @@ def short_name(name: str) -> str:
 
 
 def by_prompt_name(tools: Sequence[ToolSpec]) -> Mapping[str, ToolSpec]:
-    """The tools by the names under which the model may call them: as it was taught, in the short form that some servers
-    get, and without the group where no other tool has that name, since weak models leave the group out. Noted with a
-    `ToolSet`."""
+    """Returns the tools by every name under which the model may call them: the taught name, the short form that some
+    servers get, and the name without its group if it is unique (weak models omit the group). Cached with the `ToolSet`.
+    """
     noted: Mapping[str, ToolSpec] | None = note_of(tools, by_prompt_name)
     return noted if noted is not None else note(tools, by_prompt_name, _by_taught_name(tools), NAME_BYTES * len(tools))
 
@@ -78,34 +79,34 @@ def _by_taught_name(tools: Sequence[ToolSpec]) -> Mapping[str, ToolSpec]:
 
 
 def prompt_parameters(tool: ToolSpec) -> Mapping[str, Any]:
-    """The schema that the model is shown."""
+    """Returns the schema that the model is shown."""
     if tool.kind == "custom":
         return CUSTOM_PARAMETERS
     return _NO_PARAMETERS if tool.parameters is None else tool.parameters
 
 
 def taught_description(tool: ToolSpec) -> str | None:
-    """What the model is told of a tool; for free text also its grammar, where the client sent one (R8.9)."""
+    """Returns the description shown to the model; for free text with a grammar, including that grammar (R8.9)."""
     received = tool.received
     form = received.get("format") or (received.get("custom") or {}).get("format")
     if tool.kind != "custom" or not isinstance(form, Mapping) or form.get("type") != "grammar":
         return tool.description
     inner = form.get("grammar")
     grammar = inner if isinstance(inner, Mapping) else form
-    told = f"`input` must follow this grammar ({grammar.get('syntax')}):\n{grammar.get('definition')}"
-    return f"{tool.description}\n{told}" if tool.description else told
+    grammar_note = f"`input` must follow this grammar ({grammar.get('syntax')}):\n{grammar.get('definition')}"
+    return f"{tool.description}\n{grammar_note}" if tool.description else grammar_note
 
 
 def with_groups(tools: Sequence[ToolSpec]) -> Sequence[ToolSpec]:
-    """The tools, of which the first one of each group says also what the client says of the group (R8.16). The same
-    object if there is nothing to say."""
+    """Returns the tools, where the first tool of each group also has the client's description of the group (R8.16).
+    Returns the same object if there is none."""
     if not any(tool.namespace_description for tool in tools):
         return tools
-    told: set[str | None] = set()
+    described: set[str | None] = set()
     out: list[ToolSpec] = []
     for tool in tools:
-        if tool.namespace_description and tool.namespace not in told:
-            told.add(tool.namespace)
+        if tool.namespace_description and tool.namespace not in described:
+            described.add(tool.namespace)
             about = f"All tools whose names begin with `{tool.namespace}__`: {tool.namespace_description}"
             tool = replace(tool, description=f"{tool.description}\n{about}" if tool.description else about)
         out.append(tool)
@@ -113,7 +114,7 @@ def with_groups(tools: Sequence[ToolSpec]) -> Sequence[ToolSpec]:
 
 
 def as_taught(tool: ToolSpec) -> ToolSpec:
-    """The tool as the model knows it: a function with this name and these parameters."""
+    """Returns the tool as the model knows it: a function with this name and these parameters."""
     return replace(
         tool,
         name=prompt_name(tool),
@@ -125,31 +126,31 @@ def as_taught(tool: ToolSpec) -> ToolSpec:
 
 
 def taught_arguments(use: ToolUse) -> str:
-    """The arguments of an earlier call as the model should have written them: JSON text, `{}` for none."""
+    """Returns the arguments of an earlier call as the model should have written them: JSON text, `{}` for none."""
     if use.kind == "custom":
         return compact({"input": use.arguments})
     return use.arguments if use.arguments.strip() else "{}"
 
 
 def is_json_object(text: str) -> bool:
-    """Whether `text` is a JSON object."""
+    """Returns True if `text` is a JSON object."""
     return read_object(text) is not None
 
 
 def json_value(text: str) -> str:
-    """JSON text as it can stand in other JSON: unchanged if it is an object, else as a string that holds it, so that a
-    call with broken arguments stays a block that can be read."""
+    """Returns JSON text that can stand inside other JSON: unchanged if it is an object, else as a JSON string, so that
+    a call with broken arguments remains readable."""
     return text.strip() if is_json_object(text) else compact(text)
 
 
 def attribute(value: str, escaping: Escaping) -> str:
-    """A name or an id in markup: as it is if it is plain, else as JSON."""
+    """Returns a name or id for markup: unchanged if it is plain, else as JSON."""
     plain = _PLAIN.fullmatch(value) and not escaping.holds(value)
     return value if plain else escaping.json(compact(value))
 
 
 def result_text(result: ToolResult) -> str:
-    """The text of a result, in order. Images only leave a mark: they follow as parts of the message."""
+    """Returns the text of a result. An image becomes `[image]`; the image itself follows as a part of the message."""
     texts = []
     for part in result.parts:
         match part:

@@ -1,16 +1,15 @@
-"""The escape of `escaping.py`, undone in an answer that comes in pieces.
+r"""Restores the escapes of `escaping.py` in an answer that comes in pieces.
 
 Rules of this module:
 
-1. Splitting the input differently never changes what comes out, taken together.
-2. Kept back are one backslash and the beginning of a marker behind it; of a text that begins `{\\` or `[\\`, in a
-   format whose whole answer may be a call, up to `TAIL_CHARS`.
-3. What was taken for the beginning of a marker is looked at again; everything else once.
-4. An answer is only relieved of escapes that were made in its own prompt (`Escapes`): what looks like another one is
-   the model's own.
+1. The way the input is split never changes the output as a whole.
+2. Held back are only a backslash and the beginning of a marker after it; and up to `TAIL_CHARS` of a text that begins
+   with `{\` or `[\`, in a format whose whole answer may be a call.
+3. A false beginning of a marker is examined a second time; everything else once.
+4. Only escapes made in the answer's own prompt (`Escapes`) are restored. Similar text is the model's own.
 
-In JSON a character may be spelled `\\n` or `\\u003c`. It is compared by what it means and passed on as it is spelled; a
-*unit* is the two together. In plain text they are the same.
+In JSON a character may be spelled `\n` or `\u003c`. It is compared by its meaning and passed on as spelled; a *unit*
+is the pair of both. In plain text they are the same.
 """
 
 from __future__ import annotations
@@ -29,25 +28,25 @@ _HIGH: Final = r"\\u[dD][89abAB][0-9a-fA-F]{2}"
 _UNIT: Final = re.compile(
     rf'{_HIGH}\\u[dD][c-fC-F][0-9a-fA-F]{{2}}|\\u[0-9a-fA-F]{{4}}|\\.|"|[^"\\]{{1,{STEP_CHARS}}}+', re.DOTALL
 )
-"""Two escapes that are a pair of surrogates are one character."""
+"""Two escapes that form a surrogate pair are one unit."""
 _CUT: Final = re.compile(rf"(?:{_HIGH})?\\(?:u[0-9a-fA-F]{{0,3}})?|{_HIGH}")
 _PAIR_CHARS: Final = 12
 _LETTERS: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 _SPACE, _RUN, _TAIL, _INSIDE = range(4)
-"""Where in a text: before the first character that is no whitespace, in backslashes behind it, behind those, beyond its
-beginning."""
+"""Position in a text: in leading whitespace, in the backslashes after the first character, in the text after those, or
+beyond the beginning."""
 
 
 Form = tuple[str, int, str | None]
-"""How an escaped marker looks: its first character, how many backslashes follow, its rest; None for the beginning of a
-whole answer, which goes on in many ways."""
+"""The form of an escaped marker: first character, number of backslashes, rest. The rest is None for the beginning of a
+whole answer, which has many continuations."""
 
 
 class Escapes:
-    """The escapes that were made while one prompt was written. `markers` are those that its data was searched for.
+    """The escapes made while one prompt was written. `markers` are the ones its data was searched for.
 
-    `results` is the form in which its tool results were written, None if it holds none; `result_chars` their size.
+    `results` is the form of its tool results (None: it has none); `result_chars` their total size.
     """
 
     def __init__(self) -> None:
@@ -57,7 +56,7 @@ class Escapes:
         self.result_chars = 0
 
     def note_results(self, form: ResultForm, chars: int) -> None:
-        """Results of one turn were written in this form, in so many characters."""
+        """Records that results of one turn were written in this form with this many characters."""
         self.results = form
         self.result_chars += chars
 
@@ -65,20 +64,21 @@ class Escapes:
         return bool(self.forms)
 
     def restorer(self, *, json: bool = False) -> Restorer:
-        """Undoes these in one text of the answer to that prompt. `json`: see `Restorer`."""
+        """Returns a restorer of these escapes for one text of the answer. `json`: see `Restorer`."""
         assert self.markers is not None
         return Restorer(self.markers, json=json, made={_known(form, self.markers) for form in self.forms})
 
 
 def _known(form: Form, markers: MarkerSet) -> Form:
-    """The form by the marker that is looked for, which may be less than what was escaped inside of a call."""
+    """Returns the form with the marker that is searched for, which may be shorter than the one escaped inside a
+    call."""
     first, slashes, rest = form
-    found = (known for known in markers.rests.get(first, ()) if rest is not None and rest.startswith(known))
-    return first, slashes, next(found, rest)
+    matching = (known for known in markers.rests.get(first, ()) if rest is not None and rest.startswith(known))
+    return first, slashes, next(matching, rest)
 
 
 def _meant(spelled: str) -> str:
-    """The character that an escape in JSON means."""
+    """Returns the character that a JSON escape means."""
     if spelled[1] != "u" or len(spelled) == 2:
         return _LETTERS.get(spelled[1], spelled[1])
     codes = (int(spelled[at : at + 4], 16) for at in range(2, len(spelled), 6))
@@ -86,10 +86,10 @@ def _meant(spelled: str) -> str:
 
 
 class Restorer:
-    """Takes a backslash away from everything that looks like an escaped marker (R5.6a).
+    """Removes one backslash from everything that looks like an escaped marker (R5.6a).
 
-    A new one for each text. `json`: what is fed is JSON, and the strings in it are meant, each as a text of its own.
-    `made`: only what looks like one of these; None: all.
+    Use a new one for each text. `json`: the input is JSON, and each string in it is a text of its own. `made`: restore
+    only these forms; None: all.
     """
 
     def __init__(self, markers: MarkerSet, *, json: bool = False, made: Set[Form] | None = None) -> None:
@@ -97,20 +97,19 @@ class Restorer:
         self._json = json
         self._made = made
         self._out: list[str] = []
-        self._cut = ""  # the beginning of an escape, at the end of what was fed
+        self._cut = ""  # the beginning of an escape at the end of the input
         self._quoted = False
 
-        # `_first`: the first character of a marker that may be read, backslashes behind it aside. `_slash`: the last of
-        # those, which waits, as it is spelled; `_slashes`: how many they are. `_part`: what is read of the rest,
-        # `_spelled` in units.
+        # `_first`: first character of a possible marker. `_slash`: the last backslash after it, held back as spelled;
+        # `_slashes`: their number. `_part`: the part of the rest read so far; `_spelled`: its units.
         self._first = ""
         self._slash = ""
         self._slashes = 0
         self._part = ""
         self._spelled: list[str] = []
 
-        # The beginning of a text: its first character, the backslash that waits and how many there are, the units
-        # behind it.
+        # The beginning of a text: `_opening` is its first character, `_waiting` the backslash held back, `_run` the
+        # number of backslashes, `_tail` the units after them.
         begins = markers.beginnings.firsts and (made is None or any(rest is None for _, _, rest in made))
         self._at = self._start = _SPACE if begins else _INSIDE
         self._opening = ""
@@ -119,7 +118,7 @@ class Restorer:
         self._tail: list[tuple[str, str]] = []
 
     def feed(self, text: str) -> str:
-        """What is certain now."""
+        """Returns the restored text that is certain so far."""
         if self._json:
             self._read_json(self._cut + text)
         else:
@@ -127,7 +126,7 @@ class Restorer:
         return self._taken()
 
     def finish(self) -> str:
-        """The rest: nothing more comes."""
+        """Returns the rest."""
         if self._cut:
             self._take_unit(self._cut[-1], self._cut)
             self._cut = ""
@@ -142,10 +141,10 @@ class Restorer:
     # --- units ------------------------------------------------------------------------------------------------------
 
     def _read(self, text: str) -> None:
-        """Text in which each character means itself."""
+        """Reads text in which each character means itself."""
         at = 0
         while at < len(text):
-            if self._at == _INSIDE and not self._slash:  # nothing can happen before the next backslash
+            if self._at == _INSIDE and not self._slash:  # nothing to do before the next backslash
                 end = text.find("\\", at)
                 end = len(text) if end < 0 else end
                 if end > at:
@@ -177,7 +176,7 @@ class Restorer:
         self._cut = text[at:]
 
     def _take_unit(self, char: str, spelled: str) -> None:
-        """The next unit of a text. At its beginning a call that is a whole answer may begin."""
+        """Takes the next unit. At the beginning of a text, a call that is a whole answer may begin."""
         if self._at == _INSIDE:
             self._take(char, spelled)
         elif self._at == _SPACE:
@@ -201,7 +200,7 @@ class Restorer:
                 self._settle_beginning()
 
     def _settle_beginning(self) -> None:
-        """Whether the text begins as an escaped call does."""
+        """Decides whether the text begins like an escaped call."""
         tail, waiting = self._tail, self._waiting
         self._at, self._tail, self._waiting = _INSIDE, [], ""
         if not (
@@ -213,7 +212,7 @@ class Restorer:
             self._take(char, spelled)
 
     def _settle(self) -> None:
-        """The text ends here."""
+        """Ends the current text."""
         if self._waiting:
             self._settle_beginning()
         while self._slash:
@@ -251,9 +250,9 @@ class Restorer:
         self._first = char if char in self._markers.rests else ""
 
     def _give_up(self) -> None:
-        """It was no marker; but one may begin in what was read of it."""
+        """Releases text that was not a marker, and searches it for another beginning of one."""
         units = list(zip(self._part, self._spelled, strict=True))
-        # A marker of one character is none without backslashes behind it, whatever follows.
+        # A marker of one character is complete with its backslashes.
         if "" not in self._markers.rests[self._first] or not self._is_ours(self._first, self._slashes, ""):
             self._out.append(self._slash)
         self._forget()

@@ -1,10 +1,10 @@
-"""How models of known families write calls when they lose a marker, or put another one in its place.
+"""Frequent mistakes of known families: calls with a missing or wrong marker.
 
 Rules of this module:
 
-1. Only what is regular stands here: seen often, and read without a guess. Damage of one answer is for schema-guided
-   recovery.
-2. Nothing here is taught, so it is a call only if it passes the call policy's test (R23.1, R30.6).
+1. Only regular mistakes are listed: frequent, and readable without guessing. Damage in a single answer is left to
+   schema-guided recovery.
+2. These syntaxes are not taught, so a call counts only if it passes the call policy's test (R23.1, R30.6).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _END: Final = Branch(read="end")
 
 
 def _braces(base: int, *ends: Branch) -> tuple[Node, ...]:
-    """What follows a name in Gemma's calls."""
+    """Returns the nodes after a name in Gemma's calls."""
     return (
         (Branch(read="braces", field="arguments", then=base + 1),),
         (*(Branch(literal=closer) for closer in ("<tool_call|>", "</call>", "</tool_call>", "<turn|>")), *ends),
@@ -28,15 +28,15 @@ def _braces(base: int, *ends: Branch) -> tuple[Node, ...]:
 
 
 def _react(*steps: str) -> BlockSyntax:
-    """An agent's steps: a thought, a tool, its input. `steps` are the words of the last two."""
-    action, given = steps
+    """Returns the syntax of an agent's steps: a thought, a tool, its input. `steps` are the words for the last two."""
+    action, input_ = steps
     call = Branch(literal=f"{action}:", read="word", field="name", then=1)
     return BlockSyntax(
         opener="",
         anchor="answer",
         body=(
             (call, Branch(literal="Thought:", read="text", field="said", then=5)),
-            (Branch(literal=f"\n{given}:", then=2),),
+            (Branch(literal=f"\n{input_}:", then=2),),
             (Branch(literal="```", read="word", then=3), Branch(read="object", field="arguments", then=4)),
             (Branch(read="object", field="arguments", then=6),),
             (_END, call),
@@ -49,7 +49,7 @@ def _react(*steps: str) -> BlockSyntax:
 
 
 SLIPS: Final[tuple[BlockSyntax, ...]] = (
-    # Gemma 4: another tag; no marker at all, at the beginning of an answer or behind a thought.
+    # Gemma 4: another tag; or no marker at all, at the beginning of an answer or after a thought.
     BlockSyntax(
         opener="<call>",
         quote=gemma.QUOTE,
@@ -81,6 +81,6 @@ SLIPS: Final[tuple[BlockSyntax, ...]] = (
         family=kimi.K2.name,
         untaught=True,
     ),
-    # ReAct, with nothing behind it: where an observation follows, the model tells of a call.
+    # ReAct at the end of an answer. If an observation follows, the model describes a past call.
     _react("Action", "Action Input"),
 )

@@ -1,4 +1,4 @@
-"""Syntaxes that several formats share. Plain functions from literals to values of `toolwire.scan._grammar`."""
+"""Syntaxes that several formats share: plain functions from literals to values of `toolwire.scan._grammar`."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ from typing import Any, Final, Literal
 from toolwire.scan._grammar import END, Anchor, BlockSyntax, Branch, Framing, Node
 
 Nodes = Callable[[int], tuple[Node, ...]]
-"""The nodes of a call, the first one of index `base`."""
+"""Returns the nodes of a call, numbered from `base`."""
 
 DONE: Final = Branch()
-"""The block may end here whatever comes: stop tokens are often cut off."""
+"""The block may end here, whatever follows: stop tokens are often removed."""
 
 
 def framing(literal: str, anchor: Anchor = "anywhere", *, kind: Framing = "mark") -> BlockSyntax:
-    """A literal that says nothing and vanishes where it frames something."""
+    """Returns a literal without content that is removed where it frames something."""
     return BlockSyntax(opener=literal, anchor=anchor, body=((DONE,),), framing=kind)
 
 
 GIGACHAT_FRAMING: Final = (framing("<|message_sep|>"), framing("</s>"))
-"""Of GigaChat 3 and 3.5, whose calls have nothing in common."""
+"""The framing of GigaChat 3 and 3.5. Their calls differ."""
 
 
 def listed(
     opener: str, closer: str = "", *, read: Literal["array", "list"] = "array", optional: bool = False, **more: Any
 ) -> BlockSyntax:
-    """All calls of an answer in one pair of brackets, then the closer, which is `optional` where it is a stop token."""
+    """Returns the syntax of all calls of an answer in one pair of brackets, then the closer, which is `optional` if it
+    is a stop token."""
     end: Node = (DONE,)
     if closer:
         end = (Branch(literal=closer), DONE) if optional else (Branch(literal=closer),)
@@ -35,7 +36,7 @@ def listed(
 
 
 def bare(read: Literal["array", "list"], **more: Any) -> BlockSyntax:
-    """The whole answer is one pair of brackets."""
+    """Returns the syntax of an answer that is one pair of brackets."""
     return BlockSyntax(opener="", anchor="answer", body=((Branch(read=read, field="calls", then=1),), ()), **more)
 
 
@@ -49,12 +50,12 @@ def section(
     tokens: bool = False,
     **more: Any,
 ) -> list[BlockSyntax]:
-    """Calls that begin with the literal `call` in one section.
+    """Returns the syntaxes of calls, each beginning with the literal `call`, in one section.
 
-    The section's opener and the first call are one syntax, so that a mere mention of the opener stays text. The other
-    calls stand for themselves, where `after` says, and the section's end vanishes behind a call. `tokens`: opener and
-    end are special tokens, which stand in ordinary text only where they are explained; then a section without a call
-    vanishes too where it frames something, and what was said in it is text.
+    The section's opener and the first call are one syntax, so that a mention of the opener stays text. Further calls
+    are found at the anchor `after`, and the section's end is removed after a call. `tokens`: opener and end are special
+    tokens, which occur in text only where it explains them. Then a section without a call is removed too where it
+    frames something, and the text in it stays.
     """
     opening: tuple[Node, ...] = ((Branch(literal=call, then=1),),)
     if tokens:
@@ -68,9 +69,9 @@ def section(
 
 
 def function_tags(base: int, *ends: Branch) -> tuple[Node, ...]:
-    """What follows `<function=`: the name, `<parameter=KEY>VALUE</parameter>` for each argument or all of them in one
-    JSON object, `</function>`, and what `ends` the block. Models leave out `</parameter>`, and write `<parameter name=`
-    as other families do."""
+    """Returns the nodes after `<function=`: the name, `<parameter=KEY>VALUE</parameter>` for each argument or all of
+    them in one JSON object, `</function>`, and the `ends` of the block. Models omit `</parameter>`, and write
+    `<parameter name=` like other families."""
     keys = tuple(
         Branch(literal=f"<parameter{sign}", read="word", field="key", then=base + 3) for sign in ("=", " name=")
     )
@@ -91,19 +92,19 @@ def function_tags(base: int, *ends: Branch) -> tuple[Node, ...]:
 
 
 FUNCTION_STOPS: Final = ("</parameter>", "\n<parameter=", "\n</function>")
-"""With what a value in `function_tags` ends."""
+"""Literals that end a value in `function_tags`."""
 
 
 ELEMENTS: Final = 7
-"""How many nodes `elements` are."""
+"""The number of nodes that `elements` returns."""
 
 
 def elements(base: int, parameter: str, closer: str, then: int = END) -> tuple[Node, ...]:
-    """What follows `<invoke name=`: the name, `<parameter name="KEY">VALUE</parameter>` for each argument or all of
-    them in one JSON object, the closer; or `/>` right behind the name.
+    """Returns the nodes after `<invoke name=`: the name, `<parameter name="KEY">VALUE</parameter>` for each argument or
+    all of them in one JSON object, the closer; or `/>` right after the name.
 
-    `parameter` is the word of the tag, prefix included. Quotes may be missing, and attributes may follow: name and key
-    are the rest of their tags.
+    `parameter` is the word of the tag with its prefix. Quotes may be missing, and attributes may follow, because the
+    name and key fields are the rest of their tags.
     """
     return (
         (Branch(read="word", field="name", then=base + 1),),
@@ -124,7 +125,7 @@ def elements(base: int, parameter: str, closer: str, then: int = END) -> tuple[N
 
 
 def pairs(base: int, key: str, middle: str, value_end: str, closer: str, then: int = END) -> tuple[Node, ...]:
-    """What follows a call's name: `key KEY middle VALUE value_end` for each argument, the closer."""
+    """Returns the nodes after a call's name: `key KEY middle VALUE value_end` for each argument, then the closer."""
     return (
         (Branch(literal=key, read="word", field="key", then=base + 1), Branch(literal=closer, then=then)),
         (Branch(literal=middle, read="text", field="value", then=base + 2),),

@@ -1,18 +1,16 @@
-"""The control tokens of chat templates: what ends a turn, begins one, frames a result, or stands for something that is
-no text.
+"""Control tokens of chat templates: they end or begin a turn, frame a result, or stand for images and other media.
 
-Servers look for them in the whole prompt, in what users and tools said as well (vLLM, SGLang and llama.cpp do), so a
-tool result that holds `<|im_end|>` would end its own message and could begin another one. Data in a prompt holds none
-of them (R5.6).
+Servers look for them in the whole prompt, also in text of users and tools (vLLM, SGLang and llama.cpp do). A tool
+result with `<|im_end|>` would end its own message and could begin another one. So they are escaped in prompt data
+(R5.6).
 
 Rules of this module:
 
-1. A table is what the published tokenizers and templates of one family of models say. What is not in it is ordinary
-   text there.
-2. What stands around calls and thinking is not here, unless everything is built of it: that is the formats' business,
-   see `Grammar.markers`.
-3. Which families a format stands for is said here, by the format's name. A format that is not listed may be taught to
-   any model, and gets the tokens of all.
+1. A table contains what the published tokenizers and templates of one family say. Other text is ordinary for it.
+2. Markers of calls and reasoning belong to the formats (`Grammar.markers`) and are not listed here, unless the template
+   uses them everywhere.
+3. `_FORMATS` maps a format's name to the families it is for. A format that is not listed may be taught to any model,
+   and gets the tokens of all.
 """
 
 from __future__ import annotations
@@ -26,12 +24,12 @@ def _between(opener: str, words: str, closer: str) -> tuple[str, ...]:
 
 
 def _bars(words: str) -> tuple[str, ...]:
-    """`<|word|>` for each word."""
+    """Returns `<|word|>` for each word."""
     return _between("<|", words, "|>")
 
 
 def _wide_bars(words: str) -> tuple[str, ...]:
-    """The same with the bar U+FF5C."""
+    """Returns `<|word|>` for each word, with the bar U+FF5C."""
     return _between("<｜", words, "｜>")
 
 
@@ -48,7 +46,7 @@ LLAMA4: Final = _bars(
     "begin_of_text end_of_text header_start header_end eot eom step finetune_right_pad "
     "image_start image_end tile_x_separator tile_y_separator patch image fim_prefix fim_middle fim_suffix"
 )
-# Llama 2, and what descends from its vocabulary.
+# Llama 2, and models with its vocabulary.
 SENTENCEPIECE: Final = ("<s>", "</s>", "<unk>")
 LLAMA2: Final = (*SENTENCEPIECE, "[INST]", "[/INST]", "<<SYS>>", "<</SYS>>")
 MISTRAL: Final = (
@@ -176,7 +174,7 @@ INKLING: Final = _bars(
     "content_xml content_tool_error content_invoke_tool content_invoke_tool_json content_invoke_tool_text "
     "content_model_end_sampling model_trigger_generation end_message audio_end audio endoftext"
 )
-PLAMO: Final = ("<|plamo:",)  # all of them begin so
+PLAMO: Final = ("<|plamo:",)  # the common beginning of all its tokens
 PANGU: Final = (*SENTENCEPIECE, *(f"[unused{number}]" for number in range(9, 20)))
 APRIEL: Final = (
     *MISTRAL,
@@ -187,7 +185,7 @@ DOTS: Final = _bars(
 )
 HYPERCLOVAX: Final = (*CHATML, *_bars("endofturn stop"))
 EXAONE: Final = _between("[|", "system user assistant tool endofturn", "|]")
-# Zephyr, Falcon 3, OpenChat, Megrez, SmolVLM and others that no format is named after.
+# Zephyr, Falcon 3, OpenChat, Megrez, SmolVLM and others without a format of their own.
 OTHERS: Final = (
     *_bars("system user assistant end_of_turn role_start role_end turn_end endofturn eot eos bos"),
     "<end_of_utterance>",
@@ -200,7 +198,7 @@ _FAMILIES: Final[tuple[tuple[str, ...], ...]] = (
 )  # fmt: skip
 
 ALL: Final = frozenset(token for family in _FAMILIES for token in family)
-"""For a format that may be taught to any model."""
+"""The tokens of all families, for a format that may be taught to any model."""
 
 _FORMATS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
     "hermes": (CHATML, LLAMA3, GRANITE),  # Qwen; Hermes, on Llama as well; Granite 4
@@ -266,6 +264,6 @@ _FORMATS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
 
 
 def tokens(format_name: str) -> frozenset[str]:
-    """The control tokens of the models that a format is made for."""
+    """Returns the control tokens of the models that a format is made for."""
     families = _FORMATS.get(format_name)
     return ALL if families is None else frozenset(token for family in families for token in family)

@@ -1,8 +1,9 @@
-"""Lists of tools that come again: agents send the same tools, byte for byte, with every request of a conversation.
+"""Cache of tool lists: agents send the same tools, byte for byte, with every request of a conversation.
 
-`KnownTools` finds such a list in a body before it is parsed, so its bytes are compared instead of read. What was made
-of the list (the `ToolSet`, and by its notes the decision on it, the prompt segment, the offer) is kept with it and
-found by identity: nothing is hashed (R3.9). Its weight in the cache is that of the list and of all its notes (R33.1).
+`KnownTools` finds such a list in a body before it is parsed, so its bytes are compared instead of parsed. Results
+derived from the list (the `ToolSet`, and as its notes the decision about it, the prompt segment, the offer) are kept
+with it and found by identity, without hashing (R3.9). The cache counts the memory of the list and all its notes
+(R33.1).
 """
 
 from __future__ import annotations
@@ -21,32 +22,33 @@ from toolwire.support.cache import Cache, weight_of
 T = TypeVar("T")
 
 MAX_NOTES: Final = 16
-"""More make a set forget the others: choices of tools can be combined without end."""
+"""With more notes a set drops all others: choices of tools can be combined without limit."""
 MAX_NOTES_BYTES: Final = 4 * 1024 * 1024
-"""Bytes of notes beyond which a set forgets the others. A note that alone keeps more is not made."""
+"""With more bytes of notes a set drops all others. A single larger note is not stored."""
 NOTE_BYTES: Final = 512
-"""Weight of a note beside its key and what its maker says."""
+"""Memory of a note besides its key and value."""
 SPEC_BYTES: Final = 700
-"""Weight of a `ToolSpec` beside the parsed list that it refers to."""
+"""Memory of a `ToolSpec` besides the parsed list that it refers to."""
 NAME_BYTES: Final = 300
-"""Weight of a tool's name in a note that maps or lists names."""
+"""Memory of a tool's name in a note that maps or lists names."""
 VALUE_BYTES: Final = 300
 TEXT_COPIES: Final = 3
-"""Memory of a parsed list: at most so many bytes for each JSON value, and for each byte of its text."""
+"""Memory of a parsed list: `VALUE_BYTES` per JSON value plus `TEXT_COPIES` times the bytes of its text, at most."""
 HEAD_BYTES: Final = 96
-"""A list is looked up by its beginning; shorter ones are not worth it."""
+"""A list is looked up by its first bytes. Shorter lists are not cached."""
 MAX_SAME_HEAD: Final = 8
 LEARN_BYTES: Final = 256 * 1024
-"""In larger bodies no new list is looked for: finding its end means reading it a second time."""
+"""Lists in larger bodies are not learned, because finding their end means parsing the body a second time."""
 
 TOOLS_KEY: Final = b'"tools":'
-"""Without it a body has no list that is looked for."""
+"""Bodies without this key have no list to look up."""
 _BLANKS: Final = re.compile(rb"[ \n]*")
 _DECODER: Final = json.JSONDecoder()
 
 
 class _Room:
-    """Bytes that a set and the sets made of it hold in notes. `grow` is told of changes; None: nobody asks any more."""
+    """The bytes that a set, and the sets derived from it, hold in notes. `grow` is called with every change (None: the
+    owner no longer counts)."""
 
     __slots__ = ("grow", "held")
 
@@ -55,17 +57,17 @@ class _Room:
         self.held = 0
 
     def add(self, by: int) -> None:
-        """Hold `by` bytes more."""
+        """Adds `by` bytes."""
         self.held += by
         if self.grow is not None:
             self.grow(by)
 
 
 class ToolSet(tuple[ToolSpec, ...]):
-    """The tools of a request. `notes` is what was made of them, by whom and what for; see `note_of`.
+    """The tools of a request. `notes` are values derived from them, by key; see `note_of`.
 
-    `of`: the set that these tools were chosen from, which keeps this one in a note. `grow` is told by how many bytes
-    the notes grow.
+    `of`: the set from which these tools were chosen, which keeps this one in a note. `grow` is called with the number
+    of bytes by which the notes grow.
     """
 
     notes: dict[Hashable, Any]
@@ -80,7 +82,7 @@ class ToolSet(tuple[ToolSpec, ...]):
         of: Sequence[ToolSpec] | None = None,
         grow: Callable[[int], None] | None = None,
     ) -> ToolSet:
-        """A set without notes."""
+        """Creates a set without notes."""
         self = super().__new__(cls, tools)
         self.notes = {}
         self._room = of._room if isinstance(of, ToolSet) else _Room(grow)
@@ -90,11 +92,11 @@ class ToolSet(tuple[ToolSpec, ...]):
 
     @property
     def noted_bytes(self) -> int:
-        """Bytes that the notes of this set, and of the sets that they hold, keep."""
+        """Bytes held by the notes of this set and of the sets derived from it."""
         return self._room.held if self._is_root else self._own
 
     def note(self, key: Hashable, value: object, weight: int) -> None:
-        """See `note`."""
+        """Stores a note, see the function `note`."""
         weight += NOTE_BYTES + weight_of(key)
         if weight > MAX_NOTES_BYTES:
             return
@@ -107,7 +109,7 @@ class ToolSet(tuple[ToolSpec, ...]):
     def _forget(self) -> None:
         self.notes.clear()
         room = self._room
-        if self._is_root:  # sets in the notes are gone as well; those still in use count for nothing
+        if self._is_root:  # derived sets in the notes are dropped too, and those still in use no longer count
             self._room = _Room(room.grow)
             room.add(-room.held)
             room.grow = None
@@ -117,14 +119,14 @@ class ToolSet(tuple[ToolSpec, ...]):
 
 
 def note_of(tools: Sequence[ToolSpec], key: Hashable) -> Any:
-    """What was noted about these very tools under `key`; None if nothing was."""
+    """Returns the note under `key` of exactly these tools, or None."""
     return tools.notes.get(key) if isinstance(tools, ToolSet) else None
 
 
 def note(tools: Sequence[ToolSpec], key: Hashable, value: T, weight: int) -> T:
-    """Note `value`, which must be a function of the tools and the key, and never be changed. Gives it back.
+    """Stores `value` as a note and returns it. It must depend only on the tools and the key, and must never be changed.
 
-    `weight` is how many bytes `value` keeps alive that the tools do not.
+    `weight` is the number of bytes that `value` keeps alive in addition to the tools.
     """
     if isinstance(tools, ToolSet):
         tools.note(key, value, weight)
@@ -132,10 +134,10 @@ def note(tools: Sequence[ToolSpec], key: Hashable, value: T, weight: int) -> T:
 
 
 class KnownList(list[Any]):
-    """The parsed `tools` of a body, to be shared by all bodies that have the same bytes there: never changed.
+    """The parsed `tools` of a body, shared by all bodies with the same bytes there. It must never be changed.
 
-    `values` is how many JSON values it holds at most. `sets` are the `ToolSet`s that the protocols made of it, by name.
-    `weight` is how many bytes all of it keeps; `grown` is called with itself and a number after it has grown by that.
+    `values` is an upper limit for its JSON values. `sets` are the `ToolSet`s that the protocols derived from it, by
+    name. `weight` is its memory in bytes; `grown` is called with this list and the number of bytes it has grown by.
     """
 
     def __init__(
@@ -149,20 +151,21 @@ class KnownList(list[Any]):
         self._grown = grown
 
     def grow(self, by: int) -> None:
-        """It keeps `by` bytes more."""
+        """Adds `by` bytes to the weight."""
         self.weight += by
         self._grown(self, by)
 
 
 def known_set(listed: Any, protocol: str) -> tuple[ToolSpec, ...] | None:
-    """What `protocol` made of the `tools` of a body when they came before; nothing at all if there are none."""
+    """Returns the tools that `protocol` derived from this `tools` value earlier; an empty tuple if there are no tools;
+    None if the list is new."""
     if isinstance(listed, KnownList):
         return listed.sets.get(protocol)
     return () if listed is None or (isinstance(listed, list) and not listed) else None
 
 
 def new_set(listed: Any, protocol: str, tools: Iterable[ToolSpec]) -> ToolSet:
-    """The set of these tools, kept for those who send the same list again."""
+    """Returns the set of these tools, cached for later requests with the same list."""
     if not isinstance(listed, KnownList):
         return ToolSet(tools)
     made = listed.sets[protocol] = ToolSet(tools, grow=listed.grow)
@@ -171,20 +174,18 @@ def new_set(listed: Any, protocol: str, tools: Iterable[ToolSpec]) -> ToolSet:
 
 
 class KnownTools:
-    """The lists of tools that came lately, as far as `cache` has room for them. Large bodies are read in threads, so
-    several may ask at once."""
+    """The recent lists of tools, as far as `cache` has room. Large bodies are read in threads, so calls may be
+    concurrent."""
 
     def __init__(self, cache: Cache[tuple[KnownList, ...]]) -> None:
         self._known = cache
-        self._mark = token_hex(
-            16
-        )  # Not to be guessed, so that no text of the client can look like a list that was cut out.
+        self._mark = token_hex(16)  # random, so that no text of a client can look like the mark
         self._mark_text = b'"%b"' % self._mark.encode()
 
     def cut(self, body: bytes) -> tuple[KnownList, bytes] | None:
-        """The known list that `body` holds, and the body with a mark in its place; None if it holds none.
+        """Returns the known list in `body`, and the body with a mark in its place; None if there is none.
 
-        The list may stand anywhere: only `put_back` can say whether it was the `tools` of the request.
+        The list may be anywhere in the body: only `put_back` can tell whether it was the `tools` of the request.
         """
         start = _start(body)
         for known in self._known.get(body[start : start + HEAD_BYTES]) or ():
@@ -193,14 +194,14 @@ class KnownTools:
         return None
 
     def put_back(self, value: Any, known: KnownList) -> bool:
-        """Put the list where the mark stands in the parsed body; False if it does not stand where the tools belong."""
+        """Puts the list in place of the mark in the parsed body. Returns False if the mark is not at `tools`."""
         if isinstance(value, dict) and value.get("tools") == self._mark:
             value["tools"] = known
             return True
         return False
 
     def learn(self, body: bytes, value: dict[str, Any]) -> None:
-        """Remember the tools of `value`, the parsed JSON of `body`."""
+        """Stores the tools of `value`, the parsed JSON of `body`."""
         tools = value.get("tools")
         if not tools or not isinstance(tools, list) or len(body) > LEARN_BYTES:
             return
@@ -210,7 +211,7 @@ class KnownTools:
         if len(text) < HEAD_BYTES:
             return
         known = KnownList(tools, text, self._grown)
-        # A key that only looks like the right one, at another depth or twice: parsing with the mark tells.
+        # The key may be at another depth or occur twice: parsing the body with the mark shows it.
         if not self.put_back(orjson.loads(body[:start] + self._mark_text + body[start + len(text) :]), known):
             return
         value["tools"] = known
@@ -224,13 +225,13 @@ class KnownTools:
 
 
 def _start(body: bytes) -> int:
-    """Where the value of the first key `tools` begins; somewhere without an array if there is none."""
+    """Returns the position of the value of the first `tools` key. Without one, the position is not that of an array."""
     blanks = _BLANKS.match(body, body.find(TOOLS_KEY) + len(TOOLS_KEY))
     return 0 if blanks is None else blanks.end()
 
 
 def _array(text: bytes) -> bytes:
-    """The JSON array at the beginning of `text`; empty if there is none."""
+    """Returns the JSON array at the beginning of `text`, or b""."""
     if not text.startswith(b"["):
         return b""
     try:

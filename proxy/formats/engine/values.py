@@ -1,9 +1,9 @@
-"""Arguments as formats write them: JSON, Python's words, or strings between a literal of the format's own.
+"""Arguments as formats write them: as JSON, with Python's words, or with a format's own quotes.
 
 Rules of this module:
 
-1. Numbers keep their text: nothing here makes a number of it.
-2. What is read back has the same value, once it is restored.
+1. Numbers keep their text; they are never converted.
+2. A value that is read back and restored is equal to the original.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from toolwire.formats.engine.longjson import Number, compact, quoted, read_json,
 __all__ = ["JSON", "PYTHON", "Escape", "Number", "Syntax", "escape_json", "read_object"]
 
 Escape = Callable[[str], str]
-"""Takes the meaning out of markers in a string."""
+"""Escapes the markers in a string."""
 
 _BARE_KEY: Final = re.compile(r"[\w.-]+")
 
 
 def read_object(text: str) -> dict[str, Any] | None:
-    """The JSON object that `text` is, with its numbers as `Number`; None if it is none."""
+    """Returns the JSON object in `text`, with its numbers as `Number`, or None if it is something else."""
     try:
         value = read_json(text)
     except (ValueError, RecursionError):
@@ -33,9 +33,10 @@ def read_object(text: str) -> dict[str, Any] | None:
 
 
 def escape_json(text: str, literals: Iterable[str]) -> str:
-    """JSON text for the same value that holds none of the literals. They can only stand inside its strings."""
+    """Returns JSON text of the same value that contains none of the literals, which can only occur inside its
+    strings."""
     for literal in literals:
-        # A literal that begins with a line end can only stand between tokens, where that may go.
+        # A literal that begins with a line end can only stand between tokens, where whitespace may be removed.
         first = "" if literal[0] == "\n" else f"\\u{ord(literal[0]):04x}"
         text = text.replace(literal, first + literal[1:])
     return text
@@ -43,16 +44,16 @@ def escape_json(text: str, literals: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Syntax:
-    """How a value is written. `words` are true, false and null, `quote` stands around strings (none: as in JSON), and
-    `bare_keys` go without quotes."""
+    """The written form of a value. `words` are true, false and null; `quote` surrounds strings (empty: as in JSON);
+    `bare_keys`: keys without quotes."""
 
     words: tuple[str, str, str] = ("true", "false", "null")
     quote: str = ""
     bare_keys: bool = False
 
     def write(self, value: Any, escape: Escape | None = None) -> str:
-        """The text of a value. `escape` is applied to its strings; by default a backslash only goes into every `quote`,
-        with which they would end."""
+        """Returns the text of a value. `escape` is applied to its strings; by default a backslash breaks every `quote`
+        in them."""
         match value:
             case None:
                 return self.words[2]
@@ -70,11 +71,11 @@ class Syntax:
         return compact(value)
 
     def key(self, key: str, escape: Escape | None = None) -> str:
-        """A key of an object."""
+        """Returns a key of an object."""
         return key if self.bare_keys and _BARE_KEY.fullmatch(key) else self.string(key, escape)
 
     def string(self, text: str, escape: Escape | None = None) -> str:
-        """A string."""
+        """Returns a string."""
         text = sound(text)
         if escape is not None:
             text = escape(text)

@@ -1,11 +1,11 @@
-"""How a family's own chat template tells a model of its tools and hands over results: what prompts of the gateway say
-in its place (R5.8, R31.5).
+"""The wording in which a family's own chat template lists tools and hands over results; used in the gateway's prompts
+(R5.8, R31.5).
 
 Rules of this module:
 
-1. What stands here is what published chat templates write. A family whose template is not known for sure, or that
-   writes tools as a turn of its own, gets the common words.
-2. No instructions hold words that can be copied as a name or a value: `<function-name>` is neither, and not JSON.
+1. The wording is that of published chat templates. A family whose template is unknown, or lists tools in a separate
+   turn, gets the common wording.
+2. Instructions contain nothing that can be copied as a name or value: `<function-name>` is neither, and is not JSON.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ You are provided with function signatures within <tools></tools> XML tags:
 {format}
 
 {examples}"""
-"""The prompt segment of Qwen, GLM and many others, in the order of their templates. The policy stands before it, where
-the system message of the application would stand: behind the list a small model calls on every question."""
+"""The prompt segment of Qwen, GLM and many others, in the order of their templates. The policy comes first, like the
+application's system message: after the list, it makes small models call a tool on every question."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Words:
-    """How tools are told. `template` is the prompt segment, with its four placeholders, `tools` writes the offer;
-    `form`: how to write a call, None for instructions that come from the format's layout. `results`: how results are
-    handed over."""
+    """The wording for tools. `template` is the prompt segment with its four placeholders, `tools` writes the tools on
+    offer, `form` says how to write a call (None: derived from the format's layout), `results` is the form of results.
+    """
 
     template: str = COMMON
     tools: Listing = functions
@@ -59,7 +59,7 @@ class Words:
 
 
 def _around(before: str, behind: str = "") -> str:
-    """The common segment with other words around the list."""
+    """Returns the common segment with other words around the list."""
     return f"{{policy}}\n\n# Tools\n\n{before}{{tools}}{behind}\n\n{{format}}\n\n{{examples}}"
 
 
@@ -182,9 +182,9 @@ _WORDS: Final[Mapping[str, Words]] = {
     ),
     "cohere": Words(results=ResultForm("<|START_TOOL_RESULT|>", "<|END_TOOL_RESULT|>")),
 }
-"""By the format's name."""
+"""Wordings by the format's name."""
 
 
 def words_of(format_name: str) -> Words:
-    """The words of the family that a format is made for; the common ones if its own are not known."""
+    """Returns the wording of the family that a format is made for; the common wording if unknown."""
     return _WORDS.get(format_name, Words())

@@ -1,7 +1,6 @@
-"""Any of the known formats, for models that nobody has told us about: `hermes` is taught, what else they write is
-recognised.
+"""The format for models of an unknown family: `hermes` is taught, and calls in any known format are recognised.
 
-Where the model's name says its family, a route with `format: auto` uses that family's format instead (`families.py`).
+If the model's name tells its family, a route with `format: auto` uses that family's format instead (`families.py`).
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from toolwire.formats.base import written
+from toolwire.formats.base import make_format
 from toolwire.formats.engine.recognition import FAMILIES, reasoning_tags, recognising
 from toolwire.formats.families import hermes
 from toolwire.scan._grammar import Grammar
@@ -23,6 +22,6 @@ GRAMMAR: Final = recognising(
 )
 
 TAUGHT: Final = hermes.FORMAT.name
-"""What a model of an unknown family is taught."""
+"""The format taught to models of an unknown family."""
 
-FORMAT: Final = written("auto", GRAMMAR, hermes.LAYOUT)
+FORMAT: Final = make_format("auto", GRAMMAR, hermes.LAYOUT)

@@ -1,10 +1,10 @@
-"""The whole answer is one object: `{"tool_calls": [...]}` or `{"name": ..., "arguments": ...}`."""
+"""Calls as one object that is the whole answer: `{"tool_calls": [...]}` or `{"name": ..., "arguments": ...}`."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from toolwire.formats.base import written
+from toolwire.formats.base import make_format
 from toolwire.formats.engine.layout import Layout
 from toolwire.scan._grammar import BlockSyntax, Grammar
 
@@ -21,4 +21,4 @@ LAYOUT: Final = Layout(
     first='{"tool_calls":[', opener='{"name":', middle=',"arguments":', closer="}", separator=",", last="]}"
 )
 
-FORMAT: Final = written("bare_json", GRAMMAR, LAYOUT, INSTRUCTIONS, alone=True, json_answer=True)
+FORMAT: Final = make_format("bare_json", GRAMMAR, LAYOUT, INSTRUCTIONS, alone=True, json_answer=True)

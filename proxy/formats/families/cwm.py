@@ -1,19 +1,19 @@
-"""Meta's CWM: a tool's name, then the rest of the block as its first argument, or a JSON object with all of them.
+"""Meta's CWM: a tool's name, then its first argument as text, or all arguments as a JSON object.
 
-The model also puts the name into the tag, with or without the `>` behind it: `<tool: bash> ls </tool>`. That is why the
-tag's last word is part of what is read.
+The model also puts the name into the tag, with or without the `>` after it: `<tool: bash> ls </tool>`. So the tag's
+last word is part of the field.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from toolwire.formats.base import written
+from toolwire.formats.base import make_format
 from toolwire.formats.engine.layout import Layout
 from toolwire.formats.engine.values import JSON
 from toolwire.scan._grammar import BlockSyntax, Branch, Grammar
 
-FORMAT: Final = written(
+FORMAT: Final = make_format(
     "cwm",
     Grammar(
         syntaxes=(

@@ -1,14 +1,14 @@
-"""DeepSeek before its tags: V3 and R1 with a fence around the arguments, V3.1 without. The later ones are in `dsml.py`.
+"""DeepSeek V3, R1 (arguments in a Markdown fence) and V3.1 (without). Later versions are in `dsml.py`.
 
-The bar is U+FF5C, also written in ASCII, the underscore U+2581. Both share all markers, so both formats read both; a
-tool called `function` cannot be told from V3's word for functions.
+The bar is U+FF5C (ASCII is read too), the underscore U+2581. Both formats have the same markers, so each reads both. A
+tool called `function` cannot be distinguished from V3's keyword `function`.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from toolwire.formats.base import written
+from toolwire.formats.base import make_format
 from toolwire.formats.engine.layout import Layout
 from toolwire.formats.engine.syntaxes import section
 from toolwire.scan._grammar import BlockSyntax, Branch, Grammar, Node
@@ -21,7 +21,7 @@ _SECTION_END: Final = "<｜tool▁calls▁end｜>"
 
 
 def _syntaxes(bar: str) -> list[BlockSyntax]:
-    """The same with another spelling of the bar: models and servers write it in ASCII as well."""
+    """Returns the syntaxes with `bar` as the bar; models and servers also write it in ASCII."""
 
     def spelt(token: str) -> str:
         return token.replace("｜", bar)
@@ -45,7 +45,7 @@ def _syntaxes(bar: str) -> list[BlockSyntax]:
 
 GRAMMAR: Final = Grammar(syntaxes=(*_syntaxes("｜"), *_syntaxes("|")))
 
-V3: Final = written(
+V3: Final = make_format(
     "deepseek_v3",
     GRAMMAR,
     Layout(
@@ -59,7 +59,7 @@ V3: Final = written(
     ),
 )
 
-V31: Final = written(
+V31: Final = make_format(
     "deepseek_v31",
     GRAMMAR,
     Layout(first=_SECTION, opener=_CALL, name="plain", middle=_SEP, closer=_CALL_END, last=_SECTION_END),

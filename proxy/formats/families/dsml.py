@@ -1,10 +1,9 @@
-"""DeepSeek from V3.2 on: tags with a prefix of their own, between bars U+FF5C. GigaChat 3.5 writes the same with
-another prefix.
+"""DeepSeek from V3.2 on: tags with the prefix DSML between bars (U+FF5C). GigaChat 3.5 uses the prefix GCML.
 
-V3.2, V4 and V4.1 differ in the section's word; V4.1 writes a space behind the bar in every tag. Models and the servers
-between write the bars in other ways, too: doubled, in ASCII, with blanks around them; and V4 puts `r:` before the words
-of opening tags. All formats with one prefix read all of that: behind the prefix an opening tag is read bar by bar.
-Without a section a call counts as well.
+V3.2, V4 and V4.1 have different words for the section; V4.1 writes a space after the bar in every tag. Models and
+servers also write the bars doubled, in ASCII, or with blanks, and V4 puts `r:` before the words of opening tags. Every
+format reads all variants of its prefix: after the prefix, an opening tag is read bar by bar. A call without a section
+counts too.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from toolwire.formats.base import VERBATIM, ToolFormat, written
+from toolwire.formats.base import VERBATIM, ToolFormat, make_format
 from toolwire.formats.engine.layout import Layout, Tagged
 from toolwire.formats.engine.syntaxes import GIGACHAT_FRAMING
 from toolwire.scan._grammar import END, BlockSyntax, Branch, Grammar, Node
@@ -21,7 +20,7 @@ from toolwire.scan._grammar import END, BlockSyntax, Branch, Grammar, Node
 _SECTIONS: Final = (
     *("function_calls>", "tool_calls>", "tool_call>", "toolcalls>", "toolcall>", "tool_use>", "tool>", "calls>"),
 )
-"""What names a section: V3.2, V4, slips, V4.1."""
+"""Words for a section: V3.2, V4, frequent slips, V4.1."""
 
 _BARS: Final = {
     "｜": ("｜", "｜ "),
@@ -32,15 +31,15 @@ _BARS: Final = {
     " | ": (" | ",),
     " ｜ ": (" ｜ ",),
 }
-"""What stands between `<` and the prefix, and what behind it then."""
+"""Bars between `<` and the prefix, with the bars that then follow the prefix."""
 
 _Step = tuple[Branch, str]
-"""A branch, and the label of the node behind it; none: the block ends."""
+"""A branch and the label of the next node (empty: the block ends)."""
 
 
 def _tag(label: str, *words: _Step) -> dict[str, tuple[_Step, ...]]:
-    """The nodes of what follows the prefix in a tag: one bar or two, perhaps `r:`, then one of the words. Whitespace
-    does not matter."""
+    """Returns the nodes after the prefix of a tag: one or two bars, perhaps `r:`, then one of the words. Whitespace is
+    ignored."""
     more, word = f"{label}, more", f"{label}, word"
     marked = (Branch(literal="r:"), word)
     return {
@@ -51,8 +50,8 @@ def _tag(label: str, *words: _Step) -> dict[str, tuple[_Step, ...]]:
 
 
 def _body(prefix: str, bars: Mapping[str, Sequence[str]]) -> tuple[Node, ...]:
-    """What follows the prefix of the first tag: a section, of which the first call is read, or a call. The tags that
-    close a value or a call are single literals, so that one is found behind another one that is data."""
+    """Returns the nodes after the prefix of the first tag: a call, or a section with its first call. Closing tags of
+    values and calls are single literals, so that a value may contain other closing tags."""
 
     def tags(slash: str, then: str) -> tuple[_Step, ...]:
         return tuple((Branch(literal=f"<{slash}{bar}{prefix}"), then) for bar in bars)
@@ -91,7 +90,8 @@ def _placed(nodes: Mapping[str, tuple[_Step, ...]]) -> tuple[Node, ...]:
 
 
 def _grammar(prefix: str, *more: BlockSyntax, bars: Mapping[str, Sequence[str]] = _BARS, space: str = "") -> Grammar:
-    """`space` stands behind the bar where the closer of a call is looked for that is not what it should be."""
+    """Returns the grammar for a prefix. `space` follows the bar in the closer that is searched for after a malformed
+    call."""
     body = _body(prefix, bars)
     end = _placed(_tag("end", *((Branch(literal=word), "") for word in _SECTIONS)))
     return Grammar(
@@ -107,10 +107,10 @@ def _grammar(prefix: str, *more: BlockSyntax, bars: Mapping[str, Sequence[str]] 
 
 
 def _format(name: str, grammar: Grammar, bar: str, word: str, framing: Sequence[BlockSyntax] = ()) -> ToolFormat:
-    """Taught with that word, and with its space in every tag."""
+    """Returns a format that is taught with this section word, and with its space in every tag."""
     prefix = bar + " " * word.startswith(" ")
     end = f"</{prefix}parameter>"
-    return written(
+    return make_format(
         name,
         grammar,
         Layout(

@@ -1,10 +1,10 @@
-"""A Markdown fence with `{"tool_calls": [...]}` in it. Any other fence is text."""
+"""Calls as `{"tool_calls": [...]}` in a Markdown fence. Any other fence is text."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from toolwire.formats.base import written
+from toolwire.formats.base import make_format
 from toolwire.formats.engine.layout import Layout
 from toolwire.scan._grammar import BlockSyntax, Grammar
 
@@ -28,4 +28,4 @@ LAYOUT: Final = Layout(
     last="]}\n```",
 )
 
-FORMAT: Final = written("fenced_json", GRAMMAR, LAYOUT, INSTRUCTIONS)
+FORMAT: Final = make_format("fenced_json", GRAMMAR, LAYOUT, INSTRUCTIONS)

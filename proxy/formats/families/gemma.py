@@ -1,10 +1,10 @@
-"""Google's own syntax: Gemma 4 and FunctionGemma. Keys without quotes, strings between two literals."""
+"""Google's syntax for Gemma 4 and FunctionGemma: keys without quotes, strings between two literals."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from toolwire.formats.base import written
+from toolwire.formats.base import make_format
 from toolwire.formats.engine.layout import Layout
 from toolwire.formats.engine.syntaxes import DONE
 from toolwire.formats.engine.values import Syntax
@@ -34,7 +34,7 @@ def _layout(opener: str, quote: str, closer: str) -> Layout:
 
 # Gemma 4: generation stops at the closer, or at the opener of a response.
 QUOTE: Final = '<|"|>'
-GEMMA4: Final = written(
+GEMMA4: Final = make_format(
     "gemma4",
     Grammar(
         syntaxes=(
@@ -51,7 +51,7 @@ GEMMA4: Final = written(
     notes=f"Every string stands between two {QUOTE}, without quotes; numbers, true, false and null as in JSON.",
 )
 
-FUNCTIONGEMMA: Final = written(
+FUNCTIONGEMMA: Final = make_format(
     "functiongemma",
     Grammar(
         syntaxes=(

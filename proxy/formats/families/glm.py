@@ -1,23 +1,23 @@
-"""A name, then a key and a value for each argument, all in tags.
+"""Formats with a name, then a key and a value for each argument, all in tags.
 
-GLM-4.5 and 4.6 with line ends between the tags, GLM-4.7 and 5 without; TeleChat 4 with other words for key and value.
-These formats have one opener, so each reads what the others write. Others have tags of their own: IQuest Q1 and Coder
-V2, Hunyuan 3 and 4, K2 Horizon, Solar Open 2.
+GLM-4.5 and 4.6 have line ends between the tags, GLM-4.7 and 5 do not; TeleChat 4 has other words for key and value.
+These share one opener, so each reads the calls of the others. IQuest Q1 and Coder V2, Hunyuan 3 and 4, K2 Horizon and
+Solar Open 2 have tags of their own.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from toolwire.formats.base import VERBATIM, written
+from toolwire.formats.base import VERBATIM, make_format
 from toolwire.formats.engine.layout import Layout, Tagged
 from toolwire.formats.engine.syntaxes import DONE, pairs, section
 from toolwire.scan._grammar import BlockSyntax, Branch, Grammar, Node
 
 
 def _syntax(tag: str, *prefixes: str) -> BlockSyntax:
-    """A name, then pairs whose tags are `key` and `value` behind one of the `prefixes`. GLM 5.3 also writes all
-    arguments as one JSON object, perhaps with a `>` before it, and the closer of a value behind a name alone."""
+    """Returns the syntax of a name and pairs, whose tags are `key` and `value` after one of the `prefixes`. GLM 5.3
+    also writes all arguments as one JSON object, perhaps after a `>`, and a value's closer right after the name."""
     end = Branch(literal=f"</{tag}>")
     over, braces, row = 2, 3, 4
     firsts = [(row + 5 * number, f"{prefix}key", f"{prefix}value") for number, prefix in enumerate(prefixes)]
@@ -48,7 +48,8 @@ def _syntax(tag: str, *prefixes: str) -> BlockSyntax:
 
 
 def _grammar(tag: str, *prefixes: str) -> Grammar:
-    """Calls in this tag; JSON objects as `hermes` has them as well, which could be taken for arguments of no name."""
+    """Returns the grammar of calls in this tag. It also reads JSON objects as in `hermes`, which would otherwise look
+    like arguments without a name."""
     return Grammar(syntaxes=(_syntax(tag, *prefixes), BlockSyntax(opener=f"<{tag}>", closer=f"</{tag}>")))
 
 
@@ -62,8 +63,8 @@ def _layout(
     first: str = "",
     last: str = "",
 ) -> Layout:
-    """`end` stands behind the name, after `name_end`, and behind every tag of an argument; `prefix` before the words
-    `key` and `value` of these tags."""
+    """Returns the layout. `end` follows the name (after `name_end`) and every tag of an argument; `prefix` stands
+    before the words `key` and `value` in these tags."""
     value_end = f"</{prefix}value>"
     return Layout(
         opener=opener,
@@ -83,22 +84,22 @@ def _layout(
 
 
 GRAMMAR: Final = _grammar("tool_call", "arg_", "param_")
-GLM45: Final = written("glm45", GRAMMAR, _layout("<tool_call>", "</tool_call>", "\n"), notes=VERBATIM)
-GLM47: Final = written("glm47", GRAMMAR, _layout("<tool_call>", "</tool_call>", ""), notes=VERBATIM)
+GLM45: Final = make_format("glm45", GRAMMAR, _layout("<tool_call>", "</tool_call>", "\n"), notes=VERBATIM)
+GLM47: Final = make_format("glm47", GRAMMAR, _layout("<tool_call>", "</tool_call>", ""), notes=VERBATIM)
 
-IQUEST: Final = written(
+IQUEST: Final = make_format(
     "iquest",
     _grammar("iquest_tool_call", "arg_"),
     _layout("<iquest_tool_call>", "</iquest_tool_call>", ""),
     notes=VERBATIM,
 )
-IQUEST_CODER: Final = written(
+IQUEST_CODER: Final = make_format(
     "iquest_coder",
     _grammar("iquestcoder_tool_call", "arg_"),
     _layout("<iquestcoder_tool_call>", "</iquestcoder_tool_call>", "\n"),
     notes=VERBATIM,
 )
-TELECHAT4: Final = written(
+TELECHAT4: Final = make_format(
     "telechat4", GRAMMAR, _layout("<tool_call>", "</tool_call>", "", prefix="param_"), notes=VERBATIM
 )
 
@@ -106,7 +107,7 @@ TELECHAT4: Final = written(
 
 
 def _hunyuan_call(base: int) -> tuple[Node, ...]:
-    """What follows `<tool_call>`. Hunyuan 3 writes `<tool_sep>` behind the name, 4 does not."""
+    """Returns the nodes after `<tool_call>`. Hunyuan 3 writes `<tool_sep>` after the name, Hunyuan 4 does not."""
     more = base + 2
     return (
         (Branch(read="word", field="name", then=base + 1),),
@@ -123,8 +124,8 @@ def _hunyuan_call(base: int) -> tuple[Node, ...]:
 
 
 def _suffixed_call(base: int) -> tuple[Node, ...]:
-    """The same with a suffix in every tag, `<tool_call:SUFFIX>`: the checkpoint's tokenizer says which, so any will
-    do."""
+    """Returns the same nodes with a suffix in every tag, `<tool_call:SUFFIX>`. The suffix depends on the checkpoint's
+    tokenizer, so any suffix is read."""
 
     def tag(literal: str, then: int) -> Branch:
         return Branch(literal=literal, read="word", then=then)
@@ -169,13 +170,13 @@ _HUNYUAN: Final = Grammar(
         ),
     )
 )
-HUNYUAN3: Final = written(
+HUNYUAN3: Final = make_format(
     "hunyuan3",
     _HUNYUAN,
     _layout("<tool_call>", "</tool_call>", "\n", name_end="<tool_sep>", first="<tool_calls>\n", last="\n</tool_calls>"),
     notes=VERBATIM,
 )
-HUNYUAN4: Final = written(
+HUNYUAN4: Final = make_format(
     "hunyuan4",
     _HUNYUAN,
     _layout("<tool_call>", "</tool_call>", "", first="<tool_calls>", last="</tool_calls>"),
@@ -186,7 +187,7 @@ HUNYUAN4: Final = written(
 
 
 def _horizon(base: int) -> tuple[Node, ...]:
-    """What follows `<ifm|tool_call>`: a name and pairs, perhaps with types; or JSON."""
+    """Returns the nodes after `<ifm|tool_call>`: a name and pairs, perhaps with types, or JSON."""
     end = "</ifm|tool_call>"
     return (
         (
@@ -206,7 +207,7 @@ def _horizon(base: int) -> tuple[Node, ...]:
     )
 
 
-K2_HORIZON: Final = written(
+K2_HORIZON: Final = make_format(
     "k2_horizon",
     Grammar(
         syntaxes=tuple(
@@ -223,7 +224,7 @@ K2_HORIZON: Final = written(
     notes=VERBATIM,
 )  # fmt: skip
 
-SOLAR_OPEN2: Final = written(
+SOLAR_OPEN2: Final = make_format(
     "solar_open2",
     Grammar(
         syntaxes=(

@@ -1,9 +1,8 @@
-"""gpt-oss: everything is a message with a header. What is thought, said and called stands on channels of its own. So do
-llm-jp, with a blank behind each special token, and Beam, with a tag for each argument.
+"""gpt-oss: everything is a message with a header, and reasoning, text and calls have channels of their own. llm-jp adds
+a blank after each special token; Beam has a tag for each argument.
 
-A call's recipient stands behind its channel or behind the role; the first message's `<|start|>assistant` is part of the
-prompt. Recipients other than `functions.NAME` (`browser.search`, `python`) are built into the model and are no calls
-here.
+A call's recipient follows its channel or the role; the first message's `<|start|>assistant` is part of the prompt.
+Recipients other than `functions.NAME` (`browser.search`, `python`) are built into the model and are not calls here.
 """
 
 from __future__ import annotations
@@ -11,14 +10,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from toolwire.formats.base import VERBATIM, written
+from toolwire.formats.base import VERBATIM, make_format
 from toolwire.formats.engine.layout import Layout, Tagged
 from toolwire.formats.engine.syntaxes import DONE, framing
 from toolwire.scan._grammar import BlockSyntax, Branch, Grammar, Node
 
 
 def _call(base: int) -> tuple[Node, ...]:
-    """What follows the recipient's name: the channel, the content's type, the arguments."""
+    """Returns the nodes after the recipient's name: the channel, the content type, the arguments."""
     return (
         (
             Branch(literal="<|channel|>", then=base + 1),
@@ -43,7 +42,8 @@ _HEADED: Final = ((Branch(literal=_TO, read="word", field="name", then=1),), *_c
 
 
 def _message(space: str) -> BlockSyntax:
-    """A whole message, for those who do not know its beginning as framing. `space` is behind special tokens."""
+    """Returns the syntax of a whole message, for grammars that do not treat its beginning as framing. `space` follows
+    special tokens."""
     return BlockSyntax(
         opener=f"<|start|>{space}assistant",
         closer="<|call|>",
@@ -120,10 +120,10 @@ _STRIPPED: Final = BlockSyntax(
     family="harmony",
     untaught=True,
 )
-"""A whole answer of which the server left out the special tokens, the words between them not."""
+"""A whole answer from which the server removed the special tokens but not the words between them."""
 
 GRAMMAR: Final = replace(_grammar(""), syntaxes=(*_grammar("").syntaxes, _STRIPPED))
-FORMAT: Final = written(
+FORMAT: Final = make_format(
     "harmony",
     GRAMMAR,
     Layout(
@@ -136,8 +136,8 @@ FORMAT: Final = written(
     framing=_FRAMING,
 )
 
-# llm-jp 4: the same with a blank behind each special token. Of parallel calls only the last one ends with `<|call|>`.
-LLM_JP: Final = written(
+# llm-jp 4: as above, with a blank after each special token. Of parallel calls only the last one ends with `<|call|>`.
+LLM_JP: Final = make_format(
     "llm_jp",
     _grammar(" "),
     Layout(
@@ -170,7 +170,7 @@ _BEAM_CALL: Final[tuple[Node, ...]] = (
         Branch(literal="\n<rfl:parameter name=", read="word", field="key", then=5),
     ),
 )
-BEAM: Final = written(
+BEAM: Final = make_format(
     "beam",
     Grammar(
         syntaxes=(

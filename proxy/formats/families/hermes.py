@@ -1,12 +1,12 @@
-"""Hermes and Qwen: the sentinel's tags around an object whose `arguments` is an object, not a string. Trinity does so,
-also where it thinks."""
+"""Hermes and Qwen: `<tool_call>` tags around an object whose `arguments` is an object, not a string. Trinity also calls
+inside its reasoning."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Final
 
-from toolwire.formats.base import written
+from toolwire.formats.base import make_format
 from toolwire.formats.engine.layout import Layout
 from toolwire.scan._grammar import BlockSyntax, Grammar
 
@@ -14,6 +14,6 @@ GRAMMAR: Final = Grammar(syntaxes=(BlockSyntax(opener="<tool_call>", closer="</t
 
 LAYOUT: Final = Layout(opener='<tool_call>\n{"name":', middle=',"arguments":', closer="}\n</tool_call>", separator="\n")
 
-FORMAT: Final = written("hermes", GRAMMAR, LAYOUT)
+FORMAT: Final = make_format("hermes", GRAMMAR, LAYOUT)
 
-TRINITY: Final = written("trinity", replace(GRAMMAR, calls_in_reasoning=True), LAYOUT)
+TRINITY: Final = make_format("trinity", replace(GRAMMAR, calls_in_reasoning=True), LAYOUT)

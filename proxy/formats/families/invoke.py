@@ -1,7 +1,7 @@
 """Formats in which a call is an element with a `name`, and so is each argument: MiniMax M2, dots, Step 3, MiniCPM5,
 Muse.
 
-MiniMax M3, whose arguments are elements of their own names, stands in `minimax.py`.
+MiniMax M3, whose argument elements are named after the arguments, is in `minimax.py`.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from toolwire.formats.base import VERBATIM, written
+from toolwire.formats.base import VERBATIM, make_format
 from toolwire.formats.engine.layout import Layout, Tagged
 from toolwire.formats.engine.syntaxes import ELEMENTS, elements, framing, section
 from toolwire.scan._grammar import BlockSyntax, Branch, Grammar, Node
 
 
 def _invoke(prefix: str = "") -> Layout:
-    """A call as it is written, `prefix` before the words of its tags."""
+    """Returns the layout of a call, with `prefix` before the words of its tags."""
     end = f"</{prefix}parameter>"
     return Layout(
         opener=f'<{prefix}invoke name="',
@@ -37,11 +37,11 @@ def _plain(base: int) -> tuple[Node, ...]:
 
 
 def _tagged(tag: str) -> list[BlockSyntax]:
-    """A section `<tag>` with `<invoke name=...>` in it."""
+    """Returns the syntaxes of a section `<tag>` that contains `<invoke name=...>`."""
     return section(f"<{tag}>", "<invoke name=", _plain, f"</{tag}>", after="after", closer="</invoke>")
 
 
-MINIMAX_M2: Final = written(
+MINIMAX_M2: Final = make_format(
     "minimax_m2",
     Grammar(syntaxes=tuple(_tagged("minimax:tool_call"))),
     _in_section("minimax:tool_call"),
@@ -49,7 +49,7 @@ MINIMAX_M2: Final = written(
 )
 
 # dots.llm also writes one JSON object. (`examples/dots-format` is the same as a package, hence the other name.)
-DOTS: Final = written(
+DOTS: Final = make_format(
     "dots_llm",
     Grammar(
         syntaxes=(
@@ -79,7 +79,7 @@ def _step3(base: int) -> tuple[Node, ...]:
     )
 
 
-STEP3: Final = written(
+STEP3: Final = make_format(
     "step3",
     Grammar(
         syntaxes=tuple(
@@ -107,8 +107,8 @@ STEP3: Final = written(
 
 
 def _minicpm5() -> tuple[Node, ...]:
-    """`elements`, but a value may stand in `<![CDATA[` and `]]>`, where its own closer is data; and the space in a tag
-    gets lost."""
+    """Returns `elements`, except that a value may stand in `<![CDATA[` and `]]>`, where its own closer is data, and the
+    space in a tag may be missing."""
     name, tag, first, key, value, body, more = elements(0, "param", "</function>")
     named = replace(more[0], literal="<paramname=")
     cdata = ELEMENTS
@@ -128,7 +128,7 @@ def _minicpm5() -> tuple[Node, ...]:
     )
 
 
-MINICPM5: Final = written(
+MINICPM5: Final = make_format(
     "minicpm5",
     Grammar(
         syntaxes=tuple(
@@ -149,8 +149,8 @@ MINICPM5: Final = written(
 
 # --- Muse -----------------------------------------------------------------------------------------------------------
 
-# Everything is a message, as in harmony: ` to=RECIPIENT<|message|>`. What it tells itself is reasoning, a tool's name
-# says nothing that the call in the message does not say.
+# Everything is a message, as in harmony: ` to=RECIPIENT<|message|>`. A message to `self` is reasoning. Other recipients
+# are ignored, because the call in the message has the tool's name.
 _RECIPIENT: Final[tuple[Node, ...]] = (
     (Branch(literal="self<|message|>", ahead=True), Branch(read="word", then=2)),
     (Branch(literal="<|message|>"),),
@@ -159,7 +159,7 @@ _HEADER: Final[Node] = (Branch(literal="to=", then=1), Branch(literal="<|message
 
 
 def _muse_call(base: int) -> tuple[Node, ...]:
-    """`elements`; a name may be followed by the end of the header that it is copied from."""
+    """Returns `elements`, where a name may be followed by the end of the header it was copied from."""
     name, tag, *others = elements(base, "atem:parameter", "</atem:invoke>")
     more = base + ELEMENTS
     return (
@@ -177,7 +177,7 @@ _MUSE_FRAMING: Final = (
     framing("<|eot|>"),
 )
 
-MUSE: Final = written(
+MUSE: Final = make_format(
     "muse",
     Grammar(
         syntaxes=(

@@ -1,10 +1,10 @@
-"""Formats that are JSON between tags of the model's own. One paragraph each: what is read, what is written."""
+"""Formats with JSON between tags of the model's own. Each paragraph describes the grammar and the layout of one."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from toolwire.formats.base import written
+from toolwire.formats.base import make_format
 from toolwire.formats.engine.layout import Layout
 from toolwire.formats.engine.syntaxes import DONE, GIGACHAT_FRAMING, bare, framing, listed
 from toolwire.scan._grammar import BlockSyntax, Branch, Grammar
@@ -13,13 +13,13 @@ _NAMED: Final = ("name", "arguments")
 
 
 def _list(opener: str, closer: str = "", key: str = "arguments", name: str = "name") -> Layout:
-    """One array of calls between two tags."""
+    """Returns the layout of one array of calls between two tags."""
     return Layout(
         first=f"{opener}[", opener=f'{{"{name}":', middle=f',"{key}":', closer="}", separator=",", last=f"]{closer}"
     )
 
 
-# Llama 3.1 to 3.3: the whole answer is one object, several with semicolons between; or it stands behind a tag.
+# Llama 3.1 to 3.3: the whole answer is one object, or several separated by semicolons; or they follow a tag.
 _SEVERAL: Final = (
     (Branch(read="object", field="call", then=1),),
     (Branch(literal=";", read="object", field="call", then=1), DONE),
@@ -31,7 +31,7 @@ _LLAMA3: Final = BlockSyntax(
     first_keys=("name", "parameters", "arguments", "type"),
     parameters=("parameters", "arguments"),
 )
-LLAMA3_JSON: Final = written(
+LLAMA3_JSON: Final = make_format(
     "llama3_json",
     Grammar(
         syntaxes=(
@@ -43,9 +43,8 @@ LLAMA3_JSON: Final = written(
     alone=True,
 )
 
-# Granite 3: the token `<|tool_call|>` (3.0, 3.1) or `<tool_call>` (3.2, 3.3), then one array. Granite 4 writes as
-# hermes does.
-GRANITE: Final = written(
+# Granite 3: the token `<|tool_call|>` (3.0, 3.1) or `<tool_call>` (3.2, 3.3), then one array. Granite 4 uses `hermes`.
+GRANITE: Final = make_format(
     "granite",
     Grammar(
         syntaxes=(
@@ -61,8 +60,8 @@ GRANITE: Final = written(
     _list("<|tool_call|>"),
 )
 
-# Phi-4-mini: a plain word and one array. The bracket belongs to the opener, so that the word alone is only a word.
-PHI4_MINI: Final = written(
+# Phi-4-mini: a plain word and one array. The bracket is part of the opener, so that the word alone stays text.
+PHI4_MINI: Final = make_format(
     "phi4_mini",
     Grammar(
         syntaxes=(
@@ -78,8 +77,8 @@ PHI4_MINI: Final = written(
     _list("functools"),
 )
 
-# xLAM: the whole answer is one array; fine-tunes also put it into a fence, or behind the tags of others.
-XLAM: Final = written(
+# xLAM: the whole answer is one array; fine-tunes also put it into a fence or after other families' tags.
+XLAM: Final = make_format(
     "xlam",
     Grammar(
         syntaxes=(
@@ -93,7 +92,7 @@ XLAM: Final = written(
     alone=True,
 )
 
-JAMBA: Final = written(
+JAMBA: Final = make_format(
     "jamba", Grammar(syntaxes=(listed("<tool_calls>", "</tool_calls>"),)), _list("<tool_calls>", "</tool_calls>")
 )
 
@@ -103,8 +102,8 @@ _APRIEL_FRAMING: Final = (
     framing("<|end|>"),
 )
 
-# Apriel: the same; what it says stands between words that vanish, and what it thinks before them.
-APRIEL: Final = written(
+# Apriel: as Jamba; its text stands between markers that are removed, and its reasoning before them.
+APRIEL: Final = make_format(
     "apriel",
     Grammar(
         syntaxes=(
@@ -118,29 +117,29 @@ APRIEL: Final = written(
 )
 
 # Hunyuan A13B. It may call from inside its reasoning: `reasoning.scan_calls`.
-HUNYUAN: Final = written(
+HUNYUAN: Final = make_format(
     "hunyuan", Grammar(syntaxes=(listed("<tool_calls>", "</tool_calls>"),)), _list("<tool_calls>", "</tool_calls>")
 )
 
-NEMOTRON: Final = written(
+NEMOTRON: Final = make_format(
     "nemotron", Grammar(syntaxes=(listed("<TOOLCALL>", "</TOOLCALL>"),)), _list("<TOOLCALL>", "</TOOLCALL>")
 )
 
 # Apertus: the name is the key of the arguments.
-APERTUS: Final = written(
+APERTUS: Final = make_format(
     "apertus",
     Grammar(syntaxes=(listed("<|tools_prefix|>", "<|tools_suffix|>", optional=True, names=()),)),
     Layout(first="<|tools_prefix|>[", opener="{", middle=":", closer="}", separator=",", last="]<|tools_suffix|>"),
 )
 
-# Cohere's Command R7B and A, and Command 4, which says TEXT in place of RESPONSE. These tags vanish. A lone call may
-# stand without the list's brackets.
+# Cohere's Command R7B and A, and Command 4, which writes TEXT instead of RESPONSE. These tags are removed. A single
+# call may lack the list's brackets.
 _COHERE_FRAMING: Final = (
     *(framing(f"<|START_{word}|>", kind="start") for word in ("RESPONSE", "TEXT")),
     *(framing(f"<|END_{word}|>") for word in ("RESPONSE", "TEXT")),
     framing("<|END_OF_TURN_TOKEN|>"),
 )
-COHERE: Final = written(
+COHERE: Final = make_format(
     "cohere",
     Grammar(
         syntaxes=(
@@ -162,8 +161,8 @@ COHERE: Final = written(
     framing=_COHERE_FRAMING,
 )
 
-# MiniMax M1: one object a line.
-MINIMAX_M1: Final = written(
+# MiniMax M1: one object per line.
+MINIMAX_M1: Final = make_format(
     "minimax_m1",
     Grammar(syntaxes=(BlockSyntax(opener="<tool_calls>", closer="</tool_calls>"),)),
     Layout(
@@ -177,7 +176,7 @@ MINIMAX_M1: Final = written(
 )
 
 # Step-Audio 2: a line with the word `function`, one with the name, then the arguments.
-STEP_AUDIO2: Final = written(
+STEP_AUDIO2: Final = make_format(
     "step_audio2",
     Grammar(
         syntaxes=(
@@ -196,7 +195,7 @@ STEP_AUDIO2: Final = written(
 )
 
 # InternLM 2 and Intern-S1: one call.
-INTERNLM: Final = written(
+INTERNLM: Final = make_format(
     "internlm",
     Grammar(
         syntaxes=(
@@ -216,9 +215,9 @@ INTERNLM: Final = written(
     ),
 )
 
-# ERNIE 4.5: hermes blocks; what it says stands between tags that vanish.
+# ERNIE 4.5: hermes blocks; its text stands between tags that are removed.
 _ERNIE_FRAMING: Final = (framing("<response>", kind="start"), framing("</response>"))
-ERNIE: Final = written(
+ERNIE: Final = make_format(
     "ernie",
     Grammar(
         syntaxes=(
@@ -230,7 +229,7 @@ ERNIE: Final = written(
     framing=_ERNIE_FRAMING,
 )
 
-LONGCAT: Final = written(
+LONGCAT: Final = make_format(
     "longcat",
     Grammar(syntaxes=(BlockSyntax(opener="<longcat_tool_call>", closer="</longcat_tool_call>"),)),
     Layout(
@@ -243,7 +242,7 @@ LONGCAT: Final = written(
 
 # GigaChat 3: one object up to the end of its turn.
 _TO_THE_END: Final = ((Branch(read="object", field="call", then=1),), (DONE,))
-GIGACHAT: Final = written(
+GIGACHAT: Final = make_format(
     "gigachat",
     Grammar(
         syntaxes=(
@@ -258,7 +257,7 @@ GIGACHAT: Final = written(
 
 # HyperCLOVA X Think 14B: a recipient in the header, then one array.
 _HYPERCLOVAX_FRAMING: Final = (framing("<|im_start|>assistant", kind="start"), framing("<|im_end|>"))
-HYPERCLOVAX: Final = written(
+HYPERCLOVAX: Final = make_format(
     "hyperclovax",
     Grammar(
         syntaxes=(

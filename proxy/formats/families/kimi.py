@@ -1,10 +1,10 @@
-"""Moonshot's Kimi: K2 with JSON behind the call's id, K3 in tags that are special tokens around plain words."""
+"""Moonshot's Kimi: K2 with JSON after the call's id, K3 with tags made of special tokens and plain words."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from toolwire.formats.base import VERBATIM, written
+from toolwire.formats.base import VERBATIM, make_format
 from toolwire.formats.engine.layout import Layout, Tagged
 from toolwire.formats.engine.syntaxes import framing, section
 from toolwire.scan._grammar import BlockSyntax, Branch, Grammar, Node
@@ -24,18 +24,18 @@ def _call(base: int) -> tuple[Node, ...]:
 
 
 def _section(word: str) -> list[BlockSyntax]:
-    """Opener, further calls and end of a section."""
+    """Returns the syntaxes for the opener, further calls and end of a section."""
     return section(f"<|{word}_begin|>", _CALL, _call, f"<|{word}_end|>", tokens=True, closer=CALL_END)
 
 
-K2: Final = written(
+K2: Final = make_format(
     "kimi_k2",
     Grammar(
         syntaxes=(
             *_section("tool_calls_section"),
             *(
                 syntax for syntax in _section("tool_call_section") if syntax.opener != _CALL
-            ),  # the singular is seen as well
+            ),  # models also write the singular
         )
     ),
     Layout(
@@ -74,7 +74,7 @@ _K3_FRAMING: Final = (
     *map(framing, ("<|close|>response<|sep|>", "<|close|>message<|sep|>", "<|end_of_msg|>")),
 )
 
-K3: Final = written(
+K3: Final = make_format(
     "kimi_k3",
     Grammar(
         syntaxes=(

@@ -1,17 +1,17 @@
-"""Formats in which a call is a message with a header of its own: Inkling, functionary. Harmony and Muse stand
-elsewhere."""
+"""Formats in which a call is a message with its own header: Inkling, functionary. Harmony and Muse are in other
+modules."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from toolwire.formats.base import written
+from toolwire.formats.base import make_format
 from toolwire.formats.engine.layout import Layout
 from toolwire.formats.engine.syntaxes import DONE, framing
 from toolwire.scan._grammar import BlockSyntax, Branch, Grammar, Node
 
-# Inkling: `<|message_model|>`, perhaps a tool's name, then what the message is. The first `<|message_model|>` is part
-# of the prompt.
+# Inkling: `<|message_model|>`, perhaps a tool's name, then the kind of the message. The first `<|message_model|>` is
+# part of the prompt.
 _INVOKE: Final = "<|content_invoke_tool_json|>"
 _SAID: Final = (Branch(literal="<|content_text|>"), Branch(literal="<|content_thinking|>", ahead=True))
 _KINDS: Final = (Branch(literal=_INVOKE, then=2), *_SAID)
@@ -30,7 +30,7 @@ _ENDS: Final = (
     framing("<|end_message|>"),
 )
 
-INKLING: Final = written(
+INKLING: Final = make_format(
     "inkling",
     Grammar(
         syntaxes=(
@@ -58,12 +58,12 @@ INKLING: Final = written(
     ),
 )
 
-# functionary 3.2: `>>>`, a recipient, a line end; `all` is everybody. The first `>>>` is part of the prompt.
+# functionary 3.2: `>>>`, a recipient (`all` for text), a line end. The first `>>>` is part of the prompt.
 _RECIPIENT: Final[tuple[Node, ...]] = (
     (Branch(literal="all\n"), Branch(read="name", field="name", then=1)),
     (Branch(read="object", field="arguments"),),
 )
-FUNCTIONARY: Final = written(
+FUNCTIONARY: Final = make_format(
     "functionary",
     Grammar(
         syntaxes=(
@@ -78,8 +78,8 @@ FUNCTIONARY: Final = written(
     ),
 )
 
-# functionary 3.1, as Llama 3.1 may be asked to.
-FUNCTIONARY_V31: Final = written(
+# functionary 3.1, the form of Llama 3.1's custom tool prompt.
+FUNCTIONARY_V31: Final = make_format(
     "functionary_v31",
     Grammar(
         syntaxes=(

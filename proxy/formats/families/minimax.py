@@ -1,18 +1,18 @@
-"""MiniMax M3: `]<]minimax[>[` stands before every tag, and an argument is an element of its own name.
+"""MiniMax M3: `]<]minimax[>[` stands before every tag, and an argument is an element named after it.
 
     ]<]minimax[>[<tool_call>
     ]<]minimax[>[<invoke name="f">]<]minimax[>[<city>Oslo]<]minimax[>[</city>]<]minimax[>[</invoke>
     ]<]minimax[>[</tool_call>
 
-An element may hold elements: an object, or a list of `<item>`. They are read; written is JSON, which says what is what
-without the tool's schema. M2 stands in `invoke.py`.
+An element may contain elements: an object, or a list of `<item>`. These are read; written is JSON, whose types are
+clear without the tool's schema. M2 is in `invoke.py`.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from toolwire.formats.base import VERBATIM, written
+from toolwire.formats.base import VERBATIM, make_format
 from toolwire.formats.engine.layout import Layout, Tagged
 from toolwire.formats.engine.syntaxes import section
 from toolwire.scan._grammar import Branch, Grammar, Node
@@ -21,8 +21,8 @@ PREFIX: Final = "]<]minimax[>["
 
 
 def _call(base: int) -> tuple[Node, ...]:
-    """What follows `<invoke name=`. A key is `<city`: what closes an element begins with `</`. Behind a value comes its
-    closer, or the first element in it; from there on all is read at once."""
+    """Returns the nodes after `<invoke name=`. The key field includes the bracket (`<city`), because closing tags begin
+    with `</`. A value is followed by its closer, or by its first inner element; from there on all is read at once."""
     tag, key, value, behind, after, name_end, end = range(base + 2, base + 9)
     return (
         (Branch(read="word", field="name", then=base + 1),),
@@ -37,7 +37,7 @@ def _call(base: int) -> tuple[Node, ...]:
     )
 
 
-M3: Final = written(
+M3: Final = make_format(
     "minimax_m3",
     Grammar(
         syntaxes=tuple(

@@ -1,13 +1,13 @@
-"""Mistral: `[TOOL_CALLS]` and a name without JSON around it (tokenizer v11 and later), or one array (before).
+"""Mistral: `[TOOL_CALLS]` and a name outside the JSON (tokenizer v11 and later), or one array (before).
 
-Both are read by either format; they differ in what is written. Reasoning models think between `[THINK]` and `[/THINK]`.
+Both formats read both forms; they differ in what they write. Reasoning models reason between `[THINK]` and `[/THINK]`.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from toolwire.formats.base import written
+from toolwire.formats.base import make_format
 from toolwire.formats.engine.layout import Layout
 from toolwire.scan._grammar import BlockSyntax, Branch, Grammar
 
@@ -35,9 +35,9 @@ GRAMMAR: Final = Grammar(
     reasoning=(("[THINK]", "[/THINK]"),),
 )
 
-FORMAT: Final = written("mistral", GRAMMAR, Layout(opener="[TOOL_CALLS]", name="plain", middle="[ARGS]", closer=""))
+FORMAT: Final = make_format("mistral", GRAMMAR, Layout(opener="[TOOL_CALLS]", name="plain", middle="[ARGS]", closer=""))
 
-V3: Final = written(
+V3: Final = make_format(
     "mistral_v3",
     GRAMMAR,
     Layout(first="[TOOL_CALLS] [", opener='{"name":', middle=',"arguments":', closer="}", separator=", ", last="]"),

@@ -1,10 +1,10 @@
-"""PLaMo 3: a special token on either side of everything."""
+"""PLaMo 3: every part of a call stands between two special tokens."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from toolwire.formats.base import written
+from toolwire.formats.base import make_format
 from toolwire.formats.engine.layout import Layout
 from toolwire.formats.engine.syntaxes import framing, section
 from toolwire.scan._grammar import Branch, Grammar, Node
@@ -33,7 +33,7 @@ def _call(base: int) -> tuple[Node, ...]:
     )
 
 
-FORMAT: Final = written(
+FORMAT: Final = make_format(
     "plamo3",
     Grammar(
         syntaxes=(

@@ -1,11 +1,11 @@
-"""Calls as Python writes them: Llama 3.2 and 4, LFM2, Olmo 3, UI-TARS; Sarashina 3 lists them as Python's dicts.
-openPangu 2 has LFM2's tags around JSON."""
+"""Calls in Python syntax: Llama 3.2 and 4, LFM2, Olmo 3, UI-TARS. Sarashina 3 lists them as dicts; openPangu 2 has
+LFM2's tags around JSON."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from toolwire.formats.base import written
+from toolwire.formats.base import make_format
 from toolwire.formats.engine.layout import Layout
 from toolwire.formats.engine.syntaxes import DONE, bare, listed
 from toolwire.formats.engine.values import PYTHON
@@ -14,7 +14,7 @@ from toolwire.scan._grammar import BlockSyntax, Branch, Grammar
 _NOTES: Final = "Arguments are written as Python writes them: strings in quotes, True, False, None, lists and dicts."
 
 # Llama 3.2 and 4: the whole answer is one list, perhaps between two tags.
-PYTHONIC: Final = written(
+PYTHONIC: Final = make_format(
     "pythonic",
     Grammar(syntaxes=(bare("list"), listed("<|python_start|>", "<|python_end|>", read="list", optional=True))),
     Layout(first="[", opener="", name="plain", middle="(", arguments="keywords", closer=")", separator=", ", last="]"),
@@ -22,7 +22,7 @@ PYTHONIC: Final = written(
     alone=True,
 )
 
-# Between tags, LFM2.5 also without as the whole answer. In the tags there may be JSON, a list or an object.
+# LFM2: a list between tags; LFM2.5 also writes the list alone, as the whole answer. The tags may contain JSON instead.
 _TAGS: Final = Grammar(
     syntaxes=(
         BlockSyntax(
@@ -37,7 +37,7 @@ _TAGS: Final = Grammar(
         bare("list"),
     )
 )
-LFM2: Final = written(
+LFM2: Final = make_format(
     "lfm2",
     _TAGS,
     Layout(
@@ -53,7 +53,7 @@ LFM2: Final = written(
     notes=_NOTES,
 )
 
-OPENPANGU: Final = written(
+OPENPANGU: Final = make_format(
     "openpangu",
     _TAGS,
     Layout(
@@ -66,8 +66,8 @@ OPENPANGU: Final = written(
     ),
 )
 
-# Olmo 3: one call a line.
-OLMO3: Final = written(
+# Olmo 3: one call per line.
+OLMO3: Final = make_format(
     "olmo3",
     Grammar(
         syntaxes=(
@@ -94,8 +94,8 @@ OLMO3: Final = written(
     notes=_NOTES,
 )
 
-# Sarashina 3: one list of dicts behind a token.
-SARASHINA: Final = written(
+# Sarashina 3: one list of dicts after a token.
+SARASHINA: Final = make_format(
     "sarashina",
     Grammar(syntaxes=(listed("<|tool_calls|>", read="list"),)),
     Layout(
@@ -111,8 +111,8 @@ SARASHINA: Final = written(
     notes="Arguments are written as Python writes a dict: strings in quotes, True, False, None, lists and dicts.",
 )
 
-# UI-TARS: a line with a thought, which is said, then one with the call. The opener is plain words.
-UI_TARS: Final = written(
+# UI-TARS: a line with a thought, which stays text, then a line with the call. The opener is an ordinary word.
+UI_TARS: Final = make_format(
     "ui_tars",
     Grammar(
         syntaxes=(

@@ -1,15 +1,14 @@
-"""Qwen3-Coder, Qwen3.5 and later, Nemotron 3, Step 3.5 and later: a tag for each argument. Seed-OSS: the same with a
-tag of its own outside. MiMo: the same, but values touch their tags.
+"""Qwen3-Coder, Qwen3.5 and later, Nemotron 3, Step 3.5 and later: a tag for each argument. Seed-OSS has another outer
+tag; MiMo has no line ends around values.
 
-One line end on each side of a value belongs to the tags, in MiMo none. Models leave out `<tool_call>` and
-`</parameter>`.
+One line end on each side of a value belongs to the tags (not in MiMo). Models omit `<tool_call>` and `</parameter>`.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from toolwire.formats.base import VERBATIM, written
+from toolwire.formats.base import VERBATIM, make_format
 from toolwire.formats.engine.layout import Layout, Tagged
 from toolwire.formats.engine.syntaxes import DONE, FUNCTION_STOPS, function_tags
 from toolwire.scan._grammar import BlockSyntax, Branch, Grammar
@@ -38,7 +37,7 @@ def _syntax(opener: str, closer: str, *, framed: bool = True) -> BlockSyntax:
 
 
 def _bare(*, framed: bool = True) -> BlockSyntax:
-    """Without the tag outside."""
+    """Returns the syntax without the outer tag."""
     return BlockSyntax(
         opener="<function=",
         closer="</function>",
@@ -47,7 +46,7 @@ def _bare(*, framed: bool = True) -> BlockSyntax:
     )
 
 
-QWEN3_CODER: Final = written(
+QWEN3_CODER: Final = make_format(
     "qwen3_coder",
     Grammar(
         syntaxes=(
@@ -59,7 +58,7 @@ QWEN3_CODER: Final = written(
     notes=VERBATIM,
 )
 
-SEED_OSS: Final = written(
+SEED_OSS: Final = make_format(
     "seed_oss",
     Grammar(
         syntaxes=(_syntax("<seed:tool_call>", "</seed:tool_call>"),),
@@ -69,7 +68,7 @@ SEED_OSS: Final = written(
     notes=VERBATIM,
 )
 
-MIMO: Final = written(
+MIMO: Final = make_format(
     "mimo",
     Grammar(syntaxes=(_syntax("<tool_call>", "</tool_call>", framed=False), _bare(framed=False))),
     _layout(

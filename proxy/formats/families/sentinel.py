@@ -1,10 +1,10 @@
-"""The taught format: `<tool_call>{"name": ..., "arguments": "<JSON text>"}</tool_call>` (R6.1)."""
+"""The gateway's own format: `<tool_call>{"name": ..., "arguments": "<JSON text>"}</tool_call>` (R6.1)."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from toolwire.formats.base import written
+from toolwire.formats.base import make_format
 from toolwire.formats.engine.layout import Layout
 from toolwire.scan._grammar import BlockSyntax, Grammar
 
@@ -22,4 +22,4 @@ LAYOUT: Final = Layout(
     opener='<tool_call>{"name":', middle=',"arguments":', closer="}</tool_call>", separator="\n", arguments="string"
 )
 
-FORMAT: Final = written("sentinel", GRAMMAR, LAYOUT, INSTRUCTIONS, special_tokens=False)
+FORMAT: Final = make_format("sentinel", GRAMMAR, LAYOUT, INSTRUCTIONS, special_tokens=False)

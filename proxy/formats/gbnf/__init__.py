@@ -1,1 +1,1 @@
-"""What the model may write: grammars in the notation of llama.cpp, and structural tags."""
+"""Constraints for model servers: grammars in llama.cpp's notation (GBNF), and structural tags."""

@@ -1,20 +1,20 @@
-"""A tool's JSON Schema as GBNF for the arguments of its calls (R10.10).
+"""Translates a tool's JSON Schema into GBNF for the arguments of its calls (R10.10).
 
 Rules of this module:
 
-1. Data is never shortened: what the schema leaves open is open, in length, number and depth, unless `Bounds` say
-   otherwise. A length that a grammar can only say with thousands of rules is left open too: whoever gets the call
-   checks its arguments.
-2. Sound otherwise: every text of a grammar is arguments that fit the schema, also where that means that not every
-   fitting text can be written. Not looked at, because leaving such properties out would be worse: `pattern`, `format`,
-   ranges of numbers, `multipleOf`, `not`, `if`, `contains`, `uniqueItems`, `dependent*`, `patternProperties`,
-   `minProperties` beside declared properties, and that `oneOf` wants exactly one.
-3. Properties come in the order of the schema; only declared ones are written. Outside strings there is at most the one
-   space that models put behind a comma or a colon.
-4. The cost is bounded by `MAX_STEPS`. A tool whose schema needs more, or cannot be said at all, gets arguments of any
-   form: leaving it out would silently forbid it.
+1. Data is never shortened: length, number and depth are unlimited where the schema does not limit them, unless
+   `GrammarBounds` say otherwise. A length that would take thousands of rules is not limited either: arguments are
+   checked later anyway.
+2. Otherwise sound: every text of a grammar is arguments that fit the schema, even if not every fitting text can then be
+   written. Ignored, because omitting such properties would be worse: `pattern`, `format`, ranges of numbers,
+   `multipleOf`, `not`, `if`, `contains`, `uniqueItems`, `dependent*`, `patternProperties`, `minProperties` beside
+   declared properties, and that `oneOf` allows exactly one.
+3. Properties come in the order of the schema, and only declared ones. Outside strings there is at most the one space
+   that models write after a comma or colon.
+4. The cost is limited by `MAX_STEPS`. A schema that needs more, or cannot be expressed, allows arguments of any form:
+   omitting the tool would silently forbid it.
 
-Why not a library: docs/adr/0004.
+Why no library: docs/adr/0004.
 """
 
 from __future__ import annotations
@@ -28,38 +28,46 @@ from toolwire.formats.engine.longjson import compact
 from toolwire.formats.engine.values import PYTHON, Syntax
 from toolwire.formats.gbnf.notation import Expression, Inexpressible, Rule, choice, literal, optional, sequence
 from toolwire.formats.gbnf.numbers import integers, numbers
-from toolwire.formats.gbnf.rules import CHARS_PER_STEP, FREE_KEY, MAX_STEPS, Bounds, Rules, TooLarge
+from toolwire.formats.gbnf.rules import (
+    CHARS_PER_STEP,
+    FREE_KEY,
+    MAX_STEPS,
+    GrammarBounds,
+    GrammarRules,
+    GrammarTooLarge,
+)
 from toolwire.formats.gbnf.schemas import JSON_TYPES, NOTES, has_type, merge, sizes, type_names
-from toolwire.formats.gbnf.text import CONTROLS, Pattern, Text
+from toolwire.formats.gbnf.text import CONTROLS, Pattern, TextWithout
 from toolwire.scan._grammar import valid_text
 from toolwire.support.cache import chars_of
 
 
-def rules_for(layout: Layout, bounds: Bounds) -> Rules:
-    """The rules in which the arguments of this layout are written."""
+def rules_for(layout: Layout, bounds: GrammarBounds) -> GrammarRules:
+    """Returns an empty set of rules for the arguments of this layout."""
     match layout.arguments:
         case Syntax():
-            return Rules(bounds, syntax=layout.arguments, spaced=False)
+            return GrammarRules(bounds, syntax=layout.arguments, spaced=False)
         case Tagged():
-            return Rules(bounds, stops=layout.arguments.stops)
+            return GrammarRules(bounds, stops=layout.arguments.stops)
         case "keywords":
-            return Rules(bounds, syntax=PYTHON)
-    return Rules(bounds, quoted=layout.arguments == "string")
+            return GrammarRules(bounds, syntax=PYTHON)
+    return GrammarRules(bounds, quoted=layout.arguments == "string")
 
 
-def arguments(schema: Mapping[str, Any], rules: Rules, layout: Layout) -> Expression:
-    """The arguments of a tool with this schema; of any form where the schema cannot be said."""
+def arguments(schema: Mapping[str, Any], rules: GrammarRules, layout: Layout) -> Expression:
+    """Returns an expression for the arguments of a tool with this schema; arguments of any form if the schema cannot be
+    expressed."""
     try:
-        found = _Compiler(schema, rules, layout).arguments()
-        if rules.is_possible(found):
-            return found
-    except (Inexpressible, TooLarge, RecursionError):
+        expression = _Compiler(schema, rules, layout).arguments()
+        if rules.is_possible(expression):
+            return expression
+    except (Inexpressible, GrammarTooLarge, RecursionError):
         pass
     return _anything(rules, layout)
 
 
-def _anything(rules: Rules, layout: Layout) -> Expression:
-    """Arguments of any form."""
+def _anything(rules: GrammarRules, layout: Layout) -> Expression:
+    """Returns an expression for arguments of any form."""
     bounds = rules.bounds
     match layout.arguments:
         case "keywords":
@@ -69,7 +77,7 @@ def _anything(rules: Rules, layout: Layout) -> Expression:
         case Tagged() as row:
             text = _raw_text(row).rule(rules, 0, bounds.string)
             behind, again, rest = row.closer[_read_end(row) :].partition("{key}")
-            # No grammar says that two keys of any form are the same: whoever reads it does not ask.
+            # A grammar cannot repeat a free key; readers do not compare the key of the closing tag.
             closer = sequence(literal(behind), FREE_KEY if again else "", literal(rest))
             entry = sequence(literal(row.opener), FREE_KEY, literal(row.strings), text, closer)
             return rules.repeat(entry, 0, bounds.items)
@@ -78,45 +86,46 @@ def _anything(rules: Rules, layout: Layout) -> Expression:
     return rules.anything()
 
 
-def _raw_text(row: Tagged) -> Text:
-    """A string as it is, and as much of the tag behind it as is read when it ends: up to the first of the row's stops,
-    which stands in that tag."""
+def _raw_text(row: Tagged) -> TextWithout:
+    """Returns the text of an unquoted string, including the part of its closing tag that ends it: up to the first of
+    the row's stops."""
     at = _read_end(row)
     ends = Pattern.of(row.closer[:at], "")
     barred = tuple(Pattern.of(stop, None) for stop in row.stops if stop != row.closer[:at])
     # The line end before a value may be the one with which a stop begins.
     begun = row.strings[-1:] if any(stop[0] == row.strings[-1:] for stop in row.stops) else ""
-    return Text((ends, *barred), without=CONTROLS, begun=begun)
+    return TextWithout((ends, *barred), without=CONTROLS, begun=begun)
 
 
 def _read_end(row: Tagged) -> int:
-    """How much of the tag behind a value is read when it is known to be that. Nothing of a key stands before."""
+    """Returns how many characters of the closing tag are read before the value is known to have ended. The key is never
+    among them."""
     same = row.closer.partition("{key}")[0]
     stop = next((stop for stop in row.stops if stop in same), same)
     return row.closer.index(stop) + len(stop)
 
 
 class _Compiler:
-    """One schema document, compiled into shared rules."""
+    """Compiles one schema document into shared rules."""
 
-    def __init__(self, document: Mapping[str, Any], rules: Rules, layout: Layout) -> None:
+    def __init__(self, document: Mapping[str, Any], rules: GrammarRules, layout: Layout) -> None:
         self.document = document
         self.rules = rules
         self.layout = layout
-        self._text: Text | None = None
+        self._text: TextWithout | None = None
         self.level = 0
         self.shared: dict[tuple[object, ...], Rule | None] = {}
         self.unopened: set[tuple[object, ...]] = set()
-        """The shared rules that are being written, as far as no bracket has come since."""
+        """Shared rules under construction, as long as no bracket has been written in them."""
 
     def arguments(self) -> Expression:
-        """The document as the arguments of a call: an object, empty if it declares no properties."""
+        """Returns the document as the arguments of a call: an object, empty if it declares no properties."""
         root = {"properties": {}, "required": (), **self.document}
-        found = self.schema({**root, "type": "object"})
-        return sequence(literal('"'), found, literal('"')) if self.layout.arguments == "string" else found
+        expression = self.schema({**root, "type": "object"})
+        return sequence(literal('"'), expression, literal('"')) if self.layout.arguments == "string" else expression
 
     def schema(self, schema: Any) -> Expression:
-        """A schema as an expression."""
+        """Returns a schema as an expression. Raises `Inexpressible`."""
         self.rules.step()
         if schema is True:
             return self.rules.value()
@@ -138,25 +147,25 @@ class _Compiler:
         return self.either(lambda name: self.typed(name, schema), names)
 
     def constant(self, value: Any) -> Expression:
-        """One value that the schema names."""
+        """Returns a value that the schema names."""
         self.rules.step(1 + chars_of(value, CHARS_PER_STEP * MAX_STEPS) // CHARS_PER_STEP)
         return self.rules.constant(value)
 
     def either(self, build: Callable[[Any], Expression], options: Iterable[Any]) -> Expression:
-        """Any of the options that can be built."""
+        """Returns a choice of all options that can be built. Raises `Inexpressible` if none can."""
         built: list[Expression] = []
         for option in options:
             try:
                 built.append(build(option))
             except Inexpressible:
                 continue
-        found = choice(built)
-        return found if len(built) == 1 else self.rules.name("any", found)
+        alternatives = choice(built)
+        return alternatives if len(built) == 1 else self.rules.name("any", alternatives)
 
     # --- several schemas in one, and references ---------------------------------------------------------------------
 
     def combined(self, schema: Mapping[str, Any], word: str, build: Callable[[Any], Expression]) -> Expression:
-        """`allOf`, `anyOf` or `oneOf`, joined with what stands beside it."""
+        """Returns `allOf`, `anyOf` or `oneOf`, merged with the keywords beside it."""
         rest = {key: value for key, value in schema.items() if key != word}
         if word == "allOf":
             return self.joined([rest, *schema[word]], build)
@@ -165,7 +174,7 @@ class _Compiler:
         return self.either(lambda branch: self.joined([rest, branch], build), schema[word])
 
     def joined(self, schemas: Sequence[Any], build: Callable[[Any], Expression]) -> Expression:
-        """What fits all of `schemas`."""
+        """Returns an expression that fits all of `schemas`."""
         plain = merge([self.plain(schema) for schema in schemas])
         if not any(isinstance(schema, Mapping) and "$ref" in schema for schema in schemas):
             return build(plain)
@@ -174,14 +183,14 @@ class _Compiler:
         return self.once((build.__name__, key), lambda: build(plain))
 
     def reference(self, schema: Mapping[str, Any]) -> Expression:
-        """What a `$ref` points to, joined with what stands beside it."""
+        """Returns the target of a `$ref`, merged with the keywords beside it."""
         if schema.keys() - NOTES - {"$ref"}:
             return self.joined([schema], self.schema)
         pointer = schema["$ref"]
         return self.once(("$ref", pointer), lambda: self.schema(self.target(pointer)))
 
     def once(self, key: tuple[object, ...], build: Callable[[], Expression]) -> Rule:
-        """The rule under `key`, which may refer to itself."""
+        """Returns the rule under `key`, built on first use. The rule may refer to itself."""
         key = (*key, self.level == 0)
         if key in self.unopened:
             raise Inexpressible("a reference that says nothing but itself")
@@ -202,7 +211,7 @@ class _Compiler:
         return rule
 
     def plain(self, schema: Any) -> Any:
-        """The schema with references at its top replaced by what they point to."""
+        """Returns the schema with references at its top level resolved."""
         while isinstance(schema, Mapping) and "$ref" in schema:
             self.rules.step()
             rest = {key: value for key, value in schema.items() if key != "$ref"}
@@ -210,22 +219,22 @@ class _Compiler:
         return schema
 
     def target(self, pointer: Any) -> Any:
-        """What a local JSON pointer points to."""
+        """Returns the target of a local JSON pointer. Raises `Inexpressible`."""
         if not isinstance(pointer, str) or not (pointer == "#" or pointer.startswith("#/")):
             raise Inexpressible("not a local reference")
-        found: Any = self.document
+        target: Any = self.document
         for key in pointer.split("/")[1:]:
             key = unquote(key).replace("~1", "/").replace("~0", "~")
             try:
-                found = found[int(key)] if isinstance(found, list) else found[key]
+                target = target[int(key)] if isinstance(target, list) else target[key]
             except (KeyError, IndexError, TypeError, ValueError):
                 raise Inexpressible("a reference leads nowhere") from None
-        return found
+        return target
 
     # --- one type ---------------------------------------------------------------------------------------------------
 
     def typed(self, kind: str, schema: Mapping[str, Any]) -> Expression:
-        """A schema of one type."""
+        """Returns an expression for the type `kind` of a schema."""
         bounds = self.rules.bounds
         match kind:
             case "null":
@@ -243,7 +252,7 @@ class _Compiler:
         raise Inexpressible("unknown type")
 
     def bracketed(self, build: Callable[[Mapping[str, Any]], Expression], schema: Mapping[str, Any]) -> Expression:
-        """What stands in brackets, so that a reference in it may lead back."""
+        """Builds an expression inside brackets, where a reference may be recursive."""
         outside, self.unopened = self.unopened, set()
         self.level += 1
         try:
@@ -254,10 +263,11 @@ class _Compiler:
 
     @property
     def _in_row(self) -> bool:
-        """Whether arguments are not an object, but a row of names and values."""
+        """True if arguments are a row of names and values instead of an object."""
         return self.layout.arguments == "keywords" or isinstance(self.layout.arguments, Tagged)
 
     def array(self, schema: Mapping[str, Any]) -> Expression:
+        """Returns a list. Raises `Inexpressible`."""
         items = schema.get("items", True)
         prefix = schema.get("prefixItems") or (items if isinstance(items, list) else ())
         low, high = sizes(schema, "minItems", "maxItems", self.rules.bounds.items)
@@ -274,7 +284,7 @@ class _Compiler:
         return self.rules.name("list", self.rules.sequence("[", item, low, high, "]"))
 
     def fixed(self, prefix: Sequence[Any], schema: Mapping[str, Any], low: int) -> Expression:
-        """A list that begins with certain items. More come only if the schema says what they are."""
+        """Returns a list with fixed first items. Further items are allowed only if the schema describes them."""
         most = schema.get("maxItems", len(prefix))
         rest = schema.get("items" if "prefixItems" in schema else "additionalItems")
         open_end = isinstance(rest, Mapping) or rest is True
@@ -292,6 +302,7 @@ class _Compiler:
     # --- objects ----------------------------------------------------------------------------------------------------
 
     def braces(self, schema: Mapping[str, Any]) -> Expression:
+        """Returns an object. Raises `Inexpressible`."""
         declared = schema.get("properties")
         others = schema.get("additionalProperties", True)
         if not declared and not schema.get("required"):
@@ -304,7 +315,7 @@ class _Compiler:
         return self.rules.name("object", body)
 
     def row(self, schema: Mapping[str, Any]) -> Expression:
-        """Arguments that are not an object; nothing if there are none."""
+        """Returns arguments as a row of names and values; empty if there are none."""
         form = self.layout.arguments
         if isinstance(form, Tagged):
 
@@ -326,7 +337,7 @@ class _Compiler:
         return self._entries(self.entries(schema, named), literal(", "))
 
     def tagged(self, schema: Any) -> Expression:
-        """What stands behind a key: its value, and the tag behind that as far as `_read_end`. Raises
+        """Returns the text after a key: the value, and its closing tag as far as `_read_end`. Raises
         `Inexpressible`."""
         row = self.layout.arguments
         assert isinstance(row, Tagged)
@@ -346,16 +357,16 @@ class _Compiler:
         values = [schema["const"]] if "const" in schema else schema.get("enum")
         if isinstance(values, Sequence):
             fitting = [value for value in values if has_type(value, schema.get("type"))]
-            kept = _apart(fitting, [[json_type(value)] for value in fitting], row)
-            return self.either(lambda value: self._tagged_constant(value, row), kept)
+            distinct = _apart(fitting, [[json_type(value)] for value in fitting], row)
+            return self.either(lambda value: self._tagged_constant(value, row), distinct)
         names = type_names(schema)
         if names is None:
             names = list(JSON_TYPES) if row.typed else ["any"]
-        kept = _apart(names, [[name] for name in names], row)
-        return self.either(lambda name: self._tagged_value(name, schema, row), kept)
+        distinct = _apart(names, [[name] for name in names], row)
+        return self.either(lambda name: self._tagged_value(name, schema, row), distinct)
 
     def _tagged_value(self, kind: str, schema: Mapping[str, Any], row: Tagged) -> Expression:
-        """A value of one type."""
+        """Returns a value of one type."""
         if kind == "string":
             text = _raw_text(row).rule(self.rules, *sizes(schema, "minLength", "maxLength", self.rules.bounds.string))
             return sequence(literal(row.strings), text)
@@ -380,7 +391,7 @@ class _Compiler:
             raise Inexpressible("a lone surrogate")
         return literal(row.strings + value + closer)
 
-    def _raw_text(self, row: Tagged) -> Text:
+    def _raw_text(self, row: Tagged) -> TextWithout:
         if self._text is None:
             self._text = _raw_text(row)
         return self._text
@@ -388,10 +399,8 @@ class _Compiler:
     def entries(
         self, schema: Mapping[str, Any], build: Callable[[str, Any], Expression]
     ) -> list[tuple[Expression, bool]]:
-        """The declared properties in order, and whether each is required. Those that cannot be said are left out.
-
-        Raises `Inexpressible` if such a one is required.
-        """
+        """Returns the declared properties in order, and whether each is required. Optional properties that cannot be
+        expressed are omitted. Raises `Inexpressible` if a required one cannot."""
         required = schema.get("required") or ()
         properties = {**(schema.get("properties") or {})}
         for name in required:
@@ -408,7 +417,7 @@ class _Compiler:
         return entries
 
     def _entries(self, entries: list[tuple[Expression, bool]], comma: Expression) -> Expression:
-        """Entries in order, optional ones left out at will, with a comma between any two."""
+        """Returns the entries in order, each optional one omissible, with commas between them."""
         anchor = next((index for index, (_, needed) in enumerate(entries) if needed), None)
         if anchor is not None:
             before = [optional(sequence(entry, comma)) for entry, _ in entries[:anchor]]
@@ -417,7 +426,7 @@ class _Compiler:
                 for entry, needed in entries[anchor + 1 :]
             ]
             return sequence(*before, entries[anchor][0], *after)
-        # Without a required entry the first one written decides about the commas: one alternative for each.
+        # Without a required entry any entry may come first, without a comma: one alternative for each.
         options: list[Expression] = []
         tail: Expression = ""
         for entry, _ in reversed(entries):
@@ -427,8 +436,8 @@ class _Compiler:
 
 
 def _apart(options: Sequence[Any], kinds: Sequence[Sequence[str]], row: Tagged) -> Sequence[Any]:
-    """Those of several options that can be told apart when they are read: where nothing says what a value is, a text
-    that looks like a number or an object is none of the strings."""
+    """Returns the options that a reader can tell apart. Without types in the tags, text that looks like a number or
+    object cannot be a string, so strings are dropped if other types are allowed."""
     others = {name for names in kinds for name in names} - {"string", "null", "boolean"}
     if row.typed or not others:
         return options

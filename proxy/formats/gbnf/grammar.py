@@ -1,15 +1,14 @@
-"""Answers that call tools, as GBNF, llama.cpp's grammar notation: nothing but calls, or text that may lead to them
-(R10.10, R23.2).
+"""GBNF grammars (llama.cpp's notation) of answers that call tools: only calls, or text that may lead to calls (R10.10,
+R23.2).
 
 Rules of this module:
 
-1. From the beginning of a call on, everything is a call: its arguments fit the schema of its tool
-   (`toolwire.formats.gbnf.arguments`). A call is the end of the answer, but for further calls: a small model that may
-   write text behind one goes on and on.
-2. Text is any text in which no call begins as the format teaches it. It may end anywhere, also in the middle of what
-   could have begun a call. Other forms in which the scanner finds calls stay text here, and so do openers right behind
-   a backtick: to forbid what was meant would only bend it into something else.
-3. Thinking is free, and not bound to end unless a call is demanded.
+1. Once a call has begun, only calls follow, and their arguments fit the schema (`toolwire.formats.gbnf.arguments`). The
+   answer ends after the last call: a small model that may write text after a call does not stop.
+2. Text is any text in which no call begins in the taught form. It may end anywhere, also inside a possible opener.
+   Other forms in which the scanner finds calls, and openers after a backtick, stay text: forbidding them would only
+   make the model distort what it wants to write.
+3. Reasoning is free, and has to end only if a call is demanded.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from toolwire.formats.engine.layout import Layout
 from toolwire.formats.engine.longjson import compact
 from toolwire.formats.gbnf.arguments import arguments, rules_for
 from toolwire.formats.gbnf.notation import Expression, Inexpressible, choice, literal, optional, sequence
-from toolwire.formats.gbnf.rules import STANDARD, Bounds
-from toolwire.formats.gbnf.text import SPACE, Pattern, Text, Unit, Where, spaced, units
+from toolwire.formats.gbnf.rules import STANDARD, GrammarBounds
+from toolwire.formats.gbnf.text import SPACE, Pattern, TextWithout, Unit, Where, spaced, units
 from toolwire.scan._grammar import BlockSyntax, Grammar
 
-__all__ = ["CALLS_ONLY", "STANDARD", "Around", "Bounds", "Inexpressible", "answer_grammar"]
+__all__ = ["CALLS_ONLY", "STANDARD", "Around", "GrammarBounds", "Inexpressible", "answer_grammar"]
 
 _NUMBER: Final = "[0-9]+"
 _SPACES: Final = r"[ \t\r\n]*"
@@ -37,8 +36,8 @@ _KEY: Final = re.compile(r'"([^"]*)"')
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Around:
-    """What may stand around the calls of an answer. `text`: before them, or in place of them. `thinking`: tags between
-    which the model may think before it answers. `preopened`: the answer begins inside the first of them."""
+    """The text allowed around the calls of an answer. `text`: before the calls, or instead of them. `thinking`: tags
+    between which the model may reason first. `preopened`: the answer begins inside the first of these."""
 
     text: bool = False
     thinking: tuple[tuple[str, str], ...] = ()
@@ -52,39 +51,39 @@ def answer_grammar(
     tools: Iterable[tuple[str, Mapping[str, Any]]],
     parallel: bool,
     layout: Layout,
-    bounds: Bounds = STANDARD,
+    bounds: GrammarBounds = STANDARD,
     *,
     reads: Grammar | None = None,
     framing: Grammar | None = None,
     around: Around = CALLS_ONLY,
 ) -> str:
-    """The grammar of an answer that calls one of `tools` (name, schema of the arguments), or several if `parallel`.
-    `reads` is what the format's calls are found by; text needs it. `framing`: what stands around what is said; an
-    opener in it alone does not say that a call begins.
+    """Returns the grammar of an answer that calls one of `tools` (name, schema of the arguments), or several if
+    `parallel`. `reads` is the grammar that finds the format's calls; text requires it. `framing` surrounds ordinary
+    text: an opener that occurs in it does not start a call by itself.
 
-    Raises `Inexpressible` if there is no tool, or a lone surrogate in one.
+    Raises `Inexpressible` if there are no tools, or a lone surrogate in one.
     """
-    calls = _Calls(tools, parallel, layout, bounds)
+    calls = _CallRules(tools, parallel, layout, bounds)
     if not around.text and not around.preopened:
         return calls.rules.text(calls.after())
-    return calls.rules.text(_Answer(calls, reads, framing, around).root())
+    return calls.rules.text(_AnswerRules(calls, reads, framing, around).root())
 
 
-class _Calls:
+class _CallRules:
     """The calls of an answer, from any point of the text that begins them."""
 
     def __init__(
-        self, tools: Iterable[tuple[str, Mapping[str, Any]]], parallel: bool, layout: Layout, bounds: Bounds
+        self, tools: Iterable[tuple[str, Mapping[str, Any]]], parallel: bool, layout: Layout, bounds: GrammarBounds
     ) -> None:
         self.rules = rules_for(layout, bounds)
         self.layout = layout
         self.before = layout.first + layout.opener
-        """What stands before the first name."""
+        """The text before the first name."""
         number = sequence(literal(layout.numbered), _NUMBER) if layout.numbered else ""
         self._middle = sequence(number, self._text(layout.middle))
         closer = self._text(layout.closer)
         self.tools = {name: sequence(arguments(schema, self.rules, layout), closer) for name, schema in tools}
-        """By name: the arguments of a call, and its end."""
+        """For each name: the arguments of a call and its end."""
         if not self.tools:
             raise Inexpressible("there is no tool to call")
         whole = (sequence(literal(self.shown(name)), self._middle, rest) for name, rest in self.tools.items())
@@ -95,7 +94,7 @@ class _Calls:
             self._more = self.rules.repeat(self.rules.name("another", another), 0, bounds.calls and bounds.calls - 1)
 
     def _text(self, text: str) -> Expression:
-        """Text of the layout. Where it is JSON, a space may stand as in the arguments."""
+        """Returns text of the layout. Where it is JSON, a space is allowed as in arguments."""
         if self.layout.name == "plain" or not self.rules.spaced:
             return literal(text)
         parts: list[Expression] = []
@@ -109,28 +108,28 @@ class _Calls:
         return sequence(*parts, literal(piece))
 
     def shown(self, name: str) -> str:
-        """A name as it stands in a call."""
+        """Returns a name as written in a call."""
         return name if self.layout.name == "plain" else compact(name)
 
     def after(self, begun: str = "", *, section: bool = True) -> Expression:
-        """The calls, of which `begun` has been written. Without `section` what surrounds all of them may be missing."""
+        """Returns the rest of the calls after `begun`. Without `section`, the frame around all calls may be missing."""
         return sequence(self._text(self.before[len(begun) :]), self._named, self._end(section))
 
     def after_name(self, name: str, *, middle: bool) -> Expression:
-        """The calls, of which all up to the first name has been written, with `middle` also what stands behind that."""
+        """Returns the rest of the calls after the first name; with `middle` also after the text that follows the
+        name."""
         return sequence("" if middle else self._middle, self.tools[name], self._end(True))
 
     def _end(self, section: bool) -> Expression:
         last = self._text(self.layout.last)
-        # Models write a line end behind a call. They may stop there: to be held to one more call would be a call too
-        # many.
+        # Models write a line end after a call. They may stop there: the line end must not force another call.
         return sequence(self._more, last if section else optional(last), optional(_BLANK))
 
 
-class _Answer:
-    """An answer with more in it than calls."""
+class _AnswerRules:
+    """An answer with text and reasoning besides calls."""
 
-    def __init__(self, calls: _Calls, reads: Grammar | None, framing: Grammar | None, around: Around) -> None:
+    def __init__(self, calls: _CallRules, reads: Grammar | None, framing: Grammar | None, around: Around) -> None:
         self._calls = calls
         self._rules = calls.rules
         self._syntaxes = reads.syntaxes if reads is not None else ()
@@ -138,7 +137,7 @@ class _Answer:
         self._around = around
 
     def root(self) -> Expression:
-        """The whole answer."""
+        """Returns the whole answer."""
         around = self._around
         if not around.text:
             return self._thinking(around.thinking[0], sequence(_SPACES, self._calls.after()), may_end=False)
@@ -147,27 +146,27 @@ class _Answer:
         within = [self._thinking(tags, start, may_end=True) for tags in around.thinking]
         for (opener, closer), thinking in zip(around.thinking, within, strict=True):
             patterns.setdefault(((SPACE, *units(opener)), "start"), thinking)
-            # A template may have opened it: what comes behind the closer is the answer, whatever was before it.
+            # The template may have opened the reasoning: after its closer the answer begins.
             patterns.setdefault((units(closer), "anywhere"), start)
-        text = Text(tuple(Pattern(what, then, where) for (what, where), then in patterns.items()), may_end=True)
+        text = TextWithout(tuple(Pattern(what, then, where) for (what, where), then in patterns.items()), may_end=True)
         text.rule(self._rules, start=start)
         return within[0] if around.preopened else start
 
     def _thinking(self, tags: tuple[str, str], then: Expression, *, may_end: bool) -> Expression:
-        return Text((Pattern.of(tags[1], then),), may_end=may_end).rule(self._rules)
+        return TextWithout((Pattern.of(tags[1], then),), may_end=may_end).rule(self._rules)
 
     def _openers(self) -> Iterator[tuple[tuple[tuple[Unit, ...], Where], Expression]]:
-        """How calls begin in text, and what has to follow."""
+        """Yields the beginnings of calls in text, each with the required continuation."""
         for syntax in self._syntaxes:
             if all(branch.read == "nothing" for node in syntax.nodes for branch in node):
-                continue  # no call
+                continue  # reads no call
             if syntax.anchor in ("anywhere", "line") and syntax.opener and not syntax.first_keys:
                 yield from self._by_opener(syntax)
             elif syntax.anchor in ("answer", "line"):
                 yield from self._by_head(syntax)
 
     def _by_opener(self, syntax: BlockSyntax) -> Iterator[tuple[tuple[tuple[Unit, ...], Where], Expression]]:
-        """A literal that means nothing else, but in inline code: the scanner's opener, where the layout writes it."""
+        """Yields the scanner's opener if the layout writes it. It always means a call, except in inline code."""
         calls = self._calls
         where: Where = "line" if syntax.anchor == "line" else "plain"
         before, _, rest = calls.before.partition(syntax.opener)
@@ -183,8 +182,8 @@ class _Answer:
                 yield (units(what), where), calls.after_name(name, middle=True)
 
     def _by_head(self, syntax: BlockSyntax) -> Iterator[tuple[tuple[tuple[Unit, ...], Where], Expression]]:
-        """JSON or Python, which may be something else: it is a call when a key that nobody else writes has come, or the
-        name of a tool."""
+        """Yields the beginnings of JSON or Python calls. These become calls only after a key that ordinary JSON does
+        not have, or after the name of a tool."""
         calls = self._calls
         head = calls.before.removeprefix(syntax.opener)
         bracket = {"object": "{", "array": "[", "list": "["}.get(syntax.nodes[0][0].read)

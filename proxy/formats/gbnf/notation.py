@@ -1,6 +1,6 @@
-"""GBNF, llama.cpp's grammar notation, as a tree: what stands to the right of `::=`.
+"""GBNF, llama.cpp's grammar notation, as a tree: the right side of `::=`.
 
-A terminal is its text in the notation, the empty text is nothing. Trees are values: equal ones can share a rule.
+A terminal is a string in the notation; the empty string matches nothing. Trees are values, so equal ones share a rule.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Sequence:
-    """One after the other."""
+    """Items one after another."""
 
     items: tuple[Expression, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """One of several."""
+class Alternatives:
+    """One of several expressions."""
 
     options: tuple[Expression, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """`low` to `high` times the same; `high` None: as often as one likes."""
+    """An item repeated `low` to `high` times; `high` None: unlimited."""
 
     item: Expression
     low: int = 0
     high: int | None = None
 
 
-Expression = str | Rule | Sequence | Choice | Repeat
+Expression = str | Rule | Sequence | Alternatives | Repeat
 
 
 class Inexpressible(ValueError):
-    """Allows nothing, or nothing that a grammar can say."""
+    """The schema allows nothing, or something that a grammar cannot express."""
 
 
 # --- making ---------------------------------------------------------------------------------------------------------
@@ -54,7 +54,7 @@ _IN_CLASS: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\", "]": "\
 
 
 def literal(text: str) -> str:
-    """`text` as a terminal; nothing for no text."""
+    """Returns `text` as a terminal; empty for empty text."""
     if not text:
         return ""
     escaped = (_ESCAPES.get(c) or (_hex(c) if c < " " or c == "\x7f" else c) for c in text)
@@ -62,7 +62,7 @@ def literal(text: str) -> str:
 
 
 def in_class(chars: Iterable[str]) -> str:
-    """Characters as they stand in a class."""
+    """Returns characters as written in a character class."""
     return "".join(_IN_CLASS.get(c) or (_hex(c) if c < " " or c == "\x7f" else c) for c in sorted(set(chars)))
 
 
@@ -71,7 +71,7 @@ def _hex(char: str) -> str:
 
 
 def sequence(*items: Expression) -> Expression:
-    """All of `items`, in order."""
+    """Returns all of `items` in order."""
     flat: list[Expression] = []
     for item in items:
         if isinstance(item, Sequence):
@@ -82,34 +82,34 @@ def sequence(*items: Expression) -> Expression:
 
 
 def choice(options: Iterable[Expression]) -> Expression:
-    """One of `options`. Raises `Inexpressible` if there is none."""
-    kept = tuple(dict.fromkeys(options))
-    if not kept:
+    """Returns one of `options`. Raises `Inexpressible` if there are none."""
+    alternatives = tuple(dict.fromkeys(options))
+    if not alternatives:
         raise Inexpressible("no alternative is left")
-    return kept[0] if len(kept) == 1 else Choice(kept)
+    return alternatives[0] if len(alternatives) == 1 else Alternatives(alternatives)
 
 
 def optional(item: Expression) -> Expression:
-    """`item`, or nothing."""
+    """Returns an optional `item`."""
     return Repeat(item, 0, 1) if item else ""
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
 
 
-def written(expression: Expression) -> str:
-    """The expression in the notation."""
+def to_gbnf(expression: Expression) -> str:
+    """Returns the expression in the notation."""
     match expression:
         case str():
             return expression
         case Rule(name):
             return name
         case Sequence(items):
-            return " ".join(f"({written(item)})" if isinstance(item, Choice) else written(item) for item in items)
-        case Choice(options):
-            return " | ".join(written(option) or '""' for option in options)
+            return " ".join(f"({to_gbnf(item)})" if isinstance(item, Alternatives) else to_gbnf(item) for item in items)
+        case Alternatives(options):
+            return " | ".join(to_gbnf(option) or '""' for option in options)
         case Repeat(item, low, high):
-            text = written(item)
+            text = to_gbnf(item)
             atom = isinstance(item, Rule) or (isinstance(item, str) and _is_atom(item))
             return f"{text if atom else f'({text})'}{_times(low, high)}"
 
@@ -132,5 +132,6 @@ def _times(low: int, high: int | None) -> str:
 
 
 def _is_atom(text: str) -> bool:
-    """Whether a terminal is a single character class: a sign of repetition behind it is about all of it."""
+    """Returns True if a terminal is a single character class, so that a repetition sign after it applies to all of
+    it."""
     return text.startswith("[") and text.find("]") == len(text) - 1

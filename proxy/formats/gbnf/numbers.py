@@ -1,4 +1,4 @@
-"""JSON numbers as GBNF. Ranges and `multipleOf` are not said: whoever gets the call checks its arguments."""
+"""JSON numbers as GBNF, without ranges and `multipleOf`: arguments are checked later anyway."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ from typing import Final
 _DIGIT: Final = "[0-9]"
 _SHORT: Final = f"{_DIGIT} {_DIGIT}?"
 _LONG: Final = f'"30" [0-7] | [12] {_DIGIT} {_DIGIT} | {_SHORT}'
-"""Exponents. A double reaches as far as the long ones behind one digit; behind more digits a long one may lead beyond,
-to no number at all."""
+"""Exponents that a double can represent after one digit. After more digits a long exponent could exceed its range."""
 
 
 def integers(digits: int | None) -> str:
-    """All integers; those of at most so many digits, if that is given."""
+    """Returns an expression for all integers, of at most `digits` digits if given."""
     return f'("0" | "-"? {_natural(digits)})'
 
 
 def numbers(digits: int | None) -> str:
-    """All numbers that a double reaches; those of at most so many digits before the point and six behind it, if that is
-    given."""
+    """Returns an expression for all numbers in a double's range. With `digits`: at most that many before the point and
+    six after it."""
     if digits is not None:
         return f'"-"? ("0" | {_natural(digits)}) ("." {_DIGIT}{{1,6}})?'
     decimals = f'("." {_DIGIT}+)?'

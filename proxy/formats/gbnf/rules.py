@@ -1,6 +1,6 @@
-"""The named rules of one grammar, and those for strings, lists, maps and free values.
+"""The named rules of one grammar, including those for strings, lists, maps and free values.
 
-What a JSON Schema becomes is in `toolwire.formats.gbnf.arguments`; this is what it is written with.
+`toolwire.formats.gbnf.arguments` translates JSON Schemas with these.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from toolwire.formats.engine.values import JSON, Syntax, escape_json
 from toolwire.formats.gbnf.notation import (
-    Choice,
+    Alternatives,
     Expression,
     Inexpressible,
     Repeat,
@@ -22,30 +22,30 @@ from toolwire.formats.gbnf.notation import (
     literal,
     optional,
     sequence,
+    to_gbnf,
 )
-from toolwire.formats.gbnf.notation import written as in_notation
 from toolwire.formats.gbnf.numbers import numbers
-from toolwire.formats.gbnf.text import CONTROLS, Pattern, Text
+from toolwire.formats.gbnf.text import CONTROLS, Pattern, TextWithout
 from toolwire.scan._grammar import valid_text
 
 MAX_STEPS: Final = 10_000
-"""Subschemas visited and constants written for one grammar."""
+"""Maximum number of subschemas visited and constants written for one grammar."""
 CHARS_PER_STEP: Final = 50
-"""A longer constant counts as several."""
+"""A longer constant counts as several steps."""
 MAX_COUNTING: Final = 5_000
-"""Rules of one grammar that only count characters of strings that cannot hold certain texts."""
+"""Maximum number of rules of one grammar that count characters of strings with forbidden texts."""
 MAX_REPEAT: Final = 1_999
 """llama.cpp refuses more repetitions of one item."""
 
 
-class TooLarge(Exception):
-    """`MAX_STEPS` are used up."""
+class GrammarTooLarge(Exception):
+    """The grammar needs more than `MAX_STEPS`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
-    """Room for what the schema leaves open: characters of a string, items of a list or map, digits before the point of
-    a number, calls in one answer. None: no bound. For small models, which fill whatever room they get."""
+class GrammarBounds:
+    """Limits where the schema has none: characters of a string, items of a list or map, digits before a number's point,
+    calls in one answer (None: no limit). Small models need them: they fill whatever is allowed."""
 
     string: int | None = None
     items: int | None = None
@@ -53,24 +53,24 @@ class Bounds:
     calls: int | None = None
 
 
-STANDARD: Final = Bounds()
+STANDARD: Final = GrammarBounds()
 
 _NOTHING: Final = '""'
 
 FREE_KEY: Final = "[a-zA-Z_] [a-zA-Z0-9_]{0,62}"
-"""A key that the schema does not name, where keys have no quotes."""
+"""A key that the schema does not name, in syntaxes with unquoted keys."""
 
 
-class Rules:
+class GrammarRules:
     """The named rules of one grammar. Equal bodies share a name.
 
-    `syntax` is how values are written. `quoted`: as JSON inside a JSON string. `spaced`: a space may follow a comma or
-    a colon, as models write them. `stops`: literals that must not stand in a value.
+    `syntax` is the form of values. `quoted`: they are JSON inside a JSON string. `spaced`: a space may follow a comma
+    or colon, as models write it. `stops`: literals that a value must not contain.
     """
 
     def __init__(
         self,
-        bounds: Bounds,
+        bounds: GrammarBounds,
         *,
         syntax: Syntax = JSON,
         quoted: bool = False,
@@ -81,7 +81,7 @@ class Rules:
         self.syntax = syntax
         self.quoted = quoted
         self.spaced = spaced
-        # What begins with a line end cannot stand in JSON, which has none in its strings.
+        # JSON strings contain no line ends, so a stop that begins with one cannot occur.
         self.stops = tuple(stop for stop in stops if stop[0] != "\n")
         self.steps = 0
         self._counting = MAX_COUNTING
@@ -89,14 +89,14 @@ class Rules:
         self._known: dict[Expression, Rule] = {}
         self._possible: set[str] = set()
         self._number = 0
-        self.texts: dict[tuple[Text, int, int | None], Rule] = {}
-        """The rules of texts that have been written."""
+        self.texts: dict[tuple[TextWithout, int, int | None], Rule] = {}
+        """The rules of texts written so far."""
         self._value: Rule | None = None
 
     # --- names ------------------------------------------------------------------------------------------------------
 
     def name(self, hint: str, body: Expression) -> Rule:
-        """A rule with this body."""
+        """Returns the rule with this body, created on first use."""
         if isinstance(body, Rule):
             return body
         known = self._known.get(body)
@@ -106,29 +106,29 @@ class Rules:
         return known
 
     def reserve(self, hint: str) -> Rule:
-        """A rule whose body comes later, by `define`, if it comes at all: until then it allows nothing."""
+        """Returns a rule whose body is set later with `define`. Until then it matches nothing."""
         self._number += 1
         return Rule(f"{hint}-{self._number}")
 
     def define(self, rule: Rule, body: Expression) -> None:
-        """Give a reserved rule its body."""
+        """Sets the body of a reserved rule."""
         self._bodies[rule.name] = body
 
     def step(self, by: int = 1) -> None:
-        """Count steps. Raises `TooLarge`."""
+        """Counts steps. Raises `GrammarTooLarge`."""
         self.steps += by
         if self.steps > MAX_STEPS:
-            raise TooLarge
+            raise GrammarTooLarge
 
     def affords(self, rules: int) -> bool:
-        """Whether so many rules may be spent on counting; they are spent then."""
+        """Returns True if this many rules may be spent on counting characters, and spends them."""
         if rules > self._counting:
             return False
         self._counting -= rules
         return True
 
     def repeat(self, item: Expression, low: int, high: int | None) -> Expression:
-        """`item` from `low` to `high` times, as far as llama.cpp counts: what is beyond is left open."""
+        """Returns `item` repeated `low` to `high` times. A limit that is too high for llama.cpp is dropped."""
         low = min(low, MAX_REPEAT)
         if high is not None and high > MAX_REPEAT:
             high = None
@@ -136,14 +136,14 @@ class Rules:
             return ""
         if low == high == 1:
             return item
-        # What it counts are the rules in a group times the repetitions; a named rule is one.
+        # llama.cpp counts the rules in a group times the repetitions; a named rule counts as one.
         single = isinstance(item, Rule) or (low <= 1 and high in (None, 1))
         return Repeat(item if single else self.name("item", item), low, high)
 
-    # --- what can be written at all ---------------------------------------------------------------------------------
+    # --- possible rules ---------------------------------------------------------------------------------------------
 
     def is_possible(self, expression: Expression) -> bool:
-        """Whether any text fits. A rule that cannot be written without itself allows none."""
+        """Returns True if some text matches. A rule that can only be expanded through itself matches nothing."""
         waiting = deque(name for name in self._bodies if name not in self._possible)
         needed_by: dict[str, list[str]] = {}
         for name in waiting:
@@ -162,14 +162,15 @@ class Rules:
                 return name in self._possible
             case Sequence(items):
                 return all(map(self._fits, items))
-            case Choice(options):
+            case Alternatives(options):
                 return any(map(self._fits, options))
             case Repeat(item, low):
                 return low == 0 or self._fits(item)
         return True
 
     def text(self, root: Expression) -> str:
-        """The grammar of `root`: the rules that it needs, without alternatives that cannot be written."""
+        """Returns the grammar of `root` with the rules it needs, without impossible alternatives. Raises
+        `Inexpressible` if nothing matches, or for lone surrogates."""
         if not self.is_possible(root):
             raise Inexpressible("nothing fits")
         lines = {"root": self._pruned(root)}
@@ -179,7 +180,7 @@ class Rules:
                 if name not in lines:
                     lines[name] = self._pruned(self._bodies[name])
                     waiting.append(lines[name])
-        text = "".join(f"{name} ::= {in_notation(body) or _NOTHING}\n" for name, body in lines.items())
+        text = "".join(f"{name} ::= {to_gbnf(body) or _NOTHING}\n" for name, body in lines.items())
         if not text.isascii() and valid_text(text) != text:
             raise Inexpressible("a schema holds a lone surrogate")
         return text
@@ -188,7 +189,7 @@ class Rules:
         match expression:
             case Sequence(items):
                 return sequence(*map(self._pruned, items))
-            case Choice(options):
+            case Alternatives(options):
                 return choice(self._pruned(option) for option in options if self._fits(option))
             case Repeat(item, low, high):
                 return Repeat(self._pruned(item), low, high) if self._fits(item) else ""
@@ -197,17 +198,17 @@ class Rules:
     # --- values -----------------------------------------------------------------------------------------------------
 
     def mark(self, text: str) -> Expression:
-        """Brackets, commas and colons."""
+        """Returns a bracket, comma or colon."""
         shown = literal(json.dumps(text, ensure_ascii=False)[1:-1] if self.quoted else text)
         return sequence(shown, '" "?') if self.spaced and text[-1:] in (",", ":") else shown
 
     def constant(self, value: Any) -> Expression:
-        """One value. Raises `Inexpressible`."""
+        """Returns one value. Raises `Inexpressible`."""
         text = self._fitting(self.syntax.write(value), value)
         return literal(json.dumps(text, ensure_ascii=False)[1:-1] if self.quoted else text)
 
     def key(self, name: str) -> Expression:
-        """A key and its colon. Raises `Inexpressible`."""
+        """Returns a key and its colon. Raises `Inexpressible`."""
         return self.mark(self._fitting(self.syntax.key(name), name) + ":")
 
     def _fitting(self, text: str, value: Any) -> str:
@@ -219,23 +220,23 @@ class Rules:
         return escape_json(text, self.stops)
 
     def string(self, low: int = 0, high: int | None = None) -> Expression:
-        """A string of `low` to `high` characters."""
+        """Returns a string of `low` to `high` characters."""
         if own := self.syntax.quote:
-            body = Text((Pattern.of(own, ""),), without=CONTROLS).rule(self, low, high)
+            body = TextWithout((Pattern.of(own, ""),), without=CONTROLS).rule(self, low, high)
             return self.name("string", sequence(literal(own), body))
-        # One more level of quoting doubles every backslash: \n is \\n, \" is \\\", \\ is \\\\. There is no \u: what it
-        # could add are surrogates.
+        # One more level of quoting doubles every backslash: \n is \\n, \" is \\\", \\ is \\\\. \u is left out,
+        # because it would allow surrogates.
         escape: Expression = r'"\\\\" ([bfnrt] | "\\" ["\\])' if self.quoted else r'"\\" ["\\bfnrt]'
         quote = self.mark('"')
         if self.stops:
             avoided = tuple(Pattern.of(stop, None) for stop in self.stops)
-            body = Text(avoided, without=r"\"\\\x00-\x1F\x7F", escape=escape, end=quote).rule(self, low, high)
+            body = TextWithout(avoided, without=r"\"\\\x00-\x1F\x7F", escape=escape, end=quote).rule(self, low, high)
             return self.name("string", sequence(quote, body))
         char = self.name("char", choice((r'[^"\\\x00-\x1F\x7F]', escape)))
         return self.name("string", sequence(quote, self.repeat(char, low, high), quote))
 
     def sequence(self, opener: str, item: Expression, low: int, high: int | None, closer: str) -> Expression:
-        """`low` to `high` times `item`, with commas, in brackets."""
+        """Returns `low` to `high` times `item`, comma-separated, in brackets."""
         if high == 0:
             return self.mark(opener + closer)
         more = sequence(self.mark(","), item)
@@ -243,7 +244,7 @@ class Rules:
         return sequence(self.mark(opener), inner if low else optional(inner), self.mark(closer))
 
     def value(self) -> Rule:
-        """Any JSON value."""
+        """Returns any JSON value."""
         if self._value is None:
             self._value = self.reserve("value")
             inner = (
@@ -257,11 +258,11 @@ class Rules:
         return self._value
 
     def anything(self) -> Rule:
-        """Any object of arguments."""
+        """Returns any object of arguments."""
         return self.name("map", self.map(self.value(), 0, self.bounds.items))
 
     def map(self, value: Expression, low: int, high: int | None) -> Expression:
-        """An object with free keys."""
+        """Returns an object with free keys."""
         key = self.string(1, self.bounds.string)
         if self.syntax.bare_keys:
             key = choice((FREE_KEY, key))
@@ -270,11 +271,11 @@ class Rules:
 
 
 def _named(expression: Expression) -> list[str]:
-    """The rules that an expression refers to, in order."""
+    """Returns the rules that an expression refers to, in order."""
     match expression:
         case Rule(name):
             return [name]
-        case Sequence(parts) | Choice(parts):
+        case Sequence(parts) | Alternatives(parts):
             return [name for part in parts for name in _named(part)]
         case Repeat(item):
             return _named(item)

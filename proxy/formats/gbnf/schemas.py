@@ -1,4 +1,4 @@
-"""What a JSON Schema says to whoever writes a grammar from it: its types, its bounds, and several schemas as one."""
+"""Helpers that read a JSON Schema for the grammar writers: types, size limits, merging several schemas."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ NOTES: Final = frozenset(
         *("description", "example", "examples", "readOnly", "title", "writeOnly"),
     )
 )
-"""Keywords that say nothing about which declared values fit."""
+"""Keywords that do not restrict the values of declared properties."""
 
 RANGES: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
-"""Keywords that a grammar does not say."""
+"""Keywords that a grammar cannot express."""
 
 JSON_TYPES: Final = ("string", "number", "boolean", "null", "array", "object")
 
@@ -31,7 +31,7 @@ _TYPE_HINTS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def type_names(schema: Any) -> list[str] | None:
-    """The types that a schema allows, or lets see by its other keywords; None: any."""
+    """Returns the types that a schema allows or implies by its other keywords; None: any."""
     if not isinstance(schema, Mapping):
         return None
     types = schema.get("type")
@@ -46,8 +46,8 @@ def type_names(schema: Any) -> list[str] | None:
 
 
 def sizes(schema: Mapping[str, Any], least: str, most: str, default: int | None) -> tuple[int, int | None]:
-    """The bounds under two keywords, such as `minItems` and `maxItems`. `default` is the upper one where the schema has
-    none; None: none. Raises `Inexpressible` if nothing is between them."""
+    """Returns the limits under two keywords such as `minItems` and `maxItems`. `default` is the upper limit if the
+    schema has none. Raises `Inexpressible` if the lower limit is above the upper one."""
     low = int(schema.get(least, 0))
     if most in schema:
         high: int | None = int(schema[most])
@@ -59,7 +59,7 @@ def sizes(schema: Mapping[str, Any], least: str, most: str, default: int | None)
 
 
 def has_type(value: Any, types: Any) -> bool:
-    """Does a listed value have the type that stands beside the list?"""
+    """Returns True if an enumerated value has one of the types declared beside the enumeration."""
     if types is None:
         return True
     names = (types,) if isinstance(types, str) else tuple(types)
@@ -80,7 +80,8 @@ def has_type(value: Any, types: Any) -> bool:
 
 
 def merge(schemas: Sequence[Any]) -> Any:
-    """One schema that asks for all of them. Raises `Inexpressible` where two say things that cannot be joined."""
+    """Returns one schema that requires all of them. Raises `Inexpressible` if two conflict in a way that cannot be
+    merged."""
     merged: dict[str, Any] = {}
     for schema in schemas:
         if schema is True:

@@ -1,10 +1,9 @@
-"""Structural tags: free text in which calls are enforced from their opener on, in the form of xgrammar, which vLLM,
-SGLang and others read (R23.2).
+"""Structural tags in xgrammar's form, which vLLM, SGLang and others read: text is free, and calls are enforced from
+their opener on (R23.2).
 
-Published at xgrammar.mlc.ai, "Structural Tag": `triggered_tags` hold the tags that may follow a trigger, `at_least_one`
-forbids text before the first, `stop_after_first` what comes behind it. Arguments are `json_schema`, for the models that
-write them in tags in one of its styles, and a `grammar` where they are JSON in a string. Layouts that none of these can
-say have no structural tag.
+Published at xgrammar.mlc.ai, "Structural Tag": `triggered_tags` lists the tags allowed after a trigger, `at_least_one`
+forbids text before the first tag, `stop_after_first` text after it. Arguments are a `json_schema` (for tagged arguments
+in one of its styles), or a `grammar` where they are JSON in a string. Other layouts have no structural tag.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from toolwire.formats.engine.layout import Layout, Tagged
 from toolwire.formats.engine.longjson import compact
 from toolwire.formats.gbnf.arguments import arguments, rules_for
 from toolwire.formats.gbnf.notation import Inexpressible
-from toolwire.formats.gbnf.rules import STANDARD, Bounds
+from toolwire.formats.gbnf.rules import STANDARD, GrammarBounds
 from toolwire.scan._grammar import Grammar
 
 _STYLES: Final[Mapping[str, str]] = {
@@ -25,9 +24,9 @@ _STYLES: Final[Mapping[str, str]] = {
     "<arg_key>": "glm_xml",
     '<|open|>argument key="': "kimi_k3_xml",
 }
-"""How an argument begins, and what xgrammar calls this style."""
+"""The beginning of an argument, and xgrammar's name for that style."""
 _QWEN: Final = "<parameter="
-"""The style that came first has a type of its own, which older versions know as well."""
+"""The first style has its own type, which older versions know too."""
 
 Json = dict[str, Any]
 
@@ -36,20 +35,19 @@ def structural_tag(
     tools: Iterable[tuple[str, Mapping[str, Any]]],
     parallel: bool,
     layout: Layout,
-    bounds: Bounds = STANDARD,
+    bounds: GrammarBounds = STANDARD,
     *,
     reads: Grammar,
     demanded: bool = False,
 ) -> Json:
-    """The structural tag of an answer that may call one of `tools` (name, schema of the arguments), or several if
-    `parallel`; with `demanded` it must.
+    """Returns the structural tag of an answer that may call one of `tools` (name, schema of the arguments), or several
+    if `parallel`; with `demanded` it must call one.
 
-    Raises `Inexpressible` if there is none: no tool, or a layout that the form cannot say, or a call that no literal
-    announces.
+    Raises `Inexpressible` if there are no tools, the layout has no structural tag, or no literal begins a call.
     """
     closer = layout.closer
     end: str | list[str] = closer
-    if layout.last and not layout.first:  # it stands behind the last call only
+    if layout.last and not layout.first:  # `last` follows the last call only
         end = [closer + layout.last, closer + layout.separator] if parallel else closer + layout.last
     calls = [_call(name, schema, layout, end, bounds) for name, schema in tools]
     if not calls:
@@ -76,7 +74,7 @@ def _tag(begin: str, content: Json, end: str | list[str]) -> Json:
     return {"type": "tag", "begin": begin, "content": content, "end": end}
 
 
-def _call(name: str, schema: Mapping[str, Any], layout: Layout, end: str | list[str], bounds: Bounds) -> Json:
+def _call(name: str, schema: Mapping[str, Any], layout: Layout, end: str | list[str], bounds: GrammarBounds) -> Json:
     shown = name if layout.name == "plain" else compact(name)
     content = _content(schema, layout, bounds)
     if layout.numbered:
@@ -87,8 +85,8 @@ def _call(name: str, schema: Mapping[str, Any], layout: Layout, end: str | list[
     return _tag(layout.opener + shown + layout.middle, content, end)
 
 
-def _content(schema: Mapping[str, Any], layout: Layout, bounds: Bounds) -> Json:
-    """The arguments."""
+def _content(schema: Mapping[str, Any], layout: Layout, bounds: GrammarBounds) -> Json:
+    """Returns the arguments of a call."""
     match layout.arguments:
         case "object":
             return {"type": "json_schema", "json_schema": schema}

@@ -1,9 +1,8 @@
-"""Text in which certain patterns do not occur, as GBNF: the automaton that looks for them all at once, one rule for
-each of its states.
+"""Text in which certain patterns do not occur, as GBNF: an automaton that looks for all of them at once, one rule per
+state.
 
-A state is what could have begun: for each pattern, how far it has been seen. So a beginning of a pattern that goes on
-otherwise is ordinary text, and exactly one way leads through the grammar for any text: llama.cpp keeps one stack, and a
-character costs what it costs in an endless repetition.
+A state records, for each pattern, how much of it has been seen. So an unfinished pattern is ordinary text, and each
+text has exactly one derivation: llama.cpp keeps one stack, and a character costs no more than in a plain repetition.
 """
 
 from __future__ import annotations
@@ -16,29 +15,29 @@ from typing import TYPE_CHECKING, Final, Literal
 from toolwire.formats.gbnf.notation import Expression, Rule, choice, in_class, literal, sequence
 
 if TYPE_CHECKING:
-    from toolwire.formats.gbnf.rules import Rules
+    from toolwire.formats.gbnf.rules import GrammarRules
 
 MAX_STATES: Final = 600
-"""States of a text whose characters are counted."""
+"""Maximum number of states of a text whose characters are counted."""
 
 CONTROLS: Final = r"\x00-\x08\x0B-\x1F\x7F"
-"""Inside a character class: what raw text does not hold. Tabs and line ends it does."""
+"""Control characters that raw text does not contain, for a character class. Tabs and line ends are allowed."""
 
 SPACE: Final = (" \t\r\n", True)
-"""Whitespace, or none."""
+"""Optional whitespace."""
 
 Where = Literal["anywhere", "plain", "line", "start"]
 Unit = tuple[str, bool]
-"""Characters, one of which stands here; true: as many as one likes, perhaps none."""
+"""Characters of which one must occur here; True: any number of them, also none."""
 _State = frozenset[tuple[int, int]]
-"""Pairs of a pattern and how many of its units have been seen."""
+"""Pairs of a pattern's index and the number of its units seen so far."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """`units` one after the other. `then` is what follows them, and the text is over; None: they must not occur.
-    `where` they may begin: anywhere, anywhere but right behind a backtick (there they are quoted), at the start of a
-    line, or at the start of the text."""
+    """`units` in sequence. `then` follows them and ends the text; None: the pattern must not occur. `where` it may
+    begin: `anywhere`, `plain` (not after a backtick, where it is quoted), at the start of a `line`, or at the `start`
+    of the text."""
 
     units: tuple[Unit, ...]
     then: Expression | None
@@ -46,35 +45,35 @@ class Pattern:
 
     @classmethod
     def of(cls, text: str, then: Expression | None) -> Pattern:
-        """A literal, anywhere."""
+        """Returns the pattern of a literal that may begin anywhere."""
         return cls(units(text), then)
 
 
 def units(text: str) -> tuple[Unit, ...]:
-    """A literal."""
+    """Returns a literal as units."""
     return tuple((char, False) for char in text)
 
 
 def spaced(text: str) -> tuple[Unit, ...]:
-    """The beginning of a JSON text, with whitespace wherever JSON allows it, also before."""
-    found: list[Unit] = []
+    """Returns the beginning of a JSON text, with optional whitespace wherever JSON allows it, also before it."""
+    units_: list[Unit] = []
     inside = escaped = False
     for char in text:
         if not inside and char not in SPACE[0]:
-            found.append(SPACE)
+            units_.append(SPACE)
         if inside or char not in SPACE[0]:
-            found.append((char, False))
+            units_.append((char, False))
         inside ^= char == '"' and not escaped
         escaped = char == "\\" and not escaped
-    return tuple(found)
+    return tuple(units_)
 
 
 @dataclass(frozen=True)
-class Text:
-    """Text without `patterns`, up to one of them that something follows, or up to `end`, or, if `may_end`, to anywhere.
+class TextWithout:
+    """Text without `patterns`. It ends with a pattern that has a continuation, with `end`, or, if `may_end`, anywhere.
 
-    `without` are the characters that it never holds, as they stand in a class. `escape` stands for a character. `begun`
-    is what comes before the text and may be a pattern's beginning.
+    `without` are characters it never contains, as in a character class. `escape` is an expression that counts as one
+    character. `begun` precedes the text and may be the beginning of a pattern.
     """
 
     patterns: tuple[Pattern, ...]
@@ -84,17 +83,16 @@ class Text:
     may_end: bool = False
     begun: str = ""
 
-    def rule(self, rules: Rules, low: int = 0, high: int | None = None, start: Rule | None = None) -> Rule:
-        """A rule for such text of `low` to `high` characters: exactly, or, where that would take too many rules,
-        without the patterns' first two characters in it, or with the bound left open. `start`: a reserved rule to be
-        it."""
+    def rule(self, rules: GrammarRules, low: int = 0, high: int | None = None, start: Rule | None = None) -> Rule:
+        """Returns a rule for such text of `low` to `high` characters. If exact counting takes too many rules, the text
+        also avoids the first two characters of each pattern, or else has no limit. `start`: a reserved rule to use."""
         if start is not None:
             return _Writer(rules, self, low, high).write(start)
         if (self, low, high) not in rules.texts:
             rules.texts[self, low, high] = self._written(rules, low, high)
         return rules.texts[self, low, high]
 
-    def _written(self, rules: Rules, low: int, high: int | None) -> Rule:
+    def _written(self, rules: GrammarRules, low: int, high: int | None) -> Rule:
         for text, least, most in ((self, low, high), (self._shortened, low, high), (self, low, None)):
             if (least, most) == (0, None):
                 break
@@ -106,7 +104,7 @@ class Text:
         return _Writer(rules, self, 0, None).write(rules.reserve("text"))
 
     @cached_property
-    def _shortened(self) -> Text:
+    def _shortened(self) -> TextWithout:
         def short(pattern: Pattern) -> Pattern:
             rest = "".join(chars for chars, _ in pattern.units[2:])
             then = None if pattern.then is None else sequence(literal(rest), pattern.then)
@@ -116,14 +114,14 @@ class Text:
 
     @property
     def _size(self) -> int:
-        """About how many states there are."""
+        """The approximate number of states."""
         return 1 + sum(len(pattern.units) - 1 for pattern in self.patterns)
 
     # --- the automaton ----------------------------------------------------------------------------------------------
 
     @cached_property
     def anew(self) -> _State:
-        """Nothing has been seen."""
+        """The state in which nothing has been seen."""
         return self._begun("anywhere", "plain")
 
     @cached_property
@@ -146,7 +144,7 @@ class Text:
         return state
 
     def after(self, state: _State, char: str) -> _State:
-        """The state after `char`."""
+        """Returns the state after `char`."""
         seen = set()
         for index, at in state:
             units = self.patterns[index].units
@@ -166,37 +164,37 @@ class Text:
         return frozenset(closed)
 
     def chars(self, state: _State) -> set[str]:
-        """The characters that lead elsewhere than any other one."""
+        """Returns the characters whose next state differs from that of all other characters."""
         units = (self.patterns[index].units[at] for index, at in state if at < len(self.patterns[index].units))
         found = {char for chars, _ in units for char in chars}
         return found | ({"\n"} if self._at_line else set()) | ({"`"} if self._quoted != self.anew else set())
 
     def complete(self, state: _State) -> list[Pattern]:
-        """The patterns that have just been seen, the longest first."""
+        """Returns the patterns that are complete in this state, longest first."""
         found = (self.patterns[index] for index, at in state if at == len(self.patterns[index].units))
         return sorted(found, key=lambda pattern: -len(pattern.units))
 
     def pending(self, state: _State) -> int:
-        """How many of the last characters may belong to what ends the text."""
+        """Returns how many of the last characters may belong to a pattern that ends the text."""
         return max((at for index, at in state if self.patterns[index].then is not None), default=0)
 
 
 class _Writer:
-    """Writes the rules of a text. Their characters are counted as far as `low` and `high` ask for it."""
+    """Writes the rules of a text. Characters are counted as far as `low` and `high` require."""
 
-    def __init__(self, rules: Rules, text: Text, low: int, high: int | None) -> None:
+    def __init__(self, rules: GrammarRules, text: TextWithout, low: int, high: int | None) -> None:
         self._rules = rules
         self._text = text
         self._low = low
         self._high = high
         self._names: dict[tuple[_State, int], Rule] = {}
         self._waiting: list[tuple[_State, int]] = []
-        # Where only the least number matters, what ends the text is the last that has to be told from it.
+        # With a minimum only, counting stops at the minimum plus the longest ending pattern.
         longest = max((len(p.units) for p in text.patterns if p.then is not None), default=0)
         self._counted = low + longest if low else 0
 
     def write(self, start: Rule) -> Rule:
-        """All rules, `start` being the first."""
+        """Writes all rules; returns `start`, the first one."""
         first = (self._text.first, 0)
         self._names[first] = start
         self._waiting.append(first)
@@ -207,12 +205,12 @@ class _Writer:
         return start
 
     def _go(self, state: _State, count: int) -> Expression | None:
-        """The rule of a state; None if there is no such text."""
+        """Returns the rule of a state, or None if no text matches it."""
         certain = count - self._text.pending(state)
         if self._high is not None:
             if certain > self._high:
                 return None
-        else:  # wherever it ends from here on, it may be enough
+        else:  # the minimum has been reached, or counting stops at its limit
             count = self._counted if certain >= self._low else min(count, self._counted)
         at = (state, count)
         if at not in self._names:
@@ -247,7 +245,7 @@ class _Writer:
         return options
 
     def _lead(self, state: _State, char: str, count: int) -> Expression | None:
-        """What follows `char`; None if it must not come."""
+        """Returns the continuation after `char`, or None if it must not occur."""
         after = self._text.after(state, char)
         complete = self._text.complete(after)
         if not complete:

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from toolwire.errors import BackendFault, GatewayError
 from toolwire.events import Fault
-from toolwire.fastparse import SseFramer, are_plain
+from toolwire.fastparse import SseFramer, frames_are_plain
 from toolwire.model import Usage
 from toolwire.pipeline.paths.renaming import Renaming
 from toolwire.protocols.base import ServerSide
@@ -89,7 +89,7 @@ class Relay:
             return b""
         if self._rest or not data.endswith(_ENDS):
             data = self._cut(data)
-        if not are_plain(data, self._usual, self._odd):
+        if not frames_are_plain(data, self._usual, self._odd):
             data = self._looked_at(data)
         if self._leaks is not None and data:
             data = self._up_to_secret(self._leaks, data)

@@ -38,7 +38,7 @@ from toolwire.pipeline.reasoning.unopened import Pair, Unopened
 from toolwire.pipeline.transforms.scanners import Counters, ScannerFactory
 from toolwire.pipeline.transforms.waiting import WaitingCalls
 from toolwire.scan._grammar import SPACE
-from toolwire.scanner import is_itself
+from toolwire.scanner import stays_unchanged
 from toolwire.support.offload import OFFLOAD_BYTES, in_thread
 
 _LARGE: Final = OFFLOAD_BYTES // 2
@@ -145,7 +145,7 @@ class ScanStage(Stage):
             for part in choice.parts:
                 if len(choice.parts) > 1 or type(part) is not Text or len(part.text) > _LARGE:
                     return False  # a large text is looked at in a thread
-                if not is_itself(part.text, plan.signs, plan.names):
+                if not stays_unchanged(part.text, plan.signs, plan.names):
                     return False
                 if self._beginnings is not None and not self._beginnings.leaves(part.text):
                     return False

@@ -1,2 +1,2 @@
-"""Parts of the scanner of which there is one text. As they are they belong to the Python scanner; `toolwire.scan.fast`
-has the same compiled."""
+"""Parts of the scanner with a single text: the Python scanner uses them directly, `toolwire.scan.fast` compiles
+them."""

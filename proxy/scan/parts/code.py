@@ -1,7 +1,6 @@
-"""Following what is not JSON, character by character.
+"""Finds the end of text that is not JSON (Python calls, Gemma's braces), character by character.
 
-Like `json.py` these answer one question, where the thing ends. What it means, and whether it means anything, is said
-once it is whole (`proxy/repair/literals.py`).
+Like `json.py` it only answers where the value ends. `proxy/repair/literals.py` reads the complete value.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from typing import Final
 from toolwire.scan._grammar import MAX_DEPTH
 from toolwire.scan.modes import STRING, WHOLE, WRONG
 
-# What a reader waits for, besides `modes`.
+# States besides those in `modes`.
 _FIRST: Final = 20
 _CALLEE: Final = 21
 _INSIDE: Final = 22
@@ -19,11 +18,11 @@ _QUOTED: Final = 23
 
 
 class CodeReader:
-    """Follows a call, or a list of calls, as Python writes it; in the list there may be JSON instead.
+    """Follows a Python call or a list of calls; the list may contain JSON instead.
 
-    Models often leave quotes inside strings as they are, so a quote ends its string only if a comma, colon or closing
-    bracket comes next, whitespace aside. Where a string is well-formed that changes nothing. `inside`: past the first
-    callee's name, or in the first object. `closers` end the brackets that are open.
+    Models often leave quotes inside strings unescaped, so a quote ends its string only if a comma, colon or closing
+    bracket follows (after whitespace). For well-formed strings this changes nothing. `inside`: past the first callee's
+    name, or in the first object. `closers` are the closing brackets of the open ones.
     """
 
     __slots__ = ("closers", "escaped", "inside", "listed", "mode", "quote")
@@ -33,7 +32,7 @@ class CodeReader:
         self.begin(False)
 
     def begin(self, listed: bool) -> None:
-        """The next byte is the list's bracket, or else the first one of the callee's name."""
+        """Starts at the list's bracket (`listed`) or at the callee's name."""
         self.mode = _FIRST
         self.listed = listed
         self.closers.clear()
@@ -42,7 +41,7 @@ class CodeReader:
         self.inside = False
 
     def begin_object(self) -> None:
-        """What was read is the brace of an object."""
+        """Starts after the brace of an object."""
         self.begin(False)
         self._push(ord("{"))
 
@@ -109,7 +108,7 @@ class CodeReader:
 
 
 class BracesReader:
-    """Follows `{...}` with strings between two literals that never stand for themselves inside."""
+    """Follows `{...}` with strings between two literals, which cannot occur inside strings."""
 
     __slots__ = ("closers", "literal", "matched", "mode")
 
@@ -118,7 +117,7 @@ class BracesReader:
         self.begin(b"")
 
     def begin(self, literal: bytes) -> None:
-        """The next byte is the brace; `literal` stands around strings."""
+        """Starts at the brace; `literal` surrounds strings."""
         self.mode = _INSIDE
         self.closers.clear()
         self.literal = literal

@@ -1,8 +1,8 @@
-"""Following a JSON object character by character.
+"""Finds the end of a JSON object, character by character.
 
-Deliberately looser than JSON: raw control characters in strings, any character behind a backslash, trailing commas and
-any run of letters and digits as a scalar are let through. It answers one question, where the object ends; whether the
-object parses, or can be made to, the call policy says.
+Deliberately more lenient than JSON: it allows raw control characters in strings, any character after a backslash,
+trailing commas, and any run of letters and digits as a scalar. It only answers where the object ends; the call policy
+checks whether it is valid or can be repaired.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 from toolwire.scan._grammar import MAX_DEPTH
 from toolwire.scan.modes import STRING, WHOLE, WRONG
 
-# What `ObjectReader` waits for, besides `modes`.
+# States besides those in `modes`.
 _VALUE: Final = 0
 _ITEM: Final = 1
 _NAME: Final = 2
@@ -22,9 +22,10 @@ _RUN: Final = 6
 
 
 class ObjectReader:
-    """Follows one JSON object: where it ends, or that it is none. Keeps one byte per level of nesting, no text.
+    """Follows one JSON object to its end, or to the byte that cannot belong to it. Stores one byte per nesting level,
+    no text.
 
-    `closer` ends the object or array that is open, `outer` are those of the others.
+    `closer` is the closing bracket of the innermost open object or array, `outer` are those of the enclosing ones.
     """
 
     __slots__ = ("closer", "escaped", "is_name", "mode", "outer")
@@ -34,7 +35,7 @@ class ObjectReader:
         self.begin()
 
     def begin(self) -> None:
-        """The next byte is the object's brace."""
+        """Starts at the object's brace."""
         self.mode = _VALUE
         self.closer = 0
         self.outer.clear()
@@ -42,8 +43,8 @@ class ObjectReader:
         self.escaped = False
 
     def read(self, buf: bytes, pos: int, end: int) -> int:
-        """Read from `pos` to `end`, or until `mode` is `WHOLE` (the position behind the last brace is returned) or
-        `WRONG` (the position of the offending byte is returned)."""
+        """Reads from `pos` to `end`, or until `mode` is `WHOLE` (returns the position after the last brace) or `WRONG`
+        (returns the position of the offending byte)."""
         if self.mode == STRING:
             pos = self._string(buf, pos, end)
         return pos if pos == end else self._structure(buf, pos, end)

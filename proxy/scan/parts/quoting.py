@@ -1,12 +1,12 @@
-"""What is quoted in Markdown.
+"""Text that is quoted in Markdown.
 
 Rules of this module (after CommonMark, decided without looking ahead):
 
 1. A run of ticks opens inline code; the next run of the same length, or the end of the line, ends it.
-2. Three ticks or more at the start of a line, indentation aside, open a fence, if no other tick follows in that line.
-   As many at the start of a line close it, if no word follows.
-3. Outside of both, a quotation mark opens a string; the next one, or the end of the line, ends it.
-4. What comes is read once, whatever its pieces are.
+2. Three or more ticks at the start of a line (after indentation) open a fence, unless another tick follows in that
+   line. As many ticks at the start of a line close it, unless a word follows.
+3. Outside both, a quotation mark opens a string; the next one, or the end of the line, ends it.
+4. Each piece is read once, however the text is split.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from toolwire.scan import search
 
 _FENCE: Final = 3
 _BRIEF: Final = 32
-"""Bytes: so few are looked at one by one, not once for each byte that is looked for."""
+"""The first bytes are compared one by one; after these, each searched byte gets its own search."""
 
 
 class Quoting:
-    """Whether the text that was read ends in inline code (`span`: of so many ticks), in a fence (`fence`: of so many)
-    or in a `string`. `active`: text without ticks and quotation marks matters."""
+    """Whether the text read so far ends in inline code (`span`: its number of ticks), in a fence (`fence`: its number
+    of ticks) or in a `string`. `active`: also text without ticks and quotation marks must be read."""
 
     __slots__ = ("_line", "_margin", "_run", "active", "fence", "span", "string")
 
     def __init__(self) -> None:
-        # `_line`: the fence was opened in this line. `_run`: ticks of the run that is read, which began at the start of
-        # a line if `_margin`.
+        # `_line`: the fence was opened in this line. `_run`: length of the pending run of ticks, which began at the
+        # start of a line if `_margin`.
         self.fence = 0
         self.span = 0
         self.string = False
@@ -38,29 +38,29 @@ class Quoting:
         self._margin = False
 
     def quotes(self) -> bool:
-        """What comes next is in inline code or in a fence. No run is being read."""
+        """Returns True if the next character is in inline code or in a fence. No run of ticks may be pending."""
         return self.fence > 0 or self.span > 0
 
     def end_line(self) -> None:
-        """The line ends here, or what counts as one."""
+        """Ends the line."""
         self.end_run(ord("\n"))
         self._forget_line()
         self.active = False
 
     def read(self, buf: bytes, pos: int, end: int, margin: bool) -> None:
-        """Take the text between `pos` and `end`. `margin`: it begins at the start of a line, indentation aside."""
+        """Reads the text between `pos` and `end`. `margin`: it begins at the start of a line (after indentation)."""
         at = pos if self.active else _next_mark(buf, pos, end, False)
         if at < end:
             self._read(buf, pos, at, end, margin)
             self.active = self._run > 0 or self.span > 0 or self._line or self.string
 
     def end_run(self, behind: int) -> None:
-        """The next byte is this one, which is no tick: so the run that is being read, if one is, ends."""
+        """Ends a pending run of ticks before the byte `behind`, which is not a tick."""
         run = self._run
         if not run:
             return
         self._run = 0
-        if self._line:  # no fence after all, since another tick stands in its line
+        if self._line:  # not a fence after all, because another tick follows in its line
             self.span = self.fence
             self.fence = 0
             self._line = False
@@ -103,13 +103,14 @@ class Quoting:
 
 
 def _next_mark(buf: bytes, at: int, end: int, ends: bool) -> int:
-    """The next tick or quotation mark before `end`, or line end if it `ends` something; `end` if there is none."""
+    """Returns the position of the next tick or quotation mark (with `ends` also of a line end) before `end`, else
+    `end`."""
     near = min(end, at + _BRIEF)
     while at < near:
         if buf[at] in b'`"' or (ends and buf[at] == ord("\n")):
             return at
         at += 1
-    size = _BRIEF  # of what is searched, growing: no search goes much further than what it finds
+    size = _BRIEF  # growing, so that no search goes much further than its result
     while at < end:
         size *= 2
         stop = min(end, at + size)
@@ -127,7 +128,7 @@ def _is_word(byte: int) -> bool:
 
 
 def _at_margin(buf: bytes, pos: int, at: int, margin: bool) -> bool:
-    """Whether nothing but blanks stands in the line before `at`; what stands before `pos` says `margin`."""
+    """Returns True if only blanks precede `at` in its line. `margin` says so for the position `pos`."""
     while at > pos and buf[at - 1] in b" \t":
         at -= 1
     return margin if at == pos else buf[at - 1] == ord("\n")

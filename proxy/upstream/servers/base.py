@@ -19,7 +19,7 @@ from toolwire.events import Event
 from toolwire.folding import Folding
 from toolwire.model import ModelReply, ModelRequest
 from toolwire.protocols.base import ServerSide
-from toolwire.protocols.shared.noise import Note
+from toolwire.protocols.shared.noise import Note, ignore_note
 from toolwire.record import BackendObserver
 from toolwire.upstream.client.connections import disconnected
 from toolwire.upstream.servers.private_data import NOTHING, PrivateData

@@ -1,0 +1,214 @@
+"""Arguments in tags, in text of damaged and unknown forms (R30.1). The rules are those of `recovery.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from toolwire.call_policy.call_text import CallText
+from toolwire.call_policy.call_words import (
+    BOTH,
+    CLOSERS,
+    KEY,
+    KEY_ATTRIBUTES,
+    PARAMETER,
+    QUOTED_KEY,
+    VALUE,
+    WORD_BEFORE_TAG,
+    closes,
+    ends_call,
+    is_framing,
+    past_space,
+    types_in,
+)
+from toolwire.call_policy.markup import Tag, next_tag, tag_at
+from toolwire.call_policy.tags import unframed
+from toolwire.call_policy.untyped import STRING, ParameterTypes, Types, typed_value
+from toolwire.scan._grammar import SPACE
+
+
+class NoCall(Exception):
+    """The text contains no calls. `name` is the tool that it names in the place of a call, if any. `begun`: it starts
+    with calls, but more text follows."""
+
+    def __init__(self, name: str | None = None, *, begun: bool = False) -> None:
+        super().__init__(name)
+        self.name = name
+        self.begun = begun
+
+
+class TaggedArgumentsText(CallText):
+    """Text of calls whose arguments may stand in tags."""
+
+    def __init__(self, text: str, names: Collection[str]) -> None:
+        super().__init__(text, names)
+        self._ended = False  # a tag that closes the call follows its arguments
+
+    def _in_tags(self, name: str, known: ParameterTypes, found: dict[str, str]) -> bool:
+        """Reads arguments in tags into `found`. Returns whether there are any."""
+        key: str | None = None
+        self._ended = False
+        while True:
+            at = past_space(self.text, self.at)
+            tag = tag_at(self.text, at)
+            if tag is None:
+                word = WORD_BEFORE_TAG.match(self.text, self.at)
+                if key is not None or word is None or word[1] not in known.names:
+                    break
+                behind = tag_at(self.text, word.end())
+                if behind is None or (behind.word not in KEY | VALUE and not behind.closing):
+                    break
+                key, self.at = word[1], behind.end if behind.closing else word.end()
+                continue
+            if tag.closing:
+                self._ended = self._ended or self._closes_call(tag)
+                self.at = tag.end
+                continue
+            if key is None and self._name_of(tag) is not None and self._key_of(tag, known) is None:
+                break
+            declared = self._key_of(tag, known)
+            if declared is not None and key is None:
+                types = types_in(tag)
+                self._put(found, declared, self._value(tag, known, found, declared), types, known, name)
+                continue
+            if tag.word in VALUE and key is not None:
+                self._put(found, key, self._value(tag, known, found, key), types_in(tag), known, name)
+                key = None
+                continue
+            if tag.word in PARAMETER and (tag.inline or any(k in tag.attributes for k in KEY_ATTRIBUTES)):
+                raise NoCall(name)  # a key that is not declared
+            if tag.word in KEY:
+                word = WORD_BEFORE_TAG.match(self.text, tag.end)
+                if word is None or word[1] not in known.names:
+                    raise NoCall(name)
+                self.at = tag.end
+                continue
+            if not is_framing(tag):
+                break
+            self.at = tag.end
+        if key is not None:
+            raise NoCall(name)
+        return bool(found)
+
+    def _closes_call(self, tag: Tag) -> bool:
+        """Returns True if a closing tag closes a call, not just a value."""
+        return tag.word not in BOTH and (ends_call(tag) or self._named(tag.written) is not None)
+
+    def _must_be_whole(self, name: str, known: ParameterTypes, found: Collection[str]) -> None:
+        """Raises `NoCall` if the call may be incomplete (rule 5)."""
+        if set(known.names) <= set(found):
+            return
+        closed = False
+        while self.at < len(self.text):
+            start = self.at
+            tag = tag_at(self.text, self.at)
+            if tag is not None and tag.closing:
+                closed = closed or self._closes_call(tag)
+                self.at = tag.end
+            elif closers := CLOSERS.match(self.text, self.at):
+                self.at = closers.end()
+            if self.at == start:
+                break
+        if not closed and self.at == len(self.text) and not self._ended:
+            raise NoCall(name)
+
+    def _key_of(self, tag: Tag, known: ParameterTypes) -> str | None:
+        """Returns the property whose value the tag opens, or None."""
+        names = known.names
+        keys = [tag.inline] if tag.inline is not None else [tag.attributes.get(key) for key in KEY_ATTRIBUTES]
+        for key in keys:
+            if key is not None and key.strip() in names:
+                return key.strip()
+        if tag.inline is None and not tag.attributes and tag.written in names:
+            return tag.written
+        if tag.inline is None and tag.written in names and "type" in tag.attributes:
+            return tag.written
+        return None
+
+    def _put(
+        self, found: dict[str, str], key: str, value: str, types: Types | None, known: ParameterTypes, name: str
+    ) -> None:
+        text = typed_value(value, types or known.of(key))
+        if found.setdefault(key, text) != text:
+            raise NoCall(name)
+
+    def _value(self, opener: Tag, known: ParameterTypes, found: Collection[str], key: str) -> str:
+        """Returns the value after its opening tag and moves past its end. Raises `NoCall` if its end is not certain."""
+        text, start = self.text, opener.end
+        while text.startswith(doubled := text[opener.start : opener.end], start):
+            start += len(doubled)
+        if text.startswith(">", start) and self.opened:
+            raise NoCall  # a repeated token
+        at = start
+        while (tag := next_tag(text, at)) is not None:
+            at = tag.start + 1
+            own = closes(tag, opener, key)
+            if tag.closing:
+                ends = (own or ends_call(tag)) and self._may_follow(tag.end, known)
+            else:
+                other = self._key_of(tag, known)
+                ends = tag.word in KEY or (other is not None and other != key and other not in found)
+            if not ends:
+                if own:
+                    raise NoCall  # the tag may be part of the value
+                continue
+            behind = tag_at(text, past_space(text, tag.end))
+            if tag.closing and behind is not None and closes(behind, opener, key):
+                if own:
+                    raise NoCall  # the first of two closing tags may be part of the value
+                continue
+            self.at = tag.end if own else tag.start
+            value = text[start : tag.start].removesuffix(f"{opener.written}>")
+            return unframed(value) if value.startswith("\n") or not own else value
+        raise NoCall
+
+    def _may_follow(self, at: int, known: ParameterTypes) -> bool:
+        """Returns True if the text at `at` may follow a value: a closing tag, a tag of a call or property, or the
+        end."""
+        closers = CLOSERS.match(self.text, at)
+        at = at if closers is None else closers.end()
+        if at == len(self.text):
+            return True
+        tag = tag_at(self.text, at)
+        if tag is not None:
+            return tag.closing or is_framing(tag) or self._key_of(tag, known) is not None or bool(self._name_of(tag))
+        word = WORD_BEFORE_TAG.match(self.text, at)
+        return word is not None and (word[1] in known.names or self._named(word[1]) is not None)
+
+    def _only_value(self, known: ParameterTypes) -> dict[str, str] | None:
+        """Returns text without a key as the value of the only property that takes it, or None."""
+        required = [key for key in known.names if key in known.required] or [*known.names]
+        if len(required) != 1 or not self._marked:
+            return None
+        types = known.of(required[0])
+        text, start = self.text, self.at
+        if tag_at(text, past_space(text, start)) is not None:
+            return None
+        at = start
+        end = None
+        while (tag := next_tag(text, at)) is not None:
+            if tag.closing and (ends_call(tag) or tag.word in VALUE) and self._may_follow(tag.end, known):
+                end = tag
+                break
+            at = tag.start + 1
+        if end is None:
+            return None
+        value = text[start : end.start]
+        value = value.strip("\n") if value.startswith("\n") else value.strip(SPACE)
+        if not value.strip(SPACE) or (types is not None and types != STRING and "string" in types):
+            return None
+        if value.startswith((">", '"', "'", "=", ":")) or self._holds_key(value, known):
+            return None  # the rest of a tag, or of an object
+        self.at = end.end
+        self._ended = end.word not in BOTH | VALUE
+        return {required[0]: typed_value(value, types)}
+
+    def _holds_key(self, value: str, known: ParameterTypes) -> bool:
+        """Returns True if a text assigns values to properties by itself."""
+        if any(key[1] in known.names for key in QUOTED_KEY.finditer(value)):
+            return True
+        at = 0
+        while (tag := next_tag(value, at)) is not None:
+            if self._key_of(tag, known) is not None or tag.word in PARAMETER | VALUE:
+                return True
+            at = tag.start + 1
+        return False

@@ -1,0 +1,220 @@
+"""Reads blocks in the taught form: the calls in them, or the reason why there is none (R9).
+
+"Strict" is the named tool's own `strict: true`. If a block names no tool on offer, it is strict if any tool is (C28).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Literal
+
+from toolwire.call_policy.assembly import Assembly, assemble
+from toolwire.call_policy.candidate import CandidateCall, Names, names_on_offer, settled
+from toolwire.call_policy.heads import reading_on_offer
+from toolwire.call_policy.json_calls import raw_arguments
+from toolwire.call_policy.near import (
+    NearMiss,
+    is_marked,
+    is_template,
+    means_call,
+    misfit,
+    near_name,
+    recites,
+    unreadable,
+)
+from toolwire.call_policy.recognised import RECITED
+from toolwire.call_policy.untyped import ParameterTypes
+from toolwire.call_policy.written import WrittenCall
+from toolwire.config import CallsConfig
+from toolwire.errors import quote
+from toolwire.formats.engine.rendering import prompt_parameters
+from toolwire.model import ToolChoice, ToolSpec
+from toolwire.scan._grammar import Block, BlockSyntax, Field
+
+FailureCode = Literal["malformed_tool_arguments", "invalid_tool_arguments", "unknown_tool_call"]
+
+
+class Rejected(Exception):
+    """The block is not a call: text if soft, a failure if `strict`. `counter` is counted either way, with the label
+    `reason`. `near` is the near miss, if it is one. `name` is the called name if no tool on offer has it."""
+
+    def __init__(
+        self,
+        code: FailureCode,
+        detail: str,
+        *,
+        strict: bool,
+        counter: str | None = None,
+        reason: str | None = None,
+        near: NearMiss | None = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.detail = detail
+        self.strict = strict
+        self.counter = counter
+        self.reason = reason
+        self.near = near
+        self.name = name
+
+
+class TaughtReader:
+    """Reads the blocks of one answer that are in the taught form. `count` is called with the name of a counter."""
+
+    def __init__(
+        self,
+        tools: Sequence[ToolSpec] | None,
+        choice: ToolChoice,
+        options: CallsConfig,
+        count: Callable[[str], object],
+    ) -> None:
+        self._tools = tools
+        self._choice = choice
+        self._names: Names | None = None
+        self._options = options
+        self._count = count
+
+    @property
+    def offered(self) -> Names:
+        """The callable names. Computed on first use, because most answers contain no call."""
+        if self._names is None:
+            self._names = names_on_offer(self._tools, self._choice)
+        return self._names
+
+    @property
+    def strict(self) -> bool:
+        """True if any tool on offer is strict."""
+        return self.offered.strict
+
+    def read(self, block: Block) -> Sequence[CandidateCall]:
+        """Returns the calls in a block. Raises `Rejected`: the first strict failure, else the first soft one."""
+        options = self._options
+        if not block.closed and options.unclosed != "repair":
+            detail = "The closing tag of the model's tool call is missing."
+            rejected = self.unreadable(detail, "unclosed", block.syntax, block.body, block.pieces)
+            rejected.strict = options.unclosed == "error"
+            raise rejected
+        try:
+            assembly = assemble(block, repair=options.repair == "safe")
+        except ValueError as error:
+            detail = f"The model's tool call cannot be read: {error}."
+            raise self.unreadable(detail, "unreadable", block.syntax, block.body, block.pieces) from None
+        if not assembly.calls and block.syntax.opener and not block.syntax.first_keys:
+            return []  # an empty list between its own tags
+        if not assembly.calls:
+            raise Rejected("malformed_tool_arguments", "The model's tool call is empty.", strict=False)
+        calls: list[CandidateCall] = []
+        failures: list[Rejected] = []
+        for written in assembly.calls:
+            try:
+                calls.append(self._call(written, assembly, block))
+            except Rejected as rejected:
+                unknown = self._unknown(written, rejected, block)
+                if unknown is not None:
+                    calls.append(unknown)
+                    continue
+                failures.append(rejected)
+        if failures:
+            first = next((failure for failure in failures if failure.strict), failures[0])
+            near = [failure.near for failure in failures if failure is not first and failure.near is not None]
+            if first.near is not None and first.near.place == "alone" and near:
+                first.near = None  # a list of tools, probably requested
+            elif first.near is not None:
+                first.near = first.near.beside(*(miss.tools for miss in near), [call.name for call in calls])
+            raise first
+        return calls
+
+    def named(self, written: WrittenCall) -> tuple[WrittenCall, ToolSpec | None, bool]:
+        """Returns the reading of a call that names a callable tool, the tool (None if unknown), and whether it is
+        strict. Raises `Rejected`."""
+        known, allowed, *_ = self.offered
+        written = reading_on_offer(written, known)
+        name = written.name
+        if not name:
+            detail = "The model's tool call has no name."
+            raise Rejected("unknown_tool_call", detail, strict=self.strict, counter="unknown_names")
+        tool = known.get(name)
+        strict = self.strict if tool is None else tool.strict is True
+        if allowed is not None and name not in allowed:
+            detail = f"The model called the tool {quote(name)}, which is not on offer."
+            meant = near_name((name, written.alias), known, allowed)
+            near = None if meant is None else NearMiss(f"{detail} Its name is {quote(meant)}.", (meant,))
+            raise Rejected("unknown_tool_call", detail, strict=strict, counter="unknown_names", near=near, name=name)
+        return written, tool, strict
+
+    def unreadable(
+        self,
+        detail: str,
+        reason: str,
+        syntax: BlockSyntax,
+        body: str,
+        pieces: Sequence[tuple[Field, str]] = (),
+        *,
+        ended: bool = True,
+    ) -> Rejected:
+        """Returns the exception for a block that cannot be read, or has not `ended`."""
+        near = unreadable(detail, syntax, body, self.offered, pieces=pieces, ended=ended)
+        counter, strict = "parse_failures", self.strict
+        return Rejected("malformed_tool_arguments", detail, strict=strict, counter=counter, reason=reason, near=near)
+
+    def _call(self, written: WrittenCall, assembly: Assembly, block: Block) -> CandidateCall:
+        """Returns the call of a callable tool with its arguments. Raises `Rejected`."""
+        try:
+            return self._read_call(written, assembly, block)
+        except Rejected as rejected:
+            if (near := rejected.near) is not None and near.place != "alone":
+                miss = misfit(near.why, block.syntax, block.body, written)
+                rejected.near = None if miss is None else replace(miss, tools=near.tools)
+            raise
+
+    def _read_call(self, written: WrittenCall, assembly: Assembly, block: Block) -> CandidateCall:
+        written, tool, strict = self.named(written)
+        name = written.name
+        if tool is not None and recites(written, lambda: ParameterTypes(prompt_parameters(tool)).names):
+            detail = RECITED.format(quote(name))
+            near = NearMiss(detail, (name,), block.body, "alone")
+            raise Rejected(
+                "malformed_tool_arguments",
+                detail,
+                strict=strict,
+                counter="parse_failures",
+                reason="arguments",
+                near=near,
+            )
+        try:
+            if strict and assembly.flaw is not None:
+                raise ValueError(assembly.flaw)
+            arguments, repaired, unwrapped = settled(written, tool, self._options, strict=strict)
+            if (repaired or assembly.repaired) and is_template(block.body):
+                raise ValueError("it is a template")
+        except ValueError as error:
+            unread = raw_arguments(written.arguments) if tool is not None and tool.server else None
+            if unread is not None:  # the gateway runs this tool and tells the model what is wrong (R15.5)
+                return CandidateCall(name, unread, tool, False, (), False, written.call_id, written.source)
+            detail = f"The model's call of {quote(name)} is malformed: {error}."
+            raise Rejected(
+                "malformed_tool_arguments",
+                detail,
+                strict=strict,
+                counter="parse_failures",
+                reason="arguments",
+                near=NearMiss(detail, (name,)),
+            ) from None
+        mended = dict.fromkeys((*assembly.repaired, *repaired, *(() if block.closed else ("closer",))))
+        return CandidateCall(name, arguments, tool, strict, mended, unwrapped, written.call_id, written.source)
+
+    def _unknown(self, written: WrittenCall, rejected: Rejected, block: Block) -> CandidateCall | None:
+        """Returns the call of an unknown tool if the gateway runs all tools (it will tell the model), else None."""
+        name, syntax = rejected.name, block.syntax
+        if name is None or not self.offered.gateways or not means_call(syntax, block.body, written):
+            return None
+        try:
+            arguments = settled(written, None, self._options, strict=False).text
+        except ValueError:
+            if not is_marked(syntax):
+                return None
+            arguments = raw_arguments(written.arguments) or ""
+        self._count("unknown_names")
+        return CandidateCall(name, arguments, None, False, (), False, written.call_id, written.source)
