@@ -339,7 +339,7 @@ def test_workers_that_ended_before_they_were_told_are_no_cut() -> None:
 
     config = GatewayConfig(backends={"m": BackendConfig(kind="mock")})
     supervisor = Supervisor(config, lambda config, metrics, before: web.Application(), [], lambda: None)
-    supervisor._places[0].worker = _Worker(cast(Any, Ended()), cast(Any, None), config)
+    supervisor._slots[0].worker = _Worker(cast(Any, Ended()), cast(Any, None), config)
     wake, waker = socket.socketpair()
     with wake, waker:
         assert supervisor._stop(wake) is False
@@ -355,7 +355,7 @@ def test_a_worker_that_the_system_does_not_start_is_tried_again(
     (port,) = bind("127.0.0.1", 0, share=True)
     config = GatewayConfig(backends={"m": BackendConfig(kind="mock")}, server=ServerConfig(workers=2))
     supervisor = Supervisor(config, lambda config, metrics, before: web.Application(), [port], lambda: None)
-    place = supervisor._places[0]
+    place = supervisor._slots[0]
     supervisor._try_start(place)
     assert place.worker is None
     assert place.due > 0

@@ -67,7 +67,7 @@ def access(**fields: Any) -> str:
         ({"calls": 1}, "POST chat smollm2 200 1 call 5.6 s"),
         ({}, "POST chat smollm2 200 5.6 s"),
         ({"calls": 2, "stream": True, "endpoint": "responses"}, "POST responses smollm2 200 stream 2 calls 5.6 s"),
-        ({"attempts": 3, "backend": "spare"}, "POST chat smollm2 200 3 tries (spare) 5.6 s"),
+        ({"attempts": 3, "backend": "spare"}, "POST chat smollm2 200 3 attempts (spare) 5.6 s"),
         ({"reasks": 1, "parse_failures": 2}, "POST chat smollm2 200 1 bad answer 2 bad calls 5.6 s"),
         ({"status": 404, "code": "model_not_found", "total_ms": 1.7}, "POST chat smollm2 404 model_not_found 2 ms"),
         ({"stream": True, "code": "upstream_error"}, "POST chat smollm2 200 upstream_error stream 5.6 s"),
@@ -228,7 +228,7 @@ async def test_on_a_real_terminal() -> None:
     assert words == [
         "POST chat smollm2 200 1 call",
         'POST chat "\\x1b[2Jm" 200 stream 1 call',
-        "POST chat m 200 2 tries (up)",
+        "POST chat m 200 2 attempts (up)",
         "POST chat other 404 model_not_found",
     ]
     assert all(line.rsplit(" ", 1)[1] in ("ms", "s") for line in lines)
