@@ -159,6 +159,12 @@ cdef class CallScanner:
         return self._output.waiting() + (self._buffer.raw + self._prose.held).decode()
 
     @property
+    def held_bytes(self):
+        """The length of `held` in bytes of UTF-8."""
+        cdef Py_ssize_t waits = self._output._kept.size() + self._output._pending.size()
+        return waits + PyByteArray_GET_SIZE(self._buffer.raw) + PyBytes_GET_SIZE(self._prose.held)
+
+    @property
     def next_block(self):
         """The number that the next block will get."""
         return self._output.next_block

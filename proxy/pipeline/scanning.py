@@ -242,7 +242,7 @@ class ScanStage(Stage):
 
     def _look(self) -> None:
         self._looked = self.scanned_bytes
-        self._large = any(len(scanner.held) > _LARGE for scanner in self._scanners.values())
+        self._large = any(scanner.held_bytes > _LARGE for scanner in self._scanners.values())
 
     def found(self, found: list[Event]) -> list[Event]:
         """What becomes of what a scanner has found: the answer may end with it."""

@@ -118,6 +118,11 @@ class CallScanner:
         return self._output.waiting + (self._buffer.raw + self._prose.held).decode()
 
     @property
+    def held_bytes(self) -> int:
+        """The length of `held` in bytes of UTF-8."""
+        return self._output.waits + len(self._buffer.raw) + len(self._prose.held)
+
+    @property
     def next_block(self) -> int:
         """The number that the next block will get."""
         return self._output.next_block
