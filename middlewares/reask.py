@@ -44,7 +44,7 @@ from proxy.pipeline.middleware import Ask, Middleware, Place
 from proxy.pipeline.reply import Reply
 from proxy.pipeline.stages import Batches, Following, Stage
 from proxy.protocols.wire import dump_in_pieces
-from proxy.record import AccessField, CounterSpec
+from proxy.record import AccessField, CallDecision, CounterSpec
 from proxy.support.offload import OFFLOAD_BYTES, OFFLOAD_MESSAGES, offload, weight
 
 LOG: Final = logging.getLogger("toolwire.reask")
@@ -365,6 +365,7 @@ class _Trial:
         counts["calls"] = self._before["calls"]
         counts["reasks"] += 1
         LOG.warning("request %s: asked again: %s", self._exchange.id, flaw.why)
+        self._exchange.record.decided(CallDecision("discarded", flaw.why))
         near = self._exchange.near
         wrote = self._wrote if wrote is None else wrote
         choice = near[0][0] if near else 0

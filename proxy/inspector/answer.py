@@ -29,7 +29,6 @@ from ..pipeline.scanners import ScannerFactory
 from ..scan._grammar import Block, BlockSyntax, Decision, Found, Grammar, valid_text, without_calls
 from ..scan.spans import Span
 from ..scanner import build_scanner
-from .arguments import settled
 from .asked import Asked
 from .bounds import READ_CHARS
 from .judgements import SECOND_CALL, Judgement, Notes, judgements_of
@@ -185,8 +184,6 @@ class _Reading:
     def answer(self) -> Answer:
         """Returns the answer, as far as it has come."""
         answer = self._answer
-        if self._ended:
-            self._finish_calls()
         answer.text = COVER("".join(self._pieces))
         answer.spans = joined(answer.spans, self._place)
         return answer
@@ -340,16 +337,6 @@ class _Reading:
         self._next += 1
         self._answer.calls.append(call)
         return call
-
-    def _finish_calls(self) -> None:
-        """Puts calls into the form in which the client gets them."""
-        native = set(map(id, self._native.values()))
-        for call in self._answer.calls:
-            call.arguments, done = settled(call.name, call.arguments, self._asked, native=id(call) in native)
-            for judgement in done:
-                judgement.calls.append(call.n)
-            call.judgements = [*call.judgements, *done]
-            self._answer.judgements += done
 
 
 def _piece(text: str, kind: SpanKind, call: int | None = None, judgements: Sequence[Judgement] = ()) -> Piece:

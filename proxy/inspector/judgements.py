@@ -115,7 +115,9 @@ def judgements_of(
     if decision.error is not None:
         return [Judgement("failed", f"Ended the answer: {words or decision.error}")], []
     if decision.drop:
-        return [Judgement("cut" if ("truncated_calls", "") in said else "dropped", _dropped(said))], []
+        return [
+            Judgement("cut" if ("truncated_calls", "") in said else "dropped", dropped({name for name, _ in said}))
+        ], []
     if words:
         return [Judgement("refused", f"Text, not a call: {words}")], []
     return [], []
@@ -171,12 +173,12 @@ def _refusal(said: Sequence[tuple[str, str]]) -> str:
     return ""
 
 
-def _dropped(said: Sequence[tuple[str, str]]) -> str:
-    names = {name for name, _ in said}
-    if "truncated_calls" in names:
+def dropped(notes: Collection[str]) -> str:
+    """Says why a block or call was dropped, by the counters that were raised for it."""
+    if "truncated_calls" in notes:
         return "Dropped: the answer was cut by length inside this call"
-    if "dropped_parallel" in names:
+    if "dropped_parallel" in notes:
         return SECOND_CALL
-    if "deduped" in names:
+    if "deduped" in notes:
         return "Dropped: it repeats an earlier call (`calls.dedupe_calls`)"
     return "Dropped: it holds no call"

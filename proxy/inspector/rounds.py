@@ -9,6 +9,7 @@ from typing import Any, Final
 from ..capture.files import Captured, Entry, Kind
 from .answer import Answer, read_answer
 from .asked import Asked
+from .decisions import Outcome, decisions_of, finish_calls
 from .judgements import Judgement
 
 _STREAM: Final = "text/event-stream"
@@ -24,6 +25,7 @@ class Round:
     streamed: bool
     status: int
     answer: Answer
+    outcome: Outcome
     judgements: Sequence[Judgement]
 
     def first(self, kind: Kind) -> Mapping[str, Any]:
@@ -63,10 +65,15 @@ def rounds_of(captured: Captured, asked: Asked) -> Iterator[Round]:
         whole = captured.complete and (number != last or bool(captured.end))
         answer = read_answer(reads, streamed=streamed, whole=whole, asked=asked, first_call=calls + 1)
         calls += len(answer.calls)
+        decisions = decisions_of(mine)
+        finish_calls(answer, decisions)
+        failed = _first(mine, "failed")
+        failure = f"{failed.get('message')} ({failed.get('code')})" if failed else ""
+        outcome = Outcome(decisions, answer, status, failure)
         judgements = _of_round(mine, status, answer, last=number == last)
         for judgement in (*answer.judgements, *judgements):
             judgement.round = number
-        yield Round(number, mine, streamed, status, answer, judgements)
+        yield Round(number, mine, streamed, status, answer, outcome, judgements)
 
 
 def _first(entries: Sequence[Entry], kind: Kind) -> Mapping[str, Any]:

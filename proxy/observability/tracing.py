@@ -27,7 +27,7 @@ from ..errors import GatewayError
 from ..events import Event, Fault, Finish, Start
 from ..folding import fold
 from ..model import ModelRequest, Usage
-from ..record import COMPLETED, AccessRecord, BackendObserver, ReadRequest, ToolRun
+from ..record import COMPLETED, AccessRecord, BackendObserver, CallDecision, ReadRequest, ToolRun
 from .content import input_messages, output_messages, tool_definitions
 
 NAME: Final = "toolwire"
@@ -143,6 +143,9 @@ class ExchangeTrace:
     def tool(self, name: str, call_id: str, arguments: str) -> ToolTrace:
         """See `ExchangeObserver`."""
         return ToolTrace(self._tracing, self._context, name, call_id, arguments)
+
+    def decided(self, decision: CallDecision) -> None:
+        """See `ExchangeObserver`. Traces count decisions, see `ended`."""
 
     def ended(self, record: AccessRecord) -> None:
         """See `ExchangeObserver`."""
