@@ -9,8 +9,11 @@ import orjson
 
 from ..capture.files import Call, Captured
 from ..capture.recording import Chunks, RecordingError
+from ..errors import quote
+from ..inspector.decisions import decisions_of
 from ..inspector.view import UNREADABLE
 from ..protocols.base import ServerSide
+from ..record import CallDecision
 from ..registry import usual_server
 from ..support.conversion import ConfigError
 from .replay import Recording, Summary, show, show_json
@@ -59,7 +62,21 @@ def _shown(captured: Captured, format: str | None, chunks: Chunks, outcome: Outc
             found = Summary()
             outcome.summaries.append(found)
             yield from (show_json if as_json else show)(recording, format=chosen, chunks=chunks, found=found, kind=kind)
+        for decision in decisions_of(entry for entry in captured.entries if entry.call == number):
+            yield _json(_plain(decision)) if as_json else f"decided: {_brief(decision)}"
     yield from _reproduced(captured, outcome, as_json)
+
+
+def _plain(decision: CallDecision) -> dict[str, object]:
+    fields = {name: getattr(decision, name) for name in ("name", "why", "notes", "start", "end")}
+    return {"decided": decision.kind, **{name: value for name, value in fields.items() if value not in (None, "", ())}}
+
+
+def _brief(decision: CallDecision) -> str:
+    where = "" if decision.start is None else f"bytes {decision.start} to {decision.end}"
+    notes = f"({', '.join(decision.notes)})" if decision.notes else ""
+    name = "" if decision.name is None else quote(decision.name)
+    return ", ".join(filter(None, (decision.kind, name, f"{where} {notes}".strip(), decision.why)))
 
 
 def _reproduced(captured: Captured, outcome: Outcome, as_json: bool) -> Iterator[str]:

@@ -31,7 +31,26 @@ def decisions_of(entries: Iterable[Entry]) -> list[CallDecision]:
             arguments = entry.data.decode(errors="replace") if entry.data else None
             why, name = fields.get("why") or "", fields.get("name")
             found.append(CallDecision(kind, why, CHOICE, name, notes, arguments=arguments, **places))
-    return found
+    return _standing(found)
+
+
+def _standing(decisions: Iterable[CallDecision]) -> list[CallDecision]:
+    """Returns the decisions that hold. Where a block is refused and read again in another form, the first reason to
+    refuse it holds, unless the block is something else in that form."""
+    standing: list[CallDecision] = []
+    for one in decisions:
+        if standing and standing[-1].kind == "refused" and _overlap(standing[-1], one):
+            if one.kind == "refused":
+                continue
+            standing.pop()
+        standing.append(one)
+    return standing
+
+
+def _overlap(one: CallDecision, other: CallDecision) -> bool:
+    if one.start is None or one.end is None or other.start is None or other.end is None:
+        return False
+    return one.start < other.end and other.start < one.end
 
 
 def finish_calls(answer: Answer, decisions: Iterable[CallDecision]) -> None:
@@ -95,7 +114,7 @@ class Outcome:
 def why(outcomes: Sequence[Outcome], asked: Asked, code: str | None) -> str | None:
     """Says in one sentence why an exchange with tools has a call, or has none. None for an exchange without tools.
     `code` is that of the error with which the exchange ended."""
-    if not asked.tools:
+    if not (asked.tools or asked.offer.tools):
         return None
     used = [one for one in outcomes if not one.discarded]
     called = list(dict.fromkeys(name for one in used for name in one.called))
@@ -134,10 +153,10 @@ def _why_not(last: Outcome, code: str | None) -> str:
     """Why the last answer holds no call."""
     dropped_ = last.of("dropped")
     cut = any("truncated_calls" in one.notes for one in dropped_)
+    if last.status >= 400:
+        return f"the server refused the request with status {last.status}{last.failure and f': {last.failure}'}"
     if last.failure:
         return f"the connection to the server was lost{' inside a call' if cut else ''}: {last.failure}"
-    if last.status >= 400:
-        return f"the server refused the request with status {last.status}"
     reason = last.answer.reason
     if cut:
         return f"the answer was cut inside a call ({reason or 'it has no end'})"
