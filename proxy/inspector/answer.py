@@ -1,8 +1,8 @@
 """The answer of a model server as it came, and what became of each part of it.
 
 The bytes of the answer are read again, without a model: by the reader of the server's protocol, the scanner of the
-route, and its call policy. The scanner reports where it found blocks and tags, and the call policy why it decided as it
-did. So only bytes have to be recorded while an answer is served.
+route, and its call policy. The scanner reports where it found blocks and tags. The reasons are those of the decisions
+that the gateway recorded when it served the answer.
 
 Places are characters of the text, times are seconds since the exchange began.
 """
@@ -26,6 +26,7 @@ from ..folding import unfold
 from ..formats.keys import NAMES
 from ..model import FinishReason, ModelReply
 from ..pipeline.scanners import ScannerFactory
+from ..record import CallDecision
 from ..scan._grammar import Block, BlockSyntax, Decision, Found, Grammar, valid_text, without_calls
 from ..scan.spans import Span
 from ..scanner import build_scanner
@@ -78,10 +79,18 @@ class Answer:
     judgements: list[Judgement] = field(default_factory=list)
 
 
-def read_answer(reads: Sequence[Entry], *, streamed: bool, whole: bool, asked: Asked, first_call: int) -> Answer:
+def read_answer(
+    reads: Sequence[Entry],
+    *,
+    streamed: bool,
+    whole: bool,
+    asked: Asked,
+    first_call: int,
+    decisions: Iterable[CallDecision] = (),
+) -> Answer:
     """Returns the answer whose body came in `reads`. `whole`: the body is complete. `first_call` is the number of its
-    first call."""
-    reading = _Reading(asked, first_call)
+    first call, `decisions` are those that were recorded."""
+    reading = _Reading(asked, first_call, decisions)
     for at, events in _events(reads, streamed, whole, asked):
         reading.take(at, events)
     return reading.answer()
@@ -158,8 +167,9 @@ class _NotingPolicy(CallPolicy):
 class _Reading:
     """Reads the events of one answer."""
 
-    def __init__(self, asked: Asked, first_call: int) -> None:
+    def __init__(self, asked: Asked, first_call: int, decisions: Iterable[CallDecision] = ()) -> None:
         self._asked = asked
+        self._recorded = {(one.start, one.end): one for one in decisions if one.start is not None}
         self._grammar = ScannerFactory(asked.offer, asked.options, asked.limits).grammar
         self._notes = Notes(asked.names)
         self._policy = _NotingPolicy(asked, self._notes)
@@ -284,8 +294,12 @@ class _Reading:
     # --- what the scanner reports ---------------------------------------------------------------------------------
 
     def _found(self, span: Span) -> None:
-        """The scanner found a block or tag. The notes are those on this block."""
-        decision, said = span.decision, self._notes.take()
+        """The scanner found a block or tag. Its words are those of the recorded decision; where none was recorded, the
+        notes of the call policy here."""
+        decision = span.decision
+        if (recorded := self._recorded.get((span.start, span.end))) is not None:
+            self._notes.repeat(recorded)
+        said = self._notes.take()
         if span.kind != "block":
             self._vanish(span, [Piece(span.end - span.start, "markup")])
             return

@@ -95,7 +95,7 @@ class _Decisions:
             kind, why = "failed", why or decision.error.message
         elif decision.drop:
             kind = "dropped"
-        if span.kind == "block" and (kind != "refused" or why):
+        if span.kind == "block" and (kind != "refused" or why or notes):
             self._decided(CallDecision(kind, why, self._choice, name, notes=notes, start=span.start, end=span.end))
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from proxy.capture.files import read_capture
 from proxy.testing import Refuse, Say, Script
 from tests.e2e.conftest import CHAT, function
 from tests.inspector.inspected import CALL, MESSAGES, RESPONSES, WEATHER, answering, asked, call, seen, whole
@@ -122,3 +123,18 @@ async def test_without_tools_there_is_nothing_to_say() -> None:
 async def test_every_client_api(path: str) -> None:
     _, view = await seen(Say(MISSPELLED), WEATHER, path=path, **ONCE)
     assert "not on offer" in view["why"]
+
+
+async def test_recorded_decisions_say_where_the_block_stands() -> None:
+    """In bytes of the text of the answer, whatever reads it came in."""
+    pieces = ["Grüße \U0001f680 ", MISSPELLED[:20], f"{MISSPELLED[20:]} und ", CALL]
+    async with answering(Say(*pieces), **ONCE) as (gateway, _):
+        await gateway.ask(asked(CHAT, WEATHER, stream=True))
+        got = await gateway.fetch("GET", "/inspect/api/exchanges/r1/capture")
+    entries = [entry for entry in read_capture(got.body).entries if entry.kind == "decision"]
+    text = "".join(pieces).encode()
+    places = [(one.fields["decided"], text[one.fields["start"] : one.fields["end"]].decode()) for one in entries[:2]]
+    assert places == [("refused", MISSPELLED), ("found", CALL)]
+    assert [(one.call, one.fields["decided"], one.fields.get("name")) for one in entries[2:]] == [
+        (1, "made", "weather")
+    ]
