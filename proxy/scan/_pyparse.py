@@ -203,16 +203,12 @@ class CallScanner:
             self._done = True
         return out
 
-    # --- reading ------------------------------------------------------------------------------------------------------
-
     def _read_as(self, found: Plan) -> None:
-        """From here on look for this."""
         self._prose.read_as(found)
         self._output.limit = max(self._block_bytes, found.longest)
         self._block.read_as(found, self._output.limit)
 
     def _read(self, data: bytes) -> None:
-        """The next bytes, and before them what was held back."""
         self._prose.held = b""
         self._buffer.begin(data)
         self._run(0)
@@ -252,7 +248,6 @@ class CallScanner:
         return tuple(marker.literal for marker in self._prose.plan.taught)
 
     def _end(self, truncated: bool) -> int:
-        """The answer ended inside the block, which is now the whole buffer. Gives the position from where to go on."""
         if not self._behind:
             return self._settled(self._block.end(truncated))
         assert self._around is not None
@@ -261,8 +256,7 @@ class CallScanner:
     # --- what becomes of a block --------------------------------------------------------------------------------------
 
     def _settled(self, upto: int) -> int:
-        """If the block has ended, at `upto`, have it judged and do what the call policy says. Gives the position from
-        where to go on."""
+        """If the block has ended at `upto`, has it judged. Returns the position from where to go on."""
         outcome = self._block.outcome
         if outcome == OPEN:
             return upto
@@ -303,20 +297,17 @@ class CallScanner:
             self._spans.report(self._buffer.place(start), self._buffer.data[start:end], kind, decision)
 
     def _may_be_loose(self) -> bool:
-        """Whether a block of what is taught, which is text, may be a call in another form."""
         opened = self._live is not None and self._live.opened is not None
         return bool(self._block.opener) and not opened and self._prose.may_be_loose(self._buffer.start)
 
     def _open_failed(self, upto: int) -> int:
-        """A block of what is taught ended at `upto` and is text, unless it is a call in any form together with what
-        follows."""
+        """A taught block that ended at `upto` is text, unless it is a call in another form with what follows."""
         self._failed = upto - self._buffer.start
         opener = self._prose.plan.loose
         assert opener is not None
         return self._open_block(opener, self._buffer.start)
 
     def _say_before(self, chars: int) -> None:
-        """The block begins with so many characters of text."""
         text = self._buffer.data[self._buffer.start :].decode()[:chars]
         raw = text.encode()
         self._prose.pass_text(raw)
@@ -324,7 +315,6 @@ class CallScanner:
         self._buffer.start += len(raw)
 
     def _judge(self, upto: int) -> Callable[[], Decision]:
-        """Tells what the call policy says of the block, which is in the buffer up to `upto`."""
         block, live = self._block, self._live
         assert block.syntax is not None
         raw = self._buffer.data[self._buffer.start : upto]
@@ -376,7 +366,6 @@ class CallScanner:
         return start
 
     def _settle(self, decision: Decision, raw: bytes) -> None:
-        """Do what the call policy says of the block, whose text is `raw`."""
         output, live = self._output, self._live
         if live is not None and live.opened is not None:
             self._settle_live(live, decision)
@@ -439,7 +428,6 @@ class CallScanner:
         return upto if around.found == GOES_ON else self._known(around.found, upto)
 
     def _known(self, what: int, at: int) -> int:
-        """What may be quoted is a call or text, as is known at `at`. Gives the position from where to go on."""
         around, buffer = self._around, self._buffer
         assert around is not None
         self._around, self._behind, self._in_block = None, False, False
@@ -494,7 +482,6 @@ class CallScanner:
         return upto
 
     def _say_all(self, raw: bytes, replacement: str | None) -> None:
-        """What was read as a block is text, or stands around one."""
         if raw:
             self._prose.pass_text(raw)
             self._output.say(raw.decode() if replacement is None else valid_text(replacement))
