@@ -25,6 +25,7 @@ from toolwire.scan._grammar import SPACE, Grammar
 from toolwire.scan._grammar import CallPolicy as AnyPolicy
 from toolwire.scan._plan import Plan, plan
 from toolwire.scan.loose_head import BRACKETS, WORDS
+from toolwire.scan.spans import SpanObserver
 
 PRINTED_BEGINS: Final = (
     "{",
@@ -92,6 +93,7 @@ def build_scanner(
     incremental: bool = False,
     trim: bool = True,
     inside: tuple[str, str] | None = None,
+    on_span: SpanObserver | None = None,
     scanner: type[CallScanner] = CallScanner,
 ) -> CallScanner:
     """A scanner as a route's options and limits want it. `incremental`: for an answer that is streamed with
@@ -110,6 +112,7 @@ def build_scanner(
         choice=choice,
         first_block=first_block,
         incremental=incremental,
+        on_span=on_span,
     )
 
 

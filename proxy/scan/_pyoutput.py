@@ -90,6 +90,11 @@ class Output:
         return str(self._kept) + str(self._pending)
 
     @property
+    def waits(self) -> int:
+        """The length of that whitespace in bytes."""
+        return len(self._kept) + len(self._pending)
+
+    @property
     def flows(self) -> bool:
         """More of the open block goes out without further ado."""
         return not (self._blank or self._spilled or self.open < 0)

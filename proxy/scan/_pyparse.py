@@ -55,8 +55,9 @@ from toolwire.scan._pyoutput import Output
 from toolwire.scan._pyprose import Prose
 from toolwire.scan._pysse import SseFramer, are_plain
 from toolwire.scan.blocks import as_text, dropped, ended
-from toolwire.scan.decoding import DeltaDecoder
+from toolwire.scan.decoding import DeltaDecoder, size_of
 from toolwire.scan.live import LiveCalls
+from toolwire.scan.spans import SpanKind, SpanObserver, SpanReports
 from toolwire.scan.surroundings import (
     ALONE,
     FENCE,
@@ -84,7 +85,7 @@ class CallScanner:
     REASONING blocks, unchanged, and is left out if it is only whitespace. `preopened`: the answer begins inside the
     first pair. `scan_calls`: blocks inside reasoning count. `choice` is put into every `Open`; blocks are numbered from
     `first_block`. `incremental`: arguments are given out as they come, where the call policy lets their call through
-    (R6.13).
+    (R6.13). `on_span` is called with every `Span`.
 
     Raises `ValueError` if the markers contradict each other.
     """
@@ -102,6 +103,7 @@ class CallScanner:
         choice: int = 0,
         first_block: int = 0,
         incremental: bool = False,
+        on_span: SpanObserver | None = None,
     ) -> None:
         self._grammar = grammar
         self._policy = policy
@@ -124,6 +126,7 @@ class CallScanner:
         self._prose = Prose(self._buffer, self._output, policy, found, preopened and bool(reasoning))
         self._live = LiveCalls(policy, LiveHost(self._buffer, self._output, self._prose)) if incremental else None
         self._block = BlockReader(self._buffer, self._output, policy, found, self._live)
+        self._spans = None if on_span is None else SpanReports(on_span, self._live)
         self._read_as(found)
 
     @property
@@ -135,6 +138,11 @@ class CallScanner:
     def held(self) -> str:
         """What was fed and not given out yet: pending whitespace, then a possible marker or the block so far."""
         return self._output.waiting + (self._buffer.raw + self._prose.held).decode()
+
+    @property
+    def held_bytes(self) -> int:
+        """The length of `held` in bytes of UTF-8."""
+        return self._output.waits + len(self._buffer.raw) + len(self._prose.held)
 
     @property
     def next_block(self) -> int:
@@ -167,6 +175,7 @@ class CallScanner:
         text = data if isinstance(data, str) and data.isascii() and not decoder.half else decoder.decode(data)
         if not text:
             return out
+        self._buffer.fed += size_of(text)
         if not self._in_block and not prose.held and prose.is_plain(text):
             self._buffer.steps += len(text)
             prose.pass_plain(text)
@@ -188,6 +197,7 @@ class CallScanner:
             return None
         said = self._output.pass_on(text)
         if said is not None:
+            self._buffer.fed += size_of(text)
             self._buffer.steps += len(text)
             prose.pass_plain(text)
         return said
@@ -201,6 +211,7 @@ class CallScanner:
         self._output.events = out
         rest = self._decoder.finish()
         if rest:
+            self._buffer.fed += size_of(rest)
             self._read(self._prose.held + rest.encode())
         self._prose.final = True
         if self._prose.held:
@@ -214,16 +225,12 @@ class CallScanner:
             self._done = True
         return out
 
-    # --- reading ------------------------------------------------------------------------------------------------------
-
     def _read_as(self, found: Plan) -> None:
-        """From here on look for this."""
         self._prose.read_as(found)
         self._output.limit = max(self._block_bytes, found.longest)
         self._block.read_as(found, self._output.limit)
 
     def _read(self, data: bytes) -> None:
-        """The next bytes, and before them what was held back."""
         self._prose.held = b""
         self._buffer.begin(data)
         self._run(0)
@@ -242,9 +249,11 @@ class CallScanner:
         """One stretch of text, up to a block, or of a block. Gives the position from where to go on."""
         if self._in_block:
             return self._read_behind(pos) if self._behind else self._settled(self._block.read(pos))
-        pos = self._prose.read(pos)
-        opener = self._prose.opened
-        return pos if opener is None else self._open_block(opener, pos)
+        prose = self._prose
+        pos = prose.read(pos)
+        if prose.tag:
+            self._tell(pos - prose.tag, pos, "text" if prose.state == TEXT else "reasoning")
+        return pos if prose.opened is None else self._open_block(prose.opened, pos)
 
     def _open_block(self, opener: Opener, at: int) -> int:
         self._in_block = True
@@ -261,7 +270,6 @@ class CallScanner:
         return tuple(marker.literal for marker in self._prose.plan.taught)
 
     def _end(self, truncated: bool) -> int:
-        """The answer ended inside the block, which is now the whole buffer. Gives the position from where to go on."""
         if not self._behind:
             return self._settled(self._block.end(truncated))
         assert self._around is not None
@@ -270,8 +278,7 @@ class CallScanner:
     # --- what becomes of a block --------------------------------------------------------------------------------------
 
     def _settled(self, upto: int) -> int:
-        """If the block has ended, at `upto`, have it judged and do what the call policy says. Gives the position from
-        where to go on."""
+        """If the block has ended at `upto`, has it judged. Returns the position from where to go on."""
         outcome = self._block.outcome
         if outcome == OPEN:
             return upto
@@ -288,6 +295,8 @@ class CallScanner:
     def _judged(self, upto: int) -> int:
         block = self._block
         decision = self._judge(upto)()
+        framing = block.outcome == FRAMING and decision.drop
+        self._tell(self._buffer.start, upto, "framing" if framing else "block", decision)
         self._in_block = False
         if block.untaught:
             if not (decision.calls or decision.drop):
@@ -305,21 +314,22 @@ class CallScanner:
         self._settle(decision, self._buffer.data[self._buffer.start : upto])
         return upto
 
+    def _tell(self, start: int, end: int, kind: SpanKind, decision: Decision = AS_TEXT) -> None:
+        if self._spans is not None:
+            self._spans.report(self._buffer.place(start), self._buffer.data[start:end], kind, decision)
+
     def _may_be_loose(self) -> bool:
-        """Whether a block of what is taught, which is text, may be a call in another form."""
         opened = self._live is not None and self._live.opened is not None
         return bool(self._block.opener) and not opened and self._prose.may_be_loose(self._buffer.start)
 
     def _open_failed(self, upto: int) -> int:
-        """A block of what is taught ended at `upto` and is text, unless it is a call in any form together with what
-        follows."""
+        """A taught block that ended at `upto` is text, unless it is a call in another form with what follows."""
         self._failed = upto - self._buffer.start
         opener = self._prose.plan.loose
         assert opener is not None
         return self._open_block(opener, self._buffer.start)
 
     def _say_before(self, chars: int) -> None:
-        """The block begins with so many characters of text."""
         text = self._buffer.data[self._buffer.start :].decode()[:chars]
         raw = text.encode()
         self._prose.pass_text(raw)
@@ -327,7 +337,6 @@ class CallScanner:
         self._buffer.start += len(raw)
 
     def _judge(self, upto: int) -> Callable[[], Decision]:
-        """Tells what the call policy says of the block, which is in the buffer up to `upto`."""
         block, live = self._block, self._live
         assert block.syntax is not None
         raw = self._buffer.data[self._buffer.start : upto]
@@ -347,11 +356,13 @@ class CallScanner:
         block = self._block
         self._in_block = False
         if self._live is not None and self._live.opened is not None:
+            self._tell(self._buffer.start, at, "block")
             self._settle(AS_TEXT, b"")
             return len(self._buffer.data)
         begun = at > self._buffer.start
         if begun and block.untaught and not block.opener and not block.loose and block.syntax is not None:
             self._policy.broken(block.syntax, self._buffer.data[self._buffer.start : at].decode("utf-8", "replace"))
+            self._tell(self._buffer.start, at, "block")
         if self._prose.plan.untaught:
             return self._read_again(at)
         self._output.fresh = False
@@ -377,7 +388,6 @@ class CallScanner:
         return start
 
     def _settle(self, decision: Decision, raw: bytes) -> None:
-        """Do what the call policy says of the block, whose text is `raw`."""
         output, live = self._output, self._live
         if live is not None and live.opened is not None:
             self._settle_live(live, decision)
@@ -440,7 +450,6 @@ class CallScanner:
         return upto if around.found == GOES_ON else self._known(around.found, upto)
 
     def _known(self, what: int, at: int) -> int:
-        """What may be quoted is a call or text, as is known at `at`. Gives the position from where to go on."""
         around, buffer = self._around, self._buffer
         assert around is not None
         self._around, self._behind, self._in_block = None, False, False
@@ -467,6 +476,9 @@ class CallScanner:
             decision = block.judge()
             begin, end = start + block.start, start + block.end
             recognised = bool(decision.calls) or decision.drop
+            if vanishes or recognised:
+                self._tell(at, begin, "framing")
+            self._tell(begin, end, "framing" if block.judge is dropped else "block", decision)
             if self._block.untaught and not recognised:
                 self._prose.mute(upto)
                 return start
@@ -485,12 +497,13 @@ class CallScanner:
             at, vanishes = end, recognised
         if around.kind != ALONE:
             return at
-        if not vanishes:
+        if vanishes:
+            self._tell(at, upto, "framing")
+        else:
             self._say_all(data[at:upto], None)
         return upto
 
     def _say_all(self, raw: bytes, replacement: str | None) -> None:
-        """What was read as a block is text, or stands around one."""
         if raw:
             self._prose.pass_text(raw)
             self._output.say(raw.decode() if replacement is None else valid_text(replacement))

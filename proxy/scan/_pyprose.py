@@ -46,12 +46,13 @@ LATER: Final = 2
 class Prose:
     """Reads the text of one answer outside blocks: says it, and finds the markers in it.
 
-    `plan` says what they are. `state` is where the text is, `TEXT` or `REASONING`. `opened` is what opens a block where
-    reading stopped, `around` what may quote that block, with `size` ticks, and `lead` the length of the fence's line
-    before its opener (see `surroundings`). `held` may be the beginning of a marker; once the text is `final`, nothing
-    is. `quiet` is up to where in the buffer no block of an untaught syntax begins, since one was read there already;
-    `settled` the same for what may be a call in any form, which begins at the start of a line, or where another block
-    was none (`again`); up to `muted` no block at all and no end of reasoning, since what stands there is quoted.
+    `plan` says what they are. `state` is where the text is, `TEXT` or `REASONING`. `opened` is what opens a block
+    where reading stopped, `tag` the length of a tag of reasoning that ends there, `around` what may quote that
+    block, with `size` ticks, and `lead` the length of the fence's line before its opener (see `surroundings`).
+    `held` may be the beginning of a marker; once the text is `final`, nothing is. `quiet` is up to where in the
+    buffer no block of an untaught syntax begins, since one was read there already; `settled` the same for what may
+    be a call in any form, which begins at the start of a line, or where another block was none (`again`); up to
+    `muted` no block at all and no end of reasoning, since what stands there is quoted.
     """
 
     def __init__(self, buffer: Buffer, output: Output, policy: CallPolicy, plan: Plan, preopened: bool) -> None:
@@ -59,6 +60,7 @@ class Prose:
         self._output = output
         self._policy = policy
         self.opened: Opener | None = None
+        self.tag = 0
         self.around = 0
         self.size = 0
         self.lead = 0
@@ -187,6 +189,7 @@ class Prose:
         marker: Marker | None
         self._quoted = pos
         self.opened = None
+        self.tag = 0
         if self._opens and self._output.fresh and self.state == TEXT:
             at = pos
             while at < size and buf[at] in _SPACE:
@@ -269,7 +272,8 @@ class Prose:
             self._enter(REASONING)
         else:
             self._enter(TEXT)
-        return at + len(marker.literal)
+        self.tag = len(marker.literal)
+        return at + self.tag
 
     def _open(self, opener: Opener, at: int) -> int:
         self._refused = NONE

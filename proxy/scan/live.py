@@ -81,11 +81,11 @@ class LiveCalls:
         self._fields: set[Field] = set()
         self._begins = 0
 
-        # The call that is open begins at `_where`; `_stuck`: no more of its arguments goes out. `_given` were before
+        # The call that is open begins at `_where`; `_stuck`: no more of its arguments goes out. `given` were before
         # it, which are judged already, the first one of those in one field with it at `_head`.
         self._stuck = False
         self._where = 0
-        self._given = 0
+        self.given = 0
         self._head = -1
 
         # The value in tags that is read: what it is, its beginning as long as that is not sure, and its key's place.
@@ -106,7 +106,7 @@ class LiveCalls:
         self._follower = None
         self._fields.clear()
         self._waiting.clear()
-        self._given = self._where = 0
+        self.given = self._where = 0
         self._head = -1
 
     def begin_field(self, syntax: BlockSyntax, field: Field, read: int, at: int) -> bool:
@@ -242,7 +242,7 @@ class LiveCalls:
         decision = self._policy.block(Block(self._syntax, "", pieces, opened=self.opened))
         if len(decision.calls) != 1 or not self._give_rest(self.opened, decision.calls[0]):
             return False
-        self._given += 1
+        self.given += 1
         return True
 
     def _between(self, start: int, to: int) -> tuple[tuple[Field, str], ...]:
@@ -366,7 +366,7 @@ class LiveCalls:
             if start <= body_end and end <= body_end and (start >= self._where or not 0 <= end <= self._where)
         )
         body = raw[body_start:body_end].decode()
-        if syntax.whole and len(pieces) < 2 and not self._given:
+        if syntax.whole and len(pieces) < 2 and not self.given:
             pieces = ((syntax.whole, body),)
         return self._policy.block(Block(syntax, body, pieces, closed, broken, self.opened))
 

@@ -23,9 +23,10 @@ from toolwire.support.bounded_json import loads
 VERSION: Final = 1
 MARK: Final = "toolwire_capture"
 
-Kind = Literal["request", "sent", "prompt", "answered", "received", "failed", "output", "tool", "end"]
+Kind = Literal["request", "sent", "prompt", "answered", "received", "failed", "decision", "output", "tool", "end"]
 """`request`: the client's body. `sent`, `answered`, `received`, `failed`: a call of a backend, numbered from 1.
-`output`: the body of the answer to the client. `tool`: a server-side execution. `end`: what became of it."""
+`decision`: a `CallDecision` on the answer to the call of a backend with that number. `output`: the body of the answer
+to the client. `tool`: a server-side execution. `end`: what became of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +125,15 @@ _ENTRY: Final[Mapping[str, type]] = {
 _OF_KIND: Final[Mapping[str, Mapping[str, type]]] = {
     "answered": {"status": int, "headers": dict},
     "failed": {"code": str, "message": str},
+    "decision": {
+        **dict.fromkeys(("decided", "why", "name"), str),
+        **dict.fromkeys(("choice", "start", "end", "index"), int),
+        "notes": list,
+    },
     "tool": {"name": str, "call_id": str, "arguments": str, "state": str},
 }
 """The types of fields. Others are of any type."""
-_WORDS: Final[Mapping[type, str]] = {str: "text", dict: "a mapping", int: "a whole number"}
+_WORDS: Final[Mapping[type, str]] = {str: "text", dict: "a mapping", int: "a whole number", list: "a list"}
 
 
 def read_capture(content: bytes, load: Callable[[bytes], Any] | None = None) -> Captured:

@@ -41,7 +41,7 @@ from toolwire.extras.capture.redaction import Redaction, known_secrets, words_of
 from toolwire.fastparse import IMPLEMENTATION
 from toolwire.model import EMPTY, ModelRequest
 from toolwire.protocols.base import ServerSide, StreamWriter, WriteOptions
-from toolwire.record import AccessRecord, BackendObserver, ReadRequest, ToolRun
+from toolwire.record import AccessRecord, BackendObserver, CallDecision, ReadRequest, ToolRun
 from toolwire.registry import usual_server
 from toolwire.support.conversion import to_mapping
 from toolwire.upstream.servers.leaks import leaks_of
@@ -278,6 +278,13 @@ class Capture:
         """See `ExchangeObserver`."""
         return CaptureOfTool(self, name, call_id, arguments)
 
+    def decided(self, decision: CallDecision) -> None:
+        """See `ExchangeObserver`. Changed arguments are the data of the entry."""
+        fields = {name: getattr(decision, name) for name in ("choice", "name", "why", "notes", "start", "end", "index")}
+        fields = {name: value for name, value in fields.items() if value not in (None, "", ())}
+        data = (decision.arguments or "").encode(errors="replace")
+        self.add("decision", self._calls, data, {"decided": decision.kind, **fields})
+
     def ended(self, record: AccessRecord) -> None:
         """See `ExchangeObserver`."""
         self.record = record
@@ -314,8 +321,9 @@ class Capture:
         if size and (full or len(self._entries) >= MOST_ENTRIES):
             self._left_out += size
             return
-        self.bytes += size
-        captures.held_bytes += size
+        if size:  # an entry without data may come from a thread
+            self.bytes += size
+            captures.held_bytes += size
         self._entries.append(Entry(kind, self.seconds, call, data, fields))
 
     @property
