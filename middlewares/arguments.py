@@ -17,6 +17,7 @@ If no tool can be called, nothing is declared on the reply, and the answer keeps
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -38,7 +39,7 @@ from toolwire.pipeline.chain.middleware import Middleware, Place
 from toolwire.pipeline.chain.reply import Reply
 from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.protocols.shared.wire import dump, unfinished_call_fault
-from toolwire.record import AccessField
+from toolwire.record import AccessField, CallDecision, Decided
 from toolwire.repair.repair import parses
 from toolwire.schemas.schema import SchemaProblem, ToolSchema, ToolSchemas
 
@@ -48,7 +49,8 @@ LOG: Final = logging.getLogger("toolwire.arguments")
 @dataclass(slots=True)
 class _CheckedAnswer:
     """The state of one answer. `made`: the choices with a call; `satisfied`: the choices with a call of a tool on
-    offer. `gateways`: see `are_gateways`."""
+    offer; `finished`: the number of ended calls per choice. `given`: the arguments of the current call as they came;
+    `notes`: what was done to them. `gateways`: see `are_gateways`."""
 
     choice: ToolChoice
     offered: Mapping[str, ToolSpec]
@@ -57,6 +59,9 @@ class _CheckedAnswer:
     ids: CallIds
     gateways: bool
     made: set[int] = field(default_factory=set)
+    finished: Counter[int] = field(default_factory=Counter)
+    given: str = ""
+    notes: list[str] = field(default_factory=list)
     satisfied: set[int] = field(default_factory=set)
 
     def schema(self, tool: ToolSpec) -> ToolSchema:
@@ -139,18 +144,17 @@ class Arguments(Middleware):
     def _call(self, exchange: Exchange, call: Call) -> Event | Iterable[Event] | None:
         answer = _answer(exchange)
         count = exchange.record.count
+        if call.source is None and call.choice in answer.made and not exchange.received.parallel_tool_calls:
+            return self._drop(exchange, call, "dropped_parallel")
+        answer.finished[call.choice] += 1
+        answer.given, answer.notes = call.use.arguments, []
         if call.source is None:
-            if call.choice in answer.made and not exchange.received.parallel_tool_calls:
-                count("dropped_parallel")
-                return None
             if call.status == "truncated" and (call.use.kind == "custom" or not parses(call.use.arguments)):
-                count("truncated_calls")
-                return None
+                return self._drop(exchange, call, "truncated_calls")
             if self._may_be_unfinished(answer, call):
                 if call.choice not in answer.made:
                     raise unfinished_call_fault()
-                count("truncated_calls")
-                return None
+                return self._drop(exchange, call, "truncated_calls")
             call = self._with_use(call, replace(call.use, call_id=answer.ids.settle(call.use.call_id)))
         elif call.status == "truncated":
             return call  # its arguments were streamed early, and the call policy has counted it
@@ -182,10 +186,12 @@ class Arguments(Middleware):
             count(failure.counter)
             if failure.counter == "parse_failures":
                 exchange.record.label("parse_failures", "arguments")
+            text = failure.code == "malformed_tool_arguments"
+            self._decided(exchange, answer, call, "refused" if text else "misfit", failure.detail)
             LOG.warning("request %s: %s in a call of %s", exchange.id, failure.code, quote(call.use.name))
             if failure.near is not None:
                 exchange.nearly(call.choice, failure.near)
-            if failure.code == "malformed_tool_arguments":
+            if text:
                 return text_block(call.block, _written(call.use), call.choice)
         return self._made(exchange, answer, call)
 
@@ -212,7 +218,24 @@ class Arguments(Middleware):
         answer.made.add(call.choice)
         if prompt_name(call.use) in answer.offered:
             answer.satisfied.add(call.choice)
+        Arguments._decided(exchange, answer, call, "made")
         return call
+
+    @staticmethod
+    def _drop(exchange: Exchange, call: Call, counter: str) -> None:
+        """Leaves out a call of the server, and counts it."""
+        exchange.record.count(counter)
+        exchange.record.decided(CallDecision("dropped", "", call.choice, call.use.name, (counter,)))
+
+    @staticmethod
+    def _decided(exchange: Exchange, answer: _CheckedAnswer, call: Call, kind: Decided, why: str = "") -> None:
+        """Reports the decision about a call to the observers."""
+        if not exchange.record.observers:
+            return
+        use, notes = call.use, tuple(answer.notes)
+        arguments = use.arguments if use.arguments != answer.given else None
+        index = answer.finished[call.choice] - 1
+        exchange.record.decided(CallDecision(kind, why, call.choice, use.name, notes, index=index, arguments=arguments))
 
     def _settled(self, exchange: Exchange, answer: _CheckedAnswer, call: Call, *, repair: bool) -> Call:
         """Returns a call of a native backend with its name checked, its arguments repaired, and its tool in the
@@ -243,6 +266,7 @@ class Arguments(Middleware):
             exchange.record.count("repaired")
             for kind in repaired:
                 exchange.record.label("repaired", kind)
+                answer.notes.append(f"repaired:{kind}")
         return self._with_use(call, named)
 
     @staticmethod
@@ -277,11 +301,13 @@ class Arguments(Middleware):
         exchange.record.count("coerced")
         for kind in mended.kinds:
             exchange.record.label("coerced", kind)
+            answer.notes.append(f"coerced:{kind}")
         return self._with_use(call, replace(call.use, arguments=mended.text))
 
     def _refuse(self, exchange: Exchange, call: Call, failure: _Failure) -> Iterable[Event]:
         exchange.record.count("strict_failures")
         exchange.record.label("strict_failures", failure.code)
+        self._decided(exchange, _answer(exchange), call, "failed", failure.detail)
         outcome = strict_failure(failure.code, failure.detail, exchange.route.options.bad_answers)
         if isinstance(outcome, ModelFault):
             raise outcome
@@ -294,10 +320,10 @@ class Arguments(Middleware):
             return
         exchange.record.count("choice_missed")
         wanted = f"the tool {quote(choice.name)}" if choice.mode == "named" else "a tool"
+        why = f"The model did not call {wanted}, as `tool_choice` demands."
+        exchange.record.decided(CallDecision("missed", why))
         if exchange.route.options.bad_answers.choice_miss == "error":
-            raise ModelFault(
-                f"The model did not call {wanted}, as `tool_choice` demands.", code="tool_choice_not_satisfied"
-            )
+            raise ModelFault(why, code="tool_choice_not_satisfied")
         LOG.warning("request %s: a required call was not made", exchange.id)
 
 

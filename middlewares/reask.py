@@ -42,7 +42,7 @@ from toolwire.pipeline.chain.reply import Reply
 from toolwire.pipeline.chain.stages import Batches, Following, Stage
 from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.protocols.shared.wire import dump_in_pieces
-from toolwire.record import AccessField, CounterSpec
+from toolwire.record import AccessField, CallDecision, CounterSpec
 from toolwire.support.offload import OFFLOAD_BYTES, OFFLOAD_MESSAGES, offload, weight
 from toolwire.upstream.servers.usage import added
 
@@ -364,6 +364,7 @@ class _Trial:
         counts["calls"] = self._before["calls"]
         counts["reasks"] += 1
         LOG.warning("request %s: the model is asked again: %s", self._exchange.id, flaw.why)
+        self._exchange.record.decided(CallDecision("discarded", flaw.why))
         near = self._exchange.near
         wrote = self._wrote if wrote is None else wrote
         choice = near[0][0] if near else 0

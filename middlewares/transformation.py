@@ -125,6 +125,7 @@ class Transformation(Middleware):
                 record.count,
                 label=record.label,
                 near=exchange.nearly,
+                decided=record.decided if record.observers else None,
                 incremental=exchange.received.stream and _comes_early(exchange),
                 history=exchange.request.messages,
                 schemas=partial(_schema, exchange),
@@ -134,7 +135,7 @@ class Transformation(Middleware):
             )
             reply.map(stage)
             if offer.tools and not exchange.received.stream:
-                reply.map(ThoughtCalls(stage.factory, exchange.nearly))
+                reply.map(ThoughtCalls(stage.factory, exchange.nearly, record.decided))
             if taught is not None:
                 record.note("format", offer.format.name)
             exchange.at_end(lambda: record.count("scanned_bytes", stage.scanned_bytes))

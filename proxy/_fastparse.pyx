@@ -36,6 +36,7 @@ from .scan.decoding import DeltaDecoder
 from .scan.first_key import FirstKey
 from .scan.live import LiveCalls
 from .scan.loose_head import LooseHead, loose_words
+from .scan.spans import SpanReports
 from .scan.surroundings import LAST_BYTES, Read, Surroundings, behind_info
 
 __all__ = ["CallScanner", "ChunkGate", "SecretGuard", "SseFramer", "frames_are_plain"]
@@ -101,12 +102,12 @@ cdef class CallScanner:
     - `reasoning`: pairs of opening and closing tags. Text between them becomes REASONING blocks, unchanged; blank ones
       are left out. `preopened`: the answer begins inside the first pair. `scan_calls`: blocks inside reasoning count.
     - `choice` is put into every `Open`; blocks are numbered from `first_block`. `incremental`: arguments are streamed
-      early if the policy accepts the call (R6.13).
+      early if the policy accepts the call (R6.13). `on_span` is called with every `Span`.
 
     Raises `ValueError` if the markers contradict each other.
     """
 
-    cdef object _grammar, _policy, _reasoning, _closers, _live, _decoder, _around
+    cdef object _grammar, _policy, _reasoning, _closers, _live, _decoder, _around, _spans
     cdef bint _scan_calls, _in_block, _behind, _done, _half
     cdef Py_ssize_t _block_bytes, _failed
     cdef Buffer _buffer
@@ -127,6 +128,7 @@ cdef class CallScanner:
         choice=0,
         long long first_block=0,
         bint incremental=False,
+        on_span=None,
     ):
         cdef _Plan found = plan_of(grammar, reasoning, scan_calls)
         self._grammar = grammar
@@ -143,6 +145,7 @@ cdef class CallScanner:
         self._prose = Prose(self._buffer, self._output, policy, found, preopened and len(reasoning) > 0)
         self._live = LiveCalls(policy, LiveHost(self._buffer, self._output, self._prose)) if incremental else None
         self._block = BlockReader(self._buffer, self._output, policy, self._live)
+        self._spans = None if on_span is None else SpanReports(on_span, self._live)
         self._read_as(found)
 
     @property
@@ -154,6 +157,12 @@ cdef class CallScanner:
     def held(self):
         """The text that was fed but not sent yet: held-back whitespace, then a possible marker or the block so far."""
         return self._output.waiting() + (self._buffer.raw + self._prose.held).decode()
+
+    @property
+    def held_bytes(self):
+        """The length of `held` in bytes of UTF-8."""
+        cdef Py_ssize_t waits = self._output._kept.size() + self._output._pending.size()
+        return waits + PyByteArray_GET_SIZE(self._buffer.raw) + PyBytes_GET_SIZE(self._prose.held)
 
     @property
     def next_block(self):
@@ -193,6 +202,7 @@ cdef class CallScanner:
             p = <Bytes>PyUnicode_AsUTF8AndSize(text, &size)
         if size == 0:
             return []
+        self._buffer.fed += size
         if not self._in_block and PyBytes_GET_SIZE(self._prose.held) == 0 and self._prose.is_plain(p, size):
             self._buffer.steps += size
             self._prose.pass_plain(p, size)
@@ -227,6 +237,7 @@ cdef class CallScanner:
             return False
         if not self._output.flows() or not self._prose.is_plain(p, size) or not self._output.pass_on(p, size, said):
             return False
+        self._buffer.fed += size
         self._buffer.steps += size
         self._prose.pass_plain(p, size)
         return True
@@ -241,6 +252,7 @@ cdef class CallScanner:
         self._output.events = out
         if self._half:
             rest = self._decoder.finish().encode()
+            self._buffer.fed += PyBytes_GET_SIZE(rest)
             self._read(bytes_at(rest), PyBytes_GET_SIZE(rest))
         self._prose.final = True
         if PyBytes_GET_SIZE(self._prose.held) > 0:
@@ -293,6 +305,8 @@ cdef class CallScanner:
         if self._in_block:
             return self._read_behind(pos) if self._behind else self._settled(self._block.read(pos))
         pos = self._prose.read(pos)
+        if self._prose.tag:
+            self._tell(pos - self._prose.tag, pos, "text" if self._prose.state == TEXT else "reasoning", AS_TEXT)
         return pos if self._prose.opened is None else self._open_block(self._prose.opened, pos)
 
     cdef Py_ssize_t _open_block(self, _Opener opener, Py_ssize_t at) except -1:
@@ -338,6 +352,8 @@ cdef class CallScanner:
     cdef Py_ssize_t _judged(self, Py_ssize_t upto) except -1:
         cdef BlockReader block = self._block
         decision = self._judge(upto)()
+        framing = block.outcome == FRAMING and decision.drop
+        self._tell(self._buffer.start, upto, "framing" if framing else "block", decision)
         self._in_block = False
         if block.untaught:
             if not (decision.calls or decision.drop):
@@ -354,6 +370,11 @@ cdef class CallScanner:
         self._output.fresh = False
         self._settle(decision, upto)
         return upto
+
+    cdef int _tell(self, Py_ssize_t start, Py_ssize_t end, str kind, decision) except -1:
+        if self._spans is not None:
+            self._spans.report(self._buffer.place(start), self._buffer.slice(start, end), kind, decision)
+        return 0
 
     cdef bint _may_be_loose(self) except -1:
         if PyBytes_GET_SIZE(self._block.opener) == 0 or (self._live is not None and self._live.opened is not None):
@@ -393,11 +414,13 @@ cdef class CallScanner:
         cdef Py_ssize_t size = PyBytes_GET_SIZE(opener)
         self._in_block = False
         if self._live is not None and self._live.opened is not None:
+            self._tell(self._buffer.start, at, "block", AS_TEXT)
             self._settle(AS_TEXT, self._buffer.start)
             return self._buffer.size
         if at > self._buffer.start and block.untaught and size == 0 and not block.loose and block.syntax is not None:
             begun = self._buffer.slice(self._buffer.start, at)
             self._policy.broken(block.syntax.syntax, begun.decode("utf-8", "replace"))
+            self._tell(self._buffer.start, at, "block", AS_TEXT)
         if self._prose.plan.untaught:
             return self._read_again(at)
         self._output.fresh = False
@@ -521,6 +544,9 @@ cdef class CallScanner:
             decision = block.judge()
             begin, end = start + block.start, start + block.end
             recognised = bool(decision.calls) or decision.drop
+            if vanishes or recognised:
+                self._tell(at, begin, "framing", AS_TEXT)
+            self._tell(begin, end, "framing" if block.judge is dropped else "block", decision)
             if self._block.untaught and not recognised:
                 self._prose.mute(upto)
                 return start
@@ -539,7 +565,9 @@ cdef class CallScanner:
             at, vanishes = end, recognised
         if around.kind != ALONE:
             return at
-        if not vanishes:
+        if vanishes:
+            self._tell(at, upto, "framing", AS_TEXT)
+        else:
             self._say_all(at, upto, None)
         return upto
 

@@ -15,7 +15,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from toolwire.config import RouteConfig, RouteOptions
 from toolwire.errors import GatewayError
@@ -161,6 +161,11 @@ class AccessRecord:
         if value is not None:
             self.notes[key] = value
 
+    def decided(self, decision: CallDecision) -> None:
+        """Tell the observers of a decision."""
+        for observer in self.observers:
+            observer.decided(decision)
+
     def wrote(self) -> None:
         """Notes the time of the answer's first byte; later calls have no effect."""
         if self.first_byte is None:
@@ -222,6 +227,43 @@ class ReadRequest:
     secrets: Sequence[str] = ()
 
 
+Decided = Literal["found", "made", "misfit", "refused", "dropped", "failed", "missed", "in_reasoning", "discarded"]
+"""What was decided:
+
+`found`     a block of text holds calls;
+`made`      a call goes on to the client, or to the tool that runs in the gateway;
+`misfit`    a call goes on, though its arguments do not fit the tool's schema;
+`refused`   a block, or a call of the server, is text;
+`dropped`   a block vanishes;
+`failed`    a block, or a call, ends the answer with an error;
+`missed`    a demanded call was not made;
+`in_reasoning`  a call stands in reasoning that has no end;
+`discarded` the answer is not used, and the model is asked again.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class CallDecision:
+    """A decision about a call, or about text that may be one, in the answer number `choice`.
+
+    `why` is the reason in words, `name` that of the tool. `notes` are the counters that were raised for it, each with
+    its label behind a colon if it has one (`repaired:commas`). `start` and `end` say where a block stands: bytes of
+    UTF-8 in the text that one scanner was fed, which is the text content of the answer up to a native call, or behind
+    it. Of a call that is `made`, `index` counts the finished calls of the answer from 0, and `arguments` are given if
+    the gateway changed them.
+    """
+
+    kind: Decided
+    why: str = ""
+    choice: int = 0
+    name: str | None = None
+    notes: tuple[str, ...] = ()
+    start: int | None = None
+    end: int | None = None
+    index: int | None = None
+    arguments: str | None = None
+
+
 class ExchangeObserver(Protocol):
     """Observes one exchange. `output`, if not None, gets every piece of the answer's body that is sent to the
     client."""
@@ -236,6 +278,9 @@ class ExchangeObserver(Protocol):
 
     def tool(self, name: str, call_id: str, arguments: str) -> ToolRun:
         """Returns the observer of a server-side tool execution that begins."""
+
+    def decided(self, decision: CallDecision) -> None:
+        """A decision was made about the calls of the answer that comes. May be called in a thread."""
 
     def ended(self, record: AccessRecord) -> None:
         """The exchange is over. Always the last method called."""

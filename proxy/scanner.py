@@ -24,6 +24,7 @@ from toolwire.registry import registries
 from toolwire.scan._grammar import SPACE, BlockPolicy, Grammar
 from toolwire.scan._plan import GrammarPlan, plan
 from toolwire.scan.loose_head import BRACKETS, WORDS
+from toolwire.scan.spans import SpanObserver
 
 PRINTED_BEGINS: Final = (
     "{",
@@ -90,6 +91,7 @@ def build_scanner(
     incremental: bool = False,
     trim: bool = True,
     inside: tuple[str, str] | None = None,
+    on_span: SpanObserver | None = None,
     scanner: type[CallScanner] = CallScanner,
 ) -> CallScanner:
     """Returns a scanner with a route's options and limits. `incremental`: the answer is streamed with
@@ -108,6 +110,7 @@ def build_scanner(
         choice=choice,
         first_block=first_block,
         incremental=incremental,
+        on_span=on_span,
     )
 
 

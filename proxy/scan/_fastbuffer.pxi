@@ -7,7 +7,7 @@ cdef class Buffer:
     cdef Bytes p
     cdef Py_ssize_t size, start
     cdef bytearray raw
-    cdef long long steps
+    cdef long long fed, steps
     cdef int first_count
     cdef unsigned char firsts[FIRSTS]
     cdef Py_ssize_t ahead[FIRSTS]
@@ -58,6 +58,9 @@ cdef class Buffer:
 
     cdef inline Py_ssize_t offset(self, Py_ssize_t pos) noexcept:
         return PyByteArray_GET_SIZE(self.raw) + pos - self.start
+
+    cdef inline long long place(self, Py_ssize_t pos) noexcept:
+        return self.fed - self.size + pos
 
     cdef inline Py_ssize_t position(self, Py_ssize_t offset) noexcept:
         return self.start + offset - PyByteArray_GET_SIZE(self.raw)

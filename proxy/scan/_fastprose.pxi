@@ -28,7 +28,7 @@ cdef class Prose:
     cdef _Opener opened
     cdef bytes held
     cdef int state, around
-    cdef Py_ssize_t quiet, settled, muted, size, lead
+    cdef Py_ssize_t quiet, settled, muted, tag, size, lead
     cdef bint again, final
     cdef _Opener _loose
     cdef int _plain_firsts
@@ -192,6 +192,7 @@ cdef class Prose:
         cdef bint loose
         cdef _Marker marker
         self.opened = None
+        self.tag = 0
         self._quoted = pos
         if self._opens and self._output.fresh and self.state == TEXT:
             while at < size and CLASS[p[at]] & SPACE:
@@ -279,7 +280,8 @@ cdef class Prose:
             self._enter(REASONING)
         else:
             self._enter(TEXT)
-        return at + marker.size
+        self.tag = marker.size
+        return at + self.tag
 
     cdef inline Py_ssize_t _open(self, _Opener opener, Py_ssize_t at) except -1:
         self._refused = NONE

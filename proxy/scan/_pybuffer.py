@@ -7,15 +7,17 @@ from __future__ import annotations
 class Buffer:
     """The bytes of the current delta, and the earlier bytes of the open block.
 
-    `data` are the bytes of the current delta. `raw` are the block's bytes from earlier deltas; the rest of the block
-    begins at `start` in `data`. Positions refer to `data`, offsets count from the block's first byte. `steps` is the
-    number of bytes examined by all readers.
+    `data` are the bytes of this delta. `raw` is what earlier deltas brought of a block; the rest of it begins at
+    `start` in `data`. Positions are in `data`, offsets count from the block's first byte, places from the first byte of
+    the whole text, of which `fed` bytes have come; `data` is always its end. `steps`: so many bytes were looked at, by
+    all who read here.
     """
 
-    __slots__ = ("_seen", "data", "raw", "start", "steps")
+    __slots__ = ("_seen", "data", "fed", "raw", "start", "steps")
 
     def __init__(self) -> None:
         self.raw = bytearray()
+        self.fed = 0
         self.steps = 0
         self._seen: dict[int, tuple[int, int]] = {}
         self.begin(b"")
@@ -41,6 +43,10 @@ class Buffer:
     def offset(self, pos: int) -> int:
         """Returns the offset of a position."""
         return len(self.raw) + pos - self.start
+
+    def place(self, pos: int) -> int:
+        """How far from the first byte of the text a position is."""
+        return self.fed - len(self.data) + pos
 
     def position(self, offset: int) -> int:
         """Returns the position of an offset; negative if it is in an earlier delta."""

@@ -89,6 +89,11 @@ class Output:
         return str(self._kept) + str(self._pending)
 
     @property
+    def waits(self) -> int:
+        """The length of that whitespace in bytes."""
+        return len(self._kept) + len(self._pending)
+
+    @property
     def flows(self) -> bool:
         """True if more text of the open block can be sent directly."""
         return not (self._blank or self._spilled or self.open < 0)

@@ -53,8 +53,9 @@ from toolwire.scan._pyoutput import Output
 from toolwire.scan._pyprose import Prose
 from toolwire.scan._pysse import SseFramer, frames_are_plain
 from toolwire.scan.blocks import as_text, dropped, ended
-from toolwire.scan.decoding import DeltaDecoder
+from toolwire.scan.decoding import DeltaDecoder, size_of
 from toolwire.scan.live import LiveCalls
+from toolwire.scan.spans import SpanKind, SpanObserver, SpanReports
 from toolwire.scan.surroundings import (
     ALONE,
     FENCE,
@@ -82,7 +83,7 @@ class CallScanner:
     - `reasoning`: pairs of opening and closing tags. Text between them becomes REASONING blocks, unchanged; blank ones
       are left out. `preopened`: the answer begins inside the first pair. `scan_calls`: blocks inside reasoning count.
     - `choice` is put into every `Open`; blocks are numbered from `first_block`. `incremental`: arguments are streamed
-      early if the policy accepts the call (R6.13).
+      early if the policy accepts the call (R6.13). `on_span` is called with every `Span`.
 
     Raises `ValueError` if the markers contradict each other.
     """
@@ -100,6 +101,7 @@ class CallScanner:
         choice: int = 0,
         first_block: int = 0,
         incremental: bool = False,
+        on_span: SpanObserver | None = None,
     ) -> None:
         self._grammar = grammar
         self._policy = policy
@@ -122,6 +124,7 @@ class CallScanner:
         self._prose = Prose(self._buffer, self._output, policy, found, preopened and bool(reasoning))
         self._live = LiveCalls(policy, LiveHost(self._buffer, self._output, self._prose)) if incremental else None
         self._block = BlockReader(self._buffer, self._output, policy, found, self._live)
+        self._spans = None if on_span is None else SpanReports(on_span, self._live)
         self._read_as(found)
 
     @property
@@ -133,6 +136,11 @@ class CallScanner:
     def held(self) -> str:
         """The text that was fed but not sent yet: held-back whitespace, then a possible marker or the block so far."""
         return self._output.waiting + (self._buffer.raw + self._prose.held).decode()
+
+    @property
+    def held_bytes(self) -> int:
+        """The length of `held` in bytes of UTF-8."""
+        return self._output.waits + len(self._buffer.raw) + len(self._prose.held)
 
     @property
     def next_block(self) -> int:
@@ -165,6 +173,7 @@ class CallScanner:
         text = data if isinstance(data, str) and data.isascii() and not decoder.half else decoder.decode(data)
         if not text:
             return out
+        self._buffer.fed += size_of(text)
         if not self._in_block and not prose.held and prose.is_plain(text):
             self._buffer.steps += len(text)
             prose.pass_plain(text)
@@ -186,6 +195,7 @@ class CallScanner:
             return None
         said = self._output.pass_on(text)
         if said is not None:
+            self._buffer.fed += size_of(text)
             self._buffer.steps += len(text)
             prose.pass_plain(text)
         return said
@@ -199,6 +209,7 @@ class CallScanner:
         self._output.events = out
         rest = self._decoder.finish()
         if rest:
+            self._buffer.fed += size_of(rest)
             self._read(self._prose.held + rest.encode())
         self._prose.final = True
         if self._prose.held:
@@ -240,9 +251,11 @@ class CallScanner:
         """Reads one stretch of text up to a block, or of a block. Returns the position to continue at."""
         if self._in_block:
             return self._read_behind(pos) if self._behind else self._settled(self._block.read(pos))
-        pos = self._prose.read(pos)
-        opener = self._prose.opened
-        return pos if opener is None else self._open_block(opener, pos)
+        prose = self._prose
+        pos = prose.read(pos)
+        if prose.tag:
+            self._tell(pos - prose.tag, pos, "text" if prose.state == TEXT else "reasoning")
+        return pos if prose.opened is None else self._open_block(prose.opened, pos)
 
     def _open_block(self, opener: Opener, at: int) -> int:
         self._in_block = True
@@ -286,6 +299,8 @@ class CallScanner:
     def _judged(self, upto: int) -> int:
         block = self._block
         decision = self._judge(upto)()
+        framing = block.outcome == FRAMING and decision.drop
+        self._tell(self._buffer.start, upto, "framing" if framing else "block", decision)
         self._in_block = False
         if block.untaught:
             if not (decision.calls or decision.drop):
@@ -302,6 +317,10 @@ class CallScanner:
         self._output.fresh = False
         self._settle(decision, self._buffer.data[self._buffer.start : upto])
         return upto
+
+    def _tell(self, start: int, end: int, kind: SpanKind, decision: Decision = AS_TEXT) -> None:
+        if self._spans is not None:
+            self._spans.report(self._buffer.place(start), self._buffer.data[start:end], kind, decision)
 
     def _may_be_loose(self) -> bool:
         """Returns True if a taught block that is text may be a call in another form."""
@@ -347,11 +366,13 @@ class CallScanner:
         block = self._block
         self._in_block = False
         if self._live is not None and self._live.opened is not None:
+            self._tell(self._buffer.start, at, "block")
             self._settle(AS_TEXT, b"")
             return len(self._buffer.data)
         begun = at > self._buffer.start
         if begun and block.untaught and not block.opener and not block.loose and block.syntax is not None:
             self._policy.broken(block.syntax, self._buffer.data[self._buffer.start : at].decode("utf-8", "replace"))
+            self._tell(self._buffer.start, at, "block")
         if self._prose.plan.untaught:
             return self._read_again(at)
         self._output.fresh = False
@@ -469,6 +490,9 @@ class CallScanner:
             decision = block.judge()
             begin, end = start + block.start, start + block.end
             recognised = bool(decision.calls) or decision.drop
+            if vanishes or recognised:
+                self._tell(at, begin, "framing")
+            self._tell(begin, end, "framing" if block.judge is dropped else "block", decision)
             if self._block.untaught and not recognised:
                 self._prose.mute(upto)
                 return start
@@ -487,7 +511,9 @@ class CallScanner:
             at, vanishes = end, recognised
         if around.kind != ALONE:
             return at
-        if not vanishes:
+        if vanishes:
+            self._tell(at, upto, "framing")
+        else:
             self._say_all(data[at:upto], None)
         return upto
 

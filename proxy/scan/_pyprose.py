@@ -45,11 +45,12 @@ class Prose:
     """Reads the text of one answer outside blocks: sends it, and finds the markers in it.
 
     `plan` has the markers. `state` is `TEXT` or `REASONING`. `opened` is the opener of the block at which reading
-    stopped, `around` what may quote that block (with `size` ticks), and `lead` the length of a fence's line before it
-    (see `surroundings`). `held` may be the beginning of a marker; it is empty once the text is `final`. Three positions
-    in the buffer: before `quiet` no untaught block begins, because one was tried there; before `settled` no call in any
-    form begins (such a call begins at the start of a line, or with `again` where another block failed); before `muted`
-    no block and no end of reasoning, because that text is quoted.
+    stopped, `around` what may quote that block (with `size` ticks), `lead` the length of a fence's line before it
+    (see `surroundings`), and `tag` the length of a reasoning tag at which reading stopped. `held` may be the
+    beginning of a marker; it is empty once the text is `final`. Three positions in the buffer: before `quiet` no
+    untaught block begins, because one was tried there; before `settled` no call in any form begins (such a call
+    begins at the start of a line, or with `again` where another block failed); before `muted` no block and no end of
+    reasoning, because that text is quoted.
     """
 
     def __init__(self, buffer: Buffer, output: Output, policy: BlockPolicy, plan: GrammarPlan, preopened: bool) -> None:
@@ -57,6 +58,7 @@ class Prose:
         self._output = output
         self._policy = policy
         self.opened: Opener | None = None
+        self.tag = 0
         self.around = 0
         self.size = 0
         self.lead = 0
@@ -184,6 +186,7 @@ class Prose:
         marker: Marker | None
         self._quoted = pos
         self.opened = None
+        self.tag = 0
         if self._opens and self._output.fresh and self.state == TEXT:
             at = pos
             while at < size and buf[at] in _SPACE:
@@ -268,7 +271,8 @@ class Prose:
             self._enter(REASONING)
         else:
             self._enter(TEXT)
-        return at + len(marker.literal)
+        self.tag = len(marker.literal)
+        return at + self.tag
 
     def _open(self, opener: Opener, at: int) -> int:
         self._refused = NONE

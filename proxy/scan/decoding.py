@@ -43,3 +43,8 @@ class DeltaDecoder:
         if text and "\ud800" <= text[-1] <= "\udbff":
             text, self._high = text[:-1], text[-1]
         return valid_text(text)
+
+
+def size_of(text: str) -> int:
+    """The length of a text in bytes of UTF-8."""
+    return len(text) if text.isascii() else len(text.encode())

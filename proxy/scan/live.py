@@ -80,11 +80,11 @@ class LiveCalls:
         self._fields: set[Field] = set()
         self._begins = 0
 
-        # The open call begins at `_where`; `_stuck`: no more of its arguments is sent. `_judged` is the number of calls
-        # judged before it, `_head` the offset of the first of these in the same field.
+        # The call that is open begins at `_where`; `_stuck`: no more of its arguments goes out. `given` were before
+        # it, which are judged already, the first one of those in one field with it at `_head`.
         self._stuck = False
         self._where = 0
-        self._judged = 0
+        self.given = 0
         self._head = -1
 
         # The current tagged value: its kind, its beginning while the kind is unsure, and the index of its key.
@@ -105,7 +105,7 @@ class LiveCalls:
         self._follower = None
         self._fields.clear()
         self._waiting.clear()
-        self._judged = self._where = 0
+        self.given = self._where = 0
         self._head = -1
 
     def begin_field(self, syntax: BlockSyntax, field: Field, read: int, at: int) -> bool:
@@ -244,7 +244,7 @@ class LiveCalls:
         decision = self._policy.block(Block(self._syntax, "", pieces, opened=self.opened))
         if len(decision.calls) != 1 or not self._give_rest(self.opened, decision.calls[0]):
             return False
-        self._judged += 1
+        self.given += 1
         return True
 
     def _between(self, start: int, to: int) -> tuple[tuple[Field, str], ...]:
@@ -368,7 +368,7 @@ class LiveCalls:
             if start <= body_end and end <= body_end and (start >= self._where or not 0 <= end <= self._where)
         )
         body = raw[body_start:body_end].decode()
-        if syntax.whole and len(pieces) < 2 and not self._judged:
+        if syntax.whole and len(pieces) < 2 and not self.given:
             pieces = ((syntax.whole, body),)
         return self._policy.block(Block(syntax, body, pieces, closed, broken, self.opened))
 

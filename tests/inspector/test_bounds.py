@@ -266,6 +266,7 @@ def fed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
         class Watched:
             state = property(lambda _: scanner.state)
+            held_bytes = property(lambda _: scanner.held_bytes)
             finish = staticmethod(scanner.finish)
 
             def feed(self, text: str) -> Any:

@@ -78,6 +78,7 @@ def test_a_call_is_lit_up_in_all_lanes(page: Page, gateway: Gateway) -> None:
     open_first(page, "1 call")
     assert "get_weather" in page.one("call").text
     assert "a trailing comma" in page.text("judgements")
+    assert page.text("why") == 'Called "get_weather", after a repair.'
     ActionChains(page.driver).move_to_element(page.one("call")).perform()
     lit = "return [...document.querySelectorAll('.lanes > *')].filter((lane) => lane.querySelector('.lit')).length"
     until(lambda: page.run(lit) == 3)

@@ -697,4 +697,19 @@ FAULTS: Final = (
         "case 400 if _OTHER_MODEL.search(text):", "case 400 if False:",
         "a client takes a wrong name for a wrong request", ("tests/backends/test_upstream_errors.py",),
     ),
+    Fault(
+        "streamed-calls-are-not-counted", "proxy/scan/spans.py",
+        "calls = self._live.given + max(calls, 1)", "calls = max(calls, 1)",
+        "who observes a scanner counts fewer calls than the client got", ("tests/parse/test_spans.py",),
+    ),
+    Fault(
+        "text-before-a-call-is-in-it", "proxy/scan/spans.py",
+        "start += len(raw.decode()[: decision.before].encode())", "start += decision.before",
+        "a span begins inside of the text before its call", ("tests/parse/test_spans.py",),
+    ),
+    Fault(
+        "the-last-reason-holds", "proxy/extras/inspector/decisions.py",
+        "            if one.kind == \"refused\":\n                continue\n", "",
+        "the inspector names the reason of the form that the model did not mean", ("tests/inspector/test_why.py",),
+    ),
 )  # fmt: skip

@@ -23,10 +23,10 @@ from toolwire.support.bounded_json import loads
 VERSION: Final = 1
 MARK: Final = "toolwire_capture"
 
-Kind = Literal["request", "sent", "prompt", "answered", "received", "failed", "output", "tool", "end"]
+Kind = Literal["request", "sent", "prompt", "answered", "received", "failed", "decision", "output", "tool", "end"]
 """`request`: the client's body. `sent`, `prompt`, `answered`, `received`, `failed`: parts of a backend call; calls are
-numbered from 1. `output`: the body sent to the client. `tool`: an execution of a server-side tool. `end`: the
-outcome."""
+numbered from 1. `decision`: a `CallDecision` about the answer of that backend call. `output`: the body sent to the
+client. `tool`: an execution of a server-side tool. `end`: the outcome."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +126,15 @@ _ENTRY: Final[Mapping[str, type]] = {
 _OF_KIND: Final[Mapping[str, Mapping[str, type]]] = {
     "answered": {"status": int, "headers": dict},
     "failed": {"code": str, "message": str},
+    "decision": {
+        **dict.fromkeys(("decided", "why", "name"), str),
+        **dict.fromkeys(("choice", "start", "end", "index"), int),
+        "notes": list,
+    },
     "tool": {"name": str, "call_id": str, "arguments": str, "state": str},
 }
 """The types of fields; other fields may have any type."""
-_WORDS: Final[Mapping[type, str]] = {str: "text", dict: "a mapping", int: "a whole number"}
+_WORDS: Final[Mapping[type, str]] = {str: "text", dict: "a mapping", int: "a whole number", list: "a list"}
 
 
 def read_capture(content: bytes, load: Callable[[bytes], Any] | None = None) -> Captured:

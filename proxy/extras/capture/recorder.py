@@ -43,7 +43,7 @@ from toolwire.model import EMPTY, ModelRequest
 from toolwire.observability.redaction import Redaction, known_secrets, words_of
 from toolwire.protocols.base import ServerSide
 from toolwire.protocols.streams import StreamWriter, WriteOptions
-from toolwire.record import AccessRecord, BackendObserver, ReadRequest, ToolRun
+from toolwire.record import AccessRecord, BackendObserver, CallDecision, ReadRequest, ToolRun
 from toolwire.registry import usual_server
 from toolwire.support.conversion import to_mapping
 from toolwire.upstream.servers.leak_detection import leak_detector
@@ -283,6 +283,13 @@ class Capture:
         """Returns the recorder of an execution of a server-side tool."""
         return CaptureOfTool(self, name, call_id, arguments)
 
+    def decided(self, decision: CallDecision) -> None:
+        """See `ExchangeObserver`. Changed arguments are the data of the entry."""
+        fields = {name: getattr(decision, name) for name in ("choice", "name", "why", "notes", "start", "end", "index")}
+        fields = {name: value for name, value in fields.items() if value not in (None, "", ())}
+        data = (decision.arguments or "").encode(errors="replace")
+        self.add("decision", self._calls, data, {"decided": decision.kind, **fields})
+
     def ended(self, record: AccessRecord) -> None:
         """Records the outcome, and hands the capture to the storage."""
         self.record = record
@@ -319,8 +326,9 @@ class Capture:
         if size and (full or len(self._entries) >= MOST_ENTRIES):
             self._left_out += size
             return
-        self.bytes += size
-        captures.held_bytes += size
+        if size:  # an entry without data may come from a thread
+            self.bytes += size
+            captures.held_bytes += size
         self._entries.append(Entry(kind, self.seconds, call, data, fields))
 
     @property

@@ -1,7 +1,8 @@
-"""What a model wrote, as it came, and what became of each piece of it.
+"""The answer of a model server as it came, and what became of each part of it.
 
-The answer of a server is read once more, without a model: by the reader of its protocol, the scanner that the route
-would use, and a call policy that takes notes. So nothing has to be recorded while it is served but its bytes.
+The bytes of the answer are read again, without a model: by the reader of the server's protocol, the scanner of the
+route, and its call policy. The scanner reports where it found blocks and tags. The reasons are those of the decisions
+that the gateway recorded when it served the answer.
 
 Places are characters of the text, times are seconds since the exchange began.
 """
@@ -17,51 +18,36 @@ from typing import Final
 from toolwire.call_policy.assembly import assemble
 from toolwire.call_policy.ids import CallIds
 from toolwire.call_policy.policy import CallPolicy
-from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, text_block
+from toolwire.events import BlockKind, Delta, Event, Fault, Finish, Open, text_block
 from toolwire.extras.capture.files import Entry
-from toolwire.extras.inspector.arguments import settled
 from toolwire.extras.inspector.asked import Asked
 from toolwire.extras.inspector.bounds import READ_CHARS
 from toolwire.extras.inspector.judgements import SECOND_CALL, Judgement, Notes, judgements_of
+from toolwire.extras.inspector.text_spans import FedText, Piece, SpanKind, TextSpan, joined
+from toolwire.fastparse import CallScanner
 from toolwire.folding import unfold
 from toolwire.formats.engine.keys import NAMES
-from toolwire.model import ModelReply
+from toolwire.model import FinishReason, ModelReply
 from toolwire.observability.redaction import Redaction
 from toolwire.pipeline.transforms.scanners import ScannerFactory
-from toolwire.scan._grammar import AS_TEXT, SPACE, Block, BlockSyntax, Decision, Why, without_calls
-from toolwire.scanner import build_scanner, reasoning_tags
+from toolwire.record import CallDecision
+from toolwire.scan._grammar import Block, BlockSyntax, Decision, FoundCall, Grammar, valid_text, without_calls
+from toolwire.scan.spans import Span
+from toolwire.scanner import build_scanner
 
 CHOICE: Final = 0
-"""The answer that is shown, where a server gave several."""
-
-_BEHIND: Final = 1 << 32
-"""The number of the first block behind a call of the server's own."""
+"""The answer that is shown where a server gave several."""
 
 COVER: Final = Redaction().text
-"""What looks like a key has stars: in the capture each read has, but not what a model wrote piece by piece."""
+"""Covers what looks like a key. Each read is covered in the capture, but not a key that came in several reads."""
 
 _NAMED: Final = re.compile(rf'"(?:{"|".join(NAMES)})"\s{{0,8}}:\s{{0,8}}"([^\W\d][\w.-]{{0,63}})')
-"""The name that an object gives which is no call."""
-
-_PIECES: Final = re.compile(r"[\w ,.;:-]+|[^\w ,.;:-]")
-"""In what the scanner is given a text: what it decides is about the end of what it has, then."""
-
-
-@dataclass(slots=True)
-class Span:
-    """A piece of the raw text and what it is: `text`, `reasoning`, `call`, `refused`, `markup`, `dropped` or `open`,
-    not decided yet. `call` is the number of the call that it became, `judgements` what was said of it."""
-
-    begin: int
-    end: int
-    kind: str
-    call: int | None = None
-    judgements: Sequence[Judgement] = ()
+"""The tool name in an object that is no call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A piece of the answer came: at which time, up to where the text was there then, up to where it had gone on, and
+    """One read of the answer: its time, the length of the text then, how much of that had been streamed or settled, and
     the scanner's state."""
 
     at: float
@@ -82,48 +68,43 @@ class MadeCall:
 
 @dataclass(slots=True)
 class Answer:
-    """One answer of a server. `text` is all that the model wrote, thoughts and calls of the server's own among it;
-    `reason` is why it ended, None if it did not."""
+    """One answer of a server. `text` is all that the model wrote: visible text, reasoning, and the arguments of native
+    calls. `reason` is the finish reason, None if the answer did not end."""
 
     text: str = ""
     reason: str | None = None
-    spans: list[Span] = field(default_factory=list)
+    spans: list[TextSpan] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     calls: list[MadeCall] = field(default_factory=list)
     judgements: list[Judgement] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class _Judged:
-    """A block on which the policy has decided: where it stands, its judgements and those of its calls, and which of
-    these is the next to be given out."""
-
-    begin: int
-    end: int
-    kind: str
-    judgements: list[Judgement]
-    of_calls: list[list[Judgement]]
-    given: int = 0
-
-
-def read_answer(reads: Sequence[Entry], *, streamed: bool, whole: bool, asked: Asked, first_call: int) -> Answer:
-    """The answer whose body came in `reads`; not `whole`: more of it may have come or come yet. `first_call` is the
-    number of its first call."""
-    reading = _Reading(asked, first_call)
+def read_answer(
+    reads: Sequence[Entry],
+    *,
+    streamed: bool,
+    whole: bool,
+    asked: Asked,
+    first_call: int,
+    decisions: Iterable[CallDecision] = (),
+) -> Answer:
+    """Returns the answer whose body came in `reads`. `whole`: the body is complete. `first_call` is the number of its
+    first call, `decisions` are those that were recorded."""
+    reading = _Reading(asked, first_call, decisions)
     for at, events in _events(reads, streamed, whole, asked):
         reading.take(at, events)
     return reading.answer()
 
 
 def read_text(text: str, asked: Asked) -> Answer:
-    """The same of a text that was there at once."""
+    """Returns the answer that is this text."""
     reading = _Reading(asked, 1)
     reading.take(0.0, [*text_block(0, text), Finish()])
     return reading.answer()
 
 
 def _events(reads: Sequence[Entry], streamed: bool, whole: bool, asked: Asked) -> Iterator[tuple[float, list[Event]]]:
-    """What the server said, with the time at which it came. Nothing of a body that is no answer."""
+    """Yields the events of the answer, with the time at which they came. A body that is no answer has none."""
     if not reads:
         return
     if streamed:
@@ -135,17 +116,16 @@ def _events(reads: Sequence[Entry], streamed: bool, whole: bool, asked: Asked) -
         return
     try:
         reply: ModelReply = asked.server.read_reply(b"".join(read.data for read in reads))
-    except Exception:  # it is none, or not all of it has come
+    except Exception:  # an error, or an incomplete body
         return
     yield reads[-1].at, unfold(reply)
 
 
 class _NotingPolicy(CallPolicy):
-    """Decides as ever, and says what it decided."""
+    """The call policy of the route, with notes on what it decides."""
 
-    def __init__(self, asked: Asked, reading: _Reading) -> None:
-        self._notes = notes = Notes(asked.names)
-        self._reading = reading
+    def __init__(self, asked: Asked, notes: Notes) -> None:
+        self._notes = notes
         super().__init__(
             asked.offer.known,
             choice=asked.offer.choice,
@@ -164,13 +144,6 @@ class _NotingPolicy(CallPolicy):
         decision = super().block(block)
         if block.syntax.untaught and not decision.calls and not self._notes.said:
             self._look_closer(block)
-        self._reading.judged(block.syntax, block.body, decision, self._notes.take())
-        return decision
-
-    def unfinished(self, syntax: BlockSyntax, body: str, why: Why) -> Decision:
-        """See `CallPolicy`."""
-        decision = super().unfinished(syntax, body, why)
-        self._reading.judged(syntax, body, decision, self._notes.take())
         return decision
 
     def broken(self, syntax: BlockSyntax, begun: str) -> None:
@@ -178,10 +151,10 @@ class _NotingPolicy(CallPolicy):
         super().broken(syntax, begun)
         if not self._notes.said and (named := _NAMED.search(begun)) is not None:
             self._notes.not_offered(named[1])
-        self._reading.judged(syntax, begun, AS_TEXT, self._notes.take())
 
     def _look_closer(self, block: Block) -> None:
-        """A form that was not taught is passed over in silence if it names no tool on offer: say which one it names."""
+        """Notes the tool that a block in an untaught form names. The call policy passes over it in silence if that tool
+        is not on offer."""
         try:
             found = assemble(block, repair=True)
         except ValueError:
@@ -192,41 +165,41 @@ class _NotingPolicy(CallPolicy):
 
 
 class _Reading:
-    """Puts the pieces of one answer together."""
+    """Reads the events of one answer."""
 
-    def __init__(self, asked: Asked, first_call: int) -> None:
-        self._grammar = ScannerFactory(asked.offer, asked.options, asked.limits).grammar
-        self._policy = _NotingPolicy(asked, self)
-        self._scanner = build_scanner(self._grammar, self._policy, asked.options, asked.limits)
+    def __init__(self, asked: Asked, first_call: int, decisions: Iterable[CallDecision] = ()) -> None:
         self._asked = asked
-        self._tags = reasoning_tags(self._grammar, asked.options.reasoning)
+        self._recorded = {(one.start, one.end): one for one in decisions if one.start is not None}
+        self._grammar = ScannerFactory(asked.offer, asked.options, asked.limits).grammar
+        self._notes = Notes(asked.names)
+        self._policy = _NotingPolicy(asked, self._notes)
         self._next = first_call
         self._answer = Answer()
         self._pieces: list[str] = []
-        self._place = 0  # all that has come
-        self._settled = 0  # all that is decided
-        self._open: list[str] = []  # the text between the two, in pieces
+        self._place = 0  # the length of the text
         self._kinds: dict[int, BlockKind] = {}  # of the server's blocks
-        self._found: dict[int, BlockKind] = {}  # of the scanner's blocks
-        self._made: dict[int, MadeCall] = {}  # by the scanner's block
-        self._own: dict[int, MadeCall] = {}  # by the server's block
-        self._unwanted: dict[int, Judgement] = {}  # as well
-        self._judged: list[_Judged] = []  # and not settled
+        self._native: dict[int, MadeCall] = {}  # by the server's block
+        self._unwanted: dict[int, Judgement] = {}  # native calls beyond the first, where one is allowed
         self._ended = False
         self._passed_over = False
+        self._scanner, self._fed = self._scan(self._grammar, preopened=bool(asked.options.reasoning.preopened))
+
+    def _scan(self, grammar: Grammar, *, preopened: bool) -> tuple[CallScanner, FedText]:
+        options = self._asked.options
+        options = replace(options, reasoning=replace(options.reasoning, preopened=preopened))
+        scanner = build_scanner(grammar, self._policy, options, self._asked.limits, on_span=self._found)
+        inside = scanner.state == "reasoning"  # no tags, no reasoning
+        return scanner, FedText(self._answer.spans, options.calls.trim == "edge", inside)
 
     def answer(self) -> Answer:
-        """What it is by now."""
+        """Returns the answer, as far as it has come."""
         answer = self._answer
-        self._settle("open", self._place)
-        if self._ended:
-            self._finish_calls()
         answer.text = COVER("".join(self._pieces))
-        answer.spans = _joined(answer.spans)
+        answer.spans = joined(answer.spans, self._place)
         return answer
 
     def take(self, at: float, events: Iterable[Event]) -> None:
-        """The next events of the server's answer, which came at this time."""
+        """Takes the next events of the server's answer, which came at this time."""
         came = False
         for event in events:
             match event:
@@ -234,251 +207,151 @@ class _Reading:
                     self._kinds[event.block] = kind
                     if kind is BlockKind.TOOL_CALL:
                         self._end_text()
-                        self._begin_own(event)
+                        self._begin_native(event)
                 case Delta() if event.block in self._kinds:
                     came = True
+                    text = valid_text(event.text)
                     room = max(0, READ_CHARS - self._place)
-                    if text := event.text[:room]:
-                        self._more(event.block, text)
-                    if text := event.text[room:]:
-                        self._pass_over(text)
+                    if text[:room]:
+                        self._more(event.block, text[:room])
+                    if text[room:]:
+                        self._pass_over(text[room:])
                 case Finish() | Fault() if not self._ended:
                     came = self._ended = True
                     self._finish(event)
                 case _:
                     pass
         if came:
-            self._answer.steps.append(Step(at, self._place, self._settled, self._scanner.state))
+            open_at = self._fed.first_open()
+            released = self._place if open_at is None else open_at
+            self._answer.steps.append(Step(at, self._place, released, self._scanner.state))
 
     def _more(self, block: int, text: str) -> None:
         kind = self._kinds[block]
         if kind is BlockKind.TEXT:
-            for piece in _PIECES.findall(text):
-                self._add(piece)
-                self._said(self._scanner.feed(piece))
-            return
-        self._settle("markup", self._place)  # a server that sets thoughts or calls apart has ended its text
-        self._add(text)
-        if block in self._unwanted:
-            self._settle("dropped", self._place, None, (self._unwanted[block],))
+            self._fed.add(text, self._place)
+            self._add(text)
+            self._scanner.feed(text)
+            if self._scanner.state != "done":
+                self._fed.release(self._scanner.held_bytes)
+        elif block in self._unwanted:
+            self._show(text, "dropped", None, (self._unwanted[block],))
         elif kind is BlockKind.TOOL_CALL:
-            self._own[block].arguments += text
-            self._settle("call", self._place, self._own[block].n)
+            self._native[block].arguments += text
+            self._show(text, "call", self._native[block].n)
         else:
-            self._settle("reasoning" if kind is BlockKind.REASONING else "text", self._place)
+            self._show(text, "reasoning" if kind is BlockKind.REASONING else "text")
+
+    def _add(self, text: str) -> None:
+        self._pieces.append(text)
+        self._place += len(text)
+
+    def _show(self, text: str, kind: SpanKind, call: int | None = None, judgements: Sequence[Judgement] = ()) -> None:
+        """Adds text that no scanner reads."""
+        begin = self._place
+        self._add(text)
+        self._answer.spans.append(TextSpan(begin, self._place, kind, call, judgements))
+
+    def _finish_text(self, *, truncated: bool) -> None:
+        """Ends the text that the scanner reads."""
+        failed = self._scanner.state == "done"
+        self._scanner.finish(truncated=truncated)
+        self._fed.finish(failed=failed)
 
     def _pass_over(self, text: str) -> None:
-        """Shows a text that is not searched for calls, and everything behind it."""
+        """Shows text beyond the bound without a search for calls."""
         if not self._passed_over:
             self._passed_over = True
-            self._said(self._scanner.finish(truncated=True))
-            self._pass_judged(self._place)
-            self._settle("markup", self._place)
+            self._finish_text(truncated=True)
             self._answer.judgements.append(
                 Judgement("cut", f"Searched for calls up to character {self._place}; the rest is shown as text")
             )
-        self._add(text)
-        self._settle("text", self._place)
+        self._show(text, "text")
 
     def _end_text(self) -> None:
-        """A server that does tools has made a call: what comes behind it is searched only for thoughts."""
-        if self._own or self._asked.format:
+        """A native call begins. Text behind it is searched only for reasoning."""
+        if self._native or self._asked.format:
             return
-        asked, inside = self._asked, self._scanner.state == "reasoning"
+        inside = self._scanner.state == "reasoning"
         self._policy.recognises = False
-        self._said(self._scanner.finish())
-        self._pass_judged(self._place)
-        options = replace(asked.options, reasoning=replace(asked.options.reasoning, preopened=inside))
-        self._scanner = build_scanner(
-            without_calls(self._grammar), self._policy, options, asked.limits, first_block=_BEHIND
-        )
+        self._finish_text(truncated=False)
+        self._scanner, self._fed = self._scan(without_calls(self._grammar), preopened=inside)
 
-    def _begin_own(self, event: Open) -> None:
-        """A call of the server's own began. Where one is allowed, further ones vanish."""
+    def _begin_native(self, event: Open) -> None:
+        """A native call begins. Where one call is allowed, further ones are dropped."""
         if self._answer.calls and not self._asked.offer.parallel:
             self._unwanted[event.block] = Judgement("dropped", SECOND_CALL)
             self._answer.judgements.append(self._unwanted[event.block])
         else:
-            self._own[event.block] = self._call(event.name or "")
-
-    def _add(self, text: str) -> None:
-        self._pieces.append(text)
-        self._open.append(text)
-        self._place += len(text)
+            self._native[event.block] = self._call(event.name or "")
 
     def _finish(self, event: Finish | Fault) -> None:
-        cut = isinstance(event, Fault) or event.reason == "length"
         if isinstance(event, Finish):
             self._answer.reason = event.reason
         if not self._passed_over:
-            self._said(self._scanner.finish(truncated=cut))
-        self._pass_judged(self._place)
-        self._settle("markup", self._place)
+            self._finish_text(truncated=isinstance(event, Fault) or event.reason not in FinishReason.WHOLE)
 
-    def judged(self, syntax: BlockSyntax, body: str, decision: Decision, said: Sequence[tuple[str, str]]) -> None:
-        """The policy has decided on a block: before the scanner gives out what it means."""
-        judgements, of_calls = judgements_of(said, body, decision)
-        if not (judgements or of_calls or syntax.loose):
+    # --- what the scanner reports ---------------------------------------------------------------------------------
+
+    def _found(self, span: Span) -> None:
+        """The scanner found a block or tag. Its words are those of the recorded decision; where none was recorded, the
+        notes of the call policy here."""
+        decision = span.decision
+        if (recorded := self._recorded.get((span.start, span.end))) is not None:
+            self._notes.repeat(recorded)
+        said = self._notes.take()
+        if span.kind != "block":
+            self._vanish(span, [Piece(span.end - span.start, "markup")])
             return
-        text = "".join(self._open)
-        if syntax.loose and self._read_again(text.rfind(body) + decision.before, as_call=bool(of_calls)):
+        text = self._fed.text(span)
+        judgements, of_calls = judgements_of(said, text, decision)
+        if decision.calls:
+            self._vanish(span, self._pieces_of(text, decision, of_calls))
+        elif decision.error is not None or (decision.drop and not decision.reasoning):
+            kind: SpanKind = "dropped" if decision.drop else "refused"
+            self._vanish(span, [Piece(span.end - span.start, kind, None, judgements)])
+        elif decision.drop:
+            self._vanish(span, [Piece(span.end - span.start, "reasoning")])
             return
-        if not (judgements or of_calls):
+        elif judgements and not self._fed.refuse(span, judgements):
             return
-        kind = "call" if of_calls else "dropped" if decision.drop else "refused"
-        after = max((one.end for one in self._judged), default=self._settled) - self._settled
-        at = text.rfind(body, after)
-        begin, end = (after, len(text)) if at < 0 else (at, at + len(body))
-        opener, closer = syntax.opener, syntax.closer
-        if opener and text[:begin].endswith(opener):
-            begin -= len(opener)
-        if closer and text.startswith(closer, end):
-            end += len(closer)
-        self._judged.append(_Judged(self._settled + begin, self._settled + end, kind, judgements, of_calls))
         self._answer.judgements += [*judgements, *chain.from_iterable(of_calls)]
 
-    def _read_again(self, at: int, *, as_call: bool) -> bool:
-        """A text is judged that was refused in another form, if there was one: then what was said of that holds, unless
-        it is a call now."""
-        before = [one for one in self._judged if one.kind == "refused" and one.end > self._settled + at]
-        if as_call:
-            for one in before:
-                self._judged.remove(one)
-                for judgement in one.judgements:
-                    self._answer.judgements.remove(judgement)
-        return bool(before) and not as_call
+    def _vanish(self, span: Span, pieces: Sequence[Piece]) -> None:
+        for judgement in self._fed.vanish(span, pieces):
+            self._answer.judgements.remove(judgement)
 
-    # --- what the scanner gives out -------------------------------------------------------------------------------
-
-    def _said(self, events: Iterable[Event]) -> None:
-        for event in events:
-            match event:
-                case Open(kind=BlockKind.TOOL_CALL):
-                    self._made[event.block] = self._call(event.name or "")
-                    self._begin_call(self._made[event.block], event.extra.get("source") or "")
-                case Open():
-                    self._found[event.block] = event.kind
-                    if event.kind is BlockKind.REASONING:
-                        self._skip(opener for opener, _ in self._tags)
-                case Close() if self._found.get(event.block) is BlockKind.REASONING:
-                    self._skip(closer for _, closer in self._tags)
-                case Delta() if event.block in self._made:
-                    self._made[event.block].arguments += event.text
-                case Delta():
-                    kind = "reasoning" if self._found.get(event.block) is BlockKind.REASONING else "text"
-                    self._let_go(event.text, kind)
-                case Fault():
-                    self._pass_judged(self._place)
-                    self._settle("refused", self._place)
-                case _:
-                    pass
-
-    def _finish_calls(self) -> None:
-        """The calls are as the client gets them."""
-        own = set(map(id, self._own.values()))
-        for call in self._answer.calls:
-            call.arguments, done = settled(call.name, call.arguments, self._asked, native=id(call) in own)
-            for judgement in done:
+    def _pieces_of(self, text: str, decision: Decision, of_calls: Sequence[Sequence[Judgement]]) -> list[Piece]:
+        """Returns the parts of a block with calls: each call in the text that it gives as its source, the last one up
+        to the end."""
+        pieces: list[Piece] = []
+        at = text.find(decision.reasoning) if decision.reasoning else 0
+        if at >= 0 and decision.reasoning:
+            pieces.append(_piece(text[:at], "markup"))
+            pieces.append(_piece(decision.reasoning, "reasoning"))
+            at += len(decision.reasoning)
+        at = max(at, 0)
+        for found, judgements in zip(decision.calls, of_calls, strict=True):
+            call = self._call(found)
+            for judgement in judgements:
                 judgement.calls.append(call.n)
-            call.judgements = [*call.judgements, *done]
-            self._answer.judgements += done
+            call.judgements = judgements
+            end = len(text)
+            if found is not decision.calls[-1]:
+                begin = text.find(found.source or "", at)
+                end = at if begin < 0 else begin + len(found.source or "")
+            pieces.append(_piece(text[at:end], "call", call.n, judgements))
+            at = end
+        return pieces
 
-    def _call(self, name: str) -> MadeCall:
-        call = MadeCall(self._next, name)
+    def _call(self, found: FoundCall | str) -> MadeCall:
+        call = (
+            MadeCall(self._next, found) if isinstance(found, str) else MadeCall(self._next, found.name, found.arguments)
+        )
         self._next += 1
         self._answer.calls.append(call)
         return call
 
-    def _begin_call(self, call: MadeCall, source: str) -> None:
-        """A call came out. What stands before its block vanished."""
-        while self._judged and not self._judged[0].of_calls:
-            self._pass_judged(self._judged[0].end)
-        if not self._judged:
-            return
-        block = self._judged[0]
-        if block.given < len(block.of_calls):
-            call.judgements = block.of_calls[block.given]
-            for judgement in call.judgements:
-                judgement.calls.append(call.n)
-        block.given += 1
-        last = block.given >= len(block.of_calls)
-        self._settle("markup", block.begin)
-        begin, end = self._settled, block.end
-        if not last:
-            at = "".join(self._open).find(source) if source else -1
-            end = begin if at < 0 else min(block.end, begin + at + len(source))
-        self._settle("call", end, call.n, call.judgements)
-        if last:
-            self._judged.pop(0)
 
-    def _let_go(self, text: str, kind: str) -> None:
-        """`text` came out as text or as a thought. What stands before it vanished, unless it was put in the place of
-        what the model wrote. A line end before it may have stood on the other side of a call."""
-        at = self._where(text)
-        if at < 0:
-            text = text.lstrip(SPACE)
-            at = self._where(text)
-        if at < 0:
-            self._pass_judged(self._place)
-            return
-        begin = self._settled + at
-        self._pass_judged(begin, whole=False)
-        self._settle("markup", begin)
-        end = begin + len(text)
-        while self._judged and self._judged[0].kind == "refused" and self._judged[0].end <= end:
-            block = self._judged.pop(0)
-            self._settle(kind, block.begin)
-            self._settle("refused", block.end, None, block.judgements)
-        self._settle(kind, end)
-
-    def _where(self, text: str) -> int:
-        """Where `text` stands in what is open: not in a block of which something else came."""
-        rest = "".join(self._open)
-        at = rest.find(text)
-        for block in self._judged:
-            begin, end = block.begin - self._settled, block.end - self._settled
-            if at < 0 or at + len(text) <= begin:
-                break
-            if block.of_calls:
-                return -1  # it comes out before the text behind it
-            if block.kind != "refused" and at < end:
-                at = rest.find(text, end)
-        return at
-
-    def _skip(self, tags: Iterable[str]) -> None:
-        """One of these tags came, and is no text."""
-        rest = "".join(self._open)
-        places = [(at, tag) for tag in tags if (at := rest.find(tag)) >= 0]
-        if places:
-            at, tag = min(places)
-            self._settle("markup", self._settled + at + len(tag))
-
-    def _pass_judged(self, upto: int, *, whole: bool = True) -> None:
-        """Blocks up to there left no trace in the answer."""
-        while self._judged and self._judged[0].end <= upto:
-            block = self._judged.pop(0)
-            self._settle("markup", block.begin)
-            self._settle(block.kind if not block.of_calls else "markup", block.end, None, block.judgements)
-        if whole:
-            self._judged = [block for block in self._judged if block.end > upto]
-
-    def _settle(self, kind: str, upto: int, call: int | None = None, judgements: Sequence[Judgement] = ()) -> None:
-        """What is open up to there is this."""
-        if upto <= self._settled:
-            return
-        self._answer.spans.append(Span(self._settled, upto, kind, call, judgements))
-        rest = "".join(self._open)[upto - self._settled :]
-        self._open = [rest] if rest else []
-        self._settled = upto
-
-
-def _joined(spans: Iterable[Span]) -> list[Span]:
-    """Neighbours of one kind as one."""
-    joined: list[Span] = []
-    for span in spans:
-        last = joined[-1] if joined else None
-        if last is None or (last.kind, last.call, last.judgements) != (span.kind, span.call, span.judgements):
-            joined.append(span)
-        else:
-            last.end = span.end
-    return joined
+def _piece(text: str, kind: SpanKind, call: int | None = None, judgements: Sequence[Judgement] = ()) -> Piece:
+    return Piece(len(text.encode()), kind, call, judgements)

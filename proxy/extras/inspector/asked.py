@@ -1,4 +1,4 @@
-"""What was asked in a captured exchange, and under which configuration: what reading its answer again needs."""
+"""The request of a captured exchange and its configuration: the input for reading its answers."""
 
 from __future__ import annotations
 
@@ -25,8 +25,11 @@ _NOTHING: Final = ModelRequest("", ())
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The request of the client, None if it cannot be read; the options and limits under which it was answered; the
-    tools that the scanner looks for, `format` what the route taught (empty: nothing), and the server's protocol."""
+    """The request and the configuration of an exchange.
+
+    `request` is None if it cannot be read. `offer` holds the tools that the scanner looks for, `format` is the name of
+    the format that the route taught (empty if none), `server` the server's protocol.
+    """
 
     request: ModelRequest | None
     options: RouteOptions
@@ -37,22 +40,22 @@ class Asked:
 
     @property
     def history(self) -> Sequence[Message]:
-        """The messages that the answer follows."""
+        """The messages of the request."""
         return () if self.request is None else self.request.messages
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Those of the tools on offer."""
+        """The names of the tools on offer."""
         return tuple(tool.name for tool in self.offer.tools)
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
-        """All tools of the request."""
+        """The tools of the request."""
         return () if self.request is None else self.request.tools
 
 
 def read_asked(captured: Captured, plugins: Registries) -> Asked:
-    """What a capture says of it; defaults where it says nothing."""
+    """Reads the request and the configuration of a capture. Missing parts have their defaults."""
     head = captured.head
     options, limits = _settings(head.get("config") or {})
     request = _request(captured, plugins)
@@ -68,7 +71,7 @@ def read_asked(captured: Captured, plugins: Registries) -> Asked:
 
 
 def _with_run(request: ModelRequest, captured: Captured) -> ModelRequest:
-    """The request, with the tools that the gateway itself has run for it: the client does not know them."""
+    """Returns the request with the server-side tools that the gateway ran for it. The client does not list them."""
     known = {tool.name for tool in request.tools}
     run = dict.fromkeys(entry.fields["name"] for entry in captured.entries if entry.kind == "tool")
     more = tuple(ToolSpec(name, server=True) for name in run if name not in known)
@@ -81,8 +84,8 @@ def _with_run(request: ModelRequest, captured: Captured) -> ModelRequest:
 def _reasoning(
     captured: Captured, reasoning: ReasoningConfig, offer: OfferedTools, server: ServerSide
 ) -> ReasoningConfig:
-    """How thoughts were looked for. In an answer without tools that passes from a server to a client of the same
-    protocol they are not."""
+    """Returns how reasoning is found. An answer without tools that goes from a server to a client of the same protocol
+    is not searched for it."""
     if not offer.tools and server.name == captured.head.get("endpoint") and offer.format.framing is None:
         return replace(reasoning, tags=None)
     if reasoning.preopened is None and so_far(captured).get("unopened_reasoning"):
@@ -110,13 +113,13 @@ def _request(captured: Captured, plugins: Registries) -> ModelRequest | None:
 
 
 def _with_few_tools(request: ModelRequest) -> ModelRequest:
-    """The request, without tools that the gateway would not have taken."""
+    """Returns the request without the tools beyond the bounds of the inspector."""
     tools = tuple(tool for tool in request.tools[:MOST_TOOLS] if len(dump_in_pieces(tool.parameters)) <= SCHEMA_CHARS)
     return request if len(tools) == len(request.tools) else replace(request, tools=tools)
 
 
 def _format(captured: Captured, options: RouteOptions, plugins: Registries) -> tuple[ToolFormat, str]:
-    """The format in which calls are looked for, and its name if it was taught."""
+    """Returns the format in which the scanner looks for calls, and its name if the route taught it."""
     taught = so_far(captured).get("format")
     name = taught if isinstance(taught, str) else options.format
     found = plugins.formats.get(name if name in plugins.formats.names() else RouteOptions().format)

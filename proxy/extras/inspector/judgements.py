@@ -1,4 +1,4 @@
-"""What became of what a model wrote, in words for people."""
+"""Judgements: decisions about blocks and calls, in words for people."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing import Final, Literal
 from toolwire.call_policy.near import NearMiss
 from toolwire.errors import quote
 from toolwire.formats.engine.recognition import BARE, FENCE
+from toolwire.record import CallDecision
 from toolwire.scan._grammar import Decision
 
 MOST_COMPARED: Final = 32
-"""Names of one answer for which the closest tool on offer is looked for."""
+"""The number of unknown names in one answer for which the closest tool on offer is looked up."""
 NAME_CHARS: Final = 128
 
 JudgementKind = Literal[
@@ -51,7 +52,7 @@ _UNRECOGNISED: Final[Mapping[str, str]] = {
 
 @dataclass(eq=False, slots=True)
 class Judgement:
-    """One thing that was decided, in words. `calls` are the numbers of the calls that it is about, `round` that of the
+    """One decision in words. `calls` are the numbers of the calls that it is about, `round` is the number of the
     server's answer."""
 
     kind: JudgementKind
@@ -61,8 +62,8 @@ class Judgement:
 
 
 class Notes:
-    """What a call policy says while it decides about one block: given to it as `count`, `label`, `near` and `refused`.
-    `names` are those of the tools on offer."""
+    """Notes on what a call policy counts and says while it decides about one block. Its methods are the callbacks
+    `count`, `label`, `near` and `refused` of the policy. `names` are the names of the tools on offer."""
 
     def __init__(self, names: Collection[str]) -> None:
         self.names = names
@@ -70,27 +71,36 @@ class Notes:
         self.said: list[tuple[str, str]] = []
 
     def count(self, name: str) -> None:
-        """A counter of this name goes up."""
+        """Notes that this counter was raised."""
         self.said.append((name, ""))
 
     def label(self, name: str, label: str) -> None:
-        """More about what was counted last under this name."""
+        """Notes a label of a counter."""
         self.said.append((name, label))
 
     def near(self, miss: NearMiss) -> None:
-        """What stands there tried to be a call, and what was wrong with it."""
+        """Notes why the block is a failed attempt to call a tool."""
         self.said.append(("near", miss.why))
 
     def refused(self, detail: str, name: str | None) -> None:
-        """A block is no call, and why; the name that it gave, if that is not on offer."""
+        """Notes why the block is no call. `name` is the tool that it names if that tool is not on offer."""
         self.said.append(("refused", f"{detail}{self._closest(name)}"))
 
+    def repeat(self, decision: CallDecision) -> None:
+        """Replaces the notes with those of a decision that was recorded."""
+        self.said = []
+        for note in decision.notes:
+            counter, _, label = note.partition(":")
+            self.said.append((counter, label))
+        if decision.why:
+            self.refused(decision.why, decision.name)
+
     def not_offered(self, name: str) -> None:
-        """A block names only tools that are not on offer."""
+        """Notes that the block names only tools that are not on offer."""
         self.refused(f"{quote(name)} is not on offer.", name)
 
     def take(self) -> list[tuple[str, str]]:
-        """What was said since this was called last."""
+        """Returns the notes on this block and clears them."""
         said, self.said = self.said, []
         return said
 
@@ -108,14 +118,17 @@ class Notes:
 def judgements_of(
     said: Sequence[tuple[str, str]], body: str, decision: Decision
 ) -> tuple[list[Judgement], list[list[Judgement]]]:
-    """The judgements on a block with this body that is no call, and those on each of its calls."""
+    """Returns the judgements on a block without calls, and those on each call of a block with calls. `body` is the text
+    of the block."""
     if decision.calls:
         return [], _of_calls(said, body, len(decision.calls))
     words = _refusal(said)
     if decision.error is not None:
         return [Judgement("failed", f"Ended the answer: {words or decision.error}")], []
     if decision.drop:
-        return [Judgement("cut" if ("truncated_calls", "") in said else "dropped", _dropped(said))], []
+        return [
+            Judgement("cut" if ("truncated_calls", "") in said else "dropped", dropped({name for name, _ in said}))
+        ], []
     if words:
         return [Judgement("refused", f"Text, not a call: {words}")], []
     return [], []
@@ -147,18 +160,18 @@ def _of_calls(said: Sequence[tuple[str, str]], body: str, count: int) -> list[li
 
 
 def repaired(kind: str, body: str) -> Judgement:
-    """One step of a repair of what is written in `body`."""
+    """Returns the judgement on one step of a repair. `body` is the text that was repaired."""
     what = "a trailing comma" if kind == "commas" and _TRAILING.search(body) else _REPAIRS.get(kind, kind)
     return Judgement("repaired", f"Repaired: {what}")
 
 
 def coerced(kind: str) -> Judgement:
-    """One reading of an argument of the wrong type."""
+    """Returns the judgement on an argument whose type was mended."""
     return Judgement("coerced", f"Types mended: {_COERCIONS.get(kind, kind)}")
 
 
 def _refusal(said: Sequence[tuple[str, str]]) -> str:
-    """Why a block is no call: in the policy's own words, else by what it counted."""
+    """Returns why a block is no call: the words of the call policy, else words for the counters that it raised."""
     for name, label in said:
         if name == "refused":
             return label
@@ -171,12 +184,12 @@ def _refusal(said: Sequence[tuple[str, str]]) -> str:
     return ""
 
 
-def _dropped(said: Sequence[tuple[str, str]]) -> str:
-    names = {name for name, _ in said}
-    if "truncated_calls" in names:
+def dropped(notes: Collection[str]) -> str:
+    """Returns why a block or call was dropped. `notes` are the counters that were raised for it."""
+    if "truncated_calls" in notes:
         return "Dropped: the answer was cut by length inside this call"
-    if "dropped_parallel" in names:
+    if "dropped_parallel" in notes:
         return SECOND_CALL
-    if "deduped" in names:
+    if "deduped" in notes:
         return "Dropped: it repeats an earlier call (`calls.dedupe_calls`)"
     return "Dropped: it holds no call"

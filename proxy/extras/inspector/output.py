@@ -1,4 +1,4 @@
-"""What the client got: the events of its answer as they went, and which calls they are about."""
+"""The answer as the client got it: its events in order, and the calls that each event is about."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ SHOWN_CHARS: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class SentEvent:
-    """One event of a stream, or a whole body: when it went, its name and data, what it says in words, and which
-    calls it is about."""
+    """One event of a stream, or a whole body. `brief` is a summary in words, `calls` are the indices of the calls that
+    the event is about."""
 
     at: float
     name: str
@@ -30,7 +30,7 @@ class SentEvent:
 
 @dataclass(frozen=True, slots=True)
 class SentCall:
-    """A call as the client got it."""
+    """A tool call as the client got it."""
 
     name: str
     arguments: str
@@ -39,8 +39,8 @@ class SentCall:
 def read_output(
     entries: Sequence[Entry], server: ServerSide | None, *, streamed: bool
 ) -> tuple[list[SentEvent], list[SentCall]]:
-    """The events in what went to the client, and the calls in them, which they count from 0. `server` reads the
-    client's protocol; None: nobody here does, and the events are shown as they are."""
+    """Returns the events that went to the client, and the calls in them. `server` reads the client's protocol; without
+    it the events have no summaries."""
     if not entries:
         return [], []
     calls = _Calls()
@@ -66,7 +66,7 @@ def _whole(body: bytes, server: ServerSide) -> list[Event]:
 
 
 def frames(entries: Sequence[Entry]) -> Iterator[tuple[float, bytes]]:
-    """The server-sent events in what was read or written, each with the time of its last byte."""
+    """Yields the server-sent events in these entries, each with the time of its last byte."""
     rest = bytearray()
     for entry in entries:
         looked_at = max(0, len(rest) - 3)  # an end has four bytes, and may be cut
@@ -82,7 +82,7 @@ def frames(entries: Sequence[Entry]) -> Iterator[tuple[float, bytes]]:
 
 
 def _fields(frame: bytes) -> tuple[str, str]:
-    """Name and data of an event; a comment has neither, and is its own data."""
+    """Returns the name and the data of an event. A comment is returned as data."""
     name, data = "", []
     for line in frame.decode(errors="replace").splitlines():
         key, _, value = line.partition(":")
@@ -100,7 +100,7 @@ def _without_words(name: str, data: str) -> str:
 
 
 class _Calls:
-    """Says what events are about, and puts the calls together."""
+    """Summarises events and collects the calls in them."""
 
     def __init__(self) -> None:
         self._made: list[tuple[str, list[str]]] = []
@@ -109,11 +109,11 @@ class _Calls:
 
     @property
     def made(self) -> list[SentCall]:
-        """The calls, as far as they went."""
+        """The calls, as far as they have come."""
         return [SentCall(name, "".join(pieces)) for name, pieces in self._made]
 
     def told(self, events: Iterable[Event]) -> tuple[str, tuple[int, ...]]:
-        """Events in words, and the places of the calls in them."""
+        """Returns a summary of these events, and the indices of the calls in them."""
         words: list[str] = []
         calls: dict[int, None] = {}
         for event in events:
@@ -140,7 +140,7 @@ class _Calls:
                 kind = self._kinds.get(event.block, BlockKind.TEXT)
                 if event.block in self._calls:
                     self._made[self._calls[event.block]][1].append(event.text)
-                what = {BlockKind.TOOL_CALL: "arguments", BlockKind.REASONING: "thought"}.get(kind, "text")
+                what = {BlockKind.TOOL_CALL: "arguments", BlockKind.REASONING: "reasoning"}.get(kind, "text")
                 return f"{what} {_short(event.text)}"
             case _:
                 return "end of the call" if event.block in self._calls else ""

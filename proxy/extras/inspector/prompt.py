@@ -1,7 +1,7 @@
-"""What a model was sent, and who wrote which part of it: the client, or the gateway.
+"""The prompt that a model was sent, split into the client's parts and the gateway's.
 
-Found out by comparison: what stands in the prompt and in a text of the client's request is the client's; the rest was
-injected, or is history (calls and results of earlier turns, written as text). So it holds whatever middlewares did.
+The split is found by comparison: text of the prompt that is also in the client's request is the client's. The rest was
+injected, or is history (calls and results of earlier turns, written as text). So the split is right for any middleware.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from toolwire.protocols.shared.wire import BOUNDS
 from toolwire.support.bounded_json import loads
 
 COMPARED_CHARS: Final = 20_000
-"""A text that is not found as a whole is compared word by word up to this length; a longer one counts as changed."""
+"""The length up to which texts are compared word by word. A longer text that is not found as a whole is injected."""
 
 JUNK_WORDS: Final = 1_000
 
 LEAST_CHARS: Final = 8
-"""A shorter text of the client is not looked for inside of another: it would be found anywhere."""
+"""The least length of a client's text that is looked for inside of another text. A shorter one is found anywhere."""
 
 _ANSWERS: Final = frozenset({"assistant", "tool", "function"})
-"""Who says calls and results."""
+"""The roles of calls and results."""
 _INSTRUCTS: Final = frozenset({"system", "developer"})
-"""Who tells how a result is written."""
+"""The roles of instructions, which may quote the form of a result."""
 
 _RESULT: Final = re.compile(r"<tool_res(?:ult|ponse)|tool_result")
 _WORDS: Final = re.compile(r"\s+|\w+|[^\w\s]")
@@ -43,8 +43,8 @@ _SHOWN_APART: Final = frozenset({"messages", "tools", "prompt", "input", "instru
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of a message: `client`, `injected`, `history`, `escaped`, or `unread` if it was not compared; `tools` are
-    those that it names. Lines that name other tools are other pieces."""
+    """A piece of a message. Its kind is `client`, `injected`, `history`, `escaped`, or `unread` if it was not compared.
+    `tools` are the tools that it names. Lines that name different tools are different pieces."""
 
     text: str
     kind: str
@@ -61,7 +61,7 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What was sent: messages, names of the tools that the server got as such, and the other parameters."""
+    """The prompt: its messages, the names of the tools in the request body, and the other parameters."""
 
     messages: tuple[Said, ...]
     tools: tuple[str, ...]
@@ -71,8 +71,8 @@ class Prompt:
 def read_prompt(
     body: bytes, server: ServerSide, sides: Sequence[ClientSide], asked: Asked, rendered: bytes = b""
 ) -> Prompt:
-    """The prompt in a body that went to a server; `rendered` is the text that the model got of it, if the server has
-    said so."""
+    """Returns the prompt in a request body. `rendered` is the prompt that the server's chat template made of it, if the
+    server tells."""
     try:
         sent = loads(body, BOUNDS)
     except ValueError:
@@ -94,7 +94,7 @@ def read_prompt(
 def _messages(
     sent: dict[str, Any], body: bytes, server: ServerSide, sides: Sequence[ClientSide]
 ) -> Iterator[tuple[str, str]]:
-    """Role and text of each message, by whoever reads that protocol; of one text, that."""
+    """Yields role and text of each message; of a request with one prompt text, that text."""
     prompt = sent.get("prompt")
     if isinstance(prompt, str):
         yield "", prompt
@@ -111,7 +111,7 @@ def _messages(
 
 
 def text_of(parts: Iterable[Part]) -> str:
-    """What parts say, calls and results in words."""
+    """Returns the text of parts. Calls and results are written in words."""
     return "".join(map(_text_of_part, parts))
 
 
@@ -143,8 +143,8 @@ def _tool_name(tool: Any) -> str | None:
 
 
 class _Ours:
-    """Tells the client's texts from the gateway's. `names` are those of the tools on offer; `ran`: the gateway ran some
-    itself, of which the client's history says nothing."""
+    """Tells the client's texts from the gateway's. `names` are the tools on offer. `ran`: the gateway ran tools itself,
+    which the client's history does not show."""
 
     def __init__(self, history: Sequence[Message], names: Sequence[str], *, ran: bool) -> None:
         self._finder = _Finder([text for message in history if (text := _said(message))])
@@ -155,7 +155,7 @@ class _Ours:
         self._named = re.compile(rf"(?<![\w-])(?:{'|'.join(longest_first)})(?![\w-])") if names else None
 
     def pieces(self, text: str, role: str) -> Iterator[Piece]:
-        """The pieces of a message."""
+        """Yields the pieces of a message."""
         for piece, kind in self._finder.marked(text):
             answers = role in _ANSWERS or (role not in _INSTRUCTS and _RESULT.search(piece))
             if kind == "injected" and self._had_calls and answers:
@@ -175,7 +175,7 @@ def _said(message: Message) -> str:
 
 
 class _Finder:
-    """Finds the texts of a client in other texts, as long as there are steps left (`COMPARED_STEPS`)."""
+    """Finds the texts of a client in other texts, within a budget of steps (`COMPARED_STEPS`)."""
 
     def __init__(self, said: Sequence[str]) -> None:
         self._said = said
@@ -184,7 +184,7 @@ class _Finder:
         self._left = COMPARED_STEPS
 
     def marked(self, text: str) -> Iterator[tuple[str, str]]:
-        """Pieces of `text`, each the client's or not."""
+        """Yields the pieces of `text`, each with its kind."""
         todo: list[tuple[str, str, Sequence[str]]] = [(text, "", self._said)]
         while todo:
             piece, kind, said = todo.pop()
@@ -212,7 +212,7 @@ class _Finder:
                 yield from _compared(piece, near)
 
     def _near(self, text: str, said: Sequence[str]) -> str | None:
-        """A text of the client of which this is a changed form: in which markers were escaped."""
+        """Returns the client's text of which this is a changed form, such as one with escaped markers; else None."""
         if len(text) > COMPARED_CHARS:
             return None
         words = self._words_of(text)

@@ -1,52 +1,55 @@
-"""The calls of model servers in one exchange, each with what was sent and what came back."""
+"""Rounds: the calls of model servers in one exchange, each with its request and its answer."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from toolwire.extras.capture.files import Captured, Entry, Kind
 from toolwire.extras.inspector.answer import Answer, read_answer
 from toolwire.extras.inspector.asked import Asked
+from toolwire.extras.inspector.decisions import Outcome, decisions_of, finish_calls
 from toolwire.extras.inspector.judgements import Judgement
+from toolwire.record import CallDecision
 
 _STREAM: Final = "text/event-stream"
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One call of a server, what was recorded of it, and its answer. `judgements` are those on the answer as a
-    whole."""
+    """One call of a model server: its entries in the capture and its answer. `judgements` are those on the answer as a
+    whole, `outcome` holds the decisions about calls."""
 
     number: int
     entries: Sequence[Entry]
     streamed: bool
     status: int
     answer: Answer
+    outcome: Outcome
     judgements: Sequence[Judgement]
 
     def first(self, kind: Kind) -> Mapping[str, Any]:
-        """The fields of the first entry of a kind; empty if there is none."""
+        """Returns the fields of the first entry of a kind; empty if there is none."""
         return _first(self.entries, kind)
 
     def all(self, kind: Kind) -> list[Entry]:
-        """The entries of a kind."""
+        """Returns the entries of a kind."""
         return [entry for entry in self.entries if entry.kind == kind]
 
     @property
     def sent(self) -> bytes:
-        """The body that went to the server."""
+        """The request body."""
         return b"".join(entry.data for entry in self.all("sent"))
 
     @property
     def prompt(self) -> bytes:
-        """The prompt that the server's chat template made of that; empty if the server did not say."""
+        """The prompt that the server's chat template rendered from the request; empty if the server does not tell."""
         return b"".join(entry.data for entry in self.all("prompt"))
 
 
 def rounds_of(captured: Captured, asked: Asked) -> Iterator[Round]:
-    """All of them, in order. Calls of the model are numbered through."""
+    """Yields the rounds of an exchange in order. Tool calls are numbered across rounds."""
     entries: dict[int, list[Entry]] = {}
     for entry in captured.entries:
         if entry.call:
@@ -61,19 +64,28 @@ def rounds_of(captured: Captured, asked: Asked) -> Iterator[Round]:
         streamed = str(head.get("headers", {}).get("content-type", "")).startswith(_STREAM)
         reads = [entry for entry in mine if entry.kind == "received" and status == 200]
         whole = captured.complete and (number != last or bool(captured.end))
-        answer = read_answer(reads, streamed=streamed, whole=whole, asked=asked, first_call=calls + 1)
+        decisions = decisions_of(mine)
+        answer = read_answer(
+            reads, streamed=streamed, whole=whole, asked=asked, first_call=calls + 1, decisions=decisions
+        )
         calls += len(answer.calls)
-        judgements = _of_round(mine, status, answer, last=number == last)
+        finish_calls(answer, decisions)
+        failed = _first(mine, "failed")
+        failure = f"{failed.get('message')} ({failed.get('code')})" if failed else ""
+        outcome = Outcome(decisions, answer, status, failure)
+        judgements = _of_round(mine, status, answer, decisions, last=number == last)
         for judgement in (*answer.judgements, *judgements):
             judgement.round = number
-        yield Round(number, mine, streamed, status, answer, judgements)
+        yield Round(number, mine, streamed, status, answer, outcome, judgements)
 
 
 def _first(entries: Sequence[Entry], kind: Kind) -> Mapping[str, Any]:
     return next((entry.fields for entry in entries if entry.kind == kind), {})
 
 
-def _of_round(entries: Sequence[Entry], status: int, answer: Answer, *, last: bool) -> list[Judgement]:
+def _of_round(
+    entries: Sequence[Entry], status: int, answer: Answer, decisions: Iterable[CallDecision], *, last: bool
+) -> list[Judgement]:
     failed = _first(entries, "failed")
     found: list[Judgement] = []
     if failed:
@@ -83,5 +95,7 @@ def _of_round(entries: Sequence[Entry], status: int, answer: Answer, *, last: bo
     if answer.reason == "length":
         found.append(Judgement("cut", "The answer was cut by its limit of length"))
     if not last:
-        found.append(Judgement("retried", "A server was asked again after this answer"))
+        rejected = next((one.why for one in decisions if one.kind == "discarded"), "")
+        because = f": {rejected}" if rejected else ""
+        found.append(Judgement("retried", f"A server was asked again after this answer{because}"))
     return found

@@ -17,6 +17,7 @@ from toolwire.extras.capture.files import Captured, Entry
 from toolwire.extras.inspector.answer import COVER, Answer, MadeCall
 from toolwire.extras.inspector.asked import read_asked, so_far
 from toolwire.extras.inspector.bounds import SHOWN_CHARS
+from toolwire.extras.inspector.decisions import why
 from toolwire.extras.inspector.judgements import Judgement
 from toolwire.extras.inspector.output import SentCall, read_output
 from toolwire.extras.inspector.prompt import Prompt, read_prompt
@@ -51,6 +52,7 @@ def view(captured: Captured, plugins: Registries) -> dict[str, Any]:
     """Returns the exchange as JSON."""
     asked = read_asked(captured, plugins)
     head, end = captured.head, so_far(captured)
+    running = not captured.end and "so_far" in head
     rounds = list(rounds_of(captured, asked))
     judgements = [judgement for one in rounds for judgement in (*one.answer.judgements, *one.judgements)]
     places = {id(judgement): place for place, judgement in enumerate(judgements)}
@@ -60,10 +62,11 @@ def view(captured: Captured, plugins: Registries) -> dict[str, Any]:
         "id": head.get("request_id"),
         "exchange_id": head.get("exchange_id"),
         "at": began(captured),
-        "running": not captured.end and "so_far" in head,
+        "running": running,
         "left_out_bytes": head.get("left_out_bytes", 0),
         "status": end.get("status", 0),
         "code": end.get("code"),
+        "why": None if running else why([one.outcome for one in rounds], asked, end.get("code")),
         "seconds": max((entry.at for entry in captured.entries), default=0.0),
         "head": {
             "path": head.get("path"),

@@ -28,7 +28,7 @@ from toolwire.events import Event, Fault, Finish, Start
 from toolwire.folding import fold
 from toolwire.model import ModelRequest, Usage
 from toolwire.observability.content import input_messages, output_messages, tool_definitions
-from toolwire.record import COMPLETED, AccessRecord, BackendObserver, ReadRequest, ToolRun
+from toolwire.record import COMPLETED, AccessRecord, BackendObserver, CallDecision, ReadRequest, ToolRun
 
 NAME: Final = "toolwire"
 
@@ -143,6 +143,9 @@ class ExchangeTrace:
     def tool(self, name: str, call_id: str, arguments: str) -> ToolTrace:
         """Starts the span of an execution of a server-side tool."""
         return ToolTrace(self._tracing, self._context, name, call_id, arguments)
+
+    def decided(self, decision: CallDecision) -> None:
+        """See `ExchangeObserver`. Traces count decisions, see `ended`."""
 
     def ended(self, record: AccessRecord) -> None:
         """Adds status and counts to the span and ends it."""

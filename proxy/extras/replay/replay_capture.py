@@ -7,12 +7,15 @@ from dataclasses import dataclass, field
 
 import orjson
 
+from toolwire.errors import quote
 from toolwire.extras.capture.files import Captured, RecordedCall
 from toolwire.extras.capture.recording import Chunks, RecordingError
+from toolwire.extras.inspector.decisions import decisions_of
 from toolwire.extras.inspector.view import UNREADABLE
 from toolwire.extras.replay.replay import Recording, Summary, show, show_json
 from toolwire.extras.replay.reproduction import Reproduction, reproduce
 from toolwire.protocols.base import ServerSide
+from toolwire.record import CallDecision
 from toolwire.registry import usual_server
 from toolwire.support.conversion import ConfigError
 
@@ -57,12 +60,24 @@ def _shown(captured: Captured, format: str | None, chunks: Chunks, outcome: Outc
             yield f"call {number}: {_described(call)}"
         recording = readable(call, usual_server(kind))
         if recording:
-            result = Summary()
-            outcome.summaries.append(result)
-            yield from (show_json if as_json else show)(
-                recording, format=chosen, chunks=chunks, found=result, kind=kind
-            )
+            found = Summary()
+            outcome.summaries.append(found)
+            yield from (show_json if as_json else show)(recording, format=chosen, chunks=chunks, found=found, kind=kind)
+        for decision in decisions_of(entry for entry in captured.entries if entry.call == number):
+            yield _json(_plain(decision)) if as_json else f"decided: {_brief(decision)}"
     yield from _reproduced(captured, outcome, as_json)
+
+
+def _plain(decision: CallDecision) -> dict[str, object]:
+    fields = {name: getattr(decision, name) for name in ("name", "why", "notes", "start", "end")}
+    return {"decided": decision.kind, **{name: value for name, value in fields.items() if value not in (None, "", ())}}
+
+
+def _brief(decision: CallDecision) -> str:
+    where = "" if decision.start is None else f"bytes {decision.start} to {decision.end}"
+    notes = f"({', '.join(decision.notes)})" if decision.notes else ""
+    name = "" if decision.name is None else quote(decision.name)
+    return ", ".join(filter(None, (decision.kind, name, f"{where} {notes}".strip(), decision.why)))
 
 
 def _reproduced(captured: Captured, outcome: Outcome, as_json: bool) -> Iterator[str]:

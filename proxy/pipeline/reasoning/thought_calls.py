@@ -18,16 +18,23 @@ from toolwire.folding import fold
 from toolwire.model import FinishReason, ModelReply, Reasoning, ReplyChoice
 from toolwire.pipeline.chain.stages import Stage
 from toolwire.pipeline.transforms.scanners import ScannerFactory
+from toolwire.record import CallDecision
 
 
 class ThoughtCalls(Stage):
-    """Tells `near` of such calls, with the number of the answer. Changes nothing."""
+    """Tells `near` of such calls, with the number of the answer, and `decided` of the decision. Changes nothing."""
 
     changes = False
 
-    def __init__(self, factory: ScannerFactory, near: Callable[[int, NearMiss], None]) -> None:
+    def __init__(
+        self,
+        factory: ScannerFactory,
+        near: Callable[[int, NearMiss], None],
+        decided: Callable[[CallDecision], None],
+    ) -> None:
         self._factory = factory
         self._near = near
+        self._decided = decided
         self._events: list[Event] = []
 
     def leaves(self, reply: ModelReply) -> bool:
@@ -42,7 +49,9 @@ class ThoughtCalls(Stage):
             names = self._factory.calls_at_end("".join(p.text for p in choice.parts if isinstance(p, Reasoning)))
             if names:
                 shown = ", ".join(map(quote, dict.fromkeys(names)))
-                self._near(number, NearMiss(f"The call of {shown} stands inside of a thought that has no end.", names))
+                why = f"The call of {shown} stands inside of a thought that has no end."
+                self._decided(CallDecision("in_reasoning", why, number, names[0]))
+                self._near(number, NearMiss(why, names))
         return reply
 
     def feed(self, events: list[Event]) -> list[Event]:

@@ -25,7 +25,9 @@ from toolwire.formats.engine.rendering import prompt_name
 from toolwire.model import Message, ToolUse
 from toolwire.pipeline.exchange.exchange import OfferedTools
 from toolwire.pipeline.reasoning.unopened import Marks, Pair, in_sight, marks_of, pairs_of
+from toolwire.record import CallDecision, Decided
 from toolwire.scan._grammar import Grammar, without_calls
+from toolwire.scan.spans import Span
 from toolwire.scanner import Signs, build_scanner, signs_of, triggers
 
 _PER_CHOICE: Final = 1 << 32
@@ -40,11 +42,61 @@ def not_taught(tool_format: ToolFormat) -> ToolFormat:
 
 @dataclass(slots=True)
 class Counters:
-    """Who is told what a scanner comes across: a counter and a label by name, and near misses by choice."""
+    """Who is told what a scanner comes across: a counter and a label by name, near misses by choice, and decisions if
+    somebody observes the exchange."""
 
     count: Callable[[str], object]
     label: Callable[[str, str], object] = lambda name, label: None
     near: Callable[[int, NearMiss], None] | None = None
+    decided: Callable[[CallDecision], None] | None = None
+
+
+class _Decisions:
+    """Reports the decisions of one call policy, each with the place of the text that it is about."""
+
+    def __init__(self, choice: int, counters: Counters, decided: Callable[[CallDecision], None]) -> None:
+        self._choice = choice
+        self._counters = counters
+        self._decided = decided
+        self._notes: list[str] = []
+        self._why = ""
+        self._name: str | None = None
+
+    def count(self, name: str) -> None:
+        """Takes a counter, and passes it on."""
+        self._notes.append(name)
+        self._counters.count(name)
+
+    def label(self, name: str, label: str) -> None:
+        """Takes a label, and passes it on."""
+        self._notes.append(f"{name}:{label}")
+        self._counters.label(name, label)
+
+    def near(self, miss: NearMiss) -> None:
+        """Takes a near miss, and passes it on."""
+        self._why = self._why or miss.why
+        if self._counters.near is not None:
+            self._counters.near(self._choice, miss)
+
+    def refused(self, why: str, name: str | None) -> None:
+        """Takes the reason for which a block is no call."""
+        self._why, self._name = why, name
+
+    def found(self, span: Span) -> None:
+        """Reports the decision on a block. Text that nobody took for a call is none."""
+        why, name, notes = self._why, self._name, tuple(self._notes)
+        self._why, self._name = "", None
+        self._notes.clear()
+        decision = span.decision
+        kind: Decided = "refused"
+        if decision.calls:
+            kind = "found"
+        elif decision.error is not None:
+            kind, why = "failed", why or decision.error.message
+        elif decision.drop:
+            kind = "dropped"
+        if span.kind == "block" and (kind != "refused" or why or notes):
+            self._decided(CallDecision(kind, why, self._choice, name, notes=notes, start=span.start, end=span.end))
 
 
 _UNCOUNTED: Final = Counters(lambda name: None)
@@ -128,12 +180,14 @@ class ScannerFactory:
         if called is not None:
             grammar, begins = without_calls(grammar), begins + _PER_CHOICE // 2
             options = replace(options, reasoning=replace(options.reasoning, preopened=called))
-        policy = self._policy(choice, options, counters, self._schemas)
+        told = None if counters.decided is None else _Decisions(choice, counters, counters.decided)
+        policy = self._policy(choice, options, counters, self._schemas, told)
         scanner = build_scanner(
             grammar,
             policy,
             options,
             self._limits,
+            on_span=None if told is None else told.found,
             choice=choice,
             first_block=begins if first_block is None else first_block,
             incremental=self._incremental,
@@ -163,19 +217,28 @@ class ScannerFactory:
                 names.clear()
         return tuple(names)
 
-    def _policy(self, choice: int, options: RouteOptions, counters: Counters, schemas: Schemas | None) -> CallPolicy:
+    def _policy(
+        self,
+        choice: int,
+        options: RouteOptions,
+        counters: Counters,
+        schemas: Schemas | None,
+        told: _Decisions | None = None,
+    ) -> CallPolicy:
         offer = self._offer
         if self._keeps_repeats and options.calls.dedupe_calls:
             options = replace(options, calls=replace(options.calls, dedupe_calls=False))
+        near = None if counters.near is None else partial(counters.near, choice)
         return CallPolicy(
             offer.known,
             choice=offer.choice,
             parallel=offer.parallel,
             options=options,
             limits=self._limits,
-            count=counters.count,
-            label=counters.label,
-            near=None if counters.near is None else partial(counters.near, choice),
+            count=counters.count if told is None else told.count,
+            label=counters.label if told is None else told.label,
+            near=near if told is None else told.near,
+            refused=None if told is None else told.refused,
             ids=CallIds(self._history),
             schemas=schemas,
         )

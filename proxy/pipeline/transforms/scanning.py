@@ -37,6 +37,7 @@ from toolwire.pipeline.reasoning.beginnings import Beginnings, reason_of
 from toolwire.pipeline.reasoning.unopened import Pair, Unopened
 from toolwire.pipeline.transforms.scanners import Counters, ScannerFactory
 from toolwire.pipeline.transforms.waiting import WaitingCalls
+from toolwire.record import CallDecision
 from toolwire.scan._grammar import SPACE
 from toolwire.scanner import stays_unchanged
 from toolwire.support.offload import OFFLOAD_BYTES, in_thread
@@ -52,7 +53,7 @@ _MAY_END: Final = re.compile(r"[])}>:`\n]")
 
 class ScanStage(Stage):
     """Finds calls in visible text. `history` are the messages that the answer follows, before calls in them were made
-    text. `near` is told of near misses, with the choice.
+    text. `near` is told of near misses, with the choice, `decided` of decisions.
 
     Ends the stream early after the last wanted call under `stop_after_call` (C34). A call cut off by the limit of
     length or by a fault is never emitted (R6.8); with `incremental` (R6.13) what was given out of it is closed as
@@ -70,6 +71,7 @@ class ScanStage(Stage):
         *,
         label: Callable[[str, str], None] = lambda name, label: None,
         near: Callable[[int, NearMiss], None] | None = None,
+        decided: Callable[[CallDecision], None] | None = None,
         incremental: bool = False,
         history: Sequence[Message] = (),
         schemas: Schemas | None = None,
@@ -92,7 +94,7 @@ class ScanStage(Stage):
         self._options = options
         self._grammar = factory.grammar
         self.factory = factory
-        self._counters = Counters(count, label, near)
+        self._counters = Counters(count, label, near, decided)
         self._incremental = incremental
         self._waiting = WaitingCalls(count, label) if native else None
         self._scanners: dict[int, CallScanner] = {}
@@ -242,7 +244,7 @@ class ScanStage(Stage):
 
     def _look(self) -> None:
         self._looked = self.scanned_bytes
-        self._large = any(len(scanner.held) > _LARGE for scanner in self._scanners.values())
+        self._large = any(scanner.held_bytes > _LARGE for scanner in self._scanners.values())
 
     def found(self, found: list[Event]) -> list[Event]:
         """What becomes of what a scanner has found: the answer may end with it."""
@@ -358,7 +360,7 @@ class ScanStage(Stage):
         if first_block is None and choice in self._numbered:
             first_block, trim = self._numbered[choice], False  # it goes on in the middle
         if called is None and self._waiting is not None:
-            counters = Counters(*self._waiting.counts(choice), counters.near)
+            counters = Counters(*self._waiting.counts(choice), counters.near, counters.decided)
         self._scanners[choice], self._policies[choice] = self.factory.make(
             choice, counters, trim=trim, inside=self._inside.get(choice), called=called, first_block=first_block
         )

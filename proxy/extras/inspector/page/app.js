@@ -5,7 +5,7 @@
  *
  * data-testid: connection, said (what was announced), theme, help, open-file, file, key-form, key;
  * list: exchanges (table), row, scroller, count, pause, search, filter-api, filter-route, filter-outcome;
- * exchange: outcome, facts, calls, call, judgements, axis, scrubber, play, where, lanes, raw (data-upto, data-released),
+ * exchange: outcome, why, facts, calls, call, judgements, axis, scrubber, play, where, lanes, raw (data-upto, data-released),
  * events, frames, toggle-NAME, readings, read-again, ask-again, to-playground, copy-curl, copy-python, download;
  * playground: api, model-N, format-N, tool-choice, add-message, add-tool, add-parameter, tool-name, tools-json, body,
  * compare, check, send, stop, answer-N, answer-call, to-exchange, go-on; overview: charts, servers.

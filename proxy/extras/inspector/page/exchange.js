@@ -117,7 +117,7 @@ export class ExchangePage {
     const near = view.judgements.filter((judgement) => /near|refused/.test(judgement.kind)).length;
     const { kind, words } = outcome({ ...view, calls: view.calls.length, near_misses: near });
     const where = [head.route && head.route !== head.model ? head.route : null, head.backend].filter(Boolean);
-    const key = JSON.stringify([head, kind, words, view.left_out_bytes]);
+    const key = JSON.stringify([head, kind, words, view.why, view.left_out_bytes]);
     if (key !== this.headKey) {
       this.headKey = key;
       this.head.replaceChildren(
@@ -135,6 +135,7 @@ export class ExchangePage {
         ),
         this.#actions(view),
         this.#line(view),
+        view.why ? h("p", { class: "why foreign", "data-testid": "why" }, visible(view.why)) : null,
       );
     }
     this.facts.replaceChildren(

@@ -1,0 +1,140 @@
+"""Why an exchange with tools has a call, or has none: one sentence, from the decisions of the gateway (R35.4)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.e2e.conftest import CHAT, function
+from tests.inspector.inspected import CALL, MESSAGES, RESPONSES, WEATHER, answering, asked, call, seen, whole
+from toolwire.extras.capture.files import read_capture
+from toolwire.testing import Refuse, Say, Script
+
+ADD = function("add", a="integer", b={"type": "array", "items": {"type": "string"}})
+STRICT = function("weather", strict=True, city="string")
+MISSPELLED = CALL.replace("weather", "wether")
+BROKEN = '<tool_call>{"name": "weather", "arguments": {"city": }}</tool_call>'
+LOOSE = "<weather>\n<city>Paris</city>\n</weather>"
+BEGUN = '<tool_call>{"name": "weather", "arguments": {"ci'
+OWN = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": "x"}'}}
+ONCE: dict[str, Any] = {"defaults": {"bad_answers": {"reask": 0}}}
+NATIVE: dict[str, Any] = {"defaults": {"mode": "native", "bad_answers": {"reask": 0}}}
+
+TABLE: dict[str, tuple[Script, Any, dict[str, Any], str]] = {
+    "a call": (Say(CALL), WEATHER, {}, 'Called "weather".'),
+    "repaired": (Say(CALL.replace("}}", ",}}")), WEATHER, {}, 'Called "weather", after a repair.'),
+    "not taught": (
+        Say('[TOOL_CALLS][{"name": "weather", "arguments": {"city": "Paris"}}]'),
+        WEATHER,
+        {"defaults": {"format": "sentinel"}},
+        'Called "weather", read in a form that was not taught.',
+    ),
+    "recovered": (Say(f"I look.\n{LOOSE}"), WEATHER, {}, 'Called "weather", recovered from a damaged or unknown form.'),
+    "never tried": (
+        Say("It is warm."),
+        WEATHER,
+        {},
+        "No call: the model answered with text and never tried to call a tool.",
+    ),
+    "only reasoning": (Say("<think>Hm.</think>"), WEATHER, {}, "No call: the model wrote only reasoning."),
+    "empty": (Say(""), WEATHER, {}, "No call: the answer is empty."),
+    "demanded": (
+        Say("It is warm."),
+        WEATHER,
+        {**ONCE, "body": {"tool_choice": "required"}},
+        "No call: The model did not call a tool, as `tool_choice` demands.",
+    ),
+    "not wanted": (Say("It is warm."), WEATHER, {"body": {"tool_choice": "none"}}, "No call: `tool_choice` is `none`."),
+    "not on offer": (
+        Say(MISSPELLED),
+        WEATHER,
+        ONCE,
+        'No call: The model called the tool "wether", which is not on offer.',
+    ),
+    "cannot be read": (Say(BROKEN), WEATHER, ONCE, "No call: The model's tool call cannot be read: "),
+    "strict": (Say(BROKEN), STRICT, ONCE, "No call: The model's tool call cannot be read: "),
+    "does not fit": (
+        Say(call("add", {"a": "x"})),
+        ADD,
+        ONCE,
+        'Called "add", though it does not fit: The model\'s call of "add" does not fit the tool\'s schema: ',
+    ),
+    "a native call that does not fit": (
+        whole({"content": None, "tool_calls": [OWN]}, finish="tool_calls"),
+        ADD,
+        {**NATIVE, "body": {"stream": False}},
+        'Called "add", though it does not fit: The model\'s call of "add" does not fit the tool\'s schema: ',
+    ),
+    "in reasoning": (
+        whole({"content": None, "reasoning_content": f"I call it. {CALL}"}),
+        WEATHER,
+        {**ONCE, "body": {"stream": False}},
+        'No call: The call of "weather" stands inside of a thought that has no end.',
+    ),
+    "cut inside a call": (
+        Say(BEGUN, finish="length"),
+        WEATHER,
+        ONCE,
+        "No call: the answer was cut inside a call (length).",
+    ),
+    "cut before a call": (
+        Say("I will now", finish="length"),
+        WEATHER,
+        ONCE,
+        "No call: the answer was cut before it called a tool (length).",
+    ),
+    "connection lost inside a call": (
+        Say(f"I look. {BEGUN}", cut=True),
+        WEATHER,
+        ONCE,
+        "No call: the connection to the server was lost inside a call: ",
+    ),
+    "connection lost": (Say("I", cut=True), WEATHER, ONCE, "No call: the connection to the server was lost: "),
+    "refused by the server": (
+        Refuse(400, "no"),
+        WEATHER,
+        {},
+        "No call: the server refused the request with status 400: no (upstream_rejected).",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TABLE)
+async def test_the_sentence(case: str) -> None:
+    turn, tool, more, words = TABLE[case]
+    _, view = await seen(turn, tool, **more)
+    said = view["why"]
+    assert said == words or (not words.endswith(".") and said.startswith(words) and said.endswith(".")), said
+
+
+async def test_an_answer_that_was_rejected_before() -> None:
+    async with answering(Say(MISSPELLED), Say(CALL)) as (gateway, _):
+        _, view = await gateway.ask(asked(CHAT, WEATHER, stream=True))
+    assert view["why"] == 'Called "weather", after 1 answer that the gateway rejected.'
+
+
+async def test_without_tools_there_is_nothing_to_say() -> None:
+    _, view = await seen(Say(CALL))
+    assert view["why"] is None
+
+
+@pytest.mark.parametrize("path", [RESPONSES, MESSAGES])
+async def test_every_client_api(path: str) -> None:
+    _, view = await seen(Say(MISSPELLED), WEATHER, path=path, **ONCE)
+    assert "not on offer" in view["why"]
+
+
+async def test_recorded_decisions_say_where_the_block_stands() -> None:
+    """In bytes of the text of the answer, whatever reads it came in."""
+    pieces = ["Grüße \U0001f680 ", MISSPELLED[:20], f"{MISSPELLED[20:]} und ", CALL]
+    async with answering(Say(*pieces), **ONCE) as (gateway, _):
+        await gateway.ask(asked(CHAT, WEATHER, stream=True))
+        got = await gateway.fetch("GET", "/inspect/api/exchanges/r1/capture")
+    entries = [entry for entry in read_capture(got.body).entries if entry.kind == "decision"]
+    text = "".join(pieces).encode()
+    places = [(one.fields["decided"], text[one.fields["start"] : one.fields["end"]].decode()) for one in entries[:2]]
+    assert places == [("refused", MISSPELLED), ("found", CALL)]
+    assert [(one.call, one.fields["decided"], one.fields.get("name")) for one in entries[2:]] == [
+        (1, "made", "weather")
+    ]
