@@ -412,7 +412,7 @@ class Naming(Stage):
         """See `Stage`."""
         return [self._named(event) if isinstance(event, Start | Finish) else event for event in events]
 
-    def take(self, reply: ModelReply) -> ModelReply:
+    def whole(self, reply: ModelReply) -> ModelReply:
         """See `Stage`."""
         extra = {**reply.extra, "completed_at": int(time.time())}
         return ModelReply(self._ident, reply.model, reply.created, reply.choices, reply.usage, extra)

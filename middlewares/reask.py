@@ -130,7 +130,7 @@ class Reask(Middleware):
         elif limits.near and (exchange.offer is not None or asked.callable_tools):
             near = NearMisses(exchange, ask, trial, limits.near)
             reply.map(near)
-            reply.finish(near.finish, unless=near.leaves)
+            reply.finish(near.finish, unless=lambda answer: not exchange.near)
 
 
 async def _accepted(
@@ -207,9 +207,9 @@ class NearMisses(Stage):
         held, self.held = self.held, []
         return held
 
-    def leaves(self, reply: ModelReply) -> bool:
+    def whole(self, reply: ModelReply) -> ModelReply | None:
         """See `Stage`."""
-        return not self._exchange.near
+        return None if self._exchange.near else reply
 
     async def finish(self, last: Event) -> Event | Following:
         """See `Reply.finish`."""

@@ -121,27 +121,25 @@ class Chain:
 
     async def whole(self, reply: ModelReply) -> ModelReply:
         """What becomes of a whole answer. Raises the `GatewayError` with which a stage ends it."""
-        reply, concerned = await self._taken(reply)
-        return finished(reply) if concerned is None else fold(await self._events_of(reply, concerned))
+        reply, number = await self._without_events(reply)
+        return finished(reply) if number is None else fold(await self._events_of(reply, number))
 
     async def show(self, reply: ModelReply) -> None:
         """Show a whole answer to stages that change nothing. Raises the `GatewayError` with which one ends it."""
-        reply, concerned = await self._taken(reply)
-        if concerned is not None:
-            events = await self._events_of(reply, concerned)
+        reply, number = await self._without_events(reply)
+        if number is not None:
+            events = await self._events_of(reply, number)
             if events and isinstance(events[-1], Fault):
                 raise events[-1].error
 
-    async def _taken(self, reply: ModelReply) -> tuple[ModelReply, int | None]:
-        """What becomes of a whole answer up to the first stage that has to see its events, and the number of that; None
-        if there is none."""
+    async def _without_events(self, reply: ModelReply) -> tuple[ModelReply, int | None]:
+        """Runs a whole answer through the stages up to the first one that has to see its events. Returns the answer and
+        the number of that stage; None if there is none."""
         for number, stage in enumerate(self.stages):
-            if stage.leaves(reply):
-                continue
-            taken = await stage.take(reply) if isinstance(stage, FinishStage) else stage.take(reply)
-            if taken is None:
+            made = await stage.whole(reply) if isinstance(stage, FinishStage) else stage.whole(reply)
+            if made is None:
                 return reply, number
-            reply = taken
+            reply = made
         return reply, None
 
     async def _events_of(self, reply: ModelReply, first: int) -> list[Event]:

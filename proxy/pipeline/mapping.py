@@ -84,21 +84,25 @@ class MapStage(Stage):
         self._passed: set[int] = set()  # of those in `_held`, what went on already
         self._on = True
 
-    def leaves(self, reply: ModelReply) -> bool:
+    def whole(self, reply: ModelReply) -> ModelReply | None:
         """See `Stage`."""
+        if not self._concerns(reply):
+            return reply
+        return self._whole_calls(reply) if self._wants == _FINISHED_CALL else None
+
+    def _concerns(self, reply: ModelReply) -> bool:
+        """Returns whether a whole answer has anything that the function wants."""
         wants = self._wants
         if wants & _EDGES:
-            return False
+            return True
         for choice in reply.choices:
             for part in choice.parts:
                 if wants & _OF_PART[type(part)]:
-                    return False
-        return True
+                    return True
+        return False
 
-    def take(self, reply: ModelReply) -> ModelReply | None:
-        """See `Stage`."""
-        if self._wants != _FINISHED_CALL:
-            return None
+    def _whole_calls(self, reply: ModelReply) -> ModelReply:
+        """Returns a whole answer with what the function makes of its calls."""
         block = 0
         choices: list[ReplyChoice] = []
         for index, choice in enumerate(reply.choices):

@@ -64,15 +64,15 @@ class RepeatStage(Stage):
         self._written = 0
         self._over = False
 
-    def leaves(self, reply: ModelReply) -> bool:
+    def whole(self, reply: ModelReply) -> ModelReply | None:
         """See `Stage`."""
         for choice in reply.choices:
             uses = [part for part in choice.parts if isinstance(part, ToolUse)]
             if len(uses) > 1:
                 keys = {((use.namespace, use.name), _canonical(use.arguments)) for use in uses}
                 if len(keys) < len(uses):
-                    return False
-        return True
+                    return None
+        return reply
 
     def feed(self, events: list[Event]) -> list[Event]:
         """See `Stage`."""

@@ -138,8 +138,12 @@ class ScanStage(Stage):
             return None
         return self._scanners.get(choice)
 
-    def leaves(self, reply: ModelReply) -> bool:
-        """See `Stage`: one text for each answer, in which nothing begins."""
+    def whole(self, reply: ModelReply) -> ModelReply | None:
+        """See `Stage`."""
+        return reply if self._has_nothing(reply) else self._one_text(reply)
+
+    def _has_nothing(self, reply: ModelReply) -> bool:
+        """Returns whether each answer is one text in which neither a call nor reasoning begins."""
         plan = self.factory.plan
         for choice in reply.choices:
             for part in choice.parts:
@@ -151,8 +155,8 @@ class ScanStage(Stage):
                     return False
         return True
 
-    def take(self, reply: ModelReply) -> ModelReply | None:
-        """See `Stage`: of one answer that is one text, as nearly all are, and not large."""
+    def _one_text(self, reply: ModelReply) -> ModelReply | None:
+        """Scans the only answer if it is one text that is not large, as nearly all are; else returns None."""
         parts = reply.choices[0].parts if len(reply.choices) == 1 else ()
         if self._waiting is not None or self._stops or self._incremental or len(parts) != 1:
             return None

@@ -146,16 +146,14 @@ class Marking(Stage):
         self._moves = moves
         self._inserted = 0  # blocks, whose numbers are negative
 
-    def leaves(self, reply: ModelReply) -> bool:
+    def whole(self, reply: ModelReply) -> ModelReply:
         """See `Stage`."""
-        return not any(
+        if not any(
             isinstance(part, Reasoning | ToolUse) and not self._opaque.isdisjoint(fields_of(part.extra, self._protocol))
             for choice in reply.choices
             for part in choice.parts
-        )
-
-    def take(self, reply: ModelReply) -> ModelReply:
-        """See `Stage`."""
+        ):
+            return reply
         return replace(reply, choices=tuple(replace(one, parts=self._parts(one.parts)) for one in reply.choices))
 
     def _parts(self, parts: tuple[Part, ...]) -> tuple[Part, ...]:
@@ -234,17 +232,15 @@ class Sealing(Stage):
         """See `Stage`: the text of reasoning is sealed."""
         return self._holds_text and block in self._blocks
 
-    def leaves(self, reply: ModelReply) -> bool:
+    def whole(self, reply: ModelReply) -> ModelReply:
         """See `Stage`."""
-        return not any(
+        if not any(
             (isinstance(part, Reasoning) and (self._wanted or SERVER in part.extra))
             or (isinstance(part, ToolUse) and SERVER in part.extra)
             for choice in reply.choices
             for part in choice.parts
-        )
-
-    def take(self, reply: ModelReply) -> ModelReply:
-        """See `Stage`."""
+        ):
+            return reply
         choices = [replace(one, parts=tuple(map(self._part, one.parts))) for one in reply.choices]
         return replace(reply, choices=tuple(choices))
 

@@ -74,15 +74,11 @@ class Stage:
         """Whether the text of this open block has to go through `feed`, though text passes elsewhere."""
         return False
 
-    def leaves(self, reply: ModelReply) -> bool:
-        """Whether the events of this whole answer would come out of `feed` as they are, and nobody would miss it if
-        they never went in. False says nothing."""
-        return False
-
-    def take(self, reply: ModelReply) -> ModelReply | None:
-        """What its events would fold to that come out of `feed`, for a whole answer that it does not leave; None: they
-        have to go in. A call that was found in text has its `source` in its `extra` until all stages are through.
-        Raises the `GatewayError` with which it ends the answer."""
+    def whole(self, reply: ModelReply) -> ModelReply | None:
+        """Returns what `feed` would make of the events of this whole answer, folded; the very same reply if the stage
+        has nothing to do. Returns None if `feed` has to see the events. A call that was found in text keeps its
+        `source` in its `extra` until all stages are done. Raises the `GatewayError` with which the stage ends the
+        answer."""
         return None
 
 
@@ -99,9 +95,9 @@ class WatchStage(Stage):
         self._unless = unless
         self._on = True
 
-    def leaves(self, reply: ModelReply) -> bool:
+    def whole(self, reply: ModelReply) -> ModelReply | None:
         """See `Stage`."""
-        return self._unless is not None and self._unless(reply)
+        return reply if self._unless is not None and self._unless(reply) else None
 
     def feed(self, events: list[Event]) -> list[Event]:
         """The same events."""
@@ -135,13 +131,10 @@ class FinishStage:
         self._owner = owner
         self._unless = unless
 
-    def leaves(self, reply: ModelReply) -> bool:
-        """Whether the last event of this whole answer would stay, and nobody would miss it."""
-        return self._unless is not None and self._unless(reply)
-
-    async def take(self, reply: ModelReply) -> ModelReply | None:
-        """This whole answer, when the function has seen its last event, if that stays; None: its events have to come.
-        Raises the `GatewayError` that takes its place."""
+    async def whole(self, reply: ModelReply) -> ModelReply | None:
+        """See `Stage`. Only a function that keeps the last event can be called without the other events."""
+        if self._unless is not None and self._unless(reply):
+            return reply
         if self.changes:
             return None
         given = await self.finish(ending(reply))

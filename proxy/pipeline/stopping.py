@@ -58,9 +58,9 @@ class ForeignStops(Stage):
     def __init__(self, asked: Sequence[str]) -> None:
         self._known = (None, *asked)
 
-    def leaves(self, reply: ModelReply) -> bool:
+    def whole(self, reply: ModelReply) -> ModelReply | None:
         """See `proxy.pipeline.stages.Stage`."""
-        return all(choice.stop_sequence in self._known for choice in reply.choices)
+        return reply if all(choice.stop_sequence in self._known for choice in reply.choices) else None
 
     def feed(self, events: list[Event]) -> list[Event]:
         """See `proxy.pipeline.stages.Stage`."""
@@ -93,10 +93,10 @@ class StopStage(Stage):
         self._written = 0
         self._over = False
 
-    def leaves(self, reply: ModelReply) -> bool:
+    def whole(self, reply: ModelReply) -> ModelReply | None:
         """See `proxy.pipeline.stages.Stage`."""
         texts = [part.text for choice in reply.choices for part in choice.parts if isinstance(part, Text)]
-        return not any(sequence in text for text in texts for sequence in self._sequences)
+        return None if any(sequence in text for text in texts for sequence in self._sequences) else reply
 
     def feed(self, events: list[Event]) -> list[Event]:
         """See `proxy.pipeline.stages.Stage`."""

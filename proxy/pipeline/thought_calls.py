@@ -30,11 +30,7 @@ class ThoughtCalls(Stage):
         self._near = near
         self._events: list[Event] = []
 
-    def leaves(self, reply: ModelReply) -> bool:
-        """See `Stage`."""
-        return not any(map(_only_thinks, reply.choices))
-
-    def take(self, reply: ModelReply) -> ModelReply:
+    def whole(self, reply: ModelReply) -> ModelReply:
         """See `Stage`."""
         for number, choice in enumerate(reply.choices):
             if not _only_thinks(choice):
@@ -49,7 +45,7 @@ class ThoughtCalls(Stage):
         """See `Stage`."""
         self._events += events
         if events and isinstance(events[-1], Finish):
-            self.take(fold(self._events))
+            self.whole(fold(self._events))
         return events
 
 

@@ -25,15 +25,15 @@ class UndoStage(Stage):
         self._escapes = escapes
         self._restorers: dict[int, Restorer] = {}
 
-    def leaves(self, reply: ModelReply) -> bool:
+    def whole(self, reply: ModelReply) -> ModelReply | None:
         """See `proxy.pipeline.stages.Stage`: without a backslash there is no escape."""
         for choice in reply.choices:
             for part in choice.parts:
                 match part:
                     case Text(text=text) | Reasoning(text=text) | Refusal(text=text) | ToolUse(arguments=text):
                         if "\\" in text:
-                            return False
-        return True
+                            return None
+        return reply
 
     def feed(self, events: list[Event]) -> list[Event]:
         """See `proxy.pipeline.stages.Stage`."""

@@ -107,15 +107,16 @@ class UnwrapStage(Stage):
         self._chars = written.result_chars
         self._texts: dict[int, Unwrapper] = {}
 
-    def leaves(self, reply: ModelReply) -> bool:
-        """See `proxy.pipeline.stages.Stage`: without a block's head there is no block."""
-        return not any(
+    def whole(self, reply: ModelReply) -> ModelReply | None:
+        """See `proxy.pipeline.stages.Stage`: without the beginning of a result nothing is repeated."""
+        begins = any(
             head in part.text
             for choice in reply.choices
             for part in choice.parts
             if isinstance(part, Text)
             for head in self._form.heads
         )
+        return None if begins else reply
 
     def waits_in(self, block: int) -> bool:
         """Whether this block of text may still become a repetition, so that its text has to go in."""

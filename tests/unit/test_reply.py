@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from proxy.errors import ClientFault, Defect, GatewayError, ModelFault
 from proxy.events import BlockKind, BlockStatus, Call, Close, Delta, Event, Fault, Finish, Kind, Open, Start, text_block
-from proxy.folding import finished, fold, unfold
+from proxy.folding import add_part, finished, fold, unfold
 from proxy.model import ModelReply, Part, Reasoning, ReplyChoice, Text, ToolUse, Usage
 from proxy.pipeline.mapping import MERGED, MapStage
 from proxy.pipeline.middleware import MiddlewareRunner
@@ -157,10 +157,13 @@ def test_what_becomes_of_whole_calls_is_what_becomes_of_their_events(
                     raise ValueError("broken")
             return event
 
-        reply = ModelReply("id", "m", 1, (ReplyChoice(tuple(parts), reason),))
+        together: list[Part] = []  # a reader makes neighbouring texts one part
+        for part in parts:
+            add_part(together, part)
+        reply = ModelReply("id", "m", 1, (ReplyChoice(tuple(together), reason),))
         stage = MapStage(work, Kind.FINISHED_CALL, runner(skip=skip), live=True)
         try:
-            made = stage.take(reply) if taken else fold(stage.feed(unfold(reply)))
+            made = stage.whole(reply) if taken else fold(stage.feed(unfold(reply)))
         except GatewayError as error:
             return repr(error), seen
         assert made is not None

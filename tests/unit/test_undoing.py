@@ -145,7 +145,7 @@ async def test_a_whole_answer_without_a_backslash_is_left_alone() -> None:
         text = part.arguments if isinstance(part, ToolUse) else part.text
         opened = Open(1, kind, name="f", call_id="c") if kind is BlockKind.TOOL_CALL else Open(1, kind)
         answer = fold([Start("r", "m", 0), opened, Delta(1, text), Close(1), Finish()])
-        assert stage.leaves(answer) is leaves
+        assert (stage.whole(answer) is answer) is leaves
     reply = Reply.of([Start("r", "m", 0), Open(1, BlockKind.TEXT), Delta(1, r"<\/tool_call>"), Close(1), Finish()])
     reply.streamed = False
     reply.map(stage)

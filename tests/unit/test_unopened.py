@@ -466,7 +466,7 @@ def test_a_whole_answer_with_nothing_to_find_is_left_alone() -> None:
 
     def left(text: str) -> bool:
         reply = ModelReply("id", "m", 1, (ReplyChoice((Text(text),)),))
-        return known.stage(whole=True).leaves(reply)
+        return known.stage(whole=True).whole(reply) is reply
 
     assert left("Hello!")
     assert not left("Hm.</think>Hello!")
