@@ -23,7 +23,6 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
-from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from aiohttp import web
@@ -180,8 +179,10 @@ class Middleware:
         raise NotImplementedError
 
     async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Run the hooks. Override for full control; calling `handler` more than once is allowed."""
-        return await Hooks([_Unnamed(self)], handler)(request)
+        """Runs the other hooks. Override it for full control; `handler` may be called more than once."""
+        hooks = Layer(self.name, self, False)
+        hooks.surrounds = False
+        return await onion([hooks], handler)(request)
 
 
 async def ask_again(handler: Handler, request: web.Request, changed: ModelRequest) -> web.StreamResponse:
@@ -194,24 +195,23 @@ async def ask_again(handler: Handler, request: web.Request, changed: ModelReques
         exchange.request = before
 
 
-class MiddlewareRunner:
-    """Runs one middleware of a chain and says its name when it breaks (R16.4).
+class Layer:
+    """One middleware of a chain: what it does there, and whose name stands in an error of it (R16.4).
 
-    Errors from further in pass through untouched: they are not this middleware's fault. Under `on_failure: skip` the
-    request goes on as if the middleware were not in the list.
+    Under `on_failure: skip` a request goes on without a middleware that raises. `failed` counts such errors; with None
+    nobody answers for the middleware, and its errors are raised as they are.
     """
 
-    named = True
-    """It is who answers for what the middleware declares."""
-
-    def __init__(self, name: str, middleware: PlainMiddleware, skip: bool, failed: Callable[[str], None]) -> None:
+    def __init__(
+        self, name: str, middleware: PlainMiddleware, skip: bool, failed: Callable[[str], None] | None = None
+    ) -> None:
         self.name = name
         self.middleware = middleware
         self.skip = skip
         self.failed = failed
-        self.hooked = isinstance(middleware, Middleware) and not middleware.defines("__call__")
-        """It has hooks and nothing else."""
         kind = type(middleware) if isinstance(middleware, Middleware) else Middleware
+        self.surrounds = not isinstance(middleware, Middleware) or kind.defines("__call__")
+        """Its only hook is `around`."""
         self.asks = kind.defines("on_request")
         self.reviews = kind.defines("review")
         self.for_tools = kind.for_tools
@@ -226,7 +226,9 @@ class MiddlewareRunner:
             return True
         return (client.turns is not None or not self.middleware.for_turns) and self.middleware.serves(client.name)
 
-    async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def around(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Calls the middleware as aiohttp does; `handler` gives the answer of everything further in. Errors from there
+        are raised as they are."""
         exchange = request[EXCHANGE]
         reply: web.StreamResponse | None = None
         inner: BaseException | None = None
@@ -240,7 +242,7 @@ class MiddlewareRunner:
                 inner = error
                 raise
             finally:
-                exchange.request = asked  # what happened to it further in is over: the handler may be called again
+                exchange.request = asked  # `handler` may be called again, with the same request
             if isinstance(reply, Reply):
                 reply.owner = self
             return reply
@@ -261,32 +263,23 @@ class MiddlewareRunner:
             return reply if reply is not None else await handler(request)
 
     def failed_with(self, error: Exception) -> None:
-        """This middleware broke by itself. Raises what becomes of the request, unless it goes on without it."""
+        """Reports an error of this middleware. Raises what ends the request, unless the request goes on without the
+        middleware."""
+        if self.failed is None:
+            raise error
         self.report(error)
         if not self.skip:
             raise self.defect() from error
 
     def report(self, error: Exception) -> None:
-        """Log and count a failure of this middleware."""
+        """Logs and counts an error of this middleware."""
         LOG.error("middleware %r failed: %s", self.name, error, exc_info=error)
-        self.failed(self.name)
+        if self.failed is not None:
+            self.failed(self.name)
 
     def defect(self) -> Defect:
-        """What the client gets to see of it."""
+        """Returns the error that the client gets for it."""
         return Defect(f"The middleware {self.name!r} failed.", hint="The log has the reason under this request's id.")
-
-
-class _Unnamed(MiddlewareRunner):
-    """For the hooks of a middleware that somebody else runs and answers for."""
-
-    named = False
-
-    def __init__(self, middleware: Middleware) -> None:
-        super().__init__(middleware.name, middleware, False, lambda name: None)
-
-    def failed_with(self, error: Exception) -> None:
-        """Theirs to say."""
-        raise error
 
 
 def instantiate(
@@ -351,25 +344,28 @@ def takes_request(found: object) -> bool:
     return len(names) == 2 and "req" in names[0] and "handler" in names[1]
 
 
-class Hooks:
-    """Neighbours of a chain that have hooks and no `__call__` of their own, run one after the other: the same as a
-    `MiddlewareRunner` around each, without the calls inside calls."""
+class Onion:
+    """The only runner of middlewares: runs the hooks of `layers` in their order on the way in and in the reverse order
+    on the way out. A layer with `around` gets the rest of the chain as its handler; `end` answers behind the last
+    layer. `insides` has the handlers of what is further in than a layer."""
 
-    def __init__(self, runners: Sequence[MiddlewareRunner], handler: Handler) -> None:
-        self._middlewares = [
-            (runner, runner.middleware) for runner in runners if isinstance(runner.middleware, Middleware)
-        ]
-        self._handler = handler
-        self._inside = {
-            runner: Hooks(runners[place:], handler) for place, runner in enumerate(runners, 1) if runner.reviews
-        }
+    def __init__(self, layers: Sequence[Layer], end: Handler, insides: Mapping[Layer, Handler]) -> None:
+        self._insides = insides
+        self._hooks: list[tuple[Layer, Middleware]] = []
+        self._handler = end
+        for layer in layers:
+            if layer.surrounds:
+                self._handler = partial(layer.around, handler=insides[layer])
+                break
+            assert isinstance(layer.middleware, Middleware)
+            self._hooks.append((layer, layer.middleware))
 
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         exchange = request[EXCHANGE]
-        passed: list[tuple[MiddlewareRunner, Middleware, ModelRequest]] = []
+        declaring: list[tuple[Layer, Middleware, ModelRequest]] = []
         response: web.StreamResponse | None = None
-        for runner, middleware in self._middlewares:
-            if runner.asks:
+        for layer, middleware in self._hooks:
+            if layer.asks:
                 try:
                     result = await middleware.on_request(exchange, exchange.request)
                     if not isinstance(result, ModelRequest):
@@ -382,32 +378,32 @@ class Hooks:
                 except (GatewayError, web.HTTPException):
                     raise
                 except Exception as error:
-                    runner.failed_with(error)
+                    layer.failed_with(error)
                     continue
                 exchange.request = result
-            if runner.declares:
-                passed.append((runner, middleware, exchange.request))
+            if layer.declares:
+                declaring.append((layer, middleware, exchange.request))
         if response is None:
             response = await self._handler(request)
         if isinstance(response, Reply):
             if exchange.note(response):
                 await exchange.end()
-            for runner, middleware, sent in reversed(passed):
-                if runner.for_tools and not sent.tools and exchange.offer is None:
+            for layer, middleware, sent in reversed(declaring):
+                if layer.for_tools and not sent.tools and exchange.offer is None:
                     continue
-                if runner.named:
-                    response.owner = runner
+                if layer.failed is not None:
+                    response.owner = layer
                 exchange.request = sent
                 try:
-                    if runner.reviews:
-                        ask = partial(ask_again, self._inside[runner], request)
+                    if layer.reviews:
+                        ask = partial(ask_again, self._insides[layer], request)
                         middleware.review(exchange, response, ask)
                     else:
                         middleware.declare(exchange, response)
                 except (GatewayError, web.HTTPException):
                     raise
                 except Exception as error:
-                    runner.failed_with(error)
+                    layer.failed_with(error)
         return response
 
 
@@ -415,15 +411,16 @@ async def _no_end(request: web.Request) -> web.StreamResponse:
     raise Defect("No middleware of the chain answered.", hint="End the chain with `forwarding`.")
 
 
-def compose(chain: Sequence[MiddlewareRunner], client: ClientSide, end: Handler = _no_end) -> Handler:
-    """One handler from a chain, built once for each route and protocol. The innermost middleware must answer by itself,
-    or `end` does."""
-    handler = end
-    serving = [runner for runner in chain if runner.serves(client)]
-    for hooked, runners in groupby(reversed(serving), key=lambda runner: runner.hooked):
-        if hooked:
-            handler = Hooks(list(runners)[::-1], handler)
-        else:
-            for runner in runners:
-                handler = partial(runner, handler=handler)
-    return handler
+def compose(chain: Sequence[Layer], client: ClientSide, end: Handler = _no_end) -> Handler:
+    """Returns one handler for a chain, built once for each route and protocol. The innermost middleware must answer by
+    itself, or `end` does."""
+    return onion([layer for layer in chain if layer.serves(client)], end)
+
+
+def onion(layers: Sequence[Layer], end: Handler) -> Onion:
+    """Returns the runner of these layers, outermost first."""
+    insides: dict[Layer, Handler] = {}
+    for place in range(len(layers), 0, -1):
+        if layers[place - 1].surrounds or layers[place - 1].reviews:
+            insides[layers[place - 1]] = Onion(layers[place:], end, insides)
+    return Onion(layers, end, insides)

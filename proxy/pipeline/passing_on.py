@@ -24,17 +24,17 @@ from ..protocols.passed import PassedProtocol
 from ..protocols.wire import dump_in_pieces
 from ..support.offload import is_large
 from .exchange import EXCHANGE, Exchange
-from .middleware import MiddlewareRunner, compose
+from .middleware import Layer, compose
 from .renaming import Renaming
 from .reply import Reply
 from .routing import Handler
 
 
-def passing(runners: Sequence[MiddlewareRunner], passed: PassedProtocol) -> Handler:
+def passing(layers: Sequence[Layer], passed: PassedProtocol) -> Handler:
     """The chain of a route for what is asked for at the path of `passed`."""
-    for runner in runners:
-        if runner.passing == "forbids":
-            return _forbidden(runner.name, passed)
+    for layer in layers:
+        if layer.passing == "forbids":
+            return _forbidden(layer.name, passed)
 
     async def pass_on(request: web.Request) -> web.StreamResponse:
         exchange = request[EXCHANGE]
@@ -43,7 +43,7 @@ def passing(runners: Sequence[MiddlewareRunner], passed: PassedProtocol) -> Hand
             await exchange.end()
         return reply
 
-    return compose([runner for runner in runners if runner.passing == "runs"], passed, pass_on)
+    return compose([layer for layer in layers if layer.passing == "runs"], passed, pass_on)
 
 
 def _forbidden(name: str, passed: PassedProtocol) -> Handler:

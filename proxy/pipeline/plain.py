@@ -29,15 +29,15 @@ from ..model import ModelRequest
 from ..support.offload import OFFLOAD_BYTES, OFFLOAD_OBJECTS, offload
 from .exchange import EXCHANGE, Exchange
 from .heads import ADDED_HEADERS, is_enclosed
-from .middleware import Handler, MiddlewareRunner
+from .middleware import Handler, Layer
 from .reply import Reply
 from .whole import WholeReply, completed, taken
 
 
-class PlainMiddlewareRunner(MiddlewareRunner):
-    """Runs one plain aiohttp middleware."""
+class PlainLayer(Layer):
+    """A plain aiohttp middleware in a chain."""
 
-    async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def around(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         exchange = request[EXCHANGE]
         body, untouched = _body_of(exchange), exchange.untouched
         before = exchange.body, exchange.received
@@ -70,7 +70,7 @@ class PlainMiddlewareRunner(MiddlewareRunner):
                     request[ADDED_HEADERS] = sent[ADDED_HEADERS]
 
         stream = unread(request, body)
-        response = await super().__call__(request, inner)
+        response = await super().around(request, inner)
         if isinstance(response, web.HTTPException):
             raise response  # aiohttp lets it be returned as well
         if refused is not None and response.status >= 400:

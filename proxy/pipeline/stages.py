@@ -35,7 +35,7 @@ ReplyTest = Callable[[ModelReply], bool]
 
 
 class Owner(Protocol):
-    """Who answers for a stage: `proxy.pipeline.middleware.MiddlewareRunner`."""
+    """Who answers for a stage: `proxy.pipeline.middleware.Layer`."""
 
     skip: bool
     """Go on without the stage when it breaks."""

@@ -17,7 +17,7 @@ from proxy.events import BlockKind, BlockStatus, Call, Close, Delta, Event, Faul
 from proxy.folding import add_part, finished, fold, unfold
 from proxy.model import ModelReply, Part, Reasoning, ReplyChoice, Text, ToolUse, Usage
 from proxy.pipeline.mapping import MERGED, MapStage
-from proxy.pipeline.middleware import MiddlewareRunner
+from proxy.pipeline.middleware import Layer
 from proxy.pipeline.reply import Reply, StaticSource
 from proxy.pipeline.stages import Batches, Following, RewriteFunction, Stage, collected
 from proxy.stream_grammar import check, normalise
@@ -30,11 +30,11 @@ async def collect(reply: Reply) -> list[Event]:
     return [event async for batch in reply.events() for event in batch]
 
 
-def runner(*, skip: bool) -> MiddlewareRunner:
+def runner(*, skip: bool) -> Layer:
     async def never(request: object, handler: object) -> None:
         raise AssertionError
 
-    return MiddlewareRunner("bad", never, skip, lambda name: None)  # type: ignore[arg-type]  # only its name and policy are used
+    return Layer("bad", never, skip, lambda name: None)  # type: ignore[arg-type]  # only its name and policy are used
 
 
 @given(streams())
