@@ -104,7 +104,7 @@ def _as_offered(use: ToolUse, tool: ToolSpec, arguments: str) -> ToolUse:
 class Arguments(Middleware):
     """Checks finished calls: soft failures are logged and counted, strict ones end the answer or become text (R9.6)."""
 
-    passing = "stands_aside"
+    proxied_requests = "stands_aside"
     for_tools = True
     wants: ClassVar[Kind] = Kind.FINISHED_CALL | Kind.EDGES
     access_fields: ClassVar[tuple[AccessField, ...]] = (

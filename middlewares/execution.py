@@ -68,7 +68,7 @@ Ask = Callable[[ModelRequest], Awaitable[web.StreamResponse]]
 class Execution(Middleware):
     """Offers and runs server-side tools."""
 
-    passing = "stands_aside"
+    proxied_requests = "stands_aside"
     runs_server_tools = True
     access_fields: ClassVar[tuple[AccessField, ...]] = (
         AccessField(

@@ -114,7 +114,7 @@ class Injection(Middleware):
     """Writes the tools on offer into the prompt, and has calls enforced where the backend can do that: demanded ones
     (R10.10), and those that the model begins by itself (R23.2)."""
 
-    passing = "stands_aside"
+    proxied_requests = "stands_aside"
     Options: ClassVar[type] = InjectionOptions
 
     def __init__(self, options: Any = None, *, name: str | None = None) -> None:

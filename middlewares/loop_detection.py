@@ -33,7 +33,7 @@ _Key = tuple[str, str]
 class LoopDetection(Middleware):
     """Tells the model that it repeats itself, or refuses the request."""
 
-    passing = "stands_aside"
+    proxied_requests = "stands_aside"
     access_fields: ClassVar[tuple[AccessField, ...]] = (
         AccessField("loops", "The client's model makes the same call turn after turn (`loop_detect`)."),
     )

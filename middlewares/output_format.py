@@ -28,7 +28,7 @@ WANTS: Final = Kind.TEXT | Kind.CALL | Kind.EDGES
 class OutputFormat(Middleware):
     """Checks the final text of answers for which a form was asked."""
 
-    passing = "stands_aside"
+    proxied_requests = "stands_aside"
     access_fields: ClassVar[tuple[AccessField, ...]] = (
         AccessField("format_misses", "The final text did not have the form that was asked for."),
     )

@@ -32,7 +32,7 @@ from proxy.ratelimit.slots import Slot
 class RateLimit(Middleware):
     """Holds requests against the application's limits. Without any it does nothing."""
 
-    passing = "runs"
+    proxied_requests = "runs"
 
     def __init__(self, options: object = None, *, name: str | None = None) -> None:
         super().__init__(options, name=name)

@@ -90,7 +90,7 @@ def _limits(options: BadAnswersConfig) -> _Limits:
 class Reask(Middleware):
     """Asks again; see the module."""
 
-    passing = "stands_aside"
+    proxied_requests = "stands_aside"
     for_tools = True
     access_fields: ClassVar[tuple[AccessField, ...]] = (
         AccessField(
@@ -176,7 +176,7 @@ class NearMisses(Stage):
     held.
     """
 
-    passes_text = True  # whatever follows what a client sees of the answer
+    ignores_text = True  # whatever follows what a client sees of the answer
 
     def __init__(self, exchange: Exchange, ask: Ask, trial: _Trial, left: int) -> None:
         self._exchange = exchange

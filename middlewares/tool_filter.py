@@ -52,7 +52,7 @@ class ToolFilterOptions:
 class ToolFilter(Middleware):
     """Takes tools out of requests, and calls of them out of answers."""
 
-    passing = "stands_aside"
+    proxied_requests = "stands_aside"
     Options: ClassVar[type] = ToolFilterOptions
     access_fields: ClassVar[tuple[AccessField, ...]] = (
         AccessField("tools_denied", "Tools that the middleware `tool_filter` took away."),

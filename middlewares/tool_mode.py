@@ -72,7 +72,7 @@ class _Tried:
 class ToolMode(Middleware):
     """Chooses between the server's own tools and the gateway's."""
 
-    passing = "stands_aside"
+    proxied_requests = "stands_aside"
     access_fields: ClassVar[tuple[AccessField, ...]] = (
         AccessField(
             "tool_mode", "Who did tools in the end, where `mode` leaves it open: `native`, `template` or `prompt`."

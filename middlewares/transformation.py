@@ -9,10 +9,10 @@ thoughts in text. Where the server does tools nothing is taught, and calls that 
 unless `calls.recognise` is `taught` (R23.1, R24.1). Arguments are given out while they come only where the client reads
 a stream: in a whole answer nothing is gained by it.
 
-An answer that closes thinking which nothing opened began inside of it: see `proxy.pipeline.unopened`. That is noticed
+An answer that closes thinking which nothing opened began inside of it: see `proxy.pipeline.preopened`. That is noticed
 wherever a scanner is declared, but where the server does tools.
 
-Calls inside of a thought that never closes are noticed in whole answers (`proxy.pipeline.thought_calls`).
+Calls inside of a thought that never closes are noticed in whole answers (`proxy.pipeline.reasoning_calls`).
 
 Behind the scanner, what was escaped in the prompt is undone where the model copied it, so that whoever works on the
 answer sees what was meant (R5.6a). Where nothing was escaped nothing is declared. Where calls are demanded or enforced,
@@ -35,15 +35,15 @@ from proxy.formats.rendering import prompt_name
 from proxy.model import ModelRequest, ToolChoice, ToolSpec
 from proxy.pipeline.exchange import Exchange, OfferedTools
 from proxy.pipeline.middleware import Middleware, Place
+from proxy.pipeline.preopened import OUTCOMES, PreopenedReasoning
+from proxy.pipeline.reasoning_calls import ReasoningCalls
 from proxy.pipeline.repeats import RepeatStage
 from proxy.pipeline.reply import Reply
 from proxy.pipeline.routing import Route
 from proxy.pipeline.scanners import not_taught
 from proxy.pipeline.scanning import ScanStage
 from proxy.pipeline.stopping import ForeignStops, Stops, StopStage, divided
-from proxy.pipeline.thought_calls import ThoughtCalls
-from proxy.pipeline.undoing import UndoStage
-from proxy.pipeline.unopened import OUTCOMES, Unopened
+from proxy.pipeline.unescaping import UnescapeStage
 from proxy.pipeline.unwrapping import UnwrapStage
 from proxy.record import AccessField, CounterSpec
 from proxy.schemas.schema import ToolSchema, ToolSchemas
@@ -52,7 +52,7 @@ from proxy.schemas.schema import ToolSchema, ToolSchemas
 class Transformation(Middleware):
     """Finds calls in the answer's text, in the format that the injection taught, and what the model thought."""
 
-    passing = "stands_aside"
+    proxied_requests = "stands_aside"
     access_fields: ClassVar[tuple[AccessField, ...]] = (
         AccessField("format", "The format in which calls were looked for in the answer's text."),
         AccessField(
@@ -128,11 +128,11 @@ class Transformation(Middleware):
                 schemas=partial(_schema, exchange),
                 native=taught is None,
                 keeps_repeats=repeats,
-                unopened=None if taught is None else _unopened(exchange, reply),
+                preopened=None if taught is None else _preopened(exchange, reply),
             )
             reply.map(stage)
             if offer.tools and not exchange.received.stream:
-                reply.map(ThoughtCalls(stage.factory, exchange.nearly))
+                reply.map(ReasoningCalls(stage.factory, exchange.nearly))
             if taught is not None:
                 record.note("format", offer.format.name)
             exchange.at_end(lambda: record.count("scanned_bytes", stage.scanned_bytes))
@@ -146,11 +146,11 @@ class Transformation(Middleware):
             # own tokens: an answer with them stays as it is.
             has_place = not client.inline_thinking or (wire is not None and is_translated)
             if framed or (has_place and options.reasoning.tags and not exchange.received.extra.get("logprobs")):
-                unopened = _unopened(exchange, reply) if not native else None
+                preopened = _preopened(exchange, reply) if not native else None
                 nothing = _nothing(route, tool_format, framed)
                 passes = not framed and not is_translated
                 stage = ScanStage(
-                    nothing, options, route.limits, record.count, unopened=unopened, only_rewritten=passes
+                    nothing, options, route.limits, record.count, preopened=preopened, only_rewritten=passes
                 )
                 reply.map(stage)
         if repeats:
@@ -158,7 +158,7 @@ class Transformation(Middleware):
         if exchange.escapes is not None and exchange.escapes.results is not None:
             reply.map(UnwrapStage(exchange.escapes))
         if exchange.escapes:
-            reply.map(UndoStage(exchange.escapes))
+            reply.map(UnescapeStage(exchange.escapes))
         if exchange.protocol.tells_stop:
             reply.map(ForeignStops(exchange.received.sampling.stop))
         stops: Stops | None = exchange.state.get(Transformation)
@@ -209,7 +209,7 @@ def _schema(exchange: Exchange, tool: ToolSpec) -> ToolSchema:
     return schemas.of(prompt_name(tool), tool.parameters)
 
 
-def _unopened(exchange: Exchange, reply: Reply) -> Unopened | None:
+def _preopened(exchange: Exchange, reply: Reply) -> PreopenedReasoning | None:
     """What is known of where the answer begins; None if the configuration says it."""
     route = exchange.route
     if route.options.reasoning.preopened is not None:
@@ -218,7 +218,7 @@ def _unopened(exchange: Exchange, reply: Reply) -> Unopened | None:
     def asked() -> tuple[str, ModelRequest] | None:
         return reply.source.asked if isinstance(reply.source, Attempts) else None  # others have no next answer
 
-    return Unopened(
+    return PreopenedReasoning(
         route.config.model,
         route.learned,
         asked,

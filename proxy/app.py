@@ -44,9 +44,9 @@ from .pipeline.delivery import ALIVE, API_KEY, CLIENTS, READY, Delivery, boundar
 from .pipeline.heads import OWN_MIDDLEWARES, set_common, timed
 from .pipeline.middleware import Layer, Middleware, compose, instantiate
 from .pipeline.model_list import STARTED, list_models, show_model, started_now
-from .pipeline.passing_on import passing
 from .pipeline.permission import Permission
 from .pipeline.plain import PlainLayer
+from .pipeline.proxied_requests import proxied_chain
 from .pipeline.routing import ROUTER, Route, Router
 from .pipeline.sealing import sealed_of
 from .pipeline.shared_resources import SHARED, SharedResources
@@ -154,7 +154,7 @@ def create_app(
                 limits=config.limits,
                 chains={
                     **{client.name: compose(layers, client) for client in clients.sides},
-                    **{one.name: passing(layers, one) for one in passed},
+                    **{one.name: proxied_chain(layers, one) for one in passed},
                 },
                 by_family=plugins.formats.get if route.options.format == "auto" else None,
                 server_tools=server_tools if any(layer.runs_server_tools for layer in layers) else None,

@@ -24,9 +24,9 @@ from ..observability.metrics import CELLS
 from ..pipeline.delivery import API_KEY, Delivery
 from ..pipeline.exchange import Exchange
 from ..pipeline.middleware import Middleware
+from ..pipeline.preopened import Learned
 from ..pipeline.routing import Route, Router
 from ..pipeline.shared_resources import SharedResources
-from ..pipeline.unopened import Learned
 from ..protocols.base import ClientSide
 from ..protocols.wire import dump_in_pieces
 from ..record import AccessRecord, Observe

@@ -33,7 +33,7 @@ from ..errors import ClientFault, GatewayError, quote
 from ..ingress.auth import ApiKey
 from ..ingress.liveness import LIVENESS
 from ..ingress.receiving import later
-from ..pipeline.admitting import AdmittedRequest, Places, admitted
+from ..pipeline.admitting import AdmittedRequest, ConcurrencyLimit, admitted
 from ..pipeline.delivery import API_KEY, OWNER
 from ..protocols.wire import dump, dump_in_pieces
 from ..registry import Registries
@@ -107,8 +107,8 @@ class Pages:
         self._limits = config.limits
         self._body_s = config.server.body_s
         self._upload_bytes = UPLOADS * config.capture.exchange_bytes
-        self._reads = Places(READS, "requests to the inspector")
-        self._feeds = Places(FEEDS, "live lists")
+        self._reads = ConcurrencyLimit(READS, "requests to the inspector")
+        self._feeds = ConcurrencyLimit(FEEDS, "live lists")
         self._holders = holders
         self._plugins = plugins
         self._keyed = keyed

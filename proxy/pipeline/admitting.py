@@ -105,7 +105,7 @@ async def admitted(
             slot.abandon()
 
 
-class Places:
+class ConcurrencyLimit:
     """How many requests of one owner are served at once; `most` for each. `what` names them in the error."""
 
     def __init__(self, most: int, what: str) -> None:

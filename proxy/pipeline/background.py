@@ -2,9 +2,9 @@
 
 Rules:
 
-1. The exchange is the same as any other, in a task of its own; where a client's connection would be is a `Sink`, whose
-   frames go to the store. Everybody who wants them, the first client among them, reads them there (`Follower`),
-   in whichever process.
+1. The exchange is the same as any other and runs in a task of its own. A `ResponseSink` takes the place of the
+   client's connection and writes the frames to the store. All clients, also the first one, read them from there
+   (`EventReplay`), in any process.
 2. A response is `queued` in the store before its client hears of it. Whoever makes it renews a *lease*, an entry that
    lives for `background.lease_s`. A response that is neither over nor leased is made by nobody any more: it has failed,
    and whoever notices says so (`settled`).
@@ -33,8 +33,8 @@ from ..protocols.base import TurnForm, WriteOptions
 from ..protocols.turn import Turn
 from ..store.base import StoreUnavailable
 from ..support.offload import offload
-from .background_events import MARK, EventLog, Follower, lease_id, runs
-from .detached import Sink, detached
+from .background_events import MARK, EventLog, EventReplay, lease_id, runs
+from .detached import ResponseSink, detached
 from .exchange import Exchange
 from .stored import Conversations
 
@@ -63,9 +63,9 @@ class Background:
         self._runs: set[BackgroundRun] = set()
         self._idle: asyncio.Event | None = None
 
-    def follower(self, turn: Turn, form: TurnForm, after: int = -1) -> Follower:
-        """Follower that sends the events of a response behind number `after`."""
-        return Follower(self.conversations, self._silence_s, turn, form, after)
+    def replay(self, turn: Turn, form: TurnForm, after: int = -1) -> EventReplay:
+        """EventReplay that sends the events of a response behind number `after`."""
+        return EventReplay(self.conversations, self._silence_s, turn, form, after)
 
     @property
     def number(self) -> int:
@@ -135,7 +135,7 @@ class BackgroundRun:
         self._conversations = background.conversations
         self._exchange = exchange
         self._log = EventLog(background.conversations, background.config.event_bytes)
-        self.sink = Sink(self._log.add)
+        self.sink = ResponseSink(self._log.add)
         self._upkeep: asyncio.Task[None] | None = None
         self._places: list[str] = []
         self._over = False

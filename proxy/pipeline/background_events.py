@@ -109,7 +109,7 @@ def events_id(ident: str, number: int) -> str:
     return f"{EVENTS}_{ident}_{number}"
 
 
-class Follower:
+class EventReplay:
     """Sends the events of a response that is made in the background, those behind number `after`, as they come.
     `silence_s`: how long that may be silent before a sign of life."""
 

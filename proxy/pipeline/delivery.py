@@ -335,7 +335,7 @@ class Delivery:
         if (slot := request.get(SLOT)) is not None:
             await slot.end()  # it has a place of its own, and its client may ask for it meanwhile
         if request[APART]:
-            return await background.follower(begun, form).send(request, monitor)
+            return await background.replay(begun, form).send(request, monitor)
         return web.Response(body=dump_in_pieces(form.shown(begun)), content_type="application/json")
 
     async def _enter(self, admission: Admission, request: web.Request, monitor: LivenessMonitor) -> None:

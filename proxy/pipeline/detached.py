@@ -35,7 +35,7 @@ class _NoClient:
         self.ssl_context, self.peername, self.sockname = protocol.ssl_context, protocol.peername, protocol.sockname
 
 
-class Sink(AbstractStreamWriter):
+class ResponseSink(AbstractStreamWriter):
     """Takes the body of an answer."""
 
     def __init__(self, take: Callable[[bytes], None]) -> None:
@@ -64,7 +64,7 @@ class Sink(AbstractStreamWriter):
         """Does nothing: a detached request has no reader."""
 
 
-def detached(request: web.Request, sink: Sink) -> web.Request:
+def detached(request: web.Request, sink: ResponseSink) -> web.Request:
     """The same request without its connection."""
     client: Any = _NoClient(request)
     alone = web.Request(

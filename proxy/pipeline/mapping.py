@@ -73,15 +73,15 @@ class MapStage(Stage):
     def __init__(self, function: MapFunction, wants: Kind, owner: Owner | None, *, live: bool = False) -> None:
         self._wants: int = wants.value
         self._holds = bool(self._wants & _FINISHED_CALL)
-        self.passes_text = not self._wants & _TEXTS
+        self.ignores_text = not self._wants & _TEXTS
         self._function = function
         self._owner = owner
         self._kinds: dict[int, int] = {}
         self._held: dict[int, list[Event]] = {}
         self._held_chars = 0
         self._single: dict[int, int] = {}  # fragments of a held call since some were made one
-        self._passes = live
-        self._passed: set[int] = set()  # of those in `_held`, what went on already
+        self._live = live
+        self._forwarded: set[int] = set()  # of those in `_held`, what went on already
         self._on = True
 
     def whole(self, reply: ModelReply) -> ModelReply | None:
@@ -174,7 +174,7 @@ class MapStage(Stage):
                     return out
                 self._on = False
                 for block, held in self._held.items():
-                    if block not in self._passed:
+                    if block not in self._forwarded:
                         out += held
                 self._held.clear()
                 if not (out and out[-1] is event):
@@ -187,8 +187,8 @@ class MapStage(Stage):
             case Open():
                 self._held[event.block] = [event]
                 self._single[event.block] = 0
-                if self._passes and is_live(event):
-                    self._passed.add(event.block)
+                if self._live and is_live(event):
+                    self._forwarded.add(event.block)
                     out.append(event)
             case Delta():
                 held = self._held[event.block]
@@ -200,19 +200,19 @@ class MapStage(Stage):
                 self._held_chars += len(event.text)
                 if self._held_chars > HELD_CHARS:
                     raise _too_many()
-                if event.block in self._passed:
+                if event.block in self._forwarded:
                     out.append(event)
             case Close():
                 held = self._held[event.block]
                 call = _finished(held, event)
                 self._held_chars -= len(call.use.arguments)
-                if call.source == "" and call.status == "truncated" and event.block not in self._passed:
+                if call.source == "" and call.status == "truncated" and event.block not in self._forwarded:
                     del self._held[event.block]  # a call that was cut off, and nobody has seen anything of it (C18)
                     return
                 result = self._function(call)
                 del self._held[event.block]
-                if event.block in self._passed:
-                    self._passed.remove(event.block)
+                if event.block in self._forwarded:
+                    self._forwarded.remove(event.block)
                     out.append(event)
                 elif result is call:
                     out += held

@@ -76,8 +76,8 @@ class Middleware:
     `access_fields` are what it counts and notes in the record of an exchange: fields of the access line, and counters
     on the metrics page. `runs_server_tools`: it offers and runs the tools of the gateway; a route without one has none.
     `gives_answer`: it always answers by itself, so nothing that stands behind it is run.
-    `passing` is what it does where a request passes as it is, without messages and tools (`proxy.pipeline.passing_on`):
-    it `runs`, it `stands_aside`, or it `forbids` that, because it has to see what models are asked.
+    `proxied_requests` says what it does with requests that are proxied unread (`proxy.pipeline.proxied_requests`):
+    it `runs`, it `stands_aside`, or it `forbids` them, because it has to see every request to a model.
     """
 
     __middleware_version__: Final = 1  # aiohttp 3.x takes a callable object for an old-style factory without this
@@ -88,7 +88,7 @@ class Middleware:
     access_fields: ClassVar[tuple[AccessField, ...]] = ()
     runs_server_tools: ClassVar[bool] = False
     gives_answer: ClassVar[bool] = False
-    passing: ClassVar[Literal["runs", "stands_aside", "forbids"]] = "forbids"
+    proxied_requests: ClassVar[Literal["runs", "stands_aside", "forbids"]] = "forbids"
 
     def __init__(self, options: Any = None, *, name: str | None = None) -> None:
         self.options: Any = options if options is not None else self.Options()
@@ -217,7 +217,7 @@ class Layer:
         self.for_tools = kind.for_tools
         self.runs_server_tools = kind.runs_server_tools
         self.forbids = middleware.forbids if isinstance(middleware, Middleware) and kind.defines("forbids") else None
-        self.passing = kind.passing if isinstance(middleware, Middleware) else "runs"
+        self.proxied_requests = kind.proxied_requests if isinstance(middleware, Middleware) else "runs"
         self.declares = any(map(kind.defines, ("on_event", "on_reply", "declare", "review")))
 
     def serves(self, client: ClientSide) -> bool:

@@ -48,7 +48,7 @@ class RepeatStage(Stage):
     size of the request in bytes. `dropped` is told how each call began that was a repeat or
     came behind one."""
 
-    passes_text = True
+    ignores_text = True
 
     def __init__(self, size: int, dropped: Callable[[Open], None], *, choices: int = 1) -> None:
         self._size = size
@@ -90,7 +90,7 @@ class RepeatStage(Stage):
                     held, self._held = self._held, []
                     out += self._settled(held, events[-1])
                 continue
-            out += self._passed(event)
+            out += self._forward(event)
         return out
 
     def _may_repeat(self, event: Event) -> bool:
@@ -140,12 +140,12 @@ class RepeatStage(Stage):
                 if call.key in made:
                     self._ended.add(choice)
                 made.add(call.key)
-            out += self._passed(event)
+            out += self._forward(event)
         if len(self._ended) >= self._choices and not isinstance(held[-1], Finish | Fault):
             out += self._end(last)
         return out
 
-    def _passed(self, event: Event) -> list[Event]:
+    def _forward(self, event: Event) -> list[Event]:
         """The event, unless its answer is over."""
         match event:
             case Open():

@@ -67,7 +67,7 @@ class Reply(web.StreamResponse):
     sealed = False
     """True once the stages of `proxy.pipeline.sealing` that the answer needs are declared."""
     _counting: tuple[Callable[[], Counting], Owner | None] | None = None
-    _passes = False
+    _keeps_bytes = False
     _fills = False
     _always = False
     _rewritten = False
@@ -97,7 +97,7 @@ class Reply(web.StreamResponse):
                 return True
         return False
 
-    def passes_to(self, protocol: str) -> WireSource | None:
+    def unchanged_source(self, protocol: str) -> WireSource | None:
         """The source whose bytes are the answer to a client of this protocol, if nobody touched it. Then only those
         stages are left that look on."""
         wire = self.wire
@@ -213,14 +213,14 @@ class Reply(web.StreamResponse):
         self.stages.append(FinishStage(function, self.owner, changes=changes, unless=unless))
 
     def count(
-        self, counting: Callable[[], Counting], *, passes: bool, changes: bool = False, always: bool = False
+        self, counting: Callable[[], Counting], *, keeps_bytes: bool, changes: bool = False, always: bool = False
     ) -> None:
         """Have the tokens counted by what `counting` gives, before any other stage. That alone is no reason to write an
         answer anew, unless it `changes` it: one that `passes`, unless another one changes it, says what its server
         said; nobody reads it for that, and `counting` is not asked. Nor is it for a whole answer whose server has
         counted, but for `always`."""
         self._counting = counting, self.owner
-        self._passes = passes
+        self._keeps_bytes = keeps_bytes
         self._fills, self._always = changes, always
 
     def rewrite(self, function: RewriteFunction, *, first: bool = False) -> None:
@@ -266,7 +266,7 @@ class Reply(web.StreamResponse):
     def _running(self, answer: ModelReply | None = None) -> list[AnyStage]:
         """The stages in their order, those that count first if they are needed. `answer`: the whole one, if it is
         there."""
-        if self._counting is None or (self._passes and not self.touched):
+        if self._counting is None or (self._keeps_bytes and not self.touched):
             return self.stages[:]
         usage = None if answer is None or self._always else answer.usage
         if usage is not None and usage.missing is None:

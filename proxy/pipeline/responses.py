@@ -36,7 +36,7 @@ async def read(request: web.Request) -> web.StreamResponse:
     form, after = _form(request), _after(request.query)
     async with _turn(request) as (turn, asked):
         if after is not None and request.method == "GET":
-            follower = request.app[BACKGROUND].follower(turn, form, after)
+            follower = request.app[BACKGROUND].replay(turn, form, after)
             if not await follower.exists():
                 raise ClientFault(
                     "The events of this response are not kept: it was not made in the background, or they are gone.",

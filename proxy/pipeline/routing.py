@@ -24,8 +24,8 @@ from ..observability.metrics import OTHER
 from ..servertools.mcp.from_clients import ClientServers
 from ..servertools.source import ToolSource
 from .permission import NOTHING_FORBIDDEN, Permission
+from .preopened import Learned
 from .sealing import Sealed
-from .unopened import Learned
 
 MAX_FOUND: Final = 1024
 """Names that are remembered with the glob that they fit, and with their format."""

@@ -26,7 +26,7 @@ from ..model import Message, ToolUse
 from ..scan._grammar import Grammar, without_calls
 from ..scanner import Signs, build_scanner, signs_of, triggers
 from .exchange import OfferedTools
-from .unopened import Marks, Pair, in_sight, marks_of, pairs_of
+from .preopened import Pair, ReasoningTags, in_sight, marks_of, pairs_of
 
 _PER_CHOICE: Final = 1 << 32
 _NOTHING: Final = Grammar(syntaxes=())
@@ -57,7 +57,7 @@ class ScanPlan(NamedTuple):
     grammar: Grammar
     pairs: tuple[Pair, ...]
     """See `pairs_of`."""
-    marks: Marks
+    marks: ReasoningTags
     signs: Signs
     names: tuple[str, ...]
     """Those that may be called."""

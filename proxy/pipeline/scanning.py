@@ -12,8 +12,8 @@ A large block is judged in a thread: that takes up to a tenth of a second, becau
 what is JSON is looked at several times. While a scanner holds one, text with which it may end is put off (`work`), and
 everything that comes behind it.
 
-Where it is not known how an answer begins, `proxy.pipeline.beginnings` says when its scanner can be made, and what has
-to be read again.
+If an answer may begin inside a reasoning block, `proxy.pipeline.reasoning_detector` says when its scanner can be made
+and which text has to be scanned again.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from ..model import EMPTY, Extra, FinishReason, Message, ModelReply, ReplyChoice
 from ..scan._grammar import SPACE
 from ..scanner import is_itself
 from ..support.offload import OFFLOAD_BYTES, in_thread
-from .beginnings import Beginnings, reason_of
 from .exchange import OfferedTools
+from .preopened import Pair, PreopenedReasoning
+from .reasoning_detector import ReasoningDetector, reason_of
 from .scanners import Counters, ScannerFactory
 from .stages import Stage
-from .unopened import Pair, Unopened
 from .waiting import WaitingCalls
 
 _LARGE: Final = OFFLOAD_BYTES // 2
@@ -75,7 +75,7 @@ class ScanStage(Stage):
         schemas: Schemas | None = None,
         native: bool = False,
         keeps_repeats: bool = False,
-        unopened: Unopened | None = None,
+        preopened: PreopenedReasoning | None = None,
         only_rewritten: bool = False,
     ) -> None:
         self.only_rewritten = only_rewritten
@@ -106,30 +106,30 @@ class ScanStage(Stage):
         self._numbered: dict[int, int] = {}  # blocks of an answer, as far as another scanner has read it
         self._choice_of: dict[int, int] = {}
         self._over = False
-        self._beginnings: Beginnings | None = None
-        if unopened is not None and factory.plan.pairs:
-            self._beginnings = Beginnings(unopened, factory.plan.pairs, factory, limits.block_bytes)
-        self._inside: Mapping[int, Pair] = {} if self._beginnings is None else self._beginnings.inside
-        self._said: Mapping[int, list[str]] = {} if self._beginnings is None else self._beginnings.said
+        self._detector: ReasoningDetector | None = None
+        if preopened is not None and factory.plan.pairs:
+            self._detector = ReasoningDetector(preopened, factory.plan.pairs, factory, limits.block_bytes)
+        self._inside: Mapping[int, Pair] = {} if self._detector is None else self._detector.inside
+        self._said: Mapping[int, list[str]] = {} if self._detector is None else self._detector.said
         self.later: list[Event] = []
         self._working = False
         self._large = False  # a scanner holds much
         self._looked = 0  # at so many scanned bytes that was asked
         self.scanned_bytes = 0
         """So much text went to the scanners, as UTF-8; whoever gives it to them past `feed` adds it here by
-        `passed`."""
+        `note_text`."""
 
-    def passed(self, block: int, text: str) -> None:
+    def note_text(self, block: int, text: str) -> None:
         """This text of a block of the backend's goes to a scanner."""
         self.scanned_bytes += len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
         if self.scanned_bytes - self._looked > _LARGE:
             self._look()
         said = self._said.get(self._choice_of[block]) if self._said else None
-        if said is not None and self._beginnings is not None:
+        if said is not None and self._detector is not None:
             said.append(text)
-            self._beginnings.room -= len(text)
-            if self._beginnings.room < 0:
-                self._beginnings.forget()
+            self._detector.room -= len(text)
+            if self._detector.room < 0:
+                self._detector.forget()
 
     def scanner_of(self, block: int) -> CallScanner | None:
         """What reads a block of the backend's text."""
@@ -151,7 +151,7 @@ class ScanStage(Stage):
                     return False  # a large text is looked at in a thread
                 if not is_itself(part.text, plan.signs, plan.names):
                     return False
-                if self._beginnings is not None and not self._beginnings.leaves(part.text):
+                if self._detector is not None and not self._detector.leaves(part.text):
                     return False
         return True
 
@@ -163,11 +163,11 @@ class ScanStage(Stage):
         (choice,), (said,) = reply.choices, parts
         if type(said) is not Text or said.extra or not 0 < len(said.text) <= _LARGE:
             return None
-        if self._beginnings is not None:
-            self._beginnings.foresee(said.text, choice.reason)
+        if self._detector is not None:
+            self._detector.foresee(said.text, choice.reason)
         self._choice_of[0] = 0
         self._open(0)
-        self.passed(0, said.text)
+        self.note_text(0, said.text)
         found = self._scan(0, said.text)
         if not self._over:
             found += self._finish(0, truncated=choice.reason not in FinishReason.WHOLE)
@@ -178,15 +178,15 @@ class ScanStage(Stage):
 
     def feed(self, events: list[Event], *, working: bool = False) -> list[Event]:
         """See `Stage`. `working`: in a thread, so that nothing is put off."""
-        beginnings = self._beginnings
+        detector = self._detector
         if not working and (self._working or self.later):
             self.later += events
             return []
-        if beginnings is not None and beginnings.whole:
+        if detector is not None and detector.whole:
             if not working and any(type(event) is Delta and len(event.text) > _LARGE for event in events):
                 self.later += events
                 return []
-            events = beginnings.gathered(events)
+            events = detector.gathered(events)
         out: list[Event] = []
         for index, event in enumerate(events):
             if self._over:
@@ -196,7 +196,7 @@ class ScanStage(Stage):
                 break
             match event:
                 case Delta() if event.block in self._choice_of:
-                    self.passed(event.block, event.text)
+                    self.note_text(event.block, event.text)
                     out += self._scan(self._choice_of[event.block], event.text)
                 case Open(kind=BlockKind.TEXT):
                     self._choice_of[event.block] = event.choice
@@ -205,14 +205,14 @@ class ScanStage(Stage):
                     if event.choice not in self._scanners and event.choice not in self._heads:
                         self._open(event.choice)
                 case Open(kind=BlockKind.REASONING):
-                    if beginnings is not None:
-                        beginnings.thinks(event.choice)
+                    if detector is not None:
+                        detector.thinks(event.choice)
                     out.append(event)
                 case Open(kind=BlockKind.TOOL_CALL):
                     if self._waiting is not None:
                         out += self._without_calls(event.choice, self._waiting)
-                    if beginnings is not None:
-                        beginnings.calls(event.choice)
+                    if detector is not None:
+                        detector.calls(event.choice)
                     out.append(event)
                 case Close() if event.block in self._choice_of:
                     if self._keeps_blocks:
@@ -221,8 +221,8 @@ class ScanStage(Stage):
                     for choice in (*self._scanners, *self._heads):
                         truncated = reason_of(event, choice) not in FinishReason.WHOLE
                         out += self._finish(choice, truncated=truncated)
-                        if choice in self._said and beginnings is not None and not self._over:
-                            again = beginnings.look_back(choice, truncated=truncated)
+                        if choice in self._said and detector is not None and not self._over:
+                            again = detector.look_back(choice, truncated=truncated)
                             out += self._read_again(choice, again) if again is not None else ()
                     out += self._ended(_without_probabilities(event) if event.choices else event)
                 case Fault():
@@ -309,7 +309,7 @@ class ScanStage(Stage):
         (R6.6): else it would be held for nothing."""
         if choice in self._inside:
             self._make(choice, trim=True)
-        elif self._beginnings is not None and self._beginnings.begin(choice):
+        elif self._detector is not None and self._detector.begin(choice):
             self._heads[choice] = ""
         elif self._grammar.syntaxes or self._options.reasoning.preopened:
             self._make(choice, trim=True)
@@ -332,8 +332,8 @@ class ScanStage(Stage):
 
     def _begin(self, choice: int, head: str) -> bool:
         """Choose the scanner of an answer by what it begins with, if that tells."""
-        beginnings = self._beginnings
-        if beginnings is not None and not beginnings.seen(choice, head):
+        detector = self._detector
+        if detector is not None and not detector.seen(choice, head):
             return False
         trim = True
         if choice not in self._inside and not self._grammar.syntaxes:

@@ -138,7 +138,7 @@ class Marking(Stage):
 
     changes = False
     only_rewritten = True
-    passes_text = True
+    ignores_text = True
 
     def __init__(self, wire: ServerSide, asked: Callable[[], str], *, moves: bool) -> None:
         self._protocol, self._opaque = wire.name, wire.opaque_fields
@@ -204,7 +204,7 @@ class Sealing(Stage):
     """Puts sealed texts in the place of opaque fields. `wanted`: the client asks for reasoning as one; `own`: opaque
     fields are sealed."""
 
-    passes_text = True
+    ignores_text = True
 
     def __init__(
         self,

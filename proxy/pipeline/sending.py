@@ -36,7 +36,7 @@ from ..protocols.base import KEEPALIVE
 from ..protocols.passed import PassedProtocol
 from .exchange import Exchange
 from .heads import is_enclosed, send_whole
-from .passing import PassThrough
+from .pass_through import PassThrough
 from .plain import let_go
 from .relayed_body import relay, show_output
 from .reply import Reply
@@ -63,7 +63,7 @@ async def send(request: web.Request, exchange: Exchange, reply: Reply, monitor: 
         await StreamSender(request, exchange, reply, monitor).run()
         return reply
     body: bytes | None
-    wire = reply.passes_to(exchange.protocol.name) if type(exchange.protocol) is PassedProtocol else None
+    wire = reply.unchanged_source(exchange.protocol.name) if type(exchange.protocol) is PassedProtocol else None
     if wire is not None and not is_enclosed(request):
         body = await relay(request, exchange, reply, wire)
         if body is None:

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class _Kept:
+class _SharedResource:
     settings: object
     value: Any
     close: Callable[[Any], Awaitable[None]] | None
@@ -28,7 +28,7 @@ class SharedResources:
 
     def __init__(self, before: SharedResources | None = None) -> None:
         self._before = {} if before is None else before._kept
-        self._kept: dict[web.AppKey[Any], _Kept] = {}
+        self._kept: dict[web.AppKey[Any], _SharedResource] = {}
 
     def take(
         self,
@@ -41,7 +41,7 @@ class SharedResources:
         one."""
         kept = self._kept.get(key) or self._before.get(key)
         if kept is None or kept.settings != settings:
-            kept = _Kept(settings, make(), close)
+            kept = _SharedResource(settings, make(), close)
         self._kept[key] = kept
         value: T = kept.value
         return value

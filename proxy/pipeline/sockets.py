@@ -120,7 +120,7 @@ async def connect(request: web.Request) -> web.StreamResponse:
             hint = "It needs `Connection: Upgrade`, `Sec-WebSocket-Version: 13` and a `Sec-WebSocket-Key`."
             raise ClientFault("The handshake of the WebSocket is not valid.", code="malformed_request", hint=hint)
         await socket.prepare(request)
-        connection = Connection(request, socket, sockets)
+        connection = ClientSocket(request, socket, sockets)
         monitors.leaving.add(connection.drain)
         try:
             await connection.run()
@@ -154,7 +154,7 @@ class Lane:
     running: asyncio.Task[None] | None = None
 
 
-class Connection:
+class ClientSocket:
     """One WebSocket, from its handshake to its end."""
 
     def __init__(self, request: web.Request, socket: web.WebSocketResponse[bool], sockets: Sockets) -> None:

@@ -48,16 +48,18 @@ class Owner(Protocol):
 
 
 class Stage:
-    """A step that works on events without waiting; `feed` is to be written. `changes`: it may, so the answer's bytes
-    have to be made of what it gives. `only_rewritten`: it has a say only where somebody else has the answer written
-    anew; one whose bytes pass goes by without it. `passes_text`: what follows in a block of text or reasoning may go by
-    it unseen, or be shown late and as one."""
+    """A step that works on events without waiting. Subclasses define `feed`, and `whole` where that is cheaper.
+
+    `changes`: the stage may change the answer, so its bytes have to be written from events. `only_rewritten`: the stage
+    is left out if the answer's bytes are sent unchanged. `ignores_text`: deltas of text and reasoning may bypass the
+    stage, or be shown to it late and merged.
+    """
 
     # No ABC: which kind of stage one is, is asked for every read, and that would be a call.
 
     changes: bool = True
     only_rewritten: bool = False
-    passes_text: bool = False
+    ignores_text: bool = False
     later: Sequence[Event] = ()
     """What `feed` was given and has put off, because it takes long: `work` does it in a thread."""
 
@@ -87,7 +89,7 @@ class WatchStage(Stage):
     (`on_failure: skip`)."""
 
     changes = False
-    passes_text = True
+    ignores_text = True
 
     def __init__(self, function: Callable[[Event], None], owner: Owner | None, unless: ReplyTest | None = None) -> None:
         self._function = function
@@ -116,7 +118,7 @@ class FinishStage:
     """Lets one function work on the last event. An exception in it, or in what it gives, becomes the last event, a
     `Fault`, or is only reported (`on_failure: skip`)."""
 
-    passes_text: Final = True
+    ignores_text: Final = True
 
     def __init__(
         self,
@@ -171,7 +173,7 @@ class RewriteStage:
     came."""
 
     changes: Final = True
-    passes_text: Final = False
+    ignores_text: Final = False
 
     def __init__(self, function: RewriteFunction, owner: Owner | None) -> None:
         self._function = function

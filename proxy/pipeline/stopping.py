@@ -51,7 +51,7 @@ class ForeignStops(Stage):
     """Leaves unsaid which sequence ended an answer, if it is none of those that the client `asked` for: one of the
     gateway's own, or one that the server has for the model."""
 
-    passes_text = True
+    ignores_text = True
     only_rewritten = True
     changes = False
 

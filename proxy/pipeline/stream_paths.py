@@ -1,7 +1,7 @@
 """Three ways from the bytes of a backend's stream to the bytes of the client's, chosen once for each answer.
 
 - **pass-through**: the client speaks the backend's protocol and no middleware wants to change anything. Bytes in, bytes
-  out; for who looks on they are read on the side (`proxy.pipeline.passing`).
+  out; for who looks on they are read on the side (`proxy.pipeline.pass_through`).
 - **fast path**: the backend says text in the chunks of Chat and no middleware wants to see text. As **transcode**, but
   the text of a frame that holds nothing else goes from the frame's bytes to the scanner; in which no call can begin,
   that passes as bytes into the client's frame. Law: byte for byte what transcoding gives.
@@ -34,7 +34,7 @@ from ..protocols.numbers import choices_of
 from ..support.offload import OFFLOAD_BYTES, in_thread
 from .chain import Chain
 from .exchange import Exchange
-from .passing import PassThrough, SideReader
+from .pass_through import PassThrough, SideReader
 from .relay import Relay
 from .reply import Reply
 from .scanning import ScanStage
@@ -109,7 +109,7 @@ def choose(exchange: Exchange, reply: Reply) -> tuple[StreamPath, WireSource | N
     events)."""
     source, protocol = reply.wire, exchange.protocol
     writer = protocol.writer(exchange.write_options())
-    passes = reply.streamed and reply.passes_to(protocol.name) is not None
+    passes = reply.streamed and reply.unchanged_source(protocol.name) is not None
     chain = reply.chain() if reply.streamed and source is not None else None
     if chain is None or source is None:
         return Transcode(None, Chain(()), writer), None
@@ -121,22 +121,22 @@ def choose(exchange: Exchange, reply: Reply) -> tuple[StreamPath, WireSource | N
             side = SideReader(source.protocol.reader(frame_bytes=frame_bytes, choices=choices), chain)
         return PassThrough(relay, writer, side, lambda usage: note_usage(exchange, usage, None)), source
     reader = source.protocol.reader(frame_bytes=frame_bytes, choices=choices, note=source.note)
-    if _let_text_pass(type(reader), type(writer)) and text_may_pass(chain):
+    if _copies_text(type(reader), type(writer)) and allows_fast_path(chain):
         fast = cast("ProseReader", reader), chain, cast("TextWriter", writer)
         return FastPath(*fast, source.private, frame_bytes), source
     return Transcode(reader, chain, writer, source.private), source
 
 
 @cache
-def _let_text_pass(reader: type[StreamReader], writer: type[StreamWriter]) -> bool:
+def _copies_text(reader: type[StreamReader], writer: type[StreamWriter]) -> bool:
     """A `ProseReader` and a `TextWriter`. Asked once for two classes: a check against a protocol looks at every
     attribute, which takes as long as some frames."""
     return hasattr(reader, "open_prose") and issubclass(writer, TextWriter)
 
 
-def text_may_pass(chain: Chain) -> bool:
+def allows_fast_path(chain: Chain) -> bool:
     """No stage changes plain text, or wants to see it as it comes."""
-    reading = [stage for stage in chain.stages if not stage.passes_text]
+    reading = [stage for stage in chain.stages if not stage.ignores_text]
     return not reading or (len(reading) == 1 and isinstance(reading[0], ScanStage))
 
 
@@ -390,7 +390,7 @@ class FastPath(Transcode):
             return
         frames, fed, given = self._gate.take()
         if self._scans and self._scan is not None:
-            self._scan.passed(self._block, fed)
+            self._scan.note_text(self._block, fed)
             _show(self._watching, self._block, fed)
         elif frames:
             _show(self._watching, self._shown, given)

@@ -99,7 +99,7 @@ class UnwrapStage(Stage):
     """Gives every block of text of an answer an `Unwrapper` of its own. Held is what that holds. Text may go by it as
     soon as its block is decided (`waits_in`)."""
 
-    passes_text = True
+    ignores_text = True
 
     def __init__(self, written: Escapes) -> None:
         assert written.results is not None

@@ -44,7 +44,7 @@ async def body_of(exchange: Exchange, reply: Reply) -> bytes:
     if isinstance(reply, WholeReply) and not reply.touched:
         await show(reply, reply.source.said)
         return reply.source.written()
-    wire = None if reply.streamed else reply.passes_to(exchange.protocol.name)
+    wire = None if reply.streamed else reply.unchanged_source(exchange.protocol.name)
     if wire is not None:
         return await checked(reply, wire, await reply.wire_body())
     answer = await _said(exchange, reply)
@@ -63,7 +63,7 @@ async def completed(exchange: Exchange, reply: Reply) -> WholeReply:
     if (sealed := exchange.route.sealed) is not None:
         sealed.seal_reply(reply, exchange)
     before = reply.source
-    wire = None if reply.streamed else reply.passes_to(exchange.protocol.name)
+    wire = None if reply.streamed else reply.unchanged_source(exchange.protocol.name)
     if wire is not None:
         known = Known(
             exchange, before, body=await checked(reply, wire, await reply.wire_body()), protocol=wire.protocol

@@ -24,7 +24,7 @@ from proxy.formats import sentinel
 from proxy.model import ModelReply, ReplyChoice, Text, ToolChoice, ToolSpec, ToolUse
 from proxy.pipeline.chain import Chain
 from proxy.pipeline.exchange import OfferedTools
-from proxy.pipeline.passing import PassThrough
+from proxy.pipeline.pass_through import PassThrough
 from proxy.pipeline.relay import Relay
 from proxy.pipeline.scanning import ScanStage
 from proxy.pipeline.stream_paths import FastPath, StreamPath, Transcode

@@ -49,7 +49,7 @@ MADE: Final[Mapping[str, str]] = {
     "proxy.formats.markers:Beginnings.__init__": "escaped words",
     "proxy.inspector.prompt:_Ours.__init__": "escaped names",
     "proxy.pipeline.delivery:boundary": "paths that the code names, matched as a whole",
-    "proxy.pipeline.unopened:closes_thoughts": "escaped words",
+    "proxy.pipeline.preopened:closes_thoughts": "escaped words",
     "proxy.prompting.transcript:split_at": "escaped words, over slices",
     "proxy.scan.literals:_to_quote": "held by the module",
     "proxy.scan.repair:_run_of": "held by the module",

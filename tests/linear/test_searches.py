@@ -19,9 +19,9 @@ from proxy.call_policy.json_calls import settle_arguments
 from proxy.capture.files import Entry
 from proxy.capture.redaction import Redaction
 from proxy.inspector.output import frames
+from proxy.pipeline.preopened import closes_thoughts
 from proxy.pipeline.relay import Relay
 from proxy.pipeline.stopping import _Matcher
-from proxy.pipeline.unopened import closes_thoughts
 from proxy.registry import registries, usual_server
 from proxy.scan import _pyguard, _pyparse, _pysse
 from proxy.scan.literals import braces_value, python_calls

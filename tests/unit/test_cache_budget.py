@@ -268,10 +268,10 @@ UNBUDGETED: Final[Mapping[str, str]] = {
     "proxy/formats/recognition.py:recognising": _FORMATS,
     "proxy/pipeline/plain.py:_both": "keyed by types of the code",
     "proxy/pipeline/scanners.py:not_taught": _FORMATS,
-    "proxy/pipeline/stream_paths.py:_let_text_pass": "keyed by types of the code",
-    "proxy/pipeline/unopened.py:in_sight": _FORMATS,
-    "proxy/pipeline/unopened.py:marks_of": _FORMATS,
-    "proxy/pipeline/unopened.py:pairs_of": _FORMATS,
+    "proxy/pipeline/stream_paths.py:_copies_text": "keyed by types of the code",
+    "proxy/pipeline/preopened.py:in_sight": _FORMATS,
+    "proxy/pipeline/preopened.py:marks_of": _FORMATS,
+    "proxy/pipeline/preopened.py:pairs_of": _FORMATS,
     "proxy/prompting/transcript.py:turn_escaping": _FORMATS,
     "proxy/protocols/request_schema.py:_compiled": "files of the package",
     "proxy/protocols/request_schema.py:_schema": "files of the package",
@@ -301,7 +301,7 @@ EVICTING: Final[Mapping[str, str]] = {
     "proxy/pipeline/relay.py:_cut:rest": _STATE,
     "proxy/pipeline/routing.py:find:self._found": "1,024 names of at most 256 characters; values are routes",
     "proxy/pipeline/routing.py:format_for:self._formats": "1,024 names of at most 256 characters; values are formats",
-    "proxy/pipeline/unopened.py:_keep:values": "256 digests, or sentences for the log",
+    "proxy/pipeline/preopened.py:_keep:values": "256 digests, or sentences for the log",
     "proxy/support/lines.py:feed:self._held": _STATE,
 }
 """Dictionaries that forget when they are full, and why they are in no budget."""

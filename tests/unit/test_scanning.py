@@ -16,8 +16,8 @@ from proxy.formats import auto, bare_json, fenced_json, hermes, sentinel
 from proxy.formats.base import ToolFormat
 from proxy.model import ModelReply, Part, Reasoning, ReplyChoice, Text, ToolChoice, ToolSpec, ToolUse, Usage, replace
 from proxy.pipeline.exchange import OfferedTools
+from proxy.pipeline.preopened import Learned, PreopenedReasoning
 from proxy.pipeline.scanning import ScanStage
-from proxy.pipeline.unopened import Learned, Unopened
 from proxy.record import AccessRecord
 from proxy.scan._grammar import valid_text
 from proxy.stream_grammar import check
@@ -102,9 +102,9 @@ def test_what_a_stage_takes_is_what_comes_of_the_events(
     def answer(taken: bool) -> tuple[object, Counter[str]]:
         counts: Counter[str] = Counter()
         offer = OfferedTools((tool,), ToolChoice(), parallel, form, (tool,))
-        learned = Unopened("r", Learned(), lambda: None, AccessRecord(), whole=True)
+        learned = PreopenedReasoning("r", Learned(), lambda: None, AccessRecord(), whole=True)
         options = RouteOptions(calls=CallsConfig(stop_after_call=False))
-        scan = ScanStage(offer, options, LimitsConfig(), lambda name: counts.update([name]), unopened=learned)
+        scan = ScanStage(offer, options, LimitsConfig(), lambda name: counts.update([name]), preopened=learned)
         try:
             made = scan.whole(reply) if taken else fold(scan.feed(unfold(reply)))
         except ModelFault as error:

@@ -16,7 +16,7 @@ from proxy.events import Delta, Event, Fault, Finish, Kind
 from proxy.model import Message, ModelRequest, Text
 from proxy.pipeline.chain import Chain
 from proxy.pipeline.middleware import Middleware
-from proxy.pipeline.passing import PassThrough, SideReader
+from proxy.pipeline.pass_through import PassThrough, SideReader
 from proxy.pipeline.relay import Relay
 from proxy.pipeline.stages import FinishStage, WatchStage
 from proxy.protocols.base import WriteOptions

@@ -19,10 +19,10 @@ from proxy.model import Message, ModelRequest, Text, ToolChoice, ToolSpec
 from proxy.pipeline.chain import Chain
 from proxy.pipeline.exchange import OfferedTools
 from proxy.pipeline.mapping import MapStage
+from proxy.pipeline.preopened import Learned, PreopenedReasoning, kind_of
 from proxy.pipeline.scanning import ScanStage
 from proxy.pipeline.stages import FinishStage, Stage, WatchStage
-from proxy.pipeline.stream_paths import FastPath, Transcode, text_may_pass
-from proxy.pipeline.unopened import Learned, Unopened, kind_of
+from proxy.pipeline.stream_paths import FastPath, Transcode, allows_fast_path
 from proxy.pipeline.unwrapping import UnwrapStage
 from proxy.protocols.base import WriteOptions
 from proxy.protocols.chat.reader import ChatReader
@@ -61,7 +61,7 @@ WRITERS: dict[str, Any] = {"chat": ChatWriter, "responses": ResponsesWriter, "me
 _IDS = re.compile(rb'((?:call|chatcmpl|resp|msg|fc|rs|ctc|toolu)[-_]|"completed_at":)[0-9a-f]{8,}')
 
 
-def beginning(learned: str) -> Unopened | None:
+def beginning(learned: str) -> PreopenedReasoning | None:
     """What a route knows of where its answers begin: nothing that it may ask for, nothing yet, or that it is inside of
     these tags."""
     if not learned:
@@ -69,7 +69,7 @@ def beginning(learned: str) -> Unopened | None:
     known = Learned()
     if learned != "nothing":
         known.put(kind_of("", "up", REQUEST), ("<think>", "</think>"))
-    return Unopened("r", known, lambda: ("up", REQUEST), AccessRecord(), whole=False)
+    return PreopenedReasoning("r", known, lambda: ("up", REQUEST), AccessRecord(), whole=False)
 
 
 def pair(
@@ -82,7 +82,7 @@ def pair(
         offer = OfferedTools((ToolSpec("f"),), ToolChoice(), parallel, FORMATS[style], (ToolSpec("f"),))
         live = OPTIONS[options].calls.argument_streaming == "incremental"
         scan = ScanStage(
-            offer, OPTIONS[options], LimitsConfig(), lambda name: None, incremental=live, unopened=beginning(learned)
+            offer, OPTIONS[options], LimitsConfig(), lambda name: None, incremental=live, preopened=beginning(learned)
         )
         edges = MapStage(lambda event: event, Kind.EDGES | Kind.FINISHED_CALL, None, live=live)
         stages: list[Stage | FinishStage] = [WatchStage(before.feed, None), *([scan] if scanned else []), edges]
@@ -208,7 +208,7 @@ def test_who_wants_text_shuts_the_gate() -> None:
             return events
 
     class Later(Own):
-        passes_text = True
+        ignores_text = True
 
     fine: list[Stage | FinishStage] = [
         scan,
@@ -218,13 +218,13 @@ def test_who_wants_text_shuts_the_gate() -> None:
         FinishStage(settle, None),
         MapStage(same, Kind.FINISHED_CALL | Kind.EDGES | Kind.OPAQUE | Kind.CALL, None),
     ]
-    assert text_may_pass(Chain(fine))
-    assert text_may_pass(Chain([]))
+    assert allows_fast_path(Chain(fine))
+    assert allows_fast_path(Chain([]))
     for kind in (Kind.TEXT, Kind.REASONING, Kind.ALL):
-        assert not text_may_pass(Chain([*fine, MapStage(same, kind, None)]))
-    assert not text_may_pass(Chain([*fine, scan]))
+        assert not allows_fast_path(Chain([*fine, MapStage(same, kind, None)]))
+    assert not allows_fast_path(Chain([*fine, scan]))
 
-    assert not text_may_pass(Chain([Own()]))
+    assert not allows_fast_path(Chain([Own()]))
 
 
 def test_a_watcher_that_breaks_ends_the_stream_with_its_fault() -> None:

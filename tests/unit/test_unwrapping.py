@@ -12,7 +12,7 @@ from proxy.events import BlockKind, Close, Delta, Event, Finish, Open, Start
 from proxy.formats.base import ToolFormat
 from proxy.formats.restoring import Escapes
 from proxy.model import Message, ModelRequest, Text, ToolChoice, ToolResult, ToolUse
-from proxy.pipeline.undoing import UndoStage
+from proxy.pipeline.unescaping import UnescapeStage
 from proxy.pipeline.unwrapping import UnwrapStage
 from proxy.prompting.beside_template import templated
 from proxy.prompting.transcript import Flatten, inject
@@ -43,7 +43,7 @@ def answered(escapes: Escapes, pieces: list[str]) -> str:
     events: list[Event] = [Start("r", "m", 0), Open(1, BlockKind.TEXT)]
     events += [Delta(1, piece) for piece in pieces]
     events += [Close(1), Finish()]
-    stages = [UnwrapStage(escapes), *([UndoStage(escapes)] if escapes else [])]
+    stages = [UnwrapStage(escapes), *([UnescapeStage(escapes)] if escapes else [])]
     for stage in stages:
         events = [event for fed in events for event in stage.feed([fed])]
     assert [type(event) for event in events if not isinstance(event, Delta)] == [Start, Open, Close, Finish]

@@ -20,7 +20,7 @@ from .scanners import ScannerFactory
 from .stages import Stage
 
 
-class ThoughtCalls(Stage):
+class ReasoningCalls(Stage):
     """Tells `near` of such calls, with the number of the answer. Changes nothing."""
 
     changes = False

@@ -1,5 +1,5 @@
-"""Where the answers of one reply begin, if the prompt may have opened thoughts: what `proxy.pipeline.unopened` knows of
-it, applied as they come.
+"""Detection of reasoning blocks that the prompt has opened, while the answers of a reply are read. The rules are in
+`proxy.pipeline.preopened`.
 
 Rules:
 
@@ -15,32 +15,34 @@ from collections.abc import Sequence
 
 from ..events import BlockKind, Delta, Event, Fault, Finish, Open
 from ..scan._grammar import SPACE
-from .scanners import ScannerFactory
-from .unopened import (
+from .preopened import (
     BLOCK,
     HEAD_CHARS,
     Pair,
-    Unopened,
+    PreopenedReasoning,
     closes_at_once,
     closes_thoughts,
-    may_be_unopened,
+    may_be_preopened,
     tells_nothing_yet,
     visible,
 )
+from .scanners import ScannerFactory
 
 
-class Beginnings:
+class ReasoningDetector:
     """Of all answers to one request. `pairs` are the tags of thoughts, of which there is at least one; `room` bounds
     the characters that are kept."""
 
-    def __init__(self, unopened: Unopened, pairs: Sequence[Pair], factory: ScannerFactory, room: int) -> None:
-        self.whole = unopened.whole
+    def __init__(
+        self, preopened: PreopenedReasoning, pairs: Sequence[Pair], factory: ScannerFactory, room: int
+    ) -> None:
+        self.whole = preopened.whole
         """The answers are read when all is there (`gathered`)."""
         self.inside: dict[int, Pair] = {}
         """The tags that answers began inside of, though nothing said so."""
         self.said: dict[int, list[str]] = {}
         """What the scanners got of streams, while it may have to be looked at again."""
-        self._unopened = unopened
+        self._preopened = preopened
         self._pairs = pairs
         self._openers, self._closers, self._firsts, self._size, self._starts = factory.plan.marks
         self._factory = factory
@@ -52,7 +54,7 @@ class Beginnings:
 
     def leaves(self, text: str) -> bool:
         """Whether a whole text of an answer is quite certainly none that began inside of thoughts."""
-        return self._unopened.pair is None and not self._is_closed(text)
+        return self._preopened.pair is None and not self._is_closed(text)
 
     def _is_closed(self, text: str) -> bool:
         """Whether a closing tag stands in it."""
@@ -107,18 +109,18 @@ class Beginnings:
                 self._foresee_one(choice, text, last)
 
     def _foresee_one(self, choice: int, text: str, last: Finish) -> None:
-        learned = self._unopened.pair
+        learned = self._preopened.pair
         opens = learned is not None and text.lstrip(SPACE).startswith(self._openers)
         if learned is not None and not opens and self._closes(text, learned):
             self.inside[choice] = learned
-            self._unopened.count("known")
+            self._preopened.count("known")
             return
         pair = self._pair_of(choice, text)
         if pair is not None:
             self.inside[choice] = pair
-            self._unopened.found(pair, "moved")
+            self._preopened.found(pair, "moved")
         elif learned is not None and (opens or reason_of(last, choice) != "length"):
-            self._unopened.wrong(learned)
+            self._preopened.wrong(learned)
 
     # --- streams
     # --------------------------------------------------------------------------------------------------------
@@ -139,7 +141,7 @@ class Beginnings:
         """It begins like that. Whether that is enough to know where."""
         if self.whole or choice in self._thought:
             return True
-        learned = self._unopened.pair
+        learned = self._preopened.pair
         word = head[:HEAD_CHARS].lstrip(SPACE)
         if word and word[: self._size] not in self._starts:  # most answers
             if learned is not None:
@@ -150,13 +152,13 @@ class Beginnings:
         if word.startswith(self._openers):
             self.said.pop(choice, None)
             if learned is not None:
-                self._unopened.wrong(learned)
+                self._preopened.wrong(learned)
         elif learned is not None:
             self.inside[choice] = learned
         elif (pair := closes_at_once(head, self._pairs)) is not None:
             self.said.pop(choice, None)
             self.inside[choice] = pair
-            self._unopened.found(pair, "moved")
+            self._preopened.found(pair, "moved")
         return True
 
     def look_back(self, choice: int, *, truncated: bool) -> str | None:
@@ -169,17 +171,17 @@ class Beginnings:
         if inside is None:
             pair = self._pair_of(choice, text)
             if pair is not None:
-                self._unopened.found(pair, "shown")
+                self._preopened.found(pair, "shown")
             return None
         if self._closes(text, inside):
-            self._unopened.count("known")
+            self._preopened.count("known")
             return None
         if truncated:
             return None
-        self._unopened.wrong(inside)
+        self._preopened.wrong(inside)
         if self._factory.calls_inside and any(map(_is_call, self._factory.plainly(text))):
             return None  # it has been made
-        self._unopened.count("repeated")
+        self._preopened.count("repeated")
         del self.inside[choice]
         return text
 
@@ -188,7 +190,7 @@ class Beginnings:
 
     def _pair_of(self, choice: int, text: str) -> Pair | None:
         """The tags that an answer with this text begins inside of, as far as it shows that by itself."""
-        if not self._is_closed(text) or not may_be_unopened(text, self._pairs):
+        if not self._is_closed(text) or not may_be_preopened(text, self._pairs):
             return None
         said = visible(self._factory.plainly(text))
         return closes_thoughts(said + BLOCK if choice in self._called else said, self._pairs)

@@ -140,7 +140,7 @@ def pairs_of(grammar: Grammar, config: ReasoningConfig) -> tuple[Pair, ...]:
     return tuple(pair for pair in reasoning_tags(grammar, config) if pair[1] not in ends_more)
 
 
-class Marks(NamedTuple):
+class ReasoningTags(NamedTuple):
     """Of some pairs: the opening tags, the closing ones, the characters with which those begin, and with what any tag
     begins: its first `size` characters, or fewer of them."""
 
@@ -152,13 +152,13 @@ class Marks(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def marks_of(pairs: tuple[Pair, ...]) -> Marks:
+def marks_of(pairs: tuple[Pair, ...]) -> ReasoningTags:
     """Those of these pairs."""
     tags = [tag for pair in pairs for tag in pair]
     size = min(map(len, tags), default=0)
     starts = frozenset(tag[:end] for tag in tags for end in range(1, size + 1))
     openers, closers = tuple(opener for opener, _ in pairs), tuple(closer for _, closer in pairs)
-    return Marks(openers, closers, frozenset(closer[0] for closer in closers), size, starts)
+    return ReasoningTags(openers, closers, frozenset(closer[0] for closer in closers), size, starts)
 
 
 @lru_cache(maxsize=256)
@@ -168,7 +168,7 @@ def in_sight(grammar: Grammar, config: ReasoningConfig) -> Grammar:
     return replace(grammar, syntaxes=tuple(syntax for syntax in grammar.syntaxes if syntax.opener not in closers))
 
 
-def may_be_unopened(text: str, pairs: Iterable[Pair]) -> bool:
+def may_be_preopened(text: str, pairs: Iterable[Pair]) -> bool:
     """Whether it is worth looking: there is a closing tag, and no opening one before it."""
     pairs = tuple(pairs)
     closed = -1
@@ -331,7 +331,7 @@ def kind_of(owner: str, backend: str, request: ModelRequest) -> bytes:
     return sha256(kind.encode("utf-8", "surrogatepass")).digest()
 
 
-class Unopened:
+class PreopenedReasoning:
     """What is known, and found out, of where one answer begins. `asked` gives the name of the server that answers and
     what it was sent; None if nobody was asked: then nothing is learned. `whole`: the client, `owner`, gets the answer
     in one piece."""

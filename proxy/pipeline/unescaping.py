@@ -18,7 +18,7 @@ from ..model import ModelReply, Reasoning, Refusal, Text, ToolUse
 from .stages import Stage
 
 
-class UndoStage(Stage):
+class UnescapeStage(Stage):
     """Gives every block of an answer a `Restorer` of its own. Held is what `Restorer` holds."""
 
     def __init__(self, escapes: Escapes) -> None:

@@ -17,7 +17,7 @@ from proxy.formats.base import ToolFormat
 from proxy.formats.restoring import Escapes
 from proxy.model import Message, ModelRequest, Reasoning, Text, ToolResult, ToolUse
 from proxy.pipeline.reply import Reply
-from proxy.pipeline.undoing import UndoStage
+from proxy.pipeline.unescaping import UnescapeStage
 from proxy.prompting.transcript import inject
 from tests.formats.cases import inside
 
@@ -45,7 +45,7 @@ def through(escapes: Escapes, kind: BlockKind, pieces: list[str], *, custom: boo
     events: list[Event] = [Start("r", "m", 0), Open(1, kind, name="f", call_id="c", call_kind=call_kind)]
     events += [Delta(1, piece) for piece in pieces]
     events += [Close(1), Finish()]
-    stage = UndoStage(escapes)
+    stage = UnescapeStage(escapes)
     out = [event for fed in events for event in stage.feed([fed])]
     assert [type(event) for event in out if not isinstance(event, Delta)] == [Start, Open, Close, Finish]
     return "".join(event.text for event in out if isinstance(event, Delta))
@@ -126,14 +126,14 @@ def test_earlier_arguments_with_escapes_are_copied_too() -> None:
 def test_what_is_held_comes_before_a_fault() -> None:
     _, escapes = prompt(sentinel.FORMAT, "</tool_call>")
     fault = Fault(BackendFault("gone", code="upstream_disconnected"))
-    out = UndoStage(escapes).feed([Start("r", "m", 0), Open(1, BlockKind.TEXT), Delta(1, r"a <\/tool_"), fault])
+    out = UnescapeStage(escapes).feed([Start("r", "m", 0), Open(1, BlockKind.TEXT), Delta(1, r"a <\/tool_"), fault])
     assert out[-1] is fault
     assert "".join(event.text for event in out if isinstance(event, Delta)) == r"a <\/tool_"
 
 
 async def test_a_whole_answer_without_a_backslash_is_left_alone() -> None:
     _, escapes = prompt(sentinel.FORMAT, "</tool_call>")
-    stage = UndoStage(escapes)
+    stage = UnescapeStage(escapes)
     for part, leaves in (
         (Text("plain"), True),
         (Text(r"<\/tool_call>"), False),

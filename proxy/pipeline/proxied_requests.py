@@ -3,7 +3,7 @@
 Of a route's chain those run that have something to do for any request: limits, logs, and plain aiohttp middlewares.
 Those of the default chain stand aside: they work on messages and tools, of which there are none. Any other middleware
 may be there to see to what models are asked; it would not see this, so where one is, nothing passes unless it says that
-it may (`Middleware.passing`).
+it may (`Middleware.proxied_requests`).
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from .reply import Reply
 from .routing import Handler
 
 
-def passing(layers: Sequence[Layer], passed: PassedProtocol) -> Handler:
+def proxied_chain(layers: Sequence[Layer], passed: PassedProtocol) -> Handler:
     """The chain of a route for what is asked for at the path of `passed`."""
     for layer in layers:
-        if layer.passing == "forbids":
+        if layer.proxied_requests == "forbids":
             return _forbidden(layer.name, passed)
 
     async def pass_on(request: web.Request) -> web.StreamResponse:
@@ -43,7 +43,7 @@ def passing(layers: Sequence[Layer], passed: PassedProtocol) -> Handler:
             await exchange.end()
         return reply
 
-    return compose([layer for layer in layers if layer.passing == "runs"], passed, pass_on)
+    return compose([layer for layer in layers if layer.proxied_requests == "runs"], passed, pass_on)
 
 
 def _forbidden(name: str, passed: PassedProtocol) -> Handler:
