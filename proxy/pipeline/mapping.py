@@ -2,9 +2,9 @@
 
 Rules:
 
-1. With `Kind.FINISHED_CALL` the events of a call are held until the call is whole and shown as one `Call`; if that very
-   object comes back the held events go on as they came (very many fragments as fewer).
-2. What is held is bounded.
+1. With `Kind.FINISHED_CALL` the events of a call are held until it is complete and shown as one `Call`. If the function
+   returns that object, the held events follow unchanged, except that very many fragments are merged.
+2. Held events are bounded.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from ..model import Opaque as OpaquePart
 from .stages import Owner, Stage, broken
 
 MERGED: Final = 256
-"""So many neighbouring fragments of a held call are kept as one. A call has some dozens; of one in a hundred thousand
-fragments, which all go on at once in the end, others must not have to wait for each."""
+"""This many neighbouring fragments of a held call are merged. A call has some dozens. A call of a hundred thousand
+fragments must not delay other requests when they are released together."""
 
 HELD_CHARS: Final = 16 * 1024 * 1024
-"""Arguments of calls that are held until they are whole; more ends the answer."""
+"""Characters of arguments that are held until their calls are complete. More ends the answer."""
 
 MapFunction = Callable[[Event], Event | Iterable[Event] | None]
 
@@ -66,9 +66,8 @@ _OF_PART: Final[Mapping[type, int]] = {
 
 
 class MapStage(Stage):
-    """Runs one function over a stream. For `live` see `Reply.map`. An unexpected exception in the function is reported
-    under the name of the middleware and ends the stream with a `Fault`, or switches the stage off
-    (`on_failure: skip`)."""
+    """Runs one function over a stream. For `live` see `Reply.map`. An unexpected exception ends the stream with a
+    `Fault` in the middleware's name, or switches the stage off (`on_failure: skip`)."""
 
     def __init__(self, function: MapFunction, wants: Kind, owner: Owner | None, *, live: bool = False) -> None:
         self._wants: int = wants.value
@@ -119,7 +118,7 @@ class MapStage(Stage):
         return reply if all(map(is_, choices, reply.choices)) else replace(reply, choices=tuple(choices))
 
     def _take(self, part: ToolUse, block: int, choice: int, status: BlockStatus, parts: list[Part]) -> None:
-        """Put what becomes of a call behind the parts of its answer."""
+        """Appends what the function makes of a call to the parts of its answer."""
         source = part.extra.get("source")
         use = part if source is None else replace(part, extra=lasting(part.extra))
         call = Call(block, use, choice=choice, status=status, source=source)
@@ -240,14 +239,14 @@ def _too_many() -> BackendFault:
 
 
 def _merge(held: list[Event]) -> None:
-    """Make one fragment of the last `MERGED`, if they are nothing but text."""
+    """Merges the last `MERGED` fragments if they have nothing but text."""
     last = [event for event in held[-MERGED:] if isinstance(event, Delta) and event.extra is None]
     if len(last) == MERGED:
         held[-MERGED:] = [Delta(last[0].block, "".join(event.text for event in last))]
 
 
 def _finished(held: list[Event], closed: Close) -> Call:
-    """The call that these events and its `Close` amount to."""
+    """Returns the call of these events and its `Close`."""
     opened = held[0]
     assert isinstance(opened, Open)
     arguments = "".join([delta.text for delta in held if isinstance(delta, Delta)])

@@ -1,18 +1,18 @@
-"""The plug-in interface, and how a chain is put together.
+"""The plug-in interface of middlewares, and the runner of a chain.
 
 Rules:
 
-1. A middleware is a plain aiohttp middleware: `async (request, handler) -> response`. The typed hooks of `Middleware`
-   are sugar over that, and the built-in middlewares use nothing else. Any third-party aiohttp middleware works in the
-   same list (`proxy.pipeline.plain`).
-2. There is one order: the list in the configuration, outermost first.
-3. What comes back from `handler` has not been sent yet: headers and cookies may still be set, and a `Reply` can be
-   mapped event by event.
-4. A hook that a class does not define costs nothing: it is looked up once per class, not per request or per event.
-5. An unexpected exception names the middleware (R16.4) and either fails the request or skips the middleware.
-6. What the gateway must know of a middleware the class says itself (`access_fields`, `idle`, `needs`, `goes_with`,
-   `stands_behind`, `asked_for_by`, `told`, `forbids`, `runs_server_tools`, `gives_answer`): nothing else knows one by
-   its name.
+1. A middleware is a plain aiohttp middleware, `async (request, handler) -> response`, or a `Middleware` with typed
+   hooks. The built-in middlewares are `Middleware`s. Any third-party aiohttp middleware works in the same list
+   (`proxy.pipeline.plain`).
+2. There is one order: the list in the configuration, outermost first. There is one runner, `Onion`.
+3. What `handler` returns has not been sent yet: headers and cookies may still be set, and the events of a `Reply` can
+   be mapped.
+4. A hook that a class does not define costs nothing: hooks are looked up once per class, not per request or event.
+5. An unexpected exception names the middleware (R16.4). It fails the request, or the middleware is skipped.
+6. Everything that the gateway must know of a middleware is declared by its class (`access_fields`, `idle`, `needs`,
+   `goes_with`, `stands_behind`, `asked_for_by`, `told`, `forbids`, `runs_server_tools`, `gives_answer`). Other code
+   knows no middleware by its name.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ if TYPE_CHECKING:
 PlainMiddleware = Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]
 
 Ask = Callable[[ModelRequest], Awaitable[web.StreamResponse]]
-"""Gives the answer to a request, of everything further in."""
+"""Returns the answer of all inner middlewares to a request."""
 
 LOG: Final = logging.getLogger("toolwire.middleware")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoOptions:
-    """Options of a middleware that has none."""
+    """The options of a middleware without options."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,84 +98,85 @@ class Middleware:
 
     @classmethod
     def defines(cls, hook: str) -> bool:
-        """Whether the class has a hook of its own of that name."""
+        """Returns whether the class overrides this hook."""
         return getattr(cls, hook) is not getattr(Middleware, hook)
 
     @classmethod
     def idle(cls, place: Place) -> bool:
-        """Whether it has nothing to do there: then the chain goes without it."""
+        """Returns whether the middleware has nothing to do there. Then the chain leaves it out."""
         return False
 
     @classmethod
     def needs(cls, place: Place) -> Mapping[str, str]:
-        """The middlewares that must stand further in, each with what it does for this one:
-        `{"arguments": "which checks the calls"}`. A chain without them is a mistake."""
+        """Returns the middlewares that must stand further in, each with what it does for this one: `{"arguments":
+        "which checks the calls"}`. A chain without them is a configuration error."""
         return {}
 
     @classmethod
     def goes_with(cls, place: Place) -> Mapping[str, str]:
-        """The middlewares without which it is of no use, wherever they stand, each with what it does for this one."""
+        """Returns the middlewares without which this one is useless, wherever they stand, each with what it does for
+        this one."""
         return {}
 
     @classmethod
     def stands_behind(cls, place: Place) -> Mapping[str, str]:
-        """The middlewares that, where the chain has them, must stand further out, each with why."""
+        """Returns the middlewares that must stand further out if the chain has them, each with the reason."""
         return {}
 
     @classmethod
     def asked_for_by(cls, place: Place) -> str | None:
-        """The key of the route's options that wants it in the chain, if there is one. Asked of those in the default
-        chain: a chain without it is a mistake then."""
+        """Returns the key of the route's options that requires this middleware, or None. Called for middlewares of the
+        default chain: a chain without a required one is a configuration error."""
         return None
 
     @classmethod
     def told(cls, config: GatewayConfig, used: bool) -> str | None:
-        """A line of what an operator should know of it, at the start and from `toolwire check`. Asked of those in the
-        default chain, also where no chain uses them, and of all that are used."""
+        """Returns a line for operators, for the log at the start and `toolwire check`. Called for the default chain,
+        also for middlewares that no chain uses, and for all that are used."""
         return None
 
     def forbids(self, names: tuple[str, ...]) -> bool:
-        """Whether a tool may not be used on the routes whose chain has this: one that is known by all of these names
-        (`proxy.protocols.tool_names`). Asked for each tool that is offered and each call that is run or delivered."""
+        """Returns whether a tool with these names (`proxy.protocols.tool_names`) must not be used on routes with this
+        middleware. Called for each tool that is offered and each call that is run or delivered."""
         return False
 
     def serves(self, protocol: str) -> bool:
-        """Whether it has anything to do for requests of this protocol (`chat`, `responses`). Asked when the chains are
-        put together, not for each request."""
+        """Returns whether the middleware has anything to do for requests of this protocol (`chat`, `responses`). Called
+        when chains are built, not for each request."""
         return True
 
     async def start(self, app: web.Application) -> None:
-        """Acquire resources. Called once, in the running loop."""
+        """Acquires resources. Called once, in the running loop."""
 
     async def close(self) -> None:
-        """Release them. Called once, also when another middleware failed to start."""
+        """Releases resources. Called once, also if another middleware failed to start."""
 
     async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest | web.StreamResponse:
-        """The request on its way in. Return it, or a changed one (`dataclasses.replace`), or a response, which ends the
-        way in here; or raise a `GatewayError`."""
+        """Processes the request on its way in. Returns the request, a changed one (`dataclasses.replace`), or a
+        response, which skips the inner middlewares. May raise a `GatewayError`."""
         return request
 
     def on_event(self, exchange: Exchange, event: Event) -> Event | Iterable[Event] | None:
-        """One event of the answer, of a kind in `wants`. Return it, another, several, or None to drop it. Called for
-        streamed and not streamed answers alike, on the event loop: never block here."""
+        """Processes one event of the answer, of a kind in `wants`. Returns the event, another one, several, or None to
+        drop it. Called for streamed and whole answers alike, on the event loop: never block here."""
         return event
 
     async def on_reply(self, exchange: Exchange, reply: ModelReply) -> ModelReply:
-        """The whole answer. Defining this hook holds back a streamed answer until it is complete."""
+        """Processes the whole answer. Defining this hook holds back a stream until it is complete."""
         return reply
 
     def declare(self, exchange: Exchange, reply: Reply) -> None:
-        """The unsent answer on its way out: say what shall happen to it (`reply.map`, `watch`, `finish`, `rewrite`). By
-        default what `on_event` and `on_reply` want; define it where that depends on the request."""
+        """Declares what happens to the unsent answer (`reply.map`, `watch`, `finish`, `rewrite`). The default declares
+        `on_event` and `on_reply`. Override it if that depends on the request."""
         if self.defines("on_event"):
             reply.map(partial(self.on_event, exchange), self.wants)
         if self.defines("on_reply"):
             reply.rewrite(collected(partial(self.on_reply, exchange)))
 
     def review(self, exchange: Exchange, reply: Reply, ask: Ask) -> None:
-        """As `declare`, and in its place, for who may want another answer than this one: `ask` gives what everything
-        further in answers to a request, unsent like `reply`. To be called when events of `reply` have come
-        (`reply.rewrite`, `reply.finish`)."""
+        """Replaces `declare` for a middleware that may want another answer. `ask` returns the answer of all inner
+        middlewares to a request, unsent like `reply`. Call it when events of `reply` have come (`reply.rewrite`,
+        `reply.finish`)."""
         raise NotImplementedError
 
     async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -186,7 +187,7 @@ class Middleware:
 
 
 async def ask_again(handler: Handler, request: web.Request, changed: ModelRequest) -> web.StreamResponse:
-    """What `handler` answers to another request than that of the exchange."""
+    """Returns the answer of `handler` to another request than that of the exchange."""
     exchange = request[EXCHANGE]
     before, exchange.request = exchange.request, changed
     try:
@@ -211,7 +212,7 @@ class Layer:
         self.failed = failed
         kind = type(middleware) if isinstance(middleware, Middleware) else Middleware
         self.surrounds = not isinstance(middleware, Middleware) or kind.defines("__call__")
-        """Its only hook is `around`."""
+        """True if `around` is its only hook."""
         self.asks = kind.defines("on_request")
         self.reviews = kind.defines("review")
         self.for_tools = kind.for_tools
@@ -327,9 +328,8 @@ def _no_options(entry: MiddlewareConfig) -> ValueError:
 
 
 def takes_request(found: object) -> bool:
-    """Whether it is a middleware as it stands: aiohttp says so (`@web.middleware`), or it can be called with a request
-    and a handler and is `async`, or names them so. A class is not, but its instances may be.
-    """
+    """Returns whether `found` is a middleware itself: aiohttp marks it so (`@web.middleware`), or it takes a request
+    and a handler and is `async` or names its parameters so. A class is not a middleware, but its instances may be."""
     if inspect.isclass(found) or not callable(found):
         return False
     if getattr(found, "__middleware_version__", None) == 1:

@@ -1,9 +1,9 @@
-"""Requests that pass to a server as they are (R24.3): the end of their chain, and who stands in it.
+"""Proxied requests: requests that are sent to a server unread (R24.3).
 
-Of a route's chain those run that have something to do for any request: limits, logs, and plain aiohttp middlewares.
-Those of the default chain stand aside: they work on messages and tools, of which there are none. Any other middleware
-may be there to see to what models are asked; it would not see this, so where one is, nothing passes unless it says that
-it may (`Middleware.proxied_requests`).
+Middlewares with `proxied_requests = "runs"` run for them, such as limits and logs, and plain aiohttp middlewares. Those
+of the default chain stand aside: they work on messages and tools, and there are none. Any other middleware may exist to
+control what models are asked, and it would not see these requests. So a chain with one refuses them, unless the
+middleware allows them (`Middleware.proxied_requests`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .routing import Handler
 
 
 def proxied_chain(layers: Sequence[Layer], passed: PassedProtocol) -> Handler:
-    """The chain of a route for what is asked for at the path of `passed`."""
+    """Returns the chain of a route for requests at the path of `passed`."""
     for layer in layers:
         if layer.proxied_requests == "forbids":
             return _forbidden(layer.name, passed)

@@ -1,16 +1,15 @@
-"""The scanner as a stage of a reply: text blocks in, text and call blocks out.
+"""The scanner as a stage of a reply: it finds calls in text blocks and makes them blocks of their own.
 
-One call scanner per answer (`choice`). Blocks that are not text pass through; block ids are numbered afresh, because
-the scanner makes more blocks than it was given.
+Each answer (`choice`) has one call scanner. Other blocks are forwarded unchanged. Blocks are numbered anew, because the
+scanner makes more of them.
 
-A server that makes calls itself may leave some in the text, because it does not know their form (`native`). Where it
-made one, it knew how: then what looks like one in the text of the same answer is text, whichever came first, so that no
-call is made twice. Calls that were found in text therefore wait for the end of such an answer
-(`proxy.pipeline.waiting`), and what follows them waits with them.
+A server that makes calls itself may leave some in the text, because it does not know their form (`native`). If it made
+a call in the same answer, it knew the form: then calls in text are text, wherever they are, so that no call is made
+twice. So calls in the text of such an answer, and everything behind them, wait for its end (`proxy.pipeline.waiting`).
 
-A large block is judged in a thread: that takes up to a tenth of a second, because what is nearly JSON is repaired and
-what is JSON is looked at several times. While a scanner holds one, text with which it may end is put off (`work`), and
-everything that comes behind it.
+A large block is parsed in a thread. That takes up to a tenth of a second, because nearly valid JSON is repaired and
+valid JSON is checked several times. While a scanner holds a large block, text that may end it is deferred (`work`), and
+everything behind it.
 
 If an answer may begin inside a reasoning block, `proxy.pipeline.reasoning_detector` says when its scanner can be made
 and which text has to be scanned again.
@@ -42,23 +41,23 @@ from .stages import Stage
 from .waiting import WaitingCalls
 
 _LARGE: Final = OFFLOAD_BYTES // 2
-"""Of what a scanner holds, looked at whenever so much more has come: so a block of `OFFLOAD_BYTES` is found to be large
-before it ends."""
+"""The scanners are checked for large blocks each time this much more text has come. So a block of `OFFLOAD_BYTES` is
+found to be large before it ends."""
 _SLICE_CHARS: Final = OFFLOAD_BYTES // 4
-"""Given to a scanner at once: one call keeps the interpreter, for 2 ms where a marker follows the other."""
+"""Characters that are given to a scanner at once. One call holds the interpreter lock, for 2 ms if the text is full of
+markers."""
 _MAY_END: Final = re.compile(r"[])}>:`\n]")
-"""With one of these the block of any format ends."""
+"""Characters with which a block may end, in any format."""
 
 
 class ScanStage(Stage):
-    """Finds calls in visible text. `history` are the messages that the answer follows, before calls in them were made
-    text. `near` is told of near misses, with the choice.
+    """Finds calls in visible text. `history` are the messages before the answer, with calls not yet written as text.
+    `near` is called with near misses and their choice.
 
-    Ends the stream early after the last wanted call under `stop_after_call` (C34). A call cut off by the limit of
-    length or by a fault is never emitted (R6.8); with `incremental` (R6.13) what was given out of it is closed as
-    `truncated`. Where no tool is on offer, nothing is a call, and only reasoning and framing are found. `schemas` has
-    the checkers for the tools. `native`: see the module. `keeps_repeats`: calls that repeat another one are dealt with
-    behind it.
+    Ends the stream early after the last wanted call under `stop_after_call` (C34). A call that is cut off, by the limit
+    of length or a fault, is not emitted (R6.8). If its arguments were streamed (`incremental`, R6.13), it is closed as
+    `truncated`. If no tool is on offer, only reasoning and framing are found. `schemas` has the checkers of the tools.
+    For `native` see the module. `keeps_repeats`: a later stage drops repeated calls.
     """
 
     def __init__(
@@ -116,11 +115,11 @@ class ScanStage(Stage):
         self._large = False  # a scanner holds much
         self._looked = 0  # at so many scanned bytes that was asked
         self.scanned_bytes = 0
-        """So much text went to the scanners, as UTF-8; whoever gives it to them past `feed` adds it here by
+        """Bytes of text (UTF-8) that went to the scanners. Text that does not go through `feed` is added by
         `note_text`."""
 
     def note_text(self, block: int, text: str) -> None:
-        """This text of a block of the backend's goes to a scanner."""
+        """Counts text of a block of the server that goes to a scanner."""
         self.scanned_bytes += len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
         if self.scanned_bytes - self._looked > _LARGE:
             self._look()
@@ -132,7 +131,7 @@ class ScanStage(Stage):
                 self._detector.forget()
 
     def scanner_of(self, block: int) -> CallScanner | None:
-        """What reads a block of the backend's text."""
+        """Returns the scanner of a text block of the server, or None if its text has to go through `feed`."""
         choice = self._choice_of.get(block)
         if choice is None or self._over or self._large or (self._waiting is not None and self._waiting.holds(choice)):
             return None
@@ -177,7 +176,7 @@ class ScanStage(Stage):
         return replace(reply, choices=(answer,))
 
     def feed(self, events: list[Event], *, working: bool = False) -> list[Event]:
-        """See `Stage`. `working`: in a thread, so that nothing is put off."""
+        """See `Stage`. `working`: called in a thread, so nothing is deferred."""
         detector = self._detector
         if not working and (self._working or self.later):
             self.later += events
@@ -249,13 +248,13 @@ class ScanStage(Stage):
         self._large = any(len(scanner.held) > _LARGE for scanner in self._scanners.values())
 
     def found(self, found: list[Event]) -> list[Event]:
-        """What becomes of what a scanner has found: the answer may end with it."""
+        """Takes what a scanner found and returns the resulting events. The answer may end with it."""
         if found and (self._stops or isinstance(found[-1], Fault)):
             found = self._wanted(found)
         return found if self._waiting is None else self._waiting.feed(found)
 
     def _wanted(self, found: list[Event]) -> list[Event]:
-        """What is found, up to the event that ends the answer."""
+        """Returns the events up to the one that ends the answer."""
         if isinstance(found[-1], Fault):
             self._over = True
             return found
@@ -268,9 +267,8 @@ class ScanStage(Stage):
         return found
 
     def _closed(self, closed: Close) -> list[Event]:
-        """Text may go on in another block: only the end of the answer ends the scan. But where no call is looked for in
-        text, and the server has more to say of one (what it cites, whose item it is, its `phase`), that one is
-        whole."""
+        """Handles the end of a text block. The scan continues in the next block. It ends here only if calls in text are
+        not looked for and the server has metadata for the block (citations, the item, its `phase`)."""
         choice = self._choice_of[closed.block]
         extra = merged(self._beside.pop(closed.block, EMPTY), closed.extra)
         if not extra:
@@ -289,8 +287,8 @@ class ScanStage(Stage):
         return [last] if self._waiting is None else self._waiting.feed([last])
 
     def _without_calls(self, choice: int, waiting: WaitingCalls) -> list[Event]:
-        """The server has made a call: the text before it ends here, and what comes behind it is searched only for
-        thoughts."""
+        """Ends the search for calls in this answer, because the server has made one. Later text is searched for
+        reasoning only."""
         if choice in self._called:
             return []
         scanner = self._scanners.pop(choice, None)
@@ -305,8 +303,8 @@ class ScanStage(Stage):
     # ---------------------------------------------------------------------------------------
 
     def _open(self, choice: int) -> None:
-        """An answer has text. Where only thoughts are looked for, white space matters only if it begins with one
-        (R6.6): else it would be held for nothing."""
+        """Begins the text of an answer. If only reasoning is looked for, leading whitespace matters only before
+        reasoning (R6.6), so it is not held."""
         if choice in self._inside:
             self._make(choice, trim=True)
         elif self._detector is not None and self._detector.begin(choice):
@@ -331,7 +329,7 @@ class ScanStage(Stage):
         return self.found([event for each in slices for event in scanner.feed(each)])
 
     def _begin(self, choice: int, head: str) -> bool:
-        """Choose the scanner of an answer by what it begins with, if that tells."""
+        """Chooses the scanner of an answer by the beginning of its text. Returns False if more text is needed."""
         detector = self._detector
         if detector is not None and not detector.seen(choice, head):
             return False
@@ -352,7 +350,7 @@ class ScanStage(Stage):
         return self.found(found + self._scanners[choice].finish(truncated=truncated))
 
     def _read_again(self, choice: int, text: str) -> list[Event]:
-        """What an answer has shown as thoughts is none."""
+        """Scans text again that was shown as reasoning and is none."""
         before = self._scanners[choice]
         scanner = self._make(choice, trim=bool(self._grammar.syntaxes), first_block=before.next_block)
         return self.found(scanner.feed(text) + scanner.finish())
@@ -370,12 +368,12 @@ class ScanStage(Stage):
 
 
 def _may_end(event: Event) -> bool:
-    """Whether a block may end with it."""
+    """Returns whether a block may end with this event."""
     return type(event) is not Delta or _MAY_END.search(event.text) is not None
 
 
 def _without_probabilities(finish: Finish) -> Finish:
-    """The end without what belongs to the model's own tokens: what was scanned is made of others."""
+    """Returns the end without log probabilities: they belong to the model's tokens, and scanned text has others."""
     if not any("logprobs" in extra for extra in finish.choices):
         return finish
     kept = tuple(map(_without_logprobs, finish.choices))
