@@ -35,7 +35,7 @@ from proxy.events import Call, Event, Finish, Kind, text_block
 from proxy.formats.rendering import by_prompt_name, prompt_name
 from proxy.model import ModelRequest, ToolChoice, ToolSpec, ToolUse
 from proxy.pipeline.exchange import Exchange
-from proxy.pipeline.middleware import Middleware, Place
+from proxy.pipeline.middleware import ChainPlace, Middleware
 from proxy.pipeline.reply import Reply
 from proxy.protocols.wire import dump, unfinished
 from proxy.record import AccessField
@@ -113,7 +113,7 @@ class Arguments(Middleware):
     )
 
     @classmethod
-    def stands_behind(cls, place: Place) -> Mapping[str, str]:
+    def stands_behind(cls, place: ChainPlace) -> Mapping[str, str]:
         """See `Middleware.stands_behind`."""
         return {"execution": "which runs calls when they have been checked"}
 

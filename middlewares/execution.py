@@ -44,7 +44,7 @@ from proxy.formats.rendering import prompt_name, result_text
 from proxy.formats.toolset import NAME_BYTES, ToolSet, note, note_of
 from proxy.model import Image, Message, ModelRequest, Text, ToolChoice, ToolResult, ToolSpec, ToolUse
 from proxy.pipeline.exchange import EXCHANGE, Exchange
-from proxy.pipeline.middleware import Handler, Middleware, Place
+from proxy.pipeline.middleware import ChainPlace, Handler, Middleware
 from proxy.pipeline.model_turns import LoopState, ModelTurn, Shown
 from proxy.pipeline.reply import Reply
 from proxy.pipeline.served_tools import Key, ServedTools, without_served
@@ -93,12 +93,12 @@ class Execution(Middleware):
     )
 
     @classmethod
-    def idle(cls, place: Place) -> bool:
+    def idle(cls, place: ChainPlace) -> bool:
         """See `Middleware.idle`. It would keep streams out of the fast path."""
         return not place.config.tools.any
 
     @classmethod
-    def needs(cls, place: Place) -> Mapping[str, str]:
+    def needs(cls, place: ChainPlace) -> Mapping[str, str]:
         """See `Middleware.needs`."""
         if cls.idle(place) or place.route.options.mode == "native":
             return {}
@@ -108,7 +108,7 @@ class Execution(Middleware):
         }
 
     @classmethod
-    def stands_behind(cls, place: Place) -> Mapping[str, str]:
+    def stands_behind(cls, place: ChainPlace) -> Mapping[str, str]:
         """See `Middleware.stands_behind`."""
         return {"conversation": "which loads and keeps a conversation once, not in each round"}
 

@@ -32,7 +32,7 @@ from proxy.model import Constraint, ModelRequest, ToolChoice, ToolSpec, are_plai
 from proxy.pipeline.caches import CACHES
 from proxy.pipeline.exchange import Exchange, OfferedTools
 from proxy.pipeline.file_texts import FileTexts
-from proxy.pipeline.middleware import Middleware, Place
+from proxy.pipeline.middleware import ChainPlace, Middleware
 from proxy.pipeline.routing import Route
 from proxy.prompting.beside_template import policy_beside, shown_tools, templated
 from proxy.prompting.prompt import content_key, form_sentence, reminder, segment
@@ -136,14 +136,14 @@ class Injection(Middleware):
         self._open(app[CACHES])
 
     @classmethod
-    def goes_with(cls, place: Place) -> Mapping[str, str]:
+    def goes_with(cls, place: ChainPlace) -> Mapping[str, str]:
         """See `Middleware.goes_with`."""
         if place.route.options.mode == "native":
             return {}
         return {"transformation": "which finds the calls that it teaches"}
 
     @classmethod
-    def stands_behind(cls, place: Place) -> Mapping[str, str]:
+    def stands_behind(cls, place: ChainPlace) -> Mapping[str, str]:
         """See `Middleware.stands_behind`. What it has written is text, of which nobody can read what it was."""
         if place.route.options.mode == "native":
             return {}
@@ -154,7 +154,7 @@ class Injection(Middleware):
         }
 
     @classmethod
-    def asked_for_by(cls, place: Place) -> str | None:
+    def asked_for_by(cls, place: ChainPlace) -> str | None:
         """See `Middleware.asked_for_by`."""
         options = place.route.options
         return "decoding.constrain" if options.decoding.constrain == "required" and options.mode != "native" else None

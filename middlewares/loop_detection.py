@@ -16,7 +16,7 @@ from typing import ClassVar, Final
 from proxy.errors import ClientFault, quote
 from proxy.model import Message, ModelRequest, Text, ToolUse
 from proxy.pipeline.exchange import Exchange
-from proxy.pipeline.middleware import Middleware, Place
+from proxy.pipeline.middleware import ChainPlace, Middleware
 from proxy.pipeline.tool_memory import HiddenCalls
 from proxy.record import AccessField
 
@@ -39,17 +39,17 @@ class LoopDetection(Middleware):
     )
 
     @classmethod
-    def idle(cls, place: Place) -> bool:
+    def idle(cls, place: ChainPlace) -> bool:
         """See `Middleware.idle`."""
         return not place.route.options.loop_detect.repeats and place.config.limits.calls_per_conversation is None
 
     @classmethod
-    def stands_behind(cls, place: Place) -> Mapping[str, str]:
+    def stands_behind(cls, place: ChainPlace) -> Mapping[str, str]:
         """See `Middleware.stands_behind`."""
         return {"conversation": "which loads the turns that it looks at"}
 
     @classmethod
-    def asked_for_by(cls, place: Place) -> str | None:
+    def asked_for_by(cls, place: ChainPlace) -> str | None:
         """See `Middleware.asked_for_by`."""
         return "loop_detect.repeats" if place.route.options.loop_detect.repeats else None
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final
 from proxy.errors import ModelFault
 from proxy.events import BlockKind, Delta, Event, Finish, Kind, Open
 from proxy.pipeline.exchange import Exchange
-from proxy.pipeline.middleware import Middleware, Place
+from proxy.pipeline.middleware import ChainPlace, Middleware
 from proxy.pipeline.reply import Reply
 from proxy.record import AccessField
 from proxy.scan.repair import read_json
@@ -34,7 +34,7 @@ class OutputFormat(Middleware):
     )
 
     @classmethod
-    def asked_for_by(cls, place: Place) -> str | None:
+    def asked_for_by(cls, place: ChainPlace) -> str | None:
         """See `Middleware.asked_for_by`."""
         return "bad_answers.format_miss" if place.route.options.bad_answers.format_miss == "error" else None
 

@@ -22,7 +22,7 @@ from proxy.errors import GatewayError, ModelFault
 from proxy.events import Delta, Event, Fault, Finish
 from proxy.pipeline.exchange import EXCHANGE, Exchange
 from proxy.pipeline.heads import ADDED_HEADERS
-from proxy.pipeline.middleware import Handler, Middleware, Place
+from proxy.pipeline.middleware import ChainPlace, Handler, Middleware
 from proxy.pipeline.reply import Reply
 from proxy.ratelimit.admission import ADMISSION, SLOT, Admission
 from proxy.ratelimit.base import Bound, changes, gives_back
@@ -39,7 +39,7 @@ class RateLimit(Middleware):
         self._admission: Admission | None = None
 
     @classmethod
-    def idle(cls, place: Place) -> bool:
+    def idle(cls, place: ChainPlace) -> bool:
         """See `Middleware.idle`."""
         return not place.limited
 

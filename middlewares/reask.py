@@ -40,7 +40,7 @@ from proxy.events import BlockKind, Delta, Event, Fault, Finish, Opaque, Open, S
 from proxy.formats.rendering import by_prompt_name
 from proxy.model import Attempt, Message, ModelReply, ModelRequest, Text, ToolChoice, Usage
 from proxy.pipeline.exchange import Exchange
-from proxy.pipeline.middleware import Ask, Middleware, Place
+from proxy.pipeline.middleware import Ask, ChainPlace, Middleware
 from proxy.pipeline.reply import Reply
 from proxy.pipeline.stages import Batches, Following, Stage
 from proxy.protocols.wire import dump_in_pieces
@@ -101,19 +101,19 @@ class Reask(Middleware):
     )
 
     @classmethod
-    def idle(cls, place: Place) -> bool:
+    def idle(cls, place: ChainPlace) -> bool:
         """See `Middleware.idle` (R9.8, R23.4)."""
         return place.route.options.bad_answers.reask == 0
 
     @classmethod
-    def asked_for_by(cls, place: Place) -> str | None:
+    def asked_for_by(cls, place: ChainPlace) -> str | None:
         """See `Middleware.asked_for_by`."""
         options = place.route.options.bad_answers
         wanted = options.reask or (options.reask is None and options.choice_miss == "reask")
         return "bad_answers.reask" if wanted else None
 
     @classmethod
-    def needs(cls, place: Place) -> Mapping[str, str]:
+    def needs(cls, place: ChainPlace) -> Mapping[str, str]:
         """See `Middleware.needs`. For near misses alone nobody is needed."""
         return {} if cls.asked_for_by(place) is None else {"arguments": "which says what a bad answer is"}
 

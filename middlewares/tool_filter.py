@@ -22,7 +22,7 @@ from proxy.formats.longjson import compact
 from proxy.formats.rendering import prompt_name
 from proxy.model import ModelRequest, ToolChoice, ToolSpec, ToolUse
 from proxy.pipeline.exchange import Exchange
-from proxy.pipeline.middleware import Middleware, Place
+from proxy.pipeline.middleware import ChainPlace, Middleware
 from proxy.pipeline.reply import Reply
 from proxy.pipeline.served_tools import stand_for_servers
 from proxy.protocols.tool_names import is_item, names_of
@@ -60,7 +60,7 @@ class ToolFilter(Middleware):
     )
 
     @classmethod
-    def needs(cls, place: Place) -> Mapping[str, str]:
+    def needs(cls, place: ChainPlace) -> Mapping[str, str]:
         """See `Middleware.needs`."""
         chain = place.config.chain if place.route.chain is None else place.route.chain
         named = {entry.use for entry in chain}

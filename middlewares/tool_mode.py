@@ -43,7 +43,7 @@ from proxy.errors import GatewayError
 from proxy.events import BlockKind, Event, Fault, Open, Start
 from proxy.model import ModelRequest, ToolResult, ToolUse
 from proxy.pipeline.exchange import EXCHANGE, Exchange, ToolsBy
-from proxy.pipeline.middleware import Handler, Middleware, Place, ask_again
+from proxy.pipeline.middleware import ChainPlace, Handler, Middleware, ask_again
 from proxy.pipeline.reply import Reply
 from proxy.pipeline.stages import Batches
 from proxy.record import AccessField, CounterSpec
@@ -96,17 +96,17 @@ class ToolMode(Middleware):
         """When a model was last probed because a request put it in doubt."""
 
     @classmethod
-    def idle(cls, place: Place) -> bool:
+    def idle(cls, place: ChainPlace) -> bool:
         """See `Middleware.idle`."""
         return place.route.options.mode not in ("hybrid", "auto", "text")
 
     @classmethod
-    def asked_for_by(cls, place: Place) -> str | None:
+    def asked_for_by(cls, place: ChainPlace) -> str | None:
         """See `Middleware.asked_for_by`."""
         return None if cls.idle(place) else "mode"
 
     @classmethod
-    def needs(cls, place: Place) -> Mapping[str, str]:
+    def needs(cls, place: ChainPlace) -> Mapping[str, str]:
         """See `Middleware.needs`."""
         if cls.idle(place):
             return {}

@@ -34,7 +34,7 @@ from proxy.formats.base import ToolFormat
 from proxy.formats.rendering import prompt_name
 from proxy.model import ModelRequest, ToolChoice, ToolSpec
 from proxy.pipeline.exchange import Exchange, OfferedTools
-from proxy.pipeline.middleware import Middleware, Place
+from proxy.pipeline.middleware import ChainPlace, Middleware
 from proxy.pipeline.preopened import OUTCOMES, PreopenedReasoning
 from proxy.pipeline.reasoning_calls import ReasoningCalls
 from proxy.pipeline.repeats import RepeatStage
@@ -79,14 +79,14 @@ class Transformation(Middleware):
     )
 
     @classmethod
-    def goes_with(cls, place: Place) -> Mapping[str, str]:
+    def goes_with(cls, place: ChainPlace) -> Mapping[str, str]:
         """See `Middleware.goes_with`."""
         if place.route.options.mode == "native":
             return {}
         return {"injection": "which teaches the calls that it looks for"}
 
     @classmethod
-    def stands_behind(cls, place: Place) -> Mapping[str, str]:
+    def stands_behind(cls, place: ChainPlace) -> Mapping[str, str]:
         """See `Middleware.stands_behind`. Further in they would see the text of calls."""
         return {
             "arguments": "which checks the calls that it finds",

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
         Usage,
     )
     from .pipeline.exchange import EXCHANGE, Exchange
-    from .pipeline.middleware import Handler, Middleware, Place
+    from .pipeline.middleware import ChainPlace, Handler, Middleware
     from .pipeline.reply import Reply
     from .record import AccessField, CounterSpec
     from .scanner import open_scanner
@@ -64,7 +64,7 @@ _HOME = {
     ),
     "folding": ("fold", "unfold"),
     "pipeline.exchange": ("EXCHANGE", "Exchange"),
-    "pipeline.middleware": ("Handler", "Middleware", "Place"),
+    "pipeline.middleware": ("Handler", "Middleware", "ChainPlace"),
     "model": (
         "FinishReason",
         "Image",
@@ -98,6 +98,7 @@ __all__ = [
     "BackendFault",
     "BlockKind",
     "Call",
+    "ChainPlace",
     "ClientFault",
     "Close",
     "CounterSpec",
@@ -120,7 +121,6 @@ __all__ = [
     "ModelRequest",
     "Open",
     "Part",
-    "Place",
     "Reasoning",
     "Refusal",
     "Reply",

@@ -54,7 +54,7 @@ class NoOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ChainPlace:
     """Where a middleware would stand: all that is known when chains are put together. `options` are its own, `limited`
     says whether any use is limited."""
 
@@ -102,29 +102,29 @@ class Middleware:
         return getattr(cls, hook) is not getattr(Middleware, hook)
 
     @classmethod
-    def idle(cls, place: Place) -> bool:
+    def idle(cls, place: ChainPlace) -> bool:
         """Returns whether the middleware has nothing to do there. Then the chain leaves it out."""
         return False
 
     @classmethod
-    def needs(cls, place: Place) -> Mapping[str, str]:
+    def needs(cls, place: ChainPlace) -> Mapping[str, str]:
         """Returns the middlewares that must stand further in, each with what it does for this one: `{"arguments":
         "which checks the calls"}`. A chain without them is a configuration error."""
         return {}
 
     @classmethod
-    def goes_with(cls, place: Place) -> Mapping[str, str]:
+    def goes_with(cls, place: ChainPlace) -> Mapping[str, str]:
         """Returns the middlewares without which this one is useless, wherever they stand, each with what it does for
         this one."""
         return {}
 
     @classmethod
-    def stands_behind(cls, place: Place) -> Mapping[str, str]:
+    def stands_behind(cls, place: ChainPlace) -> Mapping[str, str]:
         """Returns the middlewares that must stand further out if the chain has them, each with the reason."""
         return {}
 
     @classmethod
-    def asked_for_by(cls, place: Place) -> str | None:
+    def asked_for_by(cls, place: ChainPlace) -> str | None:
         """Returns the key of the route's options that requires this middleware, or None. Called for middlewares of the
         default chain: a chain without a required one is a configuration error."""
         return None

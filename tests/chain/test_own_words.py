@@ -18,7 +18,7 @@ from proxy.config import DEFAULT_CHAIN, ON_DEMAND, GatewayConfig
 from proxy.configuration.settings import load
 from proxy.model import ModelRequest
 from proxy.pipeline.exchange import Exchange
-from proxy.pipeline.middleware import Middleware, Place
+from proxy.pipeline.middleware import ChainPlace, Middleware
 from proxy.record import AccessField, CounterSpec
 from proxy.registry import MIDDLEWARES, Registries, registries
 from proxy.startup.chains import chain_of, told
@@ -46,11 +46,11 @@ class Loud(Middleware):
     )
 
     @classmethod
-    def idle(cls, place: Place) -> bool:
+    def idle(cls, place: ChainPlace) -> bool:
         return not place.options.word
 
     @classmethod
-    def needs(cls, place: Place) -> Mapping[str, str]:
+    def needs(cls, place: ChainPlace) -> Mapping[str, str]:
         return {"transformation": "which gives it something to shout about"} if place.options.word == "why" else {}
 
     @classmethod

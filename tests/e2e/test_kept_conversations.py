@@ -16,7 +16,7 @@ from aiohttp.test_utils import TestServer
 from proxy.errors import GatewayError
 from proxy.events import Event, Start
 from proxy.model import Message, ModelReply
-from proxy.protocols.base import Route, StreamWriter, TurnForm, WriteOptions
+from proxy.protocols.base import ServedPath, StreamWriter, TurnForm, WriteOptions
 from proxy.protocols.turn import Turn
 from proxy.protocols.wire import dump
 from proxy.registry import registries
@@ -146,7 +146,7 @@ class RememberingTiny(TinyProtocol):
     """Tells its clients how an answer is called."""
 
     turns = TinyTurns()
-    routes = (Route("GET", "/tiny/{id}", "proxy.pipeline.responses:read"),)
+    routes = (ServedPath("GET", "/tiny/{id}", "proxy.pipeline.responses:read"),)
 
     def writer(self, options: WriteOptions) -> StreamWriter:
         return NamingWriter()

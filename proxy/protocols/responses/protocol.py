@@ -20,7 +20,7 @@ from ...errors import GatewayError
 from ...events import Opaque
 from ...model import Message, ModelReply, ModelRequest, ToolUse, Usage, fields_of
 from .. import openai
-from ..base import ClientSide, ListedModel, Route, ServerSide, StreamReader, StreamWriter, WriteOptions
+from ..base import ClientSide, ListedModel, ServedPath, ServerSide, StreamReader, StreamWriter, WriteOptions
 from ..mending import Mending
 from ..noise import Note, in_responses, of_frame, unnoted
 from ..numbers import MAX_CHOICES
@@ -54,19 +54,19 @@ class ResponsesProtocol(ClientSide, ServerSide):
     whole_history = False
     turns = ResponsesTurns()
     routes = (
-        Route("GET", "/responses", "proxy.pipeline.sockets:connect"),
-        Route("GET", "/responses/{id}", "proxy.pipeline.responses:read"),
-        Route("DELETE", "/responses/{id}", "proxy.pipeline.responses:delete"),
-        Route("GET", "/responses/{id}/input_items", "proxy.pipeline.responses:list_input"),
-        Route("POST", "/responses/{id}/cancel", "proxy.pipeline.responses:cancel"),
-        Route("POST", "/conversations", "proxy.pipeline.conversations:create"),
-        Route("GET", "/conversations/{id}", "proxy.pipeline.conversations:read"),
-        Route("POST", "/conversations/{id}", "proxy.pipeline.conversations:update"),
-        Route("DELETE", "/conversations/{id}", "proxy.pipeline.conversations:delete"),
-        Route("GET", "/conversations/{id}/items", "proxy.pipeline.conversations:list_items"),
-        Route("POST", "/conversations/{id}/items", "proxy.pipeline.conversations:add_items"),
-        Route("GET", "/conversations/{id}/items/{item}", "proxy.pipeline.conversations:read_item"),
-        Route("DELETE", "/conversations/{id}/items/{item}", "proxy.pipeline.conversations:delete_item"),
+        ServedPath("GET", "/responses", "proxy.pipeline.sockets:connect"),
+        ServedPath("GET", "/responses/{id}", "proxy.pipeline.responses:read"),
+        ServedPath("DELETE", "/responses/{id}", "proxy.pipeline.responses:delete"),
+        ServedPath("GET", "/responses/{id}/input_items", "proxy.pipeline.responses:list_input"),
+        ServedPath("POST", "/responses/{id}/cancel", "proxy.pipeline.responses:cancel"),
+        ServedPath("POST", "/conversations", "proxy.pipeline.conversations:create"),
+        ServedPath("GET", "/conversations/{id}", "proxy.pipeline.conversations:read"),
+        ServedPath("POST", "/conversations/{id}", "proxy.pipeline.conversations:update"),
+        ServedPath("DELETE", "/conversations/{id}", "proxy.pipeline.conversations:delete"),
+        ServedPath("GET", "/conversations/{id}/items", "proxy.pipeline.conversations:list_items"),
+        ServedPath("POST", "/conversations/{id}/items", "proxy.pipeline.conversations:add_items"),
+        ServedPath("GET", "/conversations/{id}/items/{item}", "proxy.pipeline.conversations:read_item"),
+        ServedPath("DELETE", "/conversations/{id}/items/{item}", "proxy.pipeline.conversations:delete_item"),
     )
     count_path = "/responses/input_tokens"
     compact_path = "/responses/compact"
