@@ -3,10 +3,10 @@
 
 Rules:
 
-1. A whole answer is read when all of it is there. Of a stream waits what may be the tag that it begins with, and what
-   it said is looked at again at its end.
-2. What is kept of streams for that is bounded. Beyond the bound nothing is looked at again.
-3. Of an answer whose thoughts the server itself has set apart there is nothing to find out.
+1. A whole answer is judged when it is complete. A stream holds back what may be its first tag, and its text is judged
+   again at its end.
+2. The text that is kept of streams for that is bounded. Beyond the bound nothing is judged again.
+3. An answer whose reasoning the server has marked itself is not judged.
 """
 
 from __future__ import annotations
@@ -30,52 +30,52 @@ from .scanners import ScannerFactory
 
 
 class ReasoningDetector:
-    """Of all answers to one request. `pairs` are the tags of thoughts, of which there is at least one; `room` bounds
-    the characters that are kept."""
+    """Judges all answers to one request. `pairs` are the tags of reasoning, at least one; `room` bounds the characters
+    that are kept."""
 
     def __init__(
         self, preopened: PreopenedReasoning, pairs: Sequence[Pair], factory: ScannerFactory, room: int
     ) -> None:
         self.whole = preopened.whole
-        """The answers are read when all is there (`gathered`)."""
+        """True if the answers are judged when they are complete (`gathered`)."""
         self.inside: dict[int, Pair] = {}
-        """The tags that answers began inside of, though nothing said so."""
+        """The tags inside which answers begin without an opening tag, by answer."""
         self.said: dict[int, list[str]] = {}
-        """What the scanners got of streams, while it may have to be looked at again."""
+        """The text that the scanners got of streams, while it may have to be scanned again."""
         self._preopened = preopened
         self._pairs = pairs
         self._openers, self._closers, self._firsts, self._size, self._starts = factory.plan.marks
         self._factory = factory
         self.room = room
-        """So many characters may still be kept in `said`."""
+        """Characters that may still be kept in `said`."""
         self._kept: list[Event] = []
         self._thought: frozenset[int] = frozenset()  # answers of which the server itself has set thoughts apart
         self._called: frozenset[int] = frozenset()  # and those of which it has set calls apart
 
     def leaves(self, text: str) -> bool:
-        """Whether a whole text of an answer is quite certainly none that began inside of thoughts."""
+        """Returns whether a whole text certainly did not begin inside a reasoning block."""
         return self._preopened.pair is None and not self._is_closed(text)
 
     def _is_closed(self, text: str) -> bool:
-        """Whether a closing tag stands in it."""
+        """Returns whether a closing tag occurs in the text."""
         for first in self._firsts:
             if first in text:  # nearly always none
                 return any(closer in text for closer in self._closers)
         return False
 
     def thinks(self, choice: int) -> None:
-        """The server itself has set thoughts of this answer apart."""
+        """Notes that the server has marked reasoning of this answer."""
         self._thought |= {choice}
 
     def calls(self, choice: int) -> None:
-        """The server itself has made a call in this answer."""
+        """Notes that the server has made a call in this answer."""
         self._called |= {choice}
 
     # --- whole answers
     # --------------------------------------------------------------------------------------------------
 
     def gathered(self, events: list[Event]) -> list[Event]:
-        """All that has come when it is all, else nothing. Then it is known where the answers begin."""
+        """Returns all events when they are complete, else none. Then it is known where the answers begin."""
         self._kept += events
         if not events or not isinstance(events[-1], Finish | Fault):
             return []
@@ -86,7 +86,7 @@ class ReasoningDetector:
         return events
 
     def foresee(self, text: str, reason: str) -> None:
-        """The one answer is this text. Then it is known where it begins."""
+        """Judges the only answer, which is this text."""
         if not self.leaves(text) and text.strip(SPACE):
             self._foresee_one(0, text, Finish(reason))
 
@@ -126,7 +126,7 @@ class ReasoningDetector:
     # --------------------------------------------------------------------------------------------------------
 
     def begin(self, choice: int) -> bool:
-        """The text of this answer begins. Whether it matters what its stream begins with."""
+        """Begins the text of an answer. Returns whether the beginning of its stream has to be judged."""
         if self.whole or choice in self._thought:
             return False
         if self.room >= 0:
@@ -134,11 +134,11 @@ class ReasoningDetector:
         return True
 
     def forget(self) -> None:
-        """There is no more room: whatever the answers say is kept no longer."""
+        """Stops keeping text, because there is no more room."""
         self.said.clear()
 
     def seen(self, choice: int, head: str) -> bool:
-        """It begins like that. Whether that is enough to know where."""
+        """Judges the beginning of an answer. Returns False if more text is needed."""
         if self.whole or choice in self._thought:
             return True
         learned = self._preopened.pair
@@ -162,8 +162,8 @@ class ReasoningDetector:
         return True
 
     def look_back(self, choice: int, *, truncated: bool) -> str | None:
-        """It has come to its end: learn from it. Gives what it showed as thoughts and nothing closed, and so has to be
-        read again, as text."""
+        """Judges an answer at its end. Returns the text that was shown as reasoning and has to be scanned again, if
+        nothing closed it."""
         text = "".join(self.said.pop(choice))
         inside = self.inside.get(choice)
         if not text.strip(SPACE):
@@ -189,14 +189,14 @@ class ReasoningDetector:
     # ----------------------------------------------------------------------------------------------------
 
     def _pair_of(self, choice: int, text: str) -> Pair | None:
-        """The tags that an answer with this text begins inside of, as far as it shows that by itself."""
+        """Returns the tags inside which an answer with this text begins, judged by the text alone."""
         if not self._is_closed(text) or not may_be_preopened(text, self._pairs):
             return None
         said = visible(self._factory.plainly(text))
         return closes_thoughts(said + BLOCK if choice in self._called else said, self._pairs)
 
     def _closes(self, text: str, pair: Pair) -> bool:
-        """Whether an answer that begins inside of `pair` comes out of it. In the arguments of a call a closing tag is
+        """Returns whether an answer that begins inside `pair` closes it. A closing tag in the arguments of a call is
         data."""
         before, closer, _ = text.partition(pair[1])
         if not closer:
@@ -212,5 +212,5 @@ def _is_call(event: Event) -> bool:
 
 
 def reason_of(finish: Finish, choice: int) -> str:
-    """Why an answer ended."""
+    """Returns the reason with which an answer ended."""
     return finish.others[choice - 1] if 0 < choice <= len(finish.others) else finish.reason

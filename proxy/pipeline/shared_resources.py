@@ -1,5 +1,4 @@
-"""What outlives a configuration: handed from an application to the one that takes its place (see
-`proxy.server.hosting`)."""
+"""Resources that outlive a configuration. An application hands them to its successor (`proxy.server.hosting`)."""
 
 from __future__ import annotations
 
@@ -21,9 +20,9 @@ class _SharedResource:
 
 
 class SharedResources:
-    """The lasting values of one application. `before` are those of the one whose place it takes.
+    """The lasting resources of one application. `before` are those of its predecessor.
 
-    What was taken is kept for the next one. A value is closed when the last application that uses it has ended.
+    A resource is kept for the successor and closed when the last application that uses it has ended.
     """
 
     def __init__(self, before: SharedResources | None = None) -> None:
