@@ -1,13 +1,14 @@
-"""Several answers of a model as one: what of each the client sees, and what is to be run. Pure: events in, events out.
+"""Several answers of a model as one: the events that the client sees of each, and the calls that are to be run.
+Pure: events in, events out.
 
 Rules:
 
-1. One `Start`, one `Finish`; blocks are numbered once; texts of different rounds are set apart by an empty line.
-2. Text, reasoning and the gateway's own calls, where they are shown, pass while they come. So do calls of the client
-   that are given out while they come (R6.13). From the first other call of the client on an answer is held until its
-   end, because server-side calls run first (R15.9).
-   A call that is shown with its result (`Shown`) keeps its place among what is held until it has one.
-3. A call that was cut off is neither run nor said to the model again.
+1. One `Start`, one `Finish`; blocks are numbered once; texts of different rounds are separated by an empty line.
+2. Text, reasoning and visible calls of the gateway are sent as they come, and so are calls of the client whose
+   arguments are streamed (R6.13). From the first other call of the client on, an answer is held until its end, because
+   server-side calls run first (R15.9).
+   A call that is shown with its result (`Shown`) keeps its place among the held events until it has one.
+3. A call that was cut off is neither run nor sent to the model again.
 """
 
 from __future__ import annotations
