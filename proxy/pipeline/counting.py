@@ -40,7 +40,7 @@ _NOTHING: Final = ModelReply("", "", 0, (ReplyChoice(()),), Usage())
 
 
 class Counting(Delivery):
-    """Serves one protocol's path for counting."""
+    """Serves one protocol's path for token counts."""
 
     _detaches = False
 

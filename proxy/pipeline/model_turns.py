@@ -25,33 +25,33 @@ BREAK = "\n\n"
 
 
 class LoopState:
-    """What the rounds of one answer share."""
+    """State that the rounds of one answer share."""
 
     def __init__(self) -> None:
         self.started = False
         self.said = False
-        """A round before has said something."""
+        """True if an earlier round had output."""
         self.usage: Usage | None = None
         self._blocks = 0
 
     def new_block(self) -> int:
-        """The number of the next block."""
+        """Returns the number of the next block."""
         self._blocks += 1
         return self._blocks - 1
 
     def count(self, usage: Usage | None) -> None:
-        """Add the usage of a round."""
+        """Adds the usage of a round."""
         self.usage = added(self.usage, usage)
 
 
 class Shown:
-    """The place of a call that is shown with its result, in one item."""
+    """The position of a call that is shown together with its result, in one item."""
 
 
 class ModelTurn:
-    """One answer of the model. `is_ours` says which calls the gateway runs; `exposes`: the client sees them; `shows`:
-    it sees these with their results; `marks`: a call that is given out while it comes gets an id under which something
-    can be kept."""
+    """One answer of the model. `is_ours` tells which calls the gateway runs. `exposes`: the client sees them. `shows`:
+    the client sees these with their results. `marks`: a call whose arguments are streamed gets an id under which
+    results can be kept."""
 
     def __init__(
         self,

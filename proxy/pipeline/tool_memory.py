@@ -43,7 +43,7 @@ LOG: Final = logging.getLogger("toolwire.tools")
 MAX_LOOKUPS: Final = 256
 """For one request, the latest ones: anybody can make such ids."""
 MAX_CHARS: Final = 4 * 1024 * 1024
-"""Of arguments and results together."""
+"""Characters of arguments and results together."""
 _FREE: Final = len("call_") + 24
 _MARK_BYTES: Final = 4
 
