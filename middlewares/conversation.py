@@ -62,7 +62,7 @@ MAX_REFERRED: Final = 256
 class Conversation(Middleware):
     """Loads what a request goes on from, and keeps what comes of it."""
 
-    passing = "stands_aside"
+    proxied_requests = "stands_aside"
     for_turns = True
     access_fields: ClassVar[tuple[AccessField, ...]] = (STORE_FAILURES,)
 
@@ -403,7 +403,7 @@ def _said_in(form: TurnForm, turn: Turn) -> list[Mapping[str, Any]]:
 class Naming(Stage):
     """Lets an answer go under the id of its turn, and says when it was completed."""
 
-    passes_text = True
+    ignores_text = True
 
     def __init__(self, ident: str) -> None:
         self._ident = ident
@@ -412,7 +412,7 @@ class Naming(Stage):
         """See `Stage`."""
         return [self._named(event) if isinstance(event, Start | Finish) else event for event in events]
 
-    def take(self, reply: ModelReply) -> ModelReply:
+    def whole(self, reply: ModelReply) -> ModelReply:
         """See `Stage`."""
         extra = {**reply.extra, "completed_at": int(time.time())}
         return ModelReply(self._ident, reply.model, reply.created, reply.choices, reply.usage, extra)

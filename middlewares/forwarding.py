@@ -55,7 +55,7 @@ from toolwire.upstream.servers.usage import Estimator
 class Forwarding(Middleware):
     """Asks a server of the route. Must be the last of the chain: nothing further in is asked."""
 
-    passing = "stands_aside"
+    proxied_requests = "stands_aside"
     gives_answer = True
     access_fields: ClassVar[tuple[AccessField, ...]] = (
         AccessField("attempts", "How many times a backend was asked, if more than once."),
@@ -186,11 +186,11 @@ class Forwarding(Middleware):
         # Of a stream with tools, or that the gateway asked for in its own words, nothing passes that R7.7 rules out.
         unasked = sent.stream and exchange.protocol.counts_on_demand and not (own and not asked.tools)
         if usage.source == "backend":
-            reply.count(lambda: (_unknown, None), passes=same, changes=unasked)
+            reply.count(lambda: (_unknown, None), keeps_bytes=same, changes=unasked)
         else:
             reply.count(
                 lambda: self._counter(route, source, sent).both,
-                passes=own,
+                keeps_bytes=own,
                 changes=unasked or not own,
                 always=usage.source == "estimate",
             )

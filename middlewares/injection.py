@@ -27,7 +27,7 @@ from toolwire.formats.engine.restoring import Escapes
 from toolwire.formats.engine.toolset import NAME_BYTES, SPEC_BYTES, ToolSet, note, note_of
 from toolwire.formats.gbnf.grammar import Around, Bounds, Inexpressible
 from toolwire.model import Constraint, ModelRequest, ToolChoice, ToolSpec, are_plain, replace
-from toolwire.pipeline.chain.middleware import Middleware, Place
+from toolwire.pipeline.chain.middleware import ChainPlace, Middleware
 from toolwire.pipeline.exchange.caches import CACHES
 from toolwire.pipeline.exchange.exchange import Exchange, OfferedTools
 from toolwire.pipeline.exchange.file_texts import FileTexts
@@ -120,7 +120,7 @@ class Injection(Middleware):
     """Writes the tools on offer into the prompt, and has calls enforced where the backend can do that: demanded ones
     (R10.10), and those that the model begins by itself (R23.2)."""
 
-    passing = "stands_aside"
+    proxied_requests = "stands_aside"
     Options: ClassVar[type] = InjectionOptions
 
     def __init__(self, options: Any = None, *, name: str | None = None) -> None:
@@ -142,14 +142,14 @@ class Injection(Middleware):
         self._open(app[CACHES])
 
     @classmethod
-    def goes_with(cls, place: Place) -> Mapping[str, str]:
+    def goes_with(cls, place: ChainPlace) -> Mapping[str, str]:
         """See `Middleware.goes_with`."""
         if place.route.options.mode == "native":
             return {}
         return {"transformation": "which finds the calls that it teaches"}
 
     @classmethod
-    def stands_behind(cls, place: Place) -> Mapping[str, str]:
+    def stands_behind(cls, place: ChainPlace) -> Mapping[str, str]:
         """See `Middleware.stands_behind`. What it has written is text, of which nobody can read what it was."""
         if place.route.options.mode == "native":
             return {}
@@ -160,7 +160,7 @@ class Injection(Middleware):
         }
 
     @classmethod
-    def asked_for_by(cls, place: Place) -> str | None:
+    def asked_for_by(cls, place: ChainPlace) -> str | None:
         """See `Middleware.asked_for_by`."""
         options = place.route.options
         return "decoding.constrain" if options.decoding.constrain == "required" and options.mode != "native" else None

@@ -38,7 +38,7 @@ from aiohttp import web
 from toolwire.errors import GatewayError
 from toolwire.events import BlockKind, Event, Fault, Open, Start
 from toolwire.model import ModelRequest, ToolResult, ToolUse
-from toolwire.pipeline.chain.middleware import Handler, Middleware, Place, ask_again
+from toolwire.pipeline.chain.middleware import ChainPlace, Handler, Middleware, ask_again
 from toolwire.pipeline.chain.reply import Reply
 from toolwire.pipeline.chain.stages import Batches
 from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange, ToolsBy
@@ -72,7 +72,7 @@ class _Tried:
 class ToolMode(Middleware):
     """Chooses between the server's own tools and the gateway's."""
 
-    passing = "stands_aside"
+    proxied_requests = "stands_aside"
     access_fields: ClassVar[tuple[AccessField, ...]] = (
         AccessField(
             "tool_mode", "Who did tools in the end, where `mode` leaves it open: `native`, `template` or `prompt`."
@@ -96,17 +96,17 @@ class ToolMode(Middleware):
         """When a model was last probed because a request put it in doubt."""
 
     @classmethod
-    def idle(cls, place: Place) -> bool:
+    def idle(cls, place: ChainPlace) -> bool:
         """See `Middleware.idle`."""
         return place.route.options.mode not in ("hybrid", "auto", "text")
 
     @classmethod
-    def asked_for_by(cls, place: Place) -> str | None:
+    def asked_for_by(cls, place: ChainPlace) -> str | None:
         """See `Middleware.asked_for_by`."""
         return None if cls.idle(place) else "mode"
 
     @classmethod
-    def needs(cls, place: Place) -> Mapping[str, str]:
+    def needs(cls, place: ChainPlace) -> Mapping[str, str]:
         """See `Middleware.needs`."""
         if cls.idle(place):
             return {}

@@ -9,10 +9,11 @@ thoughts in text. Where the server does tools nothing is taught, and calls that 
 unless `calls.recognise` is `taught` (R23.1, R24.1). Arguments are given out while they come only where the client reads
 a stream: in a whole answer nothing is gained by it.
 
-An answer that closes thinking which nothing opened began inside of it: see `toolwire.pipeline.reasoning.unopened`. That
-is noticed wherever a scanner is declared, but where the server does tools.
+An answer that closes thinking which nothing opened began inside of it: see `toolwire.pipeline.reasoning.preopened`.
+That is noticed wherever a scanner is declared, but where the server does tools.
 
-Calls inside of a thought that never closes are noticed in whole answers (`toolwire.pipeline.reasoning.thought_calls`).
+Calls inside of a thought that never closes are noticed in whole answers
+(`toolwire.pipeline.reasoning.reasoning_calls`).
 
 Behind the scanner, what was escaped in the prompt is undone where the model copied it, so that whoever works on the
 answer sees what was meant (R5.6a). Where nothing was escaped nothing is declared. Where calls are demanded or enforced,
@@ -33,17 +34,17 @@ from toolwire.events import Open, is_live
 from toolwire.formats.base import ToolFormat
 from toolwire.formats.engine.rendering import prompt_name
 from toolwire.model import ModelRequest, ToolChoice, ToolSpec
-from toolwire.pipeline.chain.middleware import Middleware, Place
+from toolwire.pipeline.chain.middleware import ChainPlace, Middleware
 from toolwire.pipeline.chain.reply import Reply
 from toolwire.pipeline.exchange.exchange import Exchange, OfferedTools
 from toolwire.pipeline.exchange.routing import Route
-from toolwire.pipeline.reasoning.thought_calls import ThoughtCalls
-from toolwire.pipeline.reasoning.unopened import OUTCOMES, Unopened
+from toolwire.pipeline.reasoning.preopened import OUTCOMES, PreopenedReasoning
+from toolwire.pipeline.reasoning.reasoning_calls import ReasoningCalls
 from toolwire.pipeline.transforms.repeats import RepeatStage
 from toolwire.pipeline.transforms.scanners import not_taught
 from toolwire.pipeline.transforms.scanning import ScanStage
 from toolwire.pipeline.transforms.stopping import ForeignStops, Stops, StopStage, divided
-from toolwire.pipeline.transforms.undoing import UndoStage
+from toolwire.pipeline.transforms.unescaping import UnescapeStage
 from toolwire.pipeline.transforms.unwrapping import UnwrapStage
 from toolwire.record import AccessField, CounterSpec
 from toolwire.schemas.schema import ToolSchema, ToolSchemas
@@ -53,7 +54,7 @@ from toolwire.upstream.pool.attempts import Attempts
 class Transformation(Middleware):
     """Finds calls in the answer's text, in the format that the injection taught, and what the model thought."""
 
-    passing = "stands_aside"
+    proxied_requests = "stands_aside"
     access_fields: ClassVar[tuple[AccessField, ...]] = (
         AccessField("format", "The format in which calls were looked for in the answer's text."),
         AccessField(
@@ -80,14 +81,14 @@ class Transformation(Middleware):
     )
 
     @classmethod
-    def goes_with(cls, place: Place) -> Mapping[str, str]:
+    def goes_with(cls, place: ChainPlace) -> Mapping[str, str]:
         """See `Middleware.goes_with`."""
         if place.route.options.mode == "native":
             return {}
         return {"injection": "which teaches the calls that it looks for"}
 
     @classmethod
-    def stands_behind(cls, place: Place) -> Mapping[str, str]:
+    def stands_behind(cls, place: ChainPlace) -> Mapping[str, str]:
         """See `Middleware.stands_behind`. Further in they would see the text of calls."""
         return {
             "arguments": "which checks the calls that it finds",
@@ -129,11 +130,11 @@ class Transformation(Middleware):
                 schemas=partial(_schema, exchange),
                 native=taught is None,
                 keeps_repeats=repeats,
-                unopened=None if taught is None else _unopened(exchange, reply),
+                preopened=None if taught is None else _preopened(exchange, reply),
             )
             reply.map(stage)
             if offer.tools and not exchange.received.stream:
-                reply.map(ThoughtCalls(stage.factory, exchange.nearly))
+                reply.map(ReasoningCalls(stage.factory, exchange.nearly))
             if taught is not None:
                 record.note("format", offer.format.name)
             exchange.at_end(lambda: record.count("scanned_bytes", stage.scanned_bytes))
@@ -147,11 +148,11 @@ class Transformation(Middleware):
             # own tokens: an answer with them stays as it is.
             has_place = not client.inline_thinking or (wire is not None and is_translated)
             if framed or (has_place and options.reasoning.tags and not exchange.received.extra.get("logprobs")):
-                unopened = _unopened(exchange, reply) if not native else None
+                preopened = _preopened(exchange, reply) if not native else None
                 nothing = _nothing(route, tool_format, framed)
                 passes = not framed and not is_translated
                 stage = ScanStage(
-                    nothing, options, route.limits, record.count, unopened=unopened, only_rewritten=passes
+                    nothing, options, route.limits, record.count, preopened=preopened, only_rewritten=passes
                 )
                 reply.map(stage)
         if repeats:
@@ -159,7 +160,7 @@ class Transformation(Middleware):
         if exchange.escapes is not None and exchange.escapes.results is not None:
             reply.map(UnwrapStage(exchange.escapes))
         if exchange.escapes:
-            reply.map(UndoStage(exchange.escapes))
+            reply.map(UnescapeStage(exchange.escapes))
         if exchange.protocol.tells_stop:
             reply.map(ForeignStops(exchange.received.sampling.stop))
         stops: Stops | None = exchange.state.get(Transformation)
@@ -210,7 +211,7 @@ def _schema(exchange: Exchange, tool: ToolSpec) -> ToolSchema:
     return schemas.of(prompt_name(tool), tool.parameters)
 
 
-def _unopened(exchange: Exchange, reply: Reply) -> Unopened | None:
+def _preopened(exchange: Exchange, reply: Reply) -> PreopenedReasoning | None:
     """What is known of where the answer begins; None if the configuration says it."""
     route = exchange.route
     if route.options.reasoning.preopened is not None:
@@ -219,7 +220,7 @@ def _unopened(exchange: Exchange, reply: Reply) -> Unopened | None:
     def asked() -> tuple[str, ModelRequest] | None:
         return reply.source.asked if isinstance(reply.source, Attempts) else None  # others have no next answer
 
-    return Unopened(
+    return PreopenedReasoning(
         route.config.model,
         route.learned,
         asked,

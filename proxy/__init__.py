@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         ToolUse,
         Usage,
     )
-    from toolwire.pipeline.chain.middleware import Handler, Middleware, Place
+    from toolwire.pipeline.chain.middleware import ChainPlace, Handler, Middleware
     from toolwire.pipeline.chain.reply import Reply
     from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
     from toolwire.record import AccessField, CounterSpec
@@ -64,7 +64,7 @@ _HOME = {
     ),
     "folding": ("fold", "unfold"),
     "pipeline.exchange": ("EXCHANGE", "Exchange"),
-    "pipeline.middleware": ("Handler", "Middleware", "Place"),
+    "pipeline.middleware": ("Handler", "Middleware", "ChainPlace"),
     "model": (
         "FinishReason",
         "Image",
@@ -98,6 +98,7 @@ __all__ = [
     "BackendFault",
     "BlockKind",
     "Call",
+    "ChainPlace",
     "ClientFault",
     "Close",
     "CounterSpec",
@@ -120,7 +121,6 @@ __all__ = [
     "ModelRequest",
     "Open",
     "Part",
-    "Place",
     "Reasoning",
     "Refusal",
     "Reply",

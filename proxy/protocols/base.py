@@ -220,7 +220,7 @@ class TurnForm(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class ServedPath:
     """A further path of a protocol, below the base URL: `GET`, `/responses/{id}`. `handler` is the dotted path of an
     aiohttp handler, `package.module:function`: protocols know nothing of aiohttp."""
 
@@ -289,7 +289,7 @@ class ClientSide(Protocol):
     field_headers: tuple[str, ...] = ()
     """Headers of a request that say something to its server, in small letters: each is a field of `protocol_fields`
     under its name."""
-    routes: tuple[Route, ...] = ()
+    routes: tuple[ServedPath, ...] = ()
     """Further paths that it serves."""
     count_path: str | None = None
     """Where requests are posted whose tokens are to be counted only, below the base URL."""

@@ -13,7 +13,7 @@ from toolwire.config import DEFAULT_CHAIN, ON_DEMAND, GatewayConfig, MiddlewareC
 from toolwire.configuration.checks import effective_routes
 from toolwire.configuration.mistakes import Mistakes
 from toolwire.configuration.settings import read_section
-from toolwire.pipeline.chain.middleware import Middleware, Place
+from toolwire.pipeline.chain.middleware import ChainPlace, Middleware
 from toolwire.registry import MIDDLEWARES, Registries
 from toolwire.support.conversion import ConfigError
 
@@ -85,7 +85,7 @@ def useless_chains(config: GatewayConfig, plugins: Registries, known: Mistakes) 
 
 
 def _useless(
-    path: str, chain: Sequence[MiddlewareConfig], kinds: Sequence[tuple[type[Middleware], Place] | None]
+    path: str, chain: Sequence[MiddlewareConfig], kinds: Sequence[tuple[type[Middleware], ChainPlace] | None]
 ) -> Iterator[str]:
     names = [entry.use for entry in chain]
     answering = next((i for i, asked in enumerate(kinds) if asked is not None and asked[0].gives_answer), None)
@@ -143,7 +143,7 @@ def _places(config: GatewayConfig) -> Iterator[tuple[RouteConfig, str, tuple[Mid
 
 def _asked(
     entry: MiddlewareConfig, route: RouteConfig, config: GatewayConfig, plugins: Registries
-) -> tuple[type[Middleware], Place] | None:
+) -> tuple[type[Middleware], ChainPlace] | None:
     """The class of a middleware and its place, to be asked; None if it cannot be."""
     try:
         kind = kind_of(entry, plugins)
@@ -154,6 +154,6 @@ def _asked(
 
 def _place(
     kind: type[Middleware], entry: MiddlewareConfig, route: RouteConfig, config: GatewayConfig, *, limited: bool
-) -> Place:
+) -> ChainPlace:
     options = read_section(kind.Options, entry.options) if dataclasses.is_dataclass(kind.Options) else None
-    return Place(config=config, route=route, limited=limited, options=options)
+    return ChainPlace(config=config, route=route, limited=limited, options=options)

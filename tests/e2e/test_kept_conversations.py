@@ -19,7 +19,7 @@ from tests.protocols.tiny import TinyProtocol, TinyWriter
 from toolwire.errors import GatewayError
 from toolwire.events import Event, Start
 from toolwire.model import Message, ModelReply
-from toolwire.protocols.base import Route, StreamWriter, TurnForm, WriteOptions
+from toolwire.protocols.base import ServedPath, StreamWriter, TurnForm, WriteOptions
 from toolwire.protocols.shared.turn import Turn
 from toolwire.protocols.shared.wire import dump
 from toolwire.registry import registries
@@ -146,7 +146,7 @@ class RememberingTiny(TinyProtocol):
     """Tells its clients how an answer is called."""
 
     turns = TinyTurns()
-    routes = (Route("GET", "/tiny/{id}", "toolwire.pipeline.conversations.responses:read"),)
+    routes = (ServedPath("GET", "/tiny/{id}", "toolwire.pipeline.conversations.responses:read"),)
 
     def writer(self, options: WriteOptions) -> StreamWriter:
         return NamingWriter()

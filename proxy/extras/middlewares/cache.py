@@ -72,7 +72,7 @@ class _Kept:
 class Cache(Middleware):
     """Gives known answers again, and remembers new ones."""
 
-    passing = "stands_aside"
+    proxied_requests = "stands_aside"
     Options: ClassVar[type] = CacheOptions
     access_fields: ClassVar[tuple[AccessField, ...]] = (
         AccessField("cache", "What the middleware `cache` had: `hit` or `miss`."),

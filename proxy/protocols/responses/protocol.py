@@ -19,7 +19,15 @@ from typing import Any, Final
 from toolwire.errors import GatewayError
 from toolwire.events import Opaque
 from toolwire.model import Message, ModelReply, ModelRequest, ToolUse, Usage, fields_of
-from toolwire.protocols.base import ClientSide, ListedModel, Route, ServerSide, StreamReader, StreamWriter, WriteOptions
+from toolwire.protocols.base import (
+    ClientSide,
+    ListedModel,
+    ServedPath,
+    ServerSide,
+    StreamReader,
+    StreamWriter,
+    WriteOptions,
+)
 from toolwire.protocols.responses.compaction import asking, write_compacted
 from toolwire.protocols.responses.items import PROTOCOL, known_fields
 from toolwire.protocols.responses.mending import mended
@@ -54,19 +62,21 @@ class ResponsesProtocol(ClientSide, ServerSide):
     whole_history = False
     turns = ResponsesTurns()
     routes = (
-        Route("GET", "/responses", "toolwire.pipeline.websocket.sockets:connect"),
-        Route("GET", "/responses/{id}", "toolwire.pipeline.conversations.responses:read"),
-        Route("DELETE", "/responses/{id}", "toolwire.pipeline.conversations.responses:delete"),
-        Route("GET", "/responses/{id}/input_items", "toolwire.pipeline.conversations.responses:list_input"),
-        Route("POST", "/responses/{id}/cancel", "toolwire.pipeline.conversations.responses:cancel"),
-        Route("POST", "/conversations", "toolwire.pipeline.conversations.conversations:create"),
-        Route("GET", "/conversations/{id}", "toolwire.pipeline.conversations.conversations:read"),
-        Route("POST", "/conversations/{id}", "toolwire.pipeline.conversations.conversations:update"),
-        Route("DELETE", "/conversations/{id}", "toolwire.pipeline.conversations.conversations:delete"),
-        Route("GET", "/conversations/{id}/items", "toolwire.pipeline.conversations.conversations:list_items"),
-        Route("POST", "/conversations/{id}/items", "toolwire.pipeline.conversations.conversations:add_items"),
-        Route("GET", "/conversations/{id}/items/{item}", "toolwire.pipeline.conversations.conversations:read_item"),
-        Route(
+        ServedPath("GET", "/responses", "toolwire.pipeline.websocket.sockets:connect"),
+        ServedPath("GET", "/responses/{id}", "toolwire.pipeline.conversations.responses:read"),
+        ServedPath("DELETE", "/responses/{id}", "toolwire.pipeline.conversations.responses:delete"),
+        ServedPath("GET", "/responses/{id}/input_items", "toolwire.pipeline.conversations.responses:list_input"),
+        ServedPath("POST", "/responses/{id}/cancel", "toolwire.pipeline.conversations.responses:cancel"),
+        ServedPath("POST", "/conversations", "toolwire.pipeline.conversations.conversations:create"),
+        ServedPath("GET", "/conversations/{id}", "toolwire.pipeline.conversations.conversations:read"),
+        ServedPath("POST", "/conversations/{id}", "toolwire.pipeline.conversations.conversations:update"),
+        ServedPath("DELETE", "/conversations/{id}", "toolwire.pipeline.conversations.conversations:delete"),
+        ServedPath("GET", "/conversations/{id}/items", "toolwire.pipeline.conversations.conversations:list_items"),
+        ServedPath("POST", "/conversations/{id}/items", "toolwire.pipeline.conversations.conversations:add_items"),
+        ServedPath(
+            "GET", "/conversations/{id}/items/{item}", "toolwire.pipeline.conversations.conversations:read_item"
+        ),
+        ServedPath(
             "DELETE", "/conversations/{id}/items/{item}", "toolwire.pipeline.conversations.conversations:delete_item"
         ),
     )
