@@ -35,7 +35,7 @@ from toolwire.errors import ModelFault, quote
 from toolwire.events import Call, Event, Finish, Kind, text_block
 from toolwire.formats.engine.rendering import by_prompt_name, prompt_name
 from toolwire.model import ModelRequest, ToolChoice, ToolSpec, ToolUse
-from toolwire.pipeline.chain.middleware import Middleware, Place
+from toolwire.pipeline.chain.middleware import ChainPlace, Middleware
 from toolwire.pipeline.chain.reply import Reply
 from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.protocols.shared.wire import dump, unfinished_call_fault
@@ -108,7 +108,7 @@ def _as_offered(use: ToolUse, tool: ToolSpec, arguments: str) -> ToolUse:
 class Arguments(Middleware):
     """Checks finished calls: soft failures are logged and counted, strict ones end the answer or become text (R9.6)."""
 
-    passing = "stands_aside"
+    proxied_requests = "stands_aside"
     for_tools = True
     wants: ClassVar[Kind] = Kind.FINISHED_CALL | Kind.EDGES
     access_fields: ClassVar[tuple[AccessField, ...]] = (
@@ -117,7 +117,7 @@ class Arguments(Middleware):
     )
 
     @classmethod
-    def stands_behind(cls, place: Place) -> Mapping[str, str]:
+    def stands_behind(cls, place: ChainPlace) -> Mapping[str, str]:
         """Returns the middlewares that must come before this one, with reasons."""
         return {"execution": "which runs checked calls"}
 

@@ -64,7 +64,7 @@ MAX_REFERRED: Final = 256
 class Conversation(Middleware):
     """Loads the earlier turns of a request, and stores the new one."""
 
-    passing = "stands_aside"
+    proxied_requests = "stands_aside"
     for_turns = True
     access_fields: ClassVar[tuple[AccessField, ...]] = (STORE_FAILURES,)
 
@@ -408,7 +408,7 @@ def _items(form: TurnForm, turn: StoredTurn) -> list[Mapping[str, Any]]:
 class Naming(Stage):
     """Gives an answer the id of its turn and the time of its completion."""
 
-    passes_text = True
+    ignores_text = True
 
     def __init__(self, ident: str) -> None:
         self._ident = ident
@@ -417,7 +417,7 @@ class Naming(Stage):
         """Returns the events with the turn's id and the time of completion."""
         return [self._named(event) if isinstance(event, Start | Finish) else event for event in events]
 
-    def take(self, reply: ModelReply) -> ModelReply:
+    def whole(self, reply: ModelReply) -> ModelReply:
         """Returns the complete answer with the turn's id and the time of completion."""
         extra = {**reply.extra, "completed_at": int(time.time())}
         return ModelReply(self._ident, reply.model, reply.created, reply.choices, reply.usage, extra)

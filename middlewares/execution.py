@@ -44,7 +44,7 @@ from toolwire.events import Delta, Event, Fault, Finish, Open, Start
 from toolwire.formats.engine.rendering import prompt_name, result_text
 from toolwire.formats.engine.toolset import NAME_BYTES, ToolSet, note, note_of
 from toolwire.model import Image, Message, ModelRequest, Text, ToolChoice, ToolResult, ToolSpec, ToolUse
-from toolwire.pipeline.chain.middleware import Handler, Middleware, Place
+from toolwire.pipeline.chain.middleware import ChainPlace, Handler, Middleware
 from toolwire.pipeline.chain.reply import Reply
 from toolwire.pipeline.chain.stages import Batches
 from toolwire.pipeline.conversations.model_turns import LoopState, ModelTurn, Shown
@@ -70,7 +70,7 @@ Ask = Callable[[ModelRequest], Awaitable[web.StreamResponse]]
 class Execution(Middleware):
     """Offers and runs server-side tools."""
 
-    passing = "stands_aside"
+    proxied_requests = "stands_aside"
     runs_server_tools = True
     access_fields: ClassVar[tuple[AccessField, ...]] = (
         AccessField(
@@ -93,12 +93,12 @@ class Execution(Middleware):
     )
 
     @classmethod
-    def idle(cls, place: Place) -> bool:
+    def idle(cls, place: ChainPlace) -> bool:
         """Returns True without server-side tools. If it stayed in the chain, streams could not use the fast path."""
         return not place.config.tools.any
 
     @classmethod
-    def needs(cls, place: Place) -> Mapping[str, str]:
+    def needs(cls, place: ChainPlace) -> Mapping[str, str]:
         """Returns the middlewares that must be further in, with reasons."""
         if cls.idle(place) or place.route.options.mode == "native":
             return {}
@@ -108,7 +108,7 @@ class Execution(Middleware):
         }
 
     @classmethod
-    def stands_behind(cls, place: Place) -> Mapping[str, str]:
+    def stands_behind(cls, place: ChainPlace) -> Mapping[str, str]:
         """Returns the middlewares that must come before this one, with reasons."""
         return {"conversation": "which must load and store a conversation once, not in each round"}
 

@@ -54,7 +54,7 @@ from toolwire.upstream.servers.usage import Estimator
 class Forwarding(Middleware):
     """Calls a server of the route. Must be the last middleware of the chain: those further in are never run."""
 
-    passing = "stands_aside"
+    proxied_requests = "stands_aside"
     gives_answer = True
     access_fields: ClassVar[tuple[AccessField, ...]] = (
         AccessField("attempts", "Number of backend requests, if more than one."),
@@ -188,11 +188,11 @@ class Forwarding(Middleware):
         # form.
         unasked = sent.stream and exchange.protocol.counts_on_demand and not (own and not asked.tools)
         if usage.source == "backend":
-            reply.count(lambda: (_unknown, None), passes=same, changes=unasked)
+            reply.count(lambda: (_unknown, None), keeps_bytes=same, changes=unasked)
         else:
             reply.count(
                 lambda: self._counter(route, source, sent).both,
-                passes=own,
+                keeps_bytes=own,
                 changes=unasked or not own,
                 always=usage.source == "estimate",
             )

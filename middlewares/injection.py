@@ -27,7 +27,7 @@ from toolwire.formats.engine.restoring import Escapes
 from toolwire.formats.engine.toolset import NAME_BYTES, SPEC_BYTES, ToolSet, note, note_of
 from toolwire.formats.gbnf.grammar import Around, GrammarBounds, Inexpressible
 from toolwire.model import Constraint, ModelRequest, ToolChoice, ToolSpec, are_plain, replace
-from toolwire.pipeline.chain.middleware import Middleware, Place
+from toolwire.pipeline.chain.middleware import ChainPlace, Middleware
 from toolwire.pipeline.exchange.caches import CACHES
 from toolwire.pipeline.exchange.exchange import Exchange, OfferedTools
 from toolwire.pipeline.exchange.file_texts import FileTexts
@@ -119,7 +119,7 @@ class Injection(Middleware):
     """Describes the offered tools in the prompt, and requests constrained decoding if the backend supports it: for
     required calls (R10.10), and for calls that the model chooses to make (R23.2)."""
 
-    passing = "stands_aside"
+    proxied_requests = "stands_aside"
     Options: ClassVar[type] = InjectionOptions
 
     def __init__(self, options: Any = None, *, name: str | None = None) -> None:
@@ -141,14 +141,14 @@ class Injection(Middleware):
         self._open(app[CACHES])
 
     @classmethod
-    def goes_with(cls, place: Place) -> Mapping[str, str]:
+    def goes_with(cls, place: ChainPlace) -> Mapping[str, str]:
         """Returns the middlewares without which this one has no effect, with reasons."""
         if place.route.options.mode == "native":
             return {}
         return {"transformation": "which finds the calls that it describes"}
 
     @classmethod
-    def stands_behind(cls, place: Place) -> Mapping[str, str]:
+    def stands_behind(cls, place: ChainPlace) -> Mapping[str, str]:
         """Returns the middlewares that must come before this one, with reasons: they could not recognise tools and
         calls that were written as text."""
         if place.route.options.mode == "native":
@@ -160,7 +160,7 @@ class Injection(Middleware):
         }
 
     @classmethod
-    def asked_for_by(cls, place: Place) -> str | None:
+    def asked_for_by(cls, place: ChainPlace) -> str | None:
         """Returns the option that requires this middleware, or None."""
         options = place.route.options
         return "decoding.constrain" if options.decoding.constrain == "required" and options.mode != "native" else None

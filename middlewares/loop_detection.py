@@ -15,7 +15,7 @@ from typing import ClassVar, Final
 
 from toolwire.errors import ClientFault, quote
 from toolwire.model import Message, ModelRequest, Text, ToolUse
-from toolwire.pipeline.chain.middleware import Middleware, Place
+from toolwire.pipeline.chain.middleware import ChainPlace, Middleware
 from toolwire.pipeline.conversations.tool_memory import HiddenCalls
 from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.record import AccessField
@@ -33,23 +33,23 @@ _Key = tuple[str, str]
 class LoopDetection(Middleware):
     """Tells the model that it repeats itself, or refuses the request."""
 
-    passing = "stands_aside"
+    proxied_requests = "stands_aside"
     access_fields: ClassVar[tuple[AccessField, ...]] = (
         AccessField("loops", "The client's model makes the same call turn after turn (`loop_detect`)."),
     )
 
     @classmethod
-    def idle(cls, place: Place) -> bool:
+    def idle(cls, place: ChainPlace) -> bool:
         """Returns True if neither loops nor numbers of calls are limited."""
         return not place.route.options.loop_detect.repeats and place.config.limits.calls_per_conversation is None
 
     @classmethod
-    def stands_behind(cls, place: Place) -> Mapping[str, str]:
+    def stands_behind(cls, place: ChainPlace) -> Mapping[str, str]:
         """Returns the middlewares that must come before this one, with reasons."""
         return {"conversation": "which loads the turns that it checks"}
 
     @classmethod
-    def asked_for_by(cls, place: Place) -> str | None:
+    def asked_for_by(cls, place: ChainPlace) -> str | None:
         """Returns the option that requires this middleware, or None."""
         return "loop_detect.repeats" if place.route.options.loop_detect.repeats else None
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final
 
 from toolwire.errors import ModelFault
 from toolwire.events import BlockKind, Delta, Event, Finish, Kind, Open
-from toolwire.pipeline.chain.middleware import Middleware, Place
+from toolwire.pipeline.chain.middleware import ChainPlace, Middleware
 from toolwire.pipeline.chain.reply import Reply
 from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.record import AccessField
@@ -29,13 +29,13 @@ WANTS: Final = Kind.TEXT | Kind.CALL | Kind.EDGES
 class OutputFormat(Middleware):
     """Checks the final text of answers with a requested format."""
 
-    passing = "stands_aside"
+    proxied_requests = "stands_aside"
     access_fields: ClassVar[tuple[AccessField, ...]] = (
         AccessField("format_misses", "The final text did not have the requested format."),
     )
 
     @classmethod
-    def asked_for_by(cls, place: Place) -> str | None:
+    def asked_for_by(cls, place: ChainPlace) -> str | None:
         """Returns the option that requires this middleware, or None."""
         return "bad_answers.format_miss" if place.route.options.bad_answers.format_miss == "error" else None
 

@@ -18,7 +18,7 @@ from aiohttp import web
 
 from toolwire.errors import GatewayError, ModelFault
 from toolwire.events import Delta, Event, Fault, Finish
-from toolwire.pipeline.chain.middleware import Handler, Middleware, Place
+from toolwire.pipeline.chain.middleware import ChainPlace, Handler, Middleware
 from toolwire.pipeline.chain.reply import Reply
 from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
 from toolwire.pipeline.exchange.heads import ADDED_HEADERS
@@ -31,14 +31,14 @@ from toolwire.upstream.servers.usage import BYTES_PER_TOKEN
 class RateLimit(Middleware):
     """Checks requests against the application's limits. Does nothing if there are none."""
 
-    passing = "runs"
+    proxied_requests = "runs"
 
     def __init__(self, options: object = None, *, name: str | None = None) -> None:
         super().__init__(options, name=name)
         self._admission: Admission | None = None
 
     @classmethod
-    def idle(cls, place: Place) -> bool:
+    def idle(cls, place: ChainPlace) -> bool:
         """Returns True if no limit is set."""
         return not place.limited
 

@@ -37,7 +37,7 @@ from toolwire.errors import GatewayError, ModelFault, quote
 from toolwire.events import BlockKind, Delta, Event, Fault, Finish, Opaque, Open, Start, changed
 from toolwire.formats.engine.rendering import by_prompt_name
 from toolwire.model import Attempt, Message, ModelReply, ModelRequest, Text, ToolChoice, Usage
-from toolwire.pipeline.chain.middleware import Ask, Middleware, Place
+from toolwire.pipeline.chain.middleware import Ask, ChainPlace, Middleware
 from toolwire.pipeline.chain.reply import Reply
 from toolwire.pipeline.chain.stages import Batches, Following, Stage
 from toolwire.pipeline.exchange.exchange import Exchange
@@ -89,7 +89,7 @@ def _limits(options: BadAnswersConfig) -> _Limits:
 class Reask(Middleware):
     """Asks the model again; see the module."""
 
-    passing = "stands_aside"
+    proxied_requests = "stands_aside"
     for_tools = True
     access_fields: ClassVar[tuple[AccessField, ...]] = (
         AccessField(
@@ -100,19 +100,19 @@ class Reask(Middleware):
     )
 
     @classmethod
-    def idle(cls, place: Place) -> bool:
+    def idle(cls, place: ChainPlace) -> bool:
         """Returns True if the route never asks again (R9.8, R23.4)."""
         return place.route.options.bad_answers.reask == 0
 
     @classmethod
-    def asked_for_by(cls, place: Place) -> str | None:
+    def asked_for_by(cls, place: ChainPlace) -> str | None:
         """Returns the option that requires this middleware, or None."""
         options = place.route.options.bad_answers
         wanted = options.reask or (options.reask is None and options.choice_miss == "reask")
         return "bad_answers.reask" if wanted else None
 
     @classmethod
-    def needs(cls, place: Place) -> Mapping[str, str]:
+    def needs(cls, place: ChainPlace) -> Mapping[str, str]:
         """Returns the middlewares that must be further in, with reasons. Near misses alone need none."""
         return {} if cls.asked_for_by(place) is None else {"arguments": "which detects bad answers"}
 
@@ -129,7 +129,7 @@ class Reask(Middleware):
         elif limits.near and (exchange.offer is not None or asked.callable_tools):
             near = NearMisses(exchange, ask, trial, limits.near)
             reply.map(near)
-            reply.finish(near.finish, unless=near.leaves)
+            reply.finish(near.finish, unless=lambda answer: not exchange.near)
 
 
 async def _accepted(
@@ -175,7 +175,7 @@ class NearMisses(Stage):
     held back.
     """
 
-    passes_text = True  # further text follows text that a client has seen
+    ignores_text = True  # further text follows text that a client has seen
 
     def __init__(self, exchange: Exchange, ask: Ask, trial: _Trial, left: int) -> None:
         self._exchange = exchange
@@ -206,9 +206,9 @@ class NearMisses(Stage):
         held, self.held = self.held, []
         return held
 
-    def leaves(self, reply: ModelReply) -> bool:
-        """Returns True if a complete answer had no near miss and can be sent as it is."""
-        return not self._exchange.near
+    def whole(self, reply: ModelReply) -> ModelReply | None:
+        """Returns a complete answer that had no near miss; None if its events are needed."""
+        return None if self._exchange.near else reply
 
     async def finish(self, last: Event) -> Event | Following:
         """Returns the last event, or the answers that replace this one."""

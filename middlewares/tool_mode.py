@@ -38,7 +38,7 @@ from aiohttp import web
 from toolwire.errors import GatewayError
 from toolwire.events import BlockKind, Event, Fault, Open, Start
 from toolwire.model import ModelRequest, ToolResult, ToolUse
-from toolwire.pipeline.chain.middleware import Handler, Middleware, Place, ask_again
+from toolwire.pipeline.chain.middleware import ChainPlace, Handler, Middleware, ask_again
 from toolwire.pipeline.chain.reply import Reply
 from toolwire.pipeline.chain.stages import Batches
 from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange, ToolsBy
@@ -72,7 +72,7 @@ class _Tried:
 class ToolMode(Middleware):
     """Chooses between the server's own tool handling and the gateway's."""
 
-    passing = "stands_aside"
+    proxied_requests = "stands_aside"
     access_fields: ClassVar[tuple[AccessField, ...]] = (
         AccessField(
             "tool_mode",
@@ -97,17 +97,17 @@ class ToolMode(Middleware):
         """The time of the last test of a model that was caused by a request."""
 
     @classmethod
-    def idle(cls, place: Place) -> bool:
+    def idle(cls, place: ChainPlace) -> bool:
         """Returns True unless the route's mode leaves it open who handles tools."""
         return place.route.options.mode not in ("hybrid", "auto", "text")
 
     @classmethod
-    def asked_for_by(cls, place: Place) -> str | None:
+    def asked_for_by(cls, place: ChainPlace) -> str | None:
         """Returns the option that requires this middleware, or None."""
         return None if cls.idle(place) else "mode"
 
     @classmethod
-    def needs(cls, place: Place) -> Mapping[str, str]:
+    def needs(cls, place: ChainPlace) -> Mapping[str, str]:
         """Returns the middlewares that must be further in, with reasons."""
         if cls.idle(place):
             return {}

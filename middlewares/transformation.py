@@ -9,11 +9,11 @@ are found unless `calls.recognise` is `taught` (R23.1, R24.1). Arguments are str
 stream.
 
 If an answer contains a closing reasoning tag without an opening one, everything before it is reasoning: see
-`toolwire.pipeline.reasoning.unopened`. This is detected wherever a scanner is declared, unless the server handles
+`toolwire.pipeline.reasoning.preopened`. This is detected wherever a scanner is declared, unless the server handles
 tools.
 
 Calls inside of reasoning that never ends are detected in answers that are not streamed
-(`toolwire.pipeline.reasoning.thought_calls`).
+(`toolwire.pipeline.reasoning.reasoning_calls`).
 
 After the scanner, markers that were escaped in the prompt are unescaped where the model copied them, so that later
 stages see the original text (R5.6a). Nothing is declared if nothing was escaped. If calls are required or enforced, an
@@ -33,17 +33,17 @@ from toolwire.events import Open, is_live
 from toolwire.formats.base import ToolFormat
 from toolwire.formats.engine.rendering import prompt_name
 from toolwire.model import ModelRequest, ToolChoice, ToolSpec
-from toolwire.pipeline.chain.middleware import Middleware, Place
+from toolwire.pipeline.chain.middleware import ChainPlace, Middleware
 from toolwire.pipeline.chain.reply import Reply
 from toolwire.pipeline.exchange.exchange import Exchange, OfferedTools
 from toolwire.pipeline.exchange.routing import Route
-from toolwire.pipeline.reasoning.thought_calls import ThoughtCalls
-from toolwire.pipeline.reasoning.unopened import OUTCOMES, Unopened
+from toolwire.pipeline.reasoning.preopened import OUTCOMES, PreopenedReasoning
+from toolwire.pipeline.reasoning.reasoning_calls import ReasoningCalls
 from toolwire.pipeline.transforms.repeats import RepeatStage
 from toolwire.pipeline.transforms.scanners import not_taught
 from toolwire.pipeline.transforms.scanning import ScanStage
 from toolwire.pipeline.transforms.stopping import ForeignStops, Stops, StopStage, divided
-from toolwire.pipeline.transforms.undoing import UndoStage
+from toolwire.pipeline.transforms.unescaping import UnescapeStage
 from toolwire.pipeline.transforms.unwrapping import UnwrapStage
 from toolwire.record import AccessField, CounterSpec
 from toolwire.schemas.schema import ToolSchema, ToolSchemas
@@ -53,7 +53,7 @@ from toolwire.upstream.pool.attempts import Attempts
 class Transformation(Middleware):
     """Finds calls and reasoning in the answer's text, in the format that the prompt described."""
 
-    passing = "stands_aside"
+    proxied_requests = "stands_aside"
     access_fields: ClassVar[tuple[AccessField, ...]] = (
         AccessField("format", "The format in which the answer's text was searched for calls."),
         AccessField(
@@ -80,14 +80,14 @@ class Transformation(Middleware):
     )
 
     @classmethod
-    def goes_with(cls, place: Place) -> Mapping[str, str]:
+    def goes_with(cls, place: ChainPlace) -> Mapping[str, str]:
         """Returns the middlewares without which this one has no effect, with reasons."""
         if place.route.options.mode == "native":
             return {}
         return {"injection": "which describes the calls that it searches for"}
 
     @classmethod
-    def stands_behind(cls, place: Place) -> Mapping[str, str]:
+    def stands_behind(cls, place: ChainPlace) -> Mapping[str, str]:
         """Returns the middlewares that must come before this one, with reasons: further in they would see the text of
         calls."""
         return {
@@ -131,11 +131,11 @@ class Transformation(Middleware):
                 schemas=partial(_schema, exchange),
                 native=taught is None,
                 keeps_repeats=repeats,
-                unopened=None if taught is None else _unopened(exchange, reply),
+                preopened=None if taught is None else _preopened(exchange, reply),
             )
             reply.map(stage)
             if offer.tools and not exchange.received.stream:
-                reply.map(ThoughtCalls(stage.factory, exchange.nearly, record.decided))
+                reply.map(ReasoningCalls(stage.factory, exchange.nearly, record.decided))
             if taught is not None:
                 record.note("format", offer.format.name)
             exchange.at_end(lambda: record.count("scanned_bytes", stage.scanned_bytes))
@@ -149,11 +149,11 @@ class Transformation(Middleware):
             # so an answer with them stays unchanged.
             has_place = not client.inline_thinking or (wire is not None and is_translated)
             if framed or (has_place and options.reasoning.tags and not exchange.received.extra.get("logprobs")):
-                unopened = _unopened(exchange, reply) if not native else None
+                preopened = _preopened(exchange, reply) if not native else None
                 nothing = _nothing(route, tool_format, framed)
                 passes = not framed and not is_translated
                 stage = ScanStage(
-                    nothing, options, route.limits, record.count, unopened=unopened, only_rewritten=passes
+                    nothing, options, route.limits, record.count, preopened=preopened, only_rewritten=passes
                 )
                 reply.map(stage)
         if repeats:
@@ -161,7 +161,7 @@ class Transformation(Middleware):
         if exchange.escapes is not None and exchange.escapes.results is not None:
             reply.map(UnwrapStage(exchange.escapes))
         if exchange.escapes:
-            reply.map(UndoStage(exchange.escapes))
+            reply.map(UnescapeStage(exchange.escapes))
         if exchange.protocol.reports_stop_sequence:
             reply.map(ForeignStops(exchange.received.sampling.stop))
         stops: Stops | None = exchange.state.get(Transformation)
@@ -212,7 +212,7 @@ def _schema(exchange: Exchange, tool: ToolSpec) -> ToolSchema:
     return schemas.of(prompt_name(tool), tool.parameters)
 
 
-def _unopened(exchange: Exchange, reply: Reply) -> Unopened | None:
+def _preopened(exchange: Exchange, reply: Reply) -> PreopenedReasoning | None:
     """Returns the state that finds out whether the answer begins inside of reasoning; None if the configuration
     decides."""
     route = exchange.route
@@ -222,7 +222,7 @@ def _unopened(exchange: Exchange, reply: Reply) -> Unopened | None:
     def asked() -> tuple[str, ModelRequest] | None:
         return reply.source.asked if isinstance(reply.source, Attempts) else None  # other sources have no next answer
 
-    return Unopened(
+    return PreopenedReasoning(
         route.config.model,
         route.learned,
         asked,

@@ -89,7 +89,7 @@ class _Decided:
 class Validation(Middleware):
     """Refuses requests that cannot be served, before any work is done for them."""
 
-    passing = "stands_aside"
+    proxied_requests = "stands_aside"
     access_fields: ClassVar[tuple[AccessField, ...]] = (
         AccessField(
             "echoed_calls",

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         ToolUse,
         Usage,
     )
-    from toolwire.pipeline.chain.middleware import Handler, Middleware, Place
+    from toolwire.pipeline.chain.middleware import ChainPlace, Handler, Middleware
     from toolwire.pipeline.chain.reply import Reply
     from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
     from toolwire.record import AccessField, CounterSpec
@@ -63,7 +63,7 @@ _HOME = {
     ),
     "folding": ("fold", "unfold"),
     "pipeline.exchange.exchange": ("EXCHANGE", "Exchange"),
-    "pipeline.chain.middleware": ("Handler", "Middleware", "Place"),
+    "pipeline.chain.middleware": ("Handler", "Middleware", "ChainPlace"),
     "model": (
         "FinishReason",
         "Image",
@@ -97,6 +97,7 @@ __all__ = [
     "BackendFault",
     "BlockKind",
     "Call",
+    "ChainPlace",
     "ClientFault",
     "Close",
     "CounterSpec",
@@ -119,7 +120,6 @@ __all__ = [
     "ModelRequest",
     "Open",
     "Part",
-    "Place",
     "Reasoning",
     "Refusal",
     "Reply",

@@ -29,9 +29,9 @@ from toolwire.ingress.receiving import ignore_expect
 from toolwire.ingress.turns import Turns
 from toolwire.observability.telemetry import Metrics
 from toolwire.openapi import routes as openapi
-from toolwire.pipeline.chain.middleware import Middleware, MiddlewareRunner, compose, instantiate
-from toolwire.pipeline.chain.passing_on import passing
-from toolwire.pipeline.chain.plain import PlainMiddlewareRunner
+from toolwire.pipeline.chain.middleware import Layer, Middleware, compose, instantiate
+from toolwire.pipeline.chain.plain import PlainLayer
+from toolwire.pipeline.chain.proxied_requests import proxied_chain
 from toolwire.pipeline.conversations.background import BACKGROUND, Background
 from toolwire.pipeline.conversations.compacting import Compacting
 from toolwire.pipeline.conversations.stored import CONVERSATIONS, Conversations
@@ -143,7 +143,7 @@ def create_app(
     client_servers = _client_servers(config, plugins)
     for route in effective_routes(config):
         chain = chain_of(route, config, plugins, limited=limited)
-        runners = chains.build(chain)
+        layers = chains.build(chain)
         pool = pool_of(route, endpoints)
         routes.append(
             Route(
@@ -153,14 +153,14 @@ def create_app(
                 format=plugins.formats.get(route.options.format),
                 limits=config.limits,
                 chains={
-                    **{client.name: compose(runners, client) for client in clients.sides},
-                    **{one.name: passing(runners, one) for one in passed},
+                    **{client.name: compose(layers, client) for client in clients.sides},
+                    **{one.name: proxied_chain(layers, one) for one in passed},
                 },
                 by_family=plugins.formats.get if route.options.format == "auto" else None,
-                server_tools=server_tools if any(runner.runs_server_tools for runner in runners) else None,
-                client_servers=client_servers if any(runner.runs_server_tools for runner in runners) else None,
+                server_tools=server_tools if any(layer.runs_server_tools for layer in layers) else None,
+                client_servers=client_servers if any(layer.runs_server_tools for layer in layers) else None,
                 sealed=sealed_of(route, pool, endpoints, seals),
-                permission=Permission(runner.forbids for runner in runners if runner.forbids is not None),
+                permission=Permission(layer.forbids for layer in layers if layer.forbids is not None),
             )
         )
     router = Router(routes)
@@ -328,18 +328,18 @@ class Chains:
     def __init__(self, plugins: Registries, metrics: Metrics) -> None:
         self._plugins = plugins
         self._metrics = metrics
-        self._built: list[tuple[tuple[MiddlewareConfig, ...], list[MiddlewareRunner]]] = []
+        self._built: list[tuple[tuple[MiddlewareConfig, ...], list[Layer]]] = []
 
-    def build(self, entries: tuple[MiddlewareConfig, ...]) -> Sequence[MiddlewareRunner]:
+    def build(self, entries: tuple[MiddlewareConfig, ...]) -> Sequence[Layer]:
         """Returns the middlewares of a chain, outermost first."""
-        for known, runners in self._built:
+        for known, layers in self._built:
             if known == entries:
-                return runners
-        runners = [self._runner(entry) for entry in entries]
-        self._built.append((entries, runners))
-        return runners
+                return layers
+        layers = [self._layer(entry) for entry in entries]
+        self._built.append((entries, layers))
+        return layers
 
-    def _runner(self, entry: MiddlewareConfig) -> MiddlewareRunner:
+    def _layer(self, entry: MiddlewareConfig) -> Layer:
         plugin = self._plugins.middlewares.get(entry.use)
         middleware = instantiate(
             entry, plugin, lambda kind, options: read_section(kind, options, f"{entry.use}.options")
@@ -347,18 +347,18 @@ class Chains:
         failed = self._metrics.middleware_errors
         # Built-in middlewares handle unsent replies, so a complete answer needs no work before it is sent.
         ours = entry.use in MIDDLEWARES or (isinstance(middleware, Middleware) and not middleware.defines("__call__"))
-        kind = MiddlewareRunner if ours else PlainMiddlewareRunner
+        kind = Layer if ours else PlainLayer
         return kind(entry.use, middleware, entry.on_failure == "skip", lambda name: failed.inc(name))
 
     async def running(self, app: web.Application) -> AsyncIterator[None]:
         """Starts the middlewares; at the shutdown closes those that were started, last first."""
         started: list[Middleware] = []
         try:
-            for _, runners in self._built:
-                for runner in runners:
-                    if isinstance(runner.middleware, Middleware):
-                        started.append(runner.middleware)
-                        await runner.middleware.start(app)
+            for _, layers in self._built:
+                for layer in layers:
+                    if isinstance(layer.middleware, Middleware):
+                        started.append(layer.middleware)
+                        await layer.middleware.start(app)
             yield
         finally:
             for middleware in reversed(started):

@@ -13,7 +13,7 @@ from toolwire.config import DEFAULT_CHAIN, ON_DEMAND, GatewayConfig, MiddlewareC
 from toolwire.configuration.checks import effective_routes
 from toolwire.configuration.mistakes import Mistakes
 from toolwire.configuration.settings import read_section
-from toolwire.pipeline.chain.middleware import Middleware, Place
+from toolwire.pipeline.chain.middleware import ChainPlace, Middleware
 from toolwire.registry import MIDDLEWARES, Registries
 from toolwire.support.conversion import ConfigError
 
@@ -85,7 +85,7 @@ def ineffective_chains(config: GatewayConfig, plugins: Registries, known: Mistak
 
 
 def _ineffective(
-    path: str, chain: Sequence[MiddlewareConfig], kinds: Sequence[tuple[type[Middleware], Place] | None]
+    path: str, chain: Sequence[MiddlewareConfig], kinds: Sequence[tuple[type[Middleware], ChainPlace] | None]
 ) -> Iterator[str]:
     names = [entry.use for entry in chain]
     answering = next(
@@ -149,7 +149,7 @@ def _places(config: GatewayConfig) -> Iterator[tuple[RouteConfig, str, tuple[Mid
 
 def _looked_up(
     entry: MiddlewareConfig, route: RouteConfig, config: GatewayConfig, plugins: Registries
-) -> tuple[type[Middleware], Place] | None:
+) -> tuple[type[Middleware], ChainPlace] | None:
     """Returns the class of a middleware and its place in the configuration; None if it cannot be imported or has wrong
     options."""
     try:
@@ -161,6 +161,6 @@ def _looked_up(
 
 def _place(
     kind: type[Middleware], entry: MiddlewareConfig, route: RouteConfig, config: GatewayConfig, *, limited: bool
-) -> Place:
+) -> ChainPlace:
     options = read_section(kind.Options, entry.options) if dataclasses.is_dataclass(kind.Options) else None
-    return Place(config=config, route=route, limited=limited, options=options)
+    return ChainPlace(config=config, route=route, limited=limited, options=options)

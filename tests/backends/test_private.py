@@ -22,7 +22,7 @@ from toolwire.formats.families import sentinel
 from toolwire.model import ModelReply, ReplyChoice, Text, ToolChoice, ToolSpec, ToolUse
 from toolwire.pipeline.chain.chain import Chain
 from toolwire.pipeline.exchange.exchange import OfferedTools
-from toolwire.pipeline.paths.passing import PassThrough
+from toolwire.pipeline.paths.pass_through import PassThrough
 from toolwire.pipeline.paths.relay import Relay
 from toolwire.pipeline.paths.stream_paths import FastPath, StreamPath, Transcode
 from toolwire.pipeline.transforms.scanning import ScanStage

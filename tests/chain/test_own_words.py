@@ -17,7 +17,7 @@ from toolwire.app import create_app
 from toolwire.config import DEFAULT_CHAIN, ON_DEMAND, GatewayConfig
 from toolwire.configuration.settings import load
 from toolwire.model import ModelRequest
-from toolwire.pipeline.chain.middleware import Middleware, Place
+from toolwire.pipeline.chain.middleware import ChainPlace, Middleware
 from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.record import AccessField, CounterSpec
 from toolwire.registry import MIDDLEWARES, Registries, registries
@@ -46,11 +46,11 @@ class Loud(Middleware):
     )
 
     @classmethod
-    def idle(cls, place: Place) -> bool:
+    def idle(cls, place: ChainPlace) -> bool:
         return not place.options.word
 
     @classmethod
-    def needs(cls, place: Place) -> Mapping[str, str]:
+    def needs(cls, place: ChainPlace) -> Mapping[str, str]:
         return {"transformation": "which gives it something to shout about"} if place.options.word == "why" else {}
 
     @classmethod

@@ -268,10 +268,10 @@ UNBUDGETED: Final[Mapping[str, str]] = {
     "proxy/formats/engine/recognition.py:recognising": _FORMATS,
     "proxy/pipeline/chain/plain.py:_both": "keyed by types of the code",
     "proxy/pipeline/transforms/scanners.py:not_taught": _FORMATS,
-    "proxy/pipeline/paths/stream_paths.py:_let_text_pass": "keyed by types of the code",
-    "proxy/pipeline/reasoning/unopened.py:in_sight": _FORMATS,
-    "proxy/pipeline/reasoning/unopened.py:marks_of": _FORMATS,
-    "proxy/pipeline/reasoning/unopened.py:pairs_of": _FORMATS,
+    "proxy/pipeline/paths/stream_paths.py:_copies_text": "keyed by types of the code",
+    "proxy/pipeline/reasoning/preopened.py:in_sight": _FORMATS,
+    "proxy/pipeline/reasoning/preopened.py:marks_of": _FORMATS,
+    "proxy/pipeline/reasoning/preopened.py:pairs_of": _FORMATS,
     "proxy/prompting/transcript.py:turn_escaping": _FORMATS,
     "proxy/protocols/shared/request_schema.py:_compiled": "files of the package",
     "proxy/protocols/shared/request_schema.py:_schema": "files of the package",
@@ -301,7 +301,7 @@ EVICTING: Final[Mapping[str, str]] = {
     "proxy/pipeline/paths/relay.py:_cut:rest": _STATE,
     "proxy/pipeline/exchange/routing.py:find:self._found": "1,024 names of at most 256 characters; values are routes",
     "proxy/pipeline/exchange/routing.py:format_for:self._formats": "1,024 names of at most 256 characters; values are formats",
-    "proxy/pipeline/reasoning/unopened.py:_keep:values": "256 digests, or sentences for the log",
+    "proxy/pipeline/reasoning/preopened.py:_keep:values": "256 digests, or sentences for the log",
     "proxy/support/lines.py:feed:self._held": _STATE,
 }
 """Dictionaries that forget when they are full, and why they are in no budget."""

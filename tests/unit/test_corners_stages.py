@@ -127,7 +127,7 @@ def test_a_whole_answer_is_mapped_as_its_stream(first: str, function: Callable[[
         for reason in ("stop", "length"):
             reply = fold(unfold(reply_of(first, second, reason=reason)))
             reply = replace(reply, choices=(replace(reply.choices[0], parts=with_sources(reply, first, second)), reply.choices[1]))  # fmt: skip
-            taken = MapStage(function, Kind.FINISHED_CALL, None).take(reply)
+            taken = MapStage(function, Kind.FINISHED_CALL, None).whole(reply)
             events = staged(function, unfold(reply))
             check(events)
             assert taken is not None
@@ -149,7 +149,7 @@ def test_a_call_shows_where_it_was_found_and_stays_what_it_was() -> None:
         return event
 
     reply = reply_of("call", "written_call", "silent_source", "said_call")
-    MapStage(look, Kind.FINISHED_CALL, None).take(reply)
+    MapStage(look, Kind.FINISHED_CALL, None).whole(reply)
     streamed, seen = seen, []
     staged(look, unfold(reply))
     wanted = [("c1", None, {}), ("c3", "<call>", {"chat": {"x": 1}}), ("c4", "", {}), ("c2", None, {"chat": {"x": 1}})]

@@ -18,6 +18,6 @@ def test_a_whole_answer_is_named_as_its_events_are(reply: ModelReply) -> None:
     reply = fold(unfold(reply))
     stage = Naming("resp_1")
     with mock.patch("time.time", return_value=7.5):
-        named = stage.take(reply)
+        named = stage.whole(reply)
         assert named == fold(stage.feed(unfold(reply)))
     assert named == replace(reply, id="resp_1", extra={**reply.extra, "completed_at": 7})

@@ -79,7 +79,7 @@ def test_an_answer_is_over_at_the_first_repeat(calls: list[Written], reads: list
     assert isinstance(last, Finish)
     assert last.reason == ("length" if wanted == calls else "tool_calls")
     reply = fold(answer(*calls))
-    assert Bench().stage.leaves(reply) is (wanted == calls)
+    assert (Bench().stage.whole(reply) is reply) is (wanted == calls)
     assert made(Bench().through(unfold(reply))) == wanted, "a whole answer as well"
 
 

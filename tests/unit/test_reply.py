@@ -28,10 +28,10 @@ from toolwire.events import (
     Start,
     text_block,
 )
-from toolwire.folding import finished, fold, unfold
+from toolwire.folding import add_part, finished, fold, unfold
 from toolwire.model import ModelReply, Part, Reasoning, ReplyChoice, Text, ToolUse, Usage
 from toolwire.pipeline.chain.mapping import MERGED, MapStage
-from toolwire.pipeline.chain.middleware import MiddlewareRunner
+from toolwire.pipeline.chain.middleware import Layer
 from toolwire.pipeline.chain.reply import Reply, StaticSource
 from toolwire.pipeline.chain.stages import Batches, Following, RewriteFunction, Stage, collected
 from toolwire.stream_grammar import check, normalise
@@ -43,11 +43,11 @@ async def collect(reply: Reply) -> list[Event]:
     return [event async for batch in reply.events() for event in batch]
 
 
-def runner(*, skip: bool) -> MiddlewareRunner:
+def runner(*, skip: bool) -> Layer:
     async def never(request: object, handler: object) -> None:
         raise AssertionError
 
-    return MiddlewareRunner("bad", never, skip, lambda name: None)  # type: ignore[arg-type]  # only its name and policy are used
+    return Layer("bad", never, skip, lambda name: None)  # type: ignore[arg-type]  # only its name and policy are used
 
 
 @given(streams())
@@ -170,10 +170,13 @@ def test_what_becomes_of_whole_calls_is_what_becomes_of_their_events(
                     raise ValueError("broken")
             return event
 
-        reply = ModelReply("id", "m", 1, (ReplyChoice(tuple(parts), reason),))
+        together: list[Part] = []  # a reader makes neighbouring texts one part
+        for part in parts:
+            add_part(together, part)
+        reply = ModelReply("id", "m", 1, (ReplyChoice(tuple(together), reason),))
         stage = MapStage(work, Kind.FINISHED_CALL, runner(skip=skip), live=True)
         try:
-            made = stage.take(reply) if taken else fold(stage.feed(unfold(reply)))
+            made = stage.whole(reply) if taken else fold(stage.feed(unfold(reply)))
         except GatewayError as error:
             return repr(error), seen
         assert made is not None

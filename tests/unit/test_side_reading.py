@@ -20,7 +20,7 @@ from toolwire.model import Message, ModelRequest, Text
 from toolwire.pipeline.chain.chain import Chain
 from toolwire.pipeline.chain.middleware import Middleware
 from toolwire.pipeline.chain.stages import FinishStage, WatchStage
-from toolwire.pipeline.paths.passing import PassThrough, SideReader
+from toolwire.pipeline.paths.pass_through import PassThrough, SideReader
 from toolwire.pipeline.paths.relay import Relay
 from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.protocols.chat.reader import ChatReader

@@ -52,7 +52,7 @@ def test_the_sequence_that_is_complete_first_ends_it(
     whole = through(StopStage(sequences, 40), [unfold(fold([e for read in answer(pieces) for e in read]))])
     assert (fold(whole).text, fold(whole).choices[0].stop_sequence) == naive(text, sequences)
     untouched = fold([e for read in answer(pieces) for e in read])
-    assert StopStage(sequences, 40).leaves(untouched) is (naive(text, sequences)[1] is None)
+    assert (StopStage(sequences, 40).whole(untouched) is untouched) is (naive(text, sequences)[1] is None)
 
 
 def test_nothing_is_held_but_what_may_become_one() -> None:

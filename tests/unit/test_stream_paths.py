@@ -21,8 +21,8 @@ from toolwire.pipeline.chain.chain import Chain
 from toolwire.pipeline.chain.mapping import MapStage
 from toolwire.pipeline.chain.stages import FinishStage, Stage, WatchStage
 from toolwire.pipeline.exchange.exchange import OfferedTools
-from toolwire.pipeline.paths.stream_paths import FastPath, Transcode, text_may_pass
-from toolwire.pipeline.reasoning.unopened import Learned, Unopened, kind_of
+from toolwire.pipeline.paths.stream_paths import FastPath, Transcode, allows_fast_path
+from toolwire.pipeline.reasoning.preopened import Learned, PreopenedReasoning, kind_of
 from toolwire.pipeline.transforms.scanning import ScanStage
 from toolwire.pipeline.transforms.unwrapping import UnwrapStage
 from toolwire.protocols.chat.reader import ChatReader
@@ -61,7 +61,7 @@ WRITERS: dict[str, Any] = {"chat": ChatWriter, "responses": ResponsesWriter, "me
 _IDS = re.compile(rb'((?:call|chatcmpl|resp|msg|fc|rs|ctc|toolu)[-_]|"completed_at":)[0-9a-f]{8,}')
 
 
-def beginning(learned: str) -> Unopened | None:
+def beginning(learned: str) -> PreopenedReasoning | None:
     """What a route knows of where its answers begin: nothing that it may ask for, nothing yet, or that it is inside of
     these tags."""
     if not learned:
@@ -69,7 +69,7 @@ def beginning(learned: str) -> Unopened | None:
     known = Learned()
     if learned != "nothing":
         known.put(kind_of("", "up", REQUEST), ("<think>", "</think>"))
-    return Unopened("r", known, lambda: ("up", REQUEST), AccessRecord(), whole=False)
+    return PreopenedReasoning("r", known, lambda: ("up", REQUEST), AccessRecord(), whole=False)
 
 
 def pair(
@@ -82,7 +82,7 @@ def pair(
         offer = OfferedTools((ToolSpec("f"),), ToolChoice(), parallel, FORMATS[style], (ToolSpec("f"),))
         live = OPTIONS[options].calls.argument_streaming == "incremental"
         scan = ScanStage(
-            offer, OPTIONS[options], LimitsConfig(), lambda name: None, incremental=live, unopened=beginning(learned)
+            offer, OPTIONS[options], LimitsConfig(), lambda name: None, incremental=live, preopened=beginning(learned)
         )
         edges = MapStage(lambda event: event, Kind.EDGES | Kind.FINISHED_CALL, None, live=live)
         stages: list[Stage | FinishStage] = [WatchStage(before.feed, None), *([scan] if scanned else []), edges]
@@ -208,7 +208,7 @@ def test_who_wants_text_shuts_the_gate() -> None:
             return events
 
     class Later(Own):
-        passes_text = True
+        ignores_text = True
 
     fine: list[Stage | FinishStage] = [
         scan,
@@ -218,13 +218,13 @@ def test_who_wants_text_shuts_the_gate() -> None:
         FinishStage(settle, None),
         MapStage(same, Kind.FINISHED_CALL | Kind.EDGES | Kind.OPAQUE | Kind.CALL, None),
     ]
-    assert text_may_pass(Chain(fine))
-    assert text_may_pass(Chain([]))
+    assert allows_fast_path(Chain(fine))
+    assert allows_fast_path(Chain([]))
     for kind in (Kind.TEXT, Kind.REASONING, Kind.ALL):
-        assert not text_may_pass(Chain([*fine, MapStage(same, kind, None)]))
-    assert not text_may_pass(Chain([*fine, scan]))
+        assert not allows_fast_path(Chain([*fine, MapStage(same, kind, None)]))
+    assert not allows_fast_path(Chain([*fine, scan]))
 
-    assert not text_may_pass(Chain([Own()]))
+    assert not allows_fast_path(Chain([Own()]))
 
 
 def test_a_watcher_that_breaks_ends_the_stream_with_its_fault() -> None:

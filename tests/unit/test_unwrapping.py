@@ -13,7 +13,7 @@ from toolwire.events import BlockKind, Close, Delta, Event, Finish, Open, Start
 from toolwire.formats.base import ToolFormat
 from toolwire.formats.engine.restoring import Escapes
 from toolwire.model import Message, ModelRequest, Text, ToolChoice, ToolResult, ToolUse
-from toolwire.pipeline.transforms.undoing import UndoStage
+from toolwire.pipeline.transforms.unescaping import UnescapeStage
 from toolwire.pipeline.transforms.unwrapping import UnwrapStage
 from toolwire.prompting.beside_template import templated
 from toolwire.prompting.transcript import Flatten, inject
@@ -43,7 +43,7 @@ def answered(escapes: Escapes, pieces: list[str]) -> str:
     events: list[Event] = [Start("r", "m", 0), Open(1, BlockKind.TEXT)]
     events += [Delta(1, piece) for piece in pieces]
     events += [Close(1), Finish()]
-    stages = [UnwrapStage(escapes), *([UndoStage(escapes)] if escapes else [])]
+    stages = [UnwrapStage(escapes), *([UnescapeStage(escapes)] if escapes else [])]
     for stage in stages:
         events = [event for fed in events for event in stage.feed([fed])]
     assert [type(event) for event in events if not isinstance(event, Delta)] == [Start, Open, Close, Finish]

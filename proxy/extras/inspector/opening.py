@@ -26,7 +26,7 @@ from toolwire.observability.metrics import CELLS
 from toolwire.pipeline.chain.middleware import Middleware
 from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.pipeline.exchange.routing import Route, Router
-from toolwire.pipeline.reasoning.unopened import Learned
+from toolwire.pipeline.reasoning.preopened import Learned
 from toolwire.pipeline.sending.delivery import API_KEY, Delivery
 from toolwire.protocols.base import ClientSide
 from toolwire.protocols.shared.wire import dump_in_pieces

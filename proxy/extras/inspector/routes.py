@@ -38,7 +38,7 @@ from toolwire.extras.inspector.view import UNREADABLE, view
 from toolwire.ingress.auth import ApiKey
 from toolwire.ingress.liveness import LIVENESS
 from toolwire.ingress.receiving import ignore_expect
-from toolwire.pipeline.handlers.admitting import AdmittedRequest, Places, admitted
+from toolwire.pipeline.handlers.admitting import AdmittedRequest, ConcurrencyLimit, admitted
 from toolwire.pipeline.sending.delivery import API_KEY, OWNER
 from toolwire.protocols.shared.wire import dump, dump_in_pieces
 from toolwire.registry import Registries
@@ -107,8 +107,8 @@ class Pages:
         self._limits = config.limits
         self._body_s = config.server.body_s
         self._upload_bytes = UPLOADS * config.capture.exchange_bytes
-        self._reads = Places(READS, "requests to the inspector")
-        self._feeds = Places(FEEDS, "live lists")
+        self._reads = ConcurrencyLimit(READS, "requests to the inspector")
+        self._feeds = ConcurrencyLimit(FEEDS, "live lists")
         self._holders = holders
         self._plugins = plugins
         self._keyed = keyed

@@ -74,7 +74,7 @@ class _CachedAnswer:
 class Cache(Middleware):
     """Repeats known answers and stores new ones."""
 
-    passing = "stands_aside"
+    proxied_requests = "stands_aside"
     Options: ClassVar[type] = CacheOptions
     access_fields: ClassVar[tuple[AccessField, ...]] = (
         AccessField("cache", "The result of the middleware `cache`: `hit` or `miss`."),

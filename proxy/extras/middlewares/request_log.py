@@ -51,7 +51,7 @@ class RequestLog(Middleware):
     """Logs the body as the client sent it, and the answer as it is at this place of the chain: further out as the
     client gets it, further in as the model wrote it."""
 
-    passing = "runs"
+    proxied_requests = "runs"
     Options: ClassVar[type] = RequestLogOptions
 
     def __init__(self, options: RequestLogOptions | None = None, *, name: str | None = None) -> None:

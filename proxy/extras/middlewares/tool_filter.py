@@ -22,7 +22,7 @@ from toolwire.events import Close, Delta, Event, Kind, Opaque, Open, text_block
 from toolwire.formats.engine.longjson import compact
 from toolwire.formats.engine.rendering import prompt_name
 from toolwire.model import ModelRequest, ToolChoice, ToolSpec, ToolUse
-from toolwire.pipeline.chain.middleware import Middleware, Place
+from toolwire.pipeline.chain.middleware import ChainPlace, Middleware
 from toolwire.pipeline.chain.reply import Reply
 from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.pipeline.exchange.served_tools import stand_for_servers
@@ -53,7 +53,7 @@ class ToolFilterOptions:
 class ToolFilter(Middleware):
     """Removes tools from requests, and their calls from answers."""
 
-    passing = "stands_aside"
+    proxied_requests = "stands_aside"
     Options: ClassVar[type] = ToolFilterOptions
     access_fields: ClassVar[tuple[AccessField, ...]] = (
         AccessField("tools_denied", "Tools that the middleware `tool_filter` removed from the request."),
@@ -61,7 +61,7 @@ class ToolFilter(Middleware):
     )
 
     @classmethod
-    def needs(cls, place: Place) -> Mapping[str, str]:
+    def needs(cls, place: ChainPlace) -> Mapping[str, str]:
         """Returns the middlewares that must be further in, with reasons."""
         chain = place.config.chain if place.route.chain is None else place.route.chain
         named = {entry.use for entry in chain}

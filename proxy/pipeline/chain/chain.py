@@ -1,11 +1,11 @@
-"""How the stages of an answer run.
+"""Running the stages of an answer.
 
 Rules:
 
-1. They run in one order, that of the list: innermost first.
-2. Neighbours that do not wait are a `Chain`, which is fed from within the callback that reads. Only the last event may
-   wait there.
-3. A `RewriteStage` stands between two chains, and then all are generators over batches (`run`).
+1. Stages run in the order of the list, innermost middleware first.
+2. Neighbouring stages that do not wait form a `Chain`. It is fed from within the read callback. Only the last event may
+   wait in it.
+3. A `RewriteStage` separates two chains. Then all parts run as generators over batches of events (`run`).
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ from toolwire.pipeline.chain.stages import AnyStage, Batches, FinishStage, Follo
 
 
 class Chain:
-    """Stages that run one after the other without waiting, up to the first `FinishStage` that the last event comes
-    to."""
+    """Stages that run one after the other without waiting, up to the first `FinishStage` that the last event
+    reaches."""
 
     def __init__(self, stages: Sequence[Stage | FinishStage]) -> None:
         self.stages = stages
         self.waits = False
-        """What is still to come waits for `settle` or `rest`. Nothing is to be fed any more."""
+        """True while the last event waits for `settle`, or other events in its place for `rest`. Nothing more may be
+        fed."""
         self.works = False
-        """A stage has put off what takes long, for `work_off`. What is fed meanwhile comes behind it."""
+        """True while a stage has deferred events for `work_off`. Events that are fed meanwhile are queued behind
+        them."""
         self._worker = 0  # the number of that stage
         self._parked: Event | None = None
         self._following: Following | None = None
@@ -37,11 +39,11 @@ class Chain:
 
     @property
     def continues(self) -> bool:
-        """What is still to come may take as long as an answer does."""
+        """True if other events come in place of the last one. They may take as long as a whole answer."""
         return self._following is not None
 
     def feed(self, events: list[Event], at: int = 0) -> list[Event]:
-        """What becomes of these events, from the stage number `at` on."""
+        """Runs events through the stages from number `at` on. Returns the resulting events."""
         for index in range(at, len(self.stages)):
             if not events:
                 break
@@ -56,7 +58,7 @@ class Chain:
         return events
 
     async def work_off(self) -> list[Event]:
-        """What becomes of what was put off. Other stages run in the event loop, behind it."""
+        """Runs the deferred work. Returns the resulting events. The other stages run in the event loop."""
         events: list[Event] = []
         while self.works:
             stage = self.stages[self._worker]
@@ -67,8 +69,8 @@ class Chain:
         return events
 
     async def settle(self) -> list[Event]:
-        """What becomes of the last event, if that waits. Afterwards something else may come in its place
-        (`continues`)."""
+        """Runs the stages that wait at the last event, if one does. Returns the resulting events. Afterwards other
+        events may follow (`continues`)."""
         events = await self.work_off() if self.works else []
         while self._parked is not None:
             stage = self.stages[self._at]
@@ -84,7 +86,7 @@ class Chain:
         return events
 
     async def rest(self) -> AsyncGenerator[list[Event], None]:
-        """What comes in place of the last event, as it comes. Afterwards another last event may wait."""
+        """Yields the events that come in place of the last one. Afterwards another last event may wait."""
         assert self._following is not None
         following, self._following, self.waits = self._following, None, False
         self._behind = self._at + 1
@@ -99,13 +101,13 @@ class Chain:
                     return
 
     def give_up(self, fault: Fault) -> list[Event]:
-        """What becomes of `fault`, with which `rest` is over before its end."""
+        """Ends the answer with `fault`, because `rest` broke off. Returns the resulting events."""
         if self._following is not None:  # it has not even begun
             self._behind, self._following, self.waits = self._at + 1, None, False
         return self.feed([fault], self._behind)
 
     async def through(self, batches: Batches) -> Batches:
-        """What becomes of a stream."""
+        """Runs a stream through the stages."""
         async for batch in batches:
             if batch := self.feed(batch):
                 yield batch
@@ -120,32 +122,30 @@ class Chain:
                             yield batch
 
     async def whole(self, reply: ModelReply) -> ModelReply:
-        """What becomes of a whole answer. Raises the `GatewayError` with which a stage ends it."""
-        reply, concerned = await self._taken(reply)
-        return finished(reply) if concerned is None else fold(await self._events_of(reply, concerned))
+        """Runs a whole answer through the stages. Raises the `GatewayError` with which a stage ends it."""
+        reply, number = await self._without_events(reply)
+        return finished(reply) if number is None else fold(await self._events_of(reply, number))
 
     async def show(self, reply: ModelReply) -> None:
-        """Show a whole answer to stages that change nothing. Raises the `GatewayError` with which one ends it."""
-        reply, concerned = await self._taken(reply)
-        if concerned is not None:
-            events = await self._events_of(reply, concerned)
+        """Shows a whole answer to stages that change nothing. Raises the `GatewayError` with which a stage ends it."""
+        reply, number = await self._without_events(reply)
+        if number is not None:
+            events = await self._events_of(reply, number)
             if events and isinstance(events[-1], Fault):
                 raise events[-1].error
 
-    async def _taken(self, reply: ModelReply) -> tuple[ModelReply, int | None]:
-        """What becomes of a whole answer up to the first stage that has to see its events, and the number of that; None
-        if there is none."""
+    async def _without_events(self, reply: ModelReply) -> tuple[ModelReply, int | None]:
+        """Runs a whole answer through the stages up to the first one that has to see its events. Returns the answer and
+        the number of that stage; None if there is none."""
         for number, stage in enumerate(self.stages):
-            if stage.leaves(reply):
-                continue
-            taken = await stage.take(reply) if isinstance(stage, FinishStage) else stage.take(reply)
-            if taken is None:
+            made = await stage.whole(reply) if isinstance(stage, FinishStage) else stage.whole(reply)
+            if made is None:
                 return reply, number
-            reply = taken
+            reply = made
         return reply, None
 
     async def _events_of(self, reply: ModelReply, first: int) -> list[Event]:
-        """What becomes of the events of a whole answer, from the stage number `first` on."""
+        """Returns the events of a whole answer after the stages from number `first` on."""
         events = self.feed(unfold(reply), first)
         if self.works:
             events += await self.work_off()
@@ -159,9 +159,9 @@ class Chain:
 
 
 async def run(stages: Sequence[AnyStage], batches: Batches) -> AsyncGenerator[list[Event], None]:
-    """What becomes of a stream, up to its `Finish` or `Fault`.
+    """Runs a stream through all stages, up to its `Finish` or `Fault`.
 
-    Whoever may leave before the end must close it; then every stage is closed, outermost first, before this returns.
+    A caller that may stop early must close the generator. Then every stage is closed, outermost first.
     """
     made = [batches]
     for part in _parts(stages):

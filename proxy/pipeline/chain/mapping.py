@@ -2,9 +2,9 @@
 
 Rules:
 
-1. With `Kind.FINISHED_CALL` the events of a call are held until the call is whole and shown as one `Call`; if that very
-   object comes back the held events go on as they came (very many fragments as fewer).
-2. What is held is bounded.
+1. With `Kind.FINISHED_CALL` the events of a call are held until it is complete and shown as one `Call`. If the function
+   returns that object, the held events follow unchanged, except that very many fragments are merged.
+2. Held events are bounded.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ from toolwire.model import (
 from toolwire.pipeline.chain.stages import Owner, Stage, broken
 
 MERGED: Final = 256
-"""So many neighbouring fragments of a held call are kept as one. A call has some dozens; of one in a hundred thousand
-fragments, which all go on at once in the end, others must not have to wait for each."""
+"""This many neighbouring fragments of a held call are merged. A call has some dozens. A call of a hundred thousand
+fragments must not delay other requests when they are released together."""
 
 HELD_CHARS: Final = 16 * 1024 * 1024
-"""Arguments of calls that are held until they are whole; more ends the answer."""
+"""Characters of arguments that are held until their calls are complete. More ends the answer."""
 
 MapFunction = Callable[[Event], Event | Iterable[Event] | None]
 
@@ -77,39 +77,42 @@ _OF_PART: Final[Mapping[type, int]] = {
 
 
 class MapStage(Stage):
-    """Runs one function over a stream. For `live` see `Reply.map`. An unexpected exception in the function is reported
-    under the name of the middleware and ends the stream with a `Fault`, or switches the stage off
-    (`on_failure: skip`)."""
+    """Runs one function over a stream. For `live` see `Reply.map`. An unexpected exception ends the stream with a
+    `Fault` in the middleware's name, or switches the stage off (`on_failure: skip`)."""
 
     def __init__(self, function: MapFunction, wants: Kind, owner: Owner | None, *, live: bool = False) -> None:
         self._wants: int = wants.value
         self._holds = bool(self._wants & _FINISHED_CALL)
-        self.passes_text = not self._wants & _TEXTS
+        self.ignores_text = not self._wants & _TEXTS
         self._function = function
         self._owner = owner
         self._kinds: dict[int, int] = {}
         self._held: dict[int, list[Event]] = {}
         self._held_chars = 0
         self._single: dict[int, int] = {}  # fragments of a held call since some were made one
-        self._passes = live
-        self._passed: set[int] = set()  # of those in `_held`, what went on already
+        self._live = live
+        self._forwarded: set[int] = set()  # of those in `_held`, what went on already
         self._on = True
 
-    def leaves(self, reply: ModelReply) -> bool:
+    def whole(self, reply: ModelReply) -> ModelReply | None:
         """See `Stage`."""
+        if not self._concerns(reply):
+            return reply
+        return self._whole_calls(reply) if self._wants == _FINISHED_CALL else None
+
+    def _concerns(self, reply: ModelReply) -> bool:
+        """Returns whether a whole answer has anything that the function wants."""
         wants = self._wants
         if wants & _EDGES:
-            return False
+            return True
         for choice in reply.choices:
             for part in choice.parts:
                 if wants & _OF_PART[type(part)]:
-                    return False
-        return True
+                    return True
+        return False
 
-    def take(self, reply: ModelReply) -> ModelReply | None:
-        """See `Stage`."""
-        if self._wants != _FINISHED_CALL:
-            return None
+    def _whole_calls(self, reply: ModelReply) -> ModelReply:
+        """Returns a whole answer with what the function makes of its calls."""
         block = 0
         choices: list[ReplyChoice] = []
         for index, choice in enumerate(reply.choices):
@@ -126,7 +129,7 @@ class MapStage(Stage):
         return reply if all(map(is_, choices, reply.choices)) else replace(reply, choices=tuple(choices))
 
     def _take(self, part: ToolUse, block: int, choice: int, status: BlockStatus, parts: list[Part]) -> None:
-        """Put what becomes of a call behind the parts of its answer."""
+        """Appends what the function makes of a call to the parts of its answer."""
         source = part.extra.get("source")
         use = part if source is None else replace(part, extra=lasting(part.extra))
         call = Call(block, use, choice=choice, status=status, source=source)
@@ -181,7 +184,7 @@ class MapStage(Stage):
                     return out
                 self._on = False
                 for block, held in self._held.items():
-                    if block not in self._passed:
+                    if block not in self._forwarded:
                         out += held
                 self._held.clear()
                 if not (out and out[-1] is event):
@@ -194,8 +197,8 @@ class MapStage(Stage):
             case Open():
                 self._held[event.block] = [event]
                 self._single[event.block] = 0
-                if self._passes and is_live(event):
-                    self._passed.add(event.block)
+                if self._live and is_live(event):
+                    self._forwarded.add(event.block)
                     out.append(event)
             case Delta():
                 held = self._held[event.block]
@@ -207,19 +210,19 @@ class MapStage(Stage):
                 self._held_chars += len(event.text)
                 if self._held_chars > HELD_CHARS:
                     raise _too_many()
-                if event.block in self._passed:
+                if event.block in self._forwarded:
                     out.append(event)
             case Close():
                 held = self._held[event.block]
                 call = _finished(held, event)
                 self._held_chars -= len(call.use.arguments)
-                if call.source == "" and call.status == "truncated" and event.block not in self._passed:
+                if call.source == "" and call.status == "truncated" and event.block not in self._forwarded:
                     del self._held[event.block]  # a call that was cut off, and nobody has seen anything of it (C18)
                     return
                 result = self._function(call)
                 del self._held[event.block]
-                if event.block in self._passed:
-                    self._passed.remove(event.block)
+                if event.block in self._forwarded:
+                    self._forwarded.remove(event.block)
                     out.append(event)
                 elif result is call:
                     out += held
@@ -247,14 +250,14 @@ def _too_many() -> BackendFault:
 
 
 def _merge(held: list[Event]) -> None:
-    """Make one fragment of the last `MERGED`, if they are nothing but text."""
+    """Merges the last `MERGED` fragments if they have nothing but text."""
     last = [event for event in held[-MERGED:] if isinstance(event, Delta) and event.extra is None]
     if len(last) == MERGED:
         held[-MERGED:] = [Delta(last[0].block, "".join(event.text for event in last))]
 
 
 def _finished(held: list[Event], closed: Close) -> Call:
-    """The call that these events and its `Close` amount to."""
+    """Returns the call of these events and its `Close`."""
     opened = held[0]
     assert isinstance(opened, Open)
     arguments = "".join([delta.text for delta in held if isinstance(delta, Delta)])

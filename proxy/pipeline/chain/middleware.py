@@ -1,18 +1,18 @@
-"""The plug-in interface, and how a chain is put together.
+"""The plug-in interface of middlewares, and the runner of a chain.
 
 Rules:
 
-1. A middleware is a plain aiohttp middleware: `async (request, handler) -> response`. The typed hooks of `Middleware`
-   are sugar over that, and the built-in middlewares use nothing else. Any third-party aiohttp middleware works in the
-   same list (`toolwire.pipeline.chain.plain`).
-2. There is one order: the list in the configuration, outermost first.
-3. What comes back from `handler` has not been sent yet: headers and cookies may still be set, and a `Reply` can be
-   mapped event by event.
-4. A hook that a class does not define costs nothing: it is looked up once per class, not per request or per event.
-5. An unexpected exception names the middleware (R16.4) and either fails the request or skips the middleware.
-6. What the gateway must know of a middleware the class says itself (`access_fields`, `idle`, `needs`, `goes_with`,
-   `stands_behind`, `asked_for_by`, `told`, `forbids`, `runs_server_tools`, `gives_answer`): nothing else knows one by
-   its name.
+1. A middleware is a plain aiohttp middleware, `async (request, handler) -> response`, or a `Middleware` with typed
+   hooks. The built-in middlewares are `Middleware`s. Any third-party aiohttp middleware works in the same list
+   (`toolwire.pipeline.chain.plain`).
+2. There is one order: the list in the configuration, outermost first. There is one runner, `Onion`.
+3. What `handler` returns has not been sent yet: headers and cookies may still be set, and the events of a `Reply` can
+   be mapped.
+4. A hook that a class does not define costs nothing: hooks are looked up once per class, not per request or event.
+5. An unexpected exception names the middleware (R16.4). It fails the request, or the middleware is skipped.
+6. Everything that the gateway must know of a middleware is declared by its class (`access_fields`, `idle`, `needs`,
+   `goes_with`, `stands_behind`, `asked_for_by`, `told`, `forbids`, `runs_server_tools`, `gives_answer`). Other code
+   knows no middleware by its name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
-from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from aiohttp import web
@@ -44,18 +43,18 @@ if TYPE_CHECKING:
 PlainMiddleware = Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]
 
 Ask = Callable[[ModelRequest], Awaitable[web.StreamResponse]]
-"""Gives the answer to a request, of everything further in."""
+"""Returns the answer of all inner middlewares to a request."""
 
 LOG: Final = logging.getLogger("toolwire.middleware")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoOptions:
-    """Options of a middleware that has none."""
+    """The options of a middleware without options."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ChainPlace:
     """Where a middleware would stand: all that is known when chains are put together. `options` are its own, `limited`
     says whether any use is limited."""
 
@@ -77,9 +76,9 @@ class Middleware:
     `access_fields` are what it counts and notes in the record of an exchange: fields of the access line, and counters
     on the metrics page. `runs_server_tools`: it offers and runs the tools of the gateway; a route without one has none.
     `gives_answer`: it always answers by itself, so nothing that stands behind it is run.
-    `passing` is what it does where a request passes as it is, without messages and tools
-    (`toolwire.pipeline.chain.passing_on`): it `runs`, it `stands_aside`, or it `forbids` that, because it has to see
-    what models are asked.
+    `proxied_requests` says what it does with requests that are proxied unread
+    (`toolwire.pipeline.chain.proxied_requests`): it `runs`, it `stands_aside`, or it `forbids` them, because it has to
+    see every request to a model.
     """
 
     __middleware_version__: Final = 1  # aiohttp 3.x takes a callable object for an old-style factory without this
@@ -90,7 +89,7 @@ class Middleware:
     access_fields: ClassVar[tuple[AccessField, ...]] = ()
     runs_server_tools: ClassVar[bool] = False
     gives_answer: ClassVar[bool] = False
-    passing: ClassVar[Literal["runs", "stands_aside", "forbids"]] = "forbids"
+    proxied_requests: ClassVar[Literal["runs", "stands_aside", "forbids"]] = "forbids"
 
     def __init__(self, options: Any = None, *, name: str | None = None) -> None:
         self.options: Any = options if options is not None else self.Options()
@@ -100,94 +99,96 @@ class Middleware:
 
     @classmethod
     def defines(cls, hook: str) -> bool:
-        """Whether the class has a hook of its own of that name."""
+        """Returns whether the class overrides this hook."""
         return getattr(cls, hook) is not getattr(Middleware, hook)
 
     @classmethod
-    def idle(cls, place: Place) -> bool:
-        """Whether it has nothing to do there: then the chain goes without it."""
+    def idle(cls, place: ChainPlace) -> bool:
+        """Returns whether the middleware has nothing to do there. Then the chain leaves it out."""
         return False
 
     @classmethod
-    def needs(cls, place: Place) -> Mapping[str, str]:
-        """The middlewares that must stand further in, each with what it does for this one:
-        `{"arguments": "which checks the calls"}`. A chain without them is a mistake."""
+    def needs(cls, place: ChainPlace) -> Mapping[str, str]:
+        """Returns the middlewares that must stand further in, each with what it does for this one: `{"arguments":
+        "which checks the calls"}`. A chain without them is a configuration error."""
         return {}
 
     @classmethod
-    def goes_with(cls, place: Place) -> Mapping[str, str]:
-        """The middlewares without which it is of no use, wherever they stand, each with what it does for this one."""
+    def goes_with(cls, place: ChainPlace) -> Mapping[str, str]:
+        """Returns the middlewares without which this one is useless, wherever they stand, each with what it does for
+        this one."""
         return {}
 
     @classmethod
-    def stands_behind(cls, place: Place) -> Mapping[str, str]:
-        """The middlewares that, where the chain has them, must stand further out, each with why."""
+    def stands_behind(cls, place: ChainPlace) -> Mapping[str, str]:
+        """Returns the middlewares that must stand further out if the chain has them, each with the reason."""
         return {}
 
     @classmethod
-    def asked_for_by(cls, place: Place) -> str | None:
-        """The key of the route's options that wants it in the chain, if there is one. Asked of those in the default
-        chain: a chain without it is a mistake then."""
+    def asked_for_by(cls, place: ChainPlace) -> str | None:
+        """Returns the key of the route's options that requires this middleware, or None. Called for middlewares of the
+        default chain: a chain without a required one is a configuration error."""
         return None
 
     @classmethod
     def told(cls, config: GatewayConfig, used: bool) -> str | None:
-        """A line of what an operator should know of it, at the start and from `toolwire check`. Asked of those in the
-        default chain, also where no chain uses them, and of all that are used."""
+        """Returns a line for operators, for the log at the start and `toolwire check`. Called for the default chain,
+        also for middlewares that no chain uses, and for all that are used."""
         return None
 
     def forbids(self, names: tuple[str, ...]) -> bool:
-        """Whether a tool may not be used on the routes whose chain has this: one that is known by all of these names
-        (`toolwire.protocols.shared.tool_names`). Asked for each tool that is offered and each call that is run or
-        delivered."""
+        """Returns whether a tool with these names (`toolwire.protocols.shared.tool_names`) must not be used on routes
+        with this middleware. Called for each tool that is offered and each call that is run or delivered."""
         return False
 
     def serves(self, protocol: str) -> bool:
-        """Whether it has anything to do for requests of this protocol (`chat`, `responses`). Asked when the chains are
-        put together, not for each request."""
+        """Returns whether the middleware has anything to do for requests of this protocol (`chat`, `responses`). Called
+        when chains are built, not for each request."""
         return True
 
     async def start(self, app: web.Application) -> None:
-        """Acquire resources. Called once, in the running loop."""
+        """Acquires resources. Called once, in the running loop."""
 
     async def close(self) -> None:
-        """Release them. Called once, also when another middleware failed to start."""
+        """Releases resources. Called once, also if another middleware failed to start."""
 
     async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest | web.StreamResponse:
-        """The request on its way in. Return it, or a changed one (`dataclasses.replace`), or a response, which ends the
-        way in here; or raise a `GatewayError`."""
+        """Processes the request on its way in. Returns the request, a changed one (`dataclasses.replace`), or a
+        response, which skips the inner middlewares. May raise a `GatewayError`."""
         return request
 
     def on_event(self, exchange: Exchange, event: Event) -> Event | Iterable[Event] | None:
-        """One event of the answer, of a kind in `wants`. Return it, another, several, or None to drop it. Called for
-        streamed and not streamed answers alike, on the event loop: never block here."""
+        """Processes one event of the answer, of a kind in `wants`. Returns the event, another one, several, or None to
+        drop it. Called for streamed and whole answers alike, on the event loop: never block here."""
         return event
 
     async def on_reply(self, exchange: Exchange, reply: ModelReply) -> ModelReply:
-        """The whole answer. Defining this hook holds back a streamed answer until it is complete."""
+        """Processes the whole answer. Defining this hook holds back a stream until it is complete."""
         return reply
 
     def declare(self, exchange: Exchange, reply: Reply) -> None:
-        """The unsent answer on its way out: say what shall happen to it (`reply.map`, `watch`, `finish`, `rewrite`). By
-        default what `on_event` and `on_reply` want; define it where that depends on the request."""
+        """Declares what happens to the unsent answer (`reply.map`, `watch`, `finish`, `rewrite`). The default declares
+        `on_event` and `on_reply`. Override it if that depends on the request."""
         if self.defines("on_event"):
             reply.map(partial(self.on_event, exchange), self.wants)
         if self.defines("on_reply"):
             reply.rewrite(collected(partial(self.on_reply, exchange)))
 
     def review(self, exchange: Exchange, reply: Reply, ask: Ask) -> None:
-        """As `declare`, and in its place, for who may want another answer than this one: `ask` gives what everything
-        further in answers to a request, unsent like `reply`. To be called when events of `reply` have come
-        (`reply.rewrite`, `reply.finish`)."""
+        """Replaces `declare` for a middleware that may want another answer. `ask` returns the answer of all inner
+        middlewares to a request, unsent like `reply`. Call it when events of `reply` have come (`reply.rewrite`,
+        `reply.finish`)."""
         raise NotImplementedError
 
     async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Run the hooks. Override for full control; calling `handler` more than once is allowed."""
-        return await Hooks([_Unnamed(self)], handler)(request)
+        """Runs the other hooks. Override it for full control; `handler` may be called more than once."""
+        hooks = Layer(self.name, self, False)
+        hooks.surrounds = False
+        return await onion([hooks], handler)(request)
 
 
 async def ask_again(handler: Handler, request: web.Request, changed: ModelRequest) -> web.StreamResponse:
-    """What `handler` answers to another request than that of the exchange."""
+    """Returns the answer of `handler` to another request than that of the exchange."""
     exchange = request[EXCHANGE]
     before, exchange.request = exchange.request, changed
     try:
@@ -196,30 +197,29 @@ async def ask_again(handler: Handler, request: web.Request, changed: ModelReques
         exchange.request = before
 
 
-class MiddlewareRunner:
-    """Runs one middleware of a chain and says its name when it breaks (R16.4).
+class Layer:
+    """One middleware of a chain: what it does there, and whose name stands in an error of it (R16.4).
 
-    Errors from further in pass through untouched: they are not this middleware's fault. Under `on_failure: skip` the
-    request goes on as if the middleware were not in the list.
+    Under `on_failure: skip` a request goes on without a middleware that raises. `failed` counts such errors; with None
+    nobody answers for the middleware, and its errors are raised as they are.
     """
 
-    named = True
-    """It is who answers for what the middleware declares."""
-
-    def __init__(self, name: str, middleware: PlainMiddleware, skip: bool, failed: Callable[[str], None]) -> None:
+    def __init__(
+        self, name: str, middleware: PlainMiddleware, skip: bool, failed: Callable[[str], None] | None = None
+    ) -> None:
         self.name = name
         self.middleware = middleware
         self.skip = skip
         self.failed = failed
-        self.hooked = isinstance(middleware, Middleware) and not middleware.defines("__call__")
-        """It has hooks and nothing else."""
         kind = type(middleware) if isinstance(middleware, Middleware) else Middleware
+        self.surrounds = not isinstance(middleware, Middleware) or kind.defines("__call__")
+        """True if `around` is its only hook."""
         self.asks = kind.defines("on_request")
         self.reviews = kind.defines("review")
         self.for_tools = kind.for_tools
         self.runs_server_tools = kind.runs_server_tools
         self.forbids = middleware.forbids if isinstance(middleware, Middleware) and kind.defines("forbids") else None
-        self.passing = kind.passing if isinstance(middleware, Middleware) else "runs"
+        self.proxied_requests = kind.proxied_requests if isinstance(middleware, Middleware) else "runs"
         self.declares = any(map(kind.defines, ("on_event", "on_reply", "declare", "review")))
 
     def serves(self, client: ClientSide) -> bool:
@@ -228,7 +228,9 @@ class MiddlewareRunner:
             return True
         return (client.turns is not None or not self.middleware.for_turns) and self.middleware.serves(client.name)
 
-    async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def around(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Calls the middleware as aiohttp does; `handler` gives the answer of everything further in. Errors from there
+        are raised as they are."""
         exchange = request[EXCHANGE]
         reply: web.StreamResponse | None = None
         inner: BaseException | None = None
@@ -242,7 +244,7 @@ class MiddlewareRunner:
                 inner = error
                 raise
             finally:
-                exchange.request = asked  # what happened to it further in is over: the handler may be called again
+                exchange.request = asked  # `handler` may be called again, with the same request
             if isinstance(reply, Reply):
                 reply.owner = self
             return reply
@@ -263,32 +265,23 @@ class MiddlewareRunner:
             return reply if reply is not None else await handler(request)
 
     def failed_with(self, error: Exception) -> None:
-        """This middleware broke by itself. Raises what becomes of the request, unless it goes on without it."""
+        """Reports an error of this middleware. Raises what ends the request, unless the request goes on without the
+        middleware."""
+        if self.failed is None:
+            raise error
         self.report(error)
         if not self.skip:
             raise self.defect() from error
 
     def report(self, error: Exception) -> None:
-        """Log and count a failure of this middleware."""
+        """Logs and counts an error of this middleware."""
         LOG.error("middleware %r failed: %s", self.name, error, exc_info=error)
-        self.failed(self.name)
+        if self.failed is not None:
+            self.failed(self.name)
 
     def defect(self) -> Defect:
-        """What the client gets to see of it."""
+        """Returns the error that the client gets for it."""
         return Defect(f"The middleware {self.name!r} failed.", hint="The log has the reason under this request's id.")
-
-
-class _Unnamed(MiddlewareRunner):
-    """For the hooks of a middleware that somebody else runs and answers for."""
-
-    named = False
-
-    def __init__(self, middleware: Middleware) -> None:
-        super().__init__(middleware.name, middleware, False, lambda name: None)
-
-    def failed_with(self, error: Exception) -> None:
-        """Theirs to say."""
-        raise error
 
 
 def instantiate(
@@ -336,9 +329,8 @@ def _no_options(entry: MiddlewareConfig) -> ValueError:
 
 
 def takes_request(found: object) -> bool:
-    """Whether it is a middleware as it stands: aiohttp says so (`@web.middleware`), or it can be called with a request
-    and a handler and is `async`, or names them so. A class is not, but its instances may be.
-    """
+    """Returns whether `found` is a middleware itself: aiohttp marks it so (`@web.middleware`), or it takes a request
+    and a handler and is `async` or names its parameters so. A class is not a middleware, but its instances may be."""
     if inspect.isclass(found) or not callable(found):
         return False
     if getattr(found, "__middleware_version__", None) == 1:
@@ -353,25 +345,28 @@ def takes_request(found: object) -> bool:
     return len(names) == 2 and "req" in names[0] and "handler" in names[1]
 
 
-class Hooks:
-    """Neighbours of a chain that have hooks and no `__call__` of their own, run one after the other: the same as a
-    `MiddlewareRunner` around each, without the calls inside calls."""
+class Onion:
+    """The only runner of middlewares: runs the hooks of `layers` in their order on the way in and in the reverse order
+    on the way out. A layer with `around` gets the rest of the chain as its handler; `end` answers behind the last
+    layer. `insides` has the handlers of what is further in than a layer."""
 
-    def __init__(self, runners: Sequence[MiddlewareRunner], handler: Handler) -> None:
-        self._middlewares = [
-            (runner, runner.middleware) for runner in runners if isinstance(runner.middleware, Middleware)
-        ]
-        self._handler = handler
-        self._inside = {
-            runner: Hooks(runners[place:], handler) for place, runner in enumerate(runners, 1) if runner.reviews
-        }
+    def __init__(self, layers: Sequence[Layer], end: Handler, insides: Mapping[Layer, Handler]) -> None:
+        self._insides = insides
+        self._hooks: list[tuple[Layer, Middleware]] = []
+        self._handler = end
+        for layer in layers:
+            if layer.surrounds:
+                self._handler = partial(layer.around, handler=insides[layer])
+                break
+            assert isinstance(layer.middleware, Middleware)
+            self._hooks.append((layer, layer.middleware))
 
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         exchange = request[EXCHANGE]
-        passed: list[tuple[MiddlewareRunner, Middleware, ModelRequest]] = []
+        declaring: list[tuple[Layer, Middleware, ModelRequest]] = []
         response: web.StreamResponse | None = None
-        for runner, middleware in self._middlewares:
-            if runner.asks:
+        for layer, middleware in self._hooks:
+            if layer.asks:
                 try:
                     result = await middleware.on_request(exchange, exchange.request)
                     if not isinstance(result, ModelRequest):
@@ -384,32 +379,32 @@ class Hooks:
                 except (GatewayError, web.HTTPException):
                     raise
                 except Exception as error:
-                    runner.failed_with(error)
+                    layer.failed_with(error)
                     continue
                 exchange.request = result
-            if runner.declares:
-                passed.append((runner, middleware, exchange.request))
+            if layer.declares:
+                declaring.append((layer, middleware, exchange.request))
         if response is None:
             response = await self._handler(request)
         if isinstance(response, Reply):
             if exchange.note(response):
                 await exchange.end()
-            for runner, middleware, sent in reversed(passed):
-                if runner.for_tools and not sent.tools and exchange.offer is None:
+            for layer, middleware, sent in reversed(declaring):
+                if layer.for_tools and not sent.tools and exchange.offer is None:
                     continue
-                if runner.named:
-                    response.owner = runner
+                if layer.failed is not None:
+                    response.owner = layer
                 exchange.request = sent
                 try:
-                    if runner.reviews:
-                        ask = partial(ask_again, self._inside[runner], request)
+                    if layer.reviews:
+                        ask = partial(ask_again, self._insides[layer], request)
                         middleware.review(exchange, response, ask)
                     else:
                         middleware.declare(exchange, response)
                 except (GatewayError, web.HTTPException):
                     raise
                 except Exception as error:
-                    runner.failed_with(error)
+                    layer.failed_with(error)
         return response
 
 
@@ -417,15 +412,16 @@ async def _no_end(request: web.Request) -> web.StreamResponse:
     raise Defect("No middleware of the chain answered.", hint="End the chain with `forwarding`.")
 
 
-def compose(chain: Sequence[MiddlewareRunner], client: ClientSide, end: Handler = _no_end) -> Handler:
-    """One handler from a chain, built once for each route and protocol. The innermost middleware must answer by itself,
-    or `end` does."""
-    handler = end
-    serving = [runner for runner in chain if runner.serves(client)]
-    for hooked, runners in groupby(reversed(serving), key=lambda runner: runner.hooked):
-        if hooked:
-            handler = Hooks(list(runners)[::-1], handler)
-        else:
-            for runner in runners:
-                handler = partial(runner, handler=handler)
-    return handler
+def compose(chain: Sequence[Layer], client: ClientSide, end: Handler = _no_end) -> Handler:
+    """Returns one handler for a chain, built once for each route and protocol. The innermost middleware must answer by
+    itself, or `end` does."""
+    return onion([layer for layer in chain if layer.serves(client)], end)
+
+
+def onion(layers: Sequence[Layer], end: Handler) -> Onion:
+    """Returns the runner of these layers, outermost first."""
+    insides: dict[Layer, Handler] = {}
+    for place in range(len(layers), 0, -1):
+        if layers[place - 1].surrounds or layers[place - 1].reviews:
+            insides[layers[place - 1]] = Onion(layers[place:], end, insides)
+    return Onion(layers, end, insides)

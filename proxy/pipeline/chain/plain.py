@@ -1,16 +1,15 @@
-"""Plain aiohttp middlewares in a chain: they see what they would see in an aiohttp application, and what they do
-counts.
+"""Plain aiohttp middlewares in a chain. They see what they would see in an aiohttp application. Their changes count.
 
 Rules:
 
-1. The request comes unread, however often it was read before: `read`, `json`, `content`, `clone`, all of it. Whoever
-   hands on a request with another body has changed the request.
-2. A whole answer is a `web.Response` with a body, when all of it has come; a streamed one is a `web.StreamResponse`
-   that is not prepared. Both are replies still.
-3. An error from further in is the `web.HTTPException` of its status, with the client's error envelope for a body, and
-   at the same time the `GatewayError` that it was. What is put into its head reaches the client.
-4. A `proxy.Middleware` with a `__call__` of its own is one too. Nothing of this is done for hooks, nor for the built-in
-   middlewares, which know what they get; but anybody may read the request.
+1. The request is unread, however often it was read before: `read`, `json`, `content`, `clone`, all of it. A middleware
+   that hands on a request with another body has changed the request.
+2. A whole answer is a complete `web.Response` with a body. A streamed one is an unprepared `web.StreamResponse`. Both
+   are still replies.
+3. An error from further in is the `web.HTTPException` of its status, with the client's error envelope as its body, and
+   the original `GatewayError` at the same time. Headers that are set on it reach the client.
+4. A third-party `Middleware` with its own `__call__` is treated the same. Hooks and built-in middlewares are not: they
+   know what they get. Any middleware may read the request.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from aiohttp.base_protocol import BaseProtocol
 from toolwire.errors import GatewayError
 from toolwire.ingress.bodies import read_json
 from toolwire.model import ModelRequest
-from toolwire.pipeline.chain.middleware import Handler, MiddlewareRunner
+from toolwire.pipeline.chain.middleware import Handler, Layer
 from toolwire.pipeline.chain.reply import Reply
 from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
 from toolwire.pipeline.exchange.heads import ADDED_HEADERS, is_enclosed
@@ -34,10 +33,10 @@ from toolwire.pipeline.paths.whole import WholeReply, completed, taken
 from toolwire.support.offload import OFFLOAD_BYTES, OFFLOAD_OBJECTS, offload
 
 
-class PlainMiddlewareRunner(MiddlewareRunner):
-    """Runs one plain aiohttp middleware."""
+class PlainLayer(Layer):
+    """A plain aiohttp middleware in a chain."""
 
-    async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def around(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         exchange = request[EXCHANGE]
         body, untouched = _body_of(exchange), exchange.untouched
         before = exchange.body, exchange.received
@@ -70,7 +69,7 @@ class PlainMiddlewareRunner(MiddlewareRunner):
                     request[ADDED_HEADERS] = sent[ADDED_HEADERS]
 
         stream = unread(request, body)
-        response = await super().__call__(request, inner)
+        response = await super().around(request, inner)
         if isinstance(response, web.HTTPException):
             raise response  # aiohttp lets it be returned as well
         if refused is not None and response.status >= 400:
@@ -80,8 +79,8 @@ class PlainMiddlewareRunner(MiddlewareRunner):
         return response if given is None or isinstance(response, Reply) else taken(exchange, response, given)
 
     async def _take_body(self, body: bytes, exchange: Exchange, untouched: bool) -> None:
-        """Take `body` for what the client has sent. Its route is found already. Raises `ClientFault` if it cannot be
-        read, and `Defect` if what another middleware has made of the request would be lost."""
+        """Uses `body` as what the client has sent. The route stays. Raises `ClientFault` if it cannot be read, and
+        `Defect` if it would undo the changes of another middleware."""
         if not untouched:
             self.report(ValueError("it changed the body of a request that was changed before: put it further out"))
             raise self.defect()
@@ -93,13 +92,13 @@ class PlainMiddlewareRunner(MiddlewareRunner):
 
 
 def _body_of(exchange: Exchange) -> bytes:
-    """The body of the current request; one that was changed has that which it came from."""
+    """Returns the client's body of the current request, also if the request was changed."""
     origin = exchange.request.origin or exchange.received.origin
     return b"" if origin is None else origin.body
 
 
 async def _replaced_body(sent: web.Request, stream: StreamReader, body: bytes) -> bytes | None:
-    """The body of a request that a middleware hands on, if it is not `body` any more, which could be read from
+    """Returns the body of a request that a middleware hands on, or None if it is still `body`, which could be read from
     `stream`."""
     if sent._payload is stream:
         read = sent._read_bytes
@@ -109,7 +108,7 @@ async def _replaced_body(sent: web.Request, stream: StreamReader, body: bytes) -
 
 
 def _adopt(sent: web.Request, request: web.Request) -> None:
-    """Give a request that a middleware made what it needs to go on in the place of `request`; a clone has it."""
+    """Copies what a request made by a middleware needs to replace `request`. A clone has it already."""
     for key in request:
         sent.setdefault(key, request[key])
     if sent._match_info is None:
@@ -117,7 +116,7 @@ def _adopt(sent: web.Request, request: web.Request) -> None:
 
 
 async def _come(exchange: Exchange, reply: Reply) -> Reply:
-    """The reply as a plain middleware gets it."""
+    """Returns the reply as a plain middleware gets it."""
     if not exchange.received.stream:
         return await completed(exchange, reply)
     reply.headers.setdefault("Content-Type", exchange.protocol.content_type)
@@ -128,7 +127,7 @@ async def _come(exchange: Exchange, reply: Reply) -> Reply:
 
 
 class Unread(StreamReader):
-    """A body that was read, to be read again. It becomes a stream when somebody looks at it: nearly nobody does."""
+    """A body that can be read again. It becomes a stream when it is first used, which is rare."""
 
     __slots__ = ("_held",)
 
@@ -136,7 +135,7 @@ class Unread(StreamReader):
         self._held: bytes | None = body
 
     def is_eof(self) -> bool:
-        """All of it has come."""
+        """True: the whole body has arrived."""
         return True
 
     def __getattr__(self, name: str) -> Any:
@@ -151,7 +150,7 @@ class Unread(StreamReader):
 
 
 def unread(request: web.Request, body: bytes) -> StreamReader:
-    """Make a request one that was not read, whose body is `body`."""
+    """Makes a request unread, with `body` as its body."""
     request._payload = stream = Unread(body)
     request._read_bytes = request._post = None
     request._cache.pop("content", None)
@@ -160,8 +159,8 @@ def unread(request: web.Request, body: bytes) -> StreamReader:
 
 
 def let_go(request: web.Request, received: ModelRequest) -> None:
-    """The answer has begun to come, so no server is asked with the client's own bytes any more: forget them. Whoever
-    stands around the gateway may still read the request."""
+    """Forgets the client's bytes, because the answer has begun and no server is asked with them any more. Code around
+    the gateway may still read the request."""
     if received.origin is not None:
         received.origin.body = b""
     if not is_enclosed(request):
@@ -173,13 +172,13 @@ def let_go(request: web.Request, received: ModelRequest) -> None:
 
 
 class HttpFault(web.HTTPException):
-    """A `GatewayError` as aiohttp's middlewares know errors. `error` is what it was."""
+    """A `GatewayError` that is also an aiohttp exception. `error` is the original one."""
 
     error: GatewayError
 
 
 def http_fault(error: GatewayError, exchange: Exchange) -> HttpFault:
-    """The error as both: itself if it is already."""
+    """Returns the error as both, or itself if it is both already."""
     known: object = error
     if isinstance(known, HttpFault):
         return known
@@ -199,7 +198,7 @@ def http_fault(error: GatewayError, exchange: Exchange) -> HttpFault:
 
 @cache
 def _both(kind: type, status: int) -> type[HttpFault]:
-    """A class of errors that are a `kind`, and what aiohttp raises for `status`."""
+    """Returns a class of errors that are a `kind` and aiohttp's exception for `status`."""
     known = (getattr(web_exceptions, name) for name in web_exceptions.__all__)
     general = web.HTTPClientError if status < 500 else web.HTTPServerError
     http = next((found for found in known if found.status_code == status), general)

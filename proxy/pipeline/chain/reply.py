@@ -2,13 +2,13 @@
 
 Rules:
 
-1. A `Reply` is a `web.StreamResponse`, so any aiohttp middleware may set headers and cookies on it or replace it.
-2. Middlewares declare what shall happen to the events, with four verbs; nothing runs until delivery sends the reply.
-   `stages` is the one order: that in which they were declared, innermost middleware first.
-3. A reply that no stage changes (`touched`) keeps its wire bytes. Stages that only look on are then fed on the side.
-4. Stages run without waiting, so that a stream can be passed on from within the callback that reads it. Only the last
-   event may wait (`finish`), and another answer may take its place; what has to wait earlier (`rewrite`) costs that.
-5. Whoever takes the events must close the reply; `close` may be called twice.
+1. A `Reply` is a `web.StreamResponse`, so any aiohttp middleware may set headers and cookies on it, or replace it.
+2. Middlewares declare changes of the events with four verbs. Nothing runs before delivery sends the reply. `stages` has
+   the order of declaration: innermost middleware first.
+3. A reply that no stage changes (`touched`) keeps its wire bytes. Stages that only watch are fed a copy.
+4. Stages run without waiting, so that a stream can be forwarded from within the read callback. Only the last event may
+   wait (`finish`), and another answer may replace it. Waiting earlier (`rewrite`) costs a task switch per read.
+5. The consumer of the events must close the reply. `close` may be called twice.
 """
 
 from __future__ import annotations
@@ -45,29 +45,27 @@ from toolwire.upstream.servers.base import EventSource, WireSource, fold_batches
 T = TypeVar("T")
 
 Counting = tuple[FinishFunction, Callable[[Event], None] | None]
-"""What puts the counts of tokens into the last event, and what watches for it what the model has given, if anything."""
+"""The function that adds token counts to the last event, and the function that watches the model's output for it, if
+any."""
 
 
 class Reply(web.StreamResponse):
-    """An unsent answer.
-
-    Made from a backend's open source, or with `Reply.of` from events or a whole reply (a short circuit). `streamed`
-    says whether it gives a stream or a whole answer. `wire` is the source again if its bytes may pass unread.
-    """
+    """An unsent answer, from an open source of a backend, or from events or a whole reply (`Reply.of`). `streamed`: it
+    is a stream. `wire` is the source if its bytes may be sent unchanged."""
 
     _send_headers_immediately = False
-    """As for aiohttp's own `Response`: the headers leave with what is written first, in one system call."""
+    """Headers leave with the first bytes of the body in one system call, as in aiohttp's own `Response`."""
 
     # How it is before anybody works on it; so that this costs an answer nothing.
     owner: Owner | None = None
     renaming: Renaming | None = None
-    """Replacement of the model's name in bytes that pass, if a route renames it."""
+    """Replacement of the model's name in unchanged bytes, if a route renames it."""
     waited_s = 0.0
     closed = False
     sealed = False
     """True once the stages of `toolwire.pipeline.transforms.sealing` that the answer needs are declared."""
     _counting: tuple[Callable[[], Counting], Owner | None] | None = None
-    _passes = False
+    _keeps_bytes = False
     _fills = False
     _always = False
     _rewritten = False
@@ -84,12 +82,12 @@ class Reply(web.StreamResponse):
 
     @property
     def protocol(self) -> ServerSide | None:
-        """The form of the bytes in which the answer comes; None: it comes as events."""
+        """The protocol of the answer's bytes; None if it comes as events."""
         return None if self.wire is None else self.wire.protocol
 
     @property
     def touched(self) -> bool:
-        """Some stage changes the answer, so its bytes have to be written anew."""
+        """True if a stage changes the answer, so that its bytes have to be written from events."""
         if self._fills:
             return True
         for stage in self.stages:  # noqa: SIM110  # asked for each answer: a generator costs more than the question
@@ -97,9 +95,9 @@ class Reply(web.StreamResponse):
                 return True
         return False
 
-    def passes_to(self, protocol: str) -> WireSource | None:
-        """The source whose bytes are the answer to a client of this protocol, if nobody touched it. Then only those
-        stages are left that look on."""
+    def unchanged_source(self, protocol: str) -> WireSource | None:
+        """Returns the source whose bytes are the answer to a client of this protocol, if no stage changes it; else
+        None. Removes the stages that concern only rewritten answers."""
         wire = self.wire
         if wire is None or wire.protocol.name != protocol or self._fills:
             return None
@@ -110,7 +108,7 @@ class Reply(web.StreamResponse):
         return wire
 
     def plain_head(self, *headers: str) -> bool:
-        """Nobody asked for anything in its head but these headers."""
+        """Returns whether the head has nothing but these headers."""
         return (
             self.status == 200
             and self.reason == "OK"
@@ -121,14 +119,14 @@ class Reply(web.StreamResponse):
         )
 
     def note_sent(self, request: web.Request) -> None:
-        """All of it has been written past this object: for aiohttp it is as if `write_eof` had been called."""
+        """Marks the response as sent after its bytes were written directly, as if `write_eof` had been called."""
         self._keep_alive = True
         self._eof_sent = True
         self._body_length = request.writer.output_size
 
     @property
     def text(self) -> Any:
-        """There is none yet; `toolwire.pipeline.paths.whole.WholeReply` has one."""
+        """Not available before the answer has come; `toolwire.pipeline.paths.whole.WholeReply` has it."""
         self._missing("text")
 
     @text.setter
@@ -137,7 +135,7 @@ class Reply(web.StreamResponse):
 
     @property
     def body(self) -> Any:
-        """There is none yet; `toolwire.pipeline.paths.whole.WholeReply` has one."""
+        """Not available before the answer has come; `toolwire.pipeline.paths.whole.WholeReply` has it."""
         self._missing("body")
 
     @body.setter
@@ -152,7 +150,7 @@ class Reply(web.StreamResponse):
 
     @classmethod
     def of(cls, answer: ModelReply | Sequence[Event]) -> Reply:
-        """A reply that is already known."""
+        """Makes a reply from a known answer."""
         return cls(StaticSource(unfold(answer) if isinstance(answer, ModelReply) else list(answer)), streamed=True)
 
     # --- the four verbs
@@ -165,14 +163,13 @@ class Reply(web.StreamResponse):
     def map(self, function: Stage) -> None: ...
 
     def map(self, function: MapFunction | Stage, wants: Kind = Kind.NONE, *, live: bool = False) -> None:
-        """Let `function` see, change, drop or multiply the events of the kinds in `wants`; or a stage of your own, such
-        as the scanner, all events that one read brought.
+        """Lets `function` change, drop or multiply the events of the kinds in `wants`; or a stage of your own all
+        events of a read.
 
-        `live` concerns `Kind.FINISHED_CALL` and calls that are given out while they come
-        (`argument_streaming: incremental`). Without it such a call too is held until it is whole, and vanishes if it is
-        cut off. With it, it is passed on as it comes and shown when it has ended, cut off (`truncated`) or not: what
-        `function` returns for it is ignored, only a `GatewayError` has effect, which ends the answer. Raises
-        `TypeError` for a function that wants nothing.
+        `live` concerns `Kind.FINISHED_CALL` and calls whose arguments are streamed (`argument_streaming: incremental`).
+        Without it, such a call is held until it is complete, and dropped if it is cut off. With it, its events are
+        forwarded as they come, and `function` sees the call when it has ended, complete or `truncated`. What `function`
+        returns is ignored then; a `GatewayError` ends the answer. Raises `TypeError` for a function that wants nothing.
         """
         if isinstance(function, Stage):
             self.stages.append(function)
@@ -182,9 +179,9 @@ class Reply(web.StreamResponse):
         self.stages.append(MapStage(function, wants, self.owner, live=live))
 
     def watch(self, function: Callable[[Event], None], *, unless: ReplyTest | None = None) -> None:
-        """Let `function` see every event, and change none: an answer that nobody changes keeps its bytes. Neighbouring
-        deltas of a block may be shown as one, and late, but before the next other event. `unless` may say of a whole
-        answer that nothing needs to be seen of it."""
+        """Lets `function` see every event without changing any: an otherwise unchanged answer keeps its bytes.
+        Neighbouring deltas of a block may be shown merged and late, but before the next other event. `unless` may say
+        of a whole answer that nothing has to be shown."""
         self.stages.append(WatchStage(function, self.owner, unless))
 
     @overload
@@ -213,19 +210,18 @@ class Reply(web.StreamResponse):
         self.stages.append(FinishStage(function, self.owner, changes=changes, unless=unless))
 
     def count(
-        self, counting: Callable[[], Counting], *, passes: bool, changes: bool = False, always: bool = False
+        self, counting: Callable[[], Counting], *, keeps_bytes: bool, changes: bool = False, always: bool = False
     ) -> None:
-        """Have the tokens counted by what `counting` gives, before any other stage. That alone is no reason to write an
-        answer anew, unless it `changes` it: one that `passes`, unless another one changes it, says what its server
-        said; nobody reads it for that, and `counting` is not asked. Nor is it for a whole answer whose server has
-        counted, but for `always`."""
+        """Declares token counting, before all other stages. It does not make the gateway rewrite an answer, unless it
+        `changes` the answer. `keeps_bytes`: an answer that is sent unchanged keeps the counts of its server, and
+        `counting` is not called. It is not called for a whole answer with counts either, unless `always` is set."""
         self._counting = counting, self.owner
-        self._passes = passes
+        self._keeps_bytes = keeps_bytes
         self._fills, self._always = changes, always
 
     def rewrite(self, function: RewriteFunction, *, first: bool = False) -> None:
-        """Let an asynchronous generator work on the batches of events: for what has to wait. `first`: before any other
-        stage changes something; those that look on, or fill in the last event, come before it."""
+        """Lets an asynchronous generator process the batches of events, for functions that have to wait. `first`:
+        before all stages that change something, but after those that watch or process the last event."""
         at = len(self.stages)
         if first:
             early = (WatchStage, FinishStage)
@@ -237,15 +233,14 @@ class Reply(web.StreamResponse):
     # ---------------------------------------------------------------------------------------------
 
     def events(self) -> AsyncGenerator[list[Event], None]:
-        """The answer after all stages, one list of events per read of the backend. Ends with `Finish` or `Fault`.
+        """Runs all stages. Yields one list of events per read of the backend, up to `Finish` or `Fault`.
 
-        Whoever may leave before the end must close it; then every stage is closed, outermost first, before this
-        returns.
+        A caller that may stop early must close the generator. Then every stage is closed, outermost first.
         """
         return run(self._running(), self._source_batches())
 
     async def whole(self) -> ModelReply:
-        """The whole answer after all stages. Raises the `GatewayError` with which it broke off."""
+        """Returns the whole answer after all stages. Raises the `GatewayError` with which it broke off."""
         if self.streamed or self._rewritten:
             async with aclosing(self.events()) as batches:
                 return await fold_batches(batches)
@@ -253,20 +248,20 @@ class Reply(web.StreamResponse):
         return await Chain(cast("list[Stage | FinishStage]", self._running(answer))).whole(answer)
 
     def chain(self) -> Chain | None:
-        """The stages, if none of them waits before the last event."""
+        """Returns the stages as a chain, or None if one waits before the last event."""
         stages = self._running()
         return None if self._rewritten else Chain(cast("list[Stage | FinishStage]", stages))
 
     def settled(self) -> None:
-        """What was declared has been done."""
+        """Clears what was declared, because it has been done."""
         self.stages.clear()
         self._rewritten = self._fills = False
         self._counting = None
 
     def _running(self, answer: ModelReply | None = None) -> list[AnyStage]:
-        """The stages in their order, those that count first if they are needed. `answer`: the whole one, if it is
-        there."""
-        if self._counting is None or (self._passes and not self.touched):
+        """Returns the stages in their order, with token counting first if it is needed. `answer` is the whole answer,
+        if it has come."""
+        if self._counting is None or (self._keeps_bytes and not self.touched):
             return self.stages[:]
         usage = None if answer is None or self._always else answer.usage
         if usage is not None and usage.missing is None:
@@ -277,7 +272,7 @@ class Reply(web.StreamResponse):
         return [*watching, FinishStage(fill, owner), *self.stages]
 
     async def wire_body(self) -> bytes:
-        """The wire bytes of a whole answer; only if there is a `wire`."""
+        """Returns the wire bytes of a whole answer. Needs `wire`."""
         assert self.wire is not None
         before = time.monotonic()
         try:
@@ -299,7 +294,7 @@ class Reply(web.StreamResponse):
         return reply
 
     async def _timed(self, items: AsyncIterator[T]) -> AsyncIterator[T]:
-        """The same items; the time until each comes is booked as waiting for the backend."""
+        """Yields the same items and counts the time until each as waiting for the backend."""
         while True:
             before = time.monotonic()
             try:
@@ -311,25 +306,24 @@ class Reply(web.StreamResponse):
             yield item
 
     def goes_on(self, later: Reply) -> None:
-        """What this answer says next comes from `later`, so closing this one closes that one."""
+        """Notes that the answer continues with `later`, so that closing this reply closes `later`."""
         self._next = later
 
     def stop(self, reason: GatewayError) -> None:
-        """End it with this error, as a stream that is being sent or as soon as it is."""
+        """Ends the stream with this error, now or as soon as it is sent."""
         self._stopped_by = reason
         if self._stop is not None:
             self._stop(reason)
 
     def on_stop(self, stop: Callable[[GatewayError], None]) -> None:
-        """Whoever sends it as a stream says how it is ended."""
+        """Registers the sender's function that ends the stream."""
         self._stop = stop
         if self._stopped_by is not None:
             stop(self._stopped_by)
 
     async def close(self) -> None:
-        """Give up what is still open at the backend. `closed` tells whoever works on the answer that nobody wants
-        it. Forgets what was declared, and who sends it: they know the answer, and only the collector could free a
-        circle."""
+        """Cancels what is still open at the backend. `closed` tells stages that the answer is not wanted any more.
+        References to stages and sender are dropped, because only the garbage collector could free the cycle."""
         self.closed = True
         self._stop = None
         self.settled()
@@ -339,7 +333,7 @@ class Reply(web.StreamResponse):
 
 
 class StaticSource(EventSource):
-    """A source whose events are known."""
+    """A source with known events."""
 
     def __init__(self, events: list[Event]) -> None:
         self._events = events

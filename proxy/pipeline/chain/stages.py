@@ -1,15 +1,14 @@
-"""What middlewares declare on an answer: the steps through which its events go on their way out.
+"""The stages that middlewares declare on an answer.
 
 Rules:
 
-1. A stage sees every event of a stream once, in order. None waits but `FinishStage`, which does so for the last event,
-   and `RewriteStage`.
-2. A stage says of itself what matters for the way of the bytes: whether it changes anything, and whether plain text may
-   go by it.
-3. An exception in what a middleware declared ends the stream with a `Fault` under the middleware's name, or switches
-   the stage off (`on_failure: skip`).
+1. A stage sees every event of a stream once, in order. Only a `FinishStage` waits, at the last event, and a
+   `RewriteStage`.
+2. A stage declares what affects the bytes of the answer: whether it changes anything, and whether text may bypass it.
+3. An exception in a function of a middleware ends the stream with a `Fault` in the middleware's name, or switches the
+   stage off (`on_failure: skip`).
 
-How they run is `toolwire.pipeline.chain.chain`.
+`toolwire.pipeline.chain.chain` runs them.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from toolwire.folding import ending, fold, unfold
 from toolwire.model import ModelReply
 
 Batches = AsyncIterator[list[Event]]
-"""Events by what one read brought."""
+"""Events, one list per read."""
 
 Following = AsyncGenerator[list[Event], None]
-"""What comes in place of the last event of an answer, up to another last one."""
+"""Events in place of the last event of an answer, up to another last one."""
 
 FinishFunction = Callable[[Event], Awaitable[Event | Following]]
 RewriteFunction = Callable[[Batches], Batches]
@@ -35,63 +34,62 @@ ReplyTest = Callable[[ModelReply], bool]
 
 
 class Owner(Protocol):
-    """Who answers for a stage: `toolwire.pipeline.chain.middleware.MiddlewareRunner`."""
+    """The middleware that declared a stage: `toolwire.pipeline.chain.middleware.Layer`."""
 
     skip: bool
-    """Go on without the stage when it breaks."""
+    """Continue without the stage if it fails."""
 
     def report(self, error: Exception) -> None:
-        """Log and count that it broke."""
+        """Logs and counts an error of the stage."""
 
     def defect(self) -> Defect:
-        """What the client gets to see of it."""
+        """Returns the error that the client gets."""
 
 
 class Stage:
-    """A step that works on events without waiting; `feed` is to be written. `changes`: it may, so the answer's bytes
-    have to be made of what it gives. `only_rewritten`: it has a say only where somebody else has the answer written
-    anew; one whose bytes pass goes by without it. `passes_text`: what follows in a block of text or reasoning may go by
-    it unseen, or be shown late and as one."""
+    """A step that works on events without waiting. Subclasses define `feed`, and `whole` where that is cheaper.
+
+    `changes`: the stage may change the answer, so its bytes have to be written from events. `only_rewritten`: the stage
+    is left out if the answer's bytes are sent unchanged. `ignores_text`: deltas of text and reasoning may bypass the
+    stage, or be shown to it late and merged.
+    """
 
     # No ABC: which kind of stage one is, is asked for every read, and that would be a call.
 
     changes: bool = True
     only_rewritten: bool = False
-    passes_text: bool = False
+    ignores_text: bool = False
     later: Sequence[Event] = ()
-    """What `feed` was given and has put off, because it takes long: `work` does it in a thread."""
+    """Events that `feed` has deferred because they take long. `work` processes them in a thread."""
 
     def feed(self, events: list[Event]) -> list[Event]:
-        """What becomes of these events, which one read brought. What it holds back it has to give out at the last
-        event."""
+        """Processes the events of one read and returns the resulting events. Events that are held back must be returned
+        with the last event."""
         raise NotImplementedError
 
     async def work(self) -> list[Event]:
-        """What becomes of what is put off. What comes meanwhile is put off as well."""
+        """Processes the deferred events in a thread and returns the resulting events. Events that arrive meanwhile are
+        deferred too."""
         raise NotImplementedError
 
     def waits_in(self, block: int) -> bool:
-        """Whether the text of this open block has to go through `feed`, though text passes elsewhere."""
+        """Returns whether the text of this open block has to go through `feed`, although `ignores_text` is set."""
         return False
 
-    def leaves(self, reply: ModelReply) -> bool:
-        """Whether the events of this whole answer would come out of `feed` as they are, and nobody would miss it if
-        they never went in. False says nothing."""
-        return False
-
-    def take(self, reply: ModelReply) -> ModelReply | None:
-        """What its events would fold to that come out of `feed`, for a whole answer that it does not leave; None: they
-        have to go in. A call that was found in text has its `source` in its `extra` until all stages are through.
-        Raises the `GatewayError` with which it ends the answer."""
+    def whole(self, reply: ModelReply) -> ModelReply | None:
+        """Returns what `feed` would make of the events of this whole answer, folded; the very same reply if the stage
+        has nothing to do. Returns None if `feed` has to see the events. A call that was found in text keeps its
+        `source` in its `extra` until all stages are done. Raises the `GatewayError` with which the stage ends the
+        answer."""
         return None
 
 
 class WatchStage(Stage):
-    """Shows every event to one function. An exception in it ends the stream with a `Fault`, or the watching
+    """Shows every event to one function. An exception in it ends the stream with a `Fault`, or stops the watching
     (`on_failure: skip`)."""
 
     changes = False
-    passes_text = True
+    ignores_text = True
 
     def __init__(self, function: Callable[[Event], None], owner: Owner | None, unless: ReplyTest | None = None) -> None:
         self._function = function
@@ -99,12 +97,12 @@ class WatchStage(Stage):
         self._unless = unless
         self._on = True
 
-    def leaves(self, reply: ModelReply) -> bool:
+    def whole(self, reply: ModelReply) -> ModelReply | None:
         """See `Stage`."""
-        return self._unless is not None and self._unless(reply)
+        return reply if self._unless is not None and self._unless(reply) else None
 
     def feed(self, events: list[Event]) -> list[Event]:
-        """The same events."""
+        """Shows the events and returns them."""
         if self._on:
             for index, event in enumerate(events):
                 try:
@@ -117,10 +115,10 @@ class WatchStage(Stage):
 
 
 class FinishStage:
-    """Lets one function work on the last event. An exception in it, or in what it gives, becomes the last event, a
+    """Lets one function process the last event. An exception in it, or in its generator, becomes the last event, a
     `Fault`, or is only reported (`on_failure: skip`)."""
 
-    passes_text: Final = True
+    ignores_text: Final = True
 
     def __init__(
         self,
@@ -135,13 +133,10 @@ class FinishStage:
         self._owner = owner
         self._unless = unless
 
-    def leaves(self, reply: ModelReply) -> bool:
-        """Whether the last event of this whole answer would stay, and nobody would miss it."""
-        return self._unless is not None and self._unless(reply)
-
-    async def take(self, reply: ModelReply) -> ModelReply | None:
-        """This whole answer, when the function has seen its last event, if that stays; None: its events have to come.
-        Raises the `GatewayError` that takes its place."""
+    async def whole(self, reply: ModelReply) -> ModelReply | None:
+        """See `Stage`. Only a function that keeps the last event can be called without the other events."""
+        if self._unless is not None and self._unless(reply):
+            return reply
         if self.changes:
             return None
         given = await self.finish(ending(reply))
@@ -150,7 +145,7 @@ class FinishStage:
         return reply
 
     async def finish(self, last: Event) -> Event | Following:
-        """What takes the place of `last`."""
+        """Returns what replaces `last`."""
         try:
             given = await self._function(last)
             if not self.changes:
@@ -173,19 +168,19 @@ class FinishStage:
 
 
 class RewriteStage:
-    """Lets an asynchronous generator work on the batches of events. An unexpected exception in it, none from further
-    in, ends the stream with a `Fault`; under `on_failure: skip`, if nothing has been given, the events go on as they
-    came."""
+    """Lets an asynchronous generator process batches of events. An unexpected exception in it ends the stream with a
+    `Fault`. Under `on_failure: skip`, if nothing has been yielded, the original events follow. Errors of inner stages
+    are raised as they are."""
 
     changes: Final = True
-    passes_text: Final = False
+    ignores_text: Final = False
 
     def __init__(self, function: RewriteFunction, owner: Owner | None) -> None:
         self._function = function
         self._owner = owner
 
     async def rewritten(self, batches: Batches) -> Batches:
-        """What becomes of a stream."""
+        """Runs a stream through the generator."""
         owner = self._owner
         silent = owner is not None and owner.skip
         taken: list[list[Event]] = []  # as long as they may have to go on as they came
@@ -233,8 +228,8 @@ AnyStage = Stage | FinishStage | RewriteStage
 
 
 def collected(function: Callable[[ModelReply], Awaitable[ModelReply]]) -> RewriteFunction:
-    """What `Reply.rewrite` takes, of a function that sees and changes the whole answer. Holds a stream back until it is
-    complete; one that ended with a `Fault` goes by."""
+    """Returns a function for `Reply.rewrite` from one that processes the whole answer. A stream is held back until it
+    is complete. A stream that ended with a `Fault` is not changed."""
 
     async def whole(batches: Batches) -> Batches:
         events = [event async for batch in batches for event in batch]
@@ -247,8 +242,8 @@ def collected(function: Callable[[ModelReply], Awaitable[ModelReply]]) -> Rewrit
 
 
 def broken(owner: Owner | None, error: Exception) -> Fault | None:
-    """What becomes of a stream in which a stage of `owner` raised: a `Fault`, or None if it goes on without the stage.
-    Raises `error` if nobody answers for the stage."""
+    """Returns the `Fault` that ends a stream after a stage of `owner` raised `error`, or None if the stream continues
+    without the stage. Raises `error` if the stage has no owner."""
     if owner is None:
         raise error
     if isinstance(error, GatewayError):

@@ -1,17 +1,17 @@
-"""Answers that are made in the background (R28.7): a request with `background: true` goes on without its client.
+"""Background responses (R28.7): a request with `background: true` continues without its client.
 
 Rules:
 
-1. The exchange is the same as any other, in a task of its own; where a client's connection would be is a `Sink`, whose
-   frames go to the store. Everybody who wants them, the first client among them, reads them there (`Follower`),
-   in whichever process.
-2. A response is `queued` in the store before its client hears of it. Whoever makes it renews a *lease*, an entry that
-   lives for `background.lease_s`. A response that is neither over nor leased is made by nobody any more: it has failed,
-   and whoever notices says so (`settled`).
-3. What is over stays as it is: a late end of somebody whose lease was lost is not put.
-4. The lease is given up last, when all events are in the store. So an event that is not there then never comes.
-5. How many are made at once stands in the store as well, one entry for each key and one for all: the limits hold over
-   all processes. Who has no lease takes no place.
+1. The exchange is the same as any other and runs in a task of its own. A `ResponseSink` takes the place of the
+   client's connection and writes the frames to the store. All clients, also the first one, read them from there
+   (`EventReplay`), in any process.
+2. A response is `queued` in the store before its client knows its id. The worker that makes it renews a *lease*, an
+   entry that lives for `background.lease_s`. A response that is neither over nor leased has lost its worker. It has
+   failed, and the process that notices marks it so (`settled`).
+3. The result of a response never changes: a worker that has lost its lease does not store a late result.
+4. The lease is released last, when all events are in the store. So an event that is missing then never comes.
+5. The number of running responses is also in the store, one entry for each key and one for all: the limits hold over
+   all processes. A response without a lease takes no place.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from aiohttp import web
 from toolwire.config import BackgroundConfig
 from toolwire.errors import Cancelled, ClientFault, Defect, GatewayError, Unavailable
 from toolwire.ingress.liveness import LivenessMonitor
-from toolwire.pipeline.conversations.background_events import MARK, EventLog, Follower, lease_id, runs
+from toolwire.pipeline.conversations.background_events import MARK, EventLog, EventReplay, lease_id, runs
 from toolwire.pipeline.conversations.stored import Conversations
 from toolwire.pipeline.exchange.exchange import Exchange
-from toolwire.pipeline.sending.detached import Sink, detached
+from toolwire.pipeline.sending.detached import ResponseSink, detached
 from toolwire.protocols.shared.turn import StoredTurn
 from toolwire.protocols.streams import WriteOptions
 from toolwire.protocols.turn_form import TurnForm
@@ -54,8 +54,8 @@ Work = Callable[[web.Request], Coroutine[Any, Any, web.StreamResponse]]
 
 
 class Background:
-    """The answers that an application makes in the background. `silence_s`: how long a stream of events may be silent
-    before a sign of life."""
+    """The background responses of an application. `silence_s`: the time without events after which a keep-alive frame
+    is sent."""
 
     def __init__(self, config: BackgroundConfig, conversations: Conversations, silence_s: float) -> None:
         self.config = config
@@ -64,9 +64,9 @@ class Background:
         self._runs: set[BackgroundRun] = set()
         self._idle: asyncio.Event | None = None
 
-    def follower(self, turn: StoredTurn, form: TurnForm, after: int = -1) -> Follower:
-        """Follower that sends the events of a response behind number `after`."""
-        return Follower(self.conversations, self._silence_s, turn, form, after)
+    def replay(self, turn: StoredTurn, form: TurnForm, after: int = -1) -> EventReplay:
+        """Returns a sender of the events of a response behind number `after`."""
+        return EventReplay(self.conversations, self._silence_s, turn, form, after)
 
     @property
     def number(self) -> int:
@@ -74,8 +74,8 @@ class Background:
         return len(self._runs)
 
     async def begin(self, request: web.Request, exchange: Exchange, work: Work) -> web.StreamResponse | StoredTurn:
-        """Have `work` done in a task of its own, for a request without a connection. Returns the turn when it is
-        queued, or the answer if it came to none. Raises `ClientFault` without a store."""
+        """Runs `work` in a task of its own, for a request without a connection. Returns the turn when it is queued, or
+        the answer if there is none. Raises `ClientFault` without a store."""
         if not self.conversations.keeps:
             raise ClientFault(
                 "Invalid 'background': no responses are kept here.",
@@ -125,8 +125,8 @@ BACKGROUND: Final = web.AppKey("toolwire.background", Background)
 
 
 class BackgroundRun:
-    """One answer that is made in the background. `turn` is what is kept of it since it was queued; `begun` says that.
-    `monitor` ends it."""
+    """One background response. `turn` is its stored state since it was queued; `begun` says that it is. `monitor` ends
+    it."""
 
     def __init__(self, background: Background, exchange: Exchange) -> None:
         self.turn: StoredTurn | None = None
@@ -136,7 +136,7 @@ class BackgroundRun:
         self._conversations = background.conversations
         self._exchange = exchange
         self._log = EventLog(background.conversations, background.config.event_bytes)
-        self.sink = Sink(self._log.add)
+        self.sink = ResponseSink(self._log.add)
         self._upkeep: asyncio.Task[None] | None = None
         self._places: list[str] = []
         self._over = False

@@ -22,7 +22,7 @@ from toolwire.store.base import StoreUnavailable
 LOG: Final = logging.getLogger("toolwire.background")
 
 MARK: Final = "background"
-"""Under this name a turn's `extra` says that it is made in the background."""
+"""The key in a turn's `extra` that marks a background response."""
 EVENTS: Final = "events"
 CHUNK_BYTES: Final = 32 * 1024
 """Bytes of events in one entry of the store; the entry is rewritten while it grows."""
@@ -31,18 +31,18 @@ LOOK_S: Final = 0.1
 
 
 def lease_id(ident: str) -> str:
-    """The id of the entry that is there as long as somebody makes a response."""
+    """Returns the id of the entry that exists while a worker makes a response."""
     return f"lease_{ident}"
 
 
 def runs(turn: StoredTurn | None) -> bool:
-    """Whether a turn is there that is not over."""
+    """Returns whether a turn exists that is not over."""
     return turn is not None and turn.status in RUNNING
 
 
 class EventLog:
-    """The events of one answer on their way to the store, of which at most `most` bytes are kept. `news`: there are
-    some that the store does not have. `turn` is whose they are."""
+    """The events of one answer on their way to the store, at most `most` bytes. `news`: some are not in the store yet.
+    `turn` is their turn."""
 
     turn: StoredTurn
 
@@ -57,7 +57,7 @@ class EventLog:
         self._writing = asyncio.Lock()
 
     def add(self, data: bytes) -> None:
-        """More of the stream."""
+        """Takes more of the stream."""
         *frames, self._rest = (self._rest + data).split(b"\n\n")
         for frame in frames:
             if frame.startswith(b":"):
@@ -77,7 +77,7 @@ class EventLog:
             self.news.set()
 
     async def flush(self) -> None:
-        """Write what the store does not have. Raises `StoreUnavailable`, and nothing is forgotten."""
+        """Writes the events that the store does not have. Raises `StoreUnavailable` and keeps them."""
         async with self._writing:
             if not self.news.is_set():
                 return
@@ -106,13 +106,13 @@ class EventLog:
 
 
 def events_id(ident: str, number: int) -> str:
-    """The id of an entry with events of a response."""
+    """Returns the id of an entry with events of a response."""
     return f"{EVENTS}_{ident}_{number}"
 
 
-class Follower:
-    """Sends the events of a response that is made in the background, those behind number `after`, as they come.
-    `silence_s`: how long that may be silent before a sign of life."""
+class EventReplay:
+    """Sends the events of a background response behind number `after`, as they come. After `silence_s` without events
+    it sends a keep-alive frame."""
 
     def __init__(
         self, conversations: Conversations, silence_s: float, turn: StoredTurn, form: TurnForm, after: int = -1
@@ -126,7 +126,7 @@ class Follower:
         self._over = self._stopped = False
 
     async def exists(self) -> bool:
-        """Whether events were kept."""
+        """Returns whether events were stored."""
         return MARK in self._turn.extra and await self._entry(0) is not None
 
     async def send(self, request: web.Request, monitor: LivenessMonitor) -> web.StreamResponse:

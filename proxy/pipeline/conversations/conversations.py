@@ -1,12 +1,12 @@
-"""Conversations with ids of their own over HTTP (R28.7): `/v1/conversations` and the items in them.
+"""Conversations over HTTP (R28.7): `/v1/conversations` and their items.
 
 Rules:
 
-1. Every look-up is by id and owner: somebody else's conversation does not exist (404). Without a store none does.
-2. A change is made of what is there when it is made (`ResponseStore.change`), so changes at once do not lose items,
-   whichever process makes them.
-3. What would be larger than `store.conversation_items` and `store.conversation_bytes` is refused. An answer that began
-   below them is added whole. Each change prolongs the life of its conversation.
+1. Every look-up is by id and owner: a conversation of another owner does not exist (404). Without a store none does.
+2. A change applies to the stored state at that moment (`ResponseStore.change`), so concurrent changes lose no items,
+   also across processes.
+3. A change beyond `store.conversation_items` and `store.conversation_bytes` is refused. An answer that began below them
+   is added as a whole. Each change prolongs the life of its conversation.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NOBODY: Final = ""
 
 
 async def create(request: web.Request) -> web.StreamResponse:
-    """A new conversation with `items` and `metadata`."""
+    """Creates a conversation with `items` and `metadata`."""
     form = _form(request)
     conversations = request.app[CONVERSATIONS]
     async with _asked(request) as asked:
@@ -55,7 +55,7 @@ async def create(request: web.Request) -> web.StreamResponse:
 
 
 async def read(request: web.Request) -> web.StreamResponse:
-    """The conversation, without its items."""
+    """Returns the conversation without its items."""
     form = _form(request)
     async with _asked(request) as asked:
         turn = await _found(request, asked)
@@ -63,7 +63,7 @@ async def read(request: web.Request) -> web.StreamResponse:
 
 
 async def update(request: web.Request) -> web.StreamResponse:
-    """Replace the metadata."""
+    """Replaces the metadata."""
     form = _form(request)
     async with _asked(request) as asked:
         body = await asked.json()
@@ -76,7 +76,7 @@ async def update(request: web.Request) -> web.StreamResponse:
 
 
 async def delete(request: web.Request) -> web.StreamResponse:
-    """Forget the conversation and its items."""
+    """Deletes the conversation and its items."""
     async with _asked(request) as asked:
         turn = await _found(request, asked)
         await request.app[CONVERSATIONS].delete(turn.id, turn.owner)
@@ -86,7 +86,7 @@ async def delete(request: web.Request) -> web.StreamResponse:
 
 
 async def list_items(request: web.Request) -> web.StreamResponse:
-    """The items, newest first unless `order=asc`, in pages (`limit`, `after`)."""
+    """Returns the items in pages (`limit`, `after`), newest first unless `order=asc`."""
     form = _form(request)
     page = Page(request.query)
     async with _asked(request) as asked:
@@ -95,7 +95,7 @@ async def list_items(request: web.Request) -> web.StreamResponse:
 
 
 async def add_items(request: web.Request) -> web.StreamResponse:
-    """Add `items` behind those that are there; the added ones."""
+    """Adds `items` behind the existing ones and returns them."""
     form = _form(request)
     async with _asked(request) as asked:
         body = await asked.json()
@@ -114,7 +114,7 @@ async def add_items(request: web.Request) -> web.StreamResponse:
 
 
 async def read_item(request: web.Request) -> web.StreamResponse:
-    """One item."""
+    """Returns one item."""
     form = _form(request)
     async with _asked(request) as asked:
         turn = await _found(request, asked)
@@ -162,7 +162,7 @@ def not_found(ident: str, param: str | None = None) -> ClientFault:
 async def append(
     conversations: Conversations, form: ConversationForm, ident: str, owner: str, items: Sequence[Any]
 ) -> None:
-    """Add what was said in a turn; nothing if the conversation was deleted meanwhile. Raises `StoreUnavailable`."""
+    """Adds the output of a turn; nothing if the conversation was deleted meanwhile. Raises `StoreUnavailable`."""
     new = [item for item in items if item.get("type") != "item_reference" and isinstance(item.get("id"), str)]
     expires = time.time() + conversations.max_age_s
     await conversations.change(ident, owner, lambda turn: None if turn is None else form.appended(turn, new, expires))

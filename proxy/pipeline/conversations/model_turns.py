@@ -1,13 +1,14 @@
-"""Several answers of a model as one: what of each the client sees, and what is to be run. Pure: events in, events out.
+"""Several answers of a model as one: the events that the client sees of each, and the calls that are to be run.
+Pure: events in, events out.
 
 Rules:
 
-1. One `Start`, one `Finish`; blocks are numbered once; texts of different rounds are set apart by an empty line.
-2. Text, reasoning and the gateway's own calls, where they are shown, pass while they come. So do calls of the client
-   that are given out while they come (R6.13). From the first other call of the client on an answer is held until its
-   end, because server-side calls run first (R15.9).
-   A call that is shown with its result (`Shown`) keeps its place among what is held until it has one.
-3. A call that was cut off is neither run nor said to the model again.
+1. One `Start`, one `Finish`; blocks are numbered once; texts of different rounds are separated by an empty line.
+2. Text, reasoning and visible calls of the gateway are sent as they come, and so are calls of the client whose
+   arguments are streamed (R6.13). From the first other call of the client on, an answer is held until its end, because
+   server-side calls run first (R15.9).
+   A call that is shown with its result (`Shown`) keeps its place among the held events until it has one.
+3. A call that was cut off is neither run nor sent to the model again.
 """
 
 from __future__ import annotations
@@ -24,33 +25,33 @@ BREAK = "\n\n"
 
 
 class LoopState:
-    """What the rounds of one answer share."""
+    """State that the rounds of one answer share."""
 
     def __init__(self) -> None:
         self.started = False
         self.said = False
-        """A round before has said something."""
+        """True if an earlier round had output."""
         self.usage: Usage | None = None
         self._blocks = 0
 
     def new_block(self) -> int:
-        """The number of the next block."""
+        """Returns the number of the next block."""
         self._blocks += 1
         return self._blocks - 1
 
     def count(self, usage: Usage | None) -> None:
-        """Add the usage of a round."""
+        """Adds the usage of a round."""
         self.usage = added(self.usage, usage)
 
 
 class Shown:
-    """The place of a call that is shown with its result, in one item."""
+    """The position of a call that is shown together with its result, in one item."""
 
 
 class ModelTurn:
-    """One answer of the model. `is_ours` says which calls the gateway runs; `exposes`: the client sees them; `shows`:
-    it sees these with their results; `marks`: a call that is given out while it comes gets an id under which something
-    can be kept."""
+    """One answer of the model. `is_ours` tells which calls the gateway runs. `exposes`: the client sees them. `shows`:
+    the client sees these with their results. `marks`: a call whose arguments are streamed gets an id under which
+    results can be kept."""
 
     def __init__(
         self,

@@ -1,8 +1,7 @@
 """Stored responses over HTTP (R8.14, R28.7): `GET`, `DELETE`, `input_items`, `cancel`.
 
-Every look-up is by id and owner: somebody else's response does not exist (404). Without a store nothing exists. What is
-read are messages, whatever protocol they were kept by; what is shown is made by the protocol at whose path somebody
-asks.
+Every look-up is by id and owner: a response of another owner does not exist (404). Without a store nothing exists. The
+store has messages, whatever protocol they came in. The protocol of the requested path writes them.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ async def read(request: web.Request) -> web.StreamResponse:
     form, after = _form(request), _after(request.query)
     async with _turn(request) as (turn, asked):
         if after is not None and request.method == "GET":
-            follower = request.app[BACKGROUND].follower(turn, form, after)
+            follower = request.app[BACKGROUND].replay(turn, form, after)
             if not await follower.exists():
                 raise ClientFault(
                     "The events of this response are not kept: it was not made in the background, or they are gone.",

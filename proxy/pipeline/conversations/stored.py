@@ -1,4 +1,4 @@
-"""Stored responses and conversations, as an application knows them: the store, and who makes what now."""
+"""Stored responses and conversations of an application: the store, and the responses that are being made."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class Stoppable(Protocol):
 
 
 class Conversations:
-    """What an application knows about conversations: the store, and the responses that are being made in this process.
+    """The store of an application, and the responses that are being made in this process.
 
-    The store is opened when it is first used, so that nobody needs a place for it who never stores.
+    The store is opened when it is first used, so that it takes no space if nothing is stored.
 
-    A response is cancelled by whoever makes it. Other processes that share the store leave a mark for it there, a turn
-    of its own, for which each of them looks as long as it makes any (docs/adr/0034).
+    Only the process that makes a response can cancel it. Other processes leave a mark for it in the store, a turn of
+    its own, which each process looks for while it makes responses (docs/adr/0034).
     """
 
     def __init__(self, store: ResponseStore | None, config: StoreConfig) -> None:
@@ -76,7 +76,7 @@ class Conversations:
         return None if store is None else await store.get_chain(ident, owner, budget)
 
     async def put(self, turn: StoredTurn) -> None:
-        """Keep a turn. Raises `StoreUnavailable`."""
+        """Stores a turn. Raises `StoreUnavailable`."""
         store = self._store if self._open else await self._opened()
         if store is not None:
             await store.put(turn)
@@ -179,7 +179,7 @@ class Conversations:
         self._look_later()
 
     def later(self, work: Coroutine[Any, Any, object]) -> None:
-        """Do something that nobody can wait for any more; `close` waits for it."""
+        """Runs a coroutine that no request waits for; `close` waits for it."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

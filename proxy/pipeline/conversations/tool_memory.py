@@ -1,21 +1,22 @@
-"""What the model learned from server-side tools, for the request that goes on from an answer (R15.9).
+"""Results of server-side tools, for the request that continues an answer (R15.9).
 
-A client sees its own calls only, and echoes them. What the gateway ran before them, or beside them in the same answer,
-is kept in the response store, under the id of the first of these calls; the client echoes that id and so leads back to
-it. Such an id is an ordinary one whose last digits are a function of the others, so that no other id costs a look-up.
+A client sees and echoes only its own calls. The calls that the gateway ran before them, or beside them in the same
+answer, are kept in the response store under the id of the first of the client's calls. The client echoes that id and so
+leads back to them. Such an id is an ordinary one whose last digits are a function of the others, so that no other id
+costs a look-up.
 
-Where no call of the client follows, or its calls have other ids on the wire, what the gateway ran belongs to the turn
-that is kept of the answer, if one is: `StoredTurn.rounds`. It is kept in one of the two places, never in both.
+If no call of the client follows, or its calls have other ids on the wire, the gateway's calls belong to the stored turn
+of the answer, if there is one: `StoredTurn.rounds`. They are kept in one of the two places, never in both.
 
 Rules:
 
-1. Nothing is kept where nothing is to go on from, where the client says `store: false`, and without a store. Then the
-   model sees the client's calls alone, and may call its tools again.
-2. A store that is away spoils no answer, and no request: that is logged and counted.
-3. What is kept belongs to the key that asked, like everything in the store, and lives as long as anything goes on from
-   it. It goes with the response that it was kept for.
-4. Of one answer at most `MAX_CHARS` are kept, whole rounds, the latest ones. What the model said in them the client has
-   seen, so that it stands in the answer.
+1. Nothing is kept if no answer can be continued, if the client says `store: false`, and without a store. Then the model
+   sees only the client's calls, and may call its tools again.
+2. An unavailable store fails no answer and no request. It is logged and counted.
+3. Kept calls belong to the key that asked, like everything in the store. They live as long as a conversation continues
+   from them, and are deleted with the response for which they were kept.
+4. Of one answer at most `MAX_CHARS` are kept: whole rounds, the latest ones. Text of the model in them is not kept,
+   because the client has seen it in the answer.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ LOG: Final = logging.getLogger("toolwire.tools")
 MAX_LOOKUPS: Final = 256
 """For one request, the latest ones: anybody can make such ids."""
 MAX_CHARS: Final = 4 * 1024 * 1024
-"""Of arguments and results together."""
+"""Characters of arguments and results together."""
 _FREE: Final = len("call_") + 24
 _MARK_BYTES: Final = 4
 

@@ -39,11 +39,11 @@ the model's chat template, in the server, teaches them and the gateway reads the
 
 @dataclass(frozen=True, slots=True)
 class OfferedTools:
-    """What the model was taught: set by the injection, read by whoever looks for calls in the answer.
+    """The tools that the model was taught: set by the injection, read by every stage that looks for calls.
 
-    `tools` may be called. `known` are all tools of that request, in play or not: a call of one that may not be called
-    is judged by that tool's own strictness (R9.2). `made` is what others made of it, each under a key of his own: the
-    same offer is made whenever the same tools come.
+    `tools` may be called. `known` are all tools of that request: a call of a tool that may not be called is judged by
+    that tool's own strictness (R9.2). `made` caches what was derived from the offer, under a key of each user: the same
+    offer is used whenever the same tools come.
     """
 
     tools: tuple[ToolSpec, ...]
@@ -101,38 +101,38 @@ class Exchange:
 
     @property
     def native(self) -> bool:
-        """The server gets the tools and makes the calls; nothing is taught (R24.1)."""
+        """The server gets the tools and makes the calls; the gateway teaches nothing (R24.1)."""
         return self.tools_by == "server" or (self.tools_by is None and self.route.options.mode == "native")
 
     @property
     def templated(self) -> bool:
-        """The server gets the tools, so that the model's chat template writes them, and leaves the answer's text to the
-        gateway (R31.1)."""
+        """The server gets the tools, so that the model's chat template writes them. The gateway reads the calls in the
+        answer's text (R31.1)."""
         return self.tools_by == "template" or (self.tools_by is None and self.route.options.mode == "template")
 
     @property
     def untouched(self) -> bool:
-        """No middleware changed the request (R1.6)."""
+        """True if no middleware has changed the request (R1.6)."""
         return self.request is self.received
 
     def nearly(self, choice: int, miss: NearMiss) -> None:
-        """Note a near miss in the answer number `choice`, unless the same text is one in another form."""
+        """Notes a near miss in the answer number `choice`, unless the same text is noted in another form."""
         if any(known == choice and earlier.overlaps(miss) for known, earlier in self.near):
             return
         self.near.append((choice, miss))
         self.record.count("near_misses")
 
     def at_end(self, function: Callable[[], None]) -> None:
-        """Call `function` when the exchange is over, whether all was sent, or nothing: the last that was given first,
-        at once if it is over. Nothing can be sent any more and nobody waits. An exception in it is logged."""
+        """Registers `function` for the end of the exchange, whether everything was sent or nothing. Functions run in
+        reverse order; at once if the exchange is over. Nothing can be sent any more. An exception is logged."""
         self.endings.append(function)
         if self.over:
             self._call_endings()
 
     async def end(self) -> None:
-        """It is over: call what `at_end` was given, and close every reply that came up, also those behind one that
-        cannot be closed or at which this is cancelled. Empties the list: they know the exchange, and only the collector
-        could free a circle."""
+        """Ends the exchange: runs the functions of `at_end` and closes every reply, also if closing another one fails
+        or is cancelled. Empties the lists, because they refer to the exchange and only the garbage collector could free
+        the cycle."""
         self.over = True
         if self.endings:
             self._call_endings()
@@ -146,8 +146,8 @@ class Exchange:
                 raise
 
     def note(self, reply: Reply) -> bool:
-        """See `replies`. True if `end` has to be called for it: it came when the exchange was over, out of a middleware
-        that did not let itself be cancelled."""
+        """Adds to `replies`. Returns True if `end` has to be called for the reply, because it came after the end of the
+        exchange, from a middleware that ignored its cancellation."""
         if reply in self.replies:
             return False
         self.replies.append(reply)
@@ -161,7 +161,7 @@ class Exchange:
                 LOG.exception("exchange %s: what a middleware wanted done at its end failed", self.id)
 
     def write_options(self) -> WriteOptions:
-        """How this answer is written: the same for whoever asks, on the wire or for the store."""
+        """Returns the options for writing this answer. They are the same on the wire and in the store."""
         known = self._options
         if known is None or known.body is not self.body or known.conversation is not self.conversation:
             options = self.route.options
@@ -179,4 +179,4 @@ class Exchange:
 
 
 EXCHANGE: Final = web.RequestKey("toolwire.exchange", Exchange)
-"""Where an aiohttp middleware finds the exchange: `request[EXCHANGE]`."""
+"""The key of the exchange in an aiohttp request: `request[EXCHANGE]`."""

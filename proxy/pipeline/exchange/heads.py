@@ -1,8 +1,8 @@
-"""The head of an answer: what every one carries, and a short way to write that of a whole one.
+"""The head of an answer: headers of every answer, and a fast way to write the head of a whole one.
 
-aiohttp prepares a response in steps that anybody may take part in: headers, cookies, compression, signals. Where nobody
-did, the head is always the same, and is written with the body as one piece of bytes. Whatever is unusual goes aiohttp's
-way, with the same result.
+aiohttp prepares a response in steps that code may take part in: headers, cookies, compression, signals. If nothing did,
+the head is always the same and is written with the body in one piece. Other answers are sent by aiohttp, with the same
+result.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ async def set_common(request: web.Request, response: web.StreamResponse) -> None
 
 
 async def send_whole(request: web.Request, reply: Reply, body: bytes) -> bool:
-    """Send head and body of a JSON answer, unless that is for aiohttp to do: others stand around the gateway, a
-    middleware that a program added to its application, or another application, and may still work on it."""
+    """Sends head and body of a JSON answer. Returns False if aiohttp has to send it, because middlewares of a program
+    or another application surround the gateway and may still work on it."""
     if is_enclosed(request):
         return False
     headers = reply.headers
@@ -118,14 +118,14 @@ async def send_whole(request: web.Request, reply: Reply, body: bytes) -> bool:
 
 
 def is_enclosed(request: web.Request) -> bool:
-    """Whether somebody stands around the gateway: middlewares of a program, or another application."""
+    """Returns whether middlewares of a program, or another application, surround the gateway."""
     apps = request.match_info.apps
     return len(apps) != 1 or len(apps[0].middlewares) != apps[0].get(OWN_MIDDLEWARES)
 
 
 def move_head(unsent: web.StreamResponse, answer: web.StreamResponse) -> None:
-    """Put what middlewares have put into the head of a response that will not be sent into the one in its place:
-    headers that are not about its body, and cookies."""
+    """Copies headers that are not about the body, and cookies, from a response that will not be sent into the one in
+    its place."""
     for name, value in unsent.headers.items():
         if name not in answer.headers and not name.lower().startswith("content-") and name != USAGE_SOURCE:
             answer.headers.add(name, value)
@@ -134,7 +134,7 @@ def move_head(unsent: web.StreamResponse, answer: web.StreamResponse) -> None:
 
 
 def _is_usual(request: web.Request) -> bool:
-    """Nobody else works on the heads of the gateway's answers, and the connection goes on."""
+    """Returns whether only the gateway prepares its answers and the connection stays open."""
     app = request.app
     signal = app.on_response_prepare
     usual = len(signal) == 1 and signal[0] is set_common and request.version == HttpVersion11

@@ -1,12 +1,11 @@
-"""Whether a tool may be used on a route: the one decision, which is asked by everything that offers a tool, runs a call
-or delivers one.
+"""Permission to use a tool on a route: one decision for every place that offers a tool, runs a call or delivers one.
 
 Rules:
 
 1. The middlewares of the route's chain say what is forbidden (`Middleware.forbids`), wherever they stand in it.
-2. It is asked anew for each request and for each call that is run: what was permitted earlier (a call that a client has
-   approved, a stored turn) counts for nothing.
-3. A hosted tool that brings others without naming them is forbidden on a route where anything is.
+2. It is decided anew for each request and each call that is run. An earlier permission (a call that a client has
+   approved, a stored turn) does not count.
+3. A hosted tool that brings other tools without naming them is forbidden on a route where any tool is.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from toolwire.protocols.shared.tool_names import (
 )
 
 Forbids = Callable[[Names], bool]
-"""Whether a tool that is known by these names is forbidden."""
+"""Returns whether a tool with these names is forbidden."""
 
 
 class Permission:
@@ -39,17 +38,17 @@ class Permission:
         self._rules = tuple(rules)
 
     def forbids(self, names: Names) -> bool:
-        """Whether a tool that is known by these names may not be used."""
+        """Returns whether a tool with these names must not be used."""
         return any(rule(names) for rule in self._rules)
 
     def denies(self, tool: ToolSpec | ToolUse) -> bool:
-        """Whether a tool may not be offered, or a call not be made."""
+        """Returns whether a tool must not be offered, or a call not be made."""
         if not self._rules:
             return False
         return self.forbids(names_of(tool)) or (isinstance(tool, ToolSpec) and self._any_forbidden(brought_by(tool)))
 
     def denies_item(self, payload: Any) -> bool:
-        """Whether something in an answer that is not modelled calls a tool which may not be used."""
+        """Returns whether an item of an answer that is not modelled calls a forbidden tool."""
         if not self._rules or not isinstance(payload, Mapping):
             return False
         names = names_of_item(payload)

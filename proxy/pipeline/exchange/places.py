@@ -1,4 +1,4 @@
-"""Where things of a request stand in the client's body: what an error names as `param`."""
+"""The positions of request fields in the client's body, for the `param` of errors."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from toolwire.model import ToolSpec
 
 
 class Places:
-    """Where things of the request stand in the client's body.
+    """The positions of request fields in the client's body.
 
-    The body is looked at, not assumed: a tool may have either shape (R3.1), stand in the deprecated `functions`, or
-    inside a group; messages stand in `messages` or `input`. Nothing is computed until it is asked for: most requests
-    have no fault.
+    The body is inspected, not assumed: a tool may have either shape (R3.1), stand in the deprecated `functions`, or
+    inside a group; messages stand in `messages` or `input`. Nothing is computed before it is needed, because most
+    requests have no fault.
     """
 
     def __init__(self, body: Mapping[str, Any]) -> None:

@@ -1,7 +1,7 @@
-"""Which model goes where.
+"""Routes: the backend, chain and options for each model name.
 
-Exact names and aliases win over globs; globs are tried in the order of the configuration (R2.2). A route is decided
-once per request and holds everything that was decided at start-up, so that nothing is looked up per request.
+Exact names and aliases win over globs; globs are tried in the order of the configuration (R2.2). A route is found once
+per request. It holds everything that was decided at the start, so that nothing is looked up per request.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from toolwire.formats.model_families import format_for, format_of_template
 from toolwire.ingress.auth import ApiKey
 from toolwire.observability.metrics import OTHER
 from toolwire.pipeline.exchange.permission import NOTHING_FORBIDDEN, Permission
-from toolwire.pipeline.reasoning.unopened import Learned
+from toolwire.pipeline.reasoning.preopened import Learned
 from toolwire.pipeline.transforms.sealing import Sealed
 from toolwire.servertools.source import ClientToolServers, ToolSource
 from toolwire.upstream.pool.pool import ServerPool
 from toolwire.upstream.servers.identity import Identity
 
 MAX_FOUND: Final = 1024
-"""Names that are remembered with the glob that they fit, and with their format."""
+"""Names that are cached with their glob and their format."""
 MAX_NAME_CHARS: Final = 256
-"""Of a name that is remembered: clients choose them."""
+"""Characters of a name that is cached: clients choose them."""
 
 SHOWN: Final = 20
 """Names of served models that an error lists."""
@@ -37,16 +37,16 @@ SHOWN: Final = 20
 SHOWN_CHARS: Final = 100
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-"""aiohttp's: what a middleware calls next, and what a chain amounts to."""
+"""A request handler of aiohttp: the rest of a chain, or a whole one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One way through the gateway. `chains` are the composed handlers by the client's protocol. `format` is what the
+    """The configuration of a model. `chains` are the composed handlers by the client's protocol. `format` is what the
     options name; with `by_family`, which finds formats by name, only for models of no known family. `server_tools` are
-    those that its chain offers and runs, `client_servers` the servers of tools that its clients may name. `permission`
-    says which tools may be used at all. `learned` is what answers have shown of where the next ones begin.
-    `sealed`: what it seals reasoning with."""
+    those that its chain offers and runs, `client_servers` the tool servers that its clients may name. `permission` says
+    which tools may be used. `learned` is what answers have shown of the beginning of the next ones. `sealed`: its seals
+    for reasoning."""
 
     config: RouteConfig
     options: RouteOptions
@@ -61,13 +61,13 @@ class Route:
     sealed: Sealed | None = None
     learned: Learned = field(default_factory=Learned, compare=False)
     made: dict[object, Any] = field(default_factory=dict, compare=False, repr=False)
-    """What was made of it once, for all requests, by whoever that is for: under a key of his own."""
+    """A cache of values that are derived from the route, each under a key of its user."""
     _formats: dict[str, tuple[Identity | None, ToolFormat]] = field(default_factory=dict, compare=False, repr=False)
-    """What `format_for` has found, and what the server was then."""
+    """Results of `format_for`, with the identity of the server at that time."""
 
     def label(self, model: str) -> str:
-        """What metrics call a client's `model`: its name if the configuration or a server of the route knows it, else
-        `other`. A client cannot make up labels."""
+        """Returns the metrics label of a client's `model`: its name if the configuration or a server of the route knows
+        it, else `other`, so that clients cannot create labels."""
         named = self.made.get(Route.label)
         if named is None:
             given = (self.config.upstream_model, *(member.upstream_model for member in self.pool.every))
@@ -80,7 +80,7 @@ class Route:
         return OTHER
 
     def format_for(self, model: str) -> ToolFormat:
-        """How calls are written for a client's `model`: that of the model which will answer."""
+        """Returns the format of calls for a client's `model`: that of the model which will answer."""
         if self.by_family is None:
             return self.format
         identity = self.pool.identity

@@ -1,12 +1,12 @@
-"""The tool servers that a client names in its request (R26.2): asked for their tools before the model is, and for what
-the model calls. What the client is shown of that its protocol says (`ServedForm`).
+"""Tool servers that a client names in its request (R26.2). They are asked for their tools before the model is, and for
+the results of its calls. The protocol says what the client is shown (`ServedForm`).
 
 Rules:
 
-1. A server that cannot be asked, or lists nothing, spoils no answer: the client is shown why, and the model has the
+1. A server that cannot be asked, or lists nothing, fails no answer: the client is shown why, and the model has the
    other tools.
-2. Each server's tools are a group of their own to the model (R8.16), named after its label. So equal names of two
-   servers, or of a server and the client, stay two.
+2. The tools of each server are a group of their own for the model (R8.16), named after its label. So equal names of two
+   servers, or of a server and the client, stay apart.
 3. A list that the client has in its history is not shown again.
 """
 

@@ -1,5 +1,4 @@
-"""What outlives a configuration: handed from an application to the one that takes its place (see
-`toolwire.server.hosting`)."""
+"""Resources that outlive a configuration. An application hands them to its successor (`toolwire.server.hosting`)."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class _Kept:
+class _SharedResource:
     settings: object
     value: Any
     close: Callable[[Any], Awaitable[None]] | None
@@ -21,14 +20,14 @@ class _Kept:
 
 
 class SharedResources:
-    """The lasting values of one application. `before` are those of the one whose place it takes.
+    """The lasting resources of one application. `before` are those of its predecessor.
 
-    What was taken is kept for the next one. A value is closed when the last application that uses it has ended.
+    A resource is kept for the successor and closed when the last application that uses it has ended.
     """
 
     def __init__(self, before: SharedResources | None = None) -> None:
         self._before = {} if before is None else before._kept
-        self._kept: dict[web.AppKey[Any], _Kept] = {}
+        self._kept: dict[web.AppKey[Any], _SharedResource] = {}
 
     def take(
         self,
@@ -41,7 +40,7 @@ class SharedResources:
         one."""
         kept = self._kept.get(key) or self._before.get(key)
         if kept is None or kept.settings != settings:
-            kept = _Kept(settings, make(), close)
+            kept = _SharedResource(settings, make(), close)
         self._kept[key] = kept
         value: T = kept.value
         return value

@@ -1,6 +1,6 @@
-"""Requests for the gateway's own data, such as the inspector's: held against the same limits as requests for a model.
+"""Requests for the gateway's own data, such as the inspector's, under the same limits as requests for a model.
 
-`Delivery` does the same for requests for a model, whose answers give their places back before they are over.
+`Delivery` does the same for requests for a model, which give back their places before their answers are complete.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ async def admitted(
             slot.abandon()
 
 
-class Places:
-    """How many requests of one owner are served at once; `most` for each. `what` names them in the error."""
+class ConcurrencyLimit:
+    """A limit on requests of one owner at the same time; `most` for each. `what` names them in the error."""
 
     def __init__(self, most: int, what: str) -> None:
         self._most = most

@@ -1,11 +1,10 @@
-"""How many tokens a request has, for clients that ask before they send it (R14.4).
+"""Token counts of requests, for clients that ask before they send them (R14.4).
 
 Rules:
 
-1. What is counted is what a server would be sent: the request goes through the chain of its route, up to a server that
-   notes it and answers nothing. So tools are counted as they are taught, and what is refused is refused here too.
-2. A server is asked for a count only, where it has a way to say one (R11.6); no model is kept busy, and of a limit on
-   tokens nothing is used.
+1. The count is that of the request as a server would get it: the request goes through the chain of its route, up to a
+   server that notes it and answers nothing. So tools are counted as they are taught, and invalid requests are refused.
+2. A server is asked only if it can count (R11.6). No model is used, and no limit on tokens.
 3. The answer says who has counted, and with what.
 """
 
@@ -42,7 +41,7 @@ _NOTHING: Final = ModelReply("", "", 0, (ReplyChoice(()),), Usage())
 
 
 class Counting(Delivery):
-    """Serves one protocol's path for counting."""
+    """Serves one protocol's path for token counts."""
 
     _detaches = False
 

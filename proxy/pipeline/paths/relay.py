@@ -1,17 +1,16 @@
-"""A stream that is passed on unread: cut where its frames end, and watched for the three things that matter.
+"""A stream that is sent unread: cut at the ends of its frames, and searched for errors, secrets and the end.
 
 Rules:
 
-1. What goes out is what came in, byte for byte but for the name of a renamed model and for rule 3, and whole frames
-   only: so an error of ours never lands inside a frame that broke off.
-2. A frame is parsed only if it may be an error or looks odd: it lacks what stands in nearly all (`ServerSide.usual`),
-   or does not end like an object. An error ends the stream here, so that it goes out in the gateway's own form, without
-   the server's addresses and secrets (R10.8). So does a frame with a secret, and one that is no JSON, on which clients
-   break.
-3. What is neither answer nor error is left out, and a chunk that would end strict clients is mended (R29.1).
-4. The end is known from the last frames alone, and what one is the protocol says: behind it nothing passes.
-5. Frames that speak of usage are set aside, the first and the last of them. They are read when the stream is over
-   (R29.6).
+1. The output is the input, byte for byte, except for the name of a renamed model and rule 3. Only whole frames are
+   sent, so that an error of the gateway never lands inside an incomplete frame.
+2. A frame is parsed only if it may be an error or is unusual: it lacks what nearly all frames have
+   (`ServerSide.usual`), or does not end like an object. An error ends the stream here and is sent in the gateway's own
+   form, without the server's addresses and secrets (R10.8). A frame with a secret also ends the stream, and one that is
+   no JSON, because clients fail on it.
+3. Frames that are neither answer nor error are left out. Chunks that strict clients reject are repaired (R29.1).
+4. The end is recognised in the last frames, as the protocol defines it. Nothing is sent behind it.
+5. The first and the last frames with token counts are kept and read when the stream is over (R29.6).
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _ENDS: Final = (b"\n\n", b"\n\r\n", b"\r\r")
 _END: Final = re.compile(rb"\n\n|\n\r\n|\r\r")
 _ERROR: Final = re.compile(rb'"error"|event: ?error')
 _DETAIL: Final = b'"detail"'
-"""The key of an error as FastAPI writes it."""
+"""The key of an error in FastAPI's form."""
 _ENDED: Final = (b'_reason":"', b'_reason": "')
 _GOOD_END: Final = re.compile(
     rb'_reason": ?"(?:stop|length|tool_calls|function_call|content_filter|end_turn|tool_use|max_tokens|stop_sequence)"'
@@ -51,8 +50,8 @@ _TAIL_BYTES: Final = 1024
 class Relay:
     """One stream of a server that speaks `protocol`.
 
-    `spoke`: a frame with data was let through. `ended`: the end marker was. `fault`: why nothing more is. A frame
-    beyond `frame_bytes` is a fault. `renaming`: the model has another name for the client.
+    `spoke`: a frame with data was sent. `ended`: the end marker was. `fault`: the reason why no more is sent. A frame
+    of more than `frame_bytes` is a fault. `renaming`: the model has another name for the client.
     """
 
     def __init__(
@@ -66,10 +65,10 @@ class Relay:
         self.spoke = False
         self.ended = False
         self.large = False
-        """Much of a frame is held that has not ended."""
+        """True if much of an incomplete frame is buffered."""
         self.fault: GatewayError | None = None
         self.counts: tuple[bytes, ...] = ()
-        """Frames with the server's counts of tokens: the first ones and the last ones that have any."""
+        """Frames with the server's token counts: the first and the last ones."""
         self._protocol = protocol
         self._marks = protocol.end_marks
         self._usual = protocol.usual
@@ -84,7 +83,8 @@ class Relay:
         self._tail = b""
 
     def feed(self, data: bytes) -> bytes:
-        """Take the next bytes, cut anywhere, and give what can go out: whole frames, up to an error or the end."""
+        """Takes the next bytes, cut anywhere, and returns the whole frames that can be sent, up to an error or the
+        end."""
         if self.fault is not None or self.ended:
             return b""
         if self._rest or not data.endswith(_ENDS):
@@ -103,7 +103,7 @@ class Relay:
         return data
 
     def finish(self) -> bytes:
-        """The bytes are over: what is still to go out, the end marker included. Sets `fault` if the stream broke
+        """Ends the input. Returns what is still to be sent, with the end marker. Sets `fault` if the stream broke
         off."""
         out = self.feed(b"\n\n") if self._rest and self._is_whole() else b""
         if self.ended or self.fault is not None:
@@ -114,12 +114,12 @@ class Relay:
         return out
 
     async def usage(self) -> Usage | None:
-        """What the server has counted, when its stream is over."""
+        """Returns the token counts of the server after the end of its stream."""
         frames, self.counts = b"".join(self.counts), ()
         return await offload(len(frames) > OFFLOAD_BYTES, counted, self._protocol, frames)
 
     def _cut(self, data: bytes) -> bytes:
-        """The whole frames in what was held back and `data`; the rest is held back."""
+        """Returns the whole frames in the buffer and `data`; the rest is buffered."""
         rest = self._rest
         searched = max(0, len(rest) - 2)
         rest += data
@@ -136,7 +136,7 @@ class Relay:
         return whole
 
     def _looked_at(self, data: bytes) -> bytes:
-        """What can go out of whole frames that have something odd, up to an error or the end."""
+        """Returns what can be sent of unusual frames, up to an error or the end."""
         data = self._without_noise(data)
         # `find`, since `in` takes bytes for a number first, which is an exception each time.
         if data.find(b"error") >= 0 and _ERROR.search(data) is not None:
@@ -154,7 +154,7 @@ class Relay:
         return data
 
     def _without_noise(self, data: bytes) -> bytes:
-        """Whole frames, without those that are neither answer nor error, up to one that is no JSON."""
+        """Returns whole frames without those that are neither answer nor error, up to one that is no JSON."""
         begin = kept = 0
         shown: list[bytes] = []  # up to `kept`
         lines = data.find(b"\r") < 0
@@ -178,7 +178,8 @@ class Relay:
         return b"".join((*shown, data[kept:])) if kept else data
 
     def _as_shown(self, frame: bytes) -> bytes | None:
-        """A frame as a strict client wants it: the same object, or nothing; None if it is no JSON."""
+        """Returns a frame as strict clients accept it: the same object if it is fine, nothing if it is left out, None
+        if it is no JSON."""
         for name, data in SseFramer(len(frame)).feed(frame):
             if self._protocol.is_end(name, data):
                 continue
@@ -196,7 +197,7 @@ class Relay:
         return frame
 
     def _is_all(self, data: bytes) -> bool:
-        """Whether nothing of an answer came before an error: then it can still become a status."""
+        """Returns whether an error came before any part of an answer: then it can still become a status."""
         return self.fault is not None and not Beginning(self._protocol.is_empty_frame).feed(data)
 
     def _up_to_secret(self, leaks: LeakDetector, data: bytes) -> bytes:
@@ -219,7 +220,7 @@ class Relay:
         return data
 
     def _last(self, frame: bytes) -> bytes | None:
-        """The data of a frame, if it is the end of a stream."""
+        """Returns the data of a frame if it is the end of a stream."""
         frames = SseFramer(len(frame)).feed(frame)
         return next((data for name, data in frames if self._protocol.is_end(name, data)), None)
 
@@ -232,12 +233,12 @@ class Relay:
         return data
 
     def _error(self, frame: bytes) -> GatewayError | None:
-        """What a frame says, if it is an error."""
+        """Returns the error of a frame, if it is one."""
         events = self._protocol.reader(frame_bytes=len(frame), note=self._note).feed(frame)
         return next((cleaned(event.error, private=self._private) for event in events if isinstance(event, Fault)), None)
 
     def _is_whole(self) -> bool:
-        """Whether what was held back is a frame that lacks nothing but its blank line."""
+        """Returns whether the buffer holds a frame that lacks only its blank line."""
         framer = SseFramer(self._limit)
         frames = [*framer.feed(bytes(self._rest)), *framer.finish()]
         return bool(frames) and all(self._protocol.is_end(name, data) or _is_json(data) for name, data in frames)
@@ -252,8 +253,8 @@ def _is_json(data: bytes) -> bool:
 
 
 def counted(protocol: ServerSide, frames: bytes) -> Usage | None:
-    """The counts of tokens in whole frames: of each number the last one that is said. None if there is none. Never
-    raises: frames may be odd and pass all the same."""
+    """Returns the token counts in whole frames, the last value of each; None if there are none. Never raises: odd
+    frames may be sent all the same."""
     counts: dict[str, Any] = {}
     for _, frame in SseFramer(len(frames)).feed(frames):
         try:
@@ -268,7 +269,7 @@ def counted(protocol: ServerSide, frames: bytes) -> Usage | None:
 
 
 def _frames_with(mark: bytes, data: bytes) -> Iterator[tuple[int, int]]:
-    """Where those of the whole frames in `data` begin and end that hold `mark`; the others are not looked at."""
+    """Yields the begin and the end of those whole frames in `data` that hold `mark`."""
     behind = 0
     while (at := data.find(mark, behind)) >= 0 and (end := _END.search(data, at)) is not None:
         begin = max(last + len(blank) if (last := data.rfind(blank, behind, at)) >= 0 else behind for blank in _ENDS)

@@ -1,9 +1,9 @@
-"""The model's name in an answer that passes as bytes: where a route renames, the client reads the name that it asked
-for, and no other byte changes (R28.8).
+"""The model's name in an answer that is sent unchanged. If a route renames the model, the client reads the name that it
+asked for, and no other byte changes (R28.8).
 
-A name is replaced only where the protocol says the model: in the object itself (`ServerSide.model_in` is None), or in
-the object under that key. Keys and values are found by their brackets and strings, so `"model"` in a text, or in the
-arguments of a call, stays.
+A name is replaced only where the protocol has the model: in the outermost object (`ServerSide.model_in` is None), or in
+the object under that key. Keys and values are found by brackets and strings, so a `"model"` in a text or in arguments
+stays.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Renaming:
         self._known: tuple[bytes, bytes] | None = None
 
     def frames(self, data: bytes) -> bytes:
-        """Whole frames of a stream. Where every frame is the object itself, a text never holds unescaped what the first
-        frame had, so the others are not read."""
+        """Returns whole frames of a stream with the new name. If every frame is the outermost object, the first frame
+        shows the bytes to replace, and the others are not parsed: no text holds these bytes unescaped."""
         if self._known is not None:
             return data.replace(*self._known)
         if data.find(_MODEL) < 0 or (self._parent is not None and data.find(self._parent) < 0):
@@ -46,7 +46,8 @@ class Renaming:
         return b"".join(changed)
 
     def whole(self, body: bytes) -> bytes:
-        """A whole answer, or its beginning. There the model stands in the object itself in every protocol."""
+        """Returns a whole answer, or its beginning, with the new name. It stands in the outermost object in every
+        protocol."""
         found = find_model(body, None)
         return body if found is None else self._replaced(body, found)
 
@@ -57,14 +58,14 @@ class Renaming:
 
 
 def _value(data: bytes, found: tuple[int, int]) -> bytes:
-    """The name between the places that `find_model` gives, with its quotes."""
+    """Returns the name between the positions from `find_model`, with its quotes."""
     begin, end = found
     return data[begin + len(_MODEL) : end].lstrip(_SPACE + b":")
 
 
 def find_model(data: bytes, parent: bytes | None) -> tuple[int, int] | None:
-    """Where the key `"model"` of the outermost object begins and its value, a string, ends; or of the object under the
-    key `parent`. None if there is none."""
+    """Returns the begin of the key `"model"` of the outermost object, or of the object under the key `parent`, and the
+    end of its value, a string. Returns None if there is none."""
     depth, wanted = 0, 1 if parent is None else 2
     under: bytes | None = None
     at = 0

@@ -1,18 +1,17 @@
-"""Three ways from the bytes of a backend's stream to the bytes of the client's, chosen once for each answer.
+"""Three paths from the bytes of a server's stream to the bytes for the client. One is chosen for each answer.
 
-- **pass-through**: the client speaks the backend's protocol and no middleware wants to change anything. Bytes in, bytes
-  out; for who looks on they are read on the side (`toolwire.pipeline.paths.passing`).
-- **fast path**: the backend says text in the chunks of Chat and no middleware wants to see text. As **transcode**, but
-  the text of a frame that holds nothing else goes from the frame's bytes to the scanner; in which no call can begin,
-  that passes as bytes into the client's frame. Law: byte for byte what transcoding gives.
-- **transcode**: everything else. Backend bytes are read to events, run through the stages of the reply, and written in
-  the client's protocol. Answers that do not come as bytes, or that have stages which wait, come as events into this
-  one.
+- **pass-through**: the client speaks the server's protocol and no middleware changes anything. The bytes are sent
+  unchanged; for watching middlewares they are also read into events (`toolwire.pipeline.paths.pass_through`).
+- **fast path**: the server sends text in chunks of Chat and no middleware reads text. As **transcode**, but the text of
+  a frame that holds nothing else goes from the frame's bytes to the scanner. If no call can begin in it, it is copied
+  into a frame for the client. Law: the output equals that of transcode, byte for byte.
+- **transcode**: everything else. Bytes are read into events, run through the stages of the reply, and written in the
+  client's protocol. Answers that come as events, or that have stages which wait, enter here as events.
 
-Rules for all: a path never waits, so that it can run inside the callback that reads; what it is fed gives one piece of
-output; a stream never just stops, it ends with the protocol's end or with its error form (R7.9). Only the last event
-may have to wait (`settle`), and another answer may come in its place (`go_on`). Who moves the bytes is
-`toolwire.pipeline.sending.sending`.
+Rules for all: a path never waits, so that it can run inside the read callback. It returns one piece of output for each
+piece of input. A stream never just stops: it ends with the protocol's end or with an error in its form (R7.9). Only the
+last event may have to wait (`settle`), and another answer may come in its place (`go_on`).
+`toolwire.pipeline.sending.sending` moves the bytes.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from toolwire.pipeline.chain.chain import Chain
 from toolwire.pipeline.chain.reply import Reply
 from toolwire.pipeline.chain.stages import Stage, WatchStage
 from toolwire.pipeline.exchange.exchange import Exchange
-from toolwire.pipeline.paths.passing import PassThrough, SideReader
+from toolwire.pipeline.paths.pass_through import PassThrough, SideReader
 from toolwire.pipeline.paths.relay import Relay
 from toolwire.pipeline.paths.whole import note_usage
 from toolwire.pipeline.transforms.scanning import ScanStage
@@ -45,12 +44,12 @@ _VISIBLE: Final = (Delta, Open, Opaque, Finish)
 
 
 class StreamPath(Protocol):
-    """One streamed answer on its way.
+    """One streamed answer.
 
-    `spoke`: a client has seen something, or will with the output so far, so errors are in-band from here on. `over`:
-    nothing more is taken. `drained`: the backend has said all. `continues`: `over`, but `go_on` has more. `works`:
-    something takes long, and is for `work_off`; what it is fed meanwhile comes behind that. `last`: the `Finish` or
-    `Fault` that was written, if events were.
+    `spoke`: the client has seen something, or will with the output so far, so errors are sent in-band. `over`: no more
+    input is taken. `drained`: the server has sent everything. `continues`: `over`, but `go_on` has more output.
+    `works`: there is deferred work for `work_off`; input that arrives meanwhile is queued behind it. `last`: the
+    `Finish` or `Fault` that was written, if events were.
     """
 
     @property
@@ -73,43 +72,42 @@ class StreamPath(Protocol):
 
     @property
     def feed(self) -> Callable[[bytes], bytes]:
-        """Takes the next bytes of the backend, cut anywhere, and gives what can go out. Looked up once, called for each
-        read."""
+        """Takes the next bytes of the server, cut anywhere, and returns what can be sent. Looked up once, called for
+        each read."""
 
     async def work_off(self) -> bytes:
-        """Do what takes long, in a thread, and give what can go out then."""
+        """Runs the deferred work in a thread and returns what can be sent then."""
 
     def finish(self, error: GatewayError | None = None) -> bytes:
-        """The backend's bytes are over, at their end or by `error`, and the path is not: what is still to go out."""
+        """Ends the input, at its end or with `error`, and returns what is still to be sent."""
 
     def go_on(self) -> AsyncGenerator[bytes, None]:
-        """After `over` and `settle`, if it `continues`: what comes in place of the end, as it comes. Until that is
-        there it is not `over`."""
+        """Yields what comes in place of the end. Called after `over` and `settle` if the path `continues`. The path is
+        not `over` meanwhile."""
 
     def give_up(self, error: GatewayError) -> bytes:
-        """`go_on` is over before that: what is still to go out."""
+        """Ends `go_on` early and returns what is still to be sent."""
 
     async def settle(self) -> bytes:
-        """After `over`: do what must be done before the last event goes out, and give what is still to go out. Then it
-        may `continue`."""
+        """Does what must be done before the last event is sent and returns what is still to be sent. Called after
+        `over`. Afterwards the path may `continue`."""
 
     def fail(self, error: GatewayError) -> bytes:
-        """The in-band form of an error that ends the stream, if it may still come."""
+        """Returns the in-band form of an error that ends the stream, if it may still be sent."""
 
     def keepalive(self) -> bytes:
-        """A frame that shows life."""
+        """Returns a frame that keeps the connection alive."""
 
     def close(self) -> None:
-        """Nothing is asked of it any more, and it knows nothing that knows it: only the collector could free a
-        circle."""
+        """Drops reference cycles. Nothing is called afterwards."""
 
 
 def choose(exchange: Exchange, reply: Reply) -> tuple[StreamPath, WireSource | None]:
-    """The path for `reply`, and the source whose bytes it is to be fed (None: let `Transcode.take` the reply's
-    events)."""
+    """Returns the path for `reply` and the source whose bytes it is fed. Without a source, `Transcode.take` gets the
+    reply's events."""
     source, protocol = reply.wire, exchange.protocol
     writer = protocol.writer(exchange.write_options())
-    passes = reply.streamed and reply.passes_to(protocol.name) is not None
+    passes = reply.streamed and reply.unchanged_source(protocol.name) is not None
     chain = reply.chain() if reply.streamed and source is not None else None
     if chain is None or source is None:
         return Transcode(None, Chain(()), writer), None
@@ -121,27 +119,27 @@ def choose(exchange: Exchange, reply: Reply) -> tuple[StreamPath, WireSource | N
             side = SideReader(source.protocol.reader(frame_bytes=frame_bytes, choices=choices), chain)
         return PassThrough(relay, writer, side, lambda usage: note_usage(exchange, usage, None)), source
     reader = source.protocol.reader(frame_bytes=frame_bytes, choices=choices, note=source.note)
-    if _let_text_pass(type(reader), type(writer)) and text_may_pass(chain):
+    if _copies_text(type(reader), type(writer)) and allows_fast_path(chain):
         fast = cast("ProseReader", reader), chain, cast("TextWriter", writer)
         return FastPath(*fast, source.private, frame_bytes), source
     return Transcode(reader, chain, writer, source.private), source
 
 
 @cache
-def _let_text_pass(reader: type[StreamReader], writer: type[StreamWriter]) -> bool:
-    """A `ProseReader` and a `TextWriter`. Asked once for two classes: a check against a protocol looks at every
-    attribute, which takes as long as some frames."""
+def _copies_text(reader: type[StreamReader], writer: type[StreamWriter]) -> bool:
+    """Returns whether the classes are a `ProseReader` and a `TextWriter`. Cached for two classes, because a check
+    against a protocol looks at every attribute."""
     return hasattr(reader, "open_prose") and issubclass(writer, TextWriter)
 
 
-def text_may_pass(chain: Chain) -> bool:
-    """No stage changes plain text, or wants to see it as it comes."""
-    reading = [stage for stage in chain.stages if not stage.passes_text]
+def allows_fast_path(chain: Chain) -> bool:
+    """Returns whether no stage changes plain text or wants to see it as it comes."""
+    reading = [stage for stage in chain.stages if not stage.ignores_text]
     return not reading or (len(reading) == 1 and isinstance(reading[0], ScanStage))
 
 
 class Transcode:
-    """Bytes to events, through the stages, and to bytes."""
+    """Reads bytes into events, runs them through the stages, and writes bytes."""
 
     def __init__(
         self, reader: StreamReader | None, chain: Chain, writer: StreamWriter, private: PrivateData = NOTHING
@@ -171,7 +169,8 @@ class Transcode:
         return self.take(events)
 
     def _defers(self, data: bytes) -> bool:
-        """Whether `data` is for `work_off`, since it may end a large frame or comes behind one."""
+        """Defers `data` for `work_off` if it may end a large frame or comes behind deferred data. Returns whether it
+        did."""
         if self._unread <= OFFLOAD_BYTES and not self._behind:
             return False
         self._deferred.append(data)
@@ -179,7 +178,7 @@ class Transcode:
         return True
 
     async def _read_deferred(self) -> bytes:
-        """Read in a thread what was deferred."""
+        """Reads the deferred bytes in a thread."""
         out = b""
         reader = self._reader
         while self._deferred and not self.over:
@@ -197,7 +196,7 @@ class Transcode:
         return out
 
     def take(self, events: list[Event]) -> bytes:
-        """Take the next events of the backend and give what can go out."""
+        """Takes the next events of the server and returns what can be sent."""
         if not events:
             return b""
         if self._leaks is not None:
@@ -227,7 +226,7 @@ class Transcode:
         return self._ended([] if self._reader is None else self._reader.finish())
 
     def _ended(self, events: list[Event]) -> bytes:
-        """Take the last events of the backend."""
+        """Takes the last events of the server."""
         out = self.take(events)
         if not (self.over or self.drained):
             fault = BackendFault("The model server's stream ended without an end.", code="upstream_disconnected")
@@ -277,7 +276,8 @@ class Transcode:
 
 
 class FastPath(Transcode):
-    """Transcodes, but prose passes by: from the backend's frames into the client's, and in bulk to who watches."""
+    """Transcodes, but copies text from the server's frames into the client's, and shows it to watching stages in
+    bulk."""
 
     def __init__(
         self, reader: ProseReader, chain: Chain, writer: TextWriter, private: PrivateData, frame_bytes: int
@@ -350,7 +350,7 @@ class FastPath(Transcode):
         return out
 
     def _found(self, events: list[Event]) -> bytes:
-        """What the scanner made of text that has passed into it."""
+        """Takes what the scanner found in text that went to it directly."""
         assert self._scan is not None
         self._catch_up()
         out = self._write(self._chain.feed(self._scan.found(events), self._after))
@@ -358,7 +358,7 @@ class FastPath(Transcode):
         return out
 
     def _set(self) -> None:
-        """Open the gate if it is known what more prose would come to now."""
+        """Opens the gate if it is known what more text would become."""
         prose = None if self.over or self.works else self._prose.open_prose
         if prose is None or prose[1] is BlockKind.REFUSAL:
             self._gate.shut()
@@ -385,12 +385,12 @@ class FastPath(Transcode):
             self._gate.shut()
 
     def _catch_up(self) -> None:
-        """Tell the writer and who watches of the text that has passed."""
+        """Reports the text that bypassed events to the writer and the watching stages."""
         if not self._gate.passed:
             return
         frames, fed, given = self._gate.take()
         if self._scans and self._scan is not None:
-            self._scan.passed(self._block, fed)
+            self._scan.note_text(self._block, fed)
             _show(self._watching, self._block, fed)
         elif frames:
             _show(self._watching, self._shown, given)
@@ -400,7 +400,7 @@ class FastPath(Transcode):
 
 
 def _show(watching: Sequence[WatchStage], block: int, text: str) -> None:
-    """Let these see text that has passed. Raises the `GatewayError` with which one ends the answer."""
+    """Shows text that bypassed events to these stages. Raises the `GatewayError` with which one ends the answer."""
     for stage in watching:
         last = stage.feed([Delta(block, text)])[-1]
         if isinstance(last, Fault):
@@ -408,7 +408,7 @@ def _show(watching: Sequence[WatchStage], block: int, text: str) -> None:
 
 
 class ShownPath:
-    """Another path, and whoever looks on sees what it gives out, but for signs of life."""
+    """Another path whose output, except keep-alive frames, is also shown to observers."""
 
     def __init__(self, path: StreamPath, outputs: Sequence[Callable[[bytes], None]]) -> None:
         self._path = path

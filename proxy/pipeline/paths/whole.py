@@ -2,11 +2,11 @@
 
 Rules:
 
-1. An answer that nobody touched goes out in the bytes in which it came, provided they are a JSON object and no error;
-   any other is written anew in the client's protocol.
-2. Who works on an answer as aiohttp knows it gets a whole one when all of it has come, as a `web.Response`
-   (`WholeReply`). It is still a `Reply`: whoever stands further out may map it, or look on.
-3. Bytes are made when somebody asks for them, and again if what they were made of has changed.
+1. An answer that no stage changes keeps its bytes, if they are a JSON object and no error. Any other answer is written
+   in the client's protocol.
+2. A middleware that works on an aiohttp response gets a whole answer when it is complete, as a `web.Response`
+   (`WholeReply`). It is still a `Reply`: outer middlewares may map or watch it.
+3. Bytes are made when they are needed, and again if their source has changed.
 """
 
 from __future__ import annotations
@@ -39,12 +39,11 @@ JSON: Final = "application/json"
 
 
 async def body_of(exchange: Exchange, reply: Reply) -> bytes:
-    """The body in which a whole answer goes out, after all stages. Raises the `GatewayError` with which it broke
-    off."""
+    """Returns the body of a whole answer after all stages. Raises the `GatewayError` with which it broke off."""
     if isinstance(reply, WholeReply) and not reply.touched:
         await show(reply, reply.source.said)
         return reply.source.written()
-    wire = None if reply.streamed else reply.passes_to(exchange.protocol.name)
+    wire = None if reply.streamed else reply.unchanged_source(exchange.protocol.name)
     if wire is not None:
         return await checked(reply, wire, await reply.wire_body())
     answer = await _said(exchange, reply)
@@ -54,8 +53,8 @@ async def body_of(exchange: Exchange, reply: Reply) -> bytes:
 
 
 async def completed(exchange: Exchange, reply: Reply) -> WholeReply:
-    """The same reply, when all of its answer has come and gone through the stages. Raises the `GatewayError` with which
-    it broke off."""
+    """Returns the same reply after its answer has come and gone through the stages. Raises the `GatewayError` with
+    which it broke off."""
     if isinstance(reply, WholeReply) and not reply.touched:
         await show(reply, reply.source.said)
         reply.settled()
@@ -63,7 +62,7 @@ async def completed(exchange: Exchange, reply: Reply) -> WholeReply:
     if (sealed := exchange.route.sealed) is not None:
         sealed.seal_reply(reply, exchange)
     before = reply.source
-    wire = None if reply.streamed else reply.passes_to(exchange.protocol.name)
+    wire = None if reply.streamed else reply.unchanged_source(exchange.protocol.name)
     if wire is not None:
         known = Known(
             exchange, before, body=await checked(reply, wire, await reply.wire_body()), protocol=wire.protocol
@@ -77,10 +76,11 @@ async def completed(exchange: Exchange, reply: Reply) -> WholeReply:
 
 
 def taken(exchange: Exchange, response: web.StreamResponse, given: WholeReply) -> web.StreamResponse:
-    """What a middleware answers that was given `given`: that reply with another body, or a response of its own.
+    """Returns the response of a middleware that was given `given`: that reply with another body, or a response of its
+    own.
 
-    If the client's protocol can read it, it is `given` with these bytes, so that those further out see what the client
-    gets. Else it is the middleware's own answer, and nobody's reply.
+    If the client's protocol can read the body, the reply has it, so that outer middlewares see what the client gets.
+    Else the response is the middleware's own and no reply.
     """
     body = _plain_body(response)
     if body is not None:
@@ -95,7 +95,7 @@ def taken(exchange: Exchange, response: web.StreamResponse, given: WholeReply) -
 
 
 def _plain_body(response: web.StreamResponse) -> bytes | None:
-    """The bytes of a response that may be a whole answer, as far as its head says."""
+    """Returns the bytes of a response that may be a whole answer, judged by its head; else None."""
     if type(response) not in (web.Response, WholeReply) or response.status >= 400 or response.prepared:
         return None
     if response.content_type != JSON or "Content-Encoding" in response.headers:
@@ -105,21 +105,21 @@ def _plain_body(response: web.StreamResponse) -> bytes | None:
 
 
 def own_response(response: web.Response) -> web.Response:
-    """An aiohttp response, and nothing else, with all that is in this one."""
+    """Returns a plain aiohttp response with everything that is in this one."""
     own = web.Response()
     vars(own).update((name, vars(response)[name]) for name in _aiohttps(response))
     return own
 
 
 def _aiohttps(response: web.Response) -> list[str]:
-    """The names of what aiohttp keeps in a response."""
+    """Returns the names of aiohttp's own attributes of a response."""
     plain = web.Response()
     return [name for name in vars(response) if hasattr(plain, name)]
 
 
 async def checked(reply: Reply, wire: WireSource, body: bytes) -> bytes:
-    """`body` as it may go out, shown to who looks on. Raises the `GatewayError` that it is, or with which one of them
-    ends it."""
+    """Shows an unchanged body to watching stages and returns it as it may be sent. Raises the `GatewayError` that it
+    holds, or with which a stage ends the answer."""
     large = len(body) > OFFLOAD_BYTES
     judged = bool(reply.stages)
     body = await offload(True, _checked, wire, body, judged) if large else _checked(wire, body, judged)
@@ -135,8 +135,8 @@ async def checked(reply: Reply, wire: WireSource, body: bytes) -> bytes:
 
 
 def _checked(wire: WireSource, body: bytes, judged: bool) -> bytes:
-    """The bytes of a whole answer that may go out: those of a server, without items that are none (R29.1), and with
-    each key of an object once if the answer is `judged` (R33.6). Raises the `GatewayError` that they are."""
+    """Returns the unchanged bytes of a whole answer, without items that are neither answer nor error (R29.1), and
+    without duplicate keys if the answer is `judged` (R33.6). Raises the `GatewayError` that they hold."""
     try:
         value = orjson.loads(body) if len(body) <= OFFLOAD_BYTES else loads(body, BOUNDS)
     except ValueError:
@@ -169,8 +169,8 @@ def _given(read: ModelReply | GatewayError) -> ModelReply:
 
 
 async def show(reply: Reply, said: Callable[[], ModelReply]) -> None:
-    """Show what an answer says, whose bytes pass, to who looks on. Raises the `GatewayError` with which one of them
-    ends it."""
+    """Shows an answer whose bytes are sent unchanged to watching stages. Raises the `GatewayError` with which one ends
+    it."""
     chain = reply.chain() if reply.stages else None
     if chain is None:
         return
@@ -182,15 +182,14 @@ async def show(reply: Reply, said: Callable[[], ModelReply]) -> None:
 
 
 async def _said(exchange: Exchange, reply: Reply) -> ModelReply:
-    """What a whole answer says, after its stages."""
+    """Returns a whole answer after its stages."""
     answer = await reply.whole()
     note_usage(exchange, answer.usage, reply)
     return answer
 
 
 def note_usage(exchange: Exchange, usage: Usage | None, reply: Reply | None) -> None:
-    """Put the counts of tokens into the access line, and where they come from also into the head of an unsent
-    `reply`."""
+    """Writes the token counts into the access line, and their source also into the head of an unsent `reply`."""
     if usage is None or usage.missing == "both":
         return
     notes = exchange.record.notes
@@ -209,11 +208,10 @@ def note_usage(exchange: Exchange, usage: Usage | None, reply: Reply | None) -> 
 
 
 class Known(EventSource):
-    """A whole answer that is there: what was said, or its bytes, or both. Each is made of the other when it is asked
-    for.
+    """A whole answer that has come: as a reply, as bytes, or both. Each is made from the other when it is needed.
 
-    `before` is where it came from, and is closed with it. `body` are bytes that are to be sent as they are; `protocol`
-    is theirs if they are a model server's.
+    `before` is its source and is closed with it. `body` are bytes that are to be sent unchanged; `protocol` is their
+    protocol if they are a model server's.
     """
 
     def __init__(
@@ -233,7 +231,7 @@ class Known(EventSource):
         self._echoes: object = None  # the request that bytes of ours repeat
 
     async def prepare(self) -> None:
-        """Read or write what is missing of a large answer, in a thread: later that is done at once."""
+        """Reads or writes the missing form of a large answer in a thread."""
         if self._body is not None and len(self._body) > OFFLOAD_BYTES:
             with suppress(GatewayError):
                 await offload(True, self.said)
@@ -241,14 +239,14 @@ class Known(EventSource):
             await offload(True, self.written)
 
     def said(self) -> ModelReply:
-        """What the answer says. Raises `BackendFault` if the bytes are no answer."""
+        """Returns the answer. Raises `BackendFault` if the bytes are none."""
         if self._answer is None:
             assert self._body is not None
             self._answer = self._exchange.protocol.read_reply(self._body)
         return self._answer
 
     def written(self) -> bytes:
-        """The bytes of the body."""
+        """Returns the bytes of the body."""
         exchange = self._exchange
         if self._body is None or (self._echoes is not None and self._echoes is not exchange.body):
             self._echoes = exchange.body
@@ -275,13 +273,13 @@ class WholeReply(web.Response, Reply):
 
     @property
     def protocol(self) -> ServerSide | None:
-        """See `Reply.protocol`; of an answer that somebody wrote anew there is none."""
+        """See `Reply.protocol`; None for an answer that the gateway has written."""
         return self.source.protocol
 
     @classmethod
     def become(cls, reply: Reply, known: Known) -> WholeReply:
-        """`reply` itself, from now on with this answer: whoever knows it, or put something into its head, finds it
-        there."""
+        """Turns `reply` itself into one with this answer, so that code that holds it, or has set headers on it, sees
+        the answer."""
         reply.source, reply.wire, reply.streamed = known, None, False
         reply.settled()
         vars(reply).pop("_body", None)
@@ -296,7 +294,7 @@ class WholeReply(web.Response, Reply):
 
     @property
     def replaced(self) -> bool:
-        """Somebody has set the body or the text."""
+        """True if a middleware has set the body or the text."""
         return "_body" in vars(self)
 
     @property

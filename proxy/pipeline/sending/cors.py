@@ -1,14 +1,14 @@
-"""Answers that scripts of web pages may read (R17.10). Off unless `cors.origins` names who.
+"""Cross-origin access of web pages (R17.10). Disabled unless `cors.origins` is set.
 
 Rules:
 
-1. A preflight is answered before the key is looked at: browsers send none with it.
-2. Keys come in headers that a page's own script sets, never by themselves as cookies do, so any request header may be
-   sent and credentials are not allowed.
-3. The headers go on whatever leaves: streams and errors alike, and those of a wrong key.
+1. A preflight is answered before the key is checked: browsers send none with it.
+2. Keys come in headers that the page's own script sets, never by themselves as cookies do. So any request header is
+   allowed, and credentials are not.
+3. Every answer has the headers: streams, errors, and answers to a wrong key.
 
-Off it costs nothing; on, heads of answers are put together by aiohttp (see `toolwire.pipeline.exchange.heads`). Source:
-the Fetch standard. No package is used: what is generic here is four headers, and those for aiohttp want each route
+Disabled, it costs nothing; enabled, aiohttp writes the heads of answers (see `toolwire.pipeline.exchange.heads`).
+Source: the Fetch standard. No package is used: four headers are needed, and those for aiohttp want each route
 registered with them and leave out error answers.
 """
 

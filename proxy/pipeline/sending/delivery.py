@@ -1,10 +1,10 @@
-"""The outermost layer of every request: identity, key, error boundary, and the way from a body to a sent answer.
+"""The outermost layer of every request: request id, key, error boundary, and the steps from a body to a sent answer.
 
 Rules:
 
-1. No exception escapes (R13.5): what is not a `GatewayError` becomes `internal_error`, with the traceback in the log
-   only.
-2. Every answer carries the request id (R17.7), and every error the envelope of the protocol that was asked (R13.1).
+1. No exception escapes (R13.5): one that is not a `GatewayError` becomes `internal_error`, with the traceback in the
+   log only.
+2. Every answer carries the request id (R17.7), and every error has the envelope of the requested protocol (R13.1).
 3. The body is read once; the route is found from `model` alone; then the route's chain runs.
 """
 
@@ -58,32 +58,33 @@ from toolwire.upstream.servers.hops import HEADER, HOPS, came_through
 
 LOG: Final = logging.getLogger("toolwire")
 OWNER: Final = web.RequestKey("toolwire.owner", str)
-"""Whose key was presented, as a hash; empty without keys."""
+"""The hash of the client's key; empty without keys."""
 API_KEY: Final = web.RequestKey("toolwire.api_key", ApiKey)
-"""What is known of that key; not there without keys."""
+"""The client's key as configured; missing without keys."""
 CLIENTS: Final = web.AppKey("toolwire.clients", ClientSides)
 """The protocols in which clients are served."""
 APART: Final = web.RequestKey("toolwire.apart", bool)
-"""The answer to this request is made in the background, where it is a stream; whether its client wants one."""
+"""Set if the answer is made in the background, where it is a stream; the value says whether the client wants a
+stream."""
 MODEL_CHARS: Final = 128
-"""So much of the model's name stands in the access line."""
+"""Characters of the model's name in the access line."""
 TOOL_NAMES: Final = 32
-"""So many names of tools stand in the access line."""
+"""Names of tools in the access line."""
 _NONE: Final = (None,)
 ALIVE: Final = ("/health", "/healthz", "/livez")
-"""Where somebody asks whether the process is alive: the name of the house, and those that Kubernetes uses."""
+"""Paths of liveness checks: the gateway's own, and those that are usual with Kubernetes."""
 READY: Final = ("/ready", "/readyz")
-"""Where somebody asks whether requests can be answered."""
+"""Paths of readiness checks."""
 _OPEN_PATHS: Final = frozenset({*ALIVE, *READY})
 """Paths that need no key (R17.4)."""
 
 
 def boundary(keys: Keys, clients: ClientSides, own: str = "", *, open_paths: str | None = None) -> Middleware:
-    """The application's only aiohttp-level middleware: request id, key, requests that come back, and errors that
-    concern no exchange.
+    """Returns the application's only aiohttp-level middleware: request id, key, hop check, and errors outside of an
+    exchange.
 
-    `clients` are the protocols that are served: the path says in whose envelope an error outside of an exchange is
-    told. `own` is the name of this gateway among others (`toolwire.upstream.servers.hops`). `open_paths` matches
+    `clients` are the protocols that are served: the path tells in whose envelope an error outside of an exchange is
+    sent. `own` is the name of this gateway among others (`toolwire.upstream.servers.hops`). `open_paths` matches
     further paths that need no key.
     """
 
@@ -135,7 +136,7 @@ def boundary(keys: Keys, clients: ClientSides, own: str = "", *, open_paths: str
 
 
 def _unkept(request: web.Request, clients: ClientSides) -> ClientFault | None:
-    """The error for who asks for an answer of before, of a protocol whose answers are not kept."""
+    """Returns the error for a request for an earlier answer of a protocol that stores none."""
     side, place = clients.of(request.path, request.headers), request.path.removeprefix("/v1")
     listed = place == side.path and request.method in ("GET", "HEAD") and "Upgrade" not in request.headers
     if side.no_storage_message is None or not (listed or place.startswith(side.path + "/")):
@@ -145,8 +146,8 @@ def _unkept(request: web.Request, clients: ClientSides) -> ClientFault | None:
 
 
 def _wrong_method(request: web.Request, allowed: str) -> ClientFault:
-    """Nothing is served here by this method. After 426 a client that would rather have had a WebSocket goes on by HTTP
-    at once (R28.2), also where a proxy in between has dropped `Upgrade`."""
+    """Returns the error for an unserved method. After 426 a client that tried a WebSocket continues over HTTP at once
+    (R28.2), also if a proxy has dropped `Upgrade`."""
     if request.headers.get("Upgrade", "").lower() == "websocket" or "Sec-WebSocket-Key" in request.headers:
         return ClientFault(
             "No WebSocket is served here.",
@@ -161,12 +162,12 @@ def _wrong_method(request: web.Request, allowed: str) -> ClientFault:
 
 
 def _ambiguous(name: str) -> ClientFault:
-    """A header field that says who somebody is, twice: whoever stands in between may have read the other one."""
+    """Returns the error for a duplicate authentication header: a proxy in between may have read the other one."""
     return ClientFault(f"The header `{name}` is there more than once.", code="malformed_request", hint="Send one.")
 
 
 def error_response(error: GatewayError, protocol: ClientSide, ident: str) -> web.Response:
-    """The HTTP form of an error."""
+    """Returns the HTTP form of an error."""
     response = web.Response(
         status=protocol.status_of(error),
         body=protocol.write_error(error, ident),
@@ -253,7 +254,7 @@ class Delivery:
                 self._end(request, record, ident, share)
 
     def _end(self, request: web.Request, record: AccessRecord, ident: str, share: BodyShare) -> None:
-        """Gives back what the exchange holds, and counts it."""
+        """Releases what the exchange holds, and counts it."""
         share.release()
         if self._admission is not None and (slot := request.get(SLOT)) is not None:
             slot.abandon()
@@ -319,7 +320,7 @@ class Delivery:
     async def _detach(
         self, request: web.Request, exchange: Exchange, monitor: LivenessMonitor, share: BodyShare
     ) -> web.StreamResponse:
-        """Have the rest done without this request, which gets the answer as it is when it is queued, or its events."""
+        """Continues the exchange in the background. Returns the queued response, or its events."""
         background, form = request.app[BACKGROUND], exchange.protocol.turns
         assert form is not None
 
@@ -335,11 +336,11 @@ class Delivery:
         if (slot := request.get(SLOT)) is not None:
             await slot.end()  # it has a place of its own, and its client may ask for it meanwhile
         if request[APART]:
-            return await background.follower(begun, form).send(request, monitor)
+            return await background.replay(begun, form).send(request, monitor)
         return web.Response(body=dump_in_pieces(form.shown(begun)), content_type="application/json")
 
     async def _enter(self, admission: Admission, request: web.Request, monitor: LivenessMonitor) -> None:
-        """Takes the request's place among those at the same time. Raises as `Admission.enter`."""
+        """Takes a place among the concurrent requests. Raises as `Admission.enter`."""
         arriving = None if request.content.is_eof() else monitor
         slot = await admission.enter(request.get(API_KEY), self._protocol, arriving)
         if slot is not None:
@@ -426,14 +427,15 @@ class Delivery:
 
 
 async def _leave(request: web.Request, share: BodyShare) -> None:
-    """Gives back what the request holds, before its answer is sent: whoever has read it can ask again at once."""
+    """Releases what the request holds, before its answer is sent, so that a client can send the next request at
+    once."""
     share.release()
     if (slot := request.get(SLOT)) is not None:
         await slot.end()
 
 
 def _with_headers(received: ModelRequest, protocol: ClientSide, request: web.Request) -> ModelRequest:
-    """The request with what its headers say to a server."""
+    """Returns the request with those headers that are fields for a server."""
     given = {name: ",".join(request.headers.getall(name, ())) for name in protocol.field_headers}
     said = {name: value for name, value in given.items() if value and value.isascii() and value.isprintable()}
     if not said:
@@ -442,7 +444,7 @@ def _with_headers(received: ModelRequest, protocol: ClientSide, request: web.Req
 
 
 def _of_http(raised: web.HTTPException) -> GatewayError:
-    """An aiohttp exception that a third-party middleware raised, in the gateway's envelope."""
+    """Returns the error for an aiohttp exception of a third-party middleware, in the gateway's envelope."""
     kind = "invalid_request_error" if raised.status < 500 else "server_error"
     code = re.sub(r"\W+", "_", raised.reason.lower())
     headers = {k: v for k, v in raised.headers.items() if k.lower() not in ("content-type", "content-length")}

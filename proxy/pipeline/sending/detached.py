@@ -1,4 +1,4 @@
-"""A request without a connection: an exchange goes on where its client does not listen."""
+"""A request without a connection, for an exchange that continues in the background."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from toolwire.pipeline.exchange.exchange import EXCHANGE
 
 
 class _NoConnection(asyncio.Transport):
-    """Where the client's connection would be: it stays."""
+    """A stand-in for the client's transport. It is always open."""
 
     def is_closing(self) -> bool:
-        """Never."""
+        """Returns False."""
         return False
 
     def abort(self) -> None:
-        """Nothing is open."""
+        """Does nothing."""
 
 
 class _NoClient:
@@ -35,8 +35,8 @@ class _NoClient:
         self.ssl_context, self.peername, self.sockname = protocol.ssl_context, protocol.peername, protocol.sockname
 
 
-class Sink(AbstractStreamWriter):
-    """Takes the body of an answer."""
+class ResponseSink(AbstractStreamWriter):
+    """A response writer that passes the body of an answer to `take`."""
 
     def __init__(self, take: Callable[[bytes], None]) -> None:
         self._take = take
@@ -52,20 +52,20 @@ class Sink(AbstractStreamWriter):
             await self.write(chunk)
 
     async def drain(self) -> None:
-        """All has been taken."""
+        """Returns at once: everything has been taken."""
 
     def enable_compression(self, encoding: str = "deflate", strategy: int | None = None) -> None:
-        """Nothing goes over a network."""
+        """Does nothing: no network is involved."""
 
     def enable_chunking(self) -> None:
-        """The same."""
+        """Does nothing: no network is involved."""
 
     async def write_headers(self, status_line: str, headers: Any) -> None:
         """Does nothing: a detached request has no reader."""
 
 
-def detached(request: web.Request, sink: Sink) -> web.Request:
-    """The same request without its connection."""
+def detached(request: web.Request, sink: ResponseSink) -> web.Request:
+    """Returns the same request without its connection."""
     client: Any = _NoClient(request)
     alone = web.Request(
         request._message,

@@ -1,13 +1,12 @@
-"""A whole answer that passes as bytes, at the client's pace: vectors of many texts are tens of megabytes, and a client
-that does not read would have the gateway keep them.
+"""A large whole answer that is sent unchanged, at the client's pace. Embeddings of many texts take tens of megabytes,
+which the gateway would have to buffer for a client that does not read.
 
 Rules:
 
-1. An answer of at most `WHOLE_BYTES` is checked as a whole. So is one that does not begin as JSON, or is an error.
-2. Of a larger one no more is kept than a read and what the transport holds. The server is read as fast as the client
-   takes it.
+1. An answer of at most `WHOLE_BYTES` is checked as a whole, and so is one that does not begin as JSON or is an error.
+2. Of a larger one, only one read and the transport's buffer are held. The server is read as fast as the client reads.
 3. The end of what was read is held back while it could be the beginning of a secret.
-4. What goes wrong behind the head ends the connection: a client sees that its answer was cut.
+4. An error after the head closes the connection, so that the client sees that its answer was cut.
 """
 
 from __future__ import annotations
@@ -33,17 +32,17 @@ from toolwire.upstream.servers.private_data import PrivateData, secret_fault
 WHOLE_BYTES: Final = 64 * 1024
 
 USAGE_BYTES: Final = 4 * 1024
-"""In so much of the beginning and of the end of an answer its counts of tokens are looked for."""
+"""Token counts are searched in this many bytes at the beginning and the end of an answer."""
 
 _PASSES: Final = re.compile(rb'\s*(?:\[|\{(?!\s*"error"\s*:\s*[^\sn]))')
 _USAGE: Final = re.compile(rb'"usage"\s*:\s*(\{[^{}]{0,1000}(?:\{[^{}]{0,1000}\}[^{}]{0,1000}){0,4}\})')
 _ESCAPED: Final = 6
-"""A character may be written in as many bytes."""
+"""The most bytes in which a character may be written."""
 
 
 async def relay(request: web.Request, exchange: Exchange, reply: Reply, wire: WireSource) -> bytes | None:
-    """Send a large answer and return None, or return the body of another one. Raises `GatewayError` as long as nothing
-    was sent, then `ConnectionError`."""
+    """Sends a large answer and returns None, or returns the body of a small one. Raises `GatewayError` as long as
+    nothing was sent, then `ConnectionError`."""
     async with aclosing(wire.body_in_parts()) as parts:
         begin = await _gather(parts, WHOLE_BYTES)
         if len(begin) <= WHOLE_BYTES or _PASSES.match(begin) is None:
@@ -64,7 +63,7 @@ async def relay(request: web.Request, exchange: Exchange, reply: Reply, wire: Wi
 
 
 async def _gather(parts: AsyncGenerator[bytes, None], most: int | None) -> bytes:
-    """The next parts, until they are more than `most` bytes, or all of them."""
+    """Returns the next parts, until they have more than `most` bytes, or all of them."""
     gathered: list[bytes] = []
     size = 0
     while most is None or size <= most:
@@ -79,7 +78,7 @@ async def _gather(parts: AsyncGenerator[bytes, None], most: int | None) -> bytes
 async def _without_secrets(
     begin: bytes, parts: AsyncGenerator[bytes, None], private: PrivateData
 ) -> AsyncGenerator[bytes, None]:
-    """The bytes of an answer. Raises `BackendFault` before a secret."""
+    """Yields the bytes of an answer. Raises `BackendFault` before a secret."""
     hold = _ESCAPED * max(map(len, private.parts), default=0)
     data: bytes | None = begin
     held = b""
@@ -117,7 +116,7 @@ async def _send(
 
 
 def show_output(record: AccessRecord, data: object) -> None:
-    """Let those who look on see a piece of the answer's body."""
+    """Shows a piece of the body to observers."""
     for observer in record.observers:
         if observer.output is not None and isinstance(data, bytes):
             observer.output(data)
@@ -127,7 +126,7 @@ _UNCOUNTED: Final = ModelReply("", "", 0, (ReplyChoice(()),))
 
 
 def _counted(protocol: ServerSide, data: bytes) -> ModelReply | None:
-    """The counts of tokens in a piece of an answer, as an answer."""
+    """Returns the token counts in a piece of an answer, as an answer."""
     found = _USAGE.findall(data)
     if not found:
         return None

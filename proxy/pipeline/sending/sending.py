@@ -1,16 +1,15 @@
-"""The way of an answer to the client: headers at the right moment, one write per read, back-pressure, signs of life,
-the end.
+"""Sending an answer to the client: headers at the right moment, one write per read, back-pressure, keep-alive frames,
+and the end.
 
 Rules:
 
-1. A stream is read by one task and normally written from within its reads, in the callback of the event loop; the task
-   of the exchange sleeps meanwhile. It wakes up for whatever has to wait: headers, a client that is slow, a response
-   that is not plainly chunked (somebody compresses it, or the client speaks HTTP/1.0), what takes long and so is done
-   in a thread, a silent stream, the end.
-2. The status line goes out only after the backend's first event, so an answer that starts with an error becomes an HTTP
-   status (R7.9). After it an error is in-band.
-3. A client that is slower than the backend holds the backend back; what is kept for it is bounded by one read and the
-   transport's own buffer.
+1. One task reads a stream. Normally it also writes, inside the read callback, while the task of the exchange sleeps.
+   That task wakes up for everything that has to wait: headers, a slow client, a response that is not plainly chunked
+   (compressed, or HTTP/1.0), deferred work, a silent stream, the end.
+2. The status line is sent after the server's first event, so an answer that starts with an error becomes an HTTP status
+   (R7.9). Later errors are in-band.
+3. A client that is slower than the server pauses reading from the server. The buffer for it is bounded by one read and
+   the transport's own buffer.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from toolwire.pipeline.chain.plain import let_go
 from toolwire.pipeline.chain.reply import Reply
 from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.pipeline.exchange.heads import is_enclosed, send_whole
-from toolwire.pipeline.paths.passing import PassThrough
+from toolwire.pipeline.paths.pass_through import PassThrough
 from toolwire.pipeline.paths.stream_paths import ShownPath, Transcode, choose
 from toolwire.pipeline.paths.whole import Known, WholeReply, body_of, note_usage
 from toolwire.pipeline.sending.relayed_body import relay, show_output
@@ -46,24 +45,24 @@ from toolwire.upstream.servers.base import WireSource
 LOG: Final = logging.getLogger("toolwire")
 
 Piece = TypeVar("Piece", bytes, list[Event])
-"""What a path is fed."""
+"""Input of a path."""
 
 LINGER_S: Final = 0.2
-"""How long a backend that has said all is given to end its stream, so that its connection can be kept."""
+"""Seconds in which a server that has sent everything may end its stream, so that its connection can be reused."""
 
 HELD_BYTES: Final = 64 * 1024
-"""So much is kept for headers that have to wait, before reading pauses."""
+"""Bytes that are buffered for headers that have to wait, before reading pauses."""
 
 
 async def send(request: web.Request, exchange: Exchange, reply: Reply, monitor: LivenessMonitor) -> web.StreamResponse:
-    """Send `reply` to the client; the caller closes it. The record has a status once all was sent. Raises
-    `GatewayError` as long as nothing was. A whole answer on which others work outside of the gateway comes back unsent:
-    then aiohttp sends it."""
+    """Sends `reply` to the client; the caller closes it. The record has a status once everything was sent. Raises
+    `GatewayError` as long as nothing was. A whole answer that middlewares around the gateway work on is returned
+    unsent, and aiohttp sends it."""
     if exchange.received.stream:
         await StreamSender(request, exchange, reply, monitor).run()
         return reply
     body: bytes | None
-    wire = reply.passes_to(exchange.protocol.name) if type(exchange.protocol) is PassedProtocol else None
+    wire = reply.unchanged_source(exchange.protocol.name) if type(exchange.protocol) is PassedProtocol else None
     if wire is not None and not is_enclosed(request):
         body = await relay(request, exchange, reply, wire)
         if body is None:
@@ -107,7 +106,7 @@ class StreamSender:
         self._holds = False  # the backend, until all that is kept has gone out
 
     async def run(self) -> None:
-        """Send all of it. Raises `GatewayError` as long as nothing was sent, and `ConnectionError` if the client is
+        """Sends everything. Raises `GatewayError` as long as nothing was sent, and `ConnectionError` if the client has
         gone."""
         reading = asyncio.get_running_loop().create_task(self._take() if self._wire is None else self._read(self._wire))
         reading.add_done_callback(self._wake)
@@ -156,8 +155,8 @@ class StreamSender:
                     await self._until_gone()
 
     def _give(self, write: Callable[[Piece], bytes], piece: Piece) -> None:
-        """Write what becomes of one piece as one chunk, or keep what cannot be written without waiting and wake up the
-        other task. All that is done for a read of the backend is done here, and by the path."""
+        """Writes the output for one piece of input as one chunk, or buffers output that has to wait and wakes up the
+        other task. Everything that happens per read happens here and in the path."""
         before = time.monotonic()
         self._room -= len(piece)
         if self._room < 0:
@@ -190,13 +189,13 @@ class StreamSender:
         self._busy_s += time.monotonic() - before
 
     async def _until_gone(self) -> None:
-        """Wait until nothing is kept. For the only task that gives."""
+        """Waits until the buffer is empty. Only for the task that reads."""
         while self._kept:
             self._waiting = asyncio.get_running_loop().create_future()
             await self._waiting
 
     def _hold(self) -> None:
-        """Hold the backend back until all that is kept has gone out."""
+        """Pauses the server until the buffer has been sent."""
         self._kept = True
         if self._wire is not None:
             self._wire.pause()
@@ -211,14 +210,14 @@ class StreamSender:
         self._wake()
 
     def _wake(self, _: object = None) -> None:
-        """There is news for the task of the exchange."""
+        """Wakes up the task of the exchange."""
         if not self._news.done():
             self._news.set_result(None)
 
     # --- the task of the exchange -----------------------------------------------------------------------------------
 
     async def _attend(self, reading: asyncio.Task[None]) -> None:
-        """Do what has to wait, until the stream is over."""
+        """Does everything that has to wait, until the stream is over."""
         path = self._path
         while not reading.done():
             await self._news
@@ -234,7 +233,7 @@ class StreamSender:
                 await self._show_life()
 
     async def _work_off(self) -> None:
-        """Have what takes long done, and read on."""
+        """Runs the deferred work and resumes reading."""
         self._pending += await self._path.work_off()
         if not self._path.spoke:  # else that waits until it has been sent
             self._let_go()
@@ -264,7 +263,7 @@ class StreamSender:
             note_usage(self._exchange, path.last.usage, None)
 
     async def _go_on(self, reading: asyncio.Task[None]) -> None:
-        """Send what comes in place of the end, as it comes."""
+        """Sends what comes in place of the end."""
         await asyncio.wait({reading}, timeout=LINGER_S)
         reading.cancel()
         await asyncio.wait({reading})
@@ -304,7 +303,7 @@ class StreamSender:
         self._exchange.record.ended_by(error)
 
     async def _commit(self) -> None:
-        """Send the headers, if that has not been done, and all that is kept, at the client's pace."""
+        """Sends the headers, if they have not been sent, and the buffer, at the client's pace."""
         reply, began = self._reply, self._committed
         if not began:
             self._committed = True
@@ -335,7 +334,7 @@ class StreamSender:
             self._let_go()
 
     def _let_go(self) -> None:
-        """Let the backend go on."""
+        """Resumes reading from the server."""
         if self._holds and self._wire is not None:
             self._holds = False
             self._wire.resume()

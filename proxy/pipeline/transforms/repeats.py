@@ -1,15 +1,15 @@
-"""Answers that repeat a call end there (R30.8).
+"""End of answers that repeat a call (R30.8).
 
-A model that is held to calls by its server may write the same call until `max_tokens`. Each of them would be run.
+A model whose server enforces calls may write the same call until `max_tokens`. Each of them would be run.
 
-Rules of this module:
+Rules:
 
 1. An exact repeat has the name of an earlier call of the same answer and equal arguments, whatever the order of keys
-   and the whitespace. It is dropped, and its answer is over. Other calls go on.
-2. The first call of a name passes as it comes. A further one is held until it is whole, with everything behind it.
-   Nothing of a repeat is sent.
-3. Once all answers to the request are over, the model is not waited for. Then the server has not counted, and the
-   counts are by bytes.
+   and the whitespace. It is dropped, and its answer ends. Other calls continue.
+2. The first call of a name is forwarded as it comes. A further one is held until it is complete, with everything behind
+   it. Nothing of a repeat is sent.
+3. When all answers to the request have ended, the gateway does not wait for the model. Then token counts are estimated
+   from bytes, because the server has not counted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _Name = tuple[str | None, str | None]
 
 @dataclass(slots=True)
 class _Call:
-    """A call of an answer: how it began, and its arguments so far."""
+    """A call of an answer: its beginning and its arguments so far."""
 
     opened: Open
     pieces: list[str] = field(default_factory=list)
@@ -45,10 +45,9 @@ class _Call:
 
 class RepeatStage(Stage):
     """Ends each of the answers to a request (`choices`) at the first call that repeats an earlier one. `size` is the
-    size of the request in bytes. `dropped` is told how each call began that was a repeat or
-    came behind one."""
+    size of the request in bytes. `dropped` is called with the `Open` of each call that is a repeat or follows one."""
 
-    passes_text = True
+    ignores_text = True
 
     def __init__(self, size: int, dropped: Callable[[Open], None], *, choices: int = 1) -> None:
         self._size = size
@@ -64,15 +63,15 @@ class RepeatStage(Stage):
         self._written = 0
         self._over = False
 
-    def leaves(self, reply: ModelReply) -> bool:
+    def whole(self, reply: ModelReply) -> ModelReply | None:
         """See `Stage`."""
         for choice in reply.choices:
             uses = [part for part in choice.parts if isinstance(part, ToolUse)]
             if len(uses) > 1:
                 keys = {((use.namespace, use.name), _canonical(use.arguments)) for use in uses}
                 if len(keys) < len(uses):
-                    return False
-        return True
+                    return None
+        return reply
 
     def feed(self, events: list[Event]) -> list[Event]:
         """See `Stage`."""
@@ -90,11 +89,11 @@ class RepeatStage(Stage):
                     held, self._held = self._held, []
                     out += self._settled(held, events[-1])
                 continue
-            out += self._passed(event)
+            out += self._forward(event)
         return out
 
     def _may_repeat(self, event: Event) -> bool:
-        """A call begins that has the name of an earlier one."""
+        """Returns whether a call begins that has the name of an earlier one."""
         if not isinstance(event, Open) or event.kind is not BlockKind.TOOL_CALL:
             return False
         name = event.choice, (event.namespace, event.name)
@@ -104,7 +103,7 @@ class RepeatStage(Stage):
         return False
 
     def _note(self, event: Event) -> None:
-        """Take account of a call that begins, goes on or ends. One that passes is a whole call when it ends."""
+        """Updates the calls that are open or complete."""
         match event:
             case Start():
                 self._read = event.usage
@@ -120,8 +119,8 @@ class RepeatStage(Stage):
                     self._made.setdefault(call.opened.choice, set()).add(call.key)
 
     def _settled(self, held: list[Event], last: Event) -> list[Event]:
-        """What goes on of the events that were held: all, but for repeats and blocks that begin behind them. `last` is
-        the last event that is known."""
+        """Returns the held events without repeats and without blocks that begin behind them. `last` is the last event
+        that is known."""
         out: list[Event] = []
         calls: dict[int, _Call] = {}
         whole: dict[int, _Call] = {}
@@ -140,13 +139,13 @@ class RepeatStage(Stage):
                 if call.key in made:
                     self._ended.add(choice)
                 made.add(call.key)
-            out += self._passed(event)
+            out += self._forward(event)
         if len(self._ended) >= self._choices and not isinstance(held[-1], Finish | Fault):
             out += self._end(last)
         return out
 
-    def _passed(self, event: Event) -> list[Event]:
-        """The event, unless its answer is over."""
+    def _forward(self, event: Event) -> list[Event]:
+        """Returns the event, unless its answer has ended."""
         match event:
             case Open():
                 if event.choice in self._ended:
@@ -166,7 +165,7 @@ class RepeatStage(Stage):
             self._dropped(event)
 
     def _end(self, last: Event) -> list[Event]:
-        """All answers are over."""
+        """Returns the events that end all answers."""
         self._over = True
         usage = last.usage if isinstance(last, Finish) else None
         usage = usage or by_bytes(self._read, self._size, self._written)
@@ -174,7 +173,7 @@ class RepeatStage(Stage):
         return [*map(Close, self._open), self._finish(Finish(usage=usage, others=others))]
 
     def _finish(self, finish: Finish) -> Finish:
-        """The end, with the reason of the answers that are over."""
+        """Returns the end, with the reason of the answers that were ended."""
         if not self._ended:
             return finish
         reasons = [finish.reason, *finish.others]
@@ -185,7 +184,7 @@ class RepeatStage(Stage):
 
 
 def _canonical(arguments: str) -> str:
-    """One text for all that are equal as JSON. Numbers keep their digits."""
+    """Returns one text for all arguments that are equal as JSON. Numbers keep their digits."""
     try:
         value = json.loads(arguments or "{}", parse_float=_digits, parse_int=_digits)
         return json.dumps(value, sort_keys=True)

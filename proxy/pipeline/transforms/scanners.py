@@ -1,7 +1,7 @@
-"""The scanners that read the texts of one reply, each with its policy.
+"""Scanners of the texts of one reply, each with its call policy.
 
-One for each of several answers (`choice`). They number their blocks in ranges of their own; blocks of the backend keep
-their numbers below all of them.
+Each of several answers (`choice`) has one. They number their blocks in ranges of their own; the server's blocks keep
+lower numbers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from toolwire.formats.engine.recognition import recognising
 from toolwire.formats.engine.rendering import prompt_name
 from toolwire.model import Message, ToolUse
 from toolwire.pipeline.exchange.exchange import OfferedTools
-from toolwire.pipeline.reasoning.unopened import Marks, Pair, in_sight, marks_of, pairs_of
+from toolwire.pipeline.reasoning.preopened import Pair, ReasoningTags, in_sight, marks_of, pairs_of
 from toolwire.record import CallDecision, Decided
 from toolwire.scan._grammar import Grammar, without_calls
 from toolwire.scan.spans import Span
@@ -42,8 +42,8 @@ def not_taught(tool_format: ToolFormat) -> ToolFormat:
 
 @dataclass(slots=True)
 class Counters:
-    """Who is told what a scanner comes across: a counter and a label by name, near misses by choice, and decisions if
-    somebody observes the exchange."""
+    """Receivers of what a scanner finds: a counter and a label by name, near misses by choice, and decisions if the
+    exchange is observed."""
 
     count: Callable[[str], object]
     label: Callable[[str, str], object] = lambda name, label: None
@@ -103,20 +103,20 @@ _UNCOUNTED: Final = Counters(lambda name: None)
 
 
 class ScanPlan(NamedTuple):
-    """What is the same for all answers to one offer, under these options."""
+    """Everything that is the same for all answers to one offer, under these options."""
 
     options: RouteOptions
     grammar: Grammar
     pairs: tuple[Pair, ...]
     """See `pairs_of`."""
-    marks: Marks
+    marks: ReasoningTags
     signs: Signs
     names: tuple[str, ...]
-    """Those that may be called."""
+    """Names that may be called."""
 
 
 def plan_of(offer: OfferedTools, options: RouteOptions) -> ScanPlan:
-    """It is kept with the offer."""
+    """Returns the plan, which is cached with the offer."""
     plan: ScanPlan | None = offer.made.get(ScanPlan)
     if plan is None or plan.options is not options:
         grammar = offer.format.grammar
@@ -155,7 +155,7 @@ class ScannerFactory:
 
     @property
     def markers(self) -> tuple[str, ...] | None:
-        """What has to stand in a text for it to be more than text; None if that cannot be said."""
+        """The texts without which a text is nothing but text; None if that is not known."""
         return triggers(self.grammar, self.options.reasoning)
 
     @property
@@ -173,9 +173,9 @@ class ScannerFactory:
         called: bool | None = None,
         first_block: int | None = None,
     ) -> tuple[CallScanner, CallPolicy]:
-        """What reads an answer. `inside`: the tags that it begins inside of. `called`: the server itself has made a
-        call before this text, out of a thought or not; then only thoughts are looked for. `first_block`: another
-        scanner has read some of it and numbered so far."""
+        """Returns the scanner and the policy of an answer. `inside`: the tags inside which it begins. `called`: the
+        server has made a call before this text, in a reasoning block or not; then only reasoning is looked for.
+        `first_block`: the number at which another scanner has stopped."""
         grammar, options, begins = self.grammar, self.options, (choice + 1) * _PER_CHOICE
         if called is not None:
             grammar, begins = without_calls(grammar), begins + _PER_CHOICE // 2
@@ -197,7 +197,7 @@ class ScannerFactory:
         return scanner, policy
 
     def plainly(self, text: str) -> list[Event]:
-        """What comes of a text that begins with what is said. Nothing is counted."""
+        """Returns the events of a text, without counting."""
         policy = self._policy(0, self.options, _UNCOUNTED, None)
         scanner = build_scanner(
             in_sight(self.grammar, self.options.reasoning), policy, self.options, self._limits, trim=False

@@ -1,19 +1,19 @@
-"""The scanner as a stage of a reply: text blocks in, text and call blocks out.
+"""The scanner as a stage of a reply: it finds calls in text blocks and makes them blocks of their own.
 
-One call scanner per answer (`choice`). Blocks that are not text pass through; block ids are numbered afresh, because
-the scanner makes more blocks than it was given.
+Each answer (`choice`) has one call scanner. Other blocks are forwarded unchanged. Blocks are numbered anew, because the
+scanner makes more of them.
 
-A server that makes calls itself may leave some in the text, because it does not know their form (`native`). Where it
-made one, it knew how: then what looks like one in the text of the same answer is text, whichever came first, so that no
-call is made twice. Calls that were found in text therefore wait for the end of such an answer
-(`toolwire.pipeline.transforms.waiting`), and what follows them waits with them.
+A server that makes calls itself may leave some in the text, because it does not know their form (`native`). If it made
+a call in the same answer, it knew the form: then calls in text are text, wherever they are, so that no call is made
+twice. So calls in the text of such an answer, and everything behind them, wait for its end
+(`toolwire.pipeline.transforms.waiting`).
 
-A large block is judged in a thread: that takes up to a tenth of a second, because what is nearly JSON is repaired and
-what is JSON is looked at several times. While a scanner holds one, text with which it may end is put off (`work`), and
-everything that comes behind it.
+A large block is parsed in a thread. That takes up to a tenth of a second, because nearly valid JSON is repaired and
+valid JSON is checked several times. While a scanner holds a large block, text that may end it is deferred (`work`), and
+everything behind it.
 
-Where it is not known how an answer begins, `toolwire.pipeline.reasoning.beginnings` says when its scanner can be made,
-and what has to be read again.
+If an answer may begin inside a reasoning block, `toolwire.pipeline.reasoning.reasoning_detector` says when its scanner
+can be made and which text has to be scanned again.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from toolwire.folding import parts_of
 from toolwire.model import EMPTY, Extra, FinishReason, Message, ModelReply, ReplyChoice, Text, merged, replace
 from toolwire.pipeline.chain.stages import Stage
 from toolwire.pipeline.exchange.exchange import OfferedTools
-from toolwire.pipeline.reasoning.beginnings import Beginnings, reason_of
-from toolwire.pipeline.reasoning.unopened import Pair, Unopened
+from toolwire.pipeline.reasoning.preopened import Pair, PreopenedReasoning
+from toolwire.pipeline.reasoning.reasoning_detector import ReasoningDetector, reason_of
 from toolwire.pipeline.transforms.scanners import Counters, ScannerFactory
 from toolwire.pipeline.transforms.waiting import WaitingCalls
 from toolwire.record import CallDecision
@@ -43,23 +43,23 @@ from toolwire.scanner import stays_unchanged
 from toolwire.support.offload import OFFLOAD_BYTES, in_thread
 
 _LARGE: Final = OFFLOAD_BYTES // 2
-"""Of what a scanner holds, looked at whenever so much more has come: so a block of `OFFLOAD_BYTES` is found to be large
-before it ends."""
+"""The scanners are checked for large blocks each time this much more text has come. So a block of `OFFLOAD_BYTES` is
+found to be large before it ends."""
 _SLICE_CHARS: Final = OFFLOAD_BYTES // 4
-"""Given to a scanner at once: one call keeps the interpreter, for 2 ms where a marker follows the other."""
+"""Characters that are given to a scanner at once. One call holds the interpreter lock, for 2 ms if the text is full of
+markers."""
 _MAY_END: Final = re.compile(r"[])}>:`\n]")
-"""With one of these the block of any format ends."""
+"""Characters with which a block may end, in any format."""
 
 
 class ScanStage(Stage):
-    """Finds calls in visible text. `history` are the messages that the answer follows, before calls in them were made
-    text. `near` is told of near misses, with the choice, `decided` of decisions.
+    """Finds calls in visible text. `history` are the messages before the answer, with calls not yet written as text.
+    `near` is called with near misses and their choice, `decided` with decisions.
 
-    Ends the stream early after the last wanted call under `stop_after_call` (C34). A call cut off by the limit of
-    length or by a fault is never emitted (R6.8); with `incremental` (R6.13) what was given out of it is closed as
-    `truncated`. Where no tool is on offer, nothing is a call, and only reasoning and framing are found. `schemas` has
-    the checkers for the tools. `native`: see the module. `keeps_repeats`: calls that repeat another one are dealt with
-    behind it.
+    Ends the stream early after the last wanted call under `stop_after_call` (C34). A call that is cut off, by the limit
+    of length or a fault, is not emitted (R6.8). If its arguments were streamed (`incremental`, R6.13), it is closed as
+    `truncated`. If no tool is on offer, only reasoning and framing are found. `schemas` has the checkers of the tools.
+    For `native` see the module. `keeps_repeats`: a later stage drops repeated calls.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class ScanStage(Stage):
         schemas: Schemas | None = None,
         native: bool = False,
         keeps_repeats: bool = False,
-        unopened: Unopened | None = None,
+        preopened: PreopenedReasoning | None = None,
         only_rewritten: bool = False,
     ) -> None:
         self.only_rewritten = only_rewritten
@@ -108,40 +108,44 @@ class ScanStage(Stage):
         self._numbered: dict[int, int] = {}  # blocks of an answer, as far as another scanner has read it
         self._choice_of: dict[int, int] = {}
         self._over = False
-        self._beginnings: Beginnings | None = None
-        if unopened is not None and factory.plan.pairs:
-            self._beginnings = Beginnings(unopened, factory.plan.pairs, factory, limits.block_bytes)
-        self._inside: Mapping[int, Pair] = {} if self._beginnings is None else self._beginnings.inside
-        self._said: Mapping[int, list[str]] = {} if self._beginnings is None else self._beginnings.said
+        self._detector: ReasoningDetector | None = None
+        if preopened is not None and factory.plan.pairs:
+            self._detector = ReasoningDetector(preopened, factory.plan.pairs, factory, limits.block_bytes)
+        self._inside: Mapping[int, Pair] = {} if self._detector is None else self._detector.inside
+        self._said: Mapping[int, list[str]] = {} if self._detector is None else self._detector.said
         self.later: list[Event] = []
         self._working = False
         self._large = False  # a scanner holds much
         self._looked = 0  # at so many scanned bytes that was asked
         self.scanned_bytes = 0
-        """So much text went to the scanners, as UTF-8; whoever gives it to them past `feed` adds it here by
-        `passed`."""
+        """Bytes of text (UTF-8) that went to the scanners. Text that does not go through `feed` is added by
+        `note_text`."""
 
-    def passed(self, block: int, text: str) -> None:
-        """This text of a block of the backend's goes to a scanner."""
+    def note_text(self, block: int, text: str) -> None:
+        """Counts text of a block of the server that goes to a scanner."""
         self.scanned_bytes += len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
         if self.scanned_bytes - self._looked > _LARGE:
             self._look()
         said = self._said.get(self._choice_of[block]) if self._said else None
-        if said is not None and self._beginnings is not None:
+        if said is not None and self._detector is not None:
             said.append(text)
-            self._beginnings.room -= len(text)
-            if self._beginnings.room < 0:
-                self._beginnings.forget()
+            self._detector.room -= len(text)
+            if self._detector.room < 0:
+                self._detector.forget()
 
     def scanner_of(self, block: int) -> CallScanner | None:
-        """What reads a block of the backend's text."""
+        """Returns the scanner of a text block of the server, or None if its text has to go through `feed`."""
         choice = self._choice_of.get(block)
         if choice is None or self._over or self._large or (self._waiting is not None and self._waiting.holds(choice)):
             return None
         return self._scanners.get(choice)
 
-    def leaves(self, reply: ModelReply) -> bool:
-        """See `Stage`: one text for each answer, in which nothing begins."""
+    def whole(self, reply: ModelReply) -> ModelReply | None:
+        """See `Stage`."""
+        return reply if self._has_nothing(reply) else self._one_text(reply)
+
+    def _has_nothing(self, reply: ModelReply) -> bool:
+        """Returns whether each answer is one text in which neither a call nor reasoning begins."""
         plan = self.factory.plan
         for choice in reply.choices:
             for part in choice.parts:
@@ -149,23 +153,23 @@ class ScanStage(Stage):
                     return False  # a large text is looked at in a thread
                 if not stays_unchanged(part.text, plan.signs, plan.names):
                     return False
-                if self._beginnings is not None and not self._beginnings.leaves(part.text):
+                if self._detector is not None and not self._detector.leaves(part.text):
                     return False
         return True
 
-    def take(self, reply: ModelReply) -> ModelReply | None:
-        """See `Stage`: of one answer that is one text, as nearly all are, and not large."""
+    def _one_text(self, reply: ModelReply) -> ModelReply | None:
+        """Scans the only answer if it is one text that is not large, as nearly all are; else returns None."""
         parts = reply.choices[0].parts if len(reply.choices) == 1 else ()
         if self._waiting is not None or self._stops or self._incremental or len(parts) != 1:
             return None
         (choice,), (said,) = reply.choices, parts
         if type(said) is not Text or said.extra or not 0 < len(said.text) <= _LARGE:
             return None
-        if self._beginnings is not None:
-            self._beginnings.foresee(said.text, choice.reason)
+        if self._detector is not None:
+            self._detector.foresee(said.text, choice.reason)
         self._choice_of[0] = 0
         self._open(0)
-        self.passed(0, said.text)
+        self.note_text(0, said.text)
         found = self._scan(0, said.text)
         if not self._over:
             found += self._finish(0, truncated=choice.reason not in FinishReason.WHOLE)
@@ -175,16 +179,16 @@ class ScanStage(Stage):
         return replace(reply, choices=(answer,))
 
     def feed(self, events: list[Event], *, working: bool = False) -> list[Event]:
-        """See `Stage`. `working`: in a thread, so that nothing is put off."""
-        beginnings = self._beginnings
+        """See `Stage`. `working`: called in a thread, so nothing is deferred."""
+        detector = self._detector
         if not working and (self._working or self.later):
             self.later += events
             return []
-        if beginnings is not None and beginnings.whole:
+        if detector is not None and detector.whole:
             if not working and any(type(event) is Delta and len(event.text) > _LARGE for event in events):
                 self.later += events
                 return []
-            events = beginnings.gathered(events)
+            events = detector.gathered(events)
         out: list[Event] = []
         for index, event in enumerate(events):
             if self._over:
@@ -194,7 +198,7 @@ class ScanStage(Stage):
                 break
             match event:
                 case Delta() if event.block in self._choice_of:
-                    self.passed(event.block, event.text)
+                    self.note_text(event.block, event.text)
                     out += self._scan(self._choice_of[event.block], event.text)
                 case Open(kind=BlockKind.TEXT):
                     self._choice_of[event.block] = event.choice
@@ -203,14 +207,14 @@ class ScanStage(Stage):
                     if event.choice not in self._scanners and event.choice not in self._heads:
                         self._open(event.choice)
                 case Open(kind=BlockKind.REASONING):
-                    if beginnings is not None:
-                        beginnings.thinks(event.choice)
+                    if detector is not None:
+                        detector.thinks(event.choice)
                     out.append(event)
                 case Open(kind=BlockKind.TOOL_CALL):
                     if self._waiting is not None:
                         out += self._without_calls(event.choice, self._waiting)
-                    if beginnings is not None:
-                        beginnings.calls(event.choice)
+                    if detector is not None:
+                        detector.calls(event.choice)
                     out.append(event)
                 case Close() if event.block in self._choice_of:
                     if self._keeps_blocks:
@@ -219,8 +223,8 @@ class ScanStage(Stage):
                     for choice in (*self._scanners, *self._heads):
                         truncated = reason_of(event, choice) not in FinishReason.WHOLE
                         out += self._finish(choice, truncated=truncated)
-                        if choice in self._said and beginnings is not None and not self._over:
-                            again = beginnings.look_back(choice, truncated=truncated)
+                        if choice in self._said and detector is not None and not self._over:
+                            again = detector.look_back(choice, truncated=truncated)
                             out += self._read_again(choice, again) if again is not None else ()
                     out += self._ended(_without_probabilities(event) if event.choices else event)
                 case Fault():
@@ -247,13 +251,13 @@ class ScanStage(Stage):
         self._large = any(scanner.held_bytes > _LARGE for scanner in self._scanners.values())
 
     def found(self, found: list[Event]) -> list[Event]:
-        """What becomes of what a scanner has found: the answer may end with it."""
+        """Takes what a scanner found and returns the resulting events. The answer may end with it."""
         if found and (self._stops or isinstance(found[-1], Fault)):
             found = self._wanted(found)
         return found if self._waiting is None else self._waiting.feed(found)
 
     def _wanted(self, found: list[Event]) -> list[Event]:
-        """What is found, up to the event that ends the answer."""
+        """Returns the events up to the one that ends the answer."""
         if isinstance(found[-1], Fault):
             self._over = True
             return found
@@ -266,9 +270,8 @@ class ScanStage(Stage):
         return found
 
     def _closed(self, closed: Close) -> list[Event]:
-        """Text may go on in another block: only the end of the answer ends the scan. But where no call is looked for in
-        text, and the server has more to say of one (what it cites, whose item it is, its `phase`), that one is
-        whole."""
+        """Handles the end of a text block. The scan continues in the next block. It ends here only if calls in text are
+        not looked for and the server has metadata for the block (citations, the item, its `phase`)."""
         choice = self._choice_of[closed.block]
         extra = merged(self._beside.pop(closed.block, EMPTY), closed.extra)
         if not extra:
@@ -287,8 +290,8 @@ class ScanStage(Stage):
         return [last] if self._waiting is None else self._waiting.feed([last])
 
     def _without_calls(self, choice: int, waiting: WaitingCalls) -> list[Event]:
-        """The server has made a call: the text before it ends here, and what comes behind it is searched only for
-        thoughts."""
+        """Ends the search for calls in this answer, because the server has made one. Later text is searched for
+        reasoning only."""
         if choice in self._called:
             return []
         scanner = self._scanners.pop(choice, None)
@@ -303,11 +306,11 @@ class ScanStage(Stage):
     # ---------------------------------------------------------------------------------------
 
     def _open(self, choice: int) -> None:
-        """An answer has text. Where only thoughts are looked for, white space matters only if it begins with one
-        (R6.6): else it would be held for nothing."""
+        """Begins the text of an answer. If only reasoning is looked for, leading whitespace matters only before
+        reasoning (R6.6), so it is not held."""
         if choice in self._inside:
             self._make(choice, trim=True)
-        elif self._beginnings is not None and self._beginnings.begin(choice):
+        elif self._detector is not None and self._detector.begin(choice):
             self._heads[choice] = ""
         elif self._grammar.syntaxes or self._options.reasoning.preopened:
             self._make(choice, trim=True)
@@ -329,9 +332,9 @@ class ScanStage(Stage):
         return self.found([event for each in slices for event in scanner.feed(each)])
 
     def _begin(self, choice: int, head: str) -> bool:
-        """Choose the scanner of an answer by what it begins with, if that tells."""
-        beginnings = self._beginnings
-        if beginnings is not None and not beginnings.seen(choice, head):
+        """Chooses the scanner of an answer by the beginning of its text. Returns False if more text is needed."""
+        detector = self._detector
+        if detector is not None and not detector.seen(choice, head):
             return False
         trim = True
         if choice not in self._inside and not self._grammar.syntaxes:
@@ -350,7 +353,7 @@ class ScanStage(Stage):
         return self.found(found + self._scanners[choice].finish(truncated=truncated))
 
     def _read_again(self, choice: int, text: str) -> list[Event]:
-        """What an answer has shown as thoughts is none."""
+        """Scans text again that was shown as reasoning and is none."""
         before = self._scanners[choice]
         scanner = self._make(choice, trim=bool(self._grammar.syntaxes), first_block=before.next_block)
         return self.found(scanner.feed(text) + scanner.finish())
@@ -368,12 +371,12 @@ class ScanStage(Stage):
 
 
 def _may_end(event: Event) -> bool:
-    """Whether a block may end with it."""
+    """Returns whether a block may end with this event."""
     return type(event) is not Delta or _MAY_END.search(event.text) is not None
 
 
 def _without_probabilities(finish: Finish) -> Finish:
-    """The end without what belongs to the model's own tokens: what was scanned is made of others."""
+    """Returns the end without log probabilities: they belong to the model's tokens, and scanned text has others."""
     if not any("logprobs" in extra for extra in finish.choices):
         return finish
     kept = tuple(map(_without_logprobs, finish.choices))

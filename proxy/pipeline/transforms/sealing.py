@@ -1,15 +1,14 @@
-"""Reasoning that comes back: opaque fields of servers, and the text of reasoning, as sealed texts for clients, and the
-way back (`toolwire.protocols.shared.opaque`, docs/adr/0054).
+"""Reasoning that clients send back: opaque fields of servers, and the text of reasoning, are sealed for clients and
+opened again (`toolwire.protocols.shared.opaque`, docs/adr/0054).
 
 Rules:
 
-1. The answer of a server says in `server` whose its opaque fields are (`Marking`, the first stage of an answer); the
-   last stage (`Sealing`) puts sealed texts in their place. What stands between has the fields themselves. A response is
-   stored as its client got it, so that an item means the same by its id.
+1. `Marking`, the first stage of an answer, notes in `server` which server understands its opaque fields. `Sealing`, the
+   last stage, replaces the fields by sealed texts. Stages between them see the fields. A response is stored as its
+   client got it, so that an item means the same by its id.
 2. A sealed text is bound to the client's key, the route, and the server whose fields it holds, if any.
-3. Between a client and the only server of the same protocol nothing is sealed: its fields can be nobody else's. Bytes
-   that may pass then go on passing.
-4. A sealed text that cannot be opened is left out, and counted. It never fails a request.
+3. Nothing is sealed between a client and the only server of the same protocol. Its bytes can be sent unchanged.
+4. A sealed text that cannot be opened is left out and counted. It never fails a request.
 """
 
 from __future__ import annotations
@@ -38,35 +37,34 @@ if TYPE_CHECKING:
 LOG: Final = logging.getLogger("toolwire")
 
 BARE: Final = {"data": None}
-"""The fields of reasoning without a text, for `ClientSide.carried`."""
+"""Fields of reasoning without text, for `ClientSide.carried`."""
 Failed = Callable[[], None]
 """Called for each value that is too large to be sealed."""
 ALMOST: Final = BEGINNING[:-1].encode()
-"""In the bytes of each body with a text that the gateway sealed or signed, in whatever version."""
+"""Bytes that occur in every body with a text that the gateway sealed or signed, in any version."""
 DROPPED: Final = "reasoning_dropped"
-"""The name under which what cannot be opened, or sealed, is counted."""
+"""The counter of texts that could not be opened or sealed."""
 
 
 def server_name(name: str, config: BackendConfig) -> str:
-    """The name of a server in what is sealed and stored: another one at the same place in the configuration has another
-    name."""
+    """Returns the name of a server in sealed and stored data. It changes with the server's address."""
     return sha256("\0".join((name, config.kind, config.url or "")).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """Seals of one route. `route` is its name, `servers` are those to which its requests may go, `several` the
-    protocols that more than one server of the gateway speaks."""
+    """Seals of one route. `route` is its name, `servers` are the servers of its requests, `several` the protocols that
+    more than one server of the gateway speaks."""
 
     seals: Seals
     route: str
     servers: tuple[str, ...]
     several: frozenset[str]
     servers_seal: bool = False
-    """They give reasoning as opaque fields where a client asks for such."""
+    """The servers return reasoning as opaque fields if a client asks for them."""
 
     def open_request(self, request: ModelRequest, owner: str, record: AccessRecord, ident: str) -> ModelRequest:
-        """The request with what the sealed texts in it hold."""
+        """Returns the request with the contents of its sealed texts."""
         dropped = 0
         contexts = [(owner, self.route, server) for server in ("", *self.servers)]
 
@@ -91,8 +89,8 @@ class Sealed:
         return request if messages is request.messages else replace(request, messages=messages)
 
     def seal_reply(self, reply: Reply, exchange: Exchange, *, kept: bool = False) -> None:
-        """Declare on an answer that its client gets sealed texts, if it needs any and nobody has done so. `kept`: the
-        answer is stored as its client gets it, so its bytes do not pass."""
+        """Declares sealing on an answer if its client needs it and it is not declared yet. `kept`: the answer is stored
+        as its client gets it, so its bytes are not sent unchanged."""
         if reply.sealed:
             return
         reply.sealed = True
@@ -115,12 +113,12 @@ class Sealed:
         reply.map(Sealing(self, client, wire, exchange.owner, wanted=wanted, own=own, failed=failed))
 
     def seal(self, carried: Carried, owner: str, server: str) -> str | None:
-        """The sealed text; None if it would be too large."""
+        """Returns the sealed text, or None if it would be too large."""
         return self.seals.seal(carried.dump(), owner, self.route, server)
 
 
 def sealed_of(route: RouteConfig, pool: ServerPool, endpoints: Mapping[str, UpstreamServer], seals: Seals) -> Sealed:
-    """Seals of a route in a gateway with these servers."""
+    """Returns the seals of a route in a gateway with these servers."""
     spoken = Counter(wire.name for one in endpoints.values() if (wire := one.backend.protocol) is not None)
     members = [member.endpoint for member in pool.every]
     return Sealed(
@@ -133,12 +131,12 @@ def sealed_of(route: RouteConfig, pool: ServerPool, endpoints: Mapping[str, Upst
 
 
 class Marking(Stage):
-    """Says of what only its server understands whose it is. `asked` gives the name of the server that answers.
-    `moves`: what it says of a call stands in reasoning before it."""
+    """Notes which server understands opaque fields. `asked` returns the name of the server that answers. `moves`:
+    opaque fields of a call move into a reasoning block before it."""
 
     changes = False
     only_rewritten = True
-    passes_text = True
+    ignores_text = True
 
     def __init__(self, wire: ServerSide, asked: Callable[[], str], *, moves: bool) -> None:
         self._protocol, self._opaque = wire.name, wire.opaque_fields
@@ -146,16 +144,14 @@ class Marking(Stage):
         self._moves = moves
         self._inserted = 0  # blocks, whose numbers are negative
 
-    def leaves(self, reply: ModelReply) -> bool:
+    def whole(self, reply: ModelReply) -> ModelReply:
         """See `Stage`."""
-        return not any(
+        if not any(
             isinstance(part, Reasoning | ToolUse) and not self._opaque.isdisjoint(fields_of(part.extra, self._protocol))
             for choice in reply.choices
             for part in choice.parts
-        )
-
-    def take(self, reply: ModelReply) -> ModelReply:
-        """See `Stage`."""
+        ):
+            return reply
         return replace(reply, choices=tuple(replace(one, parts=self._parts(one.parts)) for one in reply.choices))
 
     def _parts(self, parts: tuple[Part, ...]) -> tuple[Part, ...]:
@@ -190,7 +186,7 @@ class Marking(Stage):
         return out
 
     def _of_call(self, extra: Extra) -> tuple[Extra, Extra]:
-        """The `extra` of reasoning that is put before a call, and the `extra` of the call."""
+        """Returns the `extra` of a reasoning block that is put before a call, and the `extra` of the call."""
         own = self._marked(extra)
         if own is extra or not self._moves:
             return EMPTY, own
@@ -203,10 +199,10 @@ class Marking(Stage):
 
 
 class Sealing(Stage):
-    """Puts sealed texts in the place of opaque fields. `wanted`: the client asks for reasoning as one; `own`: opaque
+    """Replaces opaque fields by sealed texts. `wanted`: the client asks for reasoning as an opaque field. `own`: opaque
     fields are sealed."""
 
-    passes_text = True
+    ignores_text = True
 
     def __init__(
         self,
@@ -234,17 +230,15 @@ class Sealing(Stage):
         """See `Stage`: the text of reasoning is sealed."""
         return self._holds_text and block in self._blocks
 
-    def leaves(self, reply: ModelReply) -> bool:
+    def whole(self, reply: ModelReply) -> ModelReply:
         """See `Stage`."""
-        return not any(
+        if not any(
             (isinstance(part, Reasoning) and (self._wanted or SERVER in part.extra))
             or (isinstance(part, ToolUse) and SERVER in part.extra)
             for choice in reply.choices
             for part in choice.parts
-        )
-
-    def take(self, reply: ModelReply) -> ModelReply:
-        """See `Stage`."""
+        ):
+            return reply
         choices = [replace(one, parts=tuple(map(self._part, one.parts))) for one in reply.choices]
         return replace(reply, choices=tuple(choices))
 
@@ -284,7 +278,7 @@ class Sealing(Stage):
         return event
 
     def _reasoning(self, extra: Extra, text: str) -> Extra:
-        """The `extra` of reasoning for the client."""
+        """Returns the `extra` of reasoning for the client."""
         server = extra.get(SERVER, "")
         of_call = CALL in extra
         if (server and not (self._own or of_call)) or not (server or (self._wanted and text)):
@@ -298,7 +292,7 @@ class Sealing(Stage):
         return merged(shown, {self._client.name: self._client.carried(sealed, BARE if of_call else fields)})
 
     def _call(self, extra: Extra) -> Extra:
-        """The `extra` of a call for the client."""
+        """Returns the `extra` of a call for the client."""
         if not self._own or self._wire is None or not self._client.opaque_on_calls:
             return extra
         opaque = self._wire.opaque_fields
@@ -319,7 +313,7 @@ class Sealing(Stage):
 
 
 def changed_open(event: Open, extra: Extra) -> Open:
-    """The same beginning of a block, of which `extra` is said."""
+    """Returns the same `Open` with another `extra`."""
     if extra is event.extra:
         return event
     return Open(

@@ -1,16 +1,16 @@
-"""Stop sequences, applied to visible text where the server does not take them, takes fewer, or would not say which one
-matched (R24.5).
+"""Stop sequences that the gateway applies to visible text, if the server does not take them, takes fewer, or would not
+say which one matched (R24.5).
 
 Rules:
 
-1. The sequence that is complete first ends the answer, however the text was cut. It is no part of the answer, and named
-   at its end if it is the client's.
-2. Only text is looked at: thoughts, refusals and arguments of calls are not.
-3. Held back is only what may still become a sequence.
-4. What the model would have said behind it is not waited for, once all answers to the request have ended. Then nobody
-   has counted, and the counts are by bytes.
-5. A client's sequence is never left out for one of the gateway's own (`ServerSide.own_stops`): if there is no room for
-   both, it is the gateway's that the gateway applies.
+1. The sequence that is complete first ends the answer, however the text was cut. It is not part of the answer. The end
+   of the answer names it if it is the client's.
+2. Only text is searched, not reasoning, refusals or arguments of calls.
+3. Only text that may still become a sequence is held back.
+4. When all answers to the request have ended, the gateway does not wait for the model. Then token counts are estimated
+   from bytes.
+5. A client's sequence is never dropped for one of the gateway's own (`ServerSide.own_stops`). If the server has no room
+   for both, the gateway applies its own.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from toolwire.upstream.servers.usage import by_bytes
 
 
 class Stops(NamedTuple):
-    """Who applies which sequences: those of the client that the `server` gets, those that are the gateway's business,
-    and those of them that are its `own`, so that no client hears of them."""
+    """The sequences that the `server` gets, those that the gateway applies, and the gateway's `own` ones, which are not
+    named to clients."""
 
     server: tuple[str, ...]
     gateway: tuple[str, ...]
@@ -37,8 +37,8 @@ class Stops(NamedTuple):
 
 
 def divided(asked: tuple[str, ...], takes: Capabilities, wire: ServerSide | None, *, unsaid: bool) -> Stops:
-    """The client's sequences, for a server that `takes` this and speaks `wire`. `unsaid`: the client wants to know
-    which one matched, and the server would not say."""
+    """Divides the client's sequences for a server that `takes` this and speaks `wire`. `unsaid`: the client wants to
+    know which one matched, and the server would not say."""
     room = ANY_NUMBER if wire is None or wire.stops is None else wire.stops
     most = room if takes.stop_sequences is None or not room else takes.stop_sequences
     server = () if unsaid else asked if len(asked) <= most else tuple(dict.fromkeys(asked))[:most]
@@ -48,19 +48,19 @@ def divided(asked: tuple[str, ...], takes: Capabilities, wire: ServerSide | None
 
 
 class ForeignStops(Stage):
-    """Leaves unsaid which sequence ended an answer, if it is none of those that the client `asked` for: one of the
-    gateway's own, or one that the server has for the model."""
+    """Hides the sequence that ended an answer if it is not one that the client `asked` for: one of the gateway's own,
+    or of the server's for the model."""
 
-    passes_text = True
+    ignores_text = True
     only_rewritten = True
     changes = False
 
     def __init__(self, asked: Sequence[str]) -> None:
         self._known = (None, *asked)
 
-    def leaves(self, reply: ModelReply) -> bool:
+    def whole(self, reply: ModelReply) -> ModelReply | None:
         """See `toolwire.pipeline.chain.stages.Stage`."""
-        return all(choice.stop_sequence in self._known for choice in reply.choices)
+        return reply if all(choice.stop_sequence in self._known for choice in reply.choices) else None
 
     def feed(self, events: list[Event]) -> list[Event]:
         """See `toolwire.pipeline.chain.stages.Stage`."""
@@ -77,8 +77,8 @@ class ForeignStops(Stage):
 
 
 class StopStage(Stage):
-    """Ends each of the answers to a request (`choices`) at the first of `sequences`, none of which is empty; those that
-    are `own` are not named. `size` is that of the request, in bytes."""
+    """Ends each of the answers to a request (`choices`) at the first of `sequences`, none of which is empty. Those that
+    are `own` are not named. `size` is the size of the request in bytes."""
 
     def __init__(self, sequences: Sequence[str], size: int, *, own: Sequence[str] = (), choices: int = 1) -> None:
         self._sequences = tuple(dict.fromkeys((*sequences, *own)))
@@ -93,10 +93,10 @@ class StopStage(Stage):
         self._written = 0
         self._over = False
 
-    def leaves(self, reply: ModelReply) -> bool:
+    def whole(self, reply: ModelReply) -> ModelReply | None:
         """See `toolwire.pipeline.chain.stages.Stage`."""
         texts = [part.text for choice in reply.choices for part in choice.parts if isinstance(part, Text)]
-        return not any(sequence in text for text in texts for sequence in self._sequences)
+        return None if any(sequence in text for text in texts for sequence in self._sequences) else reply
 
     def feed(self, events: list[Event]) -> list[Event]:
         """See `toolwire.pipeline.chain.stages.Stage`."""
@@ -136,8 +136,8 @@ class StopStage(Stage):
         return out
 
     def _text(self, block: int, text: str, event: Delta, last: Event) -> list[Event]:
-        """What of more text goes on; the end of the answer if a sequence is complete. `last` is the last event that is
-        known."""
+        """Takes more text and returns what can be sent, or the end of the answer if a sequence is complete. `last` is
+        the last event that is known."""
         held = self._held[block]
         matchers = self._matchers[block]
         ends = [(end, -len(one.sequence), one.sequence) for one in matchers if (end := one.feed(text)) >= 0]
@@ -153,7 +153,7 @@ class StopStage(Stage):
         return [Delta(block, shown)] if shown else []
 
     def _end(self, block: int, text: str, sequence: str, last: Event) -> list[Event]:
-        """An answer is over: the last of its text, and the end of all if it was the last one."""
+        """Returns the last text of an answer, and the end of all answers if it was the last one."""
         choice = self._open[block]
         self._ended[choice] = sequence
         shown: list[Event] = [Delta(block, text)] if text else []
@@ -173,7 +173,7 @@ class StopStage(Stage):
         return [*shown, self._finish(Finish(FinishReason.STOP, usage, others))]
 
     def _finish(self, finish: Finish) -> Finish:
-        """The end, with what ended the answers that are over."""
+        """Returns the end, with what ended the answers."""
         number = max(len(finish.others), len(finish.choices) - 1, *self._ended) + 1
         reasons = [finish.reason, *finish.others]
         reasons += [finish.reason] * (number - len(reasons))
@@ -188,8 +188,8 @@ class StopStage(Stage):
 
 
 class _Matcher:
-    """Finds one sequence in a text that comes in pieces, in one pass. `matched`: so much of it stands at the end of
-    what has come."""
+    """Finds one sequence in a text that comes in pieces, in one pass. `matched` characters of it are at the end of the
+    text so far."""
 
     __slots__ = ("_back", "matched", "sequence")
 
@@ -199,7 +199,7 @@ class _Matcher:
         self._back = [0, 0]
 
     def feed(self, text: str) -> int:
-        """The place in `text` behind the sequence; -1 if it is not complete."""
+        """Returns the position in `text` behind the sequence, or -1 if it is not complete."""
         sequence, matched, at = self.sequence, self.matched, 0
         while at < len(text):
             if not matched:
@@ -217,8 +217,8 @@ class _Matcher:
         return -1
 
     def _fallback(self, matched: int) -> int:
-        """The longest shorter beginning with which the first `matched` signs end (Knuth, Morris and Pratt). Worked out
-        as far as a text has matched: a client's sequence may be of any length."""
+        """Returns the longest shorter prefix with which the first `matched` characters end (Knuth, Morris and Pratt).
+        Computed only as far as a text has matched: a client's sequence may have any length."""
         sequence, back = self.sequence, self._back
         while len(back) <= matched:
             sign, length = sequence[len(back) - 1], back[-1]

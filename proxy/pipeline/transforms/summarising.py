@@ -42,7 +42,7 @@ class Summarising(Stage):
             return [Fault(error)]
         return [OpaqueEvent(part.protocol, part.payload), last]
 
-    def take(self, reply: ModelReply) -> ModelReply:
+    def whole(self, reply: ModelReply) -> ModelReply:
         """See `Stage`."""
         first = reply.choices[0] if reply.choices else ReplyChoice(())
         part = self._make("".join(part.text for part in first.parts if isinstance(part, Text)))

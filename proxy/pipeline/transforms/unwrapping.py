@@ -1,10 +1,9 @@
-"""Answers that only repeat the tool results of their prompt, without the markup that the gateway put around those
-(R5.8).
+"""Removal of result markup from answers that only repeat tool results of their prompt (R5.8).
 
-Weak models answer with the block that they were shown last. Rules of this module:
+Weak models answer with the block that they were shown last. Rules:
 
-1. An answer is unwrapped if it consists of nothing but blocks of the form in which this very prompt wrote results.
-   Any other answer stays as it is; both hold at any split of a stream.
+1. An answer is unwrapped if it consists of nothing but blocks of the form in which this prompt wrote results. Any other
+   answer stays unchanged. Both hold at any split of a stream.
 2. A stream is held back only while it may still become such an answer, and never longer than the prompt's results are.
 """
 
@@ -19,11 +18,11 @@ from toolwire.model import ModelReply, Text
 from toolwire.pipeline.chain.stages import Stage
 
 _SLACK_CHARS: Final = 1024
-"""A repetition may be so much longer than what was written: whitespace, and the escapes that a model adds."""
+"""A repetition may be this much longer than the results: whitespace, and escapes that a model adds."""
 
 
 class Unwrapper:
-    """Reads one text that comes in pieces. `chars` is the size of the results as they were written."""
+    """Reads one text in pieces. `chars` is the size of the results as they were written."""
 
     def __init__(self, form: ResultForm, chars: int) -> None:
         self._form = form
@@ -37,11 +36,11 @@ class Unwrapper:
 
     @property
     def decided(self) -> bool:
-        """Whether all that follows is passed on."""
+        """True if all further text is forwarded unchanged."""
         return self._held is None
 
     def feed(self, text: str) -> str:
-        """What is certain now."""
+        """Takes a piece of text and returns what can be sent."""
         if self._held is None:
             return text
         self._held.append(text)
@@ -55,7 +54,7 @@ class Unwrapper:
         return "" if may_repeat else self._released()
 
     def finish(self) -> str:
-        """The rest: nothing more comes."""
+        """Ends the text and returns the rest."""
         if self._held is None:
             return ""
         text = self._released()
@@ -87,7 +86,7 @@ class Unwrapper:
         return self._goes_on(self._behind.strip())
 
     def _goes_on(self, behind: str) -> bool:
-        """Whether this may stand behind a block: nothing, another one, or the end of the turn."""
+        """Returns whether this may follow a block: nothing, another block, or the end of the turn."""
         if behind.startswith(self._form.head):
             self._behind, self._tail = None, behind[-len(self._closer) :]
             return True
@@ -96,10 +95,10 @@ class Unwrapper:
 
 
 class UnwrapStage(Stage):
-    """Gives every block of text of an answer an `Unwrapper` of its own. Held is what that holds. Text may go by it as
-    soon as its block is decided (`waits_in`)."""
+    """Gives every text block of an answer an `Unwrapper`, which holds text back. Text may bypass the stage as soon as
+    its block is decided (`waits_in`)."""
 
-    passes_text = True
+    ignores_text = True
 
     def __init__(self, written: Escapes) -> None:
         assert written.results is not None
@@ -107,18 +106,19 @@ class UnwrapStage(Stage):
         self._chars = written.result_chars
         self._texts: dict[int, Unwrapper] = {}
 
-    def leaves(self, reply: ModelReply) -> bool:
-        """See `toolwire.pipeline.chain.stages.Stage`: without a block's head there is no block."""
-        return not any(
+    def whole(self, reply: ModelReply) -> ModelReply | None:
+        """See `toolwire.pipeline.chain.stages.Stage`: without the beginning of a result nothing is repeated."""
+        begins = any(
             head in part.text
             for choice in reply.choices
             for part in choice.parts
             if isinstance(part, Text)
             for head in self._form.heads
         )
+        return None if begins else reply
 
     def waits_in(self, block: int) -> bool:
-        """Whether this block of text may still become a repetition, so that its text has to go in."""
+        """Returns whether this text block may still become a repetition."""
         unwrapper = self._texts.get(block)
         return unwrapper is not None and not unwrapper.decided
 

@@ -1,11 +1,12 @@
-"""Calls in the text of a server that makes calls itself: they wait until it is known that it made none (R23.1).
+"""Calls in the text of a server that makes calls itself. They are held until it is known that the server made none
+(R23.1).
 
-Rules of this module:
+Rules:
 
-1. A call that was found in text, and what its answer says behind it, is given out when the answer ends.
-2. If the server makes a call in the same answer, it had read the model's text itself: then what was found is the text
-   it was found in.
-3. What was counted for a call waits with it.
+1. A call that was found in text, and everything behind it in its answer, is released when the answer ends.
+2. If the server makes a call in the same answer, it had parsed the model's text itself: then the found calls are the
+   text in which they were found.
+3. The counts of a call are held with it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open,
 
 
 class WaitingCalls:
-    """Of all answers to one request. `count` and `label` are those of the exchange's record."""
+    """Held calls of all answers to one request. `count` and `label` are those of the exchange's record."""
 
     def __init__(self, count: Callable[[str], object], label: Callable[[str, str], object]) -> None:
         self._count = count
@@ -26,16 +27,16 @@ class WaitingCalls:
         self._counted: dict[int, list[tuple[str, str | None]]] = {}
 
     def holds(self, choice: int) -> bool:
-        """Whether more text of this answer would wait."""
+        """Returns whether more text of this answer would be held."""
         return choice in self._held
 
     def counts(self, choice: int) -> tuple[Callable[[str], object], Callable[[str, str], object]]:
-        """In place of `count` and `label`, for what is found in this answer."""
+        """Returns replacements for `count` and `label`, for calls that are found in this answer."""
         counted = self._counted.setdefault(choice, [])
         return lambda name: counted.append((name, None)), lambda name, label: counted.append((name, label))
 
     def feed(self, events: list[Event]) -> list[Event]:
-        """What of these events goes on now: events of a scanner, or the last one of the answer."""
+        """Takes events of a scanner, or the last one of the answer, and returns the events that can be sent now."""
         out: list[Event] = []
         for event in events:
             match event:
@@ -56,7 +57,8 @@ class WaitingCalls:
         return out
 
     def as_text(self, choice: int) -> list[Event]:
-        """The server has made a call in this answer: what waits, the calls as the text in which they were found."""
+        """Releases the held events of this answer, with calls as the text in which they were found, because the server
+        has made a call."""
         self._counted.pop(choice, None)
         out: list[Event] = []
         calls: set[int] = set()

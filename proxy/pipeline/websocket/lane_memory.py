@@ -1,9 +1,9 @@
-"""Conversations that a WebSocket connection remembers, also those that are not stored.
+"""Conversations that a WebSocket connection remembers, also if they are not stored.
 
 Each lane remembers its latest response with the turns before it, and every lane of the connection may continue it. The
-turns are kept as a store would keep them: all connections of a worker share one bounded `MemoryStore`, in which each
-lane is an owner. A response that was dropped because there was no room is `previous_response_not_found`; the client
-then sends everything.
+turns have the form of the store: all connections of a worker share one bounded `MemoryStore`, in which each lane is an
+owner. A response that was dropped because there was no room is `previous_response_not_found`; the client then sends the
+whole conversation.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from toolwire.store.base import ReadBudget, StoreUnavailable
 from toolwire.store.memory import MemoryStore
 
 FOREVER_S: Final = 10 * 365 * 86_400.0
-"""A lane forgets when its connection ends, and not after a time."""
+"""Turns are forgotten when the connection ends, not after a time."""
 
 TURNS: Final = 1_000_000
-"""The bound of the shared store is its bytes."""
+"""The shared store is bounded by bytes, not by turns."""
 
 _NUMBERS: Final = count(1)
 

@@ -1,9 +1,9 @@
-"""One exchange of a WebSocket: a request over HTTP that the application answers like any other one, whose answer is
+"""One exchange of a WebSocket: a request over HTTP that the application answers like any other one. Its answer is
 written into frames.
 
-The request has the handshake's head, without what belongs to the connection, and a body that has come. Everything
-between, from the key to the metrics, is the application's own way. `EventWriter` stands where aiohttp's writer of a
-connection does, so that its `write` waits for a slow client, and the sender of the stream with it.
+The request has the head of the handshake, without headers of the connection, and a complete body. Everything between,
+from the key to the metrics, is the same as over HTTP. `EventWriter` replaces aiohttp's writer, so that its `write`, and
+the sender of the stream, wait for a slow client.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CONNECTION_HEADERS: Final = frozenset(
 
 
 class EventWriter(AbstractStreamWriter):
-    """Takes an answer over HTTP, and sends the events of a stream as they are, and any other answer as an error event.
+    """Takes an answer over HTTP. Sends the events of a stream unchanged, and any other answer as an error event.
 
     `succeeded`: a response was sent that may be continued.
     """

@@ -2,19 +2,17 @@
 
 Rules:
 
-1. Each `response.create` is a request of its own, which the application answers as it answers one over HTTP
-   (`socket_exchange`): key, limits, chain, log, metrics and observers are the same.
-2. A lane (`stream_id`; one without a name for messages that have none) answers in the order in which it was asked, and
-   lanes answer side by side.
-3. An error is an event, and the connection goes on, unless frames break the rules of WebSocket or are too large: then
-   it is closed, with 1002 or 1009.
-4. Whatever a client sends and does not read is bounded: bytes that come count in the body budget, answers wait in the
-   transport, and a client that does not take them holds up nobody else. Frames are not compressed, so there is nothing
-   to inflate.
-5. A connection ends with its client, whose responses are cancelled then; when it is too old; and when another
-   application takes the place of this one or the gateway stops. In the latter cases running responses are finished,
-   waiting and further ones are refused, and the code is 1001.
-6. A web page may open a WebSocket anywhere and read what comes (there is no preflight), so a handshake with an `Origin`
+1. Each `response.create` is a request of its own. The application answers it as one over HTTP (`socket_exchange`): key,
+   limits, chain, log, metrics and observers are the same.
+2. A lane (`stream_id`; an unnamed one for messages without it) answers in order. Lanes run concurrently.
+3. An error is an event, and the connection stays open. Only frames that break the rules of WebSocket or are too large
+   close it, with 1002 or 1009.
+4. Everything that a client sends or does not read is bounded: incoming bytes count in the body budget, answers wait in
+   the transport, and a slow client delays no other one. Frames are not compressed, so nothing can be inflated.
+5. A connection ends when its client disconnects, which cancels its responses; when it is too old; and when another
+   application replaces this one or the gateway stops. In the latter cases running responses are finished, others are
+   refused, and the code is 1001.
+6. A web page may open a WebSocket to any host and read from it (there is no preflight), so the `Origin` of a handshake
    has to be one of `cors.origins`.
 """
 
@@ -120,7 +118,7 @@ async def connect(request: web.Request) -> web.StreamResponse:
             hint = "It needs `Connection: Upgrade`, `Sec-WebSocket-Version: 13` and a `Sec-WebSocket-Key`."
             raise ClientFault("The handshake of the WebSocket is not valid.", code="malformed_request", hint=hint)
         await socket.prepare(request)
-        connection = Connection(request, socket, sockets)
+        connection = ClientSocket(request, socket, sockets)
         monitors.leaving.add(connection.drain)
         try:
             await connection.run()
@@ -154,8 +152,8 @@ class Lane:
     running: asyncio.Task[None] | None = None
 
 
-class Connection:
-    """One WebSocket, from its handshake to its end."""
+class ClientSocket:
+    """One WebSocket of a client, from its handshake to its end."""
 
     def __init__(self, request: web.Request, socket: web.WebSocketResponse[bool], sockets: Sockets) -> None:
         self._request = request

@@ -37,11 +37,11 @@ from toolwire.model import (
 )
 from toolwire.observability.telemetry import Metrics
 from toolwire.pipeline.exchange.exchange import OfferedTools
-from toolwire.pipeline.reasoning.unopened import (
+from toolwire.pipeline.reasoning.preopened import (
     MAX_LEARNED,
     Learned,
     Pair,
-    Unopened,
+    PreopenedReasoning,
     closes_thoughts,
     kind_of,
     pairs_of,
@@ -172,14 +172,14 @@ class Known:
 
     def stage(self, *, whole: bool, request: ModelRequest | None = None, learns: bool = True) -> ScanStage:
         asked = request or ModelRequest("m", ())
-        unopened = Unopened("r", self.learned, lambda: ("up", asked), self.record, whole=whole)
+        preopened = PreopenedReasoning("r", self.learned, lambda: ("up", asked), self.record, whole=whole)
         return ScanStage(
             OfferedTools(self.tools, ToolChoice(), True, self.form, self.tools),
             self.options,
             LimitsConfig(),
             self.record.count,
             label=self.record.label,
-            unopened=unopened if learns else None,
+            preopened=preopened if learns else None,
         )
 
     def whole(self, *parts: Part | str, reason: str = "stop", **more: Any) -> tuple[Part, ...]:
@@ -474,7 +474,7 @@ def test_a_whole_answer_with_nothing_to_find_is_left_alone() -> None:
 
     def left(text: str) -> bool:
         reply = ModelReply("id", "m", 1, (ReplyChoice((Text(text),)),))
-        return known.stage(whole=True).leaves(reply)
+        return known.stage(whole=True).whole(reply) is reply
 
     assert left("Hello!")
     assert not left("Hm.</think>Hello!")
@@ -542,7 +542,9 @@ def test_what_is_longer_than_a_block_may_be_is_not_kept() -> None:
         known.options,
         LimitsConfig(block_bytes=1000),
         known.record.count,
-        unopened=Unopened("r", known.learned, lambda: ("up", ModelRequest("m", ())), known.record, whole=False),
+        preopened=PreopenedReasoning(
+            "r", known.learned, lambda: ("up", ModelRequest("m", ())), known.record, whole=False
+        ),
     )
     out = stage.feed([START, Open(0, BlockKind.TEXT), *(Delta(0, "x" * 300) for _ in range(5)), Close(0), Finish()])
     assert _parts(out) == (Reasoning("x" * 1500),)
@@ -605,7 +607,7 @@ def test_nothing_is_learned_of_a_source_that_is_no_server() -> None:
         known.options,
         LimitsConfig(),
         known.record.count,
-        unopened=Unopened("r", known.learned, lambda: None, known.record, whole=True),
+        preopened=PreopenedReasoning("r", known.learned, lambda: None, known.record, whole=True),
     )
     out = stage.feed([START, Open(0, BlockKind.TEXT), Delta(0, "Hm.\n</think>\n\nHello!"), Close(0), Finish()])
     assert _parts(out) == (Reasoning("Hm.\n"), Text("Hello!"))

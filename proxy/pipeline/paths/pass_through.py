@@ -1,13 +1,13 @@
-"""The stream path of an answer that nobody changes: its bytes go out as they came, and who looks on has them read on
-the side.
+"""Pass-through: the stream path of an answer that no stage changes. Its bytes are sent as they came. For watching
+stages they are also read into events.
 
 Rules:
 
-1. What is read on the side is what goes out: whole frames, up to an error, a secret or the end
+1. Events are read from what is sent: whole frames, up to an error, a secret or the end
    (`toolwire.pipeline.paths.relay`).
-2. The frames of the end wait until who looks on has done with the last event.
-3. Who looks on may end the answer, by an exception: then nothing of that read goes out but the error.
-4. A large frame is looked at in a thread.
+2. The frames of the end wait until the watching stages have processed the last event.
+3. A watching stage may end the answer with an exception. Then the client gets the error and nothing else of that read.
+4. A large frame is read in a thread.
 """
 
 from __future__ import annotations
@@ -24,9 +24,8 @@ from toolwire.support.offload import in_thread
 
 
 class SideReader:
-    """Reads on the side what passes as bytes, for stages that change nothing. What it cannot read it has no opinion of:
-    then it just sees no end. `ended`: the end was read. `broke`: one of those who look on ends the answer before
-    that."""
+    """Reads events from bytes that are sent unchanged, for stages that change nothing. Frames that it cannot read are
+    ignored. `ended`: the end was read. `broke`: a stage ends the answer before that."""
 
     def __init__(self, reader: StreamReader, chain: Chain) -> None:
         self.ended = self.broke = False
@@ -35,15 +34,15 @@ class SideReader:
         self._fault: Fault | None = None
 
     async def settle(self, fault: Event | None) -> Fault | None:
-        """Before the end goes out, the good one that was read, or `fault`: do what has to be done then. Gives the
-        `Fault` with which somebody who looks on ends the answer."""
+        """Lets the stages process the end that was read, or `fault`, before it is sent. Returns the `Fault` with which
+        a stage ends the answer."""
         if fault is not None and not (self.ended or self.broke):
             self._feed([fault])
         self._note(await self._chain.settle())
         return self._fault
 
     def take(self, events: list[Event]) -> None:
-        """Show what was read."""
+        """Shows events to the stages."""
         if events and isinstance(events[-1], Fault):
             events = events[:-1]  # whether it is one is for the relay to say
         if not events or self.ended or self.broke:
@@ -61,8 +60,8 @@ class SideReader:
 
 
 class PassThrough:
-    """Bytes that pass unread; see `toolwire.pipeline.paths.relay` for what is looked at. `note` is told what the server
-    counted, if it says so."""
+    """Sends bytes unread; `toolwire.pipeline.paths.relay` says what is checked. `note` is called with the token counts
+    of the server, if there are any."""
 
     continues = False
 
@@ -124,7 +123,7 @@ class PassThrough:
         return out
 
     def _look(self, data: bytes) -> tuple[bytes, list[Event]]:
-        """Returns the bytes of `data` that can be sent, and their events for observers. Called in a thread."""
+        """Returns the bytes of `data` that can be sent, and their events. Called in a thread."""
         out = self._relay.feed(data)
         return out, self._side.reader.feed(out) if self._side is not None and out else []
 
@@ -189,7 +188,8 @@ class PassThrough:
         pass
 
     def _said(self, last: Event) -> bytes:
-        """The error that ends the answer. Its beginning is not written once more where the server's was let through."""
+        """Returns the error that ends the answer. The beginning of the answer is written only if that of the server was
+        not sent."""
         if self._relay.spoke:
             self._writer.feed([Start("", "", 0)])
         return self._writer.feed([last])

@@ -1,31 +1,28 @@
-"""Thinking that nothing opened: an answer that closes it all the same (R6.7).
+"""Reasoning that the prompt opened: an answer with a closing tag and no opening tag (R6.7).
 
-Templates of thinking models put the opening tag into the prompt, so that the answer begins inside:
+Templates of thinking models put the opening tag into the prompt, so that the answer begins inside the reasoning block:
 `...\n</think>\n\nanswer` (DeepSeek R1, QwQ, Qwen3), or `...</think>answer` (DeepSeek V3.1, GLM, Magistral with its own
-tags). Whoever is not told so takes the thoughts for the answer. Here it is told by the answer itself, and what one
-answer has shown a route knows of the next.
+tags). Without that knowledge the reasoning would be taken for text. Here the answer itself shows it, and a route
+remembers it for the next answers.
 
-Rules of this module:
+Rules:
 
-1. A closing tag is believed in visible text only, in front of which nothing was opened: not in the arguments of a call,
-   and not behind an opening tag of any pair that the route knows, or behind thoughts that the server has set apart by
-   itself.
-2. It stands where templates and models write it: at the start of a line, right behind a word, or behind the end of a
-   sentence. What comes next does not go on with a sentence: no comma, no small letter behind a blank. Something does
-   come: where nothing would be left to read, nothing is taken away.
-3. It is not quoted: not in a fence, in inline code, between quotation marks or brackets, in a string of JSON, in an
-   indented block or a list.
-4. A tag that ends calls, or any message, says nothing of thoughts (`<|end|>`, `<|im_end|>`, `<|end_message|>`,
-   `<|eom|>`).
-5. Then the answer is what it would be with the opening tag in front of it. A call before the closing tag is a thought,
-   as in any thinking (`reasoning.scan_calls`). What a stream has shown by then stays as it is.
-6. A route remembers this for the server, the model, the client's key, and whatever in the request may switch thinking
-   on and off; each worker for itself, and until the configuration is read again. It forgets it when an answer begins
-   with an opening tag, or comes to its end without a closing one. Such an answer is read as if nothing had been
-   learned; what a stream has shown of it as thoughts follows once more, as what it is, up to `limits.block_bytes`: an
-   answer that nobody sees, and a call that nobody makes, would be lost. One that was cut off by its limit of length
-   says nothing: in a stream it stays what it was, in one piece it is text.
-7. What the configuration says of `reasoning.preopened` binds: then nothing is looked for, and nothing learned.
+1. A closing tag counts only in visible text, and only if nothing was opened before it: not in arguments of a call, not
+   behind an opening tag of any pair of the route, and not behind reasoning that the server has marked itself.
+2. It stands where templates and models write it: at the start of a line, directly behind a word, or behind the end of
+   a sentence. The text behind it does not continue a sentence: no comma, no small letter behind a blank. There is text
+   behind it: the whole answer never becomes reasoning.
+3. It is not quoted: not in a fence, inline code, quotation marks, brackets, a JSON string, an indented block or a list.
+4. A tag that also ends calls or messages does not count (`<|end|>`, `<|im_end|>`, `<|end_message|>`, `<|eom|>`).
+5. Then the answer is read as if it began with the opening tag. A call before the closing tag is reasoning, as in any
+   reasoning block (`reasoning.scan_calls`). Text that a stream has already sent stays.
+6. A route remembers this for the server, the model, the client's key, and everything in the request that may switch
+   reasoning on and off; each worker for itself, until the configuration is reloaded. It forgets it when an answer
+   begins with an opening tag, or ends without a closing one. Such an answer is read as if nothing had been learned.
+   What a stream has sent of it as reasoning is sent again as what it is, up to `limits.block_bytes`; else an answer or
+   a call would be lost. An answer that was cut off by its limit of length proves nothing: its stream stays reasoning,
+   and a whole answer is text.
+7. `reasoning.preopened` in the configuration takes precedence: then nothing is searched and nothing learned.
 """
 
 from __future__ import annotations
@@ -60,9 +57,9 @@ Pair = tuple[str, str]
 """An opening and a closing tag."""
 
 Outcome = Literal["moved", "shown", "known", "repeated"]
-"""What became of thoughts that nothing opened. `moved`: they became reasoning. `shown`: a stream had given them out as
-text. `known`: the route knew it before. `repeated`: the route thought so, wrongly, and text that a stream had shown as
-thoughts came again."""
+"""The result for reasoning that the prompt opened. `moved`: it became reasoning. `shown`: a stream had sent it as text.
+`known`: the route knew it before. `repeated`: the route assumed it wrongly, and text that a stream had sent as
+reasoning was sent again."""
 
 OUTCOMES: Final = ("moved", "shown", "known", "repeated")
 
@@ -70,18 +67,18 @@ MAX_LEARNED: Final = 256
 """Kinds of requests that a route remembers."""
 
 HEAD_CHARS: Final = 256
-"""So much of a stream waits at most until it is known whether it begins with a tag: white space, and the tag."""
+"""Characters that a stream holds back at most until it is known whether it begins with a tag."""
 
 MAX_TRIED: Final = 16
-"""Closing tags of one answer that are looked at."""
+"""Closing tags of one answer that are checked."""
 
 LINE_CHARS: Final = 4096
-"""So much of the line is looked at on either side of one."""
+"""Characters of the line that are checked on either side of a tag."""
 
 SHOWN_CHARS: Final = 100
 
 BLOCK: Final = "\n\N{OBJECT REPLACEMENT CHARACTER}\n"
-"""Stands where something is that is no text: on lines of its own."""
+"""Placeholder for a block that is not text, on a line of its own."""
 
 SWITCHES: Final = (
     "chat_template_kwargs",
@@ -93,14 +90,14 @@ SWITCHES: Final = (
     "thinking",
     "thinking_budget",
 )
-"""Fields of requests with which servers let their clients switch thinking on and off."""
+"""Request fields with which servers let clients switch reasoning on and off."""
 
 _ENDS: Final = ".!?…。！？．"
-"""What a sentence ends with."""
+"""Ends of a sentence."""
 _CLOSING: Final = "\"'”’»)]}*_`"
-"""What may stand behind that."""
+"""Characters that may follow the end of a sentence."""
 _GOES_ON: Final = ",.;:?)]}»”’、，。；：？）」』"
-"""With these a sentence goes on, or ends, and no answer begins."""
+"""Characters with which a sentence continues or ends, and no answer begins."""
 _AROUND: Final = {
     **{mark: mark for mark in "\"'`*_~|"},
     "(": ")",
@@ -127,8 +124,8 @@ _LIST: Final = re.compile(r"[ \t>]*\d+[.)]")
 
 @lru_cache(maxsize=256)
 def pairs_of(grammar: Grammar, config: ReasoningConfig) -> tuple[Pair, ...]:
-    """The pairs of tags of a route whose closing tag says that thoughts end there (rule 4); none where it is not looked
-    for (rule 7)."""
+    """Returns the pairs of tags of a route whose closing tag ends reasoning (rule 4); none if reasoning is not searched
+    (rule 7)."""
     if config.preopened is not None:
         return ()
     ends_more = {
@@ -140,9 +137,9 @@ def pairs_of(grammar: Grammar, config: ReasoningConfig) -> tuple[Pair, ...]:
     return tuple(pair for pair in reasoning_tags(grammar, config) if pair[1] not in ends_more)
 
 
-class Marks(NamedTuple):
-    """Of some pairs: the opening tags, the closing ones, the characters with which those begin, and with what any tag
-    begins: its first `size` characters, or fewer of them."""
+class ReasoningTags(NamedTuple):
+    """The opening and closing tags of some pairs, the first characters of the closing ones, and the possible beginnings
+    of a tag, of up to `size` characters."""
 
     openers: tuple[str, ...]
     closers: tuple[str, ...]
@@ -152,24 +149,24 @@ class Marks(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def marks_of(pairs: tuple[Pair, ...]) -> Marks:
-    """Those of these pairs."""
+def marks_of(pairs: tuple[Pair, ...]) -> ReasoningTags:
+    """Returns the tags of these pairs."""
     tags = [tag for pair in pairs for tag in pair]
     size = min(map(len, tags), default=0)
     starts = frozenset(tag[:end] for tag in tags for end in range(1, size + 1))
     openers, closers = tuple(opener for opener, _ in pairs), tuple(closer for _, closer in pairs)
-    return Marks(openers, closers, frozenset(closer[0] for closer in closers), size, starts)
+    return ReasoningTags(openers, closers, frozenset(closer[0] for closer in closers), size, starts)
 
 
 @lru_cache(maxsize=256)
 def in_sight(grammar: Grammar, config: ReasoningConfig) -> Grammar:
-    """The same grammar, but closing tags that it otherwise takes for framing stay in the text."""
+    """Returns the grammar with those closing tags as text that it otherwise takes for framing."""
     closers = {closer for _, closer in pairs_of(grammar, config)}
     return replace(grammar, syntaxes=tuple(syntax for syntax in grammar.syntaxes if syntax.opener not in closers))
 
 
-def may_be_unopened(text: str, pairs: Iterable[Pair]) -> bool:
-    """Whether it is worth looking: there is a closing tag, and no opening one before it."""
+def may_be_preopened(text: str, pairs: Iterable[Pair]) -> bool:
+    """Returns whether a closing tag occurs, with no opening one before it."""
     pairs = tuple(pairs)
     closed = -1
     for _, closer in pairs:
@@ -180,7 +177,7 @@ def may_be_unopened(text: str, pairs: Iterable[Pair]) -> bool:
 
 
 def visible(events: Iterable[Event]) -> str:
-    """The text of an answer up to the first thought that was opened. For a call stands `BLOCK`."""
+    """Returns the text of an answer up to the first reasoning block that was opened, with `BLOCK` for a call."""
     pieces: list[str] = []
     texts: set[int] = set()
     for event in events:
@@ -196,7 +193,8 @@ def visible(events: Iterable[Event]) -> str:
 
 
 def closes_thoughts(text: str, pairs: Iterable[Pair]) -> Pair | None:
-    """The pair of the first closing tag in visible text that ends thoughts which nothing opened (rules 2 and 3)."""
+    """Returns the pair of the first closing tag in visible text that ends reasoning which the prompt opened (rules 2
+    and 3)."""
     of = {closer: pair for pair in reversed(tuple(pairs)) for closer in (pair[1],)}
     if not of:
         return None
@@ -217,8 +215,7 @@ def closes_thoughts(text: str, pairs: Iterable[Pair]) -> Pair | None:
 
 
 def closes_at_once(head: str, pairs: Iterable[Pair]) -> Pair | None:
-    """The pair of the closing tag that a stream begins with, if that ends thoughts; what it begins with tells, see
-    `tells_nothing_yet`."""
+    """Returns the pair of the closing tag with which a stream begins, if it ends reasoning; see `tells_nothing_yet`."""
     head = head[:HEAD_CHARS]
     word = head.lstrip(SPACE)
     for pair in pairs:
@@ -229,7 +226,7 @@ def closes_at_once(head: str, pairs: Iterable[Pair]) -> Pair | None:
 
 
 def _stands_apart(text: str, at: int, end: int) -> bool:
-    """Whether a tag from `at` to `end` stands where templates and models write it."""
+    """Returns whether a tag from `at` to `end` stands where templates and models write it."""
     begins, ends = max(text.rfind("\n", 0, at) + 1, at - LINE_CHARS), text.find("\n", end)
     head, tail = text[begins:at], text[end : min(len(text) if ends < 0 else ends, end + LINE_CHARS)]
     if _goes_on(tail) or _is_quoted(head, tail):
@@ -243,13 +240,13 @@ def _stands_apart(text: str, at: int, end: int) -> bool:
 
 
 def _goes_on(tail: str) -> bool:
-    """Whether a sentence goes on behind a tag."""
+    """Returns whether a sentence continues behind a tag."""
     rest = tail.lstrip()
     return bool(rest) and (rest[0] in _GOES_ON or (rest != tail and rest[0].islower()))
 
 
 def _is_quoted(head: str, tail: str) -> bool:
-    """Whether something opens in `head`, before a tag on its line, and closes in `tail`, behind it."""
+    """Returns whether something opens in `head`, before a tag on its line, and closes in `tail`, behind it."""
     if head and tail and _AROUND.get(head[-1]) == tail[0]:
         return True
     if head.count("`") % 2 and "`" in tail:
@@ -262,7 +259,7 @@ def _is_quoted(head: str, tail: str) -> bool:
 
 
 def _is_fenced(fences: Iterable[re.Match[str]], at: int) -> bool:
-    """Whether `at` is inside of a fence that is closed behind it. A fence with words behind it only opens."""
+    """Returns whether `at` is inside a fence that is closed behind it. A fence with an info string only opens."""
     opened: str | None = None
     for fence in fences:
         mark, words = fence.groups()
@@ -279,8 +276,8 @@ def _is_fenced(fences: Iterable[re.Match[str]], at: int) -> bool:
 
 
 class Learned:
-    """What one route has learned of the answers to each kind of request: the tags inside of which they begin, or that
-    they do not."""
+    """The knowledge of one route: for each kind of request the tags inside which its answers begin, or that they do
+    not."""
 
     def __init__(self) -> None:
         self._lock = Lock()  # what answers say may be looked at in threads
@@ -291,7 +288,7 @@ class Learned:
         return len(self.known)
 
     def pair(self, kind: bytes) -> Pair | None:
-        """The tags inside of which such answers begin."""
+        """Returns the tags inside which such answers begin."""
         with self._lock:
             if kind not in self.known:
                 return None
@@ -299,12 +296,12 @@ class Learned:
             return self.known[kind]
 
     def put(self, kind: bytes, pair: Pair | None) -> None:
-        """So it is with these."""
+        """Stores the tags for this kind of request."""
         with self._lock:
             _keep(self.known, kind, pair)
 
     def is_news(self, what: str) -> bool:
-        """Whether the log has not said this yet."""
+        """Returns whether the log has not said this yet."""
         with self._lock:
             new = what not in self._told
             _keep(self._told, what, None)
@@ -319,10 +316,9 @@ def _keep(values: OrderedDict[K, V], key: K, value: V) -> None:
 
 
 def kind_of(owner: str, backend: str, request: ModelRequest) -> bytes:
-    """What distinguishes requests whose answers may begin in different ways: who is asked, for which model, and whether
-    it thinks. An enforced call leaves no room for that, and an answer that goes on from one that was begun is no
-    beginning. And who asks (`Exchange.owner`): what a client lets a model say must not change what others get to
-    see."""
+    """Returns a hash of everything that may change how answers begin: the server, the model, and the switches of
+    reasoning. An enforced call leaves no room for reasoning, and the continuation of an assistant message is no
+    beginning. The client (`Exchange.owner`) is included, so that one client's answers never change another's."""
     switches = [(name, request.extra[name]) for name in SWITCHES if name in request.extra]
     effort = request.sampling.reasoning_effort
     enforced = request.constraint is not None and not request.constraint.free
@@ -331,10 +327,10 @@ def kind_of(owner: str, backend: str, request: ModelRequest) -> bytes:
     return sha256(kind.encode("utf-8", "surrogatepass")).digest()
 
 
-class Unopened:
-    """What is known, and found out, of where one answer begins. `asked` gives the name of the server that answers and
-    what it was sent; None if nobody was asked: then nothing is learned. `whole`: the client, `owner`, gets the answer
-    in one piece."""
+class PreopenedReasoning:
+    """Knowledge about the beginning of one answer. `asked` returns the name of the server that answers and its request,
+    or None if no server was asked; then nothing is learned. `whole`: the client, `owner`, gets the answer in one
+    piece."""
 
     def __init__(
         self,
@@ -356,12 +352,12 @@ class Unopened:
 
     @property
     def pair(self) -> Pair | None:
-        """The tags inside of which the answer begins, as far as that was learned."""
+        """The tags inside which the answer begins, as far as the route has learned."""
         kind = self._kind_of_answer() if self._learned.known else None
         return None if kind is None else self._learned.pair(kind)
 
     def found(self, pair: Pair, outcome: Outcome) -> None:
-        """The answer began inside of `pair`."""
+        """Notes that the answer began inside `pair`."""
         self.count(outcome)
         kind = self._kind_of_answer()
         if kind is None:
@@ -377,7 +373,7 @@ class Unopened:
             )
 
     def wrong(self, pair: Pair) -> None:
-        """The answer did not begin inside of `pair`, although others did."""
+        """Notes that the answer did not begin inside `pair`, although others did."""
         kind = self._kind_of_answer()
         if kind is not None and self._learned.pair(kind) == pair:
             self._learned.put(kind, None)
@@ -386,7 +382,7 @@ class Unopened:
                 LOG.info("%s do not always begin inside %s: that is forgotten until one does again.", whose, pair[0])
 
     def count(self, outcome: Outcome) -> None:
-        """Say in the access line and the metrics what became of the thoughts."""
+        """Counts the outcome in the access line and the metrics."""
         self._record.count("unopened_reasoning")
         self._record.label("unopened_reasoning", outcome)
 
@@ -410,8 +406,8 @@ def _shown(name: str) -> str:
 
 
 def tells_nothing_yet(head: str, learned: Pair | None, pairs: Iterable[Pair]) -> bool:
-    """Whether a stream has to go on before it is known what it begins with: after `learned` an opening tag counts, else
-    a closing one."""
+    """Returns whether more of a stream is needed to know how it begins. If `learned` is set, an opening tag is looked
+    for, else a closing one."""
     if len(head) >= HEAD_CHARS:
         return False
     word = head.lstrip(SPACE)

@@ -1,12 +1,12 @@
-"""Where the answers of one reply begin, if the prompt may have opened thoughts: what
-`toolwire.pipeline.reasoning.unopened` knows of it, applied as they come.
+"""Detection of reasoning blocks that the prompt has opened, while the answers of a reply are read. The rules are in
+`toolwire.pipeline.reasoning.preopened`.
 
 Rules:
 
-1. A whole answer is read when all of it is there. Of a stream waits what may be the tag that it begins with, and what
-   it said is looked at again at its end.
-2. What is kept of streams for that is bounded. Beyond the bound nothing is looked at again.
-3. Of an answer whose thoughts the server itself has set apart there is nothing to find out.
+1. A whole answer is judged when it is complete. A stream holds back what may be its first tag, and its text is judged
+   again at its end.
+2. The text that is kept of streams for that is bounded. Beyond the bound nothing is judged again.
+3. An answer whose reasoning the server has marked itself is not judged.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from toolwire.events import BlockKind, Delta, Event, Fault, Finish, Open
-from toolwire.pipeline.reasoning.unopened import (
+from toolwire.pipeline.reasoning.preopened import (
     BLOCK,
     HEAD_CHARS,
     Pair,
-    Unopened,
+    PreopenedReasoning,
     closes_at_once,
     closes_thoughts,
-    may_be_unopened,
+    may_be_preopened,
     tells_nothing_yet,
     visible,
 )
@@ -29,51 +29,53 @@ from toolwire.pipeline.transforms.scanners import ScannerFactory
 from toolwire.scan._grammar import SPACE
 
 
-class Beginnings:
-    """Of all answers to one request. `pairs` are the tags of thoughts, of which there is at least one; `room` bounds
-    the characters that are kept."""
+class ReasoningDetector:
+    """Judges all answers to one request. `pairs` are the tags of reasoning, at least one; `room` bounds the characters
+    that are kept."""
 
-    def __init__(self, unopened: Unopened, pairs: Sequence[Pair], factory: ScannerFactory, room: int) -> None:
-        self.whole = unopened.whole
-        """The answers are read when all is there (`gathered`)."""
+    def __init__(
+        self, preopened: PreopenedReasoning, pairs: Sequence[Pair], factory: ScannerFactory, room: int
+    ) -> None:
+        self.whole = preopened.whole
+        """True if the answers are judged when they are complete (`gathered`)."""
         self.inside: dict[int, Pair] = {}
-        """The tags that answers began inside of, though nothing said so."""
+        """The tags inside which answers begin without an opening tag, by answer."""
         self.said: dict[int, list[str]] = {}
-        """What the scanners got of streams, while it may have to be looked at again."""
-        self._unopened = unopened
+        """The text that the scanners got of streams, while it may have to be scanned again."""
+        self._preopened = preopened
         self._pairs = pairs
         self._openers, self._closers, self._firsts, self._size, self._starts = factory.plan.marks
         self._factory = factory
         self.room = room
-        """So many characters may still be kept in `said`."""
+        """Characters that may still be kept in `said`."""
         self._kept: list[Event] = []
         self._thought: frozenset[int] = frozenset()  # answers of which the server itself has set thoughts apart
         self._called: frozenset[int] = frozenset()  # and those of which it has set calls apart
 
     def leaves(self, text: str) -> bool:
-        """Whether a whole text of an answer is quite certainly none that began inside of thoughts."""
-        return self._unopened.pair is None and not self._is_closed(text)
+        """Returns whether a whole text certainly did not begin inside a reasoning block."""
+        return self._preopened.pair is None and not self._is_closed(text)
 
     def _is_closed(self, text: str) -> bool:
-        """Whether a closing tag stands in it."""
+        """Returns whether a closing tag occurs in the text."""
         for first in self._firsts:
             if first in text:  # nearly always none
                 return any(closer in text for closer in self._closers)
         return False
 
     def thinks(self, choice: int) -> None:
-        """The server itself has set thoughts of this answer apart."""
+        """Notes that the server has marked reasoning of this answer."""
         self._thought |= {choice}
 
     def calls(self, choice: int) -> None:
-        """The server itself has made a call in this answer."""
+        """Notes that the server has made a call in this answer."""
         self._called |= {choice}
 
     # --- whole answers
     # --------------------------------------------------------------------------------------------------
 
     def gathered(self, events: list[Event]) -> list[Event]:
-        """All that has come when it is all, else nothing. Then it is known where the answers begin."""
+        """Returns all events when they are complete, else none. Then it is known where the answers begin."""
         self._kept += events
         if not events or not isinstance(events[-1], Finish | Fault):
             return []
@@ -84,7 +86,7 @@ class Beginnings:
         return events
 
     def foresee(self, text: str, reason: str) -> None:
-        """The one answer is this text. Then it is known where it begins."""
+        """Judges the only answer, which is this text."""
         if not self.leaves(text) and text.strip(SPACE):
             self._foresee_one(0, text, Finish(reason))
 
@@ -107,24 +109,24 @@ class Beginnings:
                 self._foresee_one(choice, text, last)
 
     def _foresee_one(self, choice: int, text: str, last: Finish) -> None:
-        learned = self._unopened.pair
+        learned = self._preopened.pair
         opens = learned is not None and text.lstrip(SPACE).startswith(self._openers)
         if learned is not None and not opens and self._closes(text, learned):
             self.inside[choice] = learned
-            self._unopened.count("known")
+            self._preopened.count("known")
             return
         pair = self._pair_of(choice, text)
         if pair is not None:
             self.inside[choice] = pair
-            self._unopened.found(pair, "moved")
+            self._preopened.found(pair, "moved")
         elif learned is not None and (opens or reason_of(last, choice) != "length"):
-            self._unopened.wrong(learned)
+            self._preopened.wrong(learned)
 
     # --- streams
     # --------------------------------------------------------------------------------------------------------
 
     def begin(self, choice: int) -> bool:
-        """The text of this answer begins. Whether it matters what its stream begins with."""
+        """Begins the text of an answer. Returns whether the beginning of its stream has to be judged."""
         if self.whole or choice in self._thought:
             return False
         if self.room >= 0:
@@ -132,14 +134,14 @@ class Beginnings:
         return True
 
     def forget(self) -> None:
-        """There is no more room: whatever the answers say is kept no longer."""
+        """Stops keeping text, because there is no more room."""
         self.said.clear()
 
     def seen(self, choice: int, head: str) -> bool:
-        """It begins like that. Whether that is enough to know where."""
+        """Judges the beginning of an answer. Returns False if more text is needed."""
         if self.whole or choice in self._thought:
             return True
-        learned = self._unopened.pair
+        learned = self._preopened.pair
         word = head[:HEAD_CHARS].lstrip(SPACE)
         if word and word[: self._size] not in self._starts:  # most answers
             if learned is not None:
@@ -150,18 +152,18 @@ class Beginnings:
         if word.startswith(self._openers):
             self.said.pop(choice, None)
             if learned is not None:
-                self._unopened.wrong(learned)
+                self._preopened.wrong(learned)
         elif learned is not None:
             self.inside[choice] = learned
         elif (pair := closes_at_once(head, self._pairs)) is not None:
             self.said.pop(choice, None)
             self.inside[choice] = pair
-            self._unopened.found(pair, "moved")
+            self._preopened.found(pair, "moved")
         return True
 
     def look_back(self, choice: int, *, truncated: bool) -> str | None:
-        """It has come to its end: learn from it. Gives what it showed as thoughts and nothing closed, and so has to be
-        read again, as text."""
+        """Judges an answer at its end. Returns the text that was shown as reasoning and has to be scanned again, if
+        nothing closed it."""
         text = "".join(self.said.pop(choice))
         inside = self.inside.get(choice)
         if not text.strip(SPACE):
@@ -169,17 +171,17 @@ class Beginnings:
         if inside is None:
             pair = self._pair_of(choice, text)
             if pair is not None:
-                self._unopened.found(pair, "shown")
+                self._preopened.found(pair, "shown")
             return None
         if self._closes(text, inside):
-            self._unopened.count("known")
+            self._preopened.count("known")
             return None
         if truncated:
             return None
-        self._unopened.wrong(inside)
+        self._preopened.wrong(inside)
         if self._factory.calls_inside and any(map(_is_call, self._factory.plainly(text))):
             return None  # it has been made
-        self._unopened.count("repeated")
+        self._preopened.count("repeated")
         del self.inside[choice]
         return text
 
@@ -187,14 +189,14 @@ class Beginnings:
     # ----------------------------------------------------------------------------------------------------
 
     def _pair_of(self, choice: int, text: str) -> Pair | None:
-        """The tags that an answer with this text begins inside of, as far as it shows that by itself."""
-        if not self._is_closed(text) or not may_be_unopened(text, self._pairs):
+        """Returns the tags inside which an answer with this text begins, judged by the text alone."""
+        if not self._is_closed(text) or not may_be_preopened(text, self._pairs):
             return None
         said = visible(self._factory.plainly(text))
         return closes_thoughts(said + BLOCK if choice in self._called else said, self._pairs)
 
     def _closes(self, text: str, pair: Pair) -> bool:
-        """Whether an answer that begins inside of `pair` comes out of it. In the arguments of a call a closing tag is
+        """Returns whether an answer that begins inside `pair` closes it. A closing tag in the arguments of a call is
         data."""
         before, closer, _ = text.partition(pair[1])
         if not closer:
@@ -210,5 +212,5 @@ def _is_call(event: Event) -> bool:
 
 
 def reason_of(finish: Finish, choice: int) -> str:
-    """Why an answer ended."""
+    """Returns the reason with which an answer ended."""
     return finish.others[choice - 1] if 0 < choice <= len(finish.others) else finish.reason

@@ -1,13 +1,12 @@
-"""Escapes of the prompt, undone in the answer (R5.6a).
+"""Removal of the prompt's escapes from the answer (R5.6a).
 
-Rules of this module:
+Rules:
 
-1. Law: whatever a model copies of data that it was shown, into text, thoughts or the strings of a call's arguments,
-   comes out as it was before it was escaped; streamed at any split, and whole.
-2. What looks like an escape comes out as the model wrote it unless one that looks exactly so, with as many backslashes,
-   was made in this very prompt. Then it cannot be told from a copy.
-3. It works on what the scanner has found, before anybody else sees it: what a call is, was decided by the model's own
-   bytes.
+1. Law: data that a model copies from its prompt into text, reasoning or strings of arguments comes out as it was before
+   it was escaped, whole and streamed at any split.
+2. Text that looks like an escape stays unchanged, unless this very prompt has an escape that looks the same, with as
+   many backslashes. Then it cannot be told from a copy.
+3. The stage follows the scanner and precedes all other stages. The model's own bytes decide what is a call.
 """
 
 from __future__ import annotations
@@ -18,22 +17,22 @@ from toolwire.model import ModelReply, Reasoning, Refusal, Text, ToolUse
 from toolwire.pipeline.chain.stages import Stage
 
 
-class UndoStage(Stage):
-    """Gives every block of an answer a `Restorer` of its own. Held is what `Restorer` holds."""
+class UnescapeStage(Stage):
+    """Gives every block of an answer a `Restorer`, which may hold text back."""
 
     def __init__(self, escapes: Escapes) -> None:
         self._escapes = escapes
         self._restorers: dict[int, Restorer] = {}
 
-    def leaves(self, reply: ModelReply) -> bool:
+    def whole(self, reply: ModelReply) -> ModelReply | None:
         """See `toolwire.pipeline.chain.stages.Stage`: without a backslash there is no escape."""
         for choice in reply.choices:
             for part in choice.parts:
                 match part:
                     case Text(text=text) | Reasoning(text=text) | Refusal(text=text) | ToolUse(arguments=text):
                         if "\\" in text:
-                            return False
-        return True
+                            return None
+        return reply
 
     def feed(self, events: list[Event]) -> list[Event]:
         """See `toolwire.pipeline.chain.stages.Stage`."""

@@ -18,7 +18,7 @@ from toolwire.formats.engine.restoring import Escapes
 from toolwire.formats.families import auto, bare_json, messages, qwen, sentinel
 from toolwire.model import Message, ModelRequest, Reasoning, Text, ToolResult, ToolUse
 from toolwire.pipeline.chain.reply import Reply
-from toolwire.pipeline.transforms.undoing import UndoStage
+from toolwire.pipeline.transforms.unescaping import UnescapeStage
 from toolwire.prompting.transcript import inject
 
 FORMATS = [sentinel.FORMAT, bare_json.FORMAT, messages.FUNCTIONARY, qwen.QWEN3_CODER, auto.FORMAT]
@@ -45,7 +45,7 @@ def through(escapes: Escapes, kind: BlockKind, pieces: list[str], *, custom: boo
     events: list[Event] = [Start("r", "m", 0), Open(1, kind, name="f", call_id="c", call_kind=call_kind)]
     events += [Delta(1, piece) for piece in pieces]
     events += [Close(1), Finish()]
-    stage = UndoStage(escapes)
+    stage = UnescapeStage(escapes)
     out = [event for fed in events for event in stage.feed([fed])]
     assert [type(event) for event in out if not isinstance(event, Delta)] == [Start, Open, Close, Finish]
     return "".join(event.text for event in out if isinstance(event, Delta))
@@ -126,14 +126,14 @@ def test_earlier_arguments_with_escapes_are_copied_too() -> None:
 def test_what_is_held_comes_before_a_fault() -> None:
     _, escapes = prompt(sentinel.FORMAT, "</tool_call>")
     fault = Fault(BackendFault("gone", code="upstream_disconnected"))
-    out = UndoStage(escapes).feed([Start("r", "m", 0), Open(1, BlockKind.TEXT), Delta(1, r"a <\/tool_"), fault])
+    out = UnescapeStage(escapes).feed([Start("r", "m", 0), Open(1, BlockKind.TEXT), Delta(1, r"a <\/tool_"), fault])
     assert out[-1] is fault
     assert "".join(event.text for event in out if isinstance(event, Delta)) == r"a <\/tool_"
 
 
 async def test_a_whole_answer_without_a_backslash_is_left_alone() -> None:
     _, escapes = prompt(sentinel.FORMAT, "</tool_call>")
-    stage = UndoStage(escapes)
+    stage = UnescapeStage(escapes)
     for part, leaves in (
         (Text("plain"), True),
         (Text(r"<\/tool_call>"), False),
@@ -145,7 +145,7 @@ async def test_a_whole_answer_without_a_backslash_is_left_alone() -> None:
         text = part.arguments if isinstance(part, ToolUse) else part.text
         opened = Open(1, kind, name="f", call_id="c") if kind is BlockKind.TOOL_CALL else Open(1, kind)
         answer = fold([Start("r", "m", 0), opened, Delta(1, text), Close(1), Finish()])
-        assert stage.leaves(answer) is leaves
+        assert (stage.whole(answer) is answer) is leaves
     reply = Reply.of([Start("r", "m", 0), Open(1, BlockKind.TEXT), Delta(1, r"<\/tool_call>"), Close(1), Finish()])
     reply.streamed = False
     reply.map(stage)

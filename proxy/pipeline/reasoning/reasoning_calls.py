@@ -1,10 +1,10 @@
-"""Calls inside of a thought that never closes (R30.4).
+"""Calls inside a reasoning block that never ends (R30.4).
 
-Some models write a call and forget to end the thought before it; some servers take a whole answer for a thought. Such
-an answer says nothing and calls nothing. A call at the end of its thoughts is a near miss: the model is asked again. A
-call with further thoughts behind it is only considered.
+Some models write a call without closing the reasoning block before it, and some servers take a whole answer for
+reasoning. Such an answer has neither text nor calls. A call at the end of its reasoning is a near miss: the model is
+asked again. A call that more reasoning follows was only considered.
 
-Only whole answers are looked at: a stream has shown the thoughts.
+Only whole answers are checked: a stream has already shown its reasoning.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from toolwire.pipeline.transforms.scanners import ScannerFactory
 from toolwire.record import CallDecision
 
 
-class ThoughtCalls(Stage):
-    """Tells `near` of such calls, with the number of the answer, and `decided` of the decision. Changes nothing."""
+class ReasoningCalls(Stage):
+    """Reports such calls to `near`, with the number of the answer, and the decision to `decided`. Changes nothing."""
 
     changes = False
 
@@ -37,11 +37,7 @@ class ThoughtCalls(Stage):
         self._decided = decided
         self._events: list[Event] = []
 
-    def leaves(self, reply: ModelReply) -> bool:
-        """See `Stage`."""
-        return not any(map(_only_thinks, reply.choices))
-
-    def take(self, reply: ModelReply) -> ModelReply:
+    def whole(self, reply: ModelReply) -> ModelReply:
         """See `Stage`."""
         for number, choice in enumerate(reply.choices):
             if not _only_thinks(choice):
@@ -58,11 +54,11 @@ class ThoughtCalls(Stage):
         """See `Stage`."""
         self._events += events
         if events and isinstance(events[-1], Finish):
-            self.take(fold(self._events))
+            self.whole(fold(self._events))
         return events
 
 
 def _only_thinks(choice: ReplyChoice) -> bool:
-    """There are thoughts and nothing else, and no limit has cut them off."""
+    """Returns whether an answer has nothing but reasoning and was not cut off by a limit."""
     thinks = bool(choice.parts) and all(isinstance(part, Reasoning) for part in choice.parts)
     return thinks and choice.reason in FinishReason.WHOLE

@@ -1,9 +1,9 @@
-"""Requests that pass to a server as they are (R24.3): the end of their chain, and who stands in it.
+"""Proxied requests: requests that are sent to a server unread (R24.3).
 
-Of a route's chain those run that have something to do for any request: limits, logs, and plain aiohttp middlewares.
-Those of the default chain stand aside: they work on messages and tools, of which there are none. Any other middleware
-may be there to see to what models are asked; it would not see this, so where one is, nothing passes unless it says that
-it may (`Middleware.passing`).
+Middlewares with `proxied_requests = "runs"` run for them, such as limits and logs, and plain aiohttp middlewares. Those
+of the default chain stand aside: they work on messages and tools, and there are none. Any other middleware may exist to
+control what models are asked, and it would not see these requests. So a chain with one refuses them, unless the
+middleware allows them (`Middleware.proxied_requests`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from aiohttp import web
 
 from toolwire.errors import ClientFault
 from toolwire.model import ModelRequest
-from toolwire.pipeline.chain.middleware import MiddlewareRunner, compose
+from toolwire.pipeline.chain.middleware import Layer, compose
 from toolwire.pipeline.chain.reply import Reply
 from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
 from toolwire.pipeline.exchange.routing import Handler
@@ -30,11 +30,11 @@ from toolwire.upstream.pool.unchanged import open_unchanged
 from toolwire.upstream.pool.wire_attempts import WireAttempts
 
 
-def passing(runners: Sequence[MiddlewareRunner], passed: PassedProtocol) -> Handler:
-    """The chain of a route for what is asked for at the path of `passed`."""
-    for runner in runners:
-        if runner.passing == "forbids":
-            return _forbidden(runner.name, passed)
+def proxied_chain(layers: Sequence[Layer], passed: PassedProtocol) -> Handler:
+    """Returns the chain of a route for requests at the path of `passed`."""
+    for layer in layers:
+        if layer.proxied_requests == "forbids":
+            return _forbidden(layer.name, passed)
 
     async def pass_on(request: web.Request) -> web.StreamResponse:
         exchange = request[EXCHANGE]
@@ -43,7 +43,7 @@ def passing(runners: Sequence[MiddlewareRunner], passed: PassedProtocol) -> Hand
             await exchange.end()
         return reply
 
-    return compose([runner for runner in runners if runner.passing == "runs"], passed, pass_on)
+    return compose([layer for layer in layers if layer.proxied_requests == "runs"], passed, pass_on)
 
 
 def _forbidden(name: str, passed: PassedProtocol) -> Handler:
