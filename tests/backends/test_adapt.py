@@ -35,6 +35,7 @@ from proxy.model import (
 from proxy.protocols.chat.protocol import ChatProtocol
 from proxy.protocols.messages.protocol import MessagesProtocol
 from proxy.protocols.responses.protocol import ResponsesProtocol
+from tests.cases import every
 
 
 def say(role: Any, text: str, **more: Any) -> Message:
@@ -254,8 +255,8 @@ def test_unknown_fields_of_parts(policy: Any, listed: str, kept: dict[str, Any])
 CITED = {"annotations": [{"type": "url_citation"}]}
 
 
-@pytest.mark.parametrize("policy", ["drop", "list", "all"])
-@pytest.mark.parametrize(
+@every("policy", ["drop", "list", "all"])
+@every(
     ("wire", "known", "wild"),
     [
         (ResponsesProtocol(), {**CITED, "item": {"phase": "commentary"}}, {**CITED, "item": {"phase": "commentary", "x": 1}, "x": 1}),
@@ -263,7 +264,6 @@ CITED = {"annotations": [{"type": "url_citation"}]}
         (MessagesProtocol(), {"cache_control": {"type": "ephemeral"}}, {"cache_control": {"type": "ephemeral"}, "x": 1}),
         (MessagesProtocol(), {"document": {"type": "document"}}, {"document": {"type": "document"}, "x": 1}),
     ],
-    ids=["responses", "an item", "messages", "a document"],
 )  # fmt: skip
 def test_fields_that_the_protocol_itself_knows_are_not_unknown(policy: Any, wire: Any, known: Any, wild: Any) -> None:
     """Whatever is listed (C4)."""

@@ -28,11 +28,12 @@ from proxy.stream_grammar import check
 from proxy.support.conversion import ConfigError
 from proxy.support.environment import environment
 from proxy.support.lines import HEAD_BYTES, LineSplitter, TooLarge
+from tests.cases import every
 
 # --- lines ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(20))
+@every("seed", range(20))
 def test_lines_are_the_same_however_they_are_cut(seed: int) -> None:
     """Those that are too large come as their beginning, once."""
     rng = random.Random(seed)

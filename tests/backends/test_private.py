@@ -33,6 +33,7 @@ from proxy.protocols.chat.protocol import ChatProtocol
 from proxy.protocols.chat.reader import ChatReader
 from proxy.protocols.chat.writer import ChatWriter
 from proxy.testing import chunk, frame, read_frames
+from tests.cases import every
 from tests.unit.test_stream_paths import REQUEST
 
 KEY = "Upstream/Key+0123456789-abcdefghij"
@@ -114,10 +115,8 @@ FORMS: dict[str, Callable[[str], str]] = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize(
-    "around", ["bad key {}.", "x{}y", '{{"headers": {{"authorization": "Bearer {}"}}}}', "http://u:{}@h:1/v1"]
-)
+@every("form", FORMS)
+@every("around", ["bad key {}.", "x{}y", '{{"headers": {{"authorization": "Bearer {}"}}}}', "http://u:{}@h:1/v1"])
 def test_no_error_shows_a_secret(form: str, around: str) -> None:
     said = FORMS[form](KEY)
     text = around.format(said)
@@ -132,7 +131,7 @@ def test_no_error_shows_a_secret(form: str, around: str) -> None:
         assert said not in read_refusal(status, {}, text.encode(), private=PRIVATE).message
 
 
-@pytest.mark.parametrize("length", range(450, 520, 3))
+@every("length", range(450, 520, 3))
 def test_a_secret_at_the_place_where_a_message_is_cut(length: int) -> None:
     """In-band errors are cut before anybody knows what is secret."""
     text = "x " * (length // 2) + KEY + " and so on" * 20
@@ -152,8 +151,8 @@ def test_a_secret_in_an_error_that_is_only_quoted() -> None:
         assert not any(KEY[:size] in shown for size in range(4, len(KEY)))
 
 
-@pytest.mark.parametrize("url", ["http://[::1]:45883/v1", "http://127.0.0.1:45883/v1", "http://gpu-1:45883/v1"])
-@pytest.mark.parametrize("around", ["{}", "({})", "[{}]", '"{}"', "dial {} now", "<{}>"])
+@every("url", ["http://[::1]:45883/v1", "http://127.0.0.1:45883/v1", "http://gpu-1:45883/v1"])
+@every("around", ["{}", "({})", "[{}]", '"{}"', "dial {} now", "<{}>"])
 def test_the_own_address_goes_whole(url: str, around: str) -> None:
     private = private_of(BackendConfig(kind="openai_chat", url=url))
     for text in (url, url.removeprefix("http://"), url.removeprefix("http://").removesuffix("/v1")):
@@ -219,7 +218,7 @@ def test_hostile_errors_take_no_time() -> None:
 # --- in answers -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", FORMS)
+@every("form", FORMS)
 def test_no_whole_answer_shows_a_secret(form: str) -> None:
     said = FORMS[form](KEY)
     for text in (said, f"a{said}b"):
@@ -342,8 +341,8 @@ DROPPED = (b'"id":"' + KEY.encode(), b'"system_fingerprint"', b'"x":')
 """Where reading has no place for it, after the first frame."""
 
 
-@pytest.mark.parametrize("kind", PATHS)
-@pytest.mark.parametrize(
+@every("kind", PATHS)
+@every(
     "frames",
     [
         [chunk({"content": "a"}, usage=None, id=KEY)],
@@ -356,7 +355,6 @@ DROPPED = (b'"id":"' + KEY.encode(), b'"system_fingerprint"', b'"x":')
         [chunk({"content": KEY[:16]}), chunk({"reasoning_content": "hm"}), chunk({"content": KEY[16:]})],
         [chunk({"content": KEY[:16]}), chunk({"content": KEY[16:]}, "stop")],
     ],
-    ids=range(9),
 )  # fmt: skip
 def test_wherever_it_stands(kind: str, frames: list[dict[str, Any]]) -> None:
     start = frame(chunk({"role": "assistant", "content": "Hi"}))

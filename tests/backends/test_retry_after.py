@@ -14,13 +14,14 @@ from proxy.backends.retry_after import LONGEST_S, as_header, as_headers, retry_a
 from proxy.backends.upstream_errors import read_refusal
 from proxy.errors import ClientFault, GatewayError
 from proxy.testing import Raw, Upstream
+from tests.cases import every
 from tests.e2e.conftest import USER, post, serving, upstream_config
 from tests.waiting import GUARD_S
 
 PAST = "Sun, 06 Nov 1994 08:49:37 GMT"
 
 
-@pytest.mark.parametrize(
+@every(
     ("value", "seconds", "told"),
     [
         (None, None, None),
@@ -49,7 +50,7 @@ def test_what_is_heeded_and_told(value: str | None, seconds: float | None, told:
     assert error.headers == ({} if told is None else {"Retry-After": told})
 
 
-@pytest.mark.parametrize(
+@every(
     ("value", "told"),
     [
         (None, None),

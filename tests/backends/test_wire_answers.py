@@ -25,6 +25,7 @@ from proxy.backends.wire_connection import (
 from proxy.config import Pool, Timeouts
 from proxy.errors import BackendFault
 from tests.backends.peers import CHUNKED, LIMIT, OK, Peer, Step, chunked, sized
+from tests.cases import every
 
 BODY = b'{"id":"x","choices":[{"message":{"content":"gr\xc3\xbc\xc3\x9fe"}}]}'
 STREAM = [b": hi\n\n", b'data: {"a":1}\n\n', b"data: [DONE]\n\n"]
@@ -283,8 +284,8 @@ BAD_CHUNKS = {
 }
 
 
-@pytest.mark.parametrize("read", ["first", "later"])
-@pytest.mark.parametrize("name", BAD_CHUNKS)
+@every("read", ["first", "later"])
+@every("name", BAD_CHUNKS)
 async def test_bad_chunk_sizes(name: str, read: str) -> None:
     """The server hangs and the time limits are far away: only the parser can end this."""
     good = CHUNKED + chunked(b"good", end=False)

@@ -20,6 +20,7 @@ from aiohttp.test_utils import make_mocked_request
 from proxy.app import create_app
 from proxy.configuration.settings import load
 from proxy.support.conversion import ConfigError
+from tests.cases import every
 from tests.docs.data import request_faults
 from tests.docs.pages import PAGES, ROOT, blocks, pages_with, read
 from tests.docs.shell import Command, parsed, simple_commands
@@ -163,7 +164,7 @@ def test_no_command_is_excepted_that_nobody_shows() -> None:
     assert shown <= ELSEWHERE | CHECKED
 
 
-@pytest.mark.parametrize("page", pages_with("sh"), ids=str)
+@every("page", pages_with("sh"))
 def test_the_shell_can_read_them(page: Path) -> None:
     bash = program(BASH)
     for block in blocks(page):

@@ -277,7 +277,7 @@ CASES: dict[str, Case] = {
 
 ELSEWHERE = {
     "internal_error": "test_a_broken_middleware_says_nothing_about_itself",
-    "upstream_invalid_response": "test_faults.py",
+    "upstream_invalid_response": "test_fault_table.py",
     "client_closed_request": "test_a_client_that_went_is_in_the_log",
     "previous_response_not_found": "test_conversation.py",
     "response_cancelled": "test_conversation.py",

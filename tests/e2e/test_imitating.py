@@ -17,7 +17,7 @@ from proxy.testing import Answer, Asked, Say, Upstream
 from tests.e2e.conftest import Gateway, function, post, upstream_config
 from tests.e2e.test_copying import in_pieces
 from tests.e2e.test_formats import RESPONSES, chat_parts, chat_stream_parts, response_parts
-from tests.formats.cases import every_format
+from tests.formats.cases import FORMATS
 
 TOOLS = [
     function("look", at="string"),
@@ -47,7 +47,7 @@ def parts_of(answer: Any, *, stream: bool, responses: bool) -> list[Any]:
 
 
 @pytest.mark.parametrize("flatten", ["auto", "bracket"])
-@every_format
+@pytest.mark.parametrize("tool_format", FORMATS, ids=lambda f: f.name)
 async def test_an_earlier_call_that_is_imitated_is_a_call(
     gateway: Gateway, tool_format: ToolFormat, flatten: str
 ) -> None:

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-import pytest
-
 from proxy.call_policy.policy import CallPolicy
 from proxy.config import LimitsConfig
 from proxy.events import Finish, Start
@@ -21,6 +19,7 @@ from proxy.formats.values import Number, Syntax, read_object
 from proxy.model import Part, ToolChoice, ToolResult, ToolSpec, ToolUse
 from proxy.registry import FORMATS as PATHS
 from proxy.registry import registries
+from tests.cases import every
 from tests.options import route_options
 
 
@@ -38,7 +37,7 @@ NAMES: Final = tuple(name for name in PATHS if list(PATHS.values()).index(PATHS[
 """Every format, under its first name."""
 
 FORMATS: Final[tuple[ToolFormat, ...]] = tuple(map(registries().formats.get, NAMES))
-every_format: Final = pytest.mark.parametrize("tool_format", FORMATS, ids=lambda f: f.name)
+every_format: Final = every("tool_format", FORMATS)
 
 STOPS: Final[dict[str, tuple[str, ...]]] = {
     "qwen3_coder": tuple(stop.strip() for stop in FUNCTION_STOPS),

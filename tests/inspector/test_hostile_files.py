@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from proxy.cli import main
 from proxy.testing import Say
+from tests.cases import every
 from tests.inspector.inspected import CALL, WEATHER, answering, asked
 
 VALUES: Final = st.recursive(
@@ -105,7 +106,7 @@ HEAD: Final = b'{"toolwire_capture": 1, "request_id": "r", "path": "/v1/chat/com
 DEEP: Final = b"[" * 100_000
 
 
-@pytest.mark.parametrize(
+@every(
     ("content", "said"),
     [
         (b'{"toolwire_capture": 2}\n', "version 2"),

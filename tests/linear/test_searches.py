@@ -26,6 +26,7 @@ from proxy.registry import registries, usual_server
 from proxy.scan import _pyguard, _pyparse, _pysse
 from proxy.scan.literals import braces_value, python_calls
 from proxy.scan.repair import compact_json, repair_json
+from tests.cases import every
 from tests.linear.work import CountedBytes, CountedText, work
 from tests.parse.policies import WordPolicy
 
@@ -168,7 +169,7 @@ def test_no_search_is_more_than_linear(name: str) -> None:
     assert not found
 
 
-@pytest.mark.parametrize("form", [name for name in registries().formats.names() if name != "auto"])
+@every("form", [name for name in registries().formats.names() if name != "auto"])
 def test_no_format_is_scanned_in_more_than_linear_time(form: str) -> None:
     grammar = registries().formats.get(form).grammar
     markers = list(grammar.markers)

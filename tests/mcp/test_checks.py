@@ -14,6 +14,7 @@ from proxy.cli import main
 from proxy.configuration import mcp_checks
 from proxy.configuration.settings import load
 from proxy.support.conversion import ConfigError
+from tests.cases import every
 from tests.mcp.conftest import raw
 
 BACKENDS = {"m": {"kind": "mock"}}
@@ -25,7 +26,7 @@ def problems(*servers: Any) -> tuple[str, ...]:
     return caught.value.problems
 
 
-@pytest.mark.parametrize(
+@every(
     ("server", "said"),
     [
         ({}, "needs `command`, such as `npx -y some-server`, or the `url` of a server"),

@@ -19,6 +19,7 @@ from proxy.events import Event
 from proxy.folding import fold
 from proxy.registry import registries
 from proxy.testing import Refuse, Upstream, WireAnswer
+from tests.cases import every
 from tests.e2e.agent import block
 from tests.e2e.conftest import Gateway, function, post, read_config, serving, upstream_config
 from tests.openapi.documents import conforms, validator
@@ -211,7 +212,7 @@ def test_the_live_services_events_fit(name: str) -> None:
 # --- the schemas can say no -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@every(
     ("name", "value"),
     [
         ("ChatEvent", {"object": "chat.completion.chunk", "choices": []}),

@@ -24,6 +24,8 @@ from tests.parse import oracle
 from tests.parse.conftest import MODULES, load
 from tests.parse.texts import cuts
 
+pytestmark = pytest.mark.twin
+
 STRING = {"type": "string"}
 OBJECT = {"type": "object"}
 

@@ -23,6 +23,8 @@ from tests.parse.conftest import load
 from tests.parse.policies import WordPolicy
 from tests.parse.texts import GRAMMARS
 
+pytestmark = pytest.mark.twin
+
 IMPLEMENTATIONS = ["compiled", "python"]
 
 

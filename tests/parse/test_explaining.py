@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from types import ModuleType
 
-import pytest
-
 from proxy.call_policy.near import NearMiss, stand
 from proxy.call_policy.policy import CallPolicy
 from proxy.config import LimitsConfig, RouteOptions
@@ -16,6 +14,7 @@ from proxy.formats.recognition import FAMILIES, recognising
 from proxy.model import ToolChoice
 from proxy.registry import registries
 from proxy.scanner import build_scanner
+from tests.cases import every
 from tests.corpus.explaining import PLAIN, TOOLS, with_markers
 
 TAUGHT = ("sentinel", "hermes", "qwen3_coder", "mistral", "bare_json", "pythonic")
@@ -39,14 +38,14 @@ def read(twin: ModuleType, taught: str, text: str, size: int) -> tuple[int, str,
     return calls, visible, near if near and stand(near, visible) else []
 
 
-@pytest.mark.parametrize("taught", TAUGHT)
-@pytest.mark.parametrize("size", [7, 1 << 20])
+@every("taught", TAUGHT)
+@every("size", [7, 1 << 20])
 def test_without_markers(twin: ModuleType, taught: str, size: int) -> None:
     for text in PLAIN:
         assert read(twin, taught, text, size) == (0, text, []), text
 
 
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+@every("family", FAMILIES)
 def test_with_the_markers_of_a_family(twin: ModuleType, family: ToolFormat) -> None:
     for text in with_markers(family):
         for taught in ("sentinel", "hermes"):

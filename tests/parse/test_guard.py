@@ -16,6 +16,8 @@ from proxy.testing import chunk, frame
 from tests.chunks import reads
 from tests.parse.conftest import load
 
+pytestmark = pytest.mark.twin
+
 IMPLEMENTATIONS = ["compiled", "python"]
 WORDS = [
     b"Hello",

@@ -3,7 +3,6 @@ R6.5)."""
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import asdict
 from types import ModuleType
@@ -23,6 +22,8 @@ from tests.parse.oracle import Settings, valid
 from tests.parse.policies import KeepingPolicy, WordPolicy
 from tests.parse.texts import GRAMMARS, cuts, texts, texts_of
 from tests.parse.texts import settings as any_settings
+
+pytestmark = pytest.mark.twin
 
 FRAMED = ("section", "families", "headers", "endings")
 """Grammars with framing, which vanishes."""
@@ -74,15 +75,10 @@ def test_twins_and_oracle_agree_for_every_split(
 
 
 def modules() -> list[ModuleType]:
-    """Both twins; only the Python one where the compiled one is turned off."""
-    return [load(name) for name in ("python", "compiled") if name == "python" or not turned_off()]
+    """Both twins. Skips the test where the compiled one is turned off."""
+    return [load(name) for name in ("python", "compiled")]
 
 
-def turned_off() -> bool:
-    return bool(os.environ.get("TOOLWIRE_NO_EXTENSIONS"))
-
-
-@pytest.mark.skipif(turned_off(), reason="TOOLWIRE_NO_EXTENSIONS is set")
 @law
 @given(st.data(), texts, st.sampled_from(list(GRAMMARS)), any_settings, st.booleans(), st.booleans())
 def test_twins_show_the_same_at_every_step(

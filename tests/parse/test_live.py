@@ -33,9 +33,12 @@ from proxy.model import ToolUse
 from proxy.registry import registries
 from proxy.scan._pyparse import CallScanner
 from proxy.stream_grammar import check, normalise
+from tests.cases import every
 from tests.options import route_options
 from tests.parse.conftest import MODULES, load
 from tests.parse.texts import literals_of
+
+pytestmark = pytest.mark.twin
 
 FORMATS = sorted({registries().formats.get(name).name for name in registries().formats.names()})
 
@@ -368,7 +371,7 @@ def anonymous(events: list[Event]) -> list[Event]:
 
 
 @pytest.mark.parametrize("implementation", MODULES)
-@pytest.mark.parametrize("format", FORMATS)
+@every("format", FORMATS)
 @settings(max_examples=20)
 @given(seed=st.integers(0, 2**32))
 def test_the_law(implementation: str, format: str, seed: int) -> None:
@@ -392,8 +395,8 @@ AT_ONCE = {"cwm": "only the end tells JSON from a command", "sarashina": "calls 
 """Formats whose arguments go out when the call is whole."""
 
 
-@pytest.mark.parametrize("format", [name for name in FORMATS if name not in AT_ONCE])
-@pytest.mark.parametrize("kind", VALUES)
+@every("format", [name for name in FORMATS if name not in AT_ONCE])
+@every("kind", VALUES)
 def test_a_fragment_for_every_64_characters(twin: ModuleType, format: str, kind: str) -> None:
     """In deltas of a few characters, for each of several calls."""
     chosen = registries().formats.get(format)
@@ -410,7 +413,7 @@ def test_a_fragment_for_every_64_characters(twin: ModuleType, format: str, kind:
     assert max(len(fragment) for given in fragments.values() for fragment in given) <= 64
 
 
-@pytest.mark.parametrize(
+@every(
     ("format", "text"),
     [
         ("hermes", '<tool_call>{"name":"f","arguments":{"s":</tool_call>'),
@@ -425,7 +428,7 @@ def test_a_fragment_for_every_64_characters(twin: ModuleType, format: str, kind:
         ("functionary", '>>>\n{"s":"a"}'),
     ],
 )
-@pytest.mark.parametrize("cut_off", [False, True])
+@every("cut_off", [False, True])
 def test_what_cannot_be_a_value_does_not_go_out(twin: ModuleType, format: str, text: str, cut_off: bool) -> None:
     for size in (1, 10_000):
         parts = found(scan(twin, format, text, "incremental", size, cut_off)).parts

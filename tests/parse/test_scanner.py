@@ -20,6 +20,7 @@ from proxy.model import Text, ToolChoice, ToolSpec, ToolUse
 from proxy.registry import registries
 from proxy.scanner import read_tool
 from proxy.support.conversion import ConfigError
+from tests.cases import every
 from tests.options import route_options
 from tests.parse.texts import PIECES
 
@@ -189,8 +190,8 @@ ENCODINGS: dict[str, tuple[ToolFormat, str, list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("kind", ENCODINGS)
-@pytest.mark.parametrize("size", [1, 7, 10_000])
+@every("kind", ENCODINGS)
+@every("size", [1, 7, 10_000])
 def test_every_encoding_is_read(kind: str, size: int) -> None:
     tool_format, text, arguments = ENCODINGS[kind]
     scanner = proxy.open_scanner(tool_format, [TYPED])

@@ -9,7 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.scan._grammar import FrameTooLarge
+from tests.cases import every
 from tests.parse.test_laws import modules
+
+pytestmark = pytest.mark.twin
 
 Frame = tuple[str | None, bytes]
 
@@ -131,14 +134,14 @@ def test_a_huge_line_in_tiny_slices(twin: ModuleType) -> None:
     assert frames == [(None, payload)]
 
 
-@pytest.mark.parametrize("unit", [b"\r", b"\n", b"\r\n", b"data:\r", b":\n", b"data: x\r\r"])
+@every("unit", [b"\r", b"\n", b"\r\n", b"data:\r", b":\n", b"data: x\r\r"])
 def test_many_short_lines_in_one_piece(twin: ModuleType, unit: bytes) -> None:
     """A search that began anew at every line would take minutes."""
     data = unit * (2_000_000 // len(unit)) + b"\n\n"
     assert frames_of(twin, data, len(data), 1 << 22) == (standard(data), False)
 
 
-@pytest.mark.parametrize(
+@every(
     ("data", "plain"),
     [
         (b"", True),

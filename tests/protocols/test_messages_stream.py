@@ -21,6 +21,7 @@ from proxy.protocols.messages.blocks import PROTOCOL
 from proxy.protocols.messages.ids import is_own_signature, signature_of, wire_id
 from proxy.protocols.wire import dump
 from proxy.stream_grammar import check, normalise
+from tests.cases import every
 from tests.protocols.messages_wires import (
     MESSAGES,
     accumulate,
@@ -503,7 +504,7 @@ BREAKS: dict[str, tuple[bytes, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", BREAKS)
+@every("case", BREAKS)
 def test_a_broken_stream_ends_with_one_fault(case: str) -> None:
     data, code = BREAKS[case]
     for size in (None, 7 if len(data) < 1000 else 1 << 16):

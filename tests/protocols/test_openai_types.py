@@ -32,6 +32,7 @@ from proxy.openai_types import (
     encode,
 )
 from proxy.protocols.chat.protocol import ChatProtocol
+from tests.cases import every
 from tests.protocols.published import validator
 from tests.strategies import arguments, call_ids, json_objects, names, some_text, texts
 
@@ -133,7 +134,7 @@ def test_tool_choice_forms(wire: Any) -> None:
     assert ToolChoice.decode(choice.encode()) == choice
 
 
-@pytest.mark.parametrize(
+@every(
     "wire",
     [
         "always",
@@ -186,7 +187,7 @@ def test_results() -> None:
         ToolResultContent("json", "x")
 
 
-@pytest.mark.parametrize(
+@every(
     ("cls", "wire", "path"),
     [
         (ToolDefinition, {"type": "function", "function": {"name": 1}}, "ToolDefinition.function.name"),

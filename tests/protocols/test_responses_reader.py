@@ -18,6 +18,7 @@ from proxy.events import Close, Delta, Event, Fault, Finish, Opaque, Open, Start
 from proxy.folding import fold
 from proxy.model import ModelReply, Reasoning, Refusal, Text, ToolUse, Usage
 from proxy.stream_grammar import check, normalise
+from tests.cases import every
 from tests.protocols.published import SHARED
 from tests.protocols.responses_wires import RESPONSES, frame, options, payloads, read, write
 from tests.protocols.test_responses_stream import ALL_KINDS, BROKEN, CUT, TOOLS, streams
@@ -100,7 +101,7 @@ def spoil(where: str, *keys: str) -> Callable[[dict[str, Any]], dict[str, Any] |
     return change
 
 
-@pytest.mark.parametrize(
+@every(
     "change",
     [
         strip("sequence_number"),

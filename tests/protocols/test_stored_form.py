@@ -31,7 +31,8 @@ from proxy.protocols.stored_form import _KINDS, FORM, UnknownForm, read_messages
 from proxy.protocols.turn import Turn
 from proxy.protocols.wire import dump, load
 from proxy.store.encoding import MAX_TURN_BYTES, decode, encode
-from tests.protocols.published import SHARED, captured_responses_requests
+from tests.cases import every
+from tests.protocols.published import captured_responses_requests
 from tests.protocols.responses_wires import input_items
 from tests.strategies import every_extra, every_message, every_part, json_objects, rich_replies, texts
 
@@ -162,7 +163,7 @@ def listed_again(body: dict[str, Any]) -> None:
     assert FORM_OF.shown(kept)["status"] == "in_progress"
 
 
-@pytest.mark.parametrize("given_input", INPUTS, ids=range(len(INPUTS)))
+@every("given_input", INPUTS)
 def test_input_is_listed_as_it_came(given_input: Any) -> None:
     listed_again({"input": given_input})
 
@@ -175,7 +176,7 @@ def test_input_is_listed_as_it_came_in_any_order(items: Any) -> None:
 CAPTURED = captured_responses_requests()
 
 
-@pytest.mark.parametrize("path", CAPTURED, ids=lambda path: path.relative_to(SHARED).as_posix())
+@every("path", CAPTURED)
 def test_captured_input_is_listed_as_it_came(path: Path) -> None:
     value = json.loads(path.read_bytes())
     body = value.get("body", value)
@@ -215,9 +216,9 @@ def shown_again(reply: ModelReply, **options: Any) -> None:
     assert dump(FORM_OF.shown(failed)) == dump(broken_off(reply, asked, "cancelled"))
 
 
-@pytest.mark.parametrize("reason", ["stop", "length", "content_filter"])
-@pytest.mark.parametrize("field", ["reasoning_content", "inline", "drop"])
-@pytest.mark.parametrize("parts", PARTS, ids=range(len(PARTS)))
+@every("reason", ["stop", "length", "content_filter"])
+@every("field", ["reasoning_content", "inline", "drop"])
+@every("parts", PARTS)
 def test_an_answer_is_shown_as_it_was(parts: tuple[Part, ...], field: str, reason: str) -> None:
     shown_again(ModelReply("", "m", 1, (ReplyChoice(parts, reason),)), reasoning_field=field)
 
@@ -250,7 +251,7 @@ def test_what_goes_on_is_what_the_client_saw_and_what_others_say_of_it(reply: Mo
             )
 
 
-@pytest.mark.parametrize("first", INPUTS, ids=range(len(INPUTS)))
+@every("first", INPUTS)
 def test_going_on_is_reading_all_items_at_once(first: Any) -> None:
     """Turn by turn, or as one input: the same messages, but for the marks of where an item ends."""
     given_items = list(input_items({"input": first}, IDENT))

@@ -15,6 +15,7 @@ from proxy.servertools.printed import MAX_CHARS, MAX_LINE, MAX_LINES, Printed
 from proxy.servertools.worker.frames import HEAD, BadFrame, packed, unpacked
 from proxy.servertools.worker.values import MAX_NODES, MAX_TEXT, NotDeclarable, decode, encode
 from proxy.support.legible import visible
+from tests.cases import every
 from tests.servertools.test_definition import BAD, GOOD
 
 PLAIN = st.recursive(
@@ -57,7 +58,7 @@ def test_law_plain_values_cross_as_they_are(value: Any) -> None:
     assert repr(crossed(value)) == repr(value)
 
 
-@pytest.mark.parametrize("which", [*GOOD, *BAD])
+@every("which", [*GOOD, *BAD])
 def test_what_is_declared_is_judged_as_if_it_had_not_crossed(which: str) -> None:
     declared = GOOD[which] if which in GOOD else BAD[which][0]
     assert verdict(crossed(declared)) == verdict(declared)

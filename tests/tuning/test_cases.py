@@ -14,6 +14,7 @@ import proxy.tuning
 from proxy.support.conversion import ConfigError
 from proxy.tuning.cases import load_cases, own_cases, read_cases, spread
 from proxy.tuning.scoring import Answer, Made, mark
+from tests.cases import every
 
 FOLDER = Path(proxy.tuning.__file__).parent
 TOOL = {"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}}
@@ -83,7 +84,7 @@ def test_there_are_enough_of_every_topic() -> None:
     assert sum(not case.calls for case in cases) >= 10
 
 
-@pytest.mark.parametrize("case", own_cases(), ids=lambda case: case.id)
+@every("case", own_cases())
 def test_a_perfect_answer_gets_all_points_and_silence_does_not(case: Any) -> None:
     made = []
     for call in case.calls:
@@ -148,7 +149,7 @@ def changed(**fields: Any) -> dict[str, Any]:
     return {"cases": [{**CASE, **fields}]}
 
 
-@pytest.mark.parametrize(
+@every(
     ("document", "message"),
     [
         ([], "the document: "),

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
-
 from proxy.tuning.printed import MAX_CHARS, printed
+from tests.cases import every
 from tests.corpus.answers import all_tools
 
 SCHEMAS = {name: tool["parameters"] for name, tool in all_tools().items()}
 
 
-@pytest.mark.parametrize(
+@every(
     "text",
     [
         "",
@@ -33,7 +32,6 @@ SCHEMAS = {name: tool["parameters"] for name, tool in all_tools().items()}
         "`" * 5_000,
         "x" * MAX_CHARS + '\n{"name": "list_files"}',
     ],
-    ids=lambda text: text[:40],
 )
 def test_what_is_broken_or_hostile_is_no_call(text: str) -> None:
     assert printed(text, SCHEMAS) == []

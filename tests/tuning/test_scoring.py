@@ -9,6 +9,7 @@ import pytest
 
 from proxy.tuning.cases import Case, read_cases
 from proxy.tuning.scoring import CALLED, FITS, RIGHT_TOOL, SILENT, Answer, Figures, Made, Marks, added_up, mark
+from tests.cases import every
 
 WEATHER = {
     "name": "get_weather",
@@ -39,7 +40,7 @@ NONE = case()
 SAYS = case(says={"$contains": "four"})
 
 
-@pytest.mark.parametrize(
+@every(
     ("asked", "answer", "marks"),
     [
         (ONE, Answer((made("get_weather", {"city": "oslo"}),)), Marks(True, True, True, True, True, points=1)),

@@ -15,6 +15,7 @@ from proxy.registry import registries
 from proxy.support.conversion import ConfigError, from_mapping
 from proxy.tuning.space import Candidate, Space, build_space, neighbours, thinned
 from proxy.tuning.wordings import WORDINGS
+from tests.cases import every
 
 PLUGINS = registries()
 
@@ -38,8 +39,8 @@ def test_every_candidate_is_what_its_overrides_say() -> None:
         assert from_mapping(RouteOptions, candidate.overrides) == candidate.options
 
 
-@pytest.mark.parametrize("name", WORDINGS)
-@pytest.mark.parametrize("format", ["sentinel", "hermes", "pythonic", "harmony"])
+@every("name", WORDINGS)
+@every("format", ["sentinel", "hermes", "pythonic", "harmony"])
 def test_wordings_are_templates_that_load(name: str, format: str) -> None:
     tool_format = PLUGINS.formats.get(format)
     told = WORDINGS[name](tool_format)

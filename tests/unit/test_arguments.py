@@ -21,6 +21,7 @@ from proxy.pipeline.routing import Route
 from proxy.protocols.base import ClientSide
 from proxy.record import AccessRecord
 from proxy.schemas.schema import ToolSchemas, compile_schema
+from tests.cases import every
 from tests.options import route_options
 
 SCHEMA = {
@@ -169,8 +170,8 @@ def test_arguments_stay_out_of_the_log(caplog: pytest.LogCaptureFixture) -> None
     assert "secret" not in caplog.text
 
 
-@pytest.mark.parametrize("arguments", BAD)
-@pytest.mark.parametrize("source", [None, "<tool_call>...</tool_call>"])
+@every("arguments", BAD)
+@every("source", [None, "<tool_call>...</tool_call>"])
 def test_what_does_not_fit_a_strict_tool_is_an_error(arguments: str, source: str | None) -> None:
     at = exchange()
     with pytest.raises(ModelFault) as caught:

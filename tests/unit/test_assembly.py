@@ -17,6 +17,7 @@ from proxy.call_policy.json_calls import settle_arguments
 from proxy.call_policy.tags import tag_key, tag_name
 from proxy.call_policy.untyped import OTHERS, STRING
 from proxy.scan._grammar import Block, BlockSyntax, Branch, Field
+from tests.cases import every
 
 JSON = BlockSyntax(opener="<call>", closer="</call>")
 TAUGHT_STRING = BlockSyntax(opener="<call>", closer="</call>", arguments="string")
@@ -64,7 +65,7 @@ def refused(*args: Any, **options: Any) -> str:
 # --- JSON -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "arguments"),
     [
         ('{"name":"f","arguments":{"a": 1.0}}', '{"a": 1.0}'),
@@ -207,7 +208,7 @@ def test_keys_and_values() -> None:
     assert read(FRAMED, ("name", "f")) == [("f", None, "{}")]
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "name"),
     [
         ("f", "f"),
@@ -508,12 +509,12 @@ HOSTILE: dict[str, Callable[[int], tuple[BlockSyntax, Pieces]]] = {
 }
 
 
-@pytest.mark.parametrize("kind", HOSTILE)
+@every("kind", HOSTILE)
 def test_work_is_linear(kind: str) -> None:
     assert work(*HOSTILE[kind](4000)) <= 2 * work(*HOSTILE[kind](2000)) + 200
 
 
-@pytest.mark.parametrize("kind", HOSTILE)
+@every("kind", HOSTILE)
 def test_large_hostile_blocks_never_raise_anything_else(kind: str) -> None:
     syntax, pieces = HOSTILE[kind](100_000)
     try:

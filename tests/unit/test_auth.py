@@ -14,13 +14,14 @@ from proxy.config import AuthConfig, KeyConfig, RateLimit
 from proxy.errors import GatewayError
 from proxy.ingress.auth import Keys, hash_key, new_key
 from proxy.support.conversion import ConfigError
+from tests.cases import every
 
 
 def keys(*entries: str | KeyConfig) -> Keys:
     return Keys(KeyConfig(key=entry) if isinstance(entry, str) else entry for entry in entries)
 
 
-@pytest.mark.parametrize(
+@every(
     ("authorization", "api_key"),
     [
         ("Bearer secret", None),
@@ -30,7 +31,7 @@ def keys(*entries: str | KeyConfig) -> Keys:
         ("Basic x", "secret"),
     ],
 )
-@pytest.mark.parametrize("entry", ["secret", hash_key("secret"), "sha256:" + hash_key("secret")[7:].upper()])
+@every("entry", ["secret", hash_key("secret"), "sha256:" + hash_key("secret")[7:].upper()])
 def test_a_key_is_known_plain_or_hashed(entry: str, authorization: str | None, api_key: str | None) -> None:
     found = keys("other", entry).check(authorization, api_key)
     assert found is not None

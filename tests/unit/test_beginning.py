@@ -14,6 +14,7 @@ from proxy.endpoints.beginning import MOST_BYTES, Beginning
 from proxy.protocols.chat.protocol import ChatProtocol
 from proxy.protocols.responses.protocol import ResponsesProtocol
 from proxy.testing import chunk, frame
+from tests.cases import every
 
 ROLE = chunk({"role": "assistant", "content": ""})
 CHAT, RESPONSES = ChatProtocol(), ResponsesProtocol()
@@ -56,12 +57,12 @@ def says_nothing(name: str | None, data: bytes) -> bool:
     return (RESPONSES if b'"response.' in data else CHAT).says_nothing(name, data)
 
 
-@pytest.mark.parametrize("value", SILENT)
+@every("value", SILENT)
 def test_what_says_nothing(value: Any) -> None:
     assert says_nothing(None, orjson.dumps(value))
 
 
-@pytest.mark.parametrize("value", SPEAKING)
+@every("value", SPEAKING)
 def test_what_says_something(value: Any) -> None:
     assert not says_nothing(None, orjson.dumps(value))
 

@@ -15,6 +15,7 @@ from bench.conftest import README
 from bench.measuring import Table, published
 from proxy.pipeline.heads import send_whole
 from proxy.protocols.chat.request import code_of
+from tests.cases import every
 
 
 def test_up_to_a_tenth_more_is_allowed() -> None:
@@ -179,7 +180,7 @@ def test_a_table_takes_its_place_in_a_page_and_nothing_else_changes() -> None:
         published(page, [Table("C")])
 
 
-@pytest.mark.parametrize(
+@every(
     "title",
     [
         *("Whole gateway: CPU", "Whole gateway: what clients see", "Memory", "Client", "Scanner", "Growth"),

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from proxy.config import GatewayConfig
 from proxy.support.conversion import ConfigError, EnvText, Rules, from_mapping, hints_of, to_mapping
+from tests.cases import every
 
 
 class Colour(Enum):
@@ -93,7 +94,7 @@ def test_law_holds_for_the_whole_configuration(config: GatewayConfig) -> None:
     assert from_mapping(GatewayConfig, to_mapping(config)) == config
 
 
-@pytest.mark.parametrize(
+@every(
     ("mapping", "problem"),
     [
         ({}, "at.name: required, text"),
@@ -149,7 +150,7 @@ def test_booleans_stand_for_the_words_true_and_false() -> None:
         from_mapping(Sample, {"name": "x", "word": False})
 
 
-@pytest.mark.parametrize(
+@every(
     ("key", "text", "value"),
     [
         ("name", "0123", "0123"),

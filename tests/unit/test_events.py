@@ -26,6 +26,7 @@ from proxy.folding import fold, unfold
 from proxy.model import ModelReply, Reasoning, ReplyChoice, Text, ToolUse, Usage, merged
 from proxy.model import Opaque as OpaquePart
 from proxy.stream_grammar import check, normalise
+from tests.cases import every
 from tests.strategies import replies, rich_replies, rich_streams, streams
 
 START = Start("id", "m", 1)
@@ -99,7 +100,7 @@ def test_chunking_is_not_observable(events: list[Event]) -> None:
     assert normalise(normalise(events)) == normalise(events)
 
 
-@pytest.mark.parametrize(
+@every(
     ("events", "said"),
     [
         ([], "without Finish or Fault"),

@@ -15,6 +15,7 @@ from proxy.config import LimitsConfig, RouteOptions
 from proxy.formats import bare_json, deepseek, fenced_json, hermes, invoke, qwen, sentinel
 from proxy.model import ToolChoice, ToolSpec
 from proxy.scan._grammar import Block, BlockSyntax, Grammar
+from tests.cases import every
 from tests.options import route_options
 
 READ, WRITE = ToolSpec("read_file"), ToolSpec("write_file")
@@ -62,7 +63,7 @@ TAG, FENCE, BARE = sentinel.GRAMMAR.syntaxes[0], fenced_json.GRAMMAR.syntaxes[0]
 NAMES = names_on_offer((READ, WRITE), ToolChoice())
 
 
-@pytest.mark.parametrize(
+@every(
     ("syntax", "body", "tools"),
     [
         (TAG, '{"name": "read_file", "argum', ["read_file"]),
@@ -85,7 +86,7 @@ def test_text_that_was_meant_as_a_call(syntax: BlockSyntax, body: str, tools: li
     assert ([*miss.tools], miss.why, miss.text) == (tools, "so", body)
 
 
-@pytest.mark.parametrize(
+@every(
     ("syntax", "body"),
     [
         (TAG, " \n"),

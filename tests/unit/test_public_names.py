@@ -17,6 +17,7 @@ import proxy.model
 import proxy.openai_types
 import toolwire
 import toolwire.openai_types
+from tests.cases import every
 from toolwire import Delta, Event, Exchange, Kind, Message, Middleware, ModelRequest, ToolChoice, run_chain
 
 ROOT = Path(__file__).parents[2]
@@ -37,7 +38,7 @@ def test_other_names_are_refused(package: object) -> None:
         package.ToolCallAccumulator  # type: ignore[attr-defined]  # noqa: B018
 
 
-@pytest.mark.parametrize("name", [name for name in proxy.__all__ if hasattr(proxy.events, name)])
+@every("name", [name for name in proxy.__all__ if hasattr(proxy.events, name)])
 def test_events_are_those_of_the_event_algebra(name: str) -> None:
     assert getattr(proxy, name) is getattr(proxy.events, name)
 

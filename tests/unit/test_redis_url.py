@@ -12,6 +12,7 @@ pytest.importorskip("redis")
 
 from proxy.ratelimit.redis import RedisLedger
 from proxy.store.redis import RedisStore
+from tests.cases import every
 
 HERE = Address("here", 1)
 
@@ -49,7 +50,7 @@ def test_the_database_may_be_an_option() -> None:
     assert read_url("redis+sentinel://one/main/5?db=4").db == 5
 
 
-@pytest.mark.parametrize(
+@every(
     ("url", "message"),
     [
         ("redis+sentinel://", "number 1 of its 1 hosts is not HOST or HOST:PORT"),

@@ -9,6 +9,7 @@ import pytest
 
 from proxy.registry import BACKENDS, FORMATS, MIDDLEWARES, Registry, registries
 from proxy.support.conversion import ConfigError
+from tests.cases import every
 
 GROUP = "toolwire.things"
 
@@ -80,7 +81,7 @@ def test_two_applications_share_no_registration() -> None:
     assert "only_here" not in second.middlewares.names()
 
 
-@pytest.mark.parametrize(
+@every(
     ("kind", "name"),
     [(k, n) for k, t in (("middlewares", MIDDLEWARES), ("formats", FORMATS), ("backends", BACKENDS)) for n in t],
 )

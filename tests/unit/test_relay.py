@@ -14,6 +14,7 @@ from proxy.protocols.base import ServerSide
 from proxy.protocols.chat.protocol import ChatProtocol
 from proxy.protocols.responses.protocol import ResponsesProtocol
 from proxy.testing import chunk, frame
+from tests.cases import every
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 TEXT = frame(chunk({"content": 'an "error" in words, [DONE], data: [DONE]'}))
@@ -108,10 +109,8 @@ def test_an_error_ends_the_stream_and_shows_no_address(error: bytes, cuts: list[
     assert "10.0.0.1" not in relay.fault.message
 
 
-@pytest.mark.parametrize(
-    "more", [TEXT, COMMENT, DONE, ERROR, b"no frame", b"data: {no json\n\n", b"data: " + b"x" * 5000], ids=range(7)
-)
-@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@every("more", [TEXT, COMMENT, DONE, ERROR, b"no frame", b"data: {no json\n\n", b"data: " + b"x" * 5000])
+@every("end", ["\n", "\r\n", "\r"])
 @given(cuts=st.lists(st.integers(0, 10_000), max_size=8))
 def test_nothing_passes_after_the_end(end: str, more: bytes, cuts: list[int]) -> None:
     stream = (COMMENT + TEXT + LAST + DONE).replace(b"\n", end.encode())

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from proxy.scan import repair
 from proxy.scan.repair import MAX_DEPTH, MAX_REPAIRED_VALUES, REPAIR_KINDS, parses, read_json, read_value, repair_json
+from tests.cases import every
 
 REPAIRED = {
     "fence": ('```json\n{"a": 1}\n```', '{"a": 1}', ("fence",)),
@@ -104,12 +105,12 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("text", "expected", "kinds"), REPAIRED.values(), ids=REPAIRED.keys())
+@every(("text", "expected", "kinds"), REPAIRED.values())
 def test_repairs(text: str, expected: str, kinds: tuple[str, ...]) -> None:
     assert repair_json(text) == (expected, kinds)
 
 
-@pytest.mark.parametrize("text", REFUSED.values(), ids=REFUSED.keys())
+@every("text", REFUSED.values())
 def test_refuses(text: str) -> None:
     assert repair_json(text) is None
 
@@ -290,7 +291,7 @@ def test_a_text_cut_anywhere_never_gains_a_value(value: dict[str, Any], data: st
         assert all(string in whole for string in strings_in(json.loads(found[0])))
 
 
-@pytest.mark.parametrize(
+@every(
     "piece",
     [
         '{"a":"\\"',

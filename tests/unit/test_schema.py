@@ -21,6 +21,7 @@ from proxy.schemas.schema import (
     validate_tool_schema,
 )
 from proxy.support.cache import CacheBudget
+from tests.cases import every
 
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 DRAFT_2020 = "https://json-schema.org/draft/2020-12/schema"
@@ -65,7 +66,7 @@ def test_name_options() -> None:
 # --- what may be a schema -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@every(
     "schema",
     [
         None,
@@ -91,7 +92,7 @@ def test_good_schemas(schema: Any) -> None:
     assert validate_tool_schema(schema) is None
 
 
-@pytest.mark.parametrize(
+@every(
     ("schema", "where", "words"),
     [
         ([], "", "must be a JSON object"),
@@ -205,7 +206,7 @@ def test_strict_levels() -> None:
 # --- do arguments fit -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@every(
     ("arguments", "flaw"),
     [
         ('{"a":"x"}', None),

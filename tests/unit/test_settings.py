@@ -35,6 +35,7 @@ from proxy.startup.description import describe
 from proxy.startup.names import check_names
 from proxy.support.conversion import ConfigError, to_mapping
 from proxy.support.plainyaml import parse_yaml
+from tests.cases import every
 
 from .test_conversion import values
 
@@ -66,7 +67,7 @@ def problems(call: Callable[[], object]) -> tuple[str, ...]:
 # --- YAML -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "value"),
     [
         ("off", "off"),

@@ -43,6 +43,7 @@ from proxy.registry import registries
 from proxy.scan._pyparse import CallScanner as Python
 from proxy.scanner import build_scanner
 from proxy.stream_grammar import check
+from tests.cases import every
 from tests.options import route_options
 from tests.strategies import cuts
 
@@ -115,13 +116,13 @@ MENTIONS = [
 ]
 
 
-@pytest.mark.parametrize("text", ENDS_THOUGHTS)
+@every("text", ENDS_THOUGHTS)
 def test_a_closing_tag_where_models_write_it_ends_thoughts(text: str) -> None:
     assert closes_thoughts(text, [THINK]) == THINK
     assert closes_thoughts(text.replace("</think>", "[/THINK]"), [THINK, MISTRAL]) == MISTRAL
 
 
-@pytest.mark.parametrize("text", MENTIONS)
+@every("text", MENTIONS)
 def test_a_closing_tag_that_is_mentioned_ends_nothing(text: str) -> None:
     assert closes_thoughts(text, [THINK, MISTRAL]) is None
 
@@ -133,7 +134,7 @@ def test_the_first_tag_that_counts_says_which_pair_it_is() -> None:
     assert closes_thoughts(text, []) is None
 
 
-@pytest.mark.parametrize("name", FORMATS.names())
+@every("name", FORMATS.names())
 def test_tags_that_end_calls_or_any_message_say_nothing_of_thoughts(name: str) -> None:
     grammar = FORMATS.get(name).grammar
     pairs = pairs_of(grammar, ReasoningConfig())

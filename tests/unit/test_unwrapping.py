@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from proxy.pipeline.undoing import UndoStage
 from proxy.pipeline.unwrapping import UnwrapStage
 from proxy.prompting.beside_template import templated
 from proxy.prompting.transcript import Flatten, inject
+from tests.cases import every
 from tests.formats.cases import FORMATS, every_format
 
 BY_NAME = {tool_format.name: tool_format for tool_format in FORMATS}
@@ -71,7 +71,7 @@ def test_several_repeated_results_are_their_texts(tool_format: ToolFormat) -> No
         assert answered(escapes, [shown]) == answered(escapes, list(shown)) == "blue\ngrey"
 
 
-@pytest.mark.parametrize(
+@every(
     "answer",
     [
         "The sky is blue.",
