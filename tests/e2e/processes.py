@@ -39,7 +39,7 @@ class Process:
         with self.log_file.open("wb") as log:
             self.process = await asyncio.create_subprocess_exec(
                 sys.executable,
-                *("-m", "proxy", "serve", "--config", str(self.file)),
+                *("-m", "tests.e2e.unrehearsed", "serve", "--config", str(self.file)),
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
                 env=self._env,

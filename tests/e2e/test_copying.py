@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -90,8 +91,7 @@ def responses(file: str, **more: Any) -> dict[str, Any]:
     return {"input": [{"role": "user", "content": "Copy it."}, call, result], "tools": FLAT, **more}
 
 
-@pytest.mark.parametrize("streaming", ["buffered", "incremental"])
-@pytest.mark.parametrize("tool_format", FORMATS, ids=lambda f: f.name)
+@pytest.mark.parametrize(("tool_format", "streaming"), list(zip(FORMATS, cycle(("buffered", "incremental")))))
 async def test_a_file_with_every_marker_is_copied_and_edited(
     gateway: Gateway, tool_format: ToolFormat, streaming: str
 ) -> None:

@@ -7,6 +7,7 @@ The model here says again what the prompt has of its last call, and the gateway 
 from __future__ import annotations
 
 import json
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -46,8 +47,7 @@ def parts_of(answer: Any, *, stream: bool, responses: bool) -> list[Any]:
     return chat_stream_parts(frames[:-1]) if stream else chat_parts(answer.json())
 
 
-@pytest.mark.parametrize("flatten", ["auto", "bracket"])
-@pytest.mark.parametrize("tool_format", FORMATS, ids=lambda f: f.name)
+@pytest.mark.parametrize(("tool_format", "flatten"), list(zip(FORMATS, cycle(("auto", "bracket")))))
 async def test_an_earlier_call_that_is_imitated_is_a_call(
     gateway: Gateway, tool_format: ToolFormat, flatten: str
 ) -> None:

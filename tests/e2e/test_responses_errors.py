@@ -4,6 +4,7 @@ id (R13). And what must be none: whatever a client sends that nobody knows."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import product
 from typing import Any
 
 import aiohttp
@@ -168,17 +169,17 @@ CASES: dict[str, Case] = {
 }
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("name", CASES)
-async def test_codes(gateway: Gateway, name: str, stream: bool) -> None:
+async def test_codes(gateway: Gateway, name: str) -> None:
     """Streamed or not, an error before the first byte is a status."""
     case = CASES[name]
     server = await gateway(gateway_config(case))
-    asked = {**case.body, "stream": stream} if isinstance(case.body, Mapping) else case.body
-    answer = await post(server, asked, path=RESPONSES, headers={**ASKED, **case.headers})
-    error = answer.json()["error"]
-    assert error["param"] == case.param or (case.param == PARAMETERS and error["param"].startswith(PARAMETERS))
-    check(answer, Case(code=case.code, status=case.status, param=error["param"]))
+    for stream in (False, True):
+        asked = {**case.body, "stream": stream} if isinstance(case.body, Mapping) else case.body
+        answer = await post(server, asked, path=RESPONSES, headers={**ASKED, **case.headers})
+        error = answer.json()["error"]
+        assert error["param"] == case.param or (case.param == PARAMETERS and error["param"].startswith(PARAMETERS))
+        check(answer, Case(code=case.code, status=case.status, param=error["param"]))
 
 
 async def test_every_row_of_the_request_table(gateway: Gateway) -> None:
@@ -228,22 +229,17 @@ PATHS: list[tuple[str, str, int, str | None]] = [
 
 
 @pytest.mark.parametrize("store", ["memory", "none"])
-@pytest.mark.parametrize("prefix", ["/v1", ""])
-@pytest.mark.parametrize(("method", "path", "status", "allow"), PATHS, ids=[f"{m} {p[:40]}" for m, p, *_ in PATHS])
-async def test_paths(
-    gateway: Gateway, method: str, path: str, status: int, allow: str | None, prefix: str, store: str
-) -> None:
+async def test_paths(gateway: Gateway, store: str) -> None:
     config = read_config({"backends": {"mock": {"kind": "mock", "script": ["ok"]}}, "store": {"kind": store}})
-    server = await gateway(config)
-    url = str(server.make_url("")).rstrip("/") + prefix + path.removeprefix("/v1")
-    async with (
-        aiohttp.ClientSession(headers=ASKED) as session,
-        session.request(method, aiohttp.client.URL(url, encoded=True)) as response,
-    ):
-        answer = WireAnswer(status=response.status, headers=response.headers.copy(), body=await response.read())
-    check(answer, Case(code="not_found" if status == 404 else "method_not_allowed", status=status))
-    if allow is not None:
-        assert ",".join(sorted(answer.headers["Allow"].split(","))) == allow
+    base = str((await gateway(config)).make_url("")).rstrip("/")
+    async with aiohttp.ClientSession(headers=ASKED) as session:
+        for prefix, (method, path, status, allow) in product(("/v1", ""), PATHS):
+            url = aiohttp.client.URL(base + prefix + path.removeprefix("/v1"), encoded=True)
+            async with session.request(method, url) as response:
+                answer = WireAnswer(status=response.status, headers=response.headers.copy(), body=await response.read())
+            check(answer, Case(code="not_found" if status == 404 else "method_not_allowed", status=status))
+            if allow is not None:
+                assert ",".join(sorted(answer.headers["Allow"].split(","))) == allow, url
 
 
 # --- what is no error
@@ -346,8 +342,7 @@ def known(sent: dict[str, Any]) -> dict[str, Any]:
     return {**sent, "strict": None} if sent["type"] == "function" else sent
 
 
-@pytest.mark.parametrize("mode", ["prompt", "native"])
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize(("mode", "stream"), [("prompt", True), ("native", False)])
 @pytest.mark.parametrize("name", NO_ERRORS)
 async def test_what_nobody_knows_is_no_error(gateway: Gateway, name: str, stream: bool, mode: str) -> None:
     """R8.1 to R8.4, R3.8: in front of a server that would refuse what it does not know."""
