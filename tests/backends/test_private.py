@@ -193,7 +193,7 @@ def test_nobody_can_guess_it_letter_by_letter() -> None:
         assert not PRIVATE.stands_in(guess.encode())
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.text(), st.sampled_from(sorted(FORMS)))
 def test_law_what_is_hidden_is_all_that_changes(text: str, form: str) -> None:
     private = Private(secrets=(KEY,))
@@ -281,7 +281,7 @@ PIECES = st.text(string.ascii_letters + " é<", max_size=6)
 
 
 @pytest.mark.parametrize("kind", PATHS)
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(
     before=st.lists(PIECES, max_size=4),
     after=st.lists(PIECES, max_size=3),

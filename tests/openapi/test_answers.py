@@ -67,7 +67,7 @@ def fits(protocol: str, values: Iterable[Any]) -> int:
 
 
 @protocols
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(events=streams())
 def test_any_stream(protocol: str, events: list[Event]) -> None:
     side = registries().clients.get(protocol)()
@@ -75,7 +75,7 @@ def test_any_stream(protocol: str, events: list[Event]) -> None:
 
 
 @protocols
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(events=streams())
 def test_any_whole_answer(protocol: str, events: list[Event]) -> None:
     side = registries().clients.get(protocol)()

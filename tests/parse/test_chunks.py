@@ -88,7 +88,7 @@ def way(request: pytest.FixtureRequest) -> Way:
     return way
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(
     stream=reads(),
     number=st.sampled_from([-1, 0, 998]),

@@ -32,7 +32,7 @@ ANY = {name: st.one_of(texts_of(grammar), texts_of(grammar), texts) for name, gr
 FENCES = r"(?:`{3,}[\w.:/-]*)*"
 """Lines of fences, without whitespace."""
 
-law = profile(max_examples=250, deadline=None)
+law = profile(max_examples=120, deadline=None)
 
 
 def scan(

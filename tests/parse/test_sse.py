@@ -82,14 +82,14 @@ def frames_of(module: ModuleType, data: bytes, size: int, bound: int = 1 << 20) 
     return frames, False
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(streams, st.integers(1, 30))
 def test_frames_are_those_of_the_standard_for_every_split(data: bytes, size: int) -> None:
     for module in modules():
         assert frames_of(module, data, size) == (standard(data), False)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(streams, st.integers(1, 30), st.integers(5, 30))
 def test_the_bound_does_not_depend_on_the_split(data: bytes, size: int, bound: int) -> None:
     """What came whole before the event that is too large is given; then it raises, and goes on raising."""

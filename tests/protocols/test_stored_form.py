@@ -52,7 +52,7 @@ def again(kept: Turn) -> Turn:
 # --- messages -------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(st.lists(every_message, max_size=3).map(tuple))
 def test_messages_come_back_as_they_were(messages: tuple[Message, ...]) -> None:
     """Field for field, and the same bytes when they are written once more."""
@@ -68,6 +68,7 @@ def test_messages_come_back_as_they_were(messages: tuple[Message, ...]) -> None:
 some = st.lists(every_message, max_size=2).map(tuple)
 
 
+@settings(max_examples=50)
 @given(some, some, some, every_extra, texts)
 def test_turns_come_back_as_they_were(one: Any, other: Any, third: Any, extra: Any, text: str) -> None:
     kept = turn(input=one, output=other, rounds=third, extra=extra, ancestors=(text, "resp_1"), model=text, owner=text)
