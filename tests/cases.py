@@ -42,6 +42,14 @@ def every(names: str | tuple[str, ...], cases: Iterable[Any]) -> Callable[[Any],
     return decorate
 
 
+def first_and_in_turn(rows: Iterable[Any], columns: Iterable[Any]) -> list[tuple[Any, Any]]:
+    """The first row with every column, and each other row with one, in turn."""
+    wanted = list(columns)
+    return [
+        (row, column) for n, row in enumerate(rows) for m, column in enumerate(wanted) if n == 0 or n % len(wanted) == m
+    ]
+
+
 def values_of(case: Any, count: int) -> tuple[Any, ...]:
     """The values of one case, which may be a `pytest.param`."""
     if hasattr(case, "marks"):

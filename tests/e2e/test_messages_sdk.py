@@ -20,6 +20,7 @@ from aiohttp.test_utils import TestServer
 from anthropic import AsyncAnthropic
 
 from proxy.testing import Refuse, Say, Upstream
+from tests.cases import first_and_in_turn
 from tests.e2e.agent import block
 from tests.e2e.conftest import NO_TLS, Gateway, mock_config, post, read_config, serving, upstream_config
 from tests.protocols.messages_wires import accumulate, frames, validator
@@ -129,8 +130,7 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("name", "way"), first_and_in_turn(CASES, WAYS))
 async def test_every_choice_in_every_way(gateway: Gateway, name: str, way: str) -> None:
     case = CASES[name]
     server = await gateway(script=[{"text": case.text, "chunk": 3}])

@@ -19,6 +19,7 @@ from openai import AsyncOpenAI
 from pydantic import BaseModel
 
 from proxy.testing import Say, Upstream
+from tests.cases import first_and_in_turn
 from tests.e2e.agent import block
 from tests.e2e.conftest import USER, Gateway, function, mock_config, post, read_config, sdk, serving
 from tests.protocols.published import validator
@@ -146,8 +147,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("name", "way"), first_and_in_turn(CASES, WAYS))
 async def test_every_choice_in_every_way(gateway: Gateway, name: str, way: str) -> None:
     case = CASES[name]
     server = await gateway(script=[{"text": case.text, "chunk": 3}])

@@ -18,6 +18,7 @@ from openai.types.responses import Response
 from pydantic import BaseModel
 
 from proxy.testing import Answer, Say, Upstream, chunk, frame
+from tests.cases import first_and_in_turn
 from tests.clients.conftest import gateway as gateway
 from tests.clients.conftest import plain_gateway as plain_gateway
 from tests.clients.task import ASK, CALLS, FINAL, MODES, SAID, STEPS, Files, script
@@ -282,8 +283,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("name", "way"), first_and_in_turn(CASES, WAYS))
 async def test_every_choice_in_every_way(gateway: Gateway, name: str, way: str) -> None:
     case = CASES[name]
     server = await gateway(script=[{"text": case.text, "chunk": 3}])
