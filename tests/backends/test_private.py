@@ -1,4 +1,4 @@
-"""What is private about a model server: how it is found, hidden, and that nobody can find it out by asking."""
+"""Private facts of a model server: how they are found and hidden, and that no client can learn them by asking."""
 
 from __future__ import annotations
 

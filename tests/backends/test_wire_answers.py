@@ -1,4 +1,4 @@
-"""What the fast client makes of the bytes of an answer, however they are cut and whatever they are (docs/adr/0007)."""
+"""Answers read by the fast client, whatever their bytes are and however they are cut (docs/adr/0007)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What the model is asked after a near miss (R30.4): the tool that was tried is demanded, and enforced by a server that
-can, in every mode and protocol."""
+"""The second request after a near miss (R30.4): it demands the tool that was tried, and a server that can enforces it,
+in every mode and protocol."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What a model writes in any format comes out of the whole gateway as the same calls and text: Chat and Responses,
-streamed and not (R1.3)."""
+"""Calls and text in every format reach clients of Chat and Responses as they were written, streamed or not (R1.3)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The model sees earlier calls only in a form that is read back (R5.7): whoever imitates them, as small models do,
-calls.
+"""Earlier calls are shown in a form that the gateway reads back (R5.7), so a model that imitates them, as small ones
+do, makes calls.
 
 The model here says again what the prompt has of its last call, and the gateway must find that call in it.
 """

@@ -1,4 +1,4 @@
-"""What the format tests share: the formats, a scanner for each, and tools."""
+"""Things that the format tests share: the formats, a scanner for each, and tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with the MCP servers of a configuration, and what commands say of them."""
+"""Mistakes in configured MCP servers, and the output of commands about them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The laws: both twins agree event for event, the splitting is never observable, the oracle reads the same (R1.3,
+"""Laws of the scanner: both implementations give the same events, cuts never show, and the oracle reads the same (R1.3,
 R6.5)."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What crosses from a worker to the gateway: what modules declare, frames, what is printed. None of it is trusted."""
+"""Data that crosses from a worker to the gateway: declarations, frames, printed text. None of it is trusted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a module may declare (R15.3): every rule with what is just allowed and what is not."""
+"""Declarations of modules (R15.3): for every rule, values just inside and outside of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the corpora do not say of the naive reader."""
+"""Corners of the naive reader that the corpora do not have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is tried."""
+"""The settings that `toolwire tune` tries."""
 
 from __future__ import annotations
 

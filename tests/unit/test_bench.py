@@ -1,4 +1,4 @@
-"""What the benchmarks conclude and publish; nothing is measured here."""
+"""Conclusions and reports of the benchmarks; nothing is measured here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a URL says of Redis, and what is said of one that is wrong."""
+"""The parts of a Redis URL, and the errors for a wrong one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who only looks on sees an answer to its end and changes no byte of it, in every path; and may end it."""
+"""Observers see an answer to its end and change no byte of it, on every path. An observer may end the answer."""
 
 from __future__ import annotations
 
