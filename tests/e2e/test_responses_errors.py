@@ -16,11 +16,10 @@ from proxy.testing import Answer, Say, Upstream, WireAnswer
 from tests.e2e.agent import block
 from tests.e2e.conftest import Gateway, post, read_config, sdk, serving, upstream_config
 from tests.e2e.responses_answers import PUBLISHED, RESPONSES, ask, of_stream, of_whole, outline, tool
-from tests.e2e.test_errors import Case, check, gateway_config, nested
+from tests.e2e.test_errors import Case, check, gateway_config
 from tests.protocols.test_responses_request import BAD, CALL, OUTPUT, USER, without
 
 READ = tool("read_file", path="string")
-STRICT = tool("read_file", strict=True, path="string")
 PATCH = {"type": "custom", "name": "apply_patch"}
 IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}
 PARAMETERS = "tools[0].parameters"
@@ -105,46 +104,19 @@ CASES: dict[str, Case] = {
         config={"store": {"kind": "none"}},
     ),
     # tools
-    "R3.2 128": bad_tools("tools[0].name", {**READ, "name": "a" * 129}),
     "R3.2 pattern": bad_tools("tools[1].name", READ, {**READ, "name": "a b"}),
-    "R3.2 empty": bad_tools("tools[0].name", {**READ, "name": ""}),
-    "R3.2 nested": bad_tools("tools[0].function.name", {"type": "function", "function": {"name": "a.b"}}),
     "R3.2 custom": bad_tools("tools[0].name", {**PATCH, "name": "ä"}),
     "R3.2 in a group": bad_tools("tools[0].tools[1].name", group(READ, {**READ, "name": "a b"})),
-    "C29": bad_tools("tools[1].name", READ, READ),
     "C29 two kinds": bad_tools("tools[1].name", READ, {**PATCH, "name": "read_file"}),
     "C29 in a group": bad_tools("tools[1].tools[1].name", READ, group(READ, READ)),
     "R3.4 root": bad_tools(f"{PARAMETERS}.type", parameters({"type": "array"})),
-    "R3.4 no schema": bad_tools(PARAMETERS, parameters({"type": "object", "properties": {"a": {"type": "strnig"}}})),
-    "R3.4 remote": bad_tools(
-        PARAMETERS, parameters({"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:1/x"}}})
-    ),
     "R3.6": bad_tools(PARAMETERS, parameters({"type": "object", "properties": {"a": {}}}, strict=True)),
-    "R3.6 deep": bad_tools(PARAMETERS, parameters(nested(6), strict=True)),
-    "R3.7": bad_tools("tools", *(tool(f"f{n}") for n in range(2049))),
     "C7 strict": bad_tools(PARAMETERS, {"type": "function", "name": "f"}, options={"validation": "strict"}),
-    "C9 strict": Case(
-        code="invalid_value",
-        status=400,
-        param="parallel_tool_calls",
-        body=body(tools=[STRICT], parallel_tool_calls=True),
-        options={"validation": "strict"},
-    ),
     # tool_choice
     "choice of no form": bad("invalid_tool_choice", "tool_choice", tools=[READ], tool_choice="always"),
-    "choice of an unknown tool": bad(
-        "invalid_tool_choice", "tool_choice", tools=[READ], tool_choice={"type": "function", "name": "write_file"}
-    ),
     "choice of an unknown custom tool": bad(
         "invalid_tool_choice", "tool_choice", tools=[READ], tool_choice={"type": "custom", "name": "apply_patch"}
     ),
-    "choice among unknown tools": bad(
-        "invalid_tool_choice",
-        "tool_choice",
-        tools=[READ],
-        tool_choice={"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "x"}]},
-    ),
-    "choice without tools": bad("invalid_tool_choice", "tool_choice", tool_choice="required"),
     # who
     "no key": Case(code="invalid_api_key", status=401, body=body(), config={"auth": {"keys": ["right"]}}),
     # what a model server answers
@@ -153,10 +125,7 @@ CASES: dict[str, Case] = {
             code=code, status=to, body=body(), script=[{"error": {"status": status, "message": "said so"}}]
         )
         for status, to, code in [
-            (400, 400, "upstream_rejected"),
-            (401, 502, "upstream_auth"),
             (429, 429, "rate_limit_exceeded"),
-            (500, 502, "upstream_error"),
             (504, 504, "upstream_timeout"),
         ]
     },

@@ -399,14 +399,6 @@ async def test_a_failure_in_the_stream_raises(gateway: Gateway) -> None:
             await created(client, input="hi")
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_failure_before_the_stream_has_its_status(gateway: Gateway, way: str) -> None:
-    server = await gateway(script=[{"error": {"status": 429, "code": "rate_limit_exceeded", "message": "slow down"}}])
-    async with sdk(server) as client:
-        with pytest.raises(openai.RateLimitError, match="slow down"):
-            await WAYS[way](client, input="hi")
-
-
 # --- what the SDK does by itself
 # ------------------------------------------------------------------------------------------
 
