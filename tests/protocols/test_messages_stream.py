@@ -15,7 +15,7 @@ from proxy.errors import BackendFault, ClientFault, GatewayError, Unavailable
 from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
 from proxy.folding import fold, unfold
 from proxy.model import ModelReply, ModelRequest, Origin, Reasoning, Refusal, ReplyChoice, Text, ToolUse, Usage, scoped
-from proxy.protocols.base import ListedModel, TextWriter, WriteOptions
+from proxy.protocols.base import ListedModel, WriteOptions
 from proxy.protocols.messages.blocks import PROTOCOL
 from proxy.protocols.messages.ids import is_own_signature, signature_of
 from proxy.protocols.wire import dump
@@ -237,24 +237,6 @@ def test_half_a_character_waits_for_the_other() -> None:
     events = [START, *text(0, "a\ud83d", "\ude00b\ud83d"), Finish()]
     assert accumulate(write(events))["content"][0]["text"] == "a😀b\ufffd"
     assert whole(fold(events))["content"][0]["text"] == "a😀b\ufffd"
-
-
-def test_plain_text_may_be_written_by_somebody_else() -> None:
-    for kind in (BlockKind.TEXT, BlockKind.REASONING):
-        writer = MESSAGES.writer(options())
-        assert isinstance(writer, TextWriter)
-        data = writer.feed([START, Open(0, kind)])
-        assert writer.text_frame(0) is None
-        data += writer.feed([Delta(0, "a")])
-        around = writer.text_frame(0)
-        assert around is not None
-        for piece in ("b", "c"):
-            data += around.head + piece.encode() + around.tail
-        writer.wrote(0, 2, "bc")
-        data += writer.feed([Delta(0, "d"), Close(0), Finish()])
-        assert (
-            accumulate(data)["content"] == accumulate(write([START, *text(0, "abcd", kind=kind), Finish()]))["content"]
-        )
 
 
 @pytest.mark.parametrize(
