@@ -40,11 +40,6 @@ def config(upstream: Upstream, **sections: Any) -> dict[str, Any]:
     }
 
 
-def unasked(upstream: Upstream) -> dict[str, Any]:
-    """The same server, which is not asked what it is: those connections would be among the counted ones."""
-    return {"up": {"url": upstream.url, "identify_s": 0}}
-
-
 class Load:
     """Clients that ask for one stream after the other, half of them each time on a new connection."""
 
@@ -367,7 +362,7 @@ async def test_a_killed_worker_takes_only_its_own_streams_with_it(tmp_path: Path
     gate = asyncio.Event()
     async with (
         Upstream([Say("begin ", gate, "end")]) as upstream,
-        running(tmp_path, config(upstream, server={"workers": 2}, backends=unasked(upstream))) as gateway,
+        running(tmp_path, config(upstream, server={"workers": 2})) as gateway,
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, force_close=True)) as session,
     ):
         doomed, other = gateway.workers()
