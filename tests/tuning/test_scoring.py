@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import every
 from toolwire.extras.tune.cases import Case, read_cases
 from toolwire.extras.tune.scoring import CALLED, FITS, RIGHT_TOOL, SILENT, Answer, Figures, Made, Marks, added_up, mark
 
@@ -39,7 +40,7 @@ NONE = case()
 SAYS = case(says={"$contains": "four"})
 
 
-@pytest.mark.parametrize(
+@every(
     ("asked", "answer", "marks"),
     [
         (ONE, Answer((made("get_weather", {"city": "oslo"}),)), Marks(True, True, True, True, True, points=1)),
