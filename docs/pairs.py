@@ -70,7 +70,7 @@ def page() -> str:
     out = [
         "# Every client before every server\n",
         "Every client protocol works with every kind of backend, because both sides translate to one model of requests and answers",
-        "([how](../explanation/how-it-works.md)). `tests/e2e/test_every_pair.py::test_a_cell` tries each cell of the first table with each",
+        "([how](../explanation/how-it-works.md)). `tests/e2e/test_every_pair.py::test_the_cells_of_a_row` tries each cell of the first table with each",
         "line of the second: with the same text, calls, arguments and token counts.\n",
         "## What the client gets\n",
         f"| The model | | {' | '.join(names)} |",

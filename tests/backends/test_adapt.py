@@ -8,6 +8,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from tests.cases import every
 from toolwire.config import BackendConfig
 from toolwire.errors import ClientFault
 from toolwire.formats.engine.rendering import CUSTOM_PARAMETERS
@@ -256,8 +257,8 @@ def test_unknown_fields_of_parts(policy: Any, listed: str, kept: dict[str, Any])
 CITED = {"annotations": [{"type": "url_citation"}]}
 
 
-@pytest.mark.parametrize("policy", ["drop", "list", "all"])
-@pytest.mark.parametrize(
+@every("policy", ["drop", "list", "all"])
+@every(
     ("wire", "known", "wild"),
     [
         (ResponsesProtocol(), {**CITED, "item": {"phase": "commentary"}}, {**CITED, "item": {"phase": "commentary", "x": 1}, "x": 1}),
@@ -265,7 +266,6 @@ CITED = {"annotations": [{"type": "url_citation"}]}
         (MessagesProtocol(), {"cache_control": {"type": "ephemeral"}}, {"cache_control": {"type": "ephemeral"}, "x": 1}),
         (MessagesProtocol(), {"document": {"type": "document"}}, {"document": {"type": "document"}, "x": 1}),
     ],
-    ids=["responses", "an item", "messages", "a document"],
 )  # fmt: skip
 def test_fields_that_the_protocol_itself_knows_are_not_unknown(policy: Any, wire: Any, known: Any, wild: Any) -> None:
     """Whatever is listed (C4)."""

@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 import pytest
 
+from tests.cases import every
 from toolwire.config import CodexConfig
 from toolwire.configuration.settings import load
 from toolwire.errors import GatewayError
@@ -32,7 +33,7 @@ from toolwire.upstream.servers.private_data import NOTHING
 # --- lines ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(20))
+@every("seed", range(20))
 def test_lines_are_the_same_however_they_are_cut(seed: int) -> None:
     """Those that are too large come as their beginning, once."""
     rng = random.Random(seed)

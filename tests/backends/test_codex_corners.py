@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import every
 from toolwire.errors import GatewayError
 from toolwire.events import Event, Start
 from toolwire.extras.codex_app.answer import TurnEvents
@@ -82,9 +83,9 @@ def told(*messages: Item, whole: bool = False) -> tuple[list[Event], TurnEvents]
     return events, turn
 
 
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-@pytest.mark.parametrize("second", ITEMS)
-@pytest.mark.parametrize("first", ITEMS)
+@every("way", WAYS)
+@every("second", ITEMS)
+@every("first", ITEMS)
 def test_items_say_what_they_say_alone(first: str, second: str, way: Callable[[Item], list[Item]]) -> None:
     made = [ITEMS[name](n) for n, name in enumerate((first, second, first))]
     events, turn = told(*(one for item, _ in made for one in way(item)), USED, DONE)

@@ -1,4 +1,4 @@
-"""What reaches the backend: the client's own bytes or an adapted request (R1.6), and token counts (R11.3)."""
+"""Requests that reach the backend: the client's own bytes or an adapted request (R1.6), and token counts (R11.3)."""
 
 from __future__ import annotations
 

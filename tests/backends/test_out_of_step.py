@@ -17,6 +17,7 @@ from typing import Any, Final
 import pytest
 
 from tests.backends.peers import CHUNKED, LIMIT, OK, Peer, Step, ask, chunked, post, sized
+from tests.cases import every
 from tests.waiting import until
 from toolwire.config import BackendConfig, Pool
 from toolwire.upstream.client import wire_client
@@ -238,9 +239,9 @@ async def test_bytes_that_are_no_answer_end_the_connection_only(data: bytes) -> 
         await client.close()
 
 
-@pytest.mark.parametrize("answer", [sized(b"a"), CHUNKED + chunked(b"a"), b"HTTP/1.1 204 No Content\r\n\r\n"])
-@pytest.mark.parametrize("apart", [False, True], ids=["one segment", "two segments"])
-@pytest.mark.parametrize("surplus", [sized(b"b"), b'{"more": 1}', b"HTTP/1.1 100 Continue\r\n\r\n"])
+@every("answer", [sized(b"a"), CHUNKED + chunked(b"a"), b"HTTP/1.1 204 No Content\r\n\r\n"])
+@every("apart", [False, True])
+@every("surplus", [sized(b"b"), b'{"more": 1}', b"HTTP/1.1 100 Continue\r\n\r\n"])
 async def test_bytes_behind_the_end_of_an_answer(answer: bytes, apart: bool, surplus: bytes) -> None:
     steps: list[Step] = [answer, surplus] if apart else [answer + surplus]
     async with Peer(steps, [sized(b"c")]) as peer:

@@ -1,4 +1,4 @@
-"""What is private about a model server: how it is found, hidden, and that nobody can find it out by asking."""
+"""Private facts of a model server: how they are found and hidden, and that no client can learn them by asking."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.cases import every
 from tests.unit.test_stream_paths import REQUEST
 from toolwire.config import BackendConfig, LimitsConfig, RouteOptions
 from toolwire.errors import BackendFault
@@ -114,10 +115,8 @@ FORMS: dict[str, Callable[[str], str]] = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize(
-    "around", ["bad key {}.", "x{}y", '{{"headers": {{"authorization": "Bearer {}"}}}}', "http://u:{}@h:1/v1"]
-)
+@every("form", FORMS)
+@every("around", ["bad key {}.", "x{}y", '{{"headers": {{"authorization": "Bearer {}"}}}}', "http://u:{}@h:1/v1"])
 def test_no_error_shows_a_secret(form: str, around: str) -> None:
     said = FORMS[form](KEY)
     text = around.format(said)
@@ -132,7 +131,7 @@ def test_no_error_shows_a_secret(form: str, around: str) -> None:
         assert said not in read_refusal(status, {}, text.encode(), private=PRIVATE).message
 
 
-@pytest.mark.parametrize("length", range(450, 520, 3))
+@every("length", range(450, 520, 3))
 def test_a_secret_at_the_place_where_a_message_is_cut(length: int) -> None:
     """In-band errors are cut before anybody knows what is secret."""
     text = "x " * (length // 2) + KEY + " and so on" * 20
@@ -152,8 +151,8 @@ def test_a_secret_in_an_error_that_is_only_quoted() -> None:
         assert not any(KEY[:size] in shown for size in range(4, len(KEY)))
 
 
-@pytest.mark.parametrize("url", ["http://[::1]:45883/v1", "http://127.0.0.1:45883/v1", "http://gpu-1:45883/v1"])
-@pytest.mark.parametrize("around", ["{}", "({})", "[{}]", '"{}"', "dial {} now", "<{}>"])
+@every("url", ["http://[::1]:45883/v1", "http://127.0.0.1:45883/v1", "http://gpu-1:45883/v1"])
+@every("around", ["{}", "({})", "[{}]", '"{}"', "dial {} now", "<{}>"])
 def test_the_own_address_goes_whole(url: str, around: str) -> None:
     private = private_of(BackendConfig(kind="openai_chat", url=url))
     for text in (url, url.removeprefix("http://"), url.removeprefix("http://").removesuffix("/v1")):
@@ -194,7 +193,7 @@ def test_nobody_can_guess_it_letter_by_letter() -> None:
         assert not PRIVATE.occurs_in(guess.encode())
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.text(), st.sampled_from(sorted(FORMS)))
 def test_law_what_is_hidden_is_all_that_changes(text: str, form: str) -> None:
     private = PrivateData(secrets=(KEY,))
@@ -219,7 +218,7 @@ def test_hostile_errors_take_no_time() -> None:
 # --- in answers -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", FORMS)
+@every("form", FORMS)
 def test_no_whole_answer_shows_a_secret(form: str) -> None:
     said = FORMS[form](KEY)
     for text in (said, f"a{said}b"):
@@ -282,7 +281,7 @@ PIECES = st.text(string.ascii_letters + " é<", max_size=6)
 
 
 @pytest.mark.parametrize("kind", PATHS)
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(
     before=st.lists(PIECES, max_size=4),
     after=st.lists(PIECES, max_size=3),
@@ -342,8 +341,8 @@ DROPPED = (b'"id":"' + KEY.encode(), b'"system_fingerprint"', b'"x":')
 """Where reading has no place for it, after the first frame."""
 
 
-@pytest.mark.parametrize("kind", PATHS)
-@pytest.mark.parametrize(
+@every("kind", PATHS)
+@every(
     "frames",
     [
         [chunk({"content": "a"}, usage=None, id=KEY)],
@@ -356,7 +355,6 @@ DROPPED = (b'"id":"' + KEY.encode(), b'"system_fingerprint"', b'"x":')
         [chunk({"content": KEY[:16]}), chunk({"reasoning_content": "hm"}), chunk({"content": KEY[16:]})],
         [chunk({"content": KEY[:16]}), chunk({"content": KEY[16:]}, "stop")],
     ],
-    ids=range(9),
 )  # fmt: skip
 def test_wherever_it_stands(kind: str, frames: list[dict[str, Any]]) -> None:
     start = frame(chunk({"role": "assistant", "content": "Hi"}))

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import every
 from tests.e2e.conftest import USER, post, serving, upstream_config
 from tests.waiting import GUARD_S
 from toolwire.errors import ClientFault, GatewayError
@@ -27,7 +28,7 @@ from toolwire.upstream.servers.upstream_errors import read_refusal
 PAST = "Sun, 06 Nov 1994 08:49:37 GMT"
 
 
-@pytest.mark.parametrize(
+@every(
     ("value", "seconds", "told"),
     [
         (None, None, None),
@@ -56,7 +57,7 @@ def test_what_is_heeded_and_told(value: str | None, seconds: float | None, told:
     assert error.headers == ({} if told is None else {"Retry-After": told})
 
 
-@pytest.mark.parametrize(
+@every(
     ("value", "told"),
     [
         (None, None),

@@ -13,6 +13,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from tests.cases import every
 from tests.formats.cases import FORMATS, every_format
 from tests.formats.sampler import Acceptor, Grammar
 from toolwire.formats.base import ToolFormat, tagged_answer
@@ -117,8 +118,8 @@ def check(schema: dict[str, Any], value: Any) -> None:
 
 
 @every_format
-@pytest.mark.parametrize("demanded", [False, True], ids=["auto", "required"])
-@pytest.mark.parametrize("parallel", [False, True], ids=["one", "several"])
+@every("demanded", [False, True])
+@every("parallel", [False, True])
 def test_bodies_are_as_published(tool_format: ToolFormat, demanded: bool, parallel: bool) -> None:
     if tool_format.name in NOT_SAID or (tool_format.name in NO_OPENER and not demanded):
         with pytest.raises(Inexpressible):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import orjson
 import pytest
 
+from tests.cases import every
 from toolwire.errors import BackendFault, ClientFault
 from toolwire.protocols.shared import openai
 from toolwire.upstream.servers.private_data import PrivateData
@@ -15,7 +16,7 @@ def said(message: str, **more: object) -> bytes:
     return orjson.dumps({"error": {"message": message, "type": "x", "param": None, "code": None, **more}})
 
 
-@pytest.mark.parametrize(
+@every(
     ("status", "to", "code", "fault"),
     [
         (400, 400, "upstream_rejected", ClientFault),
@@ -111,7 +112,7 @@ def test_context_length(body: bytes) -> None:
     assert (error.status, error.code) == (400, "context_length_exceeded")
 
 
-@pytest.mark.parametrize(
+@every(
     ("body", "message"),
     [
         (said("plain"), "plain"),
@@ -132,7 +133,7 @@ def test_read_message(body: bytes, message: str) -> None:
     assert openai.read_refusal(body)[0] == message
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "shown"),
     [
         ("Cannot reach http://10.0.0.5:8000/v1/x now", "Cannot reach [address] now"),

@@ -1,4 +1,4 @@
-"""What the fast client makes of the bytes of an answer, however they are cut and whatever they are (docs/adr/0007)."""
+"""Answers read by the fast client, whatever their bytes are and however they are cut (docs/adr/0007)."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.backends.peers import CHUNKED, LIMIT, OK, Peer, Step, chunked, sized
+from tests.cases import every
 from toolwire.config import Pool, Timeouts
 from toolwire.errors import BackendFault
 from toolwire.upstream.client.wire_answer import INBOX_BYTES, WireAnswer
@@ -252,7 +253,7 @@ def test_law_cuts_change_nothing(pieces: list[bytes], places: list[int], framing
     asyncio.run(check())
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.binary(max_size=40), st.integers(0, 400), st.integers(0, 40), PLACES, st.sampled_from([WHOLE, PUSHED]))
 @example(b"-", 84, 1, [], PUSHED)
 def test_law_nothing_waits_for_ever(noise: bytes, at: int, gone: int, places: list[int], wire: bytes) -> None:
@@ -283,8 +284,8 @@ BAD_CHUNKS = {
 }
 
 
-@pytest.mark.parametrize("read", ["first", "later"])
-@pytest.mark.parametrize("name", BAD_CHUNKS)
+@every("read", ["first", "later"])
+@every("name", BAD_CHUNKS)
 async def test_bad_chunk_sizes(name: str, read: str) -> None:
     """The server hangs and the time limits are far away: only the parser can end this."""
     good = CHUNKED + chunked(b"good", end=False)

@@ -1,4 +1,4 @@
-"""What the fast client sends, in the clear and over TLS, and how large requests go out (docs/adr/0007)."""
+"""Requests of the fast client, in the clear and over TLS, and how large ones are sent (docs/adr/0007)."""
 
 from __future__ import annotations
 

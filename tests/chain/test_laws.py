@@ -238,7 +238,7 @@ def answers(draw: st.DrawFn) -> tuple[str, list[str], list[str]]:
     return text, draw(cuts(text)), [text[i : i + size] for i in range(0, len(text), size)]
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     answer=answers(),
     options=st.sampled_from(list(OPTIONS)),

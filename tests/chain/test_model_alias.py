@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.cases import every
 from tests.e2e.conftest import CHAT, post, serving, upstream_config
 from toolwire.config import MiddlewareConfig, RouteOptions
 from toolwire.extras.middlewares.model_alias import ModelAliasOptions
@@ -13,9 +14,9 @@ ALIAS = MiddlewareConfig(use="model_alias", options={"models": {"gpt-4o-mini": "
 SAID = [{"role": "user", "content": "hi"}]
 
 
-@pytest.mark.parametrize(("asked", "sent"), [("gpt-4o-mini", "small"), ("gpt-4.1", "large"), ("other", "other")])
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
+@every(("asked", "sent"), [("gpt-4o-mini", "small"), ("gpt-4.1", "large"), ("other", "other")])
+@every("stream", [False, True])
+@every("path", ["/v1/chat/completions", "/v1/responses"])
 async def test_the_server_hears_one_name_and_the_client_the_other(asked, sent, stream, path):
     body = {"model": asked, "stream": stream, **({"messages": SAID} if "chat" in path else {"input": "hi"})}
     answer = await run_chain(["conversation", ALIAS], body, replies=["ok"], path=path)

@@ -162,7 +162,7 @@ CHOICES = st.sampled_from([None, "auto", "required", {"type": "function", "name"
 REASONS = st.sampled_from(["stop", "length", "content_filter"])
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     answer=answers(),
     route=st.sampled_from(list(ROUTES)),

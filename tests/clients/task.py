@@ -6,7 +6,9 @@ it sees what the tools gave: a client that does not bring the results back hears
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import cycle
 from typing import Any
 
 from tests.e2e.agent import block
@@ -27,6 +29,11 @@ STEPS: tuple[tuple[Call, ...], ...] = (
 CALLS = [[name, arguments] for step in STEPS for name, arguments in step]
 
 MODES = ("prompt", "native")
+
+
+def in_turn(ways: Iterable[Any]) -> list[tuple[Any, ...]]:
+    """Each way of asking with one of the modes, in turn: a client in a process of its own takes long."""
+    return [(*(way if isinstance(way, tuple) else (way,)), mode) for way, mode in zip(ways, cycle(MODES))]
 
 
 def script(mode: str) -> list[dict[str, Any]]:

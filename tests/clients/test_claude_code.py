@@ -176,7 +176,7 @@ async def test_many_tools_at_once(gateway: Gateway, claude: Claude) -> None:
     assert ran.report["result"] == DONE
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ["prompt", pytest.param("native", marks=HEAVY)])
 async def test_a_subagent(gateway: Gateway, claude: Claude, mode: str) -> None:
     """Also where the model wishes another model for it."""
     task = {"description": "count", "prompt": "Count the pineapples.", "subagent_type": "general-purpose"}

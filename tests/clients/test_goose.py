@@ -1,4 +1,4 @@
-"""What Goose speaks with model servers, set up by the lines of its page, does the whole task over Chat and Messages."""
+"""Goose, set up by the lines of its page, does the whole task over Chat and Messages."""
 
 from __future__ import annotations
 

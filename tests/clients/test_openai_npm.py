@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
 from tests.clients.conftest import Node
 from tests.clients.recorder import RECORDER
-from tests.clients.task import CALLS, FINAL, MODES, SAID, script
+from tests.clients.task import CALLS, FINAL, SAID, in_turn, script
 from tests.e2e.conftest import Gateway
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("way", ["create", "stream", "runTools", "runTools streamed"])
+@pytest.mark.parametrize(("way", "mode"), in_turn(["create", "stream", "runTools", "runTools streamed"]))
 async def test_chat(gateway: Gateway, node: Node, way: str, mode: str) -> None:
     server = await gateway(script=script(mode), mode=mode)
     got = await node("openai_chat.mjs", server, way)
     assert got == {"text": SAID[-1], "calls": CALLS, "files": FINAL}
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("follow_up", ["echo", "previous"])
-@pytest.mark.parametrize("way", ["create", "stream", "websocket"])
+@pytest.mark.parametrize(
+    ("follow_up", "way", "mode"), in_turn(product(["echo", "previous"], ["create", "stream", "websocket"]))
+)
 async def test_responses(gateway: Gateway, node: Node, way: str, follow_up: str, mode: str) -> None:
     """`.stream()` throws on any event that it does not know and on any item that is not as it was."""
     server = await gateway(script=script(mode), mode=mode)

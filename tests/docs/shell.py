@@ -1,4 +1,4 @@
-"""What the shell commands of a page are, and whether `toolwire` takes its arguments."""
+"""The shell commands of a page, and whether `toolwire` takes their arguments."""
 
 from __future__ import annotations
 

@@ -22,6 +22,7 @@ import yaml
 from aiohttp.test_utils import TestClient, TestServer
 
 from docs.drawings import REGION
+from tests.cases import every
 from tests.docs.data import documents, faults, request_faults
 from tests.docs.pages import FENCE, PAGES, ROOT, Block, blocks, pages_with, read, write_files
 from tests.inspector.browser import Gateway
@@ -115,7 +116,7 @@ def test_no_block_is_without_a_fence() -> None:
             assert in_list or not paragraph.startswith("    "), f"{page}: {paragraph}"
 
 
-@pytest.mark.parametrize(("kind", "used"), [(kind, language) for language in KINDS for kind in sorted(KINDS[language])])
+@every(("kind", "used"), [(kind, language) for language in KINDS for kind in sorted(KINDS[language])])
 def test_no_kind_is_allowed_that_nobody_uses(kind: str, used: str) -> None:
     assert [block for _, block in ALL if block.info[:1] == [used] and _kind(block) == kind]
 
@@ -123,7 +124,7 @@ def test_no_kind_is_allowed_that_nobody_uses(kind: str, used: str) -> None:
 # --- Python ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("page", "block"), _of("python") + _of("python", "run") + _of("python", "gateway"))
+@every(("page", "block"), _of("python") + _of("python", "run") + _of("python", "gateway"))
 def test_python_compiles(page: Path, block: Block) -> None:
     ast.parse(block.text)
 
@@ -195,7 +196,7 @@ async def test_tools_of_examples_are_loaded(page: Path, tmp_path: Path) -> None:
 # --- data -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("page", "block"), _of("json") + _of("json", "file"))
+@every(("page", "block"), _of("json") + _of("json", "file"))
 def test_json_is_what_it_looks_like(page: Path, block: Block) -> None:
     values = list(documents(block.text))
     assert values
@@ -293,7 +294,7 @@ def test_drawings_are_generated(page: Path, block: Block) -> None:
     assert any(block.text in region[0] for region in REGION.finditer(read(page)))
 
 
-@pytest.mark.parametrize(("page", "block"), _of("text", "output"))
+@every(("page", "block"), _of("text", "output"))
 def test_output_stands_behind_what_is_run(page: Path, block: Block) -> None:
     before = [b for b in blocks(page) if b.line < block.line][-1]
     assert before.info[:2] == ["python", "run"]

@@ -17,6 +17,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
+from tests.cases import every
 from tests.docs.data import request_faults
 from tests.docs.pages import PAGES, ROOT, blocks, pages_with, read
 from tests.docs.shell import Command, parsed, simple_commands
@@ -163,7 +164,7 @@ def test_no_command_is_excepted_that_nobody_shows() -> None:
     assert shown <= ELSEWHERE | CHECKED
 
 
-@pytest.mark.parametrize("page", pages_with("sh"), ids=str)
+@every("page", pages_with("sh"))
 def test_the_shell_can_read_them(page: Path) -> None:
     bash = program(BASH)
     for block in blocks(page):

@@ -1,4 +1,4 @@
-"""What an answer means, whichever of the three protocols its client speaks."""
+"""The meaning of an answer: text, calls and counts, the same for clients of all three protocols."""
 
 from __future__ import annotations
 

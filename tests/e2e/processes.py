@@ -23,6 +23,9 @@ ROOT = Path(__file__).resolve().parents[2]
 class Process:
     """A running gateway. `url` is its address; `folder` holds its configuration and its log."""
 
+    module = "tests.e2e.unrehearsed"
+    """The program. `proxy` also rehearses at the start; by its end the server's probes are over."""
+
     def __init__(self, folder: Path, **env: str) -> None:
         self.folder = folder
         self.file = folder / "gateway.yaml"
@@ -39,7 +42,7 @@ class Process:
         with self.log_file.open("wb") as log:
             self.process = await asyncio.create_subprocess_exec(
                 sys.executable,
-                *("-m", "toolwire", "serve", "--config", str(self.file)),
+                *("-m", self.module, "serve", "--config", str(self.file)),
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
                 env=self._env,

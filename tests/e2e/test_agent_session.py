@@ -51,19 +51,19 @@ async def test_a_session_of_thirty_steps_ends_with_the_right_files(
     assert workspace.files() == FINAL
 
 
-@pytest.mark.parametrize("steps", [20, 200])
-async def test_many_sequential_calls(gateway: Gateway, steps: int) -> None:
+async def test_many_sequential_calls(gateway: Gateway) -> None:
+    steps = 200
     script = [block("read_file", {"path": f"file-{n}"}) for n in range(steps)]
     server = await gateway(script=[*script, "read them all"])
     messages: list[Any] = [{"role": "user", "content": "Read the files."}]
     ids = set()
     async with sdk(server) as client:
         for n in range(steps):
-            choice = await _turn(client, messages, stream=n % 2 == 0, checked=steps < 100)
+            choice = await _turn(client, messages, stream=n % 2 == 0, checked=False)
             (call,) = choice.message.tool_calls
             assert json.loads(call.function.arguments) == {"path": f"file-{n}"}
             ids.add(call.id)
             messages += [choice.message.to_dict(), {"role": "tool", "tool_call_id": call.id, "content": f"content {n}"}]
-        choice = await _turn(client, messages, stream=False, checked=steps < 100)
+        choice = await _turn(client, messages, stream=False, checked=False)
     assert choice.message.content == "read them all"
     assert len(ids) == steps

@@ -40,7 +40,7 @@ async def started(folder: Path, config: Mapping[str, Any]) -> tuple[int, str]:
     process.file.write_text(json.dumps(config))
     with process.log_file.open("wb") as log:
         child = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "toolwire", "serve", "--config", str(file)),
+            *(sys.executable, "-m", "tests.e2e.unrehearsed", "serve", "--config", str(file)),
             stdout=log, stderr=log, cwd=ROOT,
         )  # fmt: skip
     async with asyncio.timeout(GUARD_S):

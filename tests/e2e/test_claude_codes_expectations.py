@@ -1,4 +1,4 @@
-"""What Claude Code needs from every kind of server: an overflow in Anthropic's words, and failed results (R28.6)."""
+"""Claude Code's needs from every kind of server: an overflow in Anthropic's words, and failed results (R28.6)."""
 
 from __future__ import annotations
 

@@ -515,7 +515,7 @@ async def test_the_process_ends_with_the_gateway(tmp_path: Path, how: signal.Sig
     command = codex_double.behind_pipes({}, tmp_path)
     file.write_text(GATEWAY.format(command=command))
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "toolwire", "serve", "--config", str(file), stdout=asyncio.subprocess.DEVNULL
+        sys.executable, "-m", "tests.e2e.unrehearsed", "serve", "--config", str(file), stdout=asyncio.subprocess.DEVNULL
     )
     try:
         await until(lambda: any(line.get("method") == "initialized" for line in codex_double.read(log)))

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import cycle
 from typing import Any
 
 import pytest
 
 from tests.e2e.conftest import Gateway, function, post, upstream_config
 from tests.e2e.test_formats import RESPONSES, chat_parts, chat_stream_parts, response_parts
-from tests.formats.cases import FORMATS, every_format
+from tests.formats.cases import FORMATS
 from toolwire.formats.base import ToolFormat
 from toolwire.formats.engine.templates import ALL
 from toolwire.formats.families import hermes
@@ -90,8 +91,7 @@ def responses(file: str, **more: Any) -> dict[str, Any]:
     return {"input": [{"role": "user", "content": "Copy it."}, call, result], "tools": FLAT, **more}
 
 
-@pytest.mark.parametrize("streaming", ["buffered", "incremental"])
-@every_format
+@pytest.mark.parametrize(("tool_format", "streaming"), list(zip(FORMATS, cycle(("buffered", "incremental")))))
 async def test_a_file_with_every_marker_is_copied_and_edited(
     gateway: Gateway, tool_format: ToolFormat, streaming: str
 ) -> None:

@@ -1,5 +1,5 @@
-"""What the model is asked after a near miss (R30.4): the tool that was tried is demanded, and enforced by a server that
-can, in every mode and protocol."""
+"""The second request after a near miss (R30.4): it demands the tool that was tried, and a server that can enforces it,
+in every mode and protocol."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ RECITED = (
 )
 
 WAYS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-PATHS = pytest.mark.parametrize("path", [CHAT, RESPONSES, MESSAGES])
 
 
 def config(url: str, **options: Any) -> GatewayConfig:
@@ -49,9 +48,10 @@ def grammars(upstream: Upstream) -> list[str]:
     return [asked.json.get("grammar", "") for asked in upstream.posts]
 
 
-@PATHS
 @WAYS
-@pytest.mark.parametrize("near", [NEAR, RECITED, f"```json\n{RECITED}\n```"])
+@pytest.mark.parametrize(
+    ("path", "near"), [(CHAT, NEAR), (CHAT, RECITED), (RESPONSES, RECITED), (MESSAGES, f"```json\n{RECITED}\n```")]
+)
 async def test_the_tool_that_was_tried_is_enforced(gateway: Gateway, path: str, stream: bool, near: str) -> None:
     async with Upstream([Say(near), Say(GOOD)]) as upstream:
         server = await gateway(config(upstream.url))
@@ -69,8 +69,7 @@ async def test_the_tool_that_was_tried_is_enforced(gateway: Gateway, path: str, 
     assert messages[-1]["content"].endswith('Answer again: call the tool "read_file", and write nothing else.')
 
 
-@WAYS
-@pytest.mark.parametrize("size", [1, 8, 999])
+@pytest.mark.parametrize(("size", "stream"), [(1, True), (8, True), (999, False)])
 @pytest.mark.parametrize(
     "near",
     [

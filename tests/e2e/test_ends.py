@@ -4,6 +4,8 @@ whole; and errors inside answers that were accepted, which keep their status."""
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import orjson
@@ -110,42 +112,40 @@ async def test_what_clients_are_told(path: str, stream: bool) -> None:
             assert end_of(path, got, stream) == expected, (word, got.body)
 
 
-@WAYS
-@pytest.mark.parametrize("path", BODIES)
-@pytest.mark.parametrize("kind", SERVERS)
-@pytest.mark.parametrize("word", ["SAFETY", "guardrail_intervened", "sensitive", "brand_new_word"])
-async def test_a_call_that_any_end_cut_is_dropped(kind: str, path: str, stream: bool, word: str) -> None:
-    def answer(asked: Asked) -> Answer:
-        return SERVERS[kind]([WHOLE, '{"path": "'], word, bool(asked.json.get("stream")), False)
+def saying(kind: str, calls: list[str], word: str, *, stopped: bool) -> Callable[[Asked], Answer]:
+    """A server of this kind whose answer ends with this word."""
+    return lambda asked: SERVERS[kind](calls, word, bool(asked.json.get("stream")), stopped)
 
-    async with Upstream([answer]) as up, serving(behind(up, kind)) as server:
-        got = await post(server, asking(path, stream), path=path)
-    assert meant(path, got, stream)[:2] == ("Now.", [("read", {"path": "a"})]), got.body
+
+@pytest.mark.parametrize("kind", SERVERS)
+async def test_a_call_that_any_end_cut_is_dropped(kind: str) -> None:
+    async with Upstream() as up, serving(behind(up, kind)) as server:
+        for word, path, stream in product(
+            ("SAFETY", "guardrail_intervened", "sensitive", "brand_new_word"), BODIES, (False, True)
+        ):
+            up.script = [saying(kind, [WHOLE, '{"path": "'], word, stopped=False)]
+            got = await post(server, asking(path, stream), path=path)
+            assert meant(path, got, stream)[:2] == ("Now.", [("read", {"path": "a"})]), (word, path, got.body)
 
 
 @WAYS
 @pytest.mark.parametrize("path", BODIES)
 @pytest.mark.parametrize("kind", SERVERS)
 async def test_a_call_that_an_error_cut_is_an_error(kind: str, path: str, stream: bool) -> None:
-    def answer(asked: Asked) -> Answer:
-        return SERVERS[kind](['{"path": "'], "network_error", bool(asked.json.get("stream")), False)
-
+    answer = saying(kind, ['{"path": "'], "network_error", stopped=False)
     async with Upstream([answer] * 3) as up, serving(behind(up, kind)) as server:
         got = await post(server, asking(path, stream), path=path)
     assert failed(path, got, stream), got.body
 
 
-@WAYS
-@pytest.mark.parametrize("path", BODIES)
 @pytest.mark.parametrize("kind", SERVERS)
-async def test_a_cut_call_under_an_unknown_word_is_no_success(kind: str, path: str, stream: bool) -> None:
-    def answer(asked: Asked) -> Answer:
-        return SERVERS[kind](['{"path": "'], "brand_new_word", bool(asked.json.get("stream")), True)
-
-    async with Upstream([answer]) as up, serving(behind(up, kind)) as server:
-        got = await post(server, asking(path, stream), path=path)
-    assert meant(path, got, stream)[:2] == ("Now.", [])
-    assert end_of(path, got, stream) in ("length", "max_tokens", "max_output_tokens"), got.body
+async def test_a_cut_call_under_an_unknown_word_is_no_success(kind: str) -> None:
+    async with Upstream() as up, serving(behind(up, kind)) as server:
+        for path, stream in product(BODIES, (False, True)):
+            up.script = [saying(kind, ['{"path": "'], "brand_new_word", stopped=True)]
+            got = await post(server, asking(path, stream), path=path)
+            assert meant(path, got, stream)[:2] == ("Now.", []), path
+            assert end_of(path, got, stream) in ("length", "max_tokens", "max_output_tokens"), got.body
 
 
 async def test_an_unknown_word_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -193,14 +193,12 @@ def in_band(error: dict[str, Any], *before: bytes) -> Answer:
 )
 async def test_an_error_that_comes_first_is_a_status(path: str, error: dict[str, Any], status: int) -> None:
     config = {"mode": "native", "retry": {"attempts": 1}}
-    for before in ((), (ROLE,), (b"data: : keepalive\n\n",)):
-        async with (
-            Upstream([in_band(error, *before)]) as up,
-            serving(upstream_config(up.url, defaults=config)) as server,
-        ):
+    async with Upstream() as up, serving(upstream_config(up.url, defaults=config)) as server:
+        for before in ((), (ROLE,), (b"data: : keepalive\n\n",)):
+            up.script = [in_band(error, *before)]
             got = await post(server, asking(path, True), path=path)
-        assert got.status == status, got.body
-        assert error["message"].encode() in got.body
+            assert got.status == status, got.body
+            assert error["message"].encode() in got.body
 
 
 @pytest.mark.parametrize("before", [(), (ROLE,), (b"data: : keepalive\n\n", ROLE)], ids=["first", "role", "keepalive"])

@@ -27,6 +27,7 @@ from tests.e2e.responses_answers import RESPONSES, read_events
 from tests.e2e.test_faults import UNUSED, leaving_nothing
 from tests.waiting import GUARD_S
 from toolwire.app import METRICS
+from toolwire.pipeline.conversations.stored import CONVERSATIONS
 from toolwire.testing import Answer, Asked, Raw, Refuse, Say, Script, Upstream, WireAnswer, chunk, frame
 
 TOOL = function("read_file", path="string")
@@ -130,7 +131,14 @@ FAULTS: dict[str, Fault] = {
     "closed before the headers": Fault(Raw(), GONE),
     "no answer": Fault(Raw(hang=True), TIMEOUT, short="first_byte_s"),
     "headers and no byte": Fault(Raw(HEAD, hang=True), TIMEOUT, short="first_byte_s"),
+    "closed during the headers": Fault(Raw(b"HTTP/1.1 20"), GONE),
     "no HTTP": Fault(Raw(b"\x00\xff garbage\r\n\r\n"), INVALID),
+    "a web page": Fault(Answer([b"<html>hi</html>"], headers={"Content-Type": "text/html"}), INVALID),
+    "400": Fault(Refuse(400, "no such sampler"), (400, "upstream_rejected")),
+    "400 for the length": Fault(Refuse(400, "This model's maximum context length is 4096 tokens"), (400, "context_length_exceeded")),
+    "401": Fault(Refuse(401), (502, "upstream_auth")),
+    "408": Fault(Refuse(408), TIMEOUT),
+    "413": Fault(Refuse(413), (413, "request_too_large")),
     "429 with Retry-After": Fault(
         Refuse(429, headers={"Retry-After": "7"}), (429, "rate_limit_exceeded"), headers=(("Retry-After", "7"),)
     ),
@@ -155,6 +163,9 @@ FAULTS: dict[str, Fault] = {
     "ended after a role": Fault(_role(_chunked(b"")), GONE),
     "an error after a role": Fault(_packed(ROLE + frame(SAYS_KEY), orjson.dumps(SAYS_KEY)), (502, "upstream_error")),
     "closed inside a chunk": Fault(_during(b"ff\r\ndata: {"), GONE, "upstream_disconnected"),
+    "ended in the text": Fault(
+        _packed(HEL, b'{"id":"x","choices":[{"message":{"content":"Hel'), INVALID, "upstream_disconnected"
+    ),
     "stalled": Fault(_during(hang=True), TIMEOUT, "upstream_timeout", short="idle_s"),
     "stalled inside a call": Fault(
         _during(begin=frame(chunk({"content": CALL[:40]})), hang=True), TIMEOUT, "upstream_timeout", short="idle_s"
@@ -333,16 +344,19 @@ def check_said(
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors in /proc")
-async def test_the_table_leaves_nothing_behind() -> None:
+@pytest.mark.parametrize("mode", ["prompt", "native"])
+async def test_the_table_leaves_nothing_behind(mode: str) -> None:
     """No task, no socket, no descriptor, whatever went wrong."""
     short = {"timeouts": {"first_byte_s": SHORT_S, "idle_s": SHORT_S}}
+    ways = [(CHAT, False, True), (CHAT, True, False), (RESPONSES, False, False), (RESPONSES, True, True)]
     async with (
         Upstream([Say("ok")]) as upstream,
-        serving(upstream_config(upstream.url, backend=short | UNUSED)) as server,
-        leaving_nothing(server, upstream),
+        serving(upstream_config(upstream.url, backend=short | UNUSED, defaults={"mode": mode})) as server,
     ):
-        for fault in FAULTS.values():
-            for path, scanned, stream in WAYS[::3]:
-                upstream.script = [fault.script]
-                async with asyncio.timeout(GUARD_S):
-                    await post(server, body(path, scanned, stream), path=path)
+        async with leaving_nothing(server, upstream):
+            for fault in FAULTS.values():
+                for path, scanned, stream in ways if mode == "prompt" else ways[-1:]:
+                    upstream.script = [fault.script]
+                    async with asyncio.timeout(GUARD_S):
+                        await post(server, body(path, scanned, stream), path=path)
+        assert not server.app[CONVERSATIONS].running

@@ -1,15 +1,11 @@
-"""Model servers that fail, and clients that go: what R7.9, R10.7 and R10.8 say about it, through the whole gateway.
-
-Each fault is tried on both stream paths (without tools bytes pass unread, with tools they are scanned), streamed and
-not. After each series nothing may be left behind: no task, no socket, no file descriptor.
-"""
+"""Model servers that fail in the middle of an answer, and clients that leave (R7.9, R10.7, R10.8), through the whole
+gateway. The faults of servers, one by one: `test_fault_table.py`."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -19,10 +15,13 @@ import pytest
 from aiohttp.test_utils import TestServer
 
 from tests.e2e.conftest import CHAT, USER, Gateway, function, post, sdk, serving, upstream_config
+from tests.e2e.meaning import RESPONSES
 from tests.waiting import GUARD_S, until
-from toolwire.testing import Answer, Raw, Refuse, Say, Script, Upstream, WireAnswer, chunk, frame
+from toolwire.pipeline.conversations.stored import CONVERSATIONS
+from toolwire.testing import Answer, Raw, Say, Script, Upstream, WireAnswer, chunk, frame
 
 TOOLS = [function("read_file", path="string")]
+FLAT = [{"type": "function", **TOOLS[0]["function"]}]
 CALL = '<tool_call>{"name":"read_file","arguments":"{\\"path\\":\\"a\\"}"}</tool_call>'
 SSE = {"Content-Type": "text/event-stream"}
 JSON = {"Content-Type": "application/json"}
@@ -33,79 +32,21 @@ UNUSED = {"pool": {"idle_s": 0.2}}
 """Unused connections are soon closed: how many there are else depends on how fast requests follow each other."""
 
 
-def limits(code: str) -> dict[str, Any]:
-    """Short limits only where they are to be exceeded: a machine that pauses would exceed them elsewhere too."""
-    return SHORT if code == "upstream_timeout" else {}
-
-
 LANES = pytest.mark.parametrize("tools", [[], TOOLS], ids=["raw", "scanned"])
-WAYS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-
-BEFORE: dict[str, tuple[Script, int, str]] = {
-    "no answer": (Raw(hang=True), 504, "upstream_timeout"),
-    "closed at once": (Raw(), 502, "upstream_disconnected"),
-    "no HTTP": (Raw(b"\x00\xff garbage\r\n\r\n"), 502, "upstream_invalid_response"),
-    "half a status line": (Raw(b"HTTP/1.1 20"), 502, "upstream_disconnected"),
-    "headers and no byte": (Answer(headers=SSE, hang=True), 504, "upstream_timeout"),
-    "a web page": (
-        Answer([b"<html>hi</html>"], headers={"Content-Type": "text/html"}),
-        502,
-        "upstream_invalid_response",
-    ),
-    "an error frame first": (Answer([frame(ERROR)], headers=SSE), 502, "upstream_error"),
-    "400": (Refuse(400, "no such sampler"), 400, "upstream_rejected"),
-    "400 too long": (
-        Refuse(400, "This model's maximum context length is 4096 tokens"),
-        400,
-        "context_length_exceeded",
-    ),
-    "401": (Refuse(401), 502, "upstream_auth"),
-    "403": (Refuse(403), 502, "upstream_auth"),
-    "404": (Refuse(404), 502, "upstream_error"),
-    "408": (Refuse(408), 504, "upstream_timeout"),
-    "413": (Refuse(413), 413, "request_too_large"),
-    "429": (Refuse(429, headers={"Retry-After": "3"}), 429, "rate_limit_exceeded"),
-    "500": (Refuse(500), 502, "upstream_error"),
-    "503 as a page": (Refuse(503, body=b"<html>x</html>"), 502, "upstream_error"),
-    "504": (Refuse(504), 504, "upstream_timeout"),
-}
-"""Faults before the first event: always a status, streamed or not."""
-
-
-def _partly(*steps: Any, **more: Any) -> Callable[[Any], Answer]:
-    """A fault after some of the answer; a request for a whole answer gets the begin of one."""
-
-    def turn(asked: Any) -> Answer:
-        if asked.json.get("stream"):
-            return Answer([frame(chunk({"role": "assistant", "content": "Hel"})), *steps], headers=SSE, **more)
-        return Answer([b'{"id":"x","choices":[{"message":{"content":"Hel'], headers=JSON, **more)
-
-    return turn
-
-
-DURING: dict[str, tuple[Script, str, int, str]] = {
-    "silence": (_partly(hang=True), "upstream_timeout", 504, "upstream_timeout"),
-    "cut between frames": (_partly(cut=True), "upstream_disconnected", 502, "upstream_disconnected"),
-    "cut inside a frame": (
-        _partly(b'data: {"id":"chatcmpl-up","cho', cut=True),
-        "upstream_disconnected",
-        502,
-        "upstream_disconnected",
-    ),
-    "cut inside a call": (
-        _partly(frame(chunk({"content": CALL[:50]})), cut=True),
-        "upstream_disconnected",
-        502,
-        "upstream_disconnected",
-    ),
-    "it just ends": (_partly(), "upstream_disconnected", 502, "upstream_invalid_response"),
-    "an error frame later": (_partly(frame(ERROR)), "upstream_error", 502, "upstream_invalid_response"),
-}
-"""Faults after the first event: the code in the stream; the status and the code of a whole answer."""
+CUT_FRAME: Script = Answer(
+    [frame(chunk({"role": "assistant", "content": "Hel"})), b'data: {"id":"chatcmpl-up","cho'], headers=SSE, cut=True
+)
 
 
 def ask(tools: list[Any], *, stream: bool) -> dict[str, Any]:
     return {"messages": USER, "tools": tools, "stream": stream} if tools else {"messages": USER, "stream": stream}
+
+
+OFFERS = ((CHAT, []), (CHAT, TOOLS), (RESPONSES, []), (RESPONSES, FLAT))
+
+
+def asked(path: str, tools: list[Any], *, stream: bool) -> dict[str, Any]:
+    return ask(tools, stream=stream) if path == CHAT else {"input": "hi", "tools": tools, "stream": stream}
 
 
 def check_envelope(answer: WireAnswer, status: int, code: str) -> None:
@@ -115,68 +56,6 @@ def check_envelope(answer: WireAnswer, status: int, code: str) -> None:
     assert error["code"] == code
     assert error["message"]
     assert answer.headers["X-Request-Id"]
-
-
-def check_broken_stream(answer: WireAnswer, code: str) -> str:
-    """A stream that ends as R7.9 says. Gives its visible text."""
-    assert answer.status == 200
-    *chunks, error, done = answer.frames()
-    assert done == "[DONE]"
-    assert (set(error), set(error["error"])) == ({"error"}, {"message", "type", "param", "code"})
-    assert error["error"]["code"] == code
-    choices = [choice for chunk in chunks for choice in chunk["choices"]]
-    assert [choice["finish_reason"] for choice in choices] == [None] * len(choices)
-    assert not any("tool_calls" in choice["delta"] for choice in choices)
-    return "".join(choice["delta"].get("content") or "" for choice in choices)
-
-
-@LANES
-@WAYS
-@pytest.mark.parametrize("name", BEFORE)
-async def test_a_fault_before_the_first_event_is_a_status(
-    gateway: Gateway, name: str, tools: list[Any], stream: bool
-) -> None:
-    turn, status, code = BEFORE[name]
-    async with asyncio.timeout(GUARD_S), Upstream([turn]) as upstream:
-        answer = await post(
-            await gateway(upstream_config(upstream.url, backend=limits(code))), ask(tools, stream=stream)
-        )
-    check_envelope(answer, status, code)
-    assert answer.headers.get("Retry-After") == ("3" if name == "429" else None)
-
-
-@LANES
-@pytest.mark.parametrize("name", DURING)
-async def test_a_fault_in_the_stream_is_an_error_frame(gateway: Gateway, name: str, tools: list[Any]) -> None:
-    turn, code, *_ = DURING[name]
-    async with asyncio.timeout(GUARD_S), Upstream([turn]) as upstream:
-        answer = await post(await gateway(upstream_config(upstream.url, backend=limits(code))), ask(tools, stream=True))
-    text = check_broken_stream(answer, code)
-    assert text.startswith("Hel")
-    if tools:
-        assert "<tool_call>" not in text
-
-
-@LANES
-@pytest.mark.parametrize("name", DURING)
-async def test_a_fault_in_a_whole_answer_is_a_status(gateway: Gateway, name: str, tools: list[Any]) -> None:
-    turn, _, status, code = DURING[name]
-    async with asyncio.timeout(GUARD_S), Upstream([turn]) as upstream:
-        answer = await post(
-            await gateway(upstream_config(upstream.url, backend=limits(code))), ask(tools, stream=False)
-        )
-    check_envelope(answer, status, code)
-
-
-@LANES
-@WAYS
-async def test_nobody_listens(gateway: Gateway, tools: list[Any], stream: bool) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    async with asyncio.timeout(GUARD_S):
-        answer = await post(await gateway(upstream_config(f"http://127.0.0.1:{port}")), ask(tools, stream=stream))
-    check_envelope(answer, 502, "upstream_disconnected")
-    assert str(port) not in answer.body.decode()
 
 
 async def test_calls_before_the_break_were_whole(gateway: Gateway) -> None:
@@ -193,7 +72,7 @@ async def test_calls_before_the_break_were_whole(gateway: Gateway) -> None:
 @LANES
 async def test_the_sdk_raises_on_a_broken_stream(gateway: Gateway, tools: list[Any]) -> None:
     """A client must never take half an answer for a whole one (R10.8)."""
-    async with asyncio.timeout(GUARD_S), Upstream([DURING["cut inside a frame"][0]]) as upstream:
+    async with asyncio.timeout(GUARD_S), Upstream([CUT_FRAME]) as upstream:
         server = await gateway(upstream_config(upstream.url))
         async with sdk(server) as client:
             request: dict[str, Any] = {"model": "m", **ask(tools, stream=True)}
@@ -232,27 +111,32 @@ GONE: dict[str, Script] = {
 }
 
 
-@LANES
-@WAYS
-@pytest.mark.parametrize("name", GONE)
+@pytest.mark.parametrize(
+    ("path", "tools", "mode"),
+    [(CHAT, [], "prompt"), (CHAT, TOOLS, "prompt"), (RESPONSES, FLAT, "prompt"), (RESPONSES, FLAT, "native")],
+    ids=["passed", "scanned", "responses", "responses-native"],
+)
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 async def test_a_client_that_goes_takes_the_backends_work_along(
-    gateway: Gateway, name: str, tools: list[Any], stream: bool
+    gateway: Gateway, path: str, tools: list[Any], mode: str, stream: bool
 ) -> None:
-    async with Upstream([GONE[name]]) as upstream:
-        server = await gateway(upstream_config(upstream.url))
-        async with aiohttp.ClientSession() as session:
-            body = {"model": "m", **ask(tools, stream=stream)}
-            asking = asyncio.create_task(session.post(server.make_url(CHAT), json=body))
+    async with Upstream() as upstream:
+        server = await gateway(upstream_config(upstream.url, defaults={"mode": mode}))
+        for name, turn in GONE.items():
+            upstream.script = [turn]
+            async with aiohttp.ClientSession() as session:
+                body = {"model": "m", **asked(path, tools, stream=stream)}
+                asking = asyncio.create_task(session.post(server.make_url(path), json=body))
+                async with asyncio.timeout(GUARD_S):
+                    request = await upstream.next_request()
+                    if stream and callable(turn):
+                        response = await asking
+                        await response.content.readuntil(b"Hel")
+                        response.close()
+                asking.cancel()
             async with asyncio.timeout(GUARD_S):
-                asked = await upstream.next_request()
-                if stream and isinstance(GONE[name], Callable):
-                    response = await asking
-                    assert b"Hel" in await response.content.readany()
-                    response.close()
-            asking.cancel()
-        async with asyncio.timeout(GUARD_S):
-            await asked.dropped.wait()
-        await asyncio.gather(asking, return_exceptions=True)
+                assert await request.dropped.wait(), name
+            await asyncio.gather(asking, return_exceptions=True)
 
 
 # --- nothing is left behind -----------------------------------------------------------------------------------------
@@ -288,21 +172,6 @@ async def leaving_nothing(server: TestServer, upstream: Upstream) -> AsyncIterat
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors in /proc")
-async def test_faults_leave_nothing_behind() -> None:
-    async with (
-        Upstream([Say("ok")]) as upstream,
-        serving(upstream_config(upstream.url, backend=SHORT | UNUSED)) as server,
-        leaving_nothing(server, upstream),
-    ):
-        for turn in [*(t for t, *_ in BEFORE.values()), *(t for t, *_ in DURING.values())]:
-            for tools in ([], TOOLS):
-                for stream in (False, True):
-                    upstream.script = [turn]
-                    async with asyncio.timeout(GUARD_S):
-                        await post(server, ask(tools, stream=stream))
-
-
-@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors in /proc")
 async def test_clients_that_go_leave_nothing_behind() -> None:
     async with (
         Upstream([Say("ok")]) as upstream,
@@ -311,13 +180,16 @@ async def test_clients_that_go_leave_nothing_behind() -> None:
     ):
         async with aiohttp.ClientSession() as session:
             upstream.script = [Say("Hel", hang=True)]
-            bodies = [{"model": "m", **ask(tools, stream=True)} for tools in ([], TOOLS)] * 10
-            answers = await asyncio.gather(*(session.post(server.make_url(CHAT), json=body) for body in bodies))
+            bodies = [(path, asked(path, tools, stream=True)) for path, tools in OFFERS] * 5
+            answers = await asyncio.gather(
+                *(session.post(server.make_url(path), json={"model": "m", **body}) for path, body in bodies)
+            )
             for response in answers:
                 response.close()
         async with asyncio.timeout(GUARD_S):
-            for asked in upstream.requests[-len(bodies) :]:
-                await asked.dropped.wait()
+            for request in upstream.requests[-len(bodies) :]:
+                await request.dropped.wait()
+        assert not server.app[CONVERSATIONS].running
 
 
 # --- signs of life --------------------------------------------------------------------------------------------------

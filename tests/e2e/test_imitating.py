@@ -1,5 +1,5 @@
-"""The model sees earlier calls only in a form that is read back (R5.7): whoever imitates them, as small models do,
-calls.
+"""Earlier calls are shown in a form that the gateway reads back (R5.7), so a model that imitates them, as small ones
+do, makes calls.
 
 The model here says again what the prompt has of its last call, and the gateway must find that call in it.
 """
@@ -7,6 +7,7 @@ The model here says again what the prompt has of its last call, and the gateway 
 from __future__ import annotations
 
 import json
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from tests.e2e.conftest import Gateway, function, post, upstream_config
 from tests.e2e.test_copying import in_pieces
 from tests.e2e.test_formats import RESPONSES, chat_parts, chat_stream_parts, response_parts
-from tests.formats.cases import every_format
+from tests.formats.cases import FORMATS
 from toolwire.formats.base import ToolFormat
 from toolwire.model import ToolUse
 from toolwire.testing import Answer, Asked, Say, Upstream
@@ -46,8 +47,7 @@ def parts_of(answer: Any, *, stream: bool, responses: bool) -> list[Any]:
     return chat_stream_parts(frames[:-1]) if stream else chat_parts(answer.json())
 
 
-@pytest.mark.parametrize("flatten", ["auto", "bracket"])
-@every_format
+@pytest.mark.parametrize(("tool_format", "flatten"), list(zip(FORMATS, cycle(("auto", "bracket")))))
 async def test_an_earlier_call_that_is_imitated_is_a_call(
     gateway: Gateway, tool_format: ToolFormat, flatten: str
 ) -> None:

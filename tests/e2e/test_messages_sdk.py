@@ -19,8 +19,9 @@ import pytest
 from aiohttp.test_utils import TestServer
 from anthropic import AsyncAnthropic
 
+from tests.cases import first_and_in_turn
 from tests.e2e.agent import block
-from tests.e2e.conftest import NO_TLS, Gateway, mock_config, post, read_config, serving, upstream_config
+from tests.e2e.conftest import NO_TLS, Gateway, post, read_config, serving, upstream_config
 from tests.protocols.messages_wires import accumulate, frames, validator
 from tests.waiting import GUARD_S
 from toolwire.testing import Refuse, Say, Upstream
@@ -129,8 +130,7 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("name", "way"), first_and_in_turn(CASES, WAYS))
 async def test_every_choice_in_every_way(gateway: Gateway, name: str, way: str) -> None:
     case = CASES[name]
     server = await gateway(script=[{"text": case.text, "chunk": 3}])
@@ -278,22 +278,6 @@ async def test_the_signature_is_for_nobody_but_the_client(gateway: Gateway) -> N
             messages = [*USER, {"role": "assistant", "content": first.content}, {"role": "user", "content": "And?"}]
             await client.messages.create(model="m", max_tokens=64, messages=messages)
     assert first.content[0].signature not in upstream.requests[1].body.decode()
-
-
-async def test_a_native_server_that_speaks_chat(gateway: Gateway) -> None:
-    """Ids and parallel calls of a server that does tools itself, and results on their way back to it."""
-    calls = [{"name": "read_file", "arguments": {"path": "a.txt"}}, {"name": "list_files", "arguments": {}}]
-    script = [{"text": "Both.", "calls": calls}]
-    config = read_config({**as_dict(mock_config(script)), "defaults": {"mode": "native"}})
-    server = await gateway(config)
-    async with sdk(server) as client:
-        for way in WAYS.values():
-            got = await way(client, messages=USER, tools=TOOLS)
-            assert got == Got("Both.", (CALL_A, ("list_files", "{}")), "tool_use")
-
-
-def as_dict(config: Any) -> dict[str, Any]:
-    return {"backends": {"mock": {"kind": "mock", "script": config.backends["mock"].script}}}
 
 
 # --- errors ---------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ import pytest
 from openai import AsyncOpenAI
 from pydantic import BaseModel
 
+from tests.cases import first_and_in_turn
 from tests.e2e.agent import block
 from tests.e2e.conftest import USER, Gateway, function, mock_config, post, read_config, sdk, serving
 from tests.protocols.published import validator
@@ -146,8 +147,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("name", "way"), first_and_in_turn(CASES, WAYS))
 async def test_every_choice_in_every_way(gateway: Gateway, name: str, way: str) -> None:
     case = CASES[name]
     server = await gateway(script=[{"text": case.text, "chunk": 3}])
@@ -264,24 +264,6 @@ async def test_the_sdks_own_pydantic_tools(gateway: Gateway) -> None:
     assert call.function.parsed_arguments == ReadFile(path="a.txt")
 
 
-async def test_usage_is_there_only_if_asked_for(gateway: Gateway) -> None:
-    server = await gateway(script=[{"text": "hello", "usage": {"input": 5, "output": 2}}])
-    async with sdk(server) as client:
-        plain = [chunk async for chunk in await client.chat.completions.create(model="m", messages=USER, stream=True)]
-        asked = [
-            chunk
-            async for chunk in await client.chat.completions.create(
-                model="m", messages=USER, stream=True, stream_options={"include_usage": True}
-            )
-        ]
-        whole = await client.chat.completions.create(model="m", messages=USER)
-    assert all("usage" not in chunk.model_fields_set for chunk in plain)
-    assert [chunk.usage for chunk in asked[:-1]] == [None] * (len(asked) - 1)
-    assert (asked[-1].usage.prompt_tokens, asked[-1].usage.completion_tokens, asked[-1].usage.total_tokens) == (5, 2, 7)
-    assert whole.usage is not None
-    assert whole.usage.total_tokens == 7
-
-
 @pytest.mark.parametrize("way", WAYS)
 async def test_reasoning_is_not_content(gateway: Gateway, way: str) -> None:
     text = f"<think>Should I call? {A}</think>Yes.\n{A}"
@@ -290,29 +272,6 @@ async def test_reasoning_is_not_content(gateway: Gateway, way: str) -> None:
         assert await WAYS[way](client, messages=USER, tools=TOOLS) == Got("Yes.", (CALL_A,), "tool_calls")
     answer = await post(server, {"messages": USER, "tools": TOOLS})
     assert answer.json()["choices"][0]["message"]["reasoning_content"] == f"Should I call? {A}"
-
-
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_native_backend(gateway: Gateway, way: str) -> None:
-    """`mode: native`: the backend's own calls come out the same."""
-    calls = [{"name": "read_file", "arguments": '{"path": "a.txt"}'}, {"name": "list_files", "arguments": ""}]
-    server = await gateway(script=[{"text": "Reading.", "calls": calls}], mode="native")
-    async with sdk(server) as client:
-        got = await WAYS[way](client, messages=USER, tools=TOOLS)
-    assert got == Got("Reading.", (CALL_A, ("list_files", "{}")), "tool_calls")
-
-
-@pytest.mark.parametrize("reason", ["length", "content_filter", "stop", "eos"])
-@pytest.mark.parametrize("way", WAYS)
-async def test_finish_reasons(gateway: Gateway, way: str, reason: str) -> None:
-    server = await gateway(script=[{"text": "some text", "finish": reason}])
-    async with sdk(server) as client:
-        try:
-            got = await WAYS[way](client, messages=USER, tools=TOOLS)
-        except (openai.LengthFinishReasonError, openai.ContentFilterFinishReasonError):
-            assert way == "stream"  # the SDK raises these itself
-            return
-    assert got == Got("some text", (), {"eos": "stop"}.get(reason, reason))
 
 
 async def test_the_list_of_models(gateway: Gateway) -> None:

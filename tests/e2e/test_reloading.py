@@ -357,8 +357,11 @@ async def test_no_reload_while_stopping(tmp_path: Path) -> None:
         assert await gateway.end() == 0
 
 
-async def test_a_killed_worker_takes_only_its_own_streams_with_it(tmp_path: Path) -> None:
+async def test_a_killed_worker_takes_only_its_own_streams_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No connection is refused or reset but those it had accepted, and it is replaced at once."""
+    monkeypatch.setattr(Process, "module", "proxy")  # sockets are counted from the start
     gate = asyncio.Event()
     async with (
         Upstream([Say("begin ", gate, "end")]) as upstream,

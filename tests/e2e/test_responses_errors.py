@@ -4,6 +4,7 @@ id (R13). And what must be none: whatever a client sends that nobody knows."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import product
 from typing import Any
 
 import aiohttp
@@ -13,13 +14,12 @@ import pytest
 from tests.e2e.agent import block
 from tests.e2e.conftest import Gateway, post, read_config, sdk, serving, upstream_config
 from tests.e2e.responses_answers import PUBLISHED, RESPONSES, ask, of_stream, of_whole, outline, tool
-from tests.e2e.test_errors import Case, check, gateway_config, nested
+from tests.e2e.test_errors import Case, check, gateway_config
 from tests.protocols.test_responses_request import BAD, CALL, OUTPUT, USER, without
 from toolwire.errors import CODES
 from toolwire.testing import Answer, Say, Upstream, WireAnswer
 
 READ = tool("read_file", path="string")
-STRICT = tool("read_file", strict=True, path="string")
 PATCH = {"type": "custom", "name": "apply_patch"}
 IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}
 PARAMETERS = "tools[0].parameters"
@@ -104,46 +104,19 @@ CASES: dict[str, Case] = {
         config={"store": {"kind": "none"}},
     ),
     # tools
-    "R3.2 128": bad_tools("tools[0].name", {**READ, "name": "a" * 129}),
     "R3.2 pattern": bad_tools("tools[1].name", READ, {**READ, "name": "a b"}),
-    "R3.2 empty": bad_tools("tools[0].name", {**READ, "name": ""}),
-    "R3.2 nested": bad_tools("tools[0].function.name", {"type": "function", "function": {"name": "a.b"}}),
     "R3.2 custom": bad_tools("tools[0].name", {**PATCH, "name": "ä"}),
     "R3.2 in a group": bad_tools("tools[0].tools[1].name", group(READ, {**READ, "name": "a b"})),
-    "C29": bad_tools("tools[1].name", READ, READ),
     "C29 two kinds": bad_tools("tools[1].name", READ, {**PATCH, "name": "read_file"}),
     "C29 in a group": bad_tools("tools[1].tools[1].name", READ, group(READ, READ)),
     "R3.4 root": bad_tools(f"{PARAMETERS}.type", parameters({"type": "array"})),
-    "R3.4 no schema": bad_tools(PARAMETERS, parameters({"type": "object", "properties": {"a": {"type": "strnig"}}})),
-    "R3.4 remote": bad_tools(
-        PARAMETERS, parameters({"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:1/x"}}})
-    ),
     "R3.6": bad_tools(PARAMETERS, parameters({"type": "object", "properties": {"a": {}}}, strict=True)),
-    "R3.6 deep": bad_tools(PARAMETERS, parameters(nested(6), strict=True)),
-    "R3.7": bad_tools("tools", *(tool(f"f{n}") for n in range(2049))),
     "C7 strict": bad_tools(PARAMETERS, {"type": "function", "name": "f"}, options={"validation": "strict"}),
-    "C9 strict": Case(
-        code="invalid_value",
-        status=400,
-        param="parallel_tool_calls",
-        body=body(tools=[STRICT], parallel_tool_calls=True),
-        options={"validation": "strict"},
-    ),
     # tool_choice
     "choice of no form": bad("invalid_tool_choice", "tool_choice", tools=[READ], tool_choice="always"),
-    "choice of an unknown tool": bad(
-        "invalid_tool_choice", "tool_choice", tools=[READ], tool_choice={"type": "function", "name": "write_file"}
-    ),
     "choice of an unknown custom tool": bad(
         "invalid_tool_choice", "tool_choice", tools=[READ], tool_choice={"type": "custom", "name": "apply_patch"}
     ),
-    "choice among unknown tools": bad(
-        "invalid_tool_choice",
-        "tool_choice",
-        tools=[READ],
-        tool_choice={"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "x"}]},
-    ),
-    "choice without tools": bad("invalid_tool_choice", "tool_choice", tool_choice="required"),
     # who
     "no key": Case(code="invalid_api_key", status=401, body=body(), config={"auth": {"keys": ["right"]}}),
     # what a model server answers
@@ -152,10 +125,7 @@ CASES: dict[str, Case] = {
             code=code, status=to, body=body(), script=[{"error": {"status": status, "message": "said so"}}]
         )
         for status, to, code in [
-            (400, 400, "upstream_rejected"),
-            (401, 502, "upstream_auth"),
             (429, 429, "rate_limit_exceeded"),
-            (500, 502, "upstream_error"),
             (504, 504, "upstream_timeout"),
         ]
     },
@@ -168,17 +138,17 @@ CASES: dict[str, Case] = {
 }
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("name", CASES)
-async def test_codes(gateway: Gateway, name: str, stream: bool) -> None:
+async def test_codes(gateway: Gateway, name: str) -> None:
     """Streamed or not, an error before the first byte is a status."""
     case = CASES[name]
     server = await gateway(gateway_config(case))
-    asked = {**case.body, "stream": stream} if isinstance(case.body, Mapping) else case.body
-    answer = await post(server, asked, path=RESPONSES, headers={**ASKED, **case.headers})
-    error = answer.json()["error"]
-    assert error["param"] == case.param or (case.param == PARAMETERS and error["param"].startswith(PARAMETERS))
-    check(answer, Case(code=case.code, status=case.status, param=error["param"]))
+    for stream in (False, True):
+        asked = {**case.body, "stream": stream} if isinstance(case.body, Mapping) else case.body
+        answer = await post(server, asked, path=RESPONSES, headers={**ASKED, **case.headers})
+        error = answer.json()["error"]
+        assert error["param"] == case.param or (case.param == PARAMETERS and error["param"].startswith(PARAMETERS))
+        check(answer, Case(code=case.code, status=case.status, param=error["param"]))
 
 
 async def test_every_row_of_the_request_table(gateway: Gateway) -> None:
@@ -228,22 +198,17 @@ PATHS: list[tuple[str, str, int, str | None]] = [
 
 
 @pytest.mark.parametrize("store", ["memory", "none"])
-@pytest.mark.parametrize("prefix", ["/v1", ""])
-@pytest.mark.parametrize(("method", "path", "status", "allow"), PATHS, ids=[f"{m} {p[:40]}" for m, p, *_ in PATHS])
-async def test_paths(
-    gateway: Gateway, method: str, path: str, status: int, allow: str | None, prefix: str, store: str
-) -> None:
+async def test_paths(gateway: Gateway, store: str) -> None:
     config = read_config({"backends": {"mock": {"kind": "mock", "script": ["ok"]}}, "store": {"kind": store}})
-    server = await gateway(config)
-    url = str(server.make_url("")).rstrip("/") + prefix + path.removeprefix("/v1")
-    async with (
-        aiohttp.ClientSession(headers=ASKED) as session,
-        session.request(method, aiohttp.client.URL(url, encoded=True)) as response,
-    ):
-        answer = WireAnswer(status=response.status, headers=response.headers.copy(), body=await response.read())
-    check(answer, Case(code="not_found" if status == 404 else "method_not_allowed", status=status))
-    if allow is not None:
-        assert ",".join(sorted(answer.headers["Allow"].split(","))) == allow
+    base = str((await gateway(config)).make_url("")).rstrip("/")
+    async with aiohttp.ClientSession(headers=ASKED) as session:
+        for prefix, (method, path, status, allow) in product(("/v1", ""), PATHS):
+            url = aiohttp.client.URL(base + prefix + path.removeprefix("/v1"), encoded=True)
+            async with session.request(method, url) as response:
+                answer = WireAnswer(status=response.status, headers=response.headers.copy(), body=await response.read())
+            check(answer, Case(code="not_found" if status == 404 else "method_not_allowed", status=status))
+            if allow is not None:
+                assert ",".join(sorted(answer.headers["Allow"].split(","))) == allow, url
 
 
 # --- what is no error
@@ -346,8 +311,7 @@ def known(sent: dict[str, Any]) -> dict[str, Any]:
     return {**sent, "strict": None} if sent["type"] == "function" else sent
 
 
-@pytest.mark.parametrize("mode", ["prompt", "native"])
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize(("mode", "stream"), [("prompt", True), ("native", False)])
 @pytest.mark.parametrize("name", NO_ERRORS)
 async def test_what_nobody_knows_is_no_error(gateway: Gateway, name: str, stream: bool, mode: str) -> None:
     """R8.1 to R8.4, R3.8: in front of a server that would refuse what it does not know."""

@@ -1,12 +1,9 @@
-"""The faults of `test_faults`, and those of models, as a client of Responses sees them: a status before the first byte;
-after it `error`, then `response.failed`, and nothing else; never a call that was cut off. What was stored says the
-same."""
+"""Faults of servers, models and the gateway as a client of Responses sees them: a status before the first byte, and
+after it `error`, then `response.failed`. No call that was cut off is in the answer. The stored response is the same."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Callable
 from typing import Any
 
 import aiohttp
@@ -16,7 +13,7 @@ from aiohttp.test_utils import TestServer
 from openai.types.responses import ResponseErrorEvent
 
 from tests.e2e.agent import block
-from tests.e2e.conftest import Gateway, post, read_config, sdk, serving, upstream_config
+from tests.e2e.conftest import Gateway, post, read_config, sdk, upstream_config
 from tests.e2e.responses_answers import (
     RESPONSES,
     Streamed,
@@ -24,22 +21,10 @@ from tests.e2e.responses_answers import (
     of_stream,
     of_whole,
     outline,
-    read_events,
     tool,
 )
-from tests.e2e.test_faults import (
-    BEFORE,
-    CALL,
-    DURING,
-    ERROR,
-    GONE,
-    SHORT,
-    SSE,
-    UNUSED,
-    check_envelope,
-    leaving_nothing,
-    limits,
-)
+from tests.e2e.test_fault_table import FAULTS, SHORT_S
+from tests.e2e.test_faults import CALL, CUT_FRAME, ERROR, SSE, check_envelope
 from tests.e2e.test_responses_wire import calling, native
 from tests.waiting import GUARD_S
 from toolwire.errors import CODES
@@ -58,11 +43,6 @@ LANES = pytest.mark.parametrize(
 )
 TELLS = {429: "rate_limit_exceeded", 400: "invalid_prompt"}
 """`response.error.code` by status, where it is not `server_error`."""
-
-
-def failing(upstream: Upstream, code: str, mode: str = "prompt", **responses: Any) -> Any:
-    """A gateway in front of an `upstream` that is to fail with `code`."""
-    return upstream_config(upstream.url, backend=limits(code), defaults={"mode": mode, "responses": responses})
 
 
 async def stored(server: TestServer, ident: str) -> Any:
@@ -97,48 +77,25 @@ def check_failed(answer: WireAnswer, code: str) -> Streamed:
 # ----------------------------------------------------------------------------------------------------
 
 
-@LANES
-@WAYS
-@pytest.mark.parametrize("name", BEFORE)
-async def test_a_fault_before_the_first_event_is_a_status(
-    gateway: Gateway, name: str, tools: list[Any], mode: str, stream: bool
-) -> None:
-    turn, status, code = BEFORE[name]
-    async with asyncio.timeout(GUARD_S), Upstream([turn]) as upstream:
-        answer = await ask(await gateway(failing(upstream, code, mode)), tools=tools, stream=stream)
-    check_envelope(answer, status, code)
-    assert answer.headers.get("Retry-After") == ("3" if name == "429" else None)
-
-
-def _cut_native(*steps: Any, **more: Any) -> Callable[[Any], Answer]:
+def _cut_native(*steps: Any, **more: Any) -> Answer:
     """Text, then a native call that does not get to its end."""
     half = [
         frame(chunk(delta)) for delta in ({"role": "assistant", "content": "Hel"}, *calling(0, "read_file", CALL)[:4])
     ]
 
-    def turn(asked: Any) -> Answer:
-        if asked.json.get("stream"):
-            return Answer([*half, *steps], headers=SSE, **more)
-        return Answer(
-            [b'{"id":"x","choices":[{"message":{"content":"Hel'], headers={"Content-Type": "application/json"}
-        )
-
-    return turn
+    return Answer([*half, *steps], headers=SSE, **more)
 
 
-LATER: dict[str, tuple[Script, str, int, str]] = {
-    **DURING,
-    "a native call, cut": (
-        _cut_native(cut=True), "upstream_disconnected", 502, "upstream_invalid_response"
-    ),
-    "a native call, silence": (_cut_native(hang=True), "upstream_timeout", 502, "upstream_invalid_response"),
-    "a native call, an error": (
-        _cut_native(frame(ERROR)), "upstream_error", 502, "upstream_invalid_response"
-    ),
-    "a native call, it just ends": (
-        _cut_native(), "upstream_disconnected", 502, "upstream_invalid_response"
-    ),
-}  # fmt: skip
+LATER: dict[str, tuple[Script, str | None]] = {
+    **{
+        name: (FAULTS[name].script, FAULTS[name].late)
+        for name in ("reset inside a call", "ended in the text", "stalled")
+    },
+    "a native call, cut": (_cut_native(cut=True), "upstream_disconnected"),
+    "a native call, silence": (_cut_native(hang=True), "upstream_timeout"),
+    "a native call, an error": (_cut_native(frame(ERROR)), "upstream_error"),
+    "a native call, it just ends": (_cut_native(), "upstream_disconnected"),
+}
 
 
 @LANES
@@ -146,9 +103,11 @@ LATER: dict[str, tuple[Script, str, int, str]] = {
 async def test_a_fault_in_the_stream_is_a_failed_response(
     gateway: Gateway, name: str, tools: list[Any], mode: str
 ) -> None:
-    turn, code, *_ = LATER[name]
+    turn, code = LATER[name]
+    assert code
     async with asyncio.timeout(GUARD_S), Upstream([turn]) as upstream:
-        server = await gateway(failing(upstream, code, mode))
+        short = {"timeouts": {"idle_s": SHORT_S}} if code == "upstream_timeout" else {}
+        server = await gateway(upstream_config(upstream.url, backend=short, defaults={"mode": mode}))
         got = check_failed(await ask(server, tools=tools, stream=True), code)
         assert await stored(server, got.resource["id"]) == got.resource
     if tools:
@@ -169,15 +128,6 @@ def check_no_call(got: Streamed) -> None:
     assert "function_call_arguments.done" not in got.kinds
     done = [event["item"] for event in got.events if event["type"] == "response.output_item.done"]
     assert not [item for item in done if item["type"] == "function_call"]
-
-
-@LANES
-@pytest.mark.parametrize("name", LATER)
-async def test_a_fault_in_a_whole_answer_is_a_status(gateway: Gateway, name: str, tools: list[Any], mode: str) -> None:
-    turn, _, status, code = LATER[name]
-    async with asyncio.timeout(GUARD_S), Upstream([turn]) as upstream:
-        answer = await ask(await gateway(failing(upstream, code, mode)), tools=tools)
-    check_envelope(answer, status, code)
 
 
 async def test_calls_before_the_break_stay(gateway: Gateway) -> None:
@@ -211,7 +161,7 @@ async def test_codes_that_clients_act_on(gateway: Gateway, name: str) -> None:
 
 async def test_without_the_error_event(gateway: Gateway) -> None:
     """`responses.error_event: false`: the terminal event alone."""
-    async with Upstream([DURING["cut between frames"][0]]) as upstream:
+    async with Upstream([Say("Hel", cut=True)]) as upstream:
         answer = await ask(
             await gateway(upstream_config(upstream.url, defaults={"responses": {"error_event": False}})), stream=True
         )
@@ -222,7 +172,7 @@ async def test_without_the_error_event(gateway: Gateway) -> None:
 
 async def test_the_sdk_raises_on_a_failed_response(gateway: Gateway) -> None:
     """The nested `error` event is what makes it raise (C33)."""
-    async with Upstream([DURING["cut inside a frame"][0]]) as upstream:
+    async with Upstream([CUT_FRAME]) as upstream:
         server = await gateway(upstream_config(upstream.url))
         async with sdk(server) as client:
             with pytest.raises(openai.APIError) as caught:
@@ -400,7 +350,7 @@ async def test_signs_of_life_while_a_block_is_held_back(gateway: Gateway, kind: 
 @pytest.mark.parametrize("kind", ["comment", "event"])
 async def test_a_server_that_never_begins(gateway: Gateway, kind: str) -> None:
     """A sign of life sends the status line, so the error comes in-band, of a response that begins for its sake."""
-    async with asyncio.timeout(GUARD_S), Upstream([BEFORE["headers and no byte"][0]]) as upstream:
+    async with asyncio.timeout(GUARD_S), Upstream([Answer(headers=SSE, hang=True)]) as upstream:
         config = upstream_config(
             upstream.url,
             backend={"timeouts": {"first_byte_s": 1.0}},
@@ -419,74 +369,6 @@ async def test_no_sign_of_life_while_text_flows(gateway: Gateway) -> None:
         answer = await ask(await gateway(upstream_config(upstream.url)), tools=[READ], stream=True)
     assert b": keep-alive" not in answer.body
     assert of_stream(answer).kinds.count("in_progress") == 1
-
-
-# --- clients that go
-# --------------------------------------------------------------------------------------------------------
-
-
-@LANES
-@WAYS
-@pytest.mark.parametrize("name", GONE)
-async def test_a_client_that_goes_takes_the_servers_work_along(
-    gateway: Gateway, name: str, tools: list[Any], mode: str, stream: bool
-) -> None:
-    async with Upstream([GONE[name]]) as upstream:
-        server = await gateway(upstream_config(upstream.url, defaults={"mode": mode}))
-        async with aiohttp.ClientSession() as session:
-            body = {"model": "m", "input": "hi", "tools": tools, "stream": stream}
-            asking = asyncio.create_task(session.post(server.make_url(RESPONSES), json=body))
-            async with asyncio.timeout(GUARD_S):
-                asked = await upstream.next_request()
-                if stream and callable(GONE[name]):
-                    response = await asking
-                    await response.content.readuntil(b"Hel")
-                    response.close()
-            asking.cancel()
-        async with asyncio.timeout(GUARD_S):
-            await asked.dropped.wait()
-        await asyncio.gather(asking, return_exceptions=True)
-
-
-# --- nothing is left behind
-# ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors in /proc")
-@pytest.mark.parametrize("mode", ["prompt", "native"])
-async def test_faults_leave_nothing_behind(mode: str) -> None:
-    async with (
-        Upstream([Say("ok")]) as upstream,
-        serving(upstream_config(upstream.url, backend=SHORT | UNUSED, defaults={"mode": mode})) as server,
-    ):
-        async with leaving_nothing(server, upstream):
-            for turn in [*(t for t, *_ in BEFORE.values()), *(t for t, *_ in LATER.values())]:
-                for tools in ([], [READ]):
-                    for stream in (False, True):
-                        upstream.script = [turn]
-                        async with asyncio.timeout(GUARD_S):
-                            answer = await ask(server, tools=tools, stream=stream)
-                        if answer.status == 200:
-                            assert read_events(answer.body)[-1]["type"] == "response.failed"
-        assert not server.app[CONVERSATIONS].running
-
-
-@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors in /proc")
-async def test_clients_that_go_leave_nothing_behind() -> None:
-    async with Upstream([Say("ok")]) as upstream, serving(upstream_config(upstream.url, backend=UNUSED)) as server:
-        async with leaving_nothing(server, upstream):
-            upstream.script = [Say("Hel", hang=True)]
-            bodies = [{"model": "m", "input": "hi", "tools": tools, "stream": True} for tools in ([], [READ])] * 10
-            async with aiohttp.ClientSession() as session:
-                answers = await asyncio.gather(
-                    *(session.post(server.make_url(RESPONSES), json=body) for body in bodies)
-                )
-                for response in answers:
-                    response.close()
-            async with asyncio.timeout(GUARD_S):
-                for asked in upstream.requests[-len(bodies) :]:
-                    await asked.dropped.wait()
-        assert not server.app[CONVERSATIONS].running
 
 
 async def test_a_client_that_asks_for_nonsense_costs_the_server_nothing(gateway: Gateway) -> None:

@@ -17,6 +17,7 @@ from openai import AsyncOpenAI
 from openai.types.responses import Response
 from pydantic import BaseModel
 
+from tests.cases import first_and_in_turn
 from tests.clients.conftest import gateway as gateway
 from tests.clients.conftest import plain_gateway as plain_gateway
 from tests.clients.task import ASK, CALLS, FINAL, MODES, SAID, STEPS, Files, script
@@ -282,8 +283,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("name", "way"), first_and_in_turn(CASES, WAYS))
 async def test_every_choice_in_every_way(gateway: Gateway, name: str, way: str) -> None:
     case = CASES[name]
     server = await gateway(script=[{"text": case.text, "chunk": 3}])
@@ -397,14 +397,6 @@ async def test_a_failure_in_the_stream_raises(gateway: Gateway) -> None:
                 await way(client, input="hi")
         with pytest.raises(openai.InternalServerError, match="it fell over"):
             await created(client, input="hi")
-
-
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_failure_before_the_stream_has_its_status(gateway: Gateway, way: str) -> None:
-    server = await gateway(script=[{"error": {"status": 429, "code": "rate_limit_exceeded", "message": "slow down"}}])
-    async with sdk(server) as client:
-        with pytest.raises(openai.RateLimitError, match="slow down"):
-            await WAYS[way](client, input="hi")
 
 
 # --- what the SDK does by itself

@@ -1,4 +1,4 @@
-"""What an operator reads when the gateway starts: once, however many workers there are."""
+"""The log of a starting gateway as an operator reads it: once, however many workers there are."""
 
 from __future__ import annotations
 

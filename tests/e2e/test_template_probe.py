@@ -1,4 +1,4 @@
-"""What the gateway finds out about chat templates, when, and what follows from it (R31.2, docs/adr/0046)."""
+"""Probing of chat templates: the facts that the gateway finds, when, and their effects (R31.2, docs/adr/0046)."""
 
 from __future__ import annotations
 

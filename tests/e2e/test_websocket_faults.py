@@ -1,4 +1,4 @@
-"""What goes wrong on a WebSocket (R28.2), and what is left of it. The table for people is docs/reference/faults.md."""
+"""Faults on a WebSocket (R28.2), and what is left afterwards. The table for people is docs/reference/faults.md."""
 
 from __future__ import annotations
 

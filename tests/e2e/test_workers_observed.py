@@ -40,7 +40,7 @@ class Gateway:
         self._log = folder / "log"
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "toolwire", "serve", "--config", str(folder / "gateway.yaml")],
+                [sys.executable, "-m", "tests.e2e.unrehearsed", "serve", "--config", str(folder / "gateway.yaml")],
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,

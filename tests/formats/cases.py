@@ -1,4 +1,4 @@
-"""What the format tests share: the formats, a scanner for each, and tools."""
+"""Things that the format tests share: the formats, a scanner for each, and tools."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-import pytest
-
+from tests.cases import every
 from tests.options import route_options
 from toolwire.call_policy.policy import CallPolicy
 from toolwire.config import LimitsConfig
@@ -38,7 +37,7 @@ NAMES: Final = tuple(name for name in PATHS if list(PATHS.values()).index(PATHS[
 """Every format, under its first name."""
 
 FORMATS: Final[tuple[ToolFormat, ...]] = tuple(map(registries().formats.get, NAMES))
-every_format: Final = pytest.mark.parametrize("tool_format", FORMATS, ids=lambda f: f.name)
+every_format: Final = every("tool_format", FORMATS)
 
 STOPS: Final[dict[str, tuple[str, ...]]] = {
     "qwen3_coder": tuple(stop.strip() for stop in FUNCTION_STOPS),

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.cases import every
 from tests.formats.cases import FORMATS, NAMES, SEARCH, WEATHER, bare, every_format, scan
 from toolwire.app import create_app
 from toolwire.formats.base import ToolFormat
@@ -28,7 +29,7 @@ CALLS = [("search", '{"q":"x"}'), ("get_weather", '{"city":"Oslo"}')]
 
 
 @every_format
-@pytest.mark.parametrize("scan_calls", [False, True])
+@every("scan_calls", [False, True])
 def test_every_grammar_can_be_read(tool_format: ToolFormat, scan_calls: bool) -> None:
     grammar = tool_format.grammar
     for tags in ((), grammar.reasoning, tuple(dict.fromkeys([*grammar.reasoning, ("<think>", "</think>")]))):
@@ -39,7 +40,7 @@ def test_every_grammar_can_be_read(tool_format: ToolFormat, scan_calls: bool) ->
         assert {(syntax.opener, syntax.anchor) for syntax in read} == {(s.opener, s.anchor) for s in grammar.syntaxes}
 
 
-@pytest.mark.parametrize("tool_format", [f for f in FORMATS if f.name not in NOT_READ], ids=lambda f: f.name)
+@every("tool_format", [f for f in FORMATS if f.name not in NOT_READ])
 @settings(max_examples=10)
 @given(cuts=st.lists(st.integers(0, 400), max_size=4))
 def test_the_union_reads_what_each_format_writes(tool_format: ToolFormat, cuts: list[int]) -> None:
@@ -59,7 +60,7 @@ def test_the_first_call_decides() -> None:
     assert bare(scan(UNION, tools, [f"{first}{first}"])) == [("search", "{}")] * 2
 
 
-@pytest.mark.parametrize(
+@every(
     ("written", "arguments"),
     [
         ('<tool_call>{"name":"search","arguments":{"q":"x"}}</tool_call>', '{"q":"x"}'),
@@ -159,7 +160,7 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("name", MODELS)
+@every("name", MODELS)
 def test_names_of_models_say_their_format(name: str) -> None:
     assert {model: format_for(model) for model in MODELS[name].split()} == dict.fromkeys(MODELS[name].split(), name)
 

@@ -15,8 +15,8 @@ from random import Random
 from typing import Any, Final, Literal
 
 import orjson
-import pytest
 
+from tests.cases import every
 from tests.formats.cases import FORMATS, apart, every_format, inside, restore_json, restored, scan
 from toolwire.config import PromptConfig
 from toolwire.formats.base import ToolFormat, escaping_for, escaping_in_calls
@@ -55,7 +55,7 @@ MARKERS: Final = tuple(
 PLAIN: Final = ("", " ", "\n", "<", "[", "{", "`", "x", "é", "\\", '{"name":', "[f(")
 PROTOCOLS: Final = {"chat": ChatProtocol(), "responses": ResponsesProtocol()}
 
-every_style = pytest.mark.parametrize("flatten", ["sentinel", "bracket"])
+every_style = every("flatten", ["sentinel", "bracket"])
 
 
 class Hostile:
@@ -170,7 +170,7 @@ def shown(tool_format: ToolFormat, arguments: str) -> Any:
 
 @every_format
 @every_style
-@pytest.mark.parametrize("protocol", ["chat", "responses"])
+@every("protocol", ["chat", "responses"])
 def test_the_calls_that_were_made_are_read_back_and_no_others(
     tool_format: ToolFormat, flatten: Flatten, protocol: str
 ) -> None:

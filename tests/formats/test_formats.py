@@ -9,10 +9,10 @@ from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 
-import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+from tests.cases import every
 from tests.formats.cases import (
     FORMATS,
     SEARCH,
@@ -43,8 +43,8 @@ compact_objects = json_objects.map(lambda value: json.dumps(value, ensure_ascii=
 hostile_arguments = st.dictionaries(hostile, hostile, max_size=3).map(
     lambda value: json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 )
-in_json = pytest.mark.parametrize("tool_format", [f for f in FORMATS if f.name not in STOPS], ids=lambda f: f.name)
-in_own_syntax = pytest.mark.parametrize("tool_format", [f for f in FORMATS if f.name in STOPS], ids=lambda f: f.name)
+in_json = every("tool_format", [f for f in FORMATS if f.name not in STOPS])
+in_own_syntax = every("tool_format", [f for f in FORMATS if f.name in STOPS])
 
 
 def literals(tool_format: ToolFormat) -> list[str]:
@@ -221,7 +221,7 @@ def test_a_mention_of_an_opener_stays_text(tool_format: ToolFormat) -> None:
 
 
 @in_json
-@pytest.mark.parametrize(
+@every(
     ("written", "read"),
     [
         ("", "{}"),
@@ -239,7 +239,7 @@ def test_arguments_keep_their_text(tool_format: ToolFormat, written: str, read: 
 
 
 @every_format
-@pytest.mark.parametrize("broken", ['{"a":', "no json", "[1]", '{"a": "</tool_call>', "\x00"])
+@every("broken", ['{"a":', "no json", "[1]", '{"a": "</tool_call>', "\x00"])
 def test_a_call_with_broken_arguments_is_still_a_block(tool_format: ToolFormat, broken: str) -> None:
     """As a string that stands for the arguments, or as the only argument where they must be an object."""
     tool = ToolSpec("search", None, {"properties": {"arguments": {"type": "string"}}})
@@ -339,7 +339,7 @@ def test_the_grammar_of_free_text_is_taught(tool_format: ToolFormat) -> None:
 
 
 @every_format
-@pytest.mark.parametrize("arguments", ["{}", '{"city":"Oslo"}'])
+@every("arguments", ["{}", '{"city":"Oslo"}'])
 def test_a_call_of_nothing_is_for_the_gateway_where_it_runs_all_tools(tool_format: ToolFormat, arguments: str) -> None:
     """In the form that was taught (R15.5); where a tool is the client's it is text (R9.2)."""
     text = tool_format.render_call(ToolUse("call_1", "nothing", arguments))

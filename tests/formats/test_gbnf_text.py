@@ -12,6 +12,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
+from tests.cases import every
 from tests.e2e.test_framing import SAID
 from tests.formats.cases import FORMATS, bare, every_format
 from tests.formats.sampler import Acceptor, Grammar
@@ -61,9 +62,7 @@ def read(tool_format: ToolFormat, text: str) -> tuple[Part, ...]:
     return fold([Start("r", "m", 0), *scanner.feed(text), *scanner.finish(), Finish()]).choices[0].parts
 
 
-who_thinks = pytest.mark.parametrize(
-    "tool_format", [f for f in FORMATS if not f.grammar.calls_in_reasoning], ids=lambda f: f.name
-)
+who_thinks = every("tool_format", [f for f in FORMATS if not f.grammar.calls_in_reasoning])
 """Without the formats whose calls count inside reasoning too: to them that is text like any other."""
 
 PROSE = [
@@ -103,7 +102,7 @@ THOUGHT = '<think>I might write <tool_call> {"tool_calls" or [stop( here.</think
 
 
 @every_format
-@pytest.mark.parametrize("before", ["", "Let me look.\n\n", THOUGHT])
+@every("before", ["", "Let me look.\n\n", THOUGHT])
 def test_calls_are_possible_where_they_are_read(tool_format: ToolFormat, before: str) -> None:
     """Behind text where the format allows that; and then the answer is over."""
     if tool_format.grammar.calls_in_reasoning and before == THOUGHT:
@@ -271,8 +270,8 @@ def test_text_without_patterns_is_exactly_that(barred: tuple[str, ...]) -> None:
         assert acceptor.accepts(tried) is not any(one in tried for one in barred), tried
 
 
-@pytest.mark.parametrize("ends", ["ab", "aab", "aba", "abc"])
-@pytest.mark.parametrize(("low", "high"), [(0, None), (2, None), (0, 3), (2, 3), (1, 1)])
+@every("ends", ["ab", "aab", "aba", "abc"])
+@every(("low", "high"), [(0, None), (2, None), (0, 3), (2, 3), (1, 1)])
 def test_text_up_to_its_end_is_exactly_as_long(ends: str, low: int, high: int | None) -> None:
     """The end is the first place at which it can be read, as whoever reads it does."""
     rules = GrammarRules(GrammarBounds())

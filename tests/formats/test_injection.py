@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from tests.cases import every
 from tests.formats.cases import SEARCH, WEATHER, every_format
 from tests.formats.sampler import Acceptor, Grammar
 from tests.options import route_options
@@ -106,7 +107,7 @@ async def test_none_offers_nothing() -> None:
 
 
 @every_format
-@pytest.mark.parametrize(
+@every(
     ("choice", "constrain", "feature", "wanted"),
     [
         (REQUIRED, "auto", "gbnf", True),
@@ -147,7 +148,7 @@ async def test_under_auto_text_stays_free(tool_format: ToolFormat) -> None:
     assert not acceptor.accepts(tool_format.render_call(ToolUse("c", "get_weather", "{}")))
 
 
-@pytest.mark.parametrize(
+@every(
     ("feature", "options", "grammar", "tags"),
     [
         ("gbnf", {}, True, False),
@@ -164,7 +165,6 @@ async def test_under_auto_text_stays_free(tool_format: ToolFormat) -> None:
         ("format", {"constrain_auto": "on"}, False, False),
         ("none", {"constrain_auto": "on"}, False, False),
     ],
-    ids=repr,
 )
 async def test_where_auto_is_constrained(feature: str, options: dict[str, Any], grammar: bool, tags: bool) -> None:
     changed, _ = await injected(request(WEATHER), hermes.FORMAT, feature, **options)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import every
 from tests.formats.cases import FORMATS, SEARCH, WEATHER
 from toolwire.config import PromptConfig
 from toolwire.formats.base import ToolFormat, call_form
@@ -61,12 +62,12 @@ def test_what_it_says() -> None:
     assert line("{tools}", only) == f"`{WEATHER.name}`"
 
 
-@pytest.mark.parametrize("tool_format", FORMATS, ids=lambda tool_format: tool_format.name)
+@every("tool_format", FORMATS)
 def test_a_call_as_it_is_written(tool_format: ToolFormat) -> None:
     assert line("Like {format}!", tool_format=tool_format) == f"Like {call_form(tool_format)}!"
 
 
-@pytest.mark.parametrize(
+@every(
     ("parts", "said"),
     [
         ((Text("hi"),), (Text(f"hi\n\n{LINE}"),)),
@@ -75,7 +76,7 @@ def test_a_call_as_it_is_written(tool_format: ToolFormat) -> None:
         ((Text("a"), Image("u"), Text("b")), (Text("a"), Image("u"), Text(f"b\n\n{LINE}"))),
     ],
 )
-@pytest.mark.parametrize("before", [(), (Message("system", (Text("s"),)),), (HI, CALL, RESULT)])
+@every("before", [(), (Message("system", (Text("s"),)),), (HI, CALL, RESULT)])
 def test_where_it_stands(parts: tuple[Part, ...], said: tuple[Part, ...], before: tuple[Message, ...]) -> None:
     ((last),) = reminded(*before, Message("user", parts, "me", {"x": 1}))
     assert (last.role, last.parts, last.name, last.extra) == ("user", said, "me", {"x": 1})
@@ -87,12 +88,11 @@ def test_with_every_placement_of_the_segment(placement: Any) -> None:
     assert last.text.endswith(f"hi\n\n{LINE}")
 
 
-@pytest.mark.parametrize(
+@every(
     "messages",
     [(HI, CALL, RESULT), (HI, Message("assistant", (Text("so"),))), (Message("system", (Text("s"),)),), ()],
-    ids=["result", "assistant", "system", "nothing"],
 )
-@pytest.mark.parametrize("flatten", ["sentinel", "bracket", "native"])
+@every("flatten", ["sentinel", "bracket", "native"])
 def test_where_the_user_does_not_speak_last_there_is_none(messages: tuple[Message, ...], flatten: Any) -> None:
     assert reminded(*messages, flatten=flatten) == []
     if flatten != "native":

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import every
 from tests.formats.cases import FORMATS, SEARCH, WEATHER, bare, every_format, scan
 from toolwire import open_scanner
 from toolwire.config import PromptConfig
@@ -216,7 +217,7 @@ def test_whatever_changes_the_segment_changes_the_key(other: ModelRequest) -> No
 S = "SEGMENT"
 
 
-@pytest.mark.parametrize(
+@every(
     ("placement", "given", "expected"),
     [
         ("append", ["system:A", "user:u"], ["system:A\n\nSEGMENT", "user:u"]),
@@ -409,7 +410,7 @@ def openers(tool_format: ToolFormat) -> list[str]:
     return [syntax.opener for syntax in tool_format.grammar.syntaxes if syntax.opener and syntax.anchor == "anywhere"]
 
 
-@pytest.mark.parametrize("role", ["user", "assistant"])
+@every("role", ["user", "assistant"])
 @every_format
 def test_a_marker_cut_over_two_parts_is_one(tool_format: ToolFormat, role: Role) -> None:
     call = tool_format.render_call(ToolUse("x", "search", '{"q":1}'))
@@ -423,7 +424,7 @@ def test_a_marker_cut_over_two_parts_is_one(tool_format: ToolFormat, role: Role)
             assert len(message.parts) == 1 + 2 * len(between)
 
 
-@pytest.mark.parametrize("flatten", ["sentinel", "bracket"])
+@every("flatten", ["sentinel", "bracket"])
 @every_format
 def test_ids_and_names_hold_no_call(tool_format: ToolFormat, flatten: Any) -> None:
     call = tool_format.render_call(ToolUse("x", "search", '{"q":1}'))
@@ -477,7 +478,7 @@ def test_control_tokens_of_every_template_mean_nothing_in_data(name: str, flatte
         assert [token for token in TOKENS if token in shown] == []
 
 
-@pytest.mark.parametrize(
+@every(
     ("name", "own", "foreign"),
     [
         ("hermes", "<|im_end|>", "<end_of_turn>"),

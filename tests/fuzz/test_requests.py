@@ -207,7 +207,7 @@ def check(answer: WireAnswer) -> None:
     assert error["param"] is None or (isinstance(error["param"], str) and error["param"])
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(body=bodies())
 def test_bodies_that_are_nearly_right(send: Send, body: Any) -> None:
     check(send(json.dumps(body).encode()))

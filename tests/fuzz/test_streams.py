@@ -94,7 +94,7 @@ def wires(draw: st.DrawFn) -> list[bytes]:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: protocol.name)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(wire=wires())
 def test_readers_take_anything(protocol: ServerSide, wire: list[bytes]) -> None:
     reader = protocol.reader(frame_bytes=2000)

@@ -62,7 +62,7 @@ class Gateway:
         file = folder / "gateway.yaml"
         own = {"server": {"port": 0}, "inspect": True, "store": {"kind": "none"}}
         file.write_text(json.dumps({**own, **config}))
-        command = ("-m", "toolwire", "serve", "--config", str(file))
+        command = ("-m", "tests.e2e.unrehearsed", "serve", "--config", str(file))
         env = {**os.environ, "PYTHONPATH": str(ROOT), "STATE_DIRECTORY": str(folder)}
         with (folder / "log").open("wb") as log:
             self._process = subprocess.Popen(

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import every
 from tests.e2e.conftest import CHAT, post, read_config
 from tests.e2e.edge import running
 from tests.inspector.inspected import asked, inspecting
@@ -59,9 +60,9 @@ TAKERS = {
 }
 
 
-@pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunked"])
-@pytest.mark.parametrize("kind", HOSTILE)
-@pytest.mark.parametrize("path", TAKERS)
+@every("chunked", [False, True])
+@every("kind", HOSTILE)
+@every("path", TAKERS)
 async def test_a_hostile_body_is_refused_at_every_route(path: str, kind: str, chunked: bool) -> None:
     """Too large, too deep, too many values: 413, or 400 before a value is built."""
     most = 100_000 if kind == "large" else 10_000_000
@@ -81,8 +82,8 @@ async def test_a_hostile_body_is_refused_at_every_route(path: str, kind: str, ch
         assert good.status == 200
 
 
-@pytest.mark.parametrize("method", ["GET", "DELETE", "PUT"])
-@pytest.mark.parametrize(
+@every("method", ["GET", "DELETE", "PUT"])
+@every(
     "path",
     [
         *("/inspect", "/inspect/api/setup", "/inspect/api/overview", "/inspect/api/exchanges/r", "/inspect/app.js"),

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.cases import every
 from tests.inspector.inspected import CALL, WEATHER, answering, asked
 from toolwire.cli import main
 from toolwire.testing import Say
@@ -105,7 +106,7 @@ HEAD: Final = b'{"toolwire_capture": 1, "request_id": "r", "path": "/v1/chat/com
 DEEP: Final = b"[" * 100_000
 
 
-@pytest.mark.parametrize(
+@every(
     ("content", "said"),
     [
         (b'{"toolwire_capture": 2}\n', "version 2"),

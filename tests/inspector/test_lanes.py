@@ -1,4 +1,4 @@
-"""What the model wrote, and what became of each piece of it: of real exchanges, by what the server sent."""
+"""The lanes of real exchanges: the text of the model, and the result of each piece of it."""
 
 from __future__ import annotations
 

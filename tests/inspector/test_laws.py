@@ -1,4 +1,4 @@
-"""What holds of every answer, whatever the model wrote and however it was cut into reads."""
+"""Laws of the lanes for every answer, however it was cut into reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the model was sent, and who wrote which part of it."""
+"""The prompt as the model got it, and the author of each part."""
 
 from __future__ import annotations
 

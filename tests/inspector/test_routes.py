@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 import pytest
 
+from tests.cases import every
 from tests.e2e.conftest import CHAT, post, read_config
 from tests.e2e.edge import running
 from tests.inspector.inspected import (
@@ -160,7 +161,7 @@ FOREIGN: list[Mapping[str, str]] = [
 ]
 
 
-@pytest.mark.parametrize("headers", FOREIGN, ids=lambda headers: "-".join(*headers.items()))
+@every("headers", FOREIGN)
 async def test_another_web_page_may_not_read(headers: Mapping[str, str]) -> None:
     async with inspecting(read_config(HELLO)) as gateway:
         for method, place in DATA:
@@ -282,7 +283,7 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("case", BROKEN)
+@every("case", BROKEN)
 async def test_a_file_that_is_no_capture(case: str) -> None:
     async with inspecting(read_config(HELLO)) as gateway:
         got = await gateway.fetch("POST", "/inspect/api/view", data=BROKEN[case])

@@ -11,6 +11,7 @@ from typing import Final
 
 import pytest
 
+from tests.cases import every
 from tests.linear.work import CountedBytes, CountedText, work
 from tests.parse.policies import WordPolicy
 from toolwire import fastparse
@@ -168,7 +169,7 @@ def test_no_search_is_more_than_linear(name: str) -> None:
     assert not found
 
 
-@pytest.mark.parametrize("form", [name for name in registries().formats.names() if name != "auto"])
+@every("form", [name for name in registries().formats.names() if name != "auto"])
 def test_no_format_is_scanned_in_more_than_linear_time(form: str) -> None:
     grammar = registries().formats.get(form).grammar
     markers = list(grammar.markers)

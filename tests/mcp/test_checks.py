@@ -1,4 +1,4 @@
-"""What is wrong with the MCP servers of a configuration, and what commands say of them."""
+"""Mistakes in configured MCP servers, and the output of commands about them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from tests.cases import every
 from tests.mcp.conftest import raw
 from toolwire.cli import main
 from toolwire.configuration import mcp_checks
@@ -25,7 +26,7 @@ def problems(*servers: Any) -> tuple[str, ...]:
     return caught.value.problems
 
 
-@pytest.mark.parametrize(
+@every(
     ("server", "said"),
     [
         ({}, "needs `command`, such as `npx -y some-server`, or the `url` of a server"),

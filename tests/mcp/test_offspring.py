@@ -1,4 +1,4 @@
-"""What an MCP server has started ends with its host, also outside of the host's group and session (R33.7)."""
+"""Processes that an MCP server has started end with its host, also outside of the host's group and session (R33.7)."""
 
 from __future__ import annotations
 

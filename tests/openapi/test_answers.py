@@ -14,6 +14,7 @@ import aiohttp
 import pytest
 from hypothesis import given, settings
 
+from tests.cases import every
 from tests.e2e.agent import block
 from tests.e2e.conftest import Gateway, function, post, read_config, serving, upstream_config
 from tests.openapi.documents import conforms, validator
@@ -66,7 +67,7 @@ def fits(protocol: str, values: Iterable[Any]) -> int:
 
 
 @protocols
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(events=streams())
 def test_any_stream(protocol: str, events: list[Event]) -> None:
     side = registries().clients.get(protocol)()
@@ -74,7 +75,7 @@ def test_any_stream(protocol: str, events: list[Event]) -> None:
 
 
 @protocols
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(events=streams())
 def test_any_whole_answer(protocol: str, events: list[Event]) -> None:
     side = registries().clients.get(protocol)()
@@ -211,7 +212,7 @@ def test_the_live_services_events_fit(name: str) -> None:
 # --- the schemas can say no -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@every(
     ("name", "value"),
     [
         ("ChatEvent", {"object": "chat.completion.chunk", "choices": []}),

@@ -5,8 +5,7 @@ from __future__ import annotations
 from random import Random
 from types import ModuleType
 
-import pytest
-
+from tests.cases import every
 from toolwire.events import Delta
 from toolwire.scan._grammar import SPACE
 from toolwire.scan._pyoutput import Blanks
@@ -15,8 +14,8 @@ from toolwire.scanner import open_scanner
 RUNS = [" ", "\n\n", " " * 300, "\n" * 300 + " " * 5, "\n    \n    ", "\r\n" * 200, " \t" * 3 + "\n" * 400]
 
 
-@pytest.mark.parametrize("run", RUNS)
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+@every("run", RUNS)
+@every("size", [1, 2, 3, 7, 1000])
 def test_a_run_waits_and_comes_back_as_it_was(twin: ModuleType, run: str, size: int) -> None:
     fed = open_scanner("sentinel", ["f"], scanner=twin.CallScanner)
     fed.feed("é")
@@ -27,7 +26,7 @@ def test_a_run_waits_and_comes_back_as_it_was(twin: ModuleType, run: str, size: 
     assert fed.held == ""
 
 
-@pytest.mark.parametrize("run", RUNS)
+@every("run", RUNS)
 def test_a_run_at_a_block_goes(twin: ModuleType, run: str) -> None:
     fed = open_scanner("sentinel", ["f"], scanner=twin.CallScanner)
     events = [*fed.feed(f"a{run}"), *fed.feed('<tool_call>{"name":"f","arguments":{}}</tool_call>'), *fed.finish()]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import every
 from tests.parse.policies import WordPolicy
 from tests.parse.texts import GRAMMARS
 from toolwire import open_scanner
@@ -48,7 +49,7 @@ def words(events: list[Event]) -> list[str]:
     return [*blocks.values(), *faults]
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "expected"),
     [
         pytest.param(f"a {CALL} b", ["text:a", 'call:{"x":1}', "text: b"], id="text-call-text"),
@@ -162,7 +163,7 @@ DROPPED = '<tool_call>{"d":1}</tool_call>'
 THOUGHT = "<think>Hm.</think>"
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "visible"),
     [
         (f"mix {CALL} and {CALL} tail", "mix and tail"),
@@ -243,7 +244,7 @@ def test_a_block_that_breaks_off_is_text_or_the_judges_error(twin: ModuleType) -
     assert read(twin, 'a <tool_call>{"x":', strict=True) == ["text:a", "!malformed_tool_arguments"]
 
 
-@pytest.mark.parametrize("tail", ["", "  ", '{"x":', '{"x":1}', '{"x":1}</tool_cal', '{"x":"</tool_call> ', "{x"])
+@every("tail", ["", "  ", '{"x":', '{"x":1}', '{"x":1}</tool_cal', '{"x":"</tool_call> ', "{x"])
 def test_a_block_cut_off_for_length_vanishes(twin: ModuleType, tail: str) -> None:
     assert read(twin, "a <tool_call>" + tail, truncated=True) == ["text:a"]
     assert read(twin, CALL + "b<tool_call>" + tail, truncated=True) == ['call:{"x":1}', "text:b"]
@@ -366,7 +367,7 @@ def test_bytes_and_text_may_take_turns(twin: ModuleType) -> None:
 # --- construction ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@every(
     ("grammar", "reasoning", "message"),
     [
         (Grammar(syntaxes=(BlockSyntax(opener="", closer=""),)), (), "needs anchor='answer'"),
@@ -427,8 +428,8 @@ def test_what_ran_over_the_closer_is_no_piece_of_the_block(twin: ModuleType, siz
     ]
 
 
-@pytest.mark.parametrize("size", [1, 13, 1000])
-@pytest.mark.parametrize(("spaces", "follows"), [(40, True), (41, False)])
+@every("size", [1, 13, 1000])
+@every(("spaces", "follows"), [(40, True), (41, False)])
 def test_whitespace_beyond_the_limit_parts_what_follows_a_block(
     twin: ModuleType, spaces: int, follows: bool, size: int
 ) -> None:

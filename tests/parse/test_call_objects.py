@@ -24,6 +24,8 @@ from toolwire.model import ToolChoice, ToolSpec
 from toolwire.repair.repair import parses
 from toolwire.stream_grammar import normalise
 
+pytestmark = pytest.mark.twin
+
 STRING = {"type": "string"}
 OBJECT = {"type": "object"}
 

@@ -23,6 +23,8 @@ from toolwire.scan import _pychunk
 from toolwire.scan._pyguard import SecretGuard
 from toolwire.testing import chunk, frame
 
+pytestmark = pytest.mark.twin
+
 IMPLEMENTATIONS = ["compiled", "python"]
 
 
@@ -86,7 +88,7 @@ def way(request: pytest.FixtureRequest) -> Way:
     return way
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(
     stream=reads(),
     number=st.sampled_from([-1, 0, 998]),

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tests.cases import every
 from tests.options import route_options
 from tests.parse.conftest import MODULES, load
 from tests.parse.texts import cuts
@@ -21,6 +22,8 @@ from toolwire import open_scanner
 from toolwire.events import BlockKind, Delta, Event, Fault, Open
 from toolwire.model import ToolUse
 from toolwire.registry import registries
+
+pytestmark = pytest.mark.twin
 
 
 class Form(NamedTuple):
@@ -145,7 +148,7 @@ def values(draw: st.DrawFn, form: Form) -> str:
 
 
 @pytest.mark.parametrize("implementation", MODULES)
-@pytest.mark.parametrize("name", FORMS)
+@every("name", FORMS)
 @settings(max_examples=25)
 @given(data=st.data())
 def test_closing_tags_with_text_behind_them_are_part_of_the_value(
@@ -158,8 +161,8 @@ def test_closing_tags_with_text_behind_them_are_part_of_the_value(
         assert found(read(load(implementation), form.format, pieces, streaming)) == [call(value)]
 
 
-@pytest.mark.parametrize("name", FORMS)
-@pytest.mark.parametrize("value", ["a {} b", "{}", "{}{}x", "{} {}\n\n{} x", "a{} ", " {}"])
+@every("name", FORMS)
+@every("value", ["a {} b", "{}", "{}{}x", "{} {}\n\n{} x", "a{} ", " {}"])
 def test_each_closing_tag(twin: ModuleType, name: str, value: str) -> None:
     form = FORMS[name]
     closer = form.closers[0]
@@ -170,8 +173,8 @@ def test_each_closing_tag(twin: ModuleType, name: str, value: str) -> None:
         assert found(read(twin, form.format, pieces)) == ["So:", call(text)]
 
 
-@pytest.mark.parametrize("behind", ["", " More.", "\n"])
-@pytest.mark.parametrize(
+@every("behind", ["", " More.", "\n"])
+@every(
     "text",
     [
         "<function=f>\n<parameter=k>\n1\n</parameter>\n</function>",
@@ -185,7 +188,7 @@ def test_a_function_without_its_wrapper_leaves_no_tags(twin: ModuleType, text: s
     assert found(read(twin, "qwen3_coder", list(text + behind))) == wanted
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "wanted"),
     [
         ("<tool_call>f<arg_key>k</arg_key><arg_value>1</tool_call>", [call("1")]),
@@ -197,7 +200,7 @@ def test_a_function_without_its_wrapper_leaves_no_tags(twin: ModuleType, text: s
         ("<tool_call>f<arg_key>k</arg_key><arg_value>1</tool_call></arg_value></tool_call>", [call("1</tool_call>")]),
     ],
 )
-@pytest.mark.parametrize("format", ["glm45", "glm47"])
+@every("format", ["glm45", "glm47"])
 def test_glm_may_leave_out_the_last_closing_tag_of_a_value(
     twin: ModuleType, format: str, text: str, wanted: list[str]
 ) -> None:
@@ -245,8 +248,8 @@ def without_closer(format: str, *behind: str) -> str:
     return "".join((before, *behind, after))
 
 
-@pytest.mark.parametrize("streaming", ["buffered", "incremental"])
-@pytest.mark.parametrize("format", CLOSED)
+@every("streaming", ["buffered", "incremental"])
+@every("format", CLOSED)
 def test_the_next_block_ends_one_whose_closer_is_missing(twin: ModuleType, format: str, streaming: str) -> None:
     for behind in ("", " ", "\n\n"):
         text = without_closer(format, behind)
@@ -275,8 +278,8 @@ def test_it_counts_as_repaired(twin: ModuleType) -> None:
     assert sorted(counted) == ["calls", "calls", "repaired", "unclosed_repaired"]
 
 
-@pytest.mark.parametrize("size", [1, 7, 10_000])
-@pytest.mark.parametrize(
+@every("size", [1, 7, 10_000])
+@every(
     ("first", "calls"),
     [
         ('{"name":"f","arguments":{"k":"a"}} and then', 1),  # text, as it would be at the end of the answer (R6.8)

@@ -6,8 +6,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-import pytest
-
+from tests.cases import every
 from toolwire.events import Event
 from toolwire.scanner import open_scanner
 from toolwire.stream_grammar import normalise
@@ -62,8 +61,8 @@ def without_id(event: Any) -> Any:
     return repr(event).replace(getattr(event, "call_id", None) or "?", "id") if hasattr(event, "call_id") else event
 
 
-@pytest.mark.parametrize("before", BEFORE, ids=repr)
-@pytest.mark.parametrize("form", FORMS)
+@every("before", BEFORE)
+@every("form", FORMS)
 def test_a_seam_says_nothing(twin: ModuleType, form: str, before: str) -> None:
     for behind in BEHIND:
         whole = scanned(twin, form, [before + FORMS[form] + behind])

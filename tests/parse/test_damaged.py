@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-import pytest
-
+from tests.cases import every
 from tests.corpus.damaged import DAMAGED, Output, offered
 from tests.corpus.undamaged import UNDAMAGED, quoted
 from tests.options import route_options
@@ -44,7 +43,7 @@ def read(
     return [(name, json.loads("".join(calls[block]) or "{}")) for block, name in names.items()], visible
 
 
-@pytest.mark.parametrize("output", DAMAGED, ids=range(len(DAMAGED)))
+@every("output", DAMAGED)
 def test_a_damaged_call_is_read(twin: ModuleType, output: Output) -> None:
     for format in FORMATS:
         for size in (1, 7, len(output.text)):
@@ -65,7 +64,7 @@ def recovered(twin: ModuleType, text: str, format: str, size: int) -> tuple[int,
     return counted.count("recovered"), "".join(texts), "calls" in counted
 
 
-@pytest.mark.parametrize("text", UNDAMAGED, ids=range(len(UNDAMAGED)))
+@every("text", UNDAMAGED)
 def test_a_text_that_names_a_tool_stays(twin: ModuleType, text: str) -> None:
     for format in FORMATS:
         for size in (1, len(text)):

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-import pytest
-
+from tests.cases import every
 from tests.corpus.explaining import PLAIN, TOOLS, with_markers
 from toolwire.call_policy.near import NearMiss, stand
 from toolwire.call_policy.policy import CallPolicy
@@ -39,14 +38,14 @@ def read(twin: ModuleType, taught: str, text: str, size: int) -> tuple[int, str,
     return calls, visible, near if near and stand(near, visible) else []
 
 
-@pytest.mark.parametrize("taught", TAUGHT)
-@pytest.mark.parametrize("size", [7, 1 << 20])
+@every("taught", TAUGHT)
+@every("size", [7, 1 << 20])
 def test_without_markers(twin: ModuleType, taught: str, size: int) -> None:
     for text in PLAIN:
         assert read(twin, taught, text, size) == (0, text, []), text
 
 
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+@every("family", FAMILIES)
 def test_with_the_markers_of_a_family(twin: ModuleType, family: ToolFormat) -> None:
     for text in with_markers(family):
         for taught in ("sentinel", "hermes"):

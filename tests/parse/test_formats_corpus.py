@@ -114,7 +114,7 @@ def explain(case: Case, found: list[Part], chunking: str) -> str:
 
 
 def chunkings_of(title: str, kind: str) -> list[str]:
-    return ["whole", "tokens", "random 0"] if kind == "large" or title in ALIKE else list(CHUNKINGS)
+    return ["whole", "tokens", "random"] if kind == "large" or title in ALIKE else list(CHUNKINGS)
 
 
 SMALL = [kind for kind in CLASSES if kind != "large"]
@@ -142,11 +142,11 @@ def test_auto_finds_the_format_by_itself(twin: ModuleType, title: str) -> None:
         ):  # harmony whose header began in the prompt
             continue
         if kind == "cut off":
-            for name in ("whole", "tokens", "random 1"):
+            for name in ("whole", "random"):
                 found = read(twin, case, CHUNKINGS[name](case.text), "auto")
                 assert fits_or_stays(case, found), explain(case, found, name)
         else:
-            check(twin, case, "auto", ["whole", "tokens", "random 1"])
+            check(twin, case, "auto", ["whole", "random"])
 
 
 def fits_or_stays(case: Case, found: list[Part]) -> bool:
@@ -190,7 +190,7 @@ def test_arguments_that_are_given_out_while_they_come(twin: ModuleType, title: s
     limit of length did it; what came of its arguments cannot be read. Calls that stand before it in one block were
     given out."""
     for kind, case in of_kinds(title):
-        for name in ("whole", "tokens", "random 1"):
+        for name in ("tokens", "random"):
             events = scan(twin, case, CHUNKINGS[name](case.text), case.format.name, "incremental")
             cut = next(
                 (i for i, event in enumerate(events) if isinstance(event, Close) and is_cut_call(events, event)), None

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import every
 from tests.options import route_options
 from toolwire import open_scanner
 from toolwire.config import ReasoningConfig
@@ -301,7 +302,7 @@ def said(events: list[Event]) -> list[Said]:
     ]
 
 
-@pytest.mark.parametrize("form", FORMS)
+@every("form", FORMS)
 def test_it_is_read(twin: ModuleType, form: str) -> None:
     format, text, wanted = FORMS[form]
     data = text.encode()
@@ -310,8 +311,8 @@ def test_it_is_read(twin: ModuleType, form: str) -> None:
             assert said(scan(twin, format, pieces, argument_streaming=streaming)) == wanted
 
 
-@pytest.mark.parametrize("text", ["Paris", "Paris<", "Well, then.", "f", "f\n", "f\n "])
-@pytest.mark.parametrize("format", ["inkling", "functionary"])
+@every("text", ["Paris", "Paris<", "Well, then.", "f", "f\n", "f\n "])
+@every("format", ["inkling", "functionary"])
 def test_an_answer_of_a_word_that_was_cut_off(twin: ModuleType, format: str, text: str) -> None:
     """It may be the name of a tool, and is a text as long as nothing of a call came."""
     assert said(scan(twin, format, [text.encode()], truncated=True)) == [text.strip()]

@@ -1,4 +1,5 @@
-"""What `feed` gave stays as it is for whoever keeps it: the compiled scanner uses a list again that nobody has."""
+"""Lists that `feed` returned stay as they are for callers that keep them: the compiled scanner reuses only lists that
+nobody holds."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.cases import every
 from tests.options import route_options
 from tests.parse.conftest import MODULES, load
 from tests.parse.texts import cuts
@@ -21,6 +22,8 @@ from toolwire.model import ToolUse
 from toolwire.registry import registries
 from toolwire.scan._grammar import AS_TEXT, Block, BlockSyntax, Branch, Decision, Field, FoundCall, Grammar, Why
 from toolwire.stream_grammar import normalise
+
+pytestmark = pytest.mark.twin
 
 MISTRAL = Grammar(
     syntaxes=(
@@ -278,7 +281,7 @@ def calls(events: list[Event]) -> list[tuple[str | None, str]]:
 
 
 @pytest.mark.parametrize("implementation", MODULES)
-@pytest.mark.parametrize("form", FORMS)
+@every("form", FORMS)
 @settings(max_examples=50)
 @given(data=st.data(), members=written_values, missing=st.sampled_from(["", "</tool_call>", "all"]))
 def test_arguments_in_tags_mean_the_same_as_when_they_are_held_back(
@@ -301,7 +304,7 @@ def test_arguments_in_tags_mean_the_same_as_when_they_are_held_back(
 
 
 @pytest.mark.parametrize("implementation", MODULES)
-@pytest.mark.parametrize("form", FORMS)
+@every("form", FORMS)
 @settings(max_examples=50)
 @given(data=st.data(), members=written_values, seed=st.integers(0, 10_000))
 def test_a_call_in_tags_that_is_cut_off_cannot_be_read(
@@ -319,7 +322,7 @@ def test_a_call_in_tags_that_is_cut_off_cannot_be_read(
             json.loads(value)
 
 
-@pytest.mark.parametrize("form", ["hermes", "sentinel", "mistral", "qwen3_coder", "deepseek_v31", "kimi_k2"])
+@every("form", ["hermes", "sentinel", "mistral", "qwen3_coder", "deepseek_v31", "kimi_k2"])
 def test_ten_kilobytes_come_in_more_than_a_thousand_fragments(twin: ModuleType, form: str) -> None:
     value = {"s": 'some "longer" text, {with} brackets\n' * 280}
     text = registries().formats.get(form).render_call(ToolUse("call_1", "write", json.dumps(value)))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-import pytest
-
+from tests.cases import every
 from tests.options import route_options
 from toolwire.events import BlockKind, Delta, Open
 from toolwire.scanner import open_scanner
@@ -62,17 +61,17 @@ def read(twin: ModuleType, format: str, text: str, size: int, tools: tuple[str, 
     return list(found.values())
 
 
-@pytest.mark.parametrize("size", [1 << 20, 1, 7])
-@pytest.mark.parametrize("tools", [("f",), ()])
-@pytest.mark.parametrize(("format", "text"), MENTIONS)
+@every("size", [1 << 20, 1, 7])
+@every("tools", [("f",), ()])
+@every(("format", "text"), MENTIONS)
 def test_a_mark_with_words_around_it_is_text(
     twin: ModuleType, format: str, text: str, tools: tuple[str, ...], size: int
 ) -> None:
     assert read(twin, format, text, size, tools) == [text]
 
 
-@pytest.mark.parametrize("size", [1 << 20, 1, 7])
-@pytest.mark.parametrize(("format", "text", "parts"), FRAMES)
+@every("size", [1 << 20, 1, 7])
+@every(("format", "text", "parts"), FRAMES)
 def test_a_mark_that_frames_something_vanishes(
     twin: ModuleType, format: str, text: str, parts: list[str], size: int
 ) -> None:

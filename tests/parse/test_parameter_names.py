@@ -9,8 +9,7 @@ from itertools import product
 from types import ModuleType
 from typing import Any
 
-import pytest
-
+from tests.cases import every
 from tests.options import route_options
 from toolwire import open_scanner
 from toolwire.events import BlockKind, Delta, Event, Fault, Open
@@ -58,18 +57,17 @@ def read(twin: ModuleType, name: str, tool: ToolSpec, pieces: Sequence[str], **o
     return [(str(opened[block].name), json.loads(text)) for block, text in said.items()]
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@every("name", FORMATS)
 def test_it_is_read_back(twin: ModuleType, name: str) -> None:
     chosen = registries().formats.get(name)
     for (n, key), (m, value) in product(enumerate(KEYS), enumerate(VALUES)):
-        orders = [{key: value, "cwd": "/"}, {"cwd": "/", key: value}]
-        texts = [written(chosen, arguments) for arguments in orders]
-        for at, schema in enumerate(schemas(key, value), n + m):  # first and last in turn
-            found = read(twin, name, ToolSpec("run", parameters=schema), [texts[at % 2]])
-            assert found == [("run", orders[at % 2])], (schema, texts[at % 2])
+        schema = list(schemas(key, value))[(n + m) % 3]  # each key with each schema
+        arguments = {key: value, "cwd": "/"} if n % 2 else {"cwd": "/", key: value}
+        text = written(chosen, arguments)
+        assert read(twin, name, ToolSpec("run", parameters=schema), [text]) == [("run", arguments)], (schema, text)
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@every("name", FORMATS)
 def test_it_is_read_back_at_every_split(twin: ModuleType, name: str) -> None:
     chosen = registries().formats.get(name)
     for key in ("arguments", "name", "parameters", "input", "type"):
@@ -93,8 +91,8 @@ SYNONYMS = [
 ]
 
 
-@pytest.mark.parametrize(("key", "block"), SYNONYMS, ids=str)
-@pytest.mark.parametrize("name", ["hermes", "sentinel"])
+@every(("key", "block"), SYNONYMS)
+@every("name", ["hermes", "sentinel"])
 def test_under_other_keys_than_the_taught_one(twin: ModuleType, name: str, key: str, block: dict[str, Any]) -> None:
     text = f"<tool_call>{json.dumps(block)}</tool_call>"
     for schema in schemas(key, PLAIN):

@@ -10,6 +10,7 @@ from random import Random
 import pytest
 
 import toolwire.scan
+from tests.cases import every
 from toolwire.scan._grammar import BlockSyntax
 from toolwire.scan._plan import CODE, JSON, PRINTED
 from toolwire.scan.closers import CLOSER, NOTHING_YET, OPENER, CloserSearch
@@ -51,7 +52,7 @@ def source(part: str) -> str:
     return (FOLDER / f"{part.replace('.', '/')}.py").read_text("utf-8")
 
 
-@pytest.mark.parametrize("part", PARTS)
+@every("part", PARTS)
 def test_a_part_knows_only_those_before_it(part: str) -> None:
     folder = part.rpartition(".")[0]
     known = set()
@@ -66,7 +67,7 @@ def pieces(text: bytes, random: Random) -> list[bytes]:
     return [text[a:b] for a, b in pairwise(cuts)]
 
 
-@pytest.mark.parametrize("seed", range(300))
+@every("seed", range(300))
 def test_a_closer_is_found_however_the_block_was_cut(seed: int) -> None:
     random = Random(seed)
     opener, closer = random.choice([(b"<a>", b"</a>"), (b"[[", b"]]"), (b"aa", b"ab")])
@@ -101,7 +102,7 @@ def ends_of(text: bytes, opener: bytes, closer: bytes, counts: int | None) -> li
     return sorted(found)
 
 
-@pytest.mark.parametrize("seed", range(100))
+@every("seed", range(100))
 def test_bytes_cut_inside_a_character_are_the_text_that_they_were(seed: int) -> None:
     random = Random(seed)
     raw = b"".join(random.choice([b"a", "ä€😀".encode(), b"\xff", b"\xe2\x82", b"\xf0"]) for _ in range(6))
@@ -147,7 +148,7 @@ def test_a_nested_value_ends_at_its_last_byte_however_it_was_cut(
         assert reader.mode == WHOLE
 
 
-@pytest.mark.parametrize("seed", range(100))
+@every("seed", range(100))
 def test_what_is_quoted_does_not_depend_on_cuts(seed: int) -> None:
     random = Random(seed)
     text = b"".join(random.choice([b"`", b"```", b"\n", b'"', b" ", b"py", b"x" * 40, b"\n```\n"]) for _ in range(12))

@@ -9,6 +9,7 @@ from types import ModuleType
 
 import pytest
 
+from tests.cases import every
 from tests.corpus.answers import Answer
 from tests.corpus.formats import FORMATS
 from tests.corpus.quoted import CALLS, MANNERS, written
@@ -92,7 +93,7 @@ def test_calls_behind_quotations_are_read(twin: ModuleType, size: int) -> None:
             assert (calls, visible.strip()) == (plain[0], before.strip()), (title, before)
 
 
-@pytest.mark.parametrize(
+@every(
     "text",
     [
         f"`{CALL}`",
@@ -117,12 +118,12 @@ def test_calls_behind_quotations_are_read(twin: ModuleType, size: int) -> None:
         "`<think>`",
     ],
 )
-@pytest.mark.parametrize("size", [1 << 20, 1, 7])
+@every("size", [1 << 20, 1, 7])
 def test_mentions_are_text(twin: ModuleType, text: str, size: int) -> None:
     assert shown(twin, text, size) == [("text", text)]
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "visible"),
     [
         (f"```\n{CALL}\n```", ""),
@@ -141,14 +142,14 @@ def test_mentions_are_text(twin: ModuleType, text: str, size: int) -> None:
         (f"Use `<tool_call>`: {CALL}", "Use `<tool_call>`:"),
     ],
 )
-@pytest.mark.parametrize("size", [1 << 20, 1, 7])
+@every("size", [1 << 20, 1, 7])
 def test_calls_that_are_not_quoted(twin: ModuleType, text: str, visible: str, size: int) -> None:
     found = shown(twin, text, size)
     assert [body for kind, body in found if kind == "tool_call"] == ['{"a":1}'] * text.count(CALL)
     assert "".join(body for kind, body in found if kind == "text") == visible
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "thought", "rest"),
     [
         ("<think>a `</think>` b</think>c", "a `</think>` b", "c"),
@@ -159,7 +160,7 @@ def test_calls_that_are_not_quoted(twin: ModuleType, text: str, visible: str, si
         ("<think>a", "a", ""),
     ],
 )
-@pytest.mark.parametrize("size", [1 << 20, 1, 7])
+@every("size", [1 << 20, 1, 7])
 def test_thinking_ends_outside_of_code(twin: ModuleType, text: str, thought: str, rest: str, size: int) -> None:
     found = shown(twin, text, size)
     assert [body for kind, body in found if kind == "reasoning"] == [thought]
@@ -171,8 +172,8 @@ def test_thinking_begins_behind_a_call_and_behind_thinking(twin: ModuleType) -> 
     assert [kind for kind, _ in shown(twin, text)] == ["reasoning", "reasoning", "tool_call", "reasoning", "text"]
 
 
-@pytest.mark.parametrize("format", ["bare_json", "hermes"])
-@pytest.mark.parametrize(
+@every("format", ["bare_json", "hermes"])
+@every(
     ("begun", "held"),
     [
         ('{"name": "Ada Lovelace"', False),

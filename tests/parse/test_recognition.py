@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import every
 from tests.corpus.answers import Answer, no_calls, printed_calls
 from tests.options import route_options
 from toolwire.config import RouteOptions
@@ -54,13 +55,13 @@ def read(twin: ModuleType, format: str, answer: Answer, size: int, mode: Mode = 
     return [(name, json.loads(texts[block] or "{}")) for block, name in names.items()], visible
 
 
-@pytest.mark.parametrize("format", TAUGHT)
+@every("format", TAUGHT)
 def test_what_is_no_call_stays_as_it_was(twin: ModuleType, format: str) -> None:
     for answer in no_calls():
         assert read(twin, format, answer, 1 << 20) == read(twin, format, answer, 1 << 20, "taught"), answer.id
 
 
-@pytest.mark.parametrize("format", TAUGHT)
+@every("format", TAUGHT)
 def test_what_is_a_call_is_found(twin: ModuleType, format: str) -> None:
     for answer in printed_calls():
         calls, text = read(twin, format, answer, 1 << 20)

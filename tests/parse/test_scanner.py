@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import toolwire
+from tests.cases import every
 from tests.options import route_options
 from tests.parse.texts import PIECES
 from toolwire.config import LimitsConfig, ReasoningConfig
@@ -189,8 +190,8 @@ ENCODINGS: dict[str, tuple[ToolFormat, str, list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("kind", ENCODINGS)
-@pytest.mark.parametrize("size", [1, 7, 10_000])
+@every("kind", ENCODINGS)
+@every("size", [1, 7, 10_000])
 def test_every_encoding_is_read(kind: str, size: int) -> None:
     tool_format, text, arguments = ENCODINGS[kind]
     scanner = toolwire.open_scanner(tool_format, [TYPED])

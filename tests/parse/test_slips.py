@@ -1,4 +1,4 @@
-"""What models of known families write beside their form (R30.6), and what stands behind a call (R30.3)."""
+"""Mistakes of known model families beside their form (R30.6), and text behind a call (R30.3)."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.cases import every
 from tests.options import route_options
 from tests.parse.conftest import MODULES, load
 from tests.parse.texts import cuts
@@ -22,6 +23,8 @@ from toolwire.config import LimitsConfig
 from toolwire.events import Close, Delta, Event, Fault, Open
 from toolwire.scan._pystring import JSON_STRING, NESTED_STRING, NO_STRING, certain
 from toolwire.scan.live import LiveCalls
+
+pytestmark = pytest.mark.twin
 
 SCHEMA = {
     "type": "object",
@@ -121,8 +124,8 @@ def split(events: list[Event]) -> tuple[str, list[str]]:
     return said, others
 
 
-@pytest.mark.parametrize("place", PLACES)
-@settings(max_examples=150)
+@every("place", PLACES)
+@settings(max_examples=60)
 @given(data=st.data(), body=bodies, limit=st.sampled_from([40, 100, 1 << 20]), cut_off=st.booleans())
 def test_the_same_goes_out_as_if_every_byte_were_asked_for(
     place: str, data: st.DataObject, body: str, limit: int, cut_off: bool
@@ -136,7 +139,7 @@ def test_the_same_goes_out_as_if_every_byte_were_asked_for(
         assert other == found[0]
 
 
-@pytest.mark.parametrize("place", PLACES)
+@every("place", PLACES)
 def test_in_a_string_nobody_is_asked(twin: ModuleType, place: str) -> None:
     """But where something stands that could end it."""
     asked = []

@@ -10,15 +10,17 @@ from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
+from tests.cases import every
 from tests.parse.conftest import load
 from tests.parse.oracle import Settings
 from tests.parse.policies import WordPolicy
-from tests.parse.test_laws import turned_off
 from tests.parse.texts import GRAMMARS, text_of
 from toolwire.events import Event, Fault
 from toolwire.scan._grammar import DONE, STATES, BlockSyntax, Branch, Grammar
 from toolwire.scan._pyparse import CallScanner
 from toolwire.scan.transitions import INSIDE, OUTSIDE, TRANSITIONS, Transition
+
+pytestmark = pytest.mark.twin
 
 S = TypeVar("S", bound=CallScanner)
 SEEDS = 200
@@ -147,7 +149,6 @@ def test_an_answer_begins_outside_of_blocks() -> None:
     assert {found[0] for found in shown} == {STATES[state] for state in OUTSIDE}
 
 
-@pytest.mark.skipif(turned_off(), reason="TOOLWIRE_NO_EXTENSIONS is set")
 def test_the_compiled_scanner_shows_the_same_states() -> None:
     _, shown = watched()
     kind = load("compiled").CallScanner
@@ -183,7 +184,7 @@ EXAMPLES = {
 }
 
 
-@pytest.mark.parametrize("row", TRANSITIONS, ids=lambda row: row.on)
+@every("row", TRANSITIONS)
 def test_the_words_of_a_row_say_when_it_happens(row: Transition) -> None:
     example = EXAMPLES[row.on]
     scanner = Watched(example.grammar, WordPolicy(example.strict), reasoning=THINK)

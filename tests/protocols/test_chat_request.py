@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import every
 from tests.protocols.published import captured_chat_requests
 from tests.protocols.wires import CHAT
 from tests.strategies import arguments, json_objects, names, some_text
@@ -231,7 +232,7 @@ BAD: list[tuple[str, dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("value", "code", "param"), [row[1:] for row in BAD], ids=[row[0] for row in BAD])
+@every(("value", "code", "param"), [row[1:] for row in BAD])
 def test_bad_requests(value: dict[str, Any], code: str, param: str) -> None:
     with pytest.raises(ClientFault) as caught:
         read(value)

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import chunks
 from tests.protocols.published import validator
 from tests.protocols.wires import CHAT, accumulate, chunk, frame, options, payloads, read, write
-from tests.strategies import replies, streams
+from tests.strategies import streams
 from toolwire.errors import BackendFault, ClientFault, GatewayError
 from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
-from toolwire.folding import fold, unfold
-from toolwire.model import ModelReply, Reasoning, Refusal, Text, ToolChoice, ToolUse, Usage
+from toolwire.folding import fold
+from toolwire.model import Reasoning, Refusal, Text, ToolChoice, ToolUse, Usage
 from toolwire.protocols.chat.reader import ChatReader
 from toolwire.stream_grammar import check, normalise
 
@@ -245,40 +245,6 @@ def test_the_error_frame_is_valid_by_the_published_schema() -> None:
     validator("ErrorResponse").validate(payloads(write(BROKEN))[-2])
 
 
-# --- stream and whole answer agree ----------------------------------------------------------------------------------
-
-
-def prose_overlaps(events: list[Event]) -> bool:
-    """Two blocks of one kind of prose are open at once: no client can tell their texts apart."""
-    active: dict[int, BlockKind] = {}
-    for event in events:
-        if isinstance(event, Open) and event.kind is not BlockKind.TOOL_CALL:
-            if event.kind in active.values():
-                return True
-            active[event.block] = event.kind
-        elif isinstance(event, Close):
-            active.pop(event.block, None)
-    return False
-
-
-@given(streams(), st.sampled_from(["reasoning_content", "reasoning", "both", "drop"]))
-def test_a_stream_adds_up_to_the_whole_answer(events: list[Event], field: str) -> None:
-    assume(not prose_overlaps(events))
-    opts = options(usage=True, reasoning_field=field)
-    data = write(events, opts)
-    streamed = accumulate(data)[0]
-    whole = json.loads(CHAT.write_reply(fold(events), opts))
-    (choice,) = whole["choices"]
-    message = choice["message"]
-    assert streamed["finish_reason"] == choice["finish_reason"]
-    assert (streamed.get("content") or None) == (message["content"] or None)
-    assert streamed.get("refusal") == message["refusal"]
-    assert streamed["tool_calls"] == message.get("tool_calls", [])
-    for key in ("reasoning_content", "reasoning"):
-        assert streamed.get(key) == message.get(key)
-    assert payloads(data)[-2]["usage"] == whole["usage"]
-
-
 # --- reading what was written ---------------------------------------------------------------------------------------
 
 
@@ -325,37 +291,6 @@ def test_read_after_write_says_the_same(events: list[Event]) -> None:
     got = read(write(events, options(usage=True)))
     check(got)
     assert as_said(got) == as_said(events)
-
-
-@given(replies)
-def test_a_reply_survives_the_stream(reply: ModelReply) -> None:
-    """Calls keep their order, and so does the prose of each kind."""
-    assume(len({use.call_id for use in reply.calls}) == len(reply.calls))
-    got = fold(read(write(unfold(reply), options(usage=True))))
-    for ours, theirs in zip(got.choices, reply.choices, strict=True):
-        assert [part for part in ours.parts if isinstance(part, ToolUse)] == [
-            part for part in theirs.parts if isinstance(part, ToolUse)
-        ]
-        for kind in (Reasoning, Refusal):
-            assert _joined(ours.parts, kind) == _joined(theirs.parts, kind)
-        if _joined(theirs.parts, Text).strip():
-            assert _joined(ours.parts, Text) == _joined(theirs.parts, Text)
-
-
-def _joined(parts: Any, kind: type) -> str:
-    return "".join(part.text for part in parts if isinstance(part, kind))
-
-
-@given(streams(), st.data())
-def test_any_split_reads_the_same(events: list[Event], data: st.DataObject) -> None:
-    raw = write(events, options(usage=True))
-    points = sorted(data.draw(st.lists(st.integers(0, len(raw)), max_size=8)))
-    reader = CHAT.reader(frame_bytes=1 << 20)
-    got: list[Event] = []
-    for a, b in zip([0, *points], [*points, len(raw)], strict=True):
-        got += reader.feed(raw[a:b])
-    got += reader.finish()
-    assert got == read(raw)
 
 
 # --- what servers do ------------------------------------------------------------------------------------------------

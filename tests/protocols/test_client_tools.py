@@ -19,6 +19,7 @@ from openai.types.responses import (
 from openai.types.responses.response_output_item import LocalShellCall
 from pydantic import TypeAdapter
 
+from tests.cases import every
 from tests.protocols.responses_wires import accumulate, check_event
 from toolwire.folding import fold, unfold
 from toolwire.model import Image, ModelReply, ModelRequest, ReplyChoice, Text, ToolResult, ToolSpec, ToolUse, Usage
@@ -77,7 +78,7 @@ def test_memory_has_the_commands_that_are_published() -> None:
     assert set(memory) == {field for kind in kinds for field in kind.model_fields}
 
 
-@pytest.mark.parametrize(
+@every(
     "tool", [*request().tools, *(t for f in VERSIONS for v in VERSIONS[f] for t in client_tools({"type": f"{f}_{v}"}))]
 )
 def test_what_is_taught_is_a_schema(tool: ToolSpec) -> None:
@@ -274,7 +275,7 @@ def output(parts: tuple[Any, ...], reason: str = "tool_calls") -> list[Any]:
     return list(items)
 
 
-@pytest.mark.parametrize(("name", "arguments", "fields"), CALLS)
+@every(("name", "arguments", "fields"), CALLS)
 def test_a_call_is_an_item_of_the_published_type(name: str, arguments: Any, fields: Any) -> None:
     text = arguments if isinstance(arguments, str) else json.dumps(arguments)
     before, item = output((Text("Now."), ToolUse("c1", name, text)))
@@ -322,8 +323,8 @@ ITEMS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("size", [1, 7, 4096])
-@pytest.mark.parametrize("item", [{"id": "i1", "call_id": "c1", "status": "completed", **item} for item in ITEMS])
+@every("size", [1, 7, 4096])
+@every("item", [{"id": "i1", "call_id": "c1", "status": "completed", **item} for item in ITEMS])
 def test_a_server_calls_them(item: dict[str, Any], size: int) -> None:
     events = [
         {"type": "response.output_item.added", "output_index": 0, "item": {**item, "status": "in_progress"}},
@@ -384,7 +385,7 @@ RESULTS: list[tuple[dict[str, Any], Any, bool]] = [
 ]
 
 
-@pytest.mark.parametrize(("item", "said", "failed"), RESULTS)
+@every(("item", "said", "failed"), RESULTS)
 def test_a_result_is_read_and_written_as_it_was(item: dict[str, Any], said: Any, failed: bool) -> None:
     item = {"call_id": "c1", **item}
     call = {**ITEMS[0], "id": "i1", "call_id": "c1", "status": "completed"}

@@ -10,8 +10,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
+from tests.cases import every
 from tests.protocols import wires
 from tests.protocols.corners import Said, by_kind, mark, marks, read_by, read_by_frames, said, sequences, sse
 from toolwire.events import Event, Finish, Opaque, Start
@@ -155,7 +154,7 @@ def all_marks(events: list[Event]) -> list[str]:
     return marks([repr(event) for event in events])
 
 
-@pytest.mark.parametrize("second", PIECES)
+@every("second", PIECES)
 def test_each_chunk_says_what_it_says_alone(second: str) -> None:
     for third in PIECES:
         for first in PIECES:
@@ -167,7 +166,7 @@ def test_each_chunk_says_what_it_says_alone(second: str) -> None:
             assert (events[-1].reason, events[-1].choices) == ("stop", ())
 
 
-@pytest.mark.parametrize("first", PIECES)
+@every("first", PIECES)
 def test_the_end_in_the_same_chunk_loses_nothing(first: str) -> None:
     """What stands beside the last delta is said of the delta or of the end."""
     for last in PIECES:
@@ -182,7 +181,7 @@ def test_the_end_in_the_same_chunk_loses_nothing(first: str) -> None:
             assert (events[-1].usage is None) == (USED not in ends)
 
 
-@pytest.mark.parametrize("first", PIECES)
+@every("first", PIECES)
 def test_a_stream_says_what_the_whole_answer_says(first: str) -> None:
     for second in PIECES:
         names = (first, second)
@@ -205,7 +204,7 @@ def test_a_stream_says_what_the_whole_answer_says(first: str) -> None:
         assert streamed.usage == read_whole.usage
 
 
-@pytest.mark.parametrize("first", PIECES)
+@every("first", PIECES)
 def test_every_cut_of_the_bytes(first: str) -> None:
     for second in PIECES:
         data = sse(*chunks((first, second)), END, USED, "[DONE]")
@@ -226,9 +225,9 @@ TOPS: dict[str, Chunk] = {
 }
 
 
-@pytest.mark.parametrize("place", [0, 1, 2])
-@pytest.mark.parametrize("piece", ["text", "text_with_logprobs", "thought", "call", "empty", "only_beside"])
-@pytest.mark.parametrize("top", TOPS)
+@every("place", [0, 1, 2])
+@every("piece", ["text", "text_with_logprobs", "thought", "call", "empty", "only_beside"])
+@every("top", TOPS)
 def test_a_field_of_a_chunk_takes_nothing_from_its_deltas(top: str, piece: str, place: int) -> None:
     names = ("text", "text", "text")
     names = (*names[:place], piece, *names[place + 1 :])
@@ -269,8 +268,8 @@ WAYS: dict[str, list[dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("between", ["", *PIECES])
-@pytest.mark.parametrize("way", WAYS)
+@every("between", ["", *PIECES])
+@every("way", WAYS)
 def test_a_call_in_pieces_is_the_call(way: str, between: str) -> None:
     """With other chunks between its own, all its fields kept."""
     deltas = [{"tool_calls": [{"index": 9, **wire}]} for wire in WAYS[way]]
@@ -290,8 +289,8 @@ def test_a_call_in_pieces_is_the_call(way: str, between: str) -> None:
 # --- several answers ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("together", [True, False])
-@pytest.mark.parametrize("first", PIECES)
+@every("together", [True, False])
+@every("first", PIECES)
 def test_two_answers_keep_their_own(first: str, together: bool) -> None:
     """Whether their chunks come in turn or hold a piece of each."""
     for second in PIECES:
@@ -339,7 +338,7 @@ def test_text_completions() -> None:
             assert said(read(sse(*frames, USED, "[DONE]"))) == wanted
 
 
-@pytest.mark.parametrize("first", PIECES)
+@every("first", PIECES)
 def test_what_was_read_is_written_with_all_that_stands_beside(first: str) -> None:
     """Of each delta, and of an end in the same chunk."""
     for second in PIECES:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import every
 from tests.protocols.corners import mark, marks, read_by, read_by_frames, sse
 from toolwire.events import Event
 from toolwire.folding import fold
@@ -143,8 +144,8 @@ def read(data: bytes) -> list[Event]:
     return events
 
 
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-@pytest.mark.parametrize("second", BLOCKS)
+@every("way", WAYS)
+@every("second", BLOCKS)
 def test_a_stream_amounts_to_the_whole_answer(second: str, way: Callable[[int, Wire], list[Wire]]) -> None:
     for names in ((second,), *((first_name, second, first_name) for first_name in BLOCKS)):
         whole = answer(names)
@@ -166,7 +167,7 @@ def test_why_it_ended_and_what_is_said_of_the_end(end: str) -> None:
             assert marks(streamed) == marks(whole)
 
 
-@pytest.mark.parametrize("first_name", BLOCKS)
+@every("first_name", BLOCKS)
 def test_blocks_whose_frames_come_in_turn(first_name: str) -> None:
     for second in BLOCKS:
         whole = answer((first_name, second))
@@ -179,7 +180,7 @@ def test_blocks_whose_frames_come_in_turn(first_name: str) -> None:
         assert sorted(map(repr, reply.choices[0].parts)) == sorted(map(repr, wanted.choices[0].parts))
 
 
-@pytest.mark.parametrize("name", BLOCKS)
+@every("name", BLOCKS)
 def test_every_cut_of_the_bytes(name: str) -> None:
     for other in BLOCKS:
         data = sse(*frames((other, name), usual))

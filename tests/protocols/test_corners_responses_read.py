@@ -11,8 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
+from tests.cases import every
 from tests.protocols.corners import mark, marks, read_by, read_by_frames, sse
 from toolwire.events import Delta, Event
 from toolwire.folding import fold
@@ -210,8 +209,8 @@ def told(reply: ModelReply) -> ModelReply:
     return replace(reply, choices=(replace(choice, extra=EMPTY),))
 
 
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-@pytest.mark.parametrize("second", ITEMS)
+@every("way", WAYS)
+@every("second", ITEMS)
 def test_a_stream_amounts_to_the_resource_at_its_end(second: str, way: Callable[[int, Wire], list[Wire]]) -> None:
     for names in ((second,), *((first, second, first) for first in ITEMS)):
         whole = resource(names)
@@ -221,8 +220,8 @@ def test_a_stream_amounts_to_the_resource_at_its_end(second: str, way: Callable[
         assert {*marks([repr(event) for event in events])} == {*marks(whole)}
 
 
-@pytest.mark.parametrize("name", ITEMS)
-@pytest.mark.parametrize("end", ENDS)
+@every("name", ITEMS)
+@every("end", ENDS)
 def test_why_it_ended_and_what_is_said_of_the_end(end: str, name: str) -> None:
     whole = resource((name,), end)
     wanted = ResponsesProtocol().read_reply(json.dumps(whole).encode())
@@ -238,7 +237,7 @@ def test_probabilities_stand_beside_their_deltas() -> None:
         assert beside == wanted
 
 
-@pytest.mark.parametrize("first", [name for name in ITEMS if name != "text_and_refusal"])  # whose end comes too late
+@every("first", [name for name in ITEMS if name != "text_and_refusal"])  # whose end comes too late
 def test_items_whose_events_come_in_turn(first: str) -> None:
     for second in ITEMS:
         whole = resource((first, second))
@@ -250,7 +249,7 @@ def test_items_whose_events_come_in_turn(first: str) -> None:
         assert sorted(map(repr, reply.choices[0].parts)) == sorted(map(repr, wanted.choices[0].parts))
 
 
-@pytest.mark.parametrize("name", ITEMS)
+@every("name", ITEMS)
 def test_every_cut_of_the_bytes(name: str) -> None:
     for other in ITEMS:
         data = sse(*frames(resource((other, name)), usual))

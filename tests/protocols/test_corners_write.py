@@ -19,6 +19,7 @@ from typing import Any
 import orjson
 import pytest
 
+from tests.cases import every
 from tests.protocols import messages_wires, responses_wires, wires
 from tests.protocols.corners import Block, by_characters, by_kind, call, mark, marks, overlapping, prose, stream
 from toolwire.events import BlockKind, Close, Delta, Event, Opaque, Open
@@ -214,8 +215,8 @@ def says_something(side: Side, opened: Open | Opaque, events: list[Event]) -> bo
     return own or said or opened.kind is BlockKind.TOOL_CALL
 
 
-@pytest.mark.parametrize("field", ["reasoning_content", "inline", "drop"])
-@pytest.mark.parametrize(("side", "second"), PAIRS)
+@every("field", ["reasoning_content", "inline", "drop"])
+@every(("side", "second"), PAIRS)
 def test_a_stream_adds_up_to_the_whole_answer(side: Side, second: str, field: str) -> None:
     opts = side.options(reasoning_field=field)
     others = chain(answers(side, second, "length"), between(side, second)) if field == "reasoning_content" else ()
@@ -228,7 +229,7 @@ def test_a_stream_adds_up_to_the_whole_answer(side: Side, second: str, field: st
             assert streamed == side.whole(side.protocol().write_reply(fold(events), opts)), events
 
 
-@pytest.mark.parametrize(("side", "second"), PAIRS)
+@every(("side", "second"), PAIRS)
 def test_where_deltas_are_cut_is_never_seen(side: Side, second: str) -> None:
     opts = side.options()
     for events in answers(side, second):
@@ -238,7 +239,7 @@ def test_where_deltas_are_cut_is_never_seen(side: Side, second: str) -> None:
         assert b"".join(writer.feed([event]) for event in events) == data
 
 
-@pytest.mark.parametrize(("side", "second"), PAIRS)
+@every(("side", "second"), PAIRS)
 def test_plain_text_may_be_written_by_somebody_else(side: Side, second: str) -> None:
     """The bytes around a delta (`text_frame`) give what the writer itself would write."""
     opts = side.options()
@@ -261,7 +262,7 @@ def test_plain_text_may_be_written_by_somebody_else(side: Side, second: str) -> 
         assert b"".join(out) == side.wires.write(events, opts)
 
 
-@pytest.mark.parametrize(("side", "second"), PAIRS)
+@every(("side", "second"), PAIRS)
 def test_every_field_of_the_protocol_is_written_and_none_of_another(side: Side, second: str) -> None:
     opts = side.options()
     for events in answers(side, second):
@@ -275,7 +276,7 @@ def marked_by_others(events: list[Event]) -> list[str]:
     return marks([repr(getattr(event, "extra", event)) for event in events if "alien" in repr(event)])
 
 
-@pytest.mark.parametrize(("side", "second"), PAIRS)
+@every(("side", "second"), PAIRS)
 def test_what_is_written_is_read_again(side: Side, second: str) -> None:
     """Streamed and whole, as one and the same answer."""
     opts = side.options()

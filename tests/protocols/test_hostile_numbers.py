@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import every
 from tests.protocols import responses_wires, wires
 from tests.protocols.responses_wires import RESPONSES
 from tests.protocols.wires import CHAT
@@ -257,7 +258,7 @@ def test_law_a_number_in_a_whole_answer_costs_nothing(place: int) -> None:
             assert measured.peak < MEMORY_BYTES, (where, number)
 
 
-@pytest.mark.parametrize("number", HOSTILE)
+@every("number", HOSTILE)
 def test_a_stream_and_a_whole_answer_agree(number: str) -> None:
     """On the index of a choice: both are a fault, or both hold the same."""
     whole = b'{"id":"x","choices":[{"index":%b,"message":{"content":"Hi"},"finish_reason":"stop"}]}' % number.encode()

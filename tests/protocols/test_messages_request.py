@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.cases import every
 from tests.protocols.messages_wires import MESSAGES, captured_requests
 from tests.protocols.published import SHARED
 from tests.protocols.responses_wires import RESPONSES
@@ -204,7 +205,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", FAULTS)
+@every("case", FAULTS)
 def test_what_is_refused(case: str) -> None:
     fields, param, code = FAULTS[case]
     with pytest.raises(ClientFault) as caught:

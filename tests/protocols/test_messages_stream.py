@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings
 
+from tests.cases import every
 from tests.protocols.messages_wires import (
     MESSAGES,
     accumulate,
@@ -24,7 +24,7 @@ from tests.protocols.messages_wires import (
     validator,
     write,
 )
-from tests.strategies import replies, rich_replies, rich_streams, streams
+from tests.strategies import streams
 from toolwire.errors import BackendFault, ClientFault, GatewayError, Unavailable
 from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
 from toolwire.folding import fold, unfold
@@ -42,9 +42,9 @@ from toolwire.model import (
 )
 from toolwire.protocols.base import ListedModel
 from toolwire.protocols.messages.blocks import PROTOCOL
-from toolwire.protocols.messages.ids import is_own_signature, signature_of, wire_id
+from toolwire.protocols.messages.ids import is_own_signature, signature_of
 from toolwire.protocols.shared.wire import dump
-from toolwire.protocols.streams import TextWriter, WriteOptions
+from toolwire.protocols.streams import WriteOptions
 from toolwire.stream_grammar import check, normalise
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -251,24 +251,6 @@ def test_half_a_character_waits_for_the_other() -> None:
     assert whole(fold(events))["content"][0]["text"] == "a😀b\ufffd"
 
 
-def test_plain_text_may_be_written_by_somebody_else() -> None:
-    for kind in (BlockKind.TEXT, BlockKind.REASONING):
-        writer = MESSAGES.writer(options())
-        assert isinstance(writer, TextWriter)
-        data = writer.feed([START, Open(0, kind)])
-        assert writer.text_frame(0) is None
-        data += writer.feed([Delta(0, "a")])
-        around = writer.text_frame(0)
-        assert around is not None
-        for piece in ("b", "c"):
-            data += around.head + piece.encode() + around.tail
-        writer.wrote(0, 2, "bc")
-        data += writer.feed([Delta(0, "d"), Close(0), Finish()])
-        assert (
-            accumulate(data)["content"] == accumulate(write([START, *text(0, "abcd", kind=kind), Finish()]))["content"]
-        )
-
-
 @pytest.mark.parametrize(
     ("error", "status", "kind"),
     [
@@ -319,54 +301,11 @@ def test_lists_of_models() -> None:
 
 @settings(max_examples=60)
 @given(streams())
-def test_a_stream_equals_the_whole_answer(events: list[Event]) -> None:
-    assert same(accumulate(write(events))) == same(whole(fold(events)))
-
-
-@settings(max_examples=60)
-@given(rich_replies)
-def test_so_does_one_of_a_whole_answer(reply: ModelReply) -> None:
-    """With all that any protocol says beside."""
-    assert same(accumulate(write(unfold(reply)))) == same(whole(reply))
-
-
-@settings(max_examples=50)
-@given(rich_streams(), st.data())
-def test_cutting_is_never_seen(events: list[Event], data: st.DataObject) -> None:
-    size = data.draw(st.integers(1, 3))
-    writer = MESSAGES.writer(options())
-    pieces = b"".join(writer.feed(events[at : at + size]) for at in range(0, len(events), size))
-    assert same(accumulate(pieces)) == same(accumulate(write(events)))
-
-
-@settings(max_examples=60)
-@given(streams())
 def test_every_event_fits_the_published_schema(events: list[Event]) -> None:
     for value in frames(write(events)):
         if value["type"] not in ("ping", "error"):
             validator("RawMessageStreamEvent").validate(value)
     validator("Message").validate(whole(fold(events)))
-
-
-@settings(max_examples=50)
-@given(replies, st.integers(1, 40))
-def test_what_is_written_is_read(reply: ModelReply, size: int) -> None:
-    """Cut anywhere, and whole; the two readers agree."""
-    wire = write(unfold(reply))
-    events = read(wire, size)
-    check(events)
-    assume(len({use.call_id for use in reply.calls}) == len(reply.calls))  # else the reader makes some up
-    assert normalise(events) == normalise(read(wire))
-    once = MESSAGES.read_reply(MESSAGES.write_reply(reply, options()))
-    streamed, given = fold(events), once.choices[0]
-    assert [compact(part) for part in streamed.choices[0].parts] == [compact(part) for part in given.parts]
-    assert (streamed.choices[0].reason, streamed.usage) == (given.reason, once.usage)
-    assert [(use.call_id, json.loads(use.arguments)) for use in once.calls] == [
-        (wire_id(part.call_id), json.loads(part.arguments))
-        for part in reply.choices[0].parts
-        if isinstance(part, ToolUse)
-    ]
-    assert once.text.strip() == "".join(said(reply)).strip()
 
 
 def compact(part: Any) -> Any:
@@ -515,7 +454,7 @@ BREAKS: dict[str, tuple[bytes, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", BREAKS)
+@every("case", BREAKS)
 def test_a_broken_stream_ends_with_one_fault(case: str) -> None:
     data, code = BREAKS[case]
     for size in (None, 7 if len(data) < 1000 else 1 << 16):

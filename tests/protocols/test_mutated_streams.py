@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import every
 from tests.protocols.published import SHARED
 from toolwire.errors import GatewayError
 from toolwire.events import BlockKind, Close, Delta, Event, Fault, Open
@@ -102,7 +103,7 @@ def mutated(stream: Frames, how: str, at: int, to: int) -> Frames:
 HOW: Final = ("drop", "repeat", "repeat later", "move", "cut", "end")
 
 
-@pytest.mark.parametrize(("kind", "stream"), STREAMS)
+@every(("kind", "stream"), STREAMS)
 @given(data=st.data())
 def test_no_mutation_makes_a_call(kind: str, stream: Frames, data: st.DataObject) -> None:
     known, error = read(kind, stream)
@@ -120,8 +121,8 @@ def test_no_mutation_makes_a_call(kind: str, stream: Frames, data: st.DataObject
         assert made == [json.loads(call.arguments) for call in known][: len(made)]
 
 
-@pytest.mark.parametrize(("kind", "stream"), STREAMS)
-@pytest.mark.parametrize("how", ["repeat later", "move"])
+@every(("kind", "stream"), STREAMS)
+@every("how", ["repeat later", "move"])
 def test_frames_out_of_order_make_no_call(kind: str, stream: Frames, how: str) -> None:
     """Each frame, at each place that it may have: those with arguments may spoil these, and none makes another call, or
     one without its arguments."""

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
+from tests.cases import every
 from toolwire.events import Event, Fault, Finish, Opaque
 from toolwire.folding import Folding
 from toolwire.model import ModelReply
@@ -136,7 +137,7 @@ def read(protocol: ServerSide, data: bytes, step: int) -> tuple[list[Event], Cou
     return [*events, *reader.finish()], noted
 
 
-@pytest.mark.parametrize(("server", "odd", "kind"), CASES)
+@every(("server", "odd", "kind"), CASES)
 def test_every_reader_leaves_it_out_and_counts_it(server: str, odd: bytes, kind: str) -> None:
     frames = STREAMS[server]
     plain, none = read(SERVERS[server], b"".join(frames), 1 << 20)
@@ -149,7 +150,7 @@ def test_every_reader_leaves_it_out_and_counts_it(server: str, odd: bytes, kind:
         assert noted == {(LEFT_OUT, kind): len(frames)}
 
 
-@pytest.mark.parametrize(("server", "odd", "kind"), CASES)
+@every(("server", "odd", "kind"), CASES)
 def test_it_does_not_pass_as_bytes(server: str, odd: bytes, kind: str) -> None:
     frames, data = STREAMS[server], between(STREAMS[server], odd)
     for step in (5, 1 << 20):
@@ -160,7 +161,7 @@ def test_it_does_not_pass_as_bytes(server: str, odd: bytes, kind: str) -> None:
         assert noted == {(LEFT_OUT, kind): len(frames)}
 
 
-@pytest.mark.parametrize(("server", "odd", "kind"), CASES)
+@every(("server", "odd", "kind"), CASES)
 def test_another_server_may_still_be_asked(server: str, odd: bytes, kind: str) -> None:
     """It is no beginning of an answer."""
     beginning = Beginning(SERVERS[server].is_empty_frame)

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.cases import every
 from tests.protocols import responses_wires, wires
 from tests.protocols.published import SHARED, captured_chat_requests, captured_responses_requests
 from tests.protocols.responses_wires import RESPONSES
@@ -225,16 +226,12 @@ def test_a_request_with_everything(protocol: Any, form: Callable[[Any], Any], bo
     assert form(again(protocol, body)) == form(body)
 
 
-@pytest.mark.parametrize(
-    "path", captured_chat_requests() or [None], ids=lambda path: path and path.relative_to(SHARED).as_posix()
-)
+@every("path", captured_chat_requests() or [None])
 def test_recorded_chat_requests(path: Path | None) -> None:
     recorded(path, CHAT, chat_form)
 
 
-@pytest.mark.parametrize(
-    "path", captured_responses_requests() or [None], ids=lambda path: path and path.relative_to(SHARED).as_posix()
-)
+@every("path", captured_responses_requests() or [None])
 def test_recorded_responses_requests(path: Path | None) -> None:
     recorded(path, RESPONSES, responses_form)
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import every
 from tests.protocols.published import validator
 from tests.strategies import arguments, call_ids, json_objects, names, some_text, texts
 from toolwire.model import ToolUse
@@ -133,7 +134,7 @@ def test_tool_choice_forms(wire: Any) -> None:
     assert ToolChoice.decode(choice.encode()) == choice
 
 
-@pytest.mark.parametrize(
+@every(
     "wire",
     [
         "always",
@@ -186,7 +187,7 @@ def test_results() -> None:
         ToolResultContent("json", "x")
 
 
-@pytest.mark.parametrize(
+@every(
     ("cls", "wire", "path"),
     [
         (ToolDefinition, {"type": "function", "function": {"name": 1}}, "ToolDefinition.function.name"),

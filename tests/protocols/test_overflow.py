@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.cases import every
 from toolwire.protocols.shared.overflow import Overflow, is_overflow, read_overflow
 
 SAID = [
@@ -109,12 +110,12 @@ SAID = [
 ]
 
 
-@pytest.mark.parametrize(("text", "counts"), SAID)
+@every(("text", "counts"), SAID)
 def test_counts(text: str, counts: Overflow | None) -> None:
     assert read_overflow(text) == counts
 
 
-@pytest.mark.parametrize("text", [text for text, _ in SAID if "allowed here" not in text])
+@every("text", [text for text, _ in SAID if "allowed here" not in text])
 def test_an_overflow_is_recognised(text: str) -> None:
     assert is_overflow(text)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import suppress
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.cases import every
 from tests.protocols.published import SHARED
 from tests.protocols.responses_wires import RESPONSES, frame, options, payloads, read, write
-from tests.protocols.test_responses_stream import ALL_KINDS, BROKEN, CUT, TOOLS, streams
+from tests.protocols.test_responses_stream import ALL_KINDS, TOOLS, streams
 from toolwire.errors import BackendFault, ClientFault, GatewayError
 from toolwire.events import Close, Delta, Event, Fault, Finish, Opaque, Open, Start
 from toolwire.folding import fold
 from toolwire.model import ModelReply, Reasoning, Refusal, Text, ToolUse, Usage
-from toolwire.stream_grammar import check, normalise
+from toolwire.stream_grammar import check
 
 EVENTS = payloads(write(ALL_KINDS, options({"tools": TOOLS})))
 WANTED = fold(ALL_KINDS).choices[0].parts
@@ -64,20 +64,6 @@ CALL = {
 }
 
 
-# --- splits ---------------------------------------------------------------------------------------------------------
-
-
-@settings(max_examples=60)
-@given(st.sampled_from([ALL_KINDS, CUT, BROKEN]), st.lists(st.integers(0, 20_000), max_size=6))
-def test_bytes_may_be_cut_anywhere(events: list[Event], points: list[int]) -> None:
-    data = write(events, options({"tools": TOOLS}))
-    reader = RESPONSES.reader(frame_bytes=1 << 20)
-    cuts = [0, *sorted(point % (len(data) + 1) for point in points), len(data)]
-    got = [event for a, b in pairwise(cuts) for event in reader.feed(data[a:b])] + reader.finish()
-    check(got)
-    assert normalise(got) == normalise(read(data))
-
-
 # --- what servers leave out -----------------------------------------------------------------------------------------
 
 
@@ -100,7 +86,7 @@ def spoil(where: str, *keys: str) -> Callable[[dict[str, Any]], dict[str, Any] |
     return change
 
 
-@pytest.mark.parametrize(
+@every(
     "change",
     [
         strip("sequence_number"),

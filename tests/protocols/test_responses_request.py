@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.cases import every
 from tests.protocols.published import SHARED, captured_responses_requests, validator
 from tests.protocols.responses_wires import RESPONSES, input_items, request
 from tests.strategies import arguments, call_ids, json_objects, names, some_text
@@ -59,7 +60,7 @@ def test_there_are_captures() -> None:
     assert len(CAPTURED) >= 30
 
 
-@pytest.mark.parametrize("path", CAPTURED, ids=lambda path: path.relative_to(SHARED).as_posix())
+@every("path", CAPTURED)
 def test_captured_requests_are_read_and_can_be_written(path: Path) -> None:
     value = json.loads(path.read_bytes())
     body = value.get("body", value)
@@ -108,7 +109,7 @@ def test_codex_with_every_kind_of_tool() -> None:
 # --- input ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@every(
     ("items", "wanted"),
     [
         ("hi", [Message("user", (Text("hi"),))]),
@@ -438,7 +439,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
 """What is added to a good request, the code of the fault, and where it is."""
 
 
-@pytest.mark.parametrize(("body", "code", "param"), BAD)
+@every(("body", "code", "param"), BAD)
 def test_faults(body: dict[str, Any], code: str, param: str) -> None:
     error = fault(**body)
     assert (error.code, error.param) == (code, param)

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.protocols.published import SHARED, captured_responses_requests
+from tests.cases import every
+from tests.protocols.published import captured_responses_requests
 from tests.protocols.responses_wires import input_items
 from tests.strategies import every_extra, every_message, every_part, json_objects, rich_replies, texts
 from toolwire.model import (
@@ -59,7 +60,7 @@ def again(kept: StoredTurn) -> StoredTurn:
 # --- messages -------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(st.lists(every_message, max_size=3).map(tuple))
 def test_messages_come_back_as_they_were(messages: tuple[Message, ...]) -> None:
     """Field for field, and the same bytes when they are written once more."""
@@ -75,6 +76,7 @@ def test_messages_come_back_as_they_were(messages: tuple[Message, ...]) -> None:
 some = st.lists(every_message, max_size=2).map(tuple)
 
 
+@settings(max_examples=50)
 @given(some, some, some, every_extra, texts)
 def test_turns_come_back_as_they_were(one: Any, other: Any, third: Any, extra: Any, text: str) -> None:
     kept = turn(input=one, output=other, rounds=third, extra=extra, ancestors=(text, "resp_1"), model=text, owner=text)
@@ -170,7 +172,7 @@ def listed_again(body: dict[str, Any]) -> None:
     assert FORM_OF.shown(kept)["status"] == "in_progress"
 
 
-@pytest.mark.parametrize("given_input", INPUTS, ids=range(len(INPUTS)))
+@every("given_input", INPUTS)
 def test_input_is_listed_as_it_came(given_input: Any) -> None:
     listed_again({"input": given_input})
 
@@ -183,7 +185,7 @@ def test_input_is_listed_as_it_came_in_any_order(items: Any) -> None:
 CAPTURED = captured_responses_requests()
 
 
-@pytest.mark.parametrize("path", CAPTURED, ids=lambda path: path.relative_to(SHARED).as_posix())
+@every("path", CAPTURED)
 def test_captured_input_is_listed_as_it_came(path: Path) -> None:
     value = json.loads(path.read_bytes())
     body = value.get("body", value)
@@ -223,9 +225,9 @@ def shown_again(reply: ModelReply, **options: Any) -> None:
     assert dump(FORM_OF.shown(failed)) == dump(broken_off(reply, asked, "cancelled"))
 
 
-@pytest.mark.parametrize("reason", ["stop", "length", "content_filter"])
-@pytest.mark.parametrize("field", ["reasoning_content", "inline", "drop"])
-@pytest.mark.parametrize("parts", PARTS, ids=range(len(PARTS)))
+@every("reason", ["stop", "length", "content_filter"])
+@every("field", ["reasoning_content", "inline", "drop"])
+@every("parts", PARTS)
 def test_an_answer_is_shown_as_it_was(parts: tuple[Part, ...], field: str, reason: str) -> None:
     shown_again(ModelReply("", "m", 1, (ReplyChoice(parts, reason),)), reasoning_field=field)
 
@@ -258,7 +260,7 @@ def test_what_goes_on_is_what_the_client_saw_and_what_others_say_of_it(reply: Mo
             )
 
 
-@pytest.mark.parametrize("first", INPUTS, ids=range(len(INPUTS)))
+@every("first", INPUTS)
 def test_going_on_is_reading_all_items_at_once(first: Any) -> None:
     """Turn by turn, or as one input: the same messages, but for the marks of where an item ends."""
     given_items = list(input_items({"input": first}, IDENT))

@@ -1,4 +1,4 @@
-"""What the configuration says about limits: mistakes, what `toolwire check` shows, where the counts are."""
+"""Limits in the configuration: mistakes, the output of `toolwire check`, and the place of the counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every ledger does: one suite, and a naive model that any interleaving is held against."""
+"""Rules for every ledger: one suite, and a naive model as the oracle for any interleaving."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the model is told of a call: every text of R15.5, and the values that a handler gets (R15.6)."""
+"""Results of calls as the model sees them: every text of R15.5, and the values that a handler gets (R15.6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What crosses from a worker to the gateway: what modules declare, frames, what is printed. None of it is trusted."""
+"""Data that crosses from a worker to the gateway: declarations, frames, printed text. None of it is trusted."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import every
 from tests.servertools.test_definition import BAD, GOOD
 from toolwire.servertools.definition import ToolModuleError, read_tools
 from toolwire.servertools.output_log import MAX_CHARS, MAX_LINE, MAX_LINES, OutputLog
@@ -57,7 +58,7 @@ def test_law_plain_values_cross_as_they_are(value: Any) -> None:
     assert repr(crossed(value)) == repr(value)
 
 
-@pytest.mark.parametrize("which", [*GOOD, *BAD])
+@every("which", [*GOOD, *BAD])
 def test_what_is_declared_is_judged_as_if_it_had_not_crossed(which: str) -> None:
     declared = GOOD[which] if which in GOOD else BAD[which][0]
     assert verdict(crossed(declared)) == verdict(declared)

@@ -1,4 +1,4 @@
-"""What a module may declare (R15.3): every rule with what is just allowed and what is not."""
+"""Declarations of modules (R15.3): for every rule, values just inside and outside of it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import every
 from tests.servertools.conftest import tool
 from toolwire.servertools.definition import ToolModuleError, read_tools
 
@@ -97,14 +98,14 @@ BAD: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize("declared", GOOD.values(), ids=GOOD)
+@every("declared", GOOD.values())
 def test_what_is_allowed(declared: Any) -> None:
     tools = read_tools(declared, handler, "module")
     assert [tool.name for tool in tools] == [item["function"]["name"] for item in declared or ()]
     assert all(tool.spec.server and tool.spec.strict is None for tool in tools)
 
 
-@pytest.mark.parametrize(("declared", "kind"), BAD.values(), ids=BAD)
+@every(("declared", "kind"), BAD.values())
 def test_what_is_not(declared: Any, kind: str) -> None:
     with pytest.raises(ToolModuleError) as caught:
         read_tools(declared, handler, "module")

@@ -1,4 +1,4 @@
-"""What a tool module may import from beside it, and what it never gets in the place of something else."""
+"""Imports of tool modules: files beside a module, and nothing in the place of another module."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import every
 from tests.servertools.conftest import tool
 from toolwire.schemas.schema import compile_schema
 from toolwire.servertools.definition import ToolModuleError, read_tools
@@ -45,7 +46,7 @@ CAT = obj(("kind",), kind={"const": "cat"}, lives=default(INTEGER, 9))
 DOG = obj(("kind",), kind={"const": "dog"}, tricks=default(many(TEXT), ["sit"]))
 
 
-@pytest.mark.parametrize(
+@every(
     ("schema", "arguments", "values"),
     [
         (obj(a=LIMITED), "{}", {}),
@@ -157,7 +158,7 @@ def test_a_default_that_does_not_fit_is_found_when_the_module_is_loaded(schema: 
     assert f"the default of `{place}` does not fit: `$.{place.split('.')[-1]}" in caught.value.message
 
 
-@pytest.mark.parametrize(
+@every(
     ("schema", "written", "value"),
     [
         (INTEGER, "5.0", 5),
@@ -236,7 +237,7 @@ def test_truth_is_no_number() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@every(
     ("schema", "kept"),
     [
         (obj(b=INTEGER), False),

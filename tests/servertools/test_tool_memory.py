@@ -1,4 +1,4 @@
-"""What a client's call leads back to (R15.9), and ids that lead nowhere."""
+"""Calls that a client brings back lead to the gateway's own calls (R15.9); unknown ids lead nowhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every store does. Each test runs for each kind."""
+"""Rules for every store. Each test runs for each kind."""
 
 from __future__ import annotations
 

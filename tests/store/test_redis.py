@@ -1,4 +1,4 @@
-"""What only the Redis store has: a server that comes and goes, fills up or refuses, and times to live."""
+"""The Redis store alone: a server that comes and goes, fills up or refuses, and times to live."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only the SQLite store has: a file, other processes, a disk that may fill up, and a layout with a version."""
+"""The SQLite store alone: a file, other processes, a disk that may fill up, and a layout with a version."""
 
 # ruff: noqa: ASYNC240  # The files are small, and nothing else runs in the loop.
 

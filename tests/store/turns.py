@@ -1,4 +1,4 @@
-"""What the tests of all stores share: turns, and a clock that moves only when told."""
+"""Things that the tests of all stores share: turns, and a clock that moves only when told."""
 
 from __future__ import annotations
 

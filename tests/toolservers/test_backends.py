@@ -1,4 +1,4 @@
-"""What model servers are sent where the gateway asks the tool servers, and where it does not."""
+"""Requests to model servers, with tool servers that the gateway asks and with others."""
 
 from __future__ import annotations
 

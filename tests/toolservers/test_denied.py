@@ -1,4 +1,5 @@
-"""What `tool_filter` forbids is forbidden for tool servers of clients too, wherever the filter stands (R33.6)."""
+"""Tools that `tool_filter` forbids stay forbidden on tool servers of clients, wherever the filter stands in the chain
+(R33.6)."""
 
 from __future__ import annotations
 

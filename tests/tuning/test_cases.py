@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 
 import toolwire.extras.tune
+from tests.cases import every
 from toolwire.extras.tune.cases import load_cases, own_cases, read_cases, spread
 from toolwire.extras.tune.scoring import ClientAnswer, Made, mark
 from toolwire.support.conversion import ConfigError
@@ -83,7 +84,7 @@ def test_there_are_enough_of_every_topic() -> None:
     assert sum(not case.calls for case in cases) >= 10
 
 
-@pytest.mark.parametrize("case", own_cases(), ids=lambda case: case.id)
+@every("case", own_cases())
 def test_a_perfect_answer_gets_all_points_and_silence_does_not(case: Any) -> None:
     made = []
     for call in case.calls:
@@ -148,7 +149,7 @@ def changed(**fields: Any) -> dict[str, Any]:
     return {"cases": [{**CASE, **fields}]}
 
 
-@pytest.mark.parametrize(
+@every(
     ("document", "message"),
     [
         ([], "the document: "),

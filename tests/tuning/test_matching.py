@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import every
 from toolwire.extras.tune.matching import fits, pairs_up, problem, same
 
 FITTING: list[tuple[Any, Any]] = [
@@ -61,13 +62,13 @@ OTHERS: list[tuple[Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("expected", "found"), FITTING, ids=repr)
+@every(("expected", "found"), FITTING)
 def test_what_people_would_accept(expected: Any, found: Any) -> None:
     assert problem(expected) is None
     assert fits(expected, found)
 
 
-@pytest.mark.parametrize(("expected", "found"), OTHERS, ids=repr)
+@every(("expected", "found"), OTHERS)
 def test_what_is_something_else(expected: Any, found: Any) -> None:
     assert problem(expected) is None
     assert not fits(expected, found)

@@ -1,16 +1,15 @@
-"""What the corpora do not say of the naive reader."""
+"""Corners of the naive reader that the corpora do not have."""
 
 from __future__ import annotations
 
-import pytest
-
+from tests.cases import every
 from tests.corpus.answers import all_tools
 from toolwire.extras.tune.printed import MAX_CHARS, printed
 
 SCHEMAS = {name: tool["parameters"] for name, tool in all_tools().items()}
 
 
-@pytest.mark.parametrize(
+@every(
     "text",
     [
         "",
@@ -33,7 +32,6 @@ SCHEMAS = {name: tool["parameters"] for name, tool in all_tools().items()}
         "`" * 5_000,
         "x" * MAX_CHARS + '\n{"name": "list_files"}',
     ],
-    ids=lambda text: text[:40],
 )
 def test_what_is_broken_or_hostile_is_no_call(text: str) -> None:
     assert printed(text, SCHEMAS) == []

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import every
 from toolwire.extras.tune.cases import Case, read_cases
 from toolwire.extras.tune.scoring import (
     CALLED,
@@ -50,7 +51,7 @@ NONE = case()
 SAYS = case(says={"$contains": "four"})
 
 
-@pytest.mark.parametrize(
+@every(
     ("asked", "answer", "marks"),
     [
         (ONE, ClientAnswer((made("get_weather", {"city": "oslo"}),)), Score(True, True, True, True, True, points=1)),

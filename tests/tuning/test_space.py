@@ -1,4 +1,4 @@
-"""What is tried."""
+"""The settings that `toolwire tune` tries."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import toolwire.extras.tune.space
+from tests.cases import every
 from toolwire.config import GatewayConfig, RouteOptions
 from toolwire.extras.tune.space import Space, TuningCandidate, build_space, neighbours, thinned
 from toolwire.extras.tune.wordings import WORDINGS
@@ -38,8 +39,8 @@ def test_every_candidate_is_what_its_overrides_say() -> None:
         assert from_mapping(RouteOptions, candidate.overrides) == candidate.options
 
 
-@pytest.mark.parametrize("name", WORDINGS)
-@pytest.mark.parametrize("format", ["sentinel", "hermes", "pythonic", "harmony"])
+@every("name", WORDINGS)
+@every("format", ["sentinel", "hermes", "pythonic", "harmony"])
 def test_wordings_are_templates_that_load(name: str, format: str) -> None:
     tool_format = PLUGINS.formats.get(format)
     told = WORDINGS[name](tool_format)

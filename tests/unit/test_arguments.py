@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from tests.cases import every
 from tests.options import route_options
 from toolwire.config import LimitsConfig, RouteConfig
 from toolwire.errors import BackendFault, ModelFault
@@ -169,8 +170,8 @@ def test_arguments_stay_out_of_the_log(caplog: pytest.LogCaptureFixture) -> None
     assert "secret" not in caplog.text
 
 
-@pytest.mark.parametrize("arguments", BAD)
-@pytest.mark.parametrize("source", [None, "<tool_call>...</tool_call>"])
+@every("arguments", BAD)
+@every("source", [None, "<tool_call>...</tool_call>"])
 def test_what_does_not_fit_a_strict_tool_is_an_error(arguments: str, source: str | None) -> None:
     at = exchange()
     with pytest.raises(ModelFault) as caught:

@@ -9,9 +9,10 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.cases import every
 from toolwire.call_policy.assembly import MAX_PIECES, assemble
 from toolwire.call_policy.json_calls import settle_arguments
 from toolwire.call_policy.tags import tag_key, tag_name
@@ -64,7 +65,7 @@ def refused(*args: Any, **options: Any) -> str:
 # --- JSON -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "arguments"),
     [
         ('{"name":"f","arguments":{"a": 1.0}}', '{"a": 1.0}'),
@@ -207,7 +208,7 @@ def test_keys_and_values() -> None:
     assert read(FRAMED, ("name", "f")) == [("f", None, "{}")]
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "name"),
     [
         ("f", "f"),
@@ -418,6 +419,7 @@ WRITERS = (
 
 
 @pytest.mark.parametrize("write", WRITERS)
+@settings(max_examples=40)
 @given(values=ARGUMENTS)
 def test_what_is_written_is_read_back(
     write: Callable[[dict[str, Any]], tuple[BlockSyntax, Pieces]], values: dict[str, Any]
@@ -508,12 +510,12 @@ HOSTILE: dict[str, Callable[[int], tuple[BlockSyntax, Pieces]]] = {
 }
 
 
-@pytest.mark.parametrize("kind", HOSTILE)
+@every("kind", HOSTILE)
 def test_work_is_linear(kind: str) -> None:
     assert work(*HOSTILE[kind](4000)) <= 2 * work(*HOSTILE[kind](2000)) + 200
 
 
-@pytest.mark.parametrize("kind", HOSTILE)
+@every("kind", HOSTILE)
 def test_large_hostile_blocks_never_raise_anything_else(kind: str) -> None:
     syntax, pieces = HOSTILE[kind](100_000)
     try:

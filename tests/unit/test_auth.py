@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from tests.cases import every
 from toolwire.cli import main
 from toolwire.config import AuthConfig, KeyConfig, RateLimitConfig
 from toolwire.errors import GatewayError
@@ -20,7 +21,7 @@ def keys(*entries: str | KeyConfig) -> Keys:
     return Keys(KeyConfig(key=entry) if isinstance(entry, str) else entry for entry in entries)
 
 
-@pytest.mark.parametrize(
+@every(
     ("authorization", "api_key"),
     [
         ("Bearer secret", None),
@@ -30,7 +31,7 @@ def keys(*entries: str | KeyConfig) -> Keys:
         ("Basic x", "secret"),
     ],
 )
-@pytest.mark.parametrize("entry", ["secret", hash_key("secret"), "sha256:" + hash_key("secret")[7:].upper()])
+@every("entry", ["secret", hash_key("secret"), "sha256:" + hash_key("secret")[7:].upper()])
 def test_a_key_is_known_plain_or_hashed(entry: str, authorization: str | None, api_key: str | None) -> None:
     found = keys("other", entry).check(authorization, api_key)
     assert found is not None

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import every
 from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.protocols.responses.protocol import ResponsesProtocol
 from toolwire.testing import chunk, frame
@@ -56,12 +57,12 @@ def is_empty_frame(name: str | None, data: bytes) -> bool:
     return (RESPONSES if b'"response.' in data else CHAT).is_empty_frame(name, data)
 
 
-@pytest.mark.parametrize("value", SILENT)
+@every("value", SILENT)
 def test_what_says_nothing(value: Any) -> None:
     assert is_empty_frame(None, orjson.dumps(value))
 
 
-@pytest.mark.parametrize("value", SPEAKING)
+@every("value", SPEAKING)
 def test_what_says_something(value: Any) -> None:
     assert not is_empty_frame(None, orjson.dumps(value))
 

@@ -1,4 +1,4 @@
-"""What the benchmarks conclude and publish; nothing is measured here."""
+"""Conclusions and reports of the benchmarks; nothing is measured here."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from bench import budget, callgrind, instructions
 from bench.conftest import README
 from bench.measuring import Table, published
+from tests.cases import every
 from toolwire.pipeline.exchange.heads import send_whole
 from toolwire.protocols.chat.request import code_of
 
@@ -179,7 +180,7 @@ def test_a_table_takes_its_place_in_a_page_and_nothing_else_changes() -> None:
         published(page, [Table("C")])
 
 
-@pytest.mark.parametrize(
+@every(
     "title",
     [
         *("Whole gateway: CPU", "Whole gateway: what clients see", "Memory", "Client", "Scanner", "Growth"),

@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 import pytest
 
+from tests.cases import every
 from toolwire.config import LimitsConfig
 from toolwire.errors import ClientFault
 from toolwire.ingress.bodies import read_json
@@ -33,7 +34,7 @@ def fault(body: bytes, limits: LimitsConfig = LIMITS) -> ClientFault:
     return caught.value
 
 
-@pytest.mark.parametrize(
+@every(
     ("body", "words"),
     [
         (b"", "empty"),
@@ -125,7 +126,7 @@ def test_bombs_are_refused_before_they_are_parsed(name: str, monkeypatch: pytest
 LONG = "x" * (3 * MIB)
 
 
-@pytest.mark.parametrize(
+@every(
     ("unit", "times", "end"),
     [
         ("x", 3 * MIB, ""),
@@ -138,9 +139,8 @@ LONG = "x" * (3 * MIB)
         (",[{", MIB, ""),
         ("\0", MIB // 2, ""),
     ],
-    ids=["plain", "newlines", "backslashes", "mixed", "latin", "han", "emoji", "structure", "nul"],
 )
-@pytest.mark.parametrize("ascii_only", [False, True])
+@every("ascii_only", [False, True])
 def test_large_bodies_read_as_if_at_once(unit: str, times: int, end: str, ascii_only: bool) -> None:
     text = unit * times + end
     value = {"first": 1, "messages": [{"content": text}, text, [text], "short"], "last": {"deep": [[{"t": text}]]}}

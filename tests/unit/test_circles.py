@@ -4,6 +4,7 @@ import socket
 
 import pytest
 
+from tests.cases import every
 from tests.waiting import GUARD_S
 from toolwire.config import BackendConfig, GatewayConfig, ServerConfig
 from toolwire.startup import backend_loops
@@ -15,8 +16,8 @@ def refused(host: str, url: str | None, port: int = 8080) -> bool:
     return bool(loop_mistakes(config, port))
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "[::1]", "0.0.0.0", "::", ""])
-@pytest.mark.parametrize(
+@every("host", ["127.0.0.1", "localhost", "::1", "[::1]", "0.0.0.0", "::", ""])
+@every(
     "asked",
     [
         "localhost", "LOCALHOST", "localhost.", "127.0.0.1", "[::1]", "0.0.0.0", "[::]", "[::ffff:127.0.0.1]", "127.1",
@@ -28,7 +29,7 @@ def test_the_loopback_under_all_its_names(host: str, asked: str) -> None:
     assert not refused(host, f"http://{asked}:8081/v1")
 
 
-@pytest.mark.parametrize(
+@every(
     ("host", "url", "port", "back"),
     [
         ("127.0.0.1", "http://127.0.0.1", 80, True),

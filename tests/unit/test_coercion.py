@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import every
 from toolwire.call_policy.coercion import COERCIONS, coerce
 from toolwire.schemas.schema import compile_schema
 
@@ -125,7 +126,7 @@ MENDED: list[tuple[Any, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("schema", "before", "after"), MENDED, ids=lambda value: str(value)[:60])
+@every(("schema", "before", "after"), MENDED)
 def test_one_reading(schema: Any, before: str, after: str) -> None:
     assert mended(schema, before) == after
 
@@ -178,7 +179,7 @@ LEFT: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("schema", "value"), LEFT, ids=lambda value: str(value)[:60])
+@every(("schema", "value"), LEFT)
 def test_no_reading_or_several(schema: Any, value: str) -> None:
     assert mended(schema, value) is None
 

@@ -11,9 +11,10 @@ from enum import Enum
 from typing import Any, Literal, Union, get_args, get_origin
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.cases import every
 from toolwire.config import GatewayConfig
 from toolwire.support.conversion import ConfigError, ConversionRules, EnvText, from_mapping, hints_of, to_mapping
 
@@ -88,12 +89,13 @@ def test_law_what_is_written_reads_back(sample: Sample) -> None:
     assert from_mapping(Sample, to_mapping(sample)) == sample
 
 
+@settings(max_examples=40)
 @given(values(GatewayConfig))
 def test_law_holds_for_the_whole_configuration(config: GatewayConfig) -> None:
     assert from_mapping(GatewayConfig, to_mapping(config)) == config
 
 
-@pytest.mark.parametrize(
+@every(
     ("mapping", "problem"),
     [
         ({}, "at.name: required, text"),
@@ -149,7 +151,7 @@ def test_booleans_stand_for_the_words_true_and_false() -> None:
         from_mapping(Sample, {"name": "x", "word": False})
 
 
-@pytest.mark.parametrize(
+@every(
     ("key", "text", "value"),
     [
         ("name", "0123", "0123"),

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import every
 from toolwire.errors import Defect, GatewayError
 from toolwire.events import MAX_CHOICES, BlockKind, Call, Close, Delta, Event, Fault, Finish, Kind, Open, Start
 from toolwire.events import Opaque as OpaqueEvent
@@ -58,7 +59,7 @@ def reply_of(*names: str, reason: str = "stop") -> ModelReply:
     return ModelReply("id", "m", 1, choices)
 
 
-@pytest.mark.parametrize("first", PARTS)
+@every("first", PARTS)
 def test_a_reply_is_its_stream(first: str) -> None:
     """But for neighbouring texts of which nothing is said, and for what is said of a call in a stream only."""
     for second in PARTS:
@@ -70,7 +71,7 @@ def test_a_reply_is_its_stream(first: str) -> None:
         assert "source" not in repr(finished(reply))
 
 
-@pytest.mark.parametrize("name", PARTS)
+@every("name", PARTS)
 def test_a_reply_without_words_of_streams_is_itself(name: str) -> None:
     reply = reply_of(name)
     assert (finished(reply) is reply) == ("source" not in repr(reply))
@@ -120,8 +121,8 @@ def staged(function: Callable[[Event], Any], events: list[Event], owner: Any = N
     return at_once
 
 
-@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
-@pytest.mark.parametrize("first", PARTS)
+@every("function", FUNCTIONS)
+@every("first", PARTS)
 def test_a_whole_answer_is_mapped_as_its_stream(first: str, function: Callable[[Event], Any]) -> None:
     for second in PARTS:
         for reason in ("stop", "length"):
@@ -257,10 +258,8 @@ FIRST_WORDS = {
 }
 
 
-@pytest.mark.parametrize("words", FIRST_WORDS)
-@pytest.mark.parametrize(
-    "protocol", [ChatProtocol(), MessagesProtocol(), ResponsesProtocol()], ids=lambda one: one.name
-)
+@every("words", FIRST_WORDS)
+@every("protocol", [ChatProtocol(), MessagesProtocol(), ResponsesProtocol()])
 def test_first_words_that_are_no_json_are_no_stream(protocol: Any, words: str) -> None:
     """They are a fault before anything went out, so that it can still become a status; however they come."""
     data = FIRST_WORDS[words]

@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
+from tests.cases import every
 from toolwire.pipeline.paths.relay import Relay, counted
 from toolwire.protocols.base import ServerSide
 from toolwire.protocols.chat.protocol import ChatProtocol
@@ -28,7 +29,7 @@ BLOCK = {
 }
 
 
-@pytest.mark.parametrize(
+@every(
     ("protocol", "said"),
     [
         (ChatProtocol(), frames({**CHAT, "usage": None}, {**CHAT, "usage": COUNTS}, DONE)),
@@ -49,7 +50,7 @@ BLOCK = {
         ),
     ],
 )
-@pytest.mark.parametrize("split", [False, True])
+@every("split", [False, True])
 def test_the_last_count_of_each_kind_counts(protocol: ServerSide, said: bytes, split: bool) -> None:
     relay = Relay(protocol, frame_bytes=1 << 16)
     pieces = said.splitlines(keepends=True) if split else [said]

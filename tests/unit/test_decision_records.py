@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
+from tests.cases import every
 
 ROOT = Path(__file__).parents[2]
 RECORDS = sorted((ROOT / "docs" / "adr").iterdir())
@@ -15,7 +15,7 @@ def test_the_sequence_has_no_gap() -> None:
     assert [path.name[:5] for path in RECORDS] == [f"{number:04}-" for number in range(1, len(RECORDS) + 1)]
 
 
-@pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.name[:4])
+@every("path", RECORDS)
 def test_a_record_is_complete(path: Path) -> None:
     """What was decided, why, and what it costs or what it was preferred to."""
     text = path.read_text("utf-8")

@@ -1,4 +1,4 @@
-"""What the demo prints and when it calls itself a success. The demo as a whole is in tests/e2e/test_model.py."""
+"""The output of the demo, and when it counts as a success. The demo as a whole is in tests/e2e/test_model.py."""
 
 from __future__ import annotations
 

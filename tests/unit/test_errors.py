@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests.cases import every
 from toolwire.errors import CODES, MAX_VALUE_CHARS, ClientFault, GatewayError, ModelFault, Unavailable, quote
 
 
-@pytest.mark.parametrize("code", sorted(CODES))
+@every("code", sorted(CODES))
 def test_every_code_gives_its_status_type_and_four_keys(code: str) -> None:
     error = GatewayError("what", code=code, param="p")
     assert (error.status, error.type) == CODES[code][:2]

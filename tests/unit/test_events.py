@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
+from tests.cases import every
 from tests.strategies import replies, rich_replies, rich_streams, streams
 from toolwire.errors import BackendFault
 from toolwire.events import (
@@ -98,7 +99,7 @@ def test_chunking_is_not_observable(events: list[Event]) -> None:
     assert normalise(normalise(events)) == normalise(events)
 
 
-@pytest.mark.parametrize(
+@every(
     ("events", "said"),
     [
         ([], "without Finish or Fault"),

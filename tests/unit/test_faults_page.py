@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
+from tests.cases import every
 from tests.e2e.test_fault_table import FAULTS, Fault
 from tests.unit.test_threat_model import exists
 from toolwire.observability.telemetry import REFUSED
@@ -25,7 +24,7 @@ def test_every_fault_has_a_row_and_every_row_a_fault() -> None:
     assert list(ROWS) == list(FAULTS)
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@every("name", FAULTS)
 def test_a_row_says_what_is_tested(name: str) -> None:
     fault: Fault = FAULTS[name]
     early, _, late = ROWS[name].partition("|")

@@ -1,4 +1,4 @@
-"""What an answer was made with goes with it: nothing is left for the cyclic collector, whose work others wait for."""
+"""Objects of an answer are freed with it: nothing is left for the cyclic collector, whose work delays others."""
 
 import asyncio
 import gc

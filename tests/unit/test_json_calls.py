@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import every
 from tests.options import route_options
 from toolwire.call_policy.policy import CallPolicy
 from toolwire.config import LimitsConfig, RouteOptions
@@ -121,15 +122,15 @@ EVENTS: list[tuple[dict[str, Any], str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("grammar", GRAMMARS)
-@pytest.mark.parametrize(("written", "name", "arguments"), EVENTS, ids=lambda value: str(value)[:70])
+@every("grammar", GRAMMARS)
+@every(("written", "name", "arguments"), EVENTS)
 def test_arguments_are_found(grammar: Grammar, written: dict[str, Any], name: str, arguments: Any) -> None:
     assert judged(json.dumps(written), grammar) == [(name, arguments)]
     assert judged(json.dumps(written, indent=1), grammar) == [(name, arguments)]
 
 
-@pytest.mark.parametrize("grammar", GRAMMARS)
-@pytest.mark.parametrize(
+@every("grammar", GRAMMARS)
+@every(
     "written",
     [
         {"name": "get_weather", "town": "Paris"},
@@ -148,7 +149,6 @@ def test_arguments_are_found(grammar: Grammar, written: dict[str, Any], name: st
         {"arguments": {}},
         {"function": {"function": {"name": "list_files"}}},
     ],
-    ids=str,
 )
 def test_what_cannot_be_read_is_malformed(grammar: Grammar, written: dict[str, Any]) -> None:
     counts: Counter[str] = Counter()

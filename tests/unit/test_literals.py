@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import every
 from toolwire.repair.literals import (
     MAX_VALUES,
     PythonCall,
@@ -33,7 +34,7 @@ VALUES = st.recursive(
 # --- Python ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "read"),
     [
         ("'x'", '"x"'),
@@ -79,7 +80,7 @@ def test_numbers_that_only_python_has(text: str, read: str) -> None:
     assert python_value(text) == read
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "value"),
     [
         (r"'a\n\t\\\'\"\x41\u00e9\U0001f600\101'", "a\n\t\\'\"A\u00e9\U0001f600A"),
@@ -103,7 +104,7 @@ def test_python_strings(text: str, value: str) -> None:
     assert json.loads(python_value(f"[{text}, {{'k':{text}}}]")) == [value, {"k": value}]
 
 
-@pytest.mark.parametrize(
+@every(
     "text",
     [
         *["", "x", "nan", "inf", "-inf", "Unit.C", "1 + 1", "--1", "+-1", "1__0", "007", "'a' 'b'", "'a''b'", "'''a''''", "['a' \"b\", 'c']", "'a'\nr'b'", "'a", "'''a'", "[1", "[1}"],
@@ -127,7 +128,7 @@ def test_calls() -> None:
     assert python_call("f(a=x)".replace("x", "'b=1, c'")).keywords == {"a": '"b=1, c"'}
 
 
-@pytest.mark.parametrize(
+@every(
     "text",
     ["f", "f(", "f(a=)", "f(a=1", "f(a=1, 2)", "f(a==1)", "f(**x)", "f (a=1)", "f(a=1) b", "f(a=g(1))", "1f()", ""],
 )

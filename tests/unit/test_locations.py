@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import every
 from toolwire.support.locations import AllowList, location, written
 
 EXACT = AllowList(["https://Tools.Example/mcp", "http://127.0.0.1:8000/", "http://[::1]:9/x", "https://bücher.example"])
@@ -27,7 +28,7 @@ def test_the_same_in_another_form(url: str) -> None:
     assert EXACT.refusal(url) is None
 
 
-@pytest.mark.parametrize(
+@every(
     "url",
     [
         "http://tools.example/mcp",
@@ -114,7 +115,7 @@ UNCLEAR = [
 ]
 
 
-@pytest.mark.parametrize("url", UNCLEAR)
+@every("url", UNCLEAR)
 def test_what_could_be_read_in_two_ways(url: str) -> None:
     assert BEGINS.refusal(url) is not None
     assert AllowList(["https://any.example/*", "https://evil.example/*"]).refusal(url) is not None

@@ -18,6 +18,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import toolwire.extras.bench.parse
+from tests.cases import every
 from toolwire.cli import main
 from toolwire.events import Event
 from toolwire.extras.bench import corpus, libraries, timing
@@ -64,9 +65,7 @@ def validate() -> Callable[[Any], None]:
 # --- the corpus -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("format", "chunks"), [*((f, "tokens") for f in FORMATS), *(("hermes", c) for c in ("bytes", "whole", 7))]
-)
+@every(("format", "chunks"), [*((f, "tokens") for f in FORMATS[::3]), *(("hermes", c) for c in ("bytes", "whole", 7))])
 def test_the_scanner_finds_what_the_corpus_says(format: str, chunks: Any) -> None:
     cases = [name for name in CASES if name != "100 KB"]  # the same as 10 KB, and most of the time
     plan = MeasurePlan(
@@ -378,9 +377,9 @@ def test_an_empty_recording_has_nothing_to_measure() -> None:
 # --- the simple parsers and the libraries -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [name for name in CONTESTANTS if name not in ("compiled", "python", "sglang")])
-@pytest.mark.parametrize("format", ["sentinel", "hermes", "fenced_json"])
-@pytest.mark.parametrize("chunks", ["tokens", "bytes", "whole", 3])
+@every("name", [name for name in CONTESTANTS if name not in ("compiled", "python", "sglang")])
+@every("format", ["sentinel", "hermes", "fenced_json"])
+@every("chunks", ["tokens", "bytes", "whole", 3])
 def test_simple_parsers_find_what_they_read(name: str, format: str, chunks: Any) -> None:
     """With the library itself: it is installed where tests run."""
     make = CONTESTANTS[name].texts(format, TOOLS)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
+from tests.cases import every
 from tests.mutants.faults import FAULTS, Fault
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+@every("fault", FAULTS)
 def test_a_fault_applies(fault: Fault) -> None:
     count = (ROOT / fault.path).read_text("utf-8").count(fault.old)
     assert count == 1, f"its old text stands {count} times in {fault.path}; say it anew in tests/mutants/faults.py"

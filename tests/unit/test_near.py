@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import every
 from tests.options import route_options
 from toolwire.call_policy.candidate import names_on_offer
 from toolwire.call_policy.near import NAME_CHARS, NearMiss, is_near, near_name, stand, unreadable
@@ -62,7 +63,7 @@ TAG, FENCE, BARE = sentinel.GRAMMAR.syntaxes[0], fenced_json.GRAMMAR.syntaxes[0]
 NAMES = names_on_offer((READ, WRITE), ToolChoice())
 
 
-@pytest.mark.parametrize(
+@every(
     ("syntax", "body", "tools"),
     [
         (TAG, '{"name": "read_file", "argum', ["read_file"]),
@@ -85,7 +86,7 @@ def test_text_that_was_meant_as_a_call(syntax: BlockSyntax, body: str, tools: li
     assert ([*miss.tools], miss.why, miss.text) == (tools, "so", body)
 
 
-@pytest.mark.parametrize(
+@every(
     ("syntax", "body"),
     [
         (TAG, " \n"),

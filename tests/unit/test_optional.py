@@ -1,4 +1,4 @@
-"""What tests are skipped for: programs that are missing, old, broken, or something else. With doubles on the PATH."""
+"""Reasons for skipped tests: programs that are missing, old, broken, or something else. With doubles on the PATH."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import every
 from tests.strategies import cuts
 from toolwire.extras.middlewares.redact import KINDS, RedactOptions
 from toolwire.support.patterns import LONGEST, Patterns, StreamReplacer, replaced
@@ -94,7 +95,7 @@ FOUND = {
 }
 
 
-@pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind, some in FOUND.items() for text in some])
+@every(("kind", "text"), [(kind, text) for kind, some in FOUND.items() for text in some])
 def test_what_is_built_in_finds_what_it_is_for(kind, text):
     patterns = RedactOptions(kinds=(kind,)).compiled()
     assert replaced(patterns, f"It is {text}, you see.", BY) == (f"It is {BY}, you see.", 1)
@@ -120,7 +121,7 @@ def test_and_leaves_other_things_alone(text):
     assert replaced(RedactOptions(kinds=tuple(KINDS)).compiled(), text, BY) == (text, 0)
 
 
-@pytest.mark.parametrize(
+@every(
     ("pattern", "why"),
     [
         ("a+", "greatest length"),

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from tests.cases import every
 from tests.options import route_options
 from tests.strategies import cuts
 from toolwire.config import LimitsConfig, ReasoningConfig
@@ -123,13 +124,13 @@ MENTIONS = [
 ]
 
 
-@pytest.mark.parametrize("text", ENDS_THOUGHTS)
+@every("text", ENDS_THOUGHTS)
 def test_a_closing_tag_where_models_write_it_ends_thoughts(text: str) -> None:
     assert closes_thoughts(text, [THINK]) == THINK
     assert closes_thoughts(text.replace("</think>", "[/THINK]"), [THINK, MISTRAL]) == MISTRAL
 
 
-@pytest.mark.parametrize("text", MENTIONS)
+@every("text", MENTIONS)
 def test_a_closing_tag_that_is_mentioned_ends_nothing(text: str) -> None:
     assert closes_thoughts(text, [THINK, MISTRAL]) is None
 
@@ -141,7 +142,7 @@ def test_the_first_tag_that_counts_says_which_pair_it_is() -> None:
     assert closes_thoughts(text, []) is None
 
 
-@pytest.mark.parametrize("name", FORMATS.names())
+@every("name", FORMATS.names())
 def test_tags_that_end_calls_or_any_message_say_nothing_of_thoughts(name: str) -> None:
     grammar = FORMATS.get(name).grammar
     pairs = pairs_of(grammar, ReasoningConfig())

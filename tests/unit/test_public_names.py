@@ -15,6 +15,7 @@ import toolwire
 import toolwire.events
 import toolwire.model
 import toolwire.openai_types
+from tests.cases import every
 from toolwire import Delta, Event, Exchange, Kind, Message, Middleware, ModelRequest, ToolChoice, run_chain
 
 ROOT = Path(__file__).parents[2]
@@ -30,7 +31,7 @@ def test_all_public_names_are_there() -> None:
     assert dir(toolwire) == sorted(toolwire.__all__)
 
 
-@pytest.mark.parametrize("name", [name for name in toolwire.__all__ if hasattr(toolwire.events, name)])
+@every("name", [name for name in toolwire.__all__ if hasattr(toolwire.events, name)])
 def test_events_are_those_of_the_event_algebra(name: str) -> None:
     assert getattr(toolwire, name) is getattr(toolwire.events, name)
 

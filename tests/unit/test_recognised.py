@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import every
 from tests.corpus.answers import Answer, PrintedCalls, all_tools, no_calls, printed_calls
 from tests.options import route_options
 from toolwire.call_policy.ids import CallIds
@@ -109,7 +110,7 @@ def test_what_passes_is_a_call_and_its_form_is_counted() -> None:
     assert bench.labels == {("recognised", "object"): 1}
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "reason"),
     [
         ('{"name": "other", "arguments": {"query": "x"}}', None),
@@ -143,7 +144,7 @@ def test_what_passes_is_a_call_and_its_form_is_counted() -> None:
         ),
     ],
 )
-@pytest.mark.parametrize("strict", [None, True])
+@every("strict", [None, True])
 def test_what_fails_is_text_and_never_a_failure(text: str, reason: str | None, strict: bool | None) -> None:
     tools = [tool(name, strict=strict) for name in ("get_weather", "search", "get_time")]
     Bench(*tools, strict_failure="error").is_text(text, reason, closed=not text.endswith('"x"}'))
@@ -424,12 +425,12 @@ def judged(answer: Answer, text: str) -> list[tuple[str, Any]]:
     return [(call.name, json.loads(call.arguments)) for call in found]
 
 
-@pytest.mark.parametrize("answer", no_calls(), ids=lambda answer: answer.id)
+@every("answer", no_calls())
 def test_what_is_no_call_does_not_pass_as_a_whole(answer: Answer) -> None:
     assert judged(answer, answer.text.strip()) == []
 
 
-@pytest.mark.parametrize("answer", ALONE, ids=lambda answer: answer.id)
+@every("answer", ALONE)
 def test_what_is_printed_passes(answer: PrintedCalls) -> None:
     assert judged(answer, answer.text.strip()) == [(call.name, call.arguments) for call in answer.calls]
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import every
 from toolwire.config import GatewayConfig, McpServerConfig, ToolsConfig
 from toolwire.observability.redaction import Redaction, known_secrets
 from toolwire.support.pieces import PIECE_BYTES
@@ -21,8 +22,8 @@ SECRETS = (
 )
 
 
-@pytest.mark.parametrize("secret", SECRETS)
-@pytest.mark.parametrize("around", ["{}", '{{"k": "{}"}}', "before {} after", "\\n{}\\n"])
+@every("secret", SECRETS)
+@every("around", ["{}", '{{"k": "{}"}}', "before {} after", "\\n{}\\n"])
 def test_what_is_secret_is_covered(secret: str, around: str) -> None:
     text = around.format(secret)
     covered = Redaction(["a-known-word"]).text(text)
@@ -72,8 +73,8 @@ SPELLED = (
 )
 
 
-@pytest.mark.parametrize("secret", SPELLED)
-@pytest.mark.parametrize("around", ["{}", '{{"k": "{}"}}', "before {} after", r"\u0041\/ {} %41"])
+@every("secret", SPELLED)
+@every("around", ["{}", '{{"k": "{}"}}', "before {} after", r"\u0041\/ {} %41"])
 def test_what_is_spelled_with_escapes_is_covered(secret: str, around: str) -> None:
     redaction = Redaction(["a-known-word"], [r"geheim\d+"])
     assert redaction.text(around.format(secret)) == around.format("*" * len(secret))
@@ -84,8 +85,8 @@ def test_words_behind_basic_stay() -> None:
     assert Redaction(["a-known-word"]).text(text) == text
 
 
-@pytest.mark.parametrize("secret", [*SECRETS, *SPELLED, "sk-" + "a1" * 20_000, "Bearer " + "a" * 70_000])
-@pytest.mark.parametrize("before", [PIECE_BYTES - 1, PIECE_BYTES - 20, PIECE_BYTES, 2 * PIECE_BYTES - 7])
+@every("secret", [*SECRETS, *SPELLED, "sk-" + "a1" * 20_000, "Bearer " + "a" * 70_000])
+@every("before", [PIECE_BYTES - 1, PIECE_BYTES - 20, PIECE_BYTES, 2 * PIECE_BYTES - 7])
 def test_secrets_at_the_edges_of_pieces(secret: str, before: int) -> None:
     redaction = Redaction(["a-known-word"], [r"geheim\d+"])
     covered = redaction.data(b"." * before + b" " + secret.encode() + b" ," + b" " * 50_000)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
-import pytest
-
+from tests.cases import every
 from toolwire.observability.redaction import LEAST, Redaction
 
 KNOWN, OWN = "known-word-of-a-server", b"own.word.of.a.request"
@@ -13,7 +12,7 @@ SHORT = b"x" * (LEAST - 1)
 AROUND = ["{}", "a {} b", '"{}"', "{}{}", "\n{}\n", "ü{}ü"]
 
 
-@pytest.mark.parametrize(("around", "word"), [*product(AROUND, (KNOWN, OWN.decode()))])
+@every(("around", "word"), [*product(AROUND, (KNOWN, OWN.decode()))])
 def test_every_word_is_covered_in_every_form(around: str, word: str) -> None:
     redaction = Redaction([KNOWN])
     text = around.format(word, word)

@@ -1,4 +1,4 @@
-"""Whose word counts when Sentinels or nodes of a cluster do not agree, and which replicas count."""
+"""The choice of the master when Sentinels or cluster nodes disagree, and of the replicas that count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a URL says of Redis, and what is said of one that is wrong."""
+"""The parts of a Redis URL, and the errors for a wrong one."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from toolwire.support.redis_url import Address, RedisUrl, read_url
 
 pytest.importorskip("redis")
 
+from tests.cases import every
 from toolwire.ratelimit.redis import RedisLedger
 from toolwire.store.redis import RedisStore
 
@@ -49,7 +50,7 @@ def test_the_database_may_be_an_option() -> None:
     assert read_url("redis+sentinel://one/main/5?db=4").db == 5
 
 
-@pytest.mark.parametrize(
+@every(
     ("url", "message"),
     [
         ("redis+sentinel://", "number 1 of its 1 hosts is not HOST or HOST:PORT"),

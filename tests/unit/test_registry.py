@@ -7,6 +7,7 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
+from tests.cases import every
 from toolwire.registry import BACKENDS, FORMATS, MIDDLEWARES, Registry, registries
 from toolwire.support.conversion import ConfigError
 
@@ -80,7 +81,7 @@ def test_two_applications_share_no_registration() -> None:
     assert "only_here" not in second.middlewares.names()
 
 
-@pytest.mark.parametrize(
+@every(
     ("kind", "name"),
     [(k, n) for k, t in (("middlewares", MIDDLEWARES), ("formats", FORMATS), ("backends", BACKENDS)) for n in t],
 )

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.cases import every
 from toolwire.pipeline.paths.relay import Relay
 from toolwire.protocols.base import ServerSide
 from toolwire.protocols.chat.protocol import ChatProtocol
@@ -108,10 +109,9 @@ def test_an_error_ends_the_stream_and_shows_no_address(error: bytes, cuts: list[
     assert "10.0.0.1" not in relay.fault.message
 
 
-@pytest.mark.parametrize(
-    "more", [TEXT, COMMENT, DONE, ERROR, b"no frame", b"data: {no json\n\n", b"data: " + b"x" * 5000], ids=range(7)
-)
-@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@every("more", [TEXT, COMMENT, DONE, ERROR, b"no frame", b"data: {no json\n\n", b"data: " + b"x" * 5000])
+@every("end", ["\n", "\r\n", "\r"])
+@settings(max_examples=25)
 @given(cuts=st.lists(st.integers(0, 10_000), max_size=8))
 def test_nothing_passes_after_the_end(end: str, more: bytes, cuts: list[int]) -> None:
     stream = (COMMENT + TEXT + LAST + DONE).replace(b"\n", end.encode())

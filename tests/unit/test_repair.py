@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import every
 from toolwire.repair import repair
 from toolwire.repair.repair import (
     MAX_DEPTH,
@@ -112,12 +113,12 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("text", "expected", "kinds"), REPAIRED.values(), ids=REPAIRED.keys())
+@every(("text", "expected", "kinds"), REPAIRED.values())
 def test_repairs(text: str, expected: str, kinds: tuple[str, ...]) -> None:
     assert repair_json(text) == (expected, kinds)
 
 
-@pytest.mark.parametrize("text", REFUSED.values(), ids=REFUSED.keys())
+@every("text", REFUSED.values())
 def test_refuses(text: str) -> None:
     assert repair_json(text) is None
 
@@ -298,7 +299,7 @@ def test_a_text_cut_anywhere_never_gains_a_value(value: dict[str, Any], data: st
         assert all(string in whole for string in strings_in(json.loads(found[0])))
 
 
-@pytest.mark.parametrize(
+@every(
     "piece",
     [
         '{"a":"\\"',

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import toolwire.extras.replay.replay
+from tests.cases import every
 from toolwire.cli import main
 from toolwire.events import Close, Delta, Event, Finish, Open, Start
 from toolwire.extras.capture.recording import RecordingError, cut, cut_text, deltas, is_sse
@@ -151,8 +152,8 @@ def test_a_call_that_the_length_cut_off_is_none() -> None:
     assert summary(recording(whole, reason="length")).calls == []
 
 
-@pytest.mark.parametrize("source", [b"", b"a\nb", "é\xff".encode("latin-1"), recording("a", "b"), b"data: a\r\n\r\n"])
-@pytest.mark.parametrize("chunks", ["recorded", "tokens", "bytes", "whole", 3])
+@every("source", [b"", b"a\nb", "é\xff".encode("latin-1"), recording("a", "b"), b"data: a\r\n\r\n"])
+@every("chunks", ["recorded", "tokens", "bytes", "whole", 3])
 def test_cutting_loses_nothing(source: bytes, chunks: Any) -> None:
     assert b"".join(cut(source, chunks)) == source
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import every
 from tests.strategies import streams
 from toolwire.errors import ClientFault, Defect, GatewayError, ModelFault
 from toolwire.events import (
@@ -551,9 +552,9 @@ async def test_a_rewriting_may_come_before_whatever_changes_the_answer() -> None
     assert seen == ["watched", "first a", "last b"]
 
 
-@pytest.mark.parametrize("streamed", [True, False])
-@pytest.mark.parametrize("what", ["raises", "refuses", "gives no event"])
-@pytest.mark.parametrize("skip", [True, False])
+@every("streamed", [True, False])
+@every("what", ["raises", "refuses", "gives no event"])
+@every("skip", [True, False])
 async def test_what_takes_the_place_of_the_end_may_break(what: str, skip: bool, streamed: bool) -> None:
     closed: list[bool] = []
 
@@ -697,8 +698,8 @@ def test_who_only_looks_gets_them_at_their_end(status: BlockStatus) -> None:
     assert stage.feed(Call(2, ToolUse("d", "g", "{}")).events()) == []
 
 
-@pytest.mark.parametrize("number", [0, 1, MERGED - 1, MERGED, MERGED + 1, 5 * MERGED, 2000])
-@pytest.mark.parametrize("at", [0, 100, 1999])
+@every("number", [0, 1, MERGED - 1, MERGED, MERGED + 1, 5 * MERGED, 2000])
+@every("at", [0, 100, 1999])
 def test_very_many_fragments_of_a_held_call_go_on_as_fewer(number: int, at: int) -> None:
     """Nobody has to wait for each of them; a fragment that carries more than its text stays as it is."""
     texts = [f"{index}," for index in range(number)]

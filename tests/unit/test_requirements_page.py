@@ -1,4 +1,4 @@
-"""What code, tests and pages cite is in the repository: rules by their numbers, documents by their names."""
+"""Citations in code, tests and pages lead somewhere: rules by their numbers, documents by their names."""
 
 from __future__ import annotations
 

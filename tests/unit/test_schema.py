@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import toolwire.schemas.schema
+from tests.cases import every
 from toolwire.config import LimitsConfig
 from toolwire.schemas.schema import (
     SchemaCache,
@@ -65,7 +66,7 @@ def test_name_options() -> None:
 # --- what may be a schema -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@every(
     "schema",
     [
         None,
@@ -91,7 +92,7 @@ def test_good_schemas(schema: Any) -> None:
     assert validate_tool_schema(schema) is None
 
 
-@pytest.mark.parametrize(
+@every(
     ("schema", "where", "words"),
     [
         ([], "", "must be a JSON object"),
@@ -205,7 +206,7 @@ def test_strict_levels() -> None:
 # --- do arguments fit -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@every(
     ("arguments", "flaw"),
     [
         ('{"a":"x"}', None),

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
+from tests.cases import every
 from toolwire.config import LimitsConfig
 from toolwire.schemas._schema_walk import BUDGET, Graph
 from toolwire.schemas.schema import SchemaProblem, compile_schema, validate_tool_schema
@@ -287,7 +288,7 @@ CODE = [
 ]
 
 
-@pytest.mark.parametrize("name", CODE)
+@every("name", CODE)
 def test_code_like_names(name: str) -> None:
     schema = compile_schema(
         {
@@ -313,8 +314,8 @@ def test_lone_surrogates(where: str) -> None:
     assert "surrogates" in (validate_tool_schema(schemas[where]) or "")
 
 
-@pytest.mark.parametrize("number", [1e308, 2**63, 2**64 - 1, -0.0, 1e-300])
-@pytest.mark.parametrize("keyword", ["minLength", "maxItems", "maximum", "minProperties"])
+@every("number", [1e308, 2**63, 2**64 - 1, -0.0, 1e-300])
+@every("keyword", ["minLength", "maxItems", "maximum", "minProperties"])
 def test_huge_numbers(keyword: str, number: float) -> None:
     schema = {"properties": {"a": {keyword: number}}}
     if validate_tool_schema(schema) is None:

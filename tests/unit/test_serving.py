@@ -140,22 +140,14 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Server]]:
         server.kill()
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(("workers", "number"), [(1, signal.SIGTERM), (2, signal.SIGINT)])
 def test_announces_once_serves_and_ends_gracefully(start: Callable[..., Server], number: int, workers: int) -> None:
     server = start(workers=workers).ready()
     assert int(server.get("/pid")) > 0
+    assert float(server.get("/turn")) == SWITCH_S < sys.getswitchinterval(), "busy threads have short turns"
     os.killpg(server.process.pid, number)  # as Ctrl-C and systemd do: the whole group gets it
     status, out, log = server.end()
     assert (status, out) == (0, ""), log
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_busy_threads_have_short_turns(start: Callable[..., Server], workers: int) -> None:
-    server = start(workers=workers).ready()
-    assert float(server.get("/turn")) == SWITCH_S < sys.getswitchinterval()
-    server.process.terminate()
-    assert server.end()[0] == 0
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -253,8 +245,7 @@ def test_workers_that_cannot_start_are_given_up(start: Callable[..., Server], tm
     assert log.count("could not start (status 9)") >= 5
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("share", [False, True])
+@pytest.mark.parametrize(("workers", "share"), [(1, False), (1, True), (2, True)])
 def test_a_taken_port_is_an_error(start: Callable[..., Server], workers: int, share: bool) -> None:
     (taken,) = bind("127.0.0.1", 0, share=share)
     taken.listen()

@@ -17,6 +17,7 @@ import yaml
 from aiohttp import web
 from hypothesis import given
 
+from tests.cases import every
 from toolwire.config import (
     DEFAULT_CHAIN,
     BackendConfig,
@@ -66,7 +67,7 @@ def problems(call: Callable[[], object]) -> tuple[str, ...]:
 # --- YAML -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "value"),
     [
         ("off", "off"),

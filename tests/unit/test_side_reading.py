@@ -1,4 +1,4 @@
-"""Who only looks on sees an answer to its end and changes no byte of it, in every path; and may end it."""
+"""Observers see an answer to its end and change no byte of it, on every path. An observer may end the answer."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import orjson
 import pytest
 from hypothesis import given, settings
 
+from tests.cases import every
 from tests.chunks import reads
 from tests.e2e.conftest import USER, post, serving, upstream_config
 from tests.unit.test_reply import runner
@@ -215,16 +216,15 @@ class Refuses(Middleware):
         """The end is parked here, also if it is a fault."""
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("at", ["text", "end"])
-@pytest.mark.parametrize(
+@every("stream", [False, True])
+@every("at", ["text", "end"])
+@every(
     ("error", "on_failure", "status", "code"),
     [
         (KeyError("boom"), "fail", 500, "internal_error"),
         (KeyError("boom"), "skip", 200, None),
         (ClientFault("No such words.", code="invalid_value"), "skip", 400, "invalid_value"),
     ],
-    ids=["breaks", "is skipped", "refuses"],
 )
 async def test_who_looks_on_may_end_an_answer_that_passes(
     stream: bool, at: str, error: Exception, on_failure: Any, status: int, code: str | None

@@ -1,4 +1,4 @@
-"""What is said when the gateway starts."""
+"""The log of a starting gateway."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def masked(data: bytes) -> bytes:
     return _IDS.sub(rb"\1", data)
 
 
-@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     stream=reads(),
     options=st.sampled_from(list(OPTIONS)),

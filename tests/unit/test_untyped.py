@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import every
 from toolwire.call_policy.untyped import OTHERS, STRING, ParameterTypes, typed_value
 
 SCHEMA: dict[str, Any] = {
@@ -36,7 +37,7 @@ SCHEMA: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(
+@every(
     ("key", "types"),
     [
         ("plain", {"string"}),
@@ -83,7 +84,7 @@ def test_numbers_keep_their_text(text: str) -> None:
     assert typed_value(text, STRING) == f'"{text}"'
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "types", "read"),
     [
         # A string keeps its text.

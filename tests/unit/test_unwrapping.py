@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.cases import every
 from tests.formats.cases import FORMATS, every_format
 from toolwire.events import BlockKind, Close, Delta, Event, Finish, Open, Start
 from toolwire.formats.base import ToolFormat
@@ -71,7 +71,7 @@ def test_several_repeated_results_are_their_texts(tool_format: ToolFormat) -> No
         assert answered(escapes, [shown]) == answered(escapes, list(shown)) == "blue\ngrey"
 
 
-@pytest.mark.parametrize(
+@every(
     "answer",
     [
         "The sky is blue.",

@@ -126,6 +126,7 @@ def test_name_rules_of_the_route_and_the_protocol() -> None:
 
 
 def test_duplicates_point_at_the_second() -> None:
+    """C29."""
     assert Case().fault(tools=[tool("a"), tool("b"), flat("a")]) == (SCHEMA, "tools[2].name")
     assert Case().fault(tools=[tool("a"), {"type": "custom", "custom": {"name": "a"}}]) == (
         SCHEMA,
@@ -219,6 +220,7 @@ def test_strict_validation_wants_parameters() -> None:
 
 
 def test_strict_validation_and_parallel_calls() -> None:
+    """C9."""
     strict = tool(parameters={"type": "object", "additionalProperties": False}, strict=True)
     loose = tool("g", parameters={})
     case = Case(validation="strict")
