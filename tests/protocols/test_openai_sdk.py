@@ -9,10 +9,10 @@ from openai.lib.streaming.chat._completions import ChatCompletionStreamState
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.chat.chat_completion import Choice
 
-from tests.protocols.test_chat_stream import TWO_CALLS, prose_overlaps
+from tests.protocols.test_chat_stream import TWO_CALLS
 from tests.protocols.wires import CHAT, options, payloads, write
 from tests.strategies import streams
-from toolwire.events import Event
+from toolwire.events import BlockKind, Close, Event, Open
 from toolwire.folding import fold
 
 
@@ -39,6 +39,19 @@ def test_two_calls() -> None:
 
 
 @settings(max_examples=40)
+def prose_overlaps(events: list[Event]) -> bool:
+    """Returns True if two blocks of one kind of prose are open at once: no client can tell their texts apart."""
+    active: dict[int, BlockKind] = {}
+    for event in events:
+        if isinstance(event, Open) and event.kind is not BlockKind.TOOL_CALL:
+            if event.kind in active.values():
+                return True
+            active[event.block] = event.kind
+        elif isinstance(event, Close):
+            active.pop(event.block, None)
+    return False
+
+
 @given(streams())
 def test_the_sdk_sees_the_whole_answer(events: list[Event]) -> None:
     assume(not prose_overlaps(events))
