@@ -38,7 +38,6 @@ def test_two_calls() -> None:
     assert got.usage.total_tokens == 99
 
 
-@settings(max_examples=40)
 def prose_overlaps(events: list[Event]) -> bool:
     """Returns True if two blocks of one kind of prose are open at once: no client can tell their texts apart."""
     active: dict[int, BlockKind] = {}
@@ -52,6 +51,7 @@ def prose_overlaps(events: list[Event]) -> bool:
     return False
 
 
+@settings(max_examples=40)
 @given(streams())
 def test_the_sdk_sees_the_whole_answer(events: list[Event]) -> None:
     assume(not prose_overlaps(events))
