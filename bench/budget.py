@@ -1,6 +1,6 @@
 """What a request costs: calls of the gateway's own functions, and instructions. Both are counted, without a timer.
 
-    python -m bench.budget                # count and compare with bench/budget.json; about a minute
+    python -m bench.budget                # count and compare with bench/budget.json; two minutes
     python -m bench.budget --only calls   # a few seconds
     python -m bench.budget --update       # count and keep: in the commit with the reason
 
@@ -53,6 +53,11 @@ WORKS: Final = (
     Work("Responses, whole, kept, no tools", 0, api="responses"),
     Work("Responses, stream, kept, 10 tools, a call", 10, call=True, stream=True, api="responses", frames=SHORT),
     Work("Messages, stream, 10 tools, a call", 10, call=True, stream=True, api="messages", frames=SHORT),
+    Work("turn 100 of an agent", 10, stream=True, frames=SHORT, turns=100),
+    Work("turn 200 of an agent", 10, stream=True, frames=SHORT, turns=200),
+    Work("turn 200 of an agent, native", 10, stream=True, frames=SHORT, turns=200, mode="native"),
+    Work("turn 200 of an agent, Messages", 10, stream=True, frames=SHORT, turns=200, api="messages"),
+    Work("turn 200 of an agent, Responses", 10, stream=True, frames=SHORT, turns=200, api="responses"),
 )
 
 

@@ -23,6 +23,7 @@ from libc.string cimport memchr, memcmp, memcpy, memset
 import codecs
 from array import array
 from functools import lru_cache, partial
+from sys import maxsize
 
 from .events import BlockKind, Close, Delta, Fault, Open
 from .scan import _grammar, _plan, _pystring, blocks, closers, surroundings
@@ -36,7 +37,7 @@ from .scan.live import LiveCalls
 from .scan.loose_head import LooseHead, loose_words
 from .scan.surroundings import LAST_BYTES, Read, Surroundings, behind_info
 
-__all__ = ["CallScanner", "ChunkGate", "SecretGuard", "SseFramer"]
+__all__ = ["CallScanner", "ChunkGate", "SecretGuard", "SseFramer", "array_start", "common_length", "item_ends", "json_marks"]
 
 cdef int TEXT = _grammar.TEXT
 cdef int REASONING = _grammar.REASONING
@@ -563,3 +564,4 @@ include "scan/_fastsse.pxi"
 include "scan/_fastframe.pxi"
 include "scan/_fastchunk.pxi"
 include "scan/_fastguard.pxi"
+include "scan/_fastoutline.pxi"

@@ -16,19 +16,41 @@ IMPLEMENTATION: Literal["compiled", "python"]
 if TYPE_CHECKING or os.environ.get("TOOLWIRE_NO_EXTENSIONS"):
     from .scan._pychunk import ChunkGate
     from .scan._pyguard import SecretGuard
+    from .scan._pyoutline import array_start, common_length, item_ends, json_marks
     from .scan._pyparse import CallScanner, SseFramer
 
     IMPLEMENTATION = "python"
 else:
     try:
-        from ._fastparse import CallScanner, ChunkGate, SecretGuard, SseFramer
+        from ._fastparse import (
+            CallScanner,
+            ChunkGate,
+            SecretGuard,
+            SseFramer,
+            array_start,
+            common_length,
+            item_ends,
+            json_marks,
+        )
     except ModuleNotFoundError:  # not built; one that was built and does not load must fail loudly
         from .scan._pychunk import ChunkGate
         from .scan._pyguard import SecretGuard
+        from .scan._pyoutline import array_start, common_length, item_ends, json_marks
         from .scan._pyparse import CallScanner, SseFramer
 
         IMPLEMENTATION = "python"
     else:
         IMPLEMENTATION = "compiled"
 
-__all__ = ["IMPLEMENTATION", "CallScanner", "ChunkGate", "FrameTooLarge", "SecretGuard", "SseFramer"]
+__all__ = [
+    "IMPLEMENTATION",
+    "CallScanner",
+    "ChunkGate",
+    "FrameTooLarge",
+    "SecretGuard",
+    "SseFramer",
+    "array_start",
+    "common_length",
+    "item_ends",
+    "json_marks",
+]

@@ -16,6 +16,7 @@ import orjson
 
 from ..config import LimitsConfig
 from ..errors import ClientFault, quote
+from ..fastparse import json_marks
 from ..formats.toolset import TOOLS_KEY, KnownTools
 from ..support.bounded_json import LARGE_BYTES, BoundExceeded, Bounds, DuplicateKey, MalformedJson, is_deep, loads
 from ..support.duplicate_keys import duplicate_key, has_duplicates
@@ -48,14 +49,14 @@ def _read(body: bytes, limits: LimitsConfig, known: KnownTools | None) -> Any:
     if value is not None:
         return value
     try:
-        value = loads(body, Bounds(limits.json_values, limits.json_depth))
+        value = loads(body, Bounds(limits.json_values, limits.json_depth), count=json_marks)
     except BoundExceeded as error:
         raise ClientFault(f"The body {error}.", code="invalid_json", hint=_HINTS[error.kind]) from None
     except DuplicateKey as error:
         raise _twice(error.key) from None
     except MalformedJson as error:
         raise _malformed(body, error) from None
-    if len(body) <= LARGE_BYTES and has_duplicates(body, value):
+    if len(body) <= LARGE_BYTES and has_duplicates(body, value, json_marks):
         raise _twice(duplicate_key(body))
     if known is not None and isinstance(value, dict):
         known.learn(body, value)
@@ -69,14 +70,14 @@ def _read_known(body: bytes, limits: LimitsConfig, known: KnownTools) -> dict[st
     if found is None:
         return None
     tools, rest = found
-    openers = rest.count(b"[") + rest.count(b"{")
-    if tools.values + len(rest) >= limits.json_values <= tools.values + openers + rest.count(b","):
+    openers, commas, _ = json_marks(rest)
+    if tools.values + len(rest) >= limits.json_values <= tools.values + openers + commas:
         return None
     try:
         value = orjson.loads(rest)
     except orjson.JSONDecodeError:
         return None
-    if has_duplicates(rest, value) or (openers > limits.json_depth and is_deep(value, limits.json_depth)):
+    if has_duplicates(rest, value, json_marks) or (openers > limits.json_depth and is_deep(value, limits.json_depth)):
         return None
     if not known.put_back(value, tools):
         return None

@@ -18,6 +18,7 @@ from typing import Any, Final
 import orjson
 
 from ..errors import BackendFault, quote
+from ..fastparse import json_marks
 from ..support.bounded_json import PIECE_BYTES, BoundExceeded, Bounds, DuplicateKey, is_deep, loads
 
 PIECE_CHARS: Final = 128 * 1024
@@ -52,8 +53,8 @@ def load(text: bytes | str) -> Any:
     `MAX_DEPTH` levels deep or holds more than `MAX_VALUES`."""
     if len(text) > PIECE_BYTES:
         if isinstance(text, bytes):
-            return loads(text, BOUNDS, _parse)
-        return loads(text.encode("utf-8", "surrogatepass"), BOUNDS, _parse_halves)
+            return loads(text, BOUNDS, _parse, json_marks)
+        return loads(text.encode("utf-8", "surrogatepass"), BOUNDS, _parse_halves, json_marks)
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:

@@ -19,7 +19,7 @@ from proxy.scan.first_key import FirstKey
 FOLDER = Path(proxy.scan.__file__).parent
 PARTS = (
     *("_pybuffer", "_pyoutput", "_pyquoting", "_pyprose", "_pyhost", "_pyjson", "_pycode", "_pystring", "_pyfields"),
-    *("_pyblock", "_pysse", "_pyparse", "_pyframe", "_pyguard", "_pychunk"),
+    *("_pyblock", "_pysse", "_pyparse", "_pyframe", "_pyguard", "_pychunk", "_pyoutline"),
 )
 """Each may know those before it."""
 
