@@ -28,18 +28,20 @@ from proxy.formats.recognition import recognised_markers
 from proxy.formats.rendering import as_taught
 from proxy.formats.restoring import Escapes
 from proxy.formats.toolset import NAME_BYTES, SPEC_BYTES, ToolSet, note, note_of
-from proxy.model import Constraint, ModelRequest, ToolChoice, ToolSpec, are_plain, replace
+from proxy.known.kinds import history_in, plain_in
+from proxy.model import Constraint, ModelRequest, ToolChoice, ToolSpec, replace
 from proxy.pipeline.caches import CACHES
 from proxy.pipeline.exchange import Exchange, OfferedTools
 from proxy.pipeline.file_texts import FileTexts
 from proxy.pipeline.middleware import Middleware, Place
 from proxy.pipeline.routing import Route
 from proxy.prompting.beside_template import policy_beside, shown_tools, templated
+from proxy.prompting.placing import SYSTEM, placed
 from proxy.prompting.prompt import content_key, form_sentence, reminder, segment
-from proxy.prompting.transcript import SYSTEM, Flatten, escaping_of, guarded, has_history, inject, placed
+from proxy.prompting.transcript import Flatten, escaping_of, guarded, inject
 from proxy.scanner import reasoning_tags
 from proxy.support.cache import Cache, CacheBudget, weight_of
-from proxy.support.offload import is_large, offload
+from proxy.support.offload import is_slow, offload
 
 T = TypeVar("T")
 
@@ -163,7 +165,7 @@ class Injection(Middleware):
         """See `Middleware.on_request`. Raises `ClientFault` `unsupported_parameter` if `decoding.constrain: required`
         cannot be met."""
         route = exchange.route
-        if not are_plain(request.messages):
+        if not plain_in(request.messages, request.past):
             request = await self._files.read(exchange, request)
         held = _held(request)
         if exchange.native:
@@ -172,13 +174,13 @@ class Injection(Middleware):
         wire = route.pool.protocol
         turns = wire is not None and wire.turn_markers
         asks = request.tools or request.response_format is not None
-        if not (asks or turns or (has_history(request.messages) and not by_template)):
+        if not (asks or turns or (history_in(request.messages, request.past) and not by_template)):
             exchange.escapes = exchange.offer = None
             return request
         tool_format = route.format_for(request.model)
         # A new grammar takes as long as a large request.
         constrains = self._constrains(held, route)
-        slow = is_large(request) or (constrains and self._noted(held, route, tool_format) is None)
+        slow = is_slow(request) or (constrains and self._noted(held, route, tool_format) is None)
         prepare = self._prepare
         form = None
         if request.response_format is not None:

@@ -12,7 +12,7 @@ next time. What was compiled is left in `exchange.state[ToolSchemas]`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Final
@@ -27,7 +27,10 @@ from proxy.errors import ClientFault, quote
 from proxy.events import MAX_CHOICES
 from proxy.formats.rendering import prompt_name
 from proxy.formats.toolset import ToolSet, note, note_of
+from proxy.known.kinds import kinds_of
+from proxy.known.past import fold
 from proxy.model import (
+    Image,
     Message,
     ModelRequest,
     Opaque,
@@ -35,11 +38,11 @@ from proxy.model import (
     ToolResult,
     ToolSpec,
     ToolUse,
-    are_plain,
     fields_of,
     replace,
 )
 from proxy.pipeline.caches import CACHES
+from proxy.pipeline.checked_calls import check_conversation
 from proxy.pipeline.exchange import Exchange
 from proxy.pipeline.middleware import Middleware
 from proxy.pipeline.places import Places
@@ -56,12 +59,10 @@ from proxy.schemas.schema import (
     validate_tool_name,
 )
 from proxy.support.cache import CacheBudget, chars_of
-from proxy.support.offload import is_large, offload
-from proxy.tolerances import MANY_TOOLS, MOVED, NO_CALL, REPEATED, TOLERANCES, UNCHECKED
+from proxy.support.offload import is_large, is_slow, offload
+from proxy.tolerances import MANY_TOOLS, TOLERANCES, UNCHECKED
 
 LOG: Final = logging.getLogger("toolwire.validation")
-
-MAX_CALL_ID_CHARS: Final = 256
 
 
 def _asks_for_audio(value: Any) -> bool:
@@ -154,7 +155,7 @@ class Validation(Middleware):
             _check_form(exchange, request)
         if options.requests.validation == "strict":
             _check_strict_parallel(exchange.body, request)
-        if is_large(request):
+        if is_slow(request):
             await offload(True, _check_messages, exchange, request)
         else:
             _check_messages(exchange, request)
@@ -286,19 +287,26 @@ def _check_size(request: ModelRequest, limits: LimitsConfig) -> None:
 
 
 def _check_messages(exchange: Exchange, request: ModelRequest) -> None:
-    if not are_plain(request.messages):  # nothing of that finds anything in text
-        _check_parts(exchange, request)
+    kinds = kinds_of(request.messages, request.past)
+    if Message in kinds:  # nothing of that finds anything in text
+        _check_parts(exchange, request, kinds)
 
 
-def _check_parts(exchange: Exchange, request: ModelRequest) -> None:
+def _check_parts(exchange: Exchange, request: ModelRequest, kinds: Set[type]) -> None:
     places = Places(exchange.body)
     own = exchange.received.messages  # others were not sent, but stored
-    if echoed := sum(isinstance(part, ToolUse) for message in own for part in message.parts):
+    if echoed := fold(request.past, "echoed", own, 0, _count_calls)[1]:
         exchange.record.count("echoed_calls", echoed)
     if exchange.protocol.whole_history:  # else a result may answer a call that only the client or the store has
-        _check_conversation(exchange, request, places)
-    _check_images(exchange, request, places)
-    _check_items(exchange, request)
+        check_conversation(exchange, request, places)
+    if Image in kinds:
+        _check_images(exchange, request, places)
+    if Opaque in kinds:
+        _check_items(exchange, request)
+
+
+def _count_calls(before: int, messages: Sequence[Message], start: int, made: list[None]) -> int:
+    return before + sum(isinstance(part, ToolUse) for message in messages for part in message.parts)
 
 
 def _unusable(tool: ToolSpec, problem: SchemaProblem, param: str) -> ClientFault:
@@ -459,76 +467,6 @@ def _passes_unchanged(exchange: Exchange, request: ModelRequest) -> bool:
 
 
 # --- the conversation -----------------------------------------------------------------------------------------------
-
-
-def _check_conversation(exchange: Exchange, request: ModelRequest, places: Places) -> None:
-    """R2.7 to R2.9 and C14: ids are unique, every result answers an earlier call, next to it or counted as moved."""
-    called: dict[str, int] = {}  # id -> the message that made the call
-    asked = -1  # the last message that is not a result
-    moved = 0
-    answered: set[str] = set()
-    strict = exchange.route.options.requests.validation == "strict"
-    for index, message in enumerate(request.messages):
-        results = [part for part in message.parts if isinstance(part, ToolResult)]
-        for number, part in enumerate(results):
-            if not strict:
-                if part.call_id not in called:
-                    exchange.record.tolerate(NO_CALL, f"the call id {quote(part.call_id)}", exchange.id)
-                    continue
-                if part.call_id in answered:
-                    exchange.record.tolerate(REPEATED, f"the call id {quote(part.call_id)}", exchange.id)
-                answered.add(part.call_id)
-            _check_result(part, called, index, number, places)
-            if called[part.call_id] != asked:
-                moved += 1
-                if strict:
-                    raise ClientFault(
-                        f"The result for {quote(part.call_id)} does not stand right after its call.",
-                        code="invalid_message_order",
-                        param=places.message(index),
-                    )
-        if not results:
-            asked = index
-        _note_calls(message, index, called, places)
-    if moved:
-        exchange.record.count("moved_results", moved)
-        exchange.record.tolerate(MOVED, f"{moved} tool results do not stand right after their calls", exchange.id)
-
-
-def _note_calls(message: Message, index: int, called: dict[str, int], places: Places) -> None:
-    calls = [part for part in message.parts if isinstance(part, ToolUse)]
-    for number, call in enumerate(calls):
-        param = places.call_id(index, number)
-        if not 1 <= len(call.call_id) <= MAX_CALL_ID_CHARS:
-            raise ClientFault(
-                f"Invalid call id {quote(call.call_id)}: expected 1 to {MAX_CALL_ID_CHARS} characters.",
-                code="invalid_tool_call_id",
-                param=param,
-            )
-        if call.call_id in called:
-            raise ClientFault(
-                f"The call id {quote(call.call_id)} occurs twice.",
-                code="invalid_tool_call_id",
-                param=param,
-                hint="Every call of a conversation needs an id of its own.",
-            )
-        called[call.call_id] = index
-
-
-def _check_result(result: ToolResult, called: Mapping[str, int], index: int, number: int, places: Places) -> None:
-    if not called:
-        raise ClientFault(
-            "A tool result stands without an earlier assistant message that made a call.",
-            code="invalid_message_order",
-            param=places.message(index),
-        )
-    if result.call_id not in called:
-        raise ClientFault(
-            f"No earlier call has the id {quote(result.call_id)}.",
-            code="invalid_tool_call_id",
-            param=places.result_id(index, number),
-            hint="A result needs the id of the call that it answers.",
-        )
 
 
 def _check_items(exchange: Exchange, request: ModelRequest) -> None:

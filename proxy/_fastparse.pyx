@@ -37,7 +37,7 @@ from .scan.live import LiveCalls
 from .scan.loose_head import LooseHead, loose_words
 from .scan.surroundings import LAST_BYTES, Read, Surroundings, behind_info
 
-__all__ = ["CallScanner", "ChunkGate", "SecretGuard", "SseFramer", "array_start", "common_length", "item_ends", "json_marks"]
+__all__ = ["CallScanner", "ChunkGate", "SecretGuard", "SseFramer", "array_start", "common_length", "item_ends", "json_marks", "same_items"]
 
 cdef int TEXT = _grammar.TEXT
 cdef int REASONING = _grammar.REASONING

@@ -16,7 +16,7 @@ IMPLEMENTATION: Literal["compiled", "python"]
 if TYPE_CHECKING or os.environ.get("TOOLWIRE_NO_EXTENSIONS"):
     from .scan._pychunk import ChunkGate
     from .scan._pyguard import SecretGuard
-    from .scan._pyoutline import array_start, common_length, item_ends, json_marks
+    from .scan._pyoutline import array_start, common_length, item_ends, json_marks, same_items
     from .scan._pyparse import CallScanner, SseFramer
 
     IMPLEMENTATION = "python"
@@ -31,11 +31,12 @@ else:
             common_length,
             item_ends,
             json_marks,
+            same_items,
         )
     except ModuleNotFoundError:  # not built; one that was built and does not load must fail loudly
         from .scan._pychunk import ChunkGate
         from .scan._pyguard import SecretGuard
-        from .scan._pyoutline import array_start, common_length, item_ends, json_marks
+        from .scan._pyoutline import array_start, common_length, item_ends, json_marks, same_items
         from .scan._pyparse import CallScanner, SseFramer
 
         IMPLEMENTATION = "python"
@@ -53,4 +54,5 @@ __all__ = [
     "common_length",
     "item_ends",
     "json_marks",
+    "same_items",
 ]

@@ -353,14 +353,17 @@ LIKE_SERVER: Final = Sampling()
 
 class Origin:
     """Where a request came from: the protocol's name and the body exactly as it was received. It is let go, and empty,
-    when a streamed answer has begun; its `size` stays known."""
+    when a streamed answer has begun; its `size` stays known. `past`: what earlier requests of its conversation have
+    left for it (`proxy.known.past`), and `new` how many bytes came with this one."""
 
-    __slots__ = ("body", "protocol", "size")
+    __slots__ = ("body", "new", "past", "protocol", "size")
 
-    def __init__(self, protocol: str, body: bytes) -> None:
+    def __init__(self, protocol: str, body: bytes, past: Any = None) -> None:
         self.protocol = protocol
         self.body = body
         self.size = len(body)
+        self.past = past
+        self.new: int = self.size if past is None else past.new
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Origin) and (self.protocol, self.body) == (other.protocol, other.body)
@@ -407,6 +410,11 @@ class ModelRequest:
     def size(self) -> int:
         """About how many bytes it has now: what the client sent, and what was put in since."""
         return self.grown if self.origin is None else self.origin.size + self.grown
+
+    @property
+    def past(self) -> Any:
+        """See `Origin`."""
+        return None if self.origin is None else self.origin.past
 
     @property
     def callable_tools(self) -> tuple[ToolSpec, ...]:

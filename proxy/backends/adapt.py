@@ -14,9 +14,11 @@ from typing import Any, Final, Literal
 
 from ..config import BackendConfig
 from ..formats.rendering import SHORT_NAME_CHARS, as_taught, prompt_name, short_name, taught_arguments, with_groups
+from ..known.kinds import kinds_of, plain_in
 from ..model import (
     EMPTY,
     Extra,
+    Image,
     Message,
     ModelRequest,
     Opaque,
@@ -26,7 +28,6 @@ from ..model import (
     ToolResult,
     ToolSpec,
     ToolUse,
-    are_plain,
     fields_of,
     replace,
     scoped,
@@ -81,14 +82,15 @@ def adapt(
     if given_up is not NONE:
         takes = conceding(takes, given_up)
     messages = request.messages
-    plain = not request.tools and are_plain(messages)
+    past = request.past
+    plain = not request.tools and plain_in(messages, past)
     if not plain:
         request = fit_tools(request, takes, wire, tell, own=own)
         messages = fit_images(fit_files(request.messages, takes, wire, tell), takes, tell)
         if takes.reasoning_history == "none":
             messages = fit_reasoning(messages, wire)
         if wire is not None:
-            messages = settled(messages, tell)
+            messages = settled(messages, tell, past)
             if wire.results_are_text:
                 messages = images_behind_results(messages, tell)
         messages = fit_parts(messages, wire)
@@ -164,12 +166,14 @@ def is_strained(
         return True
     if plain:
         return False
-    if not (takes.images or takes.images_unknown) and has_images(request.messages):
+    kinds = kinds_of(request.messages, request.past)
+    if Image in kinds and not (takes.images or takes.images_unknown) and has_images(request.messages):
         return True
-    if not all(is_sent(part, in_result, takes, wire) for part, _, in_result in files_in(request.messages)):
+    files = files_in(request.messages) if Opaque in kinds else ()
+    if not all(is_sent(part, in_result, takes, wire) for part, _, in_result in files):
         return True
-    messages = settled(request.messages, _silent)
-    if wire.results_are_text:
+    messages = settled(request.messages, _silent, request.past)
+    if Image in kinds and wire.results_are_text:
         messages = images_behind_results(messages, _silent)
     return messages is not request.messages
 

@@ -32,9 +32,9 @@ from ..model import ModelReply, ModelRequest, fields_of
 from ..protocols.base import ServerSide, WriteOptions
 from ..protocols.numbers import choices_of
 from ..protocols.passed import PassedProtocol
-from ..protocols.wire import dump, dump_in_pieces
+from ..protocols.wire import dump, dump_request
 from ..record import BackendObserver
-from ..support.offload import OFFLOAD_BYTES, in_thread, is_large, is_long, offload
+from ..support.offload import OFFLOAD_BYTES, in_thread, is_large, is_long, is_slow, offload
 from . import client_ids
 from .adapt import limited, reasoning_named
 from .asking import API_VERSION, PROBE_S, Asking, engine_url
@@ -154,7 +154,7 @@ class HttpBackend:
             raise self._not_started()
         if body is None:
             if is_large(request):
-                body = await offload(True, lambda: dump_in_pieces(self._written(request)))
+                body = await offload(is_slow(request), self._written_large, request)
             else:
                 body = dump(self._written(request))
         further = self._further() if HOPS.get() or CLIENT_ID.get() else None
@@ -192,6 +192,9 @@ class HttpBackend:
     def _written(self, request: ModelRequest) -> Mapping[str, Any]:
         body = limited(self.wire.write_request(request), self.capabilities, self.wire)
         return reasoning_named(body, self.capabilities, self.wire)
+
+    def _written_large(self, request: ModelRequest) -> bytes:
+        return dump_request(self._written(request), self.wire.items_field, request.past)
 
     def _connections(self, url: URL) -> Client:
         fast = fast_client(url, self._headers, self._config, self._out_of_step)

@@ -21,17 +21,25 @@ from ..formats.toolset import TOOLS_KEY, KnownTools
 from ..support.bounded_json import LARGE_BYTES, BoundExceeded, Bounds, DuplicateKey, MalformedJson, is_deep, loads
 from ..support.duplicate_keys import duplicate_key, has_duplicates
 from ..support.offload import OFFLOAD_BYTES, offload
+from .conversations import Cut, Whose
 
 _HINT: Final = "Send one JSON object in UTF-8."
 
 
-async def read_json(body: bytes, limits: LimitsConfig, known: KnownTools | None = None) -> dict[str, Any]:
-    """The JSON object that `body` holds; its `tools` are a `KnownList` if `known` is given and knows or learns them.
-    Raises `ClientFault` `invalid_json`."""
-    if len(body) > OFFLOAD_BYTES:
-        value = await offload(True, _read, body, limits, known)
+async def read_json(
+    body: bytes, limits: LimitsConfig, known: KnownTools | None = None, whose: Whose | None = None
+) -> dict[str, Any]:
+    """The JSON object that `body` holds; its `tools` are a `KnownList` if `known` is given and knows or learns them,
+    and its conversation are `KnownItems`, if `whose` is given and it has one. Raises `ClientFault` `invalid_json`."""
+    cut = None
+    if whose is not None and len(body) <= LARGE_BYTES:
+        openers, commas, _ = json_marks(body)
+        if openers + commas < limits.json_values:  # else they have to be counted, perhaps
+            cut = whose.known.cut(body, whose)
+    if len(body if cut is None else cut.rest) > OFFLOAD_BYTES:
+        value = await offload(True, _read, body, limits, known, whose, cut)
     else:
-        value = _read(body, limits, known)
+        value = _read(body, limits, known, whose, cut)
     if not isinstance(value, dict):
         raise ClientFault(
             f"The body must be a JSON object, not {_kind(value)}.",
@@ -41,8 +49,23 @@ async def read_json(body: bytes, limits: LimitsConfig, known: KnownTools | None 
     return value
 
 
-def _read(body: bytes, limits: LimitsConfig, known: KnownTools | None) -> Any:
-    """The value of `body`. Raises `ClientFault`."""
+def _read(body: bytes, limits: LimitsConfig, known: KnownTools | None, whose: Whose | None, cut: Cut | None) -> Any:
+    """The value of `body`, of which `cut` is known. Raises `ClientFault`."""
+    value = None
+    if cut is not None and cut.known:
+        try:
+            value = _read_all(cut.rest, limits, known)
+        except ClientFault:  # it is said of the whole body
+            cut = Cut(body, cut.start)
+    if value is None:
+        value = _read_all(body, limits, known)
+    if cut is not None and whose is not None:
+        whose.known.keep(cut, value, whose)
+    return value
+
+
+def _read_all(body: bytes, limits: LimitsConfig, known: KnownTools | None) -> Any:
+    """The value of all of `body`. Raises `ClientFault`."""
     if known is not None and (len(body) > LARGE_BYTES or TOOLS_KEY not in body):
         known = None
     value = None if known is None else _read_known(body, limits, known)

@@ -30,15 +30,17 @@ from ..formats.toolset import KnownTools
 from ..ingress.auth import ApiKey, Keys
 from ..ingress.bodies import read_json
 from ..ingress.budget import BodyBudget, BodyShare
+from ..ingress.conversations import KnownConversations, Whose
 from ..ingress.liveness import LivenessMonitor, LivenessMonitors
 from ..ingress.receiving import read_body
 from ..ingress.turns import Turns
+from ..known.past import past_of
 from ..model import EMPTY, ModelRequest, merged
 from ..observability.telemetry import Metrics
 from ..protocols.base import ClientSide
 from ..protocols.sides import ClientSides
 from ..protocols.turn import Turn
-from ..protocols.wire import dump_in_pieces
+from ..protocols.wire import dump, dump_in_pieces
 from ..ratelimit.admission import SLOT, Admission
 from ..record import AccessRecord, Observe, ReadRequest
 from ..support.collecting import Collecting
@@ -193,6 +195,7 @@ class Delivery:
         router: Router,
         metrics: Metrics,
         known: KnownTools,
+        conversations: KnownConversations,
         monitors: LivenessMonitors,
         budget: BodyBudget,
         collecting: Collecting,
@@ -207,6 +210,8 @@ class Delivery:
         self._router = router
         self._metrics = metrics
         self._known = known
+        self._conversations = conversations
+        self._items_key = b"" if protocol.items_field is None else dump(protocol.items_field)
         self._observe = observe
         self._monitors = monitors
         self._budget = budget
@@ -359,7 +364,7 @@ class Delivery:
         if len(raw) > OFFLOAD_BYTES:
             await self._collecting.hold(request, raw)
         unread(request, raw)
-        body: Mapping[str, Any] = await read_json(raw, limits, self._known)
+        body: Mapping[str, Any] = await read_json(raw, limits, self._known, self._whose(share))
         if self._detaches and body.get("background") is True and self._protocol.turns is not None:
             request[APART] = body.get("stream") is True
             body = {**body, "stream": True}
@@ -387,7 +392,8 @@ class Delivery:
         record.model = route.label(model)
         if route.options.requests.unknown_model == "error":
             route.require(model)
-        read, large = self._read, len(raw) > OFFLOAD_BYTES
+        past = past_of(body.get(self._protocol.items_field or ""))
+        read, large = self._read, (len(raw) if past is None else past.new) > OFFLOAD_BYTES
         try:
             received = await offload(True, read, body, raw) if large else read(body, raw)
         except ClientFault:
@@ -423,6 +429,11 @@ class Delivery:
             for observer in record.observers:
                 observer.read(seen, record)
         return exchange
+
+    def _whose(self, share: BodyShare) -> Whose | None:
+        """The conversations that may be known to a request."""
+        key = self._items_key
+        return Whose(self._conversations, key, share.account, self._protocol.name) if key else None
 
 
 async def _leave(request: web.Request, share: BodyShare) -> None:

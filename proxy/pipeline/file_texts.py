@@ -10,6 +10,7 @@ from typing import Final
 from ..backends.adapt import capabilities_after
 from ..backends.fit_files import changed_parts, file_in_words, files_in, in_words, is_sent
 from ..endpoints.conceding import find_concessions
+from ..known.kinds import kinds_of
 from ..model import ModelRequest, Opaque, Part, ToolResult, replace
 from ..protocols.files import PDF, FileContent
 from ..support.cache import Cache, CacheBudget, weight_of
@@ -33,6 +34,8 @@ class FileTexts:
     async def read(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
         """The request with the text of each file, or a note, in its place where the server of the route is not sent the
         file. The same object if there is none."""
+        if Opaque not in kinds_of(request.messages, request.past):
+            return request
         found = list(files_in(request.messages))
         flattened = not (exchange.native or exchange.templated)
         if not found and not (flattened and _has_other_media(request)):

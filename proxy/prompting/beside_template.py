@@ -18,8 +18,9 @@ from ..config import PromptConfig
 from ..formats.base import ToolFormat, escaping_for
 from ..formats.restoring import Escapes
 from ..model import Message, ModelRequest, Part, Text, ToolChoice, ToolResult, ToolSpec, replace
+from .placing import SYSTEM, Placement, completed
 from .prompt import MAY, NEVER, policy
-from .transcript import SYSTEM, Placement, TranscriptWriter, completed
+from .transcript import TranscriptWriter
 
 
 def policy_beside(request: ModelRequest, tool_format: ToolFormat, prompt: PromptConfig) -> str:

@@ -44,6 +44,10 @@ class RequestSchema:
         """The fields that the schema knows."""
         return frozenset(_schema(self._name)["properties"])
 
+    def fits(self, body: Mapping[str, Any]) -> bool:
+        """Whether it is certain at once that nothing in `body` has the wrong shape."""
+        return _compiled(self._name)[0](body)
+
     def check(self, body: Mapping[str, Any]) -> None:
         """Raise `ClientFault` for the first thing in `body` that has the wrong shape. The body is not changed."""
         fits, validate = _compiled(self._name)

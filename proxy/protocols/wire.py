@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import orjson
 
 from ..errors import BackendFault, quote
 from ..fastparse import json_marks
+from ..known.past import Past, fold
 from ..support.bounded_json import PIECE_BYTES, BoundExceeded, Bounds, DuplicateKey, is_deep, loads
 
 PIECE_CHARS: Final = 128 * 1024
@@ -169,6 +170,26 @@ def dump_in_pieces(value: Any) -> bytes:
     pieces: list[bytes] = []
     _dump_into(pieces, value, weights)
     return b"".join(pieces)
+
+
+def dump_request(body: Mapping[str, Any], field: str | None, past: Past | None) -> bytes:
+    """As `dump_in_pieces`, of a request whose conversation stands in `field`, item by item: what was written for the
+    request before is not written again."""
+    pieces: list[bytes] = []
+    between = b"{"
+    for key, item in body.items():
+        pieces.append(b"%b%b:" % (between, dump(key)))
+        between = b","
+        if key == field and isinstance(item, list):
+            pieces += b"[", b",".join(fold(past, "written", item, 0, _dump_more)[0]), b"]"
+        else:
+            pieces.append(dump_in_pieces(item))
+    return b"".join((*pieces, b"}"))
+
+
+def _dump_more(_: int, items: Sequence[Any], start: int, made: list[bytes]) -> int:
+    made += map(dump_in_pieces, items)
+    return 0
 
 
 def dumper(large: bool) -> Callable[[Any], bytes]:

@@ -144,3 +144,11 @@ def common_length(bytes one not None, bytes other not None, Py_ssize_t start=0):
     """Returns how many bytes the beginning of `one` has in common with what stands in `other` from `start` on."""
     cdef Py_ssize_t size = min(PyBytes_GET_SIZE(one), PyBytes_GET_SIZE(other) - start)
     return toolwire_common_length(<Bytes>PyBytes_AS_STRING(one), <Bytes>PyBytes_AS_STRING(other) + start, max(size, 0))
+
+
+def same_items(tuple one not None, tuple other not None):
+    """Returns how many items at the beginnings of both are the very same objects."""
+    cdef Py_ssize_t size = min(PyTuple_GET_SIZE(one), PyTuple_GET_SIZE(other)), at = 0
+    while at < size and PyTuple_GET_ITEM(one, at) == PyTuple_GET_ITEM(other, at):
+        at += 1
+    return at

@@ -7,14 +7,15 @@ quotes, brackets and commas.
 from __future__ import annotations
 
 import re
+from operator import is_
 from sys import maxsize
 from typing import Final
 
 from ..support.json_marks import json_marks
 
-__all__ = ["array_start", "common_length", "item_ends", "json_marks"]
+__all__ = ["array_start", "common_length", "item_ends", "json_marks", "same_items"]
 
-_TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{},:]', re.DOTALL)
+_TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[\]{},:]', re.DOTALL)
 _BLANKS: Final = b" \t\r\n"
 
 
@@ -76,3 +77,9 @@ def common_length(one: bytes, other: bytes, start: int = 0) -> int:
         else:
             high = middle - 1
     return low
+
+
+def same_items(one: tuple[object, ...], other: tuple[object, ...]) -> int:
+    """Returns how many items at the beginnings of both are the very same objects."""
+    same = list(map(is_, one, other))
+    return same.index(False) if False in same else len(same)

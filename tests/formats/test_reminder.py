@@ -22,8 +22,9 @@ from proxy.model import (
     ToolResult,
     ToolUse,
 )
+from proxy.prompting.placing import GO_ON
 from proxy.prompting.prompt import REMINDER, reminder
-from proxy.prompting.transcript import GO_ON, inject
+from proxy.prompting.transcript import inject
 from tests.formats.cases import FORMATS, SEARCH, WEATHER
 
 LINE = "Remember."

@@ -37,6 +37,7 @@ from proxy.model import (
     replace,
 )
 from proxy.prompting import transcript
+from proxy.prompting.placing import GO_ON
 from proxy.prompting.prompt import (
     MAY,
     NEVER,
@@ -46,7 +47,7 @@ from proxy.prompting.prompt import (
     policy,
     segment,
 )
-from proxy.prompting.transcript import GO_ON, inject, split_at
+from proxy.prompting.transcript import inject, split_at
 from proxy.scan._pyparse import CallScanner as PythonScanner
 from tests.formats.cases import FORMATS, SEARCH, WEATHER, bare, scan
 

@@ -564,6 +564,27 @@ FAULTS: Final = (
         "listing(shown, escaping_for(tool_format, also))", "listing(shown, escaping_for(tool_format))",
         "a description can hold the call of another family, which is recognised where a model repeats it", ("tests/formats/test_listing.py",),
     ),
+    # --- known conversations ----------------------------------------------------------------------------------------
+    Fault(
+        "known-items-that-differ", "proxy/known/past.py",
+        "if same == len(left.items)]", "if same]",
+        "a stage goes on from messages that the client has changed", ("tests/unit/test_past.py",),
+    ),
+    Fault(
+        "known-late-results", "proxy/prompting/transcript.py",
+        "elif part.call_id in before:", "elif not part.call_id:",
+        "a late result is written as if nobody had called", ("tests/e2e/test_known_conversations.py",),
+    ),
+    Fault(
+        "known-trailing-comma", "proxy/ingress/conversations.py",
+        'or following.startswith(b"]")', "",
+        "a body that is no JSON is taken for one", ("tests/unit/test_conversations.py",),
+    ),
+    Fault(
+        "known-of-another", "proxy/ingress/conversations.py",
+        "        whose.owner,\n", "",
+        "a key's conversation is known to another one", ("tests/unit/test_conversations.py",),
+    ),
     # --- websockets -------------------------------------------------------------------------------------------------
     Fault(
         "websocket-failed-turn-remembered", "proxy/pipeline/sockets.py",

@@ -83,6 +83,16 @@ def test_law_the_common_beginning_is_the_longest(name: str, common: bytes, one: 
 
 
 @pytest.mark.twin
+@pytest.mark.parametrize("name", TWINS)
+@given(same=st.integers(0, 5), one=st.integers(0, 3), other=st.integers(0, 3))
+def test_law_items_are_the_same_by_identity(name: str, same: int, one: int, other: int) -> None:
+    """Equal ones are not: `1`, `1.0` and `True` are three texts of JSON."""
+    shared = tuple([number] for number in range(same))
+    a, b = ((*shared, *([7.0] for _ in range(more))) for more in (one, other))
+    assert outline(name).same_items(a, b) == same
+
+
+@pytest.mark.twin
 @given(text=st.text('[]{},:"\\a m', max_size=60).map(str.encode), start=st.integers(0, 60))
 def test_law_both_twins_say_the_same_of_any_text(text: bytes, start: int) -> None:
     """Also of a text that is not JSON nobody reads beyond its end."""

@@ -134,7 +134,7 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
         "middlewares.validation._check_messages",
         "middlewares.injection.inject",
         "middlewares.forwarding.adapt",
-        "proxy.backends.http.dump_in_pieces",
+        "proxy.backends.http.dump_request",
         "proxy.backends.usage._text_pieces",
         "proxy.protocols.responses.turns.own_items",
         "proxy.store.memory.encoded",
@@ -162,7 +162,7 @@ async def test_a_large_request_is_worked_on_in_threads(threads: dict[str, bool],
     async with Upstream([Say("Hello.")]) as up, serving(upstream_config(up.url)) as server:
         assert (await post(server, chat if path == CHAT else responses, path=path)).status == 200
     threads.pop("encoded", None)  # asks whether it is large
-    wanted = {"loads", "_check_messages", "inject", "adapt", "dump_in_pieces", "_text_pieces"}
+    wanted = {"loads", "_check_messages", "inject", "adapt", "dump_request", "_text_pieces"}
     wanted |= {"plain_messages"} if path == CHAT else {"own_items"}
     assert set(threads) == wanted
     assert not any(threads.values()), threads

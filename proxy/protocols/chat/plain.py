@@ -6,11 +6,12 @@ what is plain fits the schema. What is not plain may fit as well.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import inf
 from operator import itemgetter
 from typing import Any, Final
 
+from ...known.past import Past, fold
 from ...model import Message, PlainMessages, Text
 
 SPEAKERS: Final = frozenset({"system", "developer", "user", "assistant"})
@@ -42,28 +43,40 @@ _SEEN: Final = frozenset({"model", "messages", "tools"})
 _RARE: Final = frozenset({"functions", "function_call"})
 
 
-def plain_messages(messages: Any) -> PlainMessages | None:
+def plain_messages(items: Any, past: Past | None = None) -> PlainMessages | None:
     """The `messages` of a body, if each is a role that speaks and a text; None: they may be anything."""
-    if type(messages) is not list or not messages:
+    if not isinstance(items, list) or not items:
         return None
-    read = []
+    messages, plain = fold(past, "chat.plain", items, True, _read_plain)
+    return PlainMessages(messages) if plain else None
+
+
+def _read_plain(plain: bool, items: Sequence[Any], start: int, messages: list[Message]) -> bool:
     try:
-        for item in messages:
+        for item in items if plain else ():
             role, text = _role_and_text(item)
             if len(item) != 2 or type(text) is not str or role not in SPEAKERS:
-                return None
-            read.append(Message(role, (Text(text),) if text else ()))
+                return False
+            messages.append(Message(role, (Text(text),) if text else ()))
     except (KeyError, TypeError):  # it has none, or cannot have any
-        return None
-    return PlainMessages(read)
+        return False
+    return plain
 
 
 def is_plain(body: Mapping[str, Any]) -> bool:
     """Whether `body` is plain, its `tools` aside: nothing is said about those."""
-    messages = body.get("messages")
-    if type(messages) is not list or not messages:
+    return are_plain_items(body.get("messages")) and has_plain_fields(body)
+
+
+def are_plain_items(items: Any, past: Past | None = None) -> bool:
+    """Whether the `messages` of a body are plain."""
+    if not isinstance(items, list) or not items:
         return False
-    for message in messages:
+    return fold(past, "chat.plain_items", items, True, _look_at_plain)[1]
+
+
+def _look_at_plain(plain: bool, items: Sequence[Any], start: int, made: list[None]) -> bool:
+    for message in items if plain else ():
         if type(message) is not dict:
             return False
         role, content = message.get("role"), message.get("content")
@@ -71,7 +84,7 @@ def is_plain(body: Mapping[str, Any]) -> bool:
             return False
         if not (len(message) == 2 and type(content) is str) and not _is_plain_message(message):
             return False
-    return has_plain_fields(body)
+    return plain
 
 
 def has_plain_fields(body: Mapping[str, Any]) -> bool:

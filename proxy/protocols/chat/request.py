@@ -15,11 +15,13 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 from ...errors import ClientFault, quote
 from ...formats.toolset import ToolSet, known_set, new_set
+from ...known.past import Past, fold, past_of
 from ...model import (
     EMPTY,
     LIKE_SERVER,
@@ -42,7 +44,7 @@ from ...model import (
 )
 from ..request_schema import RequestSchema
 from .opaque import OPAQUE, REASONING, opaque_of
-from .plain import SPEAKERS, has_plain_fields, is_plain, plain_messages
+from .plain import SPEAKERS, are_plain_items, has_plain_fields, plain_messages
 from .unmodelled import CALL_FIELDS, PROTOCOL, call_extra, nestedrest_of, rest_of
 
 MODELLED: Final = frozenset(
@@ -98,13 +100,13 @@ def code_of(param: str, general: str) -> str:
 
 def read_request(body: Mapping[str, Any], raw: bytes, shape: RequestSchema) -> ModelRequest:
     """The request in `body`, whose bytes were `raw`. Raises `ClientFault` with the path of the first fault (R2)."""
-    listed = body.get("tools")
-    tools = () if listed is None else known_set(listed, "chat")
-    messages = plain_messages(body.get("messages"))
+    listed, items = body.get("tools"), body.get("messages")
+    tools, past = () if listed is None else known_set(listed, "chat"), past_of(items)
+    messages = plain_messages(items, past)
     if tools is None:
-        shape.check(body)
-    elif not (is_plain(body) if messages is None else has_plain_fields(body)):
-        shape.check({**body, "tools": None})  # a known list was checked when it came first
+        _check_shape(body, shape, past)
+    elif not (has_plain_fields(body) and (messages is not None or are_plain_items(items, past))):
+        _check_shape({**body, "tools": None}, shape, past)  # a known list was checked when it came first
     stream = body.get("stream") is True
     stream_options = body.get("stream_options")
     if stream_options is not None and not stream:
@@ -120,7 +122,7 @@ def read_request(body: Mapping[str, Any], raw: bytes, shape: RequestSchema) -> M
         tools = ToolSet((*tools, *map(_legacy_function, body["functions"])))
     return ModelRequest(
         model=body["model"],
-        messages=_read_messages(body["messages"], shape) if messages is None else messages,
+        messages=_read_messages(body["messages"], shape, past) if messages is None else messages,
         tools=tools,
         tool_choice=_read_choice(body, tools),
         parallel_tool_calls=body.get("parallel_tool_calls") is not False,
@@ -129,9 +131,22 @@ def read_request(body: Mapping[str, Any], raw: bytes, shape: RequestSchema) -> M
         stream=stream,
         include_usage=bool(stream_options and stream_options.get("include_usage")),
         extra=extra,
-        origin=Origin(PROTOCOL, raw),
+        origin=Origin(PROTOCOL, raw, past),
         protocol_fields=_own_fields(stream_options) if stream_options else EMPTY,
     )
+
+
+def _check_shape(body: Mapping[str, Any], shape: RequestSchema, past: Past | None) -> None:
+    """Raises `ClientFault` for what is wrong, also in one of the messages."""
+
+    def fit(fits: bool, items: Sequence[Any], start: int, made: list[None]) -> bool:
+        return fits and shape.fits({"model": "m", "messages": list(items)})
+
+    items: Any = body.get("messages")
+    if past is None or not (
+        fold(past, "chat.fits", items, True, fit)[1] and shape.fits({**body, "messages": items[-1:]})
+    ):
+        shape.check(body if past is None else {**body, "messages": list(items)})
 
 
 def _own_fields(stream_options: Mapping[str, Any]) -> Extra:
@@ -157,11 +172,22 @@ def _read_sampling(body: Mapping[str, Any]) -> Sampling:
     return Sampling(**fields)
 
 
-def _read_messages(items: Iterable[Mapping[str, Any]], shape: RequestSchema) -> tuple[Message, ...]:
-    called: dict[str, ToolUse] = {}
-    legacy_id = ""
-    messages = []
-    for index, item in enumerate(items):
+def _read_messages(items: Sequence[Mapping[str, Any]], shape: RequestSchema, past: Past | None) -> tuple[Message, ...]:
+    return tuple(fold(past, "chat.read", items, _Called({}, ""), partial(_read_more, shape))[0])
+
+
+class _Called(NamedTuple):
+    """Calls of earlier messages by their ids, and the id of the last one in the deprecated form."""
+
+    calls: Mapping[str, ToolUse]
+    legacy_id: str
+
+
+def _read_more(
+    shape: RequestSchema, before: _Called, items: Sequence[Mapping[str, Any]], start: int, messages: list[Message]
+) -> _Called:
+    called, legacy_id = dict(before.calls), before.legacy_id
+    for index, item in enumerate(items, start):
         role = item["role"]
         if len(item) == 2 and role in SPEAKERS and type(text := item.get("content")) is str:
             messages.append(Message(role, (Text(text),) if text else ()))  # most messages
@@ -195,7 +221,7 @@ def _read_messages(items: Iterable[Mapping[str, Any]], shape: RequestSchema) -> 
             called.update((call.call_id, call) for call in calls)
             content += calls
         messages.append(Message(role, tuple(content), name, scoped(PROTOCOL, rest_of(item, known))))
-    return tuple(messages)
+    return _Called(called, legacy_id)
 
 
 def _check_role_fields(item: Mapping[str, Any], role: str, path: str, shape: RequestSchema) -> None:

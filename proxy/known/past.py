@@ -1,0 +1,220 @@
+"""What the earlier requests of a conversation left for the next one.
+
+An agent sends its whole conversation with every turn. A stage that looks at all of it does that with `fold`, item by
+item from the first one on, and leaves how far it has come in the `Past` of the request. The same stage of the next
+request goes on from there.
+
+Rules of this module:
+
+1. A stage is a pure function of what it carries and of the items that follow. What it has to tell (counts, warnings) is
+   part of what it carries. Its key says everything else that it depends on.
+2. Items are known by identity, never by value. Only who has compared bytes may give two requests the same item
+   (`proxy.ingress.conversations`). So a middleware that changes a message needs to know nothing of all this, and a
+   stage behind it does again what depends on that message.
+3. A `Past` belongs to one request, which may leave something in it. The next request gets one of its own that begins
+   with the same.
+
+Law: with a `Past` and without one `fold` returns the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from sys import getsizeof
+from typing import Any, Final, NamedTuple, TypeVar
+
+from ..fastparse import same_items
+
+Item = TypeVar("Item")
+Made = TypeVar("Made")
+Carried = TypeVar("Carried")
+
+Step = Callable[[Carried, Sequence[Item], int, list[Made]], Carried | None]
+"""Goes on: with what is carried, the items that follow, and how many stand before them. Puts what it makes into the
+list, and returns what is carried then. None: it cannot go on from here, because of one of these items."""
+
+MOST: Final = 3
+"""Places of one stage that are kept: the end of the last request, one before, and the end of the one before that."""
+MOST_KEYS: Final = 64
+"""Stages. More make a conversation forget the others."""
+LEFT_BYTES: Final = 300
+"""Weight of a place, beside what was made."""
+ITEM_BYTES: Final = 64
+"""The same for each item: its places in two lists, and what is carried of it."""
+VALUE_BYTES: Final = 120
+"""Weight of a value of the model beside its fields."""
+
+
+class KnownItems(list[Any]):
+    """The items (messages) of a conversation as a body brings them, to be read only. `past` is what earlier requests
+    have left for this one."""
+
+    __slots__ = ("past",)
+
+    def __init__(self, items: Sequence[Any], past: Past) -> None:
+        super().__init__(items)
+        self.past = past
+
+
+def past_of(items: object) -> Past | None:
+    """What earlier requests have left for that with these items."""
+    return items.past if isinstance(items, KnownItems) else None
+
+
+class _Left(NamedTuple):
+    """How far a stage has come: the items, what it has made of them, what it carries, and the weight of all that."""
+
+    items: tuple[Any, ...]
+    made: list[Any]
+    carried: Any
+    weight: int
+
+
+class Past:
+    """Places that the stages of earlier requests have come to. `new` is how many bytes of its body this request has
+    brought, `weight` how many bytes all of it keeps; `grown` is told by how many more."""
+
+    __slots__ = ("_left", "grown", "new", "weight")
+
+    def __init__(self, new: int, before: Past | None = None) -> None:
+        self.new = new
+        self._left: dict[Hashable, tuple[_Left, ...]] = {} if before is None else dict(before._left)
+        self.weight: int = 0 if before is None else before.weight
+        self.grown: Callable[[int], None] | None = None
+
+    def places(self, key: Hashable) -> tuple[_Left, ...]:
+        """The places of a stage, the latest first."""
+        return self._left.get(key, ())
+
+    def leave(self, key: Hashable, left: _Left) -> None:
+        """Keep a place of a stage."""
+        others = self._left.get(key, ())
+        before = _weight(others)
+        if not others and len(self._left) >= MOST_KEYS:
+            before = sum(map(_weight, self._left.values()))
+            self._left.clear()
+            others = ()
+        kept = (left, *(other for other in others if len(other.items) != len(left.items)))[:MOST]
+        self._left[key] = kept
+        by = _weight(kept) - before
+        self.weight += by
+        if self.grown is not None:
+            self.grown(by)
+
+
+def _weight(places: Sequence[_Left]) -> int:
+    """That of the places of one stage, most of whose values are the same."""
+    each = sum(ITEM_BYTES * len(left.items) + LEFT_BYTES for left in places)
+    return each + max((left.weight for left in places), default=0)
+
+
+def fold(
+    past: Past | None,
+    key: Hashable,
+    items: Sequence[Item],
+    carried: Carried,
+    step: Step[Carried, Item, Made],
+    fits: Callable[[Sequence[Item], int], int] = lambda items, at: at,
+) -> tuple[list[Made], Carried]:
+    """Returns what a stage makes of the items and what it carries at the end; neither is to be changed. `carried` is
+    what it begins with, `key` says which stage it is. From the beginning to the end `step` can always go.
+
+    Something is kept at the end, and before as many of the last items as were others this time: clients move a mark or
+    a note to the end with every turn. `fits` moves that place forward, to where `step` will be able to go on.
+    """
+    if past is not None and items:
+        whole = tuple(items)
+        places = past.places(key)
+        shared = [same_items(left.items, whole) for left in places]
+        others = len(places[0].items) - shared[0] if places else 1  # of the last request, that are not in this one
+        between = fits(whole, max(0, len(whole) - others))
+        known = [left for left, same in zip(places, shared, strict=True) if same == len(left.items)]
+        known.sort(key=lambda left: -len(left.items))
+        for left in (*known, _Left((), [], carried, 0)):
+            found = _go_on(past, key, whole, left, step, between) or _go_on(past, key, whole, left, step, 0)
+            if found is not None:
+                return found
+    made: list[Made] = []
+    end = step(carried, items, 0, made)
+    assert end is not None
+    return made, end
+
+
+def _go_on(
+    past: Past,
+    key: Hashable,
+    items: tuple[Item, ...],
+    left: _Left,
+    step: Step[Carried, Item, Made],
+    between: int,
+) -> tuple[list[Made], Carried] | None:
+    """From a place to the end. What was made is kept there, and in a place between."""
+    start = len(left.items)
+    if start == len(items):
+        return left.made, left.carried
+    carried: Carried = left.carried
+    made: list[Made] = list(left.made)
+    weight = left.weight
+    for stop in (between, len(items)) if start < between < len(items) else (len(items),):
+        done = len(made)
+        after = step(carried, items[start:stop], start, made)
+        if after is None:
+            return None
+        carried, start = after, stop
+        weight += bytes_of(made[done:], items[len(left.items) : stop])
+        past.leave(key, _Left(items[:stop], list(made), carried, weight))
+    return made, carried
+
+
+def once(past: Past | None, key: Hashable, items: Sequence[object], make: Callable[[], Made]) -> Made:
+    """Returns what `make` makes of these few items: the very same object as in the request before, if they are."""
+    if past is None:
+        return make()
+    for left in past.places(key):
+        if len(left.items) == len(items) == same_items(left.items, tuple(items)):
+            known: Made = left.made[0]
+            return known
+    made = make()
+    past.leave(key, _Left(tuple(items), [made], None, bytes_of([made])))
+    return made
+
+
+def bytes_of(values: Iterable[object], of: Iterable[object] = ()) -> int:
+    """About how many bytes these values keep: texts, numbers, containers, and values of the model. Texts that are also
+    in the values `of` which they were made are not counted: somebody else keeps them."""
+    seen: set[int] = set()
+    _add_up(of, seen)
+    return _add_up(values, seen)
+
+
+def _add_up(values: Iterable[object], seen: set[int]) -> int:
+    total = 0
+    todo = list(values)
+    while todo:
+        value = todo.pop()
+        if not value:  # one object for all
+            continue
+        kind = type(value)
+        if kind is str or kind is bytes:
+            if id(value) not in seen:
+                seen.add(id(value))
+                total += getsizeof(value)
+        elif kind is tuple or kind is list:
+            total += getsizeof(value)
+            todo += value  # type: ignore[arg-type]
+        elif kind is dict:
+            total += getsizeof(value)
+            todo += value  # type: ignore[arg-type]
+            todo += value.values()  # type: ignore[attr-defined]
+        elif kind is int or kind is float or kind is bool:
+            total += 32
+        elif (fields := getattr(kind, "_values", None)) is not None:
+            total += VALUE_BYTES
+            todo += fields(value)
+        elif isinstance(value, Mapping):
+            total += getsizeof(value)
+            todo += value.keys()
+            todo += value.values()
+        else:
+            total += 32
+    return total

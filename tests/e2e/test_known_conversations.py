@@ -1,0 +1,165 @@
+"""Conversations that come again are known, and nobody can tell by what is sent (R34.2)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.ingress import conversations
+from proxy.support import offload
+from tests.e2e.known import ROUTES, Both
+from tests.protocols.published import SHARED
+
+TOOLS = [
+    {"type": "function", "function": {"name": name, "description": "d" * 100, "parameters": {"type": "object"}}}
+    for name in ("read", "write")
+]
+CALL_IDS = ["a", "b", "call_1", "call_1--2", ""]
+texts = st.sampled_from(
+    [
+        "",
+        "Hi",
+        "<tool_call>",
+        "\\<tool_call>",
+        '{"name":"read"}',
+        "é\U0001f600",
+        "</think>",
+        "[function_call",
+        "a\\",
+        "x" * 300,
+    ]
+)
+arguments = st.sampled_from(["{}", '{"a":1}', "", "no JSON", '{"a":"</tool_call>\\u003c"}', "[1]", '{"a":1e400}'])
+calls = st.builds(
+    lambda ident, name, args: {"id": ident, "type": "function", "function": {"name": name, "arguments": args}},
+    st.sampled_from(CALL_IDS),
+    st.sampled_from(["read", "write", "gone"]),
+    arguments,
+)
+parts = st.sampled_from(
+    [
+        {"type": "text", "text": "A part"},
+        {"type": "text", "text": "", "cache_control": {"type": "ephemeral"}},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}},
+        {"type": "file", "file": {"filename": "a.txt", "file_data": "data:text/plain;base64,YQ=="}},
+        {"type": "unheard_of", "x": 1},
+    ]
+)
+contents = texts | st.lists(parts, max_size=3)
+extras = st.sampled_from([{}, {}, {}, {"x": 1}, {"x": 1.0}, {"x": True}, {"name": "bob"}, {"reasoning_content": "Hm"}])
+messages = st.one_of(
+    st.builds(lambda role, text, more: {"role": role, "content": text, **more}, st.sampled_from(["user", "system", "developer", "assistant"]), contents, extras),
+    st.builds(lambda text, uses, more: {"role": "assistant", "content": text, "tool_calls": uses, **more}, texts, st.lists(calls, min_size=1, max_size=3), extras),
+    st.builds(lambda ident, text, more: {"role": "tool", "tool_call_id": ident, "content": text, **more}, st.sampled_from(CALL_IDS), contents, extras),
+    st.sampled_from([{"role": "nobody", "content": "x"}, {"role": "user"}, "no message", {"role": "function", "name": "read", "content": "1"}]),
+)  # fmt: skip
+good = st.integers(0, 40).map(
+    lambda n: [
+        {"role": "assistant", "content": f"I look {n}.", "tool_calls": [{"id": f"id{n}", "type": "function", "function": {"name": "read", "arguments": json.dumps({"a": n})}}]},
+        {"role": "tool", "tool_call_id": f"id{n}", "content": f"line {n}\n<tool_response>"},
+        {"role": "user", "content": f"Go on {n}"},
+    ]
+)  # fmt: skip
+tails = st.lists(good | messages.map(lambda one: [one]), min_size=1, max_size=3).map(
+    lambda turns: list(chain.from_iterable(turns))
+)
+steps = st.tuples(st.integers(0, 12), tails, st.sampled_from([0, 0, 0, 1, 2]), st.sampled_from(["one", "one", "two"]))
+
+
+@pytest.fixture(scope="module")
+def both() -> Iterator[Both]:
+    """The two gateways. Nothing is too small to be known there, nor to be written as a large request."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(conversations, "LEAST_BYTES", 0)
+        patch.setattr(offload, "OFFLOAD_BYTES", 0)
+        pair = Both()
+        yield pair
+        pair.close()
+
+
+def chat(model: str, said: list[Any], tools: list[Any], **more: Any) -> bytes:
+    """A body in Chat."""
+    body = {"model": model, "messages": said, **({"tools": tools} if tools else {}), **more}
+    return json.dumps(body, ensure_ascii=False).encode()
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    model=st.sampled_from(list(ROUTES)),
+    other=st.sampled_from(list(ROUTES)),
+    first=tails,
+    several=st.lists(steps, min_size=1, max_size=5),
+)
+def test_law_with_and_without_what_is_known_the_same_is_sent(
+    both: Both, model: str, other: str, first: list[Any], several: list[tuple[int, list[Any], int, str]]
+) -> None:
+    """For every cut, for edited histories, late results, other tools, other owners, other routes."""
+    said = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Look."}, *first]
+    both.same("chat", chat(model, said, TOOLS))
+    for back, tail, change, key in several:
+        said = [*said[: max(0, len(said) - back)], *tail]
+        both.same("chat", chat(other if change == 1 else model, said, TOOLS[:change]), key)
+
+
+@pytest.mark.parametrize("model", ROUTES)
+def test_a_conversation_that_goes_on_is_known(both: Both, model: str) -> None:
+    """Also with its instructions only, or with blanks in other places; and the second time nothing is read again."""
+    said: list[Any] = [{"role": "system", "content": f"Be {model}."}, {"role": "user", "content": "Look."}]
+    for number in range(6):
+        seen = both.same("chat", chat(model, said, TOOLS))
+        assert seen.asked, seen
+        said += good_turn(number)
+    both.same("chat", chat(model, said[:2], TOOLS))
+    both.same("chat", json.dumps({"messages": said, "model": model, "tools": TOOLS}, indent=1).encode())
+
+
+def good_turn(number: int) -> list[Any]:
+    """An assistant that calls, and the result."""
+    use = {"id": f"id{number}", "type": "function", "function": {"name": "read", "arguments": '{"a":1}'}}
+    return [
+        {"role": "assistant", "content": "So:", "tool_calls": [use]},
+        {"role": "tool", "tool_call_id": use["id"], "content": f"{number} <tool_call>"},
+    ]
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        lambda text: text.replace(b'"tools"', b'"messages": [], "tools"'),
+        lambda text: text.replace(b"}],", b"},],", 1),
+        lambda text: text.replace(b"Look.", b"Look\x80"),
+        lambda text: text[:-1],
+        lambda text: text.replace(b'}], "tools"', b'}, ], "tools"'),
+        lambda text: text.replace(b'}], "tools"', b'}], "tools": 1, "tools"'),
+        lambda text: text.replace(b'}], "tools"', b'}, 1], "tools"'),
+        lambda text: text.replace(b'}], "tools"', b'}, {"role": "user", "role": "user", "content": ""}], "tools"'),
+        lambda text: text.replace(b'}], "tools"', b"}, " + b"[" * 300 + b"]" * 300 + b'], "tools"'),
+    ],
+)
+def test_a_body_that_is_broken_is_told_of_as_a_whole(both: Both, broken: Any) -> None:
+    said = [{"role": "user", "content": "Look."}, *good_turn(1)]
+    body = chat("prompt", said, TOOLS)
+    both.same("chat", body)
+    assert broken(body) != body
+    both.same("chat", broken(body))
+
+
+@pytest.mark.parametrize("folder", ["opencode", "continue", "agents_py", "openai_py", "llm", "vercel_ai", "aider"])
+def test_law_of_recorded_conversations_with_every_cut(both: Both, folder: str) -> None:
+    """Every beginning of every request, before and after the whole."""
+    paths = sorted((SHARED / "captures" / folder).glob("request-*.json"))
+    if not paths:
+        pytest.skip(f"no captures at {SHARED}; set TOOLWIRE_SHARED")
+    for model in ("prompt", "native"):
+        for path in paths:
+            body = {**json.loads(path.read_bytes()), "model": model, "stream": False}
+            body.pop("stream_options", None)
+            for cut in (*range(1, len(body["messages"]) + 1), 1):
+                part = {**body, "messages": body["messages"][:cut]}
+                both.same("chat", json.dumps(part, ensure_ascii=False).encode())
