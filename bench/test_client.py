@@ -1,5 +1,4 @@
-"""The HTTP client towards model servers against aiohttp's `ClientSession` (docs/adr/0007), on the interface that both
-have.
+"""The HTTP client towards model servers against aiohttp's `ClientSession` (docs/adr/0007).
 
 The model server is another process, so what is counted is the client's part, its system calls and the event loop
 included.
@@ -9,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final, Protocol
 
+import aiohttp
 import pytest
 import uvloop
 from yarl import URL
@@ -18,12 +18,9 @@ from yarl import URL
 from bench import corpus
 from bench.measuring import Measure
 from bench.test_gateway import contestant
-from proxy.backends.connections import Client
-from proxy.backends.session_client import SessionClient
 from proxy.backends.wire_client import WireClient
 from proxy.config import BackendConfig
 
-CLIENTS: Final[dict[str, Any]] = {"ClientSession": SessionClient, "fast client": WireClient}
 REQUESTS: Final = 200
 CONNECTIONS: Final = 8
 FRAMES: Final = 50
@@ -37,15 +34,66 @@ def upstream() -> Iterator[URL]:
         yield URL(f"http://127.0.0.1:{server.port}/v1/chat/completions")
 
 
+class Client(Protocol):
+    """What is measured."""
+
+    async def ask(self, body: bytes, *, stream: bool) -> bytes:
+        """The body of an answer, which is put together of what each read gives."""
+
+    async def close(self) -> None:
+        """Close all connections."""
+
+
+class Session:
+    """aiohttp's."""
+
+    def __init__(self, url: URL) -> None:
+        self._url = url
+        self._session = aiohttp.ClientSession(
+            headers={"Accept-Encoding": "identity", "Content-Type": "application/json"}
+        )
+
+    async def ask(self, body: bytes, *, stream: bool) -> bytes:
+        async with self._session.post(self._url, data=body) as response:
+            if not stream:
+                return await response.read()
+            return b"".join([data async for data in response.content.iter_any()])
+
+    async def close(self) -> None:
+        await self._session.close()
+
+
+class Own:
+    """The gateway's."""
+
+    def __init__(self, url: URL) -> None:
+        self._client = WireClient(url, {"Accept-Encoding": "identity"}, BackendConfig())
+
+    async def ask(self, body: bytes, *, stream: bool) -> bytes:
+        answer = await self._client.post(body, stream=stream, request_id="r")
+        try:
+            if not stream:
+                return await answer.read(LIMIT)
+            got: list[bytes] = []
+            await answer.pump(got.append)
+            return b"".join(got)
+        finally:
+            await answer.close()
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
+CLIENTS: Final = {"ClientSession": Session, "fast client": Own}
+
+
 async def whole(client: Client) -> None:
     """Whole answers, a few at a time."""
     body = corpus.request_body(0, stream=False, work="frames=0 pace_us=0 call=0")
 
     async def one_after_the_other() -> None:
         for _ in range(REQUESTS // CONNECTIONS):
-            answer = await client.post(body, stream=False, request_id="r")
-            assert len(await answer.read(LIMIT)) > 500
-            await answer.close()
+            assert len(await client.ask(body, stream=False)) > 500
 
     await asyncio.gather(*(one_after_the_other() for _ in range(CONNECTIONS)))
 
@@ -55,11 +103,7 @@ async def paced(client: Client) -> None:
     body = corpus.request_body(0, stream=True, work=f"frames={FRAMES} pace_us=5000 call=0")
 
     async def one() -> None:
-        answer = await client.post(body, stream=True, request_id="r")
-        got: list[bytes] = []
-        await answer.pump(got.append)
-        assert b"".join(got).count(b"\n\n") >= FRAMES
-        await answer.close()
+        assert (await client.ask(body, stream=True)).count(b"\n\n") >= FRAMES
 
     await asyncio.gather(*(one() for _ in range(CONNECTIONS)))
 
@@ -81,8 +125,7 @@ def test_client(measure: Measure, upstream: URL, kind: str, loop: str, name: str
     with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
 
         async def start() -> Client:
-            made: Client = CLIENTS[name](upstream, {"Accept-Encoding": "identity"}, BackendConfig())
-            return made
+            return CLIENTS[name](upstream)
 
         client = runner.run(start())
         row = f"{kind}, on {loop}"

@@ -2,7 +2,7 @@
 `docs/drawings.py`.
 
 Run `python -m docs.generate` in the root of the repository after a change to `proxy/config/`, `proxy/errors.py` or
-`proxy/cli/`, or where a test says so. Tests compare the files with what this makes.
+`proxy/cli/`, after `make engines`, or where a test says so. Tests compare the files with what this makes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import click
 from docs import pairs
 from docs.drawings import redrawn
 from proxy.cli import main
-from proxy.config import MOVED_OPTIONS, GatewayConfig
+from proxy.config import GatewayConfig
 from proxy.configuration.config_schema import default_of, fields_of, schema
 from proxy.errors import CODES
 from proxy.observability.telemetry import FIELDS, REFUSED, Metrics
@@ -28,6 +28,7 @@ from proxy.ratelimit.base import Kind
 from proxy.record import AccessField
 from proxy.registry import CLIENT_PROTOCOLS, MIDDLEWARES, registries
 from proxy.support.conversion import expectation, is_mapping, is_sequence, join, without_none
+from tests.engines import results
 
 ROOT = Path(__file__).resolve().parent.parent
 WITH_DRAWINGS = "docs/explanation/how-it-works.md"
@@ -41,54 +42,54 @@ ADVICE: Mapping[str, str] = {
     "missing_required_parameter": "Add the field that `param` names.",
     "invalid_type": "Send the field that `param` names with the type that the message asks for.",
     "invalid_value": "Send a value from the range or list in the message.",
-    "invalid_tool_schema": "Mend the tool at the path in `param`; `toolwire.validate_tool_schema` checks a schema offline.",
+    "invalid_tool_schema": "Correct the tool at the path in `param`; `toolwire.validate_tool_schema` checks a schema offline.",
     "invalid_tool_choice": "Use `auto`, `none`, `required`, or name a tool that is in `tools` of the same request.",
     "invalid_tool_call_id": "Send each assistant message with its `tool_calls` before the results, with the same ids.",
-    "invalid_message_order": "Put tool messages right after the assistant message whose calls they answer.",
+    "invalid_message_order": "Put tool messages right after the assistant message with their calls.",
     "unsupported_parameter": "Leave the field out, or set `requests.unsupported: ignore` for the route.",
-    "unsupported_content": "Leave the part out, use a backend that takes it, or set `images: false` for the backend, which puts a note in the place of images.",
+    "unsupported_content": "Leave the part out, use a backend that takes it, or set `images: false` for the backend, which replaces images by a note.",
     "context_length_exceeded": "Shorten the conversation or offer fewer tools.",
     "previous_response_not_found": "Send the whole conversation as `input`.",
     "duplicate_tool_name": "Rename the client's tool, or set `tool_loop.tool_conflict` for the route.",
     "tool_server_not_allowed": "Add the URL to `tools.mcp_from_clients`, or leave the tool out.",
     "tool_loop_detected": "Change the conversation; `loop_detect.policy: notice` tells the model instead.",
     "too_many_tool_calls": "Begin a new conversation.",
-    "backend_loop": "Point the backend's `url` at a model server. Gateways in a row are fine, in a ring they are not.",
-    "upstream_rejected": "The message holds what the model server said; often its `preset` does not fit.",
+    "backend_loop": "Point the backend's `url` at a model server. Gateways may form a chain, but not a ring.",
+    "upstream_rejected": "The message has the model server's own words; often its `preset` does not fit.",
     "invalid_api_key": "Send `Authorization: Bearer KEY` with one of the keys in `auth`.",
     "model_not_allowed": "Use another key or another model.",
-    "origin_not_allowed": "Add the page's origin to `cors.origins`, or ask from a server instead of a page.",
-    "tool_not_allowed": "Leave the tool out that `param` points at, or use a route that allows it.",
-    "model_not_found": "Ask `/v1/models` for the names, or add a route, an alias or a route for `*`.",
+    "origin_not_allowed": "Add the page's origin to `cors.origins`, or send the request from a server.",
+    "tool_not_allowed": "Leave out the tool that `param` names, or use a route that allows it.",
+    "model_not_found": "Take a name from `/v1/models`, or add a route, an alias or a route for `*`.",
     "not_found": "Check the path; OpenAI clients need the base URL with `/v1`.",
     "method_not_allowed": "Use a method that the `Allow` header lists.",
     "websocket_not_served": "Use HTTP.",
-    "response_lost": "Send the request again. The log of the worker says why it ended.",
+    "response_lost": "Send the request again. The log says why the worker ended.",
     "websocket_stream_limit_reached": "Wait for a response of the connection, reuse a `stream_id`, or open another connection.",
-    "websocket_connection_limit_reached": "Connect anew and send the whole conversation.",
-    "request_timeout": "Send it again, faster. Behind a slow network raise `server.body_s`.",
-    "headers_too_large": "Send fewer or smaller header fields; cookies have no meaning here.",
+    "websocket_connection_limit_reached": "Open a new connection and send the whole conversation.",
+    "request_timeout": "Send the request faster, or raise `server.body_s` for a slow network.",
+    "headers_too_large": "Send fewer or smaller headers; cookies are not needed.",
     "request_too_large": "Send less, or raise `limits.body_bytes`.",
     "expectation_failed": "Leave out `Expect`, or send `100-continue`.",
     "unsupported_media_type": "Send `Content-Type: application/json`.",
-    "rate_limit_exceeded": "Wait as long as `Retry-After` says. The message names the limit; the operator sets it (`rate_limits`).",
-    "response_cancelled": "Nothing: `POST /v1/responses/{id}/cancel` asked for it.",
-    "client_closed_request": "Nothing: nobody is there to read it. Many of these hint at a client's short time limit.",
-    "malformed_tool_arguments": "Ask again; with `strict: true` only on tools that need it, or `decoding.constrain` on the route.",
-    "invalid_tool_arguments": "Ask again; simpler schemas and constrained decoding help small models.",
-    "unknown_tool_call": "Ask again; check that earlier calls in the conversation use tools that are still offered.",
-    "tool_choice_not_satisfied": "Ask again, use constrained decoding, or set `bad_answers.choice_miss: pass` for the route.",
+    "rate_limit_exceeded": "Wait as long as `Retry-After` says. The message names the limit, which the operator sets (`rate_limits`).",
+    "response_cancelled": "Nothing: `POST /v1/responses/{id}/cancel` was called.",
+    "client_closed_request": "Nothing: the client has disconnected. If this is frequent, the client's timeout may be too short.",
+    "malformed_tool_arguments": "Retry; use `strict: true` only on tools that need it, or `decoding.constrain` on the route.",
+    "invalid_tool_arguments": "Retry; simpler schemas and constrained decoding help small models.",
+    "unknown_tool_call": "Retry; check that earlier calls in the conversation use tools that are still offered.",
+    "tool_choice_not_satisfied": "Retry, use constrained decoding, or set `bad_answers.choice_miss: pass` for the route.",
     "internal_error": "Look for the request id in the log, and report it.",
-    "upstream_error": "Look at the model server's log; ask again.",
+    "upstream_error": "Look at the model server's log, and retry.",
     "upstream_auth": "Set `api_key` of the backend.",
     "upstream_invalid_response": "Check that the backend's `url` and `kind` fit the server.",
-    "upstream_disconnected": "Check that the model server runs and can be reached; ask again.",
+    "upstream_disconnected": "Check that the model server runs and can be reached, and retry.",
     "overloaded": "Wait as long as `Retry-After` says.",
     "no_backend_available": "Check the model servers; `/ready` shows which are down.",
-    "output_format_not_satisfied": "Use a model that follows schemas, or a backend that can be constrained.",
-    "store_unavailable": "Ask again later; for a missing response, without `previous_response_id`. The operator looks after the store.",
-    "shutting_down": "Ask again: another instance or worker takes over.",
-    "upstream_timeout": "Raise `timeouts` of the backend, or ask for less.",
+    "output_format_not_satisfied": "Use a model that follows schemas, or a backend with constrained decoding.",
+    "store_unavailable": "Retry later, or send the whole conversation without `previous_response_id`. The operator checks the store.",
+    "shutting_down": "Retry: another instance or worker takes over.",
+    "upstream_timeout": "Raise `timeouts` of the backend, or lower `max_tokens`.",
 }
 """What to do about each error code."""
 
@@ -102,6 +103,7 @@ def pages() -> dict[str, str]:
         "docs/reference/cli.md": command_line(),
         "docs/reference/telemetry.md": telemetry(),
         "docs/reference/pairs.md": NOTE + "\n" + pairs.page(),
+        "docs/reference/engines.md": NOTE + "\n" + results.page(results.load()),
         WITH_DRAWINGS: redrawn((ROOT / WITH_DRAWINGS).read_text("utf-8")),
     }
 
@@ -111,19 +113,17 @@ def configuration() -> str:
     out = [
         NOTE,
         "# Configuration\n",
-        "One YAML file, `toolwire serve --config FILE` (or `TOOLWIRE_CONFIG`). `toolwire init` writes an example,",
-        "and the JSON Schema beside it by which editors complete and check; `toolwire check FILE` checks a file. Without a file both",
-        "take `toolwire.yaml` of the current folder; `serve` does so only where nothing else (`--backend`, a variable) names a model",
-        "server.",
-        "Later sources win: defaults, file, environment, flags.\n",
-        "- `${NAME}` and `${NAME:-default}` in any text are taken from the environment; a variable that is not set and has",
-        "  no default is an error. `$${` is a literal `${`.",
-        "- Every key has a variable: `TOOLWIRE_` and the path in capitals, joined by two underscores. In names that you",
-        "  chose yourself, dashes become underscores: the URL of a backend `my-gpu` is `TOOLWIRE_BACKENDS__MY_GPU__URL`.",
-        "  Entries of lists go by number (`TOOLWIRE_ROUTES__0__MODEL`). Whole lists and mappings are YAML.",
-        "- Unknown keys, wrong types and values are errors; all are reported at once, each with its path.",
-        "- Only `true` and `false` are booleans: `off`, `on`, `yes` and `no` are words.",
-        "- Relative paths in a file (keys that end in `_file`, `script` and `folder`) count from the file's folder.",
+        "One YAML file: `toolwire serve --config FILE`, or `TOOLWIRE_CONFIG`. `toolwire init` writes an example, with a JSON",
+        "Schema for editors; `toolwire check FILE` checks a file. The default is `toolwire.yaml` in the current folder; `serve`",
+        "ignores it if `--backend` or a variable names a model server. Later sources win: defaults, file, environment, flags.\n",
+        "- `${NAME}` and `${NAME:-default}` are replaced from the environment; an unset variable without a default is an error.",
+        "  `$${` is a literal `${`.",
+        "- Every key has a variable: `TOOLWIRE_` and the path in capitals, joined by two underscores. Dashes in names of your own",
+        "  become underscores: `TOOLWIRE_BACKENDS__MY_GPU__URL` is the URL of the backend `my-gpu`. List entries have numbers",
+        "  (`TOOLWIRE_ROUTES__0__MODEL`). Whole lists and mappings are YAML.",
+        "- Unknown keys, wrong types and wrong values are errors, all reported at once with their paths.",
+        "- Only `true` and `false` are booleans; `off`, `on`, `yes` and `no` are words.",
+        "- Relative paths (keys that end in `_file`, `script` and `folder`) start at the file's folder.",
         "- Times are in seconds (`_s`), sizes in bytes (`_bytes`). No number may be negative.",
         "- An entry of a chain is a name, or a mapping with `use`, `on_failure` and `options`.\n",
     ]
@@ -138,14 +138,6 @@ def configuration() -> str:
             out.append(f"\nAs a variable: `{_variable(join(path, example))}`.\n")
         else:
             out.append("")
-    out += [
-        "## Former keys\n",
-        "Of `defaults` and of `options` of a route. They mean the same, in files, variables and flags; a warning at the start says what they are now.",
-        "Both in one file are a mistake.\n",
-        "| formerly | now |",
-        "| --- | --- |",
-        *(f"| `{former}` | `{now}` |" for former, now in MOVED_OPTIONS.items()),
-    ]
     return "\n".join(out).rstrip() + "\n"
 
 
@@ -202,11 +194,10 @@ def errors() -> str:
     out = [
         NOTE,
         "# Errors\n",
-        'Every error is `{"error": {"message", "type", "param", "code"}}`, four keys always. `code` is stable;',
-        "`message` is for people and names the value and what was expected; `param` is the path of the offending field.",
-        "Before the first byte it is the body of an answer with the status below. In a stream of Chat it is the last frame before",
-        "`data: [DONE]`; in one of Responses it is the event `error`, and `response.failed` after it ends the stream. The request id",
-        "is in the `X-Request-Id` header and in the log.\n",
+        'Every error is `{"error": {"message", "type", "param", "code"}}`, always with four keys. `code` is stable, `message` is',
+        "for people, `param` is the path of the wrong field. The status is below. In a stream that has begun the error is the last",
+        "frame before `data: [DONE]` (Chat), the event `error` before `response.failed` (Responses), or the event `error`",
+        "(Messages, [with other types](messages.md#errors)). The request id is in the header `X-Request-Id` and in the log.\n",
         "| status | `type` | `code` | when | what to do |",
         "| --- | --- | --- | --- | --- |",
     ]
@@ -232,7 +223,7 @@ def telemetry() -> str:
         "# Metrics and the access line\n",
         "How to use them: [observe](../how-to/observe.md).\n",
         "## Metrics\n",
-        "`GET /metrics`, in Prometheus' text form or as OpenMetrics. Added up over all workers, whichever is asked.\n",
+        "`GET /metrics`, in Prometheus' text form or as OpenMetrics: the sums of all workers.\n",
         "| name | type | labels | meaning |",
         "| --- | --- | --- | --- |",
     ]
@@ -244,14 +235,14 @@ def telemetry() -> str:
         kind = type(family).__name__.lower()
         out.append(f"| `{family.name}` | {kind} | {'; '.join(labels)} | {_cell(family.documentation)} |")
     out += [
-        "\n`route` is the pattern of a route, its `model` in the configuration. `model` is what the client asked for if the "
-        "configuration names it or a server lists it, else `other`: no client can make up a label. `none`: the request was refused "
-        "before that was known. Of each there are at most `limits.metric_labels`, of each worker; further ones are `other` as well. "
-        "No label holds a tool or a key.\n",
+        "\n`route` is a route's `model` in the configuration. `model` is the client's name for the model if the configuration "
+        "names it or a server lists it, else `other`, so clients cannot invent labels. `none`: the request was refused before "
+        "this was known. Each worker has at most `limits.metric_labels` of each; further ones are `other` too. No label holds a "
+        "tool or a key.\n",
         "## Access line\n",
-        "One line for each request, logger `toolwire.access`. What has no value, and a count of zero, is left out. Never in it: keys, and",
-        "anything of a body but the names of the model and of tools. [On a terminal](../how-to/observe.md#the-access-line) "
-        "the line is a short one, unless `server.log_format` says otherwise.\n",
+        "One line for each request, logger `toolwire.access`. Fields without a value and counts of zero are left out. It never",
+        "holds keys, and of a body only the names of the model and of tools. "
+        "[On a terminal](../how-to/observe.md#the-access-line) the line is short, unless `server.log_format` says otherwise.\n",
         "| field | meaning |",
         "| --- | --- |",
         *(f"| `{name}` | {_cell(meaning)} |" for name, meaning in FIELDS.items()),
@@ -272,7 +263,7 @@ def command_line() -> str:
     out = [
         NOTE,
         "# Command line\n",
-        "Exit status: 0, 1 failure (a configuration with mistakes is one), 2 wrong use of the command line.\n",
+        "Exit status: 0 success, 1 failure (also for a configuration with mistakes), 2 wrong use of the command line.\n",
     ]
     for name, command in _commands("", main):
         arguments = [_argument(p) for p in command.params if isinstance(p, click.Argument)]

@@ -15,11 +15,11 @@ NAMES: Final[Mapping[str, str]] = {"chat": "Chat Completions", "responses": "Res
 """Of client protocols."""
 
 OUTCOMES: Final[Mapping[str, str]] = {
-    "text": "says something",
-    "one call": "says something and calls a tool",
+    "text": "writes text",
+    "one call": "writes text and calls a tool",
     "several calls": "calls two tools at once",
-    "an error": "is answered for by a status 500",
-    "a cut": "is cut off in the middle",
+    "an error": "fails with status 500",
+    "a cut": "is cut off",
 }
 """What the model does."""
 
@@ -69,19 +69,19 @@ def page() -> str:
     names = [NAMES.get(name, name) for name in CLIENT_PROTOCOLS]
     out = [
         "# Every client before every server\n",
-        "A client of any protocol may stand in front of any kind of backend: both sides speak through one model of requests and answers, and neither",
-        "knows of the other ([how](../explanation/how-it-works.md)). Each cell of the first table is tried in front of each line of the second, by",
-        "`tests/e2e/test_every_pair.py::test_a_cell`: with the same text, the same calls and arguments, and the same token counts.\n",
+        "Every client protocol works with every kind of backend, because both sides translate to one model of requests and answers",
+        "([how](../explanation/how-it-works.md)). `tests/e2e/test_every_pair.py::test_a_cell` tries each cell of the first table with each",
+        "line of the second: with the same text, calls, arguments and token counts.\n",
         "## What the client gets\n",
         f"| The model | | {' | '.join(names)} |",
         f"| --- | --- |{' --- |' * len(names)}",
         *_outcomes(),
         "\n## From which servers\n",
-        "| `kind` | `mode` | Asked at | Bytes may pass to clients of |",
+        "| `kind` | `mode` | Path | Bytes may pass to clients of |",
         "| --- | --- | --- | --- |",
         *_kinds(),
-        "\nPassing: what a client asks for goes out as it came, and so does the answer, where nothing is to be done with either.",
-        "The mock has no connection that could be cut: it fails in the middle with `upstream_error`.",
+        "\nIf nothing has to be changed, the bytes of request and answer pass unchanged. The mock has no connection to cut: it fails",
+        "with `upstream_error` instead.",
     ]
     return "\n".join(out) + "\n"
 

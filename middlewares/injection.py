@@ -17,7 +17,7 @@ from typing import Any, ClassVar, TypeVar
 from aiohttp import web
 
 from proxy.backends.adapt import CLIENTS_OWN, said_in_words, taken_form
-from proxy.backends.presets import GRAMMAR_CONSTRAINTS, PROVEN, SCHEMA_CONSTRAINTS, TAG_CONSTRAINTS
+from proxy.backends.presets import FREE_GRAMMARS, GRAMMAR_CONSTRAINTS, PROVEN, SCHEMA_CONSTRAINTS, TAG_CONSTRAINTS
 from proxy.config import PromptConfig
 from proxy.errors import ClientFault
 from proxy.formats.base import ToolFormat, tagged_answer, whole_answer
@@ -359,7 +359,7 @@ class Injection(Middleware):
         parallel = request.parallel_tool_calls and request.tool_choice.mode != "named"
         tools = request.callable_tools
         grammar = tags = None
-        if feature in TAG_CONSTRAINTS or (not forced and feature in GRAMMAR_CONSTRAINTS - PROVEN):
+        if feature in TAG_CONSTRAINTS or (not forced and feature in GRAMMAR_CONSTRAINTS - FREE_GRAMMARS):
             # A tag that demands a call leaves no room for thinking before it.
             if not (forced and around.preopened):
                 tags = self._attempt(lambda: tagged_answer(tool_format, tools, parallel, self._bounds, demanded=forced))

@@ -12,15 +12,15 @@ next time. What was compiled is left in `exchange.state[ToolSchemas]`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import is_
 from typing import Any, ClassVar, Final
 
 from aiohttp import web
 
 from proxy.backends.adapt import may_be_asked
-from proxy.backends.base import Capabilities
 from proxy.backends.fit_media import has_images, refused_images
 from proxy.config import LimitsConfig
 from proxy.errors import ClientFault, quote
@@ -47,13 +47,13 @@ from proxy.pipeline.exchange import Exchange
 from proxy.pipeline.middleware import Middleware
 from proxy.pipeline.places import Places
 from proxy.protocols.files import CONTENT_TYPES
+from proxy.protocols.served import ServedForm
 from proxy.record import TOLERATED, AccessField, CounterSpec
 from proxy.schemas.lenient import mended
 from proxy.schemas.schema import (
     NotCompiled,
     SchemaCache,
     SchemaProblem,
-    ToolSchema,
     ToolSchemas,
     Uncheckable,
     validate_tool_name,
@@ -65,25 +65,19 @@ from proxy.tolerances import MANY_TOOLS, TOLERANCES, UNCHECKED
 LOG: Final = logging.getLogger("toolwire.validation")
 
 
-def _asks_for_audio(value: Any) -> bool:
-    return not isinstance(value, list) or any(item != "text" for item in value)
-
-
 _ANSWER_CHANGING: Final[Mapping[str, Any]] = {
     "logprobs": bool,
     "audio": bool,
-    "modalities": _asks_for_audio,
+    "modalities": lambda value: not isinstance(value, list) or any(item != "text" for item in value),
     "prediction": bool,
     "web_search_options": lambda value: True,
     "logit_bias": bool,
 }
 """Known fields that change the answer, each with a test of whether its value really asks for something (R2.24)."""
-
-
+_SEEN_ELSEWHERE: Final = CONTENT_TYPES | {"item_reference"}
+"""Parts that become a text, and references in whose place the conversation puts the item."""
 ANY_OBJECT: Final = {"type": "object"}
 """Schema in place of one that cannot be checked."""
-MAX_PATTERN_BYTES: Final = 4 * 1024 * 1024
-"""Compiled patterns of the tools of one request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +172,7 @@ class Validation(Middleware):
         key = (self, options.requests.tool_names, options.requests.validation, exchange.protocol.name)
         noted: _Decided | None = note_of(request.tools, key)
         if noted is None:
-            form = exchange.protocol.served if exchange.route.client_servers is not None else None
+            form = _served(exchange)
             others = request.tools if form is None else form.others(request.tools)
             hosted = ", ".join([tool.name for tool in others if tool.kind == "hosted"])
             noted = await self._decision(exchange, request)
@@ -206,7 +200,6 @@ class Validation(Middleware):
         options, limits = exchange.route.options, exchange.route.limits
         _check_size(request, limits)
         schemas = ToolSchemas()
-        patterns = _PatternRoom()
         seen: dict[tuple[str | None, str], int] = {}
         longest = exchange.protocol.name_chars
         tools = list(request.tools)
@@ -233,66 +226,41 @@ class Validation(Middleware):
                     unchecked = tool.name
             get = partial(self._schemas.get, tool.parameters, limits, strict=strict, compile_new=compile_new)
             try:
-                schema = schemas[prompt_name(tool)] = patterns.fitted(get, strict=strict)
+                schema = schemas.put(prompt_name(tool), get, strict=strict)
                 unchecked = tool.name if schema.dropped else unchecked
-            except Uncheckable as problem:
-                if strict or options.requests.validation == "strict":
-                    raise _unusable(tool, problem, param) from None
+            except SchemaProblem as problem:
+                if not isinstance(problem, Uncheckable) or strict or options.requests.validation == "strict":
+                    message = f"The parameters of the tool {quote(tool.name)} are not usable: {problem.message}"
+                    raise _tool_fault(message, param + problem.where) from None
                 unchecked = tool.name
                 schemas[prompt_name(tool)] = self._schemas.get(ANY_OBJECT, limits, compile_new=compile_new)
-            except SchemaProblem as problem:
-                raise _unusable(tool, problem, param) from None
-        same = all(a is b for a, b in zip(tools, request.tools, strict=True))
+        same = all(map(is_, tools, request.tools))
         return _Decided(schemas, request.tools if same else ToolSet(tools), unchecked)
-
-
-class _PatternRoom:
-    """Room for the compiled patterns of one request. Where it ends, tools that are not strict go without theirs."""
-
-    def __init__(self) -> None:
-        self._left = MAX_PATTERN_BYTES
-        self._full = False
-
-    def fitted(self, get: Callable[..., ToolSchema], *, strict: bool) -> ToolSchema:
-        """The schema that `get` compiles, without its patterns if there is no room for them. Raises `SchemaProblem` if
-        they must not be dropped."""
-        schema: ToolSchema = get(patterns=strict or not self._full)
-        if schema.pattern_bytes > self._left and not strict and not self._full:
-            self._full = True
-            schema = get(patterns=False)
-        if schema.pattern_bytes > self._left:
-            raise SchemaProblem(
-                f"The patterns of this and earlier tools take more than {MAX_PATTERN_BYTES} bytes when compiled. Use"
-                " fewer patterns or smaller repetitions, or offer fewer strict tools."
-            )
-        self._left -= schema.pattern_bytes
-        return schema
 
 
 def _check_size(request: ModelRequest, limits: LimitsConfig) -> None:
     """Raise `ClientFault` if the tools have more bytes than `limits.tools_bytes`."""
-    if request.origin is not None and request.origin.size <= limits.tools_bytes:
-        return
-    size = 0
-    for tool in request.tools:
-        shown = tool.received or (tool.name, tool.description, tool.parameters)
-        size += chars_of((shown, tool.namespace_description), limits.tools_bytes - size)
-        if size > limits.tools_bytes:
-            raise ClientFault(
-                f"The tools have more than {limits.tools_bytes} bytes.",
-                code="invalid_tool_schema",
-                param="tools",
-                hint="Send fewer tools or shorter descriptions, or raise `limits.tools_bytes`.",
-            )
+    most = limits.tools_bytes
+    received = [tool.received or (tool.name, tool.description, tool.parameters) for tool in request.tools]
+    namespaces = [tool.namespace_description for tool in request.tools]
+    if _is_longer(request, (received, namespaces), most):
+        raise ClientFault(
+            f"The tools have more than {most} bytes.",
+            code="invalid_tool_schema",
+            param="tools",
+            hint="Send fewer tools or shorter descriptions, or raise `limits.tools_bytes`.",
+        )
+
+
+def _is_longer(request: ModelRequest, value: object, most: int) -> bool:
+    """Whether a part of the request has more than `most` bytes: the whole body has, and the part has."""
+    return (request.origin is None or request.origin.size > most) and chars_of(value, most) > most
 
 
 def _check_messages(exchange: Exchange, request: ModelRequest) -> None:
     kinds = kinds_of(request.messages, request.past)
-    if Message in kinds:  # nothing of that finds anything in text
-        _check_parts(exchange, request, kinds)
-
-
-def _check_parts(exchange: Exchange, request: ModelRequest, kinds: Set[type]) -> None:
+    if Message not in kinds:  # nothing of that finds anything in text
+        return
     places = Places(exchange.body)
     own = exchange.received.messages  # others were not sent, but stored
     if echoed := fold(request.past, "echoed", own, 0, _count_calls)[1]:
@@ -309,11 +277,6 @@ def _count_calls(before: int, messages: Sequence[Message], start: int, made: lis
     return before + sum(isinstance(part, ToolUse) for message in messages for part in message.parts)
 
 
-def _unusable(tool: ToolSpec, problem: SchemaProblem, param: str) -> ClientFault:
-    message = f"The parameters of the tool {quote(tool.name)} are not usable: {problem.message}"
-    return _tool_fault(message, param + problem.where)
-
-
 def _tool_fault(message: str, param: str) -> ClientFault:
     return ClientFault(message, code="invalid_tool_schema", param=param)
 
@@ -324,6 +287,11 @@ def _check_name(tool: ToolSpec, param: str, longest: int, *, relaxed: bool) -> N
         raise _tool_fault(f"Invalid tool name {quote(tool.name)}: expected 1 to {longest} {letters}.", param)
 
 
+def _served(exchange: Exchange) -> ServedForm | None:
+    """The words that the client's protocol has for servers of tools, if the route asks such servers."""
+    return exchange.protocol.served if exchange.route.client_servers is not None else None
+
+
 def _is_taught(exchange: Exchange) -> bool:
     """Whether the gateway itself tells the model of its tools."""
     return exchange.route.options.mode in ("prompt", "template", "text")
@@ -332,11 +300,10 @@ def _is_taught(exchange: Exchange) -> bool:
 def _wants_hosted(exchange: Exchange, request: ModelRequest) -> bool:
     """Whether a call is demanded that only a hosted tool could answer, on a route where those are not simulated: a
     client that was written for a server with such tools goes on without them (R28.5)."""
-    route, choice = exchange.route, request.tool_choice
-    form = exchange.protocol.served
-    if not _is_taught(exchange) or route.server_tools is not None:
+    choice, form = request.tool_choice, _served(exchange)
+    if not _is_taught(exchange) or exchange.route.server_tools is not None:
         return False
-    if route.client_servers is not None and form is not None and form.servers(exchange.body):
+    if form is not None and form.servers(exchange.body):
         return False
     hosted = {tool.name for tool in request.tools if tool.kind == "hosted"}
     others = {tool.name for tool in request.tools if tool.kind != "hosted"}
@@ -349,15 +316,14 @@ def _check_choice(exchange: Exchange, request: ModelRequest) -> None:
     """R2.18: whatever is named exists, and a call is only demanded if there is something to call. The gateway's own
     tools, which are not in `tools`, count. Where the client names tool servers, nobody knows before they were asked
     (`proxy.pipeline.served_tools`)."""
-    form = exchange.protocol.served
-    if exchange.route.client_servers is not None and form is not None and form.servers(exchange.body):
+    form = _served(exchange)
+    if form is not None and form.servers(exchange.body):
         return
-    choice, route, places = request.tool_choice, exchange.route, Places(exchange.body)
+    choice, route, param = request.tool_choice, exchange.route, Places(exchange.body).choice
+    fault = partial(ClientFault, code="invalid_tool_choice", param=param)
     if choice.allowed is not None and len(choice.allowed) > route.limits.tools_max:
-        raise ClientFault(
-            f"'{places.choice}' names {len(choice.allowed)} tools; the most is {route.limits.tools_max}.",
-            code="invalid_tool_choice",
-            param=places.choice,
+        raise fault(
+            f"'{param}' names {len(choice.allowed)} tools; the most is {route.limits.tools_max}.",
             hint="Name each tool once, or raise `limits.tools_max`.",
         )
     native = route.options.mode == "native"
@@ -367,26 +333,15 @@ def _check_choice(exchange: Exchange, request: ModelRequest) -> None:
     wanted = (choice.name,) if choice.mode == "named" and choice.name is not None else choice.allowed or ()
     for name in wanted:
         if name not in names:
-            raise ClientFault(
-                f"'{places.choice}' names {quote(name)}, which is not in `tools`.",
-                code="invalid_tool_choice",
-                param=places.choice,
-            )
+            raise fault(f"'{param}' names {quote(name)}, which is not in `tools`.")
     if choice.forces and (not names or choice.allowed == ()):
-        raise ClientFault(
-            f"'{places.choice}' demands a call, but no tool can be called.",
-            code="invalid_tool_choice",
-            param=places.choice,
-            hint="Send `tools`, or leave it out.",
-        )
+        raise fault(f"'{param}' demands a call, but no tool can be called.", hint="Send `tools`, or leave it out.")
 
 
 def _check_form(exchange: Exchange, request: ModelRequest) -> None:
     """The form of the answer is a schema like those of tools: written in prompts, and compiled to check the answer."""
-    most, origin = exchange.route.limits.schema_bytes, request.origin
-    if origin is not None and origin.size <= most:
-        return
-    if chars_of(request.response_format, most) > most:
+    most = exchange.route.limits.schema_bytes
+    if _is_longer(request, request.response_format, most):
         raise ClientFault(
             f"The form of the answer has more than {most} bytes.",
             code="invalid_value",
@@ -412,7 +367,8 @@ def _check_supported(exchange: Exchange, request: ModelRequest) -> None:
     _check_binding(exchange, request)
     if (request.sampling.n == 1 and not request.extra) or _passes_unchanged(exchange, request):
         return
-    takes, forward = _may_be_asked(exchange, request), exchange.route.options.requests.forward_unknown
+    pool, forward = exchange.route.pool, exchange.route.options.requests.forward_unknown
+    takes = may_be_asked(request, pool.capabilities, pool.protocol)
     if request.sampling.n > 1 and not takes.multiple_choices:
         raise _unsupported("n", "one answer at a time")
     for name, asks in _ANSWER_CHANGING.items():
@@ -438,11 +394,6 @@ def _check_binding(exchange: Exchange, request: ModelRequest) -> None:
                 param=name,
                 hint=instead,
             )
-
-
-def _may_be_asked(exchange: Exchange, request: ModelRequest) -> Capabilities:
-    endpoints = exchange.route.pool
-    return may_be_asked(request, endpoints.capabilities, endpoints.protocol)
 
 
 def _unsupported(name: str, instead: str) -> ClientFault:
@@ -472,8 +423,7 @@ def _passes_unchanged(exchange: Exchange, request: ModelRequest) -> bool:
 def _check_items(exchange: Exchange, request: ModelRequest) -> None:
     """Counts and logs parts that neither the gateway nor the server knows, which are left out (R8.2). Files are not
     among them: the model is told of those (`proxy.backends.fit_files`)."""
-    wire = exchange.route.pool.protocol
-    form = exchange.protocol.served if exchange.route.client_servers is not None else None
+    wire, form = exchange.route.pool.protocol, _served(exchange)
     foreign = [
         part
         for message in request.messages
@@ -484,8 +434,7 @@ def _check_items(exchange: Exchange, request: ModelRequest) -> None:
         and not (form is not None and form.reads(part))
     ]
     kinds = [str(part.payload.get("type")) for part in foreign if isinstance(part.payload, Mapping)]
-    kinds = [kind for kind in kinds if kind != "item_reference"]  # the conversation puts the item in its place
-    kinds = [kind for kind in kinds if kind not in CONTENT_TYPES]
+    kinds = [kind for kind in kinds if kind not in _SEEN_ELSEWHERE]
     if kinds:
         exchange.record.count("ignored_items", len(kinds))
         LOG.warning(

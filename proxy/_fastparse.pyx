@@ -1,8 +1,6 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, nonecheck=False, cdivision=True
-# cython: binding=True, embedsignature=False
 """The scanner with C types. The specification, with every reason, is `_pyparse.py` and its neighbours `_py*.py`, whose
 counterparts are `_fast*.pxi`: same names, same order, same steps. A change to one lands in the other in the same
-commit.
+commit. What comes from `scan.fast` has no twin: it is `scan/parts`, compiled.
 
 What differs is only how bytes are held. A delta is read in place, through the UTF-8 form that CPython keeps of a `str`
 (for ASCII the string itself, without a copy); a `str` is made once for each piece of text that goes out, and not even
@@ -20,13 +18,17 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdio cimport snprintf
 from libc.string cimport memchr, memcmp, memcpy, memset
 
+from .scan.fast.code cimport BracesReader, CodeReader
+from .scan.fast.json cimport ObjectReader
+from .scan.fast.quoting cimport Quoting
+
 import codecs
 from array import array
 from functools import lru_cache, partial
 from sys import maxsize
 
 from .events import BlockKind, Close, Delta, Fault, Open
-from .scan import _grammar, _plan, _pystring, blocks, closers, surroundings
+from .scan import _grammar, _plan, _pystring, blocks, closers, modes, surroundings
 from .scan._grammar import AS_TEXT, BLOCK_BYTES, only, too_large, valid_text
 from .scan._plan import plan
 from .scan.blocks import as_text, dropped, ended, opening
@@ -37,7 +39,7 @@ from .scan.live import LiveCalls
 from .scan.loose_head import LooseHead, loose_words
 from .scan.surroundings import LAST_BYTES, Read, Surroundings, behind_info
 
-__all__ = ["CallScanner", "ChunkGate", "SecretGuard", "SseFramer", "array_start", "common_length", "item_ends", "json_marks", "same_items"]
+__all__ = ["CallScanner", "ChunkGate", "SecretGuard", "SseFramer", "are_plain", "array_start", "common_length", "item_ends", "json_marks", "same_items"]
 
 cdef int TEXT = _grammar.TEXT
 cdef int REASONING = _grammar.REASONING
@@ -56,6 +58,9 @@ cdef bytes FENCE = _grammar.FENCE.encode()
 cdef object TEXT_KIND = BlockKind.TEXT
 cdef object REASONING_KIND = BlockKind.REASONING
 cdef Py_ssize_t TO_CLOSER = blocks.TO_CLOSER
+cdef int STRING = modes.STRING
+cdef int WHOLE = modes.WHOLE
+cdef int WRONG = modes.WRONG
 cdef int CLOSER = closers.CLOSER
 cdef int OPENER = closers.OPENER
 cdef int IN_CODE = surroundings.CODE
@@ -72,13 +77,11 @@ cdef int NEXT_BLOCK = surroundings.NEXT_BLOCK
 cdef unsigned char LAST_OF_MARKS[256]
 for _byte in range(256):
     LAST_OF_MARKS[_byte] = _byte in LAST_BYTES
+cdef unsigned char TICK = _plan.TICK[0]
 cdef bytes BOM = codecs.BOM_UTF8
 
 include "scan/_fastbytes.pxi"
-include "scan/_fastjson.pxi"
-include "scan/_fastcode.pxi"
 include "scan/_fastplan.pxi"
-include "scan/_fastquoting.pxi"
 include "scan/_fastbuffer.pxi"
 include "scan/_fastoutput.pxi"
 include "scan/_fastprose.pxi"

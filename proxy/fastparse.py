@@ -17,7 +17,7 @@ if TYPE_CHECKING or os.environ.get("TOOLWIRE_NO_EXTENSIONS"):
     from .scan._pychunk import ChunkGate
     from .scan._pyguard import SecretGuard
     from .scan._pyoutline import array_start, common_length, item_ends, json_marks, same_items
-    from .scan._pyparse import CallScanner, SseFramer
+    from .scan._pyparse import CallScanner, SseFramer, are_plain
 
     IMPLEMENTATION = "python"
 else:
@@ -27,6 +27,7 @@ else:
             ChunkGate,
             SecretGuard,
             SseFramer,
+            are_plain,
             array_start,
             common_length,
             item_ends,
@@ -37,7 +38,7 @@ else:
         from .scan._pychunk import ChunkGate
         from .scan._pyguard import SecretGuard
         from .scan._pyoutline import array_start, common_length, item_ends, json_marks, same_items
-        from .scan._pyparse import CallScanner, SseFramer
+        from .scan._pyparse import CallScanner, SseFramer, are_plain
 
         IMPLEMENTATION = "python"
     else:
@@ -50,6 +51,7 @@ __all__ = [
     "FrameTooLarge",
     "SecretGuard",
     "SseFramer",
+    "are_plain",
     "array_start",
     "common_length",
     "item_ends",

@@ -32,6 +32,8 @@ ROOT = Path(__file__).parents[1]
 SOURCES = ("proxy", "middlewares", "tests", "examples")
 CORE = ("tests/unit", "tests/parse", "tests/protocols", "tests/chain")
 COMPILED = "proxy._fastparse"
+PARTS = "proxy/scan/parts/"
+"""Modules that are compiled as well, for `COMPILED`."""
 SECONDS = 75
 """From the start of the command, and leaves what the last test may take up to a minute and a half."""
 MOST = 60
@@ -129,7 +131,7 @@ def concerned(changed: Iterable[str], modules: Mapping[str, Module]) -> dict[str
     for path in changed:
         if path in modules:
             steps[path] = 0
-        elif path.endswith((".pyx", ".pxi", ".pxd")):
+        if path.endswith((".pyx", ".pxi", ".pxd")) or path.startswith(PARTS):
             steps[COMPILED] = 0
         file = PurePosixPath(path)
         folders = {folder.name for folder in file.parents} - PLAIN_FOLDERS - {""} if path not in modules else set()

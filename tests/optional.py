@@ -21,8 +21,8 @@ from typing import Final
 
 import pytest
 
-PATIENCE_S: Final = 60.0
-"""A program that says nothing for so long is broken."""
+from tests.waiting import GUARD_S
+
 SAID_CHARS: Final = 120
 """So much of what a program said stands in a reason."""
 
@@ -109,7 +109,7 @@ def _asked(tool: Tool, search: str) -> tuple[str, tuple[int, ...], str | None]:
         return "", (), f"needs {tool.wanted}: {' or '.join(tool.names)} is not installed{hint}"
     try:
         done = subprocess.run(
-            [path, *tool.question], capture_output=True, text=True, errors="replace", timeout=PATIENCE_S, stdin=subprocess.DEVNULL
+            [path, *tool.question], capture_output=True, text=True, errors="replace", timeout=GUARD_S, stdin=subprocess.DEVNULL
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         return path, (), f"needs {tool.wanted}: {path} does not run: {error}"

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, Final
 
-from proxy.config import MOVED_OPTIONS, RouteOptions
+from proxy.config import RouteOptions
+
+_SECTION_OF: Final = {
+    inner.name: section.name
+    for section in fields(RouteOptions)
+    if is_dataclass(getattr(RouteOptions(), section.name))
+    for inner in fields(getattr(RouteOptions(), section.name))
+}
+
+
+def in_sections(options: Mapping[str, Any]) -> dict[str, Any]:
+    """`options` as a configuration file has them; those that stand in no section yet are put into theirs."""
+    whole = {field.name for field in fields(RouteOptions)}
+    out = {key: value for key, value in options.items() if key in whole or key not in _SECTION_OF}
+    for key in options.keys() - out.keys():
+        section = _SECTION_OF[key]
+        out[section] = {**out.get(section, {}), key: options[key]}
+    return out
 
 
 def route_options(**options: Any) -> RouteOptions:
-    """The defaults but for these: keys of sections as they were called before they had one, and sections."""
-    out = RouteOptions(**{key: value for key, value in options.items() if key not in MOVED_OPTIONS})
-    for key in filter(MOVED_OPTIONS.__contains__, options):
-        section, _, name = MOVED_OPTIONS[key].partition(".")
-        changed: dict[str, Any] = {section: replace(getattr(out, section), **{name: options[key]})}
-        out = replace(out, **changed)
+    """The defaults but for these: options, or whole sections."""
+    out = RouteOptions(**{key: value for key, value in options.items() if is_dataclass(value)})
+    for key, value in in_sections({key: value for key, value in options.items() if not is_dataclass(value)}).items():
+        out = replace(out, **{key: replace(getattr(out, key), **value) if isinstance(value, dict) else value})
     return out

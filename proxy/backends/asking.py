@@ -31,7 +31,7 @@ from .identity import Identity, Probe, is_stranger, probes_for, read_listed
 from .model_list import model_names, no_list, read_model_list
 from .presets import OPENAI_HOST
 from .private import Private
-from .session_client import BodyInPieces, SessionClient, broken
+from .sessions import BodyInPieces, broken
 from .tokenizing import Ask
 
 T = TypeVar("T")
@@ -45,17 +45,19 @@ PROBE_BYTES: Final = 1024 * 1024
 COUNT_S: Final = 10.0
 """Limit for the count of a prompt's tokens."""
 
+_SILENCE: Final = object()
+
 API_VERSION: Final = re.compile(r"v\d+[a-z0-9]*")
 """The segment of a path that is the version of an API."""
 
 
 class Asking:
-    """Questions to the server whose API is at `base`, asked with `headers` through `client`. Its list of models has at
+    """Questions to the server whose API is at `base`, asked with `headers` through `session`. Its list of models has at
     most `list_bytes`; what is `private` is in no answer."""
 
     def __init__(
         self,
-        client: SessionClient,
+        session: aiohttp.ClientSession,
         base: URL,
         headers: Mapping[str, str],
         config: BackendConfig,
@@ -63,7 +65,7 @@ class Asking:
         list_bytes: int,
         private: Private,
     ) -> None:
-        self._client = client
+        self._session = session
         self._base = base
         self._config = config
         self._list_bytes = list_bytes
@@ -71,6 +73,8 @@ class Asking:
         self._hop = headers.get(HEADER)
         self._unknown: Identity | None = None
         """What the list said of a server that is of no known engine: while it says the same nothing else is asked."""
+        self._complete: tuple[Identity, Identity] | None = None
+        """What the list said, and what the server was found to be, when all that was asked was answered."""
 
     async def ready(self) -> bool:
         """See `Backend.ready`: any answer below 500 on the health path, or on the model list."""
@@ -139,7 +143,7 @@ class Asking:
         large = is_long(body)
         sent = BodyInPieces(await offload(large, dumper(large), body))
         received = bytearray()
-        async with self._client.session.post(url, data=sent, allow_redirects=False, headers=headers) as response:
+        async with self._session.post(url, data=sent, allow_redirects=False, headers=headers) as response:
             async for data in response.content.iter_any():
                 received += data
                 if len(received) > self._list_bytes:
@@ -147,13 +151,18 @@ class Asking:
         return await _value(bytes(received)) if response.status == 200 else None
 
     async def _of_engine(self, listed: Identity, deadline: float) -> Identity:
-        """What the engine's own paths say beyond the list."""
+        """What the engine's own paths say beyond the list. A server that is too busy to answer all of them, and whose
+        list says the same, is what it was."""
         probes = probes_for(listed)
         answers = await asyncio.gather(*(self._probe(probe, deadline) for probe in probes))
+        if _SILENCE in answers and self._complete is not None and self._complete[0] == listed:
+            return self._complete[1]
         said = listed
         for probe, answer in zip(probes, answers, strict=True):
             if said.engine in (listed.engine, probe.engine):  # the first that is recognised is the one
                 said = probe.read(answer, said) or said
+        if _SILENCE not in answers:
+            self._complete = listed, said
         in_time = asyncio.get_running_loop().time() < deadline
         self._unknown = listed if said.engine is None and in_time else None
         return said
@@ -175,13 +184,15 @@ class Asking:
         return await offload(len(body) > OFFLOAD_BYTES, read_model_list, status, body)
 
     async def _probe(self, probe: Probe, deadline: float) -> Any:
-        """What the server says at a path of an engine's; None: nothing."""
+        """What the server says at a path of an engine's; None: nothing. `_SILENCE`: there was no answer."""
         try:
             async with asyncio.timeout_at(deadline):
                 status, body = await self._read(engine_url(self._base).joinpath(probe.path), PROBE_BYTES)
             return await _value(body) if status == 200 and body is not None else None
-        except (aiohttp.ClientError, OSError, ValueError):
+        except ValueError:
             return None
+        except (aiohttp.ClientError, OSError):
+            return _SILENCE
 
     async def _read(self, url: URL, most: int) -> tuple[int, bytes | None]:
         """Status and body of what the server has there; no body if it is larger than that."""
@@ -194,7 +205,7 @@ class Asking:
             return response.status, bytes(body)
 
     def _get(self, url: URL) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
-        return self._client.session.get(url, allow_redirects=False, headers=self._hop_header())
+        return self._session.get(url, allow_redirects=False, headers=self._hop_header())
 
     def _hop_header(self) -> dict[str, str] | None:
         hops = HOPS.get()

@@ -72,7 +72,7 @@ messages at all, developer messages."""
 ROLE_RULES: Final[tuple[RoleRule, ...]] = get_args(RoleRule)
 
 _ROLES: Final[Mapping[RoleRule, re.Pattern[str]]] = {
-    "alternating": re.compile(r"\broles? (?:must|should) alternate|alternat\w* user", re.IGNORECASE),
+    "alternating": re.compile(r"\broles? (?:must|should) alternate|alternat\w{0,8} user", re.IGNORECASE),
     "late_system": re.compile(r"system (?:message|prompt|role).{0,40}\b(?:begin|first|start)", re.IGNORECASE),
     "system": re.compile(
         r"system (?:role|messages?|prompts?).{0,20}\b(?:not|unsupported)\b|only user and assistant", re.IGNORECASE

@@ -1,6 +1,6 @@
-"""What the two HTTP clients have in common: their interface, and what their failures are called.
+"""The interface of a client for model servers, and what its failures are called.
 
-`wire_client` is the fast one; `session_client` does what it does not (docs/adr/0007).
+`wire_client` speaks HTTP; `socket_client` speaks over WebSockets and leaves the rest to it.
 
 Rules for both:
 

@@ -7,8 +7,7 @@ Rules:
    middleware's business.
 3. Closing early closes the connection, so that the server stops working (R10.7). A kept connection is one that was read
    to its end, and then stayed silent.
-4. Requests go out through the fast client, `wire_client`. aiohttp's does what that one does not: it probes, it takes
-   the proxy variables of the environment, and it serves where `httptools` is missing.
+4. Requests go out through `wire_client`. The gateway's own questions to the server (`asking`) go through aiohttp.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from functools import partial
 from typing import Any, Final
 
+import aiohttp
 from yarl import URL
 
 from .._version import __version__
@@ -47,9 +47,10 @@ from .identity import Identity
 from .observed import ObservedAnswer
 from .presets import AUTO, GENERIC, OPENAI_HOST, capabilities
 from .private import private_of
-from .session_client import SessionClient
+from .sessions import open_session
 from .tokenizing import Ask, count, count_text, rendered, renders
 from .upstream_errors import cleaned, read_refusal
+from .wire_client import WireClient
 
 LOG: Final = logging.getLogger("toolwire.backends")
 
@@ -100,7 +101,7 @@ class HttpBackend:
         self.client: Client | None = None
         self._others: dict[str, Client] = {}
         """For paths beside that of the protocol, when somebody asks for them."""
-        self._prober: SessionClient | None = None
+        self._prober: aiohttp.ClientSession | None = None
         self._questions: Asking | None = None
         self.count_error: Callable[[str], None] = lambda code: None
         """Counts what goes wrong with the server and belongs to no request, by code."""
@@ -118,7 +119,7 @@ class HttpBackend:
             from .socket_client import SocketClient
 
             self.client = SocketClient(self.url, self._headers, self._config, self.limits, self.client, self.wire)
-        self._prober = SessionClient(self.url, self._headers, self._config)
+        self._prober = open_session(self.url, self._headers, self._config)
         self._questions = Asking(
             self._prober,
             self.base,
@@ -197,8 +198,7 @@ class HttpBackend:
         return dump_request(self._written(request), self.wire.items_field, request.past)
 
     def _connections(self, url: URL) -> Client:
-        fast = fast_client(url, self._headers, self._config, self._out_of_step)
-        return fast or SessionClient(url, self._headers, self._config)
+        return WireClient(url, self._headers, self._config, self._out_of_step)
 
     def _out_of_step(self, first: bool) -> None:
         self.count_error(OUT_OF_STEP)
@@ -339,7 +339,7 @@ class HttpSource(WireSource):
     async def pump(self, sink: Callable[[bytes], None]) -> None:
         """Give the wire bytes of the stream to `sink`; a whole answer is written as a stream, whatever its type
         says."""
-        passed = isinstance(self._wire, PassedProtocol)
+        passed = type(self._wire) is PassedProtocol  # cheaper than `isinstance` of a class that is a `Protocol`
         if self._streams and passed:
             await self._answer.pump(sink)
         elif passed:
@@ -475,19 +475,6 @@ def _capabilities(config: BackendConfig, said: Identity | None, wire: ServerSide
 def contrary(what: str) -> BackendFault:
     """A server gives another kind of answer than was asked for, of which nothing can be made."""
     return BackendFault(f"The model server {what}.", code="upstream_invalid_response")
-
-
-def fast_client(
-    url: URL, headers: Mapping[str, str], config: BackendConfig, report: Callable[[bool], None]
-) -> Client | None:
-    """The fast client, or None if it cannot be had or cannot do what is configured. `report`: see `WireClient`."""
-    if config.trust_env:
-        return None
-    try:
-        from .wire_client import WireClient
-    except ImportError:  # no `httptools` for this platform
-        return None
-    return WireClient(url, headers, config, report)
 
 
 def base_url(url: str, path: str) -> URL:

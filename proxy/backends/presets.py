@@ -44,9 +44,13 @@ TAG_CONSTRAINTS: Final = frozenset({"guided_tag", "structural_tag"})
 
 CONSTRAINTS: Final = GRAMMAR_CONSTRAINTS | SCHEMA_CONSTRAINTS | TAG_CONSTRAINTS | {"none"}
 
-PROVEN: Final = frozenset({"gbnf"})
-"""Features whose constraint of `tool_choice: auto` was run against the real engine: there it is on by default
-(R23.2)."""
+FREE_GRAMMARS: Final = frozenset({"gbnf"})
+"""Features whose grammar also constrains `tool_choice: auto`, as one of the whole answer. The others have structural
+tags for that."""
+
+PROVEN: Final = FREE_GRAMMARS | TAG_CONSTRAINTS | {"guided", "ebnf"}
+"""Features whose constraint of `tool_choice: auto` was run against the real engine: there it is on by default (R23.2,
+R32.2). llama.cpp keeps to the grammar, vLLM 0.32 and SGLang 0.5.23 to structural tags (docs/reference/engines.md)."""
 
 
 LEAVES_TEXT: Final = frozenset({"vllm", "llamacpp"})

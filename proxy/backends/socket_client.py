@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any, Final
 
 import aiohttp
@@ -28,7 +28,7 @@ from ..config import BackendConfig, LimitsConfig, Timeouts
 from ..protocols.base import ServerSide
 from ..protocols.wire import dump, load
 from .connections import CONNECTING, Answer, Client, disconnected, timed_out, too_large
-from .session_client import PulledAnswer, SessionClient, broken, refuse_redirect
+from .sessions import broken, open_session, refuse_redirect
 
 AGAIN_S: Final = 600.0
 NOT_OFFERED: Final = frozenset({200, 400, 404, 405, 426, 501})
@@ -61,7 +61,7 @@ class SocketClient(Client):
         self._pool = config.pool
         self._frame_bytes = limits.frame_bytes
         self._http = over_http
-        self._sessions = SessionClient(url, headers, config, refuse_redirect)
+        self._session = open_session(url, headers, config, refuse_redirect)
         self._http_until = 0.0
         self._idle: list[Connection] = []
         self._closing: set[asyncio.Task[Any]] = set()
@@ -90,7 +90,7 @@ class SocketClient(Client):
             self.discard(connection)
         if self._closing:
             await asyncio.wait(self._closing)
-        await self._sessions.close()
+        await self._session.close()
         await self._http.close()
 
     def keep(self, connection: Connection) -> None:
@@ -122,7 +122,7 @@ class SocketClient(Client):
         """A new one; None if the server refuses. Raises `BackendFault`."""
         try:
             async with asyncio.timeout(self._timeouts.connect_s):
-                socket = await self._sessions.session.ws_connect(
+                socket = await self._session.ws_connect(
                     self._url,
                     headers={**further, "X-Request-Id": request_id},
                     max_msg_size=self._frame_bytes,
@@ -252,8 +252,8 @@ class Connection:
         await self._socket.close()
 
 
-class StreamAnswer(PulledAnswer):
-    """A stream of events."""
+class StreamAnswer:
+    """A stream of events. An `Answer`."""
 
     status = 200
     content_type = "text/event-stream"
@@ -261,7 +261,9 @@ class StreamAnswer(PulledAnswer):
     headers: Mapping[str, str] = {}
 
     def __init__(self, connection: Connection, first: bytes, kind: str) -> None:
-        super().__init__()
+        self._sink: Callable[[bytes], None]
+        self._flows = asyncio.Event()
+        self._flows.set()
         self._connection = connection
         self._next: tuple[bytes, str] | None = (first, kind)
         self._over = self._closed = False
@@ -283,6 +285,36 @@ class StreamAnswer(PulledAnswer):
             wire = self._connection.wire
             self._over = any(mark in data for mark in wire.end_marks) and wire.is_end(kind, data)
             yield b"event: %b\ndata: %b\n\n" % (kind.encode(), data.replace(b"\r", b" ").replace(b"\n", b" "))
+
+    async def read(self, limit: int) -> bytes:
+        """The whole body. Raises `BackendFault` beyond `limit` bytes."""
+        parts: list[bytes] = []
+        size = 0
+        async for data in self.reads():
+            size += len(data)
+            if size > limit:
+                raise too_large(limit)
+            parts.append(data)
+        return b"".join(parts)
+
+    async def pump(self, sink: Callable[[bytes], None]) -> None:
+        """Give each read to `sink`, from this task."""
+        self._sink = sink
+        async for data in self.reads():
+            self._sink(data)
+            await self._flows.wait()
+
+    def redirect(self, sink: Callable[[bytes], None]) -> None:
+        """See `Answer`."""
+        self._sink = sink
+
+    def pause(self) -> None:
+        """Give nothing more to the sink."""
+        self._flows.clear()
+
+    def resume(self) -> None:
+        """Go on."""
+        self._flows.set()
 
     async def close(self, *, linger_s: float = 0.0) -> None:
         """See `Answer`."""

@@ -30,6 +30,9 @@ TRANSIENT: Final = frozenset({408, 429, 500, 502, 503, 504, 529})
 _NO_MODEL: Final = re.compile(r"(?<![\w/.-])models?(?![\w/-])", re.IGNORECASE)
 """What a 404 speaks of if it is not the path: servers say it in many words, in some of which nothing is "not found"."""
 
+_OTHER_MODEL: Final = re.compile(r"\bserver is pinned to\b", re.IGNORECASE)
+"""A 400 of `transformers serve`, which serves one model only."""
+
 _TOOLS: Final = re.compile(r"\btools?\b|\btool[_-]|function[ _-]call", re.IGNORECASE)
 """What a refusal names that is about tools."""
 
@@ -107,6 +110,8 @@ def _refusal(status: int, headers: Mapping[str, str], text: str, code: str | Non
     match status:
         case 400 | 413 | 422 | 500 if code == "context_length_exceeded" or is_overflow(text):
             return ClientFault(text or "The prompt is too long for the model server.", code="context_length_exceeded")
+        case 400 if _OTHER_MODEL.search(text):
+            return _no_model(text)
         case 400 | 422:
             return ClientFault(
                 text or f"The model server refused the request with status {status}.", code="upstream_rejected"
@@ -132,18 +137,22 @@ def _refusal(status: int, headers: Mapping[str, str], text: str, code: str | Non
         case _ if 300 <= status < 400:
             return redirected(status)
         case 404 if code == "model_not_found" or _NO_MODEL.search(text):
-            return ClientFault(
-                text or "The model server does not have this model.",
-                code="model_not_found",
-                param="model",
-                hint="GET /v1/models lists the names.",
-            )
+            return _no_model(text)
         case 404:
             return BackendFault(
                 f"The model server answered 404{said}", hint="Check the backend's `url` and model name."
             )
         case _:
             return BackendFault(f"The model server answered {status}{said}")
+
+
+def _no_model(text: str) -> ClientFault:
+    return ClientFault(
+        text or "The model server does not have this model.",
+        code="model_not_found",
+        param="model",
+        hint="GET /v1/models lists the names.",
+    )
 
 
 def redirected(status: int) -> BackendFault:

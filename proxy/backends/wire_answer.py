@@ -1,4 +1,4 @@
-"""One answer of the fast client: what has come of it, and who waits for the rest.
+"""One answer of the client: what has come of it, and who waits for the rest.
 
 Rules:
 

@@ -1,6 +1,7 @@
-"""The fast client: requests to one model server over kept connections (docs/adr/0007).
+"""The HTTP client: requests to one model server over kept connections (docs/adr/0007).
 
-It does what the hot path needs, POST of a JSON body over HTTP/1.1 with or without TLS, and nothing else. What it costs
+It does what the hot path needs, POST of a JSON body over HTTP/1.1 with or without TLS, perhaps through a proxy, and
+nothing else. What it costs
 is a write, a read and one future for a whole answer; a stream that is pumped costs nothing per read but its parsing.
 
 Rules:
@@ -24,7 +25,6 @@ import math
 import select
 import socket
 import ssl
-from base64 import b64encode
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
@@ -47,6 +47,7 @@ from .connections import (
 from .tls import log_untrusted, tls_context
 from .wire_answer import WireAnswer
 from .wire_connection import READ_BYTES, Connection
+from .wire_proxy import authorization, open_tunnel, proxy_for
 
 PIECE_BYTES: Final = 256 * 1024
 """Larger request bodies are sent in pieces of this size, each when the last one is mostly gone."""
@@ -84,7 +85,9 @@ class WireClient:
         self._tls = tls_context(verify=config.verify_tls) if url.scheme == "https" else None
         self._loop = asyncio.get_running_loop()
         self.scratch = memoryview(bytearray(READ_BYTES))
-        self._heads = {stream: request_head(url, headers, stream=stream) for stream in (False, True)}
+        self._proxy = proxy_for(url) if config.trust_env else None
+        reads = None if self._tls is not None else self._proxy
+        self._heads = {stream: request_head(url, headers, stream=stream, proxy=reads) for stream in (False, True)}
         self._slots = asyncio.Semaphore(self._pool.connections) if self._pool.connections else None
         self._settling: deque[Connection] = deque()
         self._unused: deque[Connection] = deque()
@@ -261,15 +264,19 @@ class WireClient:
         return connection
 
     async def _dial(self) -> Connection:
-        host, port = self._url.raw_host, self._url.port
+        host = self._url.raw_host
         assert host is not None
+        first = self._proxy or self._url
         kind = socket.SOCK_STREAM
         try:
-            infos = socket.getaddrinfo(host, port, type=kind, flags=socket.AI_NUMERICHOST)  # an address: no look-up
+            # An address: no look-up.
+            infos = socket.getaddrinfo(first.raw_host, first.port, type=kind, flags=socket.AI_NUMERICHOST)
         except socket.gaierror:
-            infos = await self._loop.getaddrinfo(host, port, type=kind)
+            infos = await self._loop.getaddrinfo(first.raw_host, first.port, type=kind)
         sock = await aiohappyeyeballs.start_connection(infos, happy_eyeballs_delay=EYEBALLS_S, interleave=1)
         try:
+            if self._proxy is not None and self._tls is not None:
+                await open_tunnel(sock, self._url, self._proxy)
             _, connection = await self._loop.create_connection(
                 lambda: Connection(self, self.scratch),
                 sock=sock,
@@ -301,21 +308,23 @@ async def _send(answer: WireAnswer, connection: Connection, head: bytes, body: b
         connection.keep = False
 
 
-def request_head(url: URL, headers: Mapping[str, str], *, stream: bool) -> bytes:
-    """The request line and the header up to the value of `X-Request-Id`. Raises `ValueError` for what cannot be
-    sent."""
+def request_head(url: URL, headers: Mapping[str, str], *, stream: bool, proxy: URL | None = None) -> bytes:
+    """The request line and the header up to the value of `X-Request-Id`, for the proxy that is to read them, or for the
+    server. Raises `ValueError` for what cannot be sent."""
     fields = {"Host": url.host_port_subcomponent or "", "Content-Type": "application/json"}
     fields["Accept"] = "text/event-stream" if stream else "application/json"
-    if url.user is not None:
-        credentials = f"{url.user}:{url.password or ''}".encode()
-        fields["Authorization"] = f"Basic {b64encode(credentials).decode()}"
+    if (known := authorization(url)) is not None:
+        fields["Authorization"] = known
+    if proxy is not None and (known := authorization(proxy)) is not None:
+        fields["Proxy-Authorization"] = known
     for name, value in headers.items():
         check_header(name, value)
         if name.lower() in _OURS:
             continue
         known = next((known for known in fields if known.lower() == name.lower()), name)
         fields[known] = value
-    lines = [f"POST {url.raw_path_qs} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items())]
+    target = url.raw_path_qs if proxy is None else str(url.with_user(None))
+    lines = [f"POST {target} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items())]
     return "\r\n".join([*lines, "X-Request-Id: "]).encode()
 
 

@@ -1,4 +1,4 @@
-"""One connection of the fast client: HTTP/1.1 read inside the transport's read callback.
+"""One connection of the client: HTTP/1.1 read inside the transport's read callback.
 
 Rules:
 

@@ -91,7 +91,6 @@ def command(
         "auth.keys": [api_key] if api_key else None,
     }
     read = partial(load, file, overrides=overrides)
-    moved: list[str] = []
     with reported():
-        config = read(warn=moved.append)
-    sys.exit(run(config, load=read, warnings=moved))
+        config = read()
+    sys.exit(run(config, load=read))

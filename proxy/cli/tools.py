@@ -49,10 +49,12 @@ def list_(folder: str | None, file: str | None, as_json: bool) -> None:
     """
     from ..config import ToolsConfig
     from ..configuration.settings import load
-    from ..support.processes import has_groups
+    from ..support.processes import NO_TOOLS, has_groups
 
     if folder is not None:
-        config = ToolsConfig(folder=folder, isolation="process" if has_groups() else "thread")
+        if not has_groups():
+            raise click.ClickException(NO_TOOLS)
+        config = ToolsConfig(folder=folder)
     else:
         file = file or usual_file("reading")
         with reported():

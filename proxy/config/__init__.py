@@ -35,7 +35,6 @@ from .listening import RateLimit as RateLimit
 from .listening import RateLimitsConfig as RateLimitsConfig
 from .listening import ServerConfig as ServerConfig
 from .listening import WebsocketConfig as WebsocketConfig
-from .options import MOVED_OPTIONS as MOVED_OPTIONS
 from .options import BadAnswersConfig as BadAnswersConfig
 from .options import CallsConfig as CallsConfig
 from .options import DecodingConfig as DecodingConfig

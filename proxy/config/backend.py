@@ -194,7 +194,8 @@ class BackendConfig:
     timeouts: Timeouts = doc("Time limits.", default_factory=Timeouts)
     pool: Pool = doc("Connection pool.", default_factory=Pool)
     trust_env: bool = doc(
-        "Use the proxy variables of the environment; every request costs more then, and a connection of its own.",
+        "Use the proxies of the environment: `HTTP_PROXY`, `HTTPS_PROXY`, `NO_PROXY`. They are spoken to over plain HTTP, and see no more of "
+        "a server with TLS than its address.",
         default=False,
     )
     verify_tls: bool = doc("Check certificates.", default=True)

@@ -144,33 +144,22 @@ class ToolsConfig:
         default=0.1,
     )
     load_timeout_s: float = doc("Time that a module's own code may take when it is loaded.", default=5.0)
-    isolation: Literal["process", "thread"] = doc(
-        "Where handlers run. `process`: in worker processes, under all bounds; `thread`: in threads of the gateway, for code that is "
-        "trusted and fast.",
-        default="process",
-    )
     processes: int = doc(
-        "`process`: worker processes at most, and so handlers running at once, for each worker of the gateway. Started when needed.",
+        "Worker processes at most, and so handlers running at once, for each worker of the gateway. Started when needed.",
         default=8,
     )
-    wait_s: float = doc(
-        "`process`: time that a call may wait for a free process; beyond, the model is told so.", default=10.0
-    )
-    memory_bytes: int | None = doc(
-        "`process`: address space of a process; null: no bound. Linux.", default=1024 * 1024 * 1024
-    )
+    wait_s: float = doc("Time that a call may wait for a free process; beyond, the model is told so.", default=10.0)
+    memory_bytes: int | None = doc("Address space of a process; null: no bound. Linux.", default=1024 * 1024 * 1024)
     cpu_s: float | None = doc(
-        "`process`: processor time that one call may use, of all its threads; null: `timeout_s` and ten seconds.",
+        "Processor time that one call may use, of all its threads; null: `timeout_s` and ten seconds.",
         default=None,
     )
     env: Mapping[str, str] = doc(
-        "`process`: variables that tools get, besides those that every program needs. Nothing else of the gateway's environment "
+        "Variables that tools get, besides those that every program needs. Nothing else of the gateway's environment "
         "reaches them; give secrets of tools as `${NAME}`.",
         default_factory=dict,
         repr=False,
     )
-    threads: int = doc("`thread`: handlers that block, running at once; others wait for a thread.", default=8)
-    coroutines: int = doc("`thread`: handlers that are coroutines, running at once.", default=100)
     on_oversize: Literal["cut", "error"] = doc(
         "A result of more than 1000 characters: cut, or an error for the model.", default="cut"
     )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
 from .documented import doc
 
@@ -94,8 +93,9 @@ class DecodingConfig:
         "Constrained decoding for required and named choices.", default="auto"
     )
     constrain_auto: Literal["on", "off"] | None = doc(
-        "Constrained decoding under `tool_choice: auto`: text stays free, a call that has begun is valid. Default: on for servers with "
-        "`constrain: gbnf` unless the route's `constrain` is `off`, where it was run against the real server; else off.",
+        "Constrained decoding under `tool_choice: auto`: text stays free, a call that has begun is valid. Default: on where it was run "
+        "against the real engine (`constrain` of the backend `gbnf`, `guided`, `ebnf` or a structural tag), unless the route's `constrain` is "
+        "`off`; else off.",
         default=None,
     )
 
@@ -241,34 +241,3 @@ class RouteOptions:
     responses: ResponsesConfig = doc("The Responses API.", default_factory=ResponsesConfig)
     retry: RetryConfig = doc("When a model server fails.", default_factory=RetryConfig)
     usage: UsageConfig = doc("Token counts.", default_factory=UsageConfig)
-
-
-MOVED_OPTIONS: Final[Mapping[str, str]] = {
-    "flatten": "prompt.flatten",
-    "recognise": "calls.recognise",
-    "trim": "calls.trim",
-    "unclosed": "calls.unclosed",
-    "repair": "calls.repair",
-    "coerce": "calls.coerce",
-    "sentinel_arguments": "calls.sentinel_arguments",
-    "argument_streaming": "calls.argument_streaming",
-    "dedupe_calls": "calls.dedupe_calls",
-    "stop_after_call": "calls.stop_after_call",
-    "named_stop": "calls.named_stop",
-    "strict_failure": "bad_answers.strict_failure",
-    "choice_miss": "bad_answers.choice_miss",
-    "format_miss": "bad_answers.format_miss",
-    "reask": "bad_answers.reask",
-    "constrain": "decoding.constrain",
-    "constrain_auto": "decoding.constrain_auto",
-    "tool_conflict": "tool_loop.tool_conflict",
-    "expose_server_tools": "tool_loop.expose_server_tools",
-    "unknown_model": "requests.unknown_model",
-    "tool_names": "requests.tool_names",
-    "validation": "requests.validation",
-    "unsupported": "requests.unsupported",
-    "forward_unknown": "requests.forward_unknown",
-    "usage_source": "usage.source",
-    "encoding": "usage.encoding",
-}
-"""Former keys of `RouteOptions`, and their places in it. They still mean the same (docs/adr/0027)."""

@@ -25,7 +25,7 @@ from ..prompting.prompt import check_template
 from ..registry import SERVER_PROTOCOLS, usual_server
 from ..support.conversion import ConfigError, join, suggestion
 from ..support.plainyaml import read_yaml
-from ..support.processes import has_groups
+from ..support.processes import NO_TOOLS, has_groups
 from .mcp_checks import mcp_mistakes
 from .mistakes import Mistakes
 
@@ -36,8 +36,6 @@ BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
     "server.workers": (1, 1024),
     "tools.processes": (1, 1024),
     "tools.memory_bytes": (64 * 1024 * 1024, 2**63 - 1),
-    "tools.threads": (1, 1024),
-    "tools.coroutines": (1, 65535),
     "store.conversation_items": (1, 2**63 - 1),
     "store.conversation_bytes": (1, 2**63 - 1),
     "background.per_key": (1, 65535),
@@ -354,11 +352,8 @@ def _places(config: GatewayConfig) -> Iterator[str]:
     """Files and folders that are not what they must be."""
     if config.tools.folder is not None and not Path(config.tools.folder).is_dir():
         yield f"tools.folder: there is no folder {config.tools.folder!r}"
-    if config.tools.folder is not None and config.tools.isolation == "process" and not has_groups():
-        yield (
-            "tools.isolation: 'process' needs forks and groups of processes, which this system does not have; 'thread' runs "
-            "tools in the gateway itself, without bounds on memory and processor time, so only code that you trust"
-        )
+    if config.tools.folder is not None and not has_groups():
+        yield f"tools.folder: {NO_TOOLS}"
     if config.store.kind == "sqlite" and config.store.path is not None:
         path = Path(config.store.path)
         if path.is_dir():

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any, Final, cast, get_args, get_origin
 
-from ..config import MOVED_OPTIONS, GatewayConfig, RouteOptions
+from ..config import GatewayConfig
 from ..support.conversion import hints_of, is_mapping, is_sequence, join, options_of, to_mapping, without_none
 from .checks import BOUNDS
 from .settings import SHORTHAND
@@ -57,8 +57,6 @@ def _section(kind: type, sections: dict[str, Any], path: str) -> dict[str, Any]:
         elif not dataclasses.is_dataclass(hint):
             prop["default"] = default
         properties[f.name] = prop
-    if kind is RouteOptions:
-        properties |= {former: _moved(kind, now, sections, path) for former, now in MOVED_OPTIONS.items()}
     return {
         "description": (kind.__doc__ or "").strip(),
         "type": ["object", "null"] if not required else "object",
@@ -66,13 +64,6 @@ def _section(kind: type, sections: dict[str, Any], path: str) -> dict[str, Any]:
         "additionalProperties": False,
         **({"required": required} if required else {}),
     }
-
-
-def _moved(kind: type, now: str, sections: dict[str, Any], path: str) -> dict[str, Any]:
-    """A former key: takes what its present place takes."""
-    section, _, name = now.partition(".")
-    hint = hints_of(hints_of(kind)[section])[name]
-    return {"description": f"Now `{now}`.", "deprecated": True, **_of(hint, sections, join(path, now))}
 
 
 def _of(kind: Any, sections: dict[str, Any], path: str) -> dict[str, Any]:

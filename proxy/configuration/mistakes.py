@@ -10,12 +10,10 @@ from ..support.conversion import ConfigError
 
 class Mistakes:
     """What is wrong. Each step goes on with stand-ins for what the steps before could not use. `lines` is what people
-    get to see; each begins with a key path. `moved` are no mistakes: what stands at a former place, and where it
-    belongs; `warnings` is all that is no mistake and should be known."""
+    get to see; each begins with a key path. `warnings` is all that is no mistake and should be known."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.moved: list[str] = []
         self.warnings: list[str] = []
         self._places: set[str] = set()
 

@@ -9,8 +9,7 @@ Rules of this module:
 3. Every key has a variable, `TOOLWIRE_` and the path joined by `__`: `TOOLWIRE_SERVER__PORT`,
    `TOOLWIRE_BACKENDS__MAIN__URL`, `TOOLWIRE_ROUTES__0__MODEL`. Lists and mappings are YAML. A variable without `__`
    counts only if it is a top-level key, so that `TOOLWIRE_NO_EXTENSIONS` is not a mistake.
-4. A key at a former place means what it meant (`proxy.configuration.moved`), and a warning says where it belongs.
-5. Relative paths in a file (`script`, `folder`, and keys that end in `_file`) count from the file's folder.
+4. Relative paths in a file (`script`, `folder`, and keys that end in `_file`) count from the file's folder.
 
 Source: R17.2.
 """
@@ -18,10 +17,9 @@ Source: R17.2.
 from __future__ import annotations
 
 import dataclasses
-import logging
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -39,11 +37,8 @@ from ..support.conversion import ConfigError, EnvText, Rules, from_mapping, join
 from ..support.plainyaml import parse_yaml, read_yaml
 from .checks import value_mistakes
 from .mistakes import Mistakes
-from .moved import Moved
 
 T = TypeVar("T")
-
-LOG: Final = logging.getLogger("toolwire.configuration")
 
 PREFIX: Final = "TOOLWIRE_"
 SHORTHAND: Final[Mapping[type, str]] = {
@@ -65,21 +60,16 @@ def load(
     path: str | os.PathLike[str] | None = None,
     env: Mapping[str, str] | None = None,
     overrides: Mapping[str, Any] | None = None,
-    *,
-    warn: Callable[[str], object] | None = None,
 ) -> GatewayConfig:
     """The configuration in the YAML file at `path`; None means no file.
 
     `env` is the environment (default: the process's). `overrides` maps key paths such as `server.port` to values that
     win over everything; None values are left out, and `*` in a path means the mapping's only entry, or `default`.
-    `warn` is told of what is no mistake, but should be changed; default: the log.
 
     Raises `ConfigError` with every mistake.
     """
     config, mistakes = examine(path, env, overrides)
     mistakes.check()
-    for line in mistakes.moved:
-        (warn or LOG.warning)(line)
     return config
 
 
@@ -97,31 +87,18 @@ def examine(
     tree = _expand(tree, env, mistakes)
     if path is not None:
         _anchor(tree, Path(path).resolve().parent)
-    moved = Moved(mistakes)
-    tree = moved.value(tree)
-    variables = [(name, moved.place(segments, name, env, PREFIX)) for name, segments in _variables(env)]
     # General ones before those that override a part of them.
-    for name, segments in sorted(variables, key=lambda item: (len(item[1]), item[0])):
+    for name, segments in sorted(_variables(env), key=lambda item: (len(item[1]), item[0])):
         with mistakes.noted():
-            value = _variable(name, env[name], section=len(segments) == 1)
-            _place(tree, segments, moved.value(value, segments), name)
+            _place(tree, segments, _variable(name, env[name], section=len(segments) == 1), name)
     for key, value in (overrides or {}).items():
         if value is not None:
-            segments = moved.place(key.split("."), key, overrides or {})
             with mistakes.noted():
-                _place(tree, segments, moved.value(value, segments), key)
+                _place(tree, key.split("."), value, key)
     config, found = _convert(tree)
-    mistakes.add(map(moved.told, found))
-    mistakes.add(map(moved.told, value_mistakes(config, mistakes)))
-    mistakes.moved = moved.lines
+    mistakes.add(found)
+    mistakes.add(value_mistakes(config, mistakes))
     return config, mistakes
-
-
-def zero_config(
-    backend_url: str, *, env: Mapping[str, str] | None = None, overrides: Mapping[str, Any] | None = None
-) -> GatewayConfig:
-    """No file: every model goes to the server at `backend_url`, with or without `/v1` (R17.3). Raises `ConfigError`."""
-    return load(None, env, {"backends.default.url": backend_url, **(overrides or {})})
 
 
 def read_section(kind: type[T], mapping: Mapping[str, Any], path: str = "") -> T:

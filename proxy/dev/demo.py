@@ -216,8 +216,8 @@ def own_tools() -> ToolsConfig:
         packages = {"PYTHONPATH": str(Path(__file__).parents[2])}
         server = McpServerConfig(name="demo", command=MCP_COMMAND, env=packages, connect_timeout_s=MCP_WAIT_S)
         return ToolsConfig(mcp=(server,), mcp_wait_s=MCP_WAIT_S)
-    folder = str(TOOLS_FOLDER) if TOOLS_FOLDER.is_dir() else None
-    return ToolsConfig(folder=folder, timeout_s=TOOL_TIMEOUT_S, isolation="process" if has_groups() else "thread")
+    folder = str(TOOLS_FOLDER) if TOOLS_FOLDER.is_dir() and has_groups() else None
+    return ToolsConfig(folder=folder, timeout_s=TOOL_TIMEOUT_S)
 
 
 def with_tools(model: str) -> str:

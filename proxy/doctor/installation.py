@@ -33,13 +33,6 @@ def installation(config: GatewayConfig) -> Iterator[Finding]:
     else:
         yield ok(AREA, "The compiled scanner is in use.")
     yield from _counting(config)
-    if not _installed("httptools"):
-        yield warning(
-            AREA,
-            "httptools is not installed.",
-            "Model servers are asked with a slower client.",
-            "Install it: pip install httptools",
-        )
     if os.name == "posix" and not _installed("uvloop"):
         yield ok(AREA, "uvloop is not installed; with it (pip install 'toolwire[uvloop]') requests cost less CPU.")
 

@@ -37,8 +37,6 @@ Cause = Literal["accepted", "called", "refused", "near_miss", "silent", "shown",
 called, or the probe's was not called. Of template probes also: the tool was in the prompt (`shown`) or not (`unseen`),
 or the server read the call itself (`read`)."""
 
-CAUSES: Final[tuple[Cause, ...]] = ("accepted", "called", "refused", "near_miss", "silent")
-
 _OF_ONE_TOOL: Final = re.compile(
     r"\btools?(?:\[|\.)\d|schema|too (?:many|long|large)|at most|maximum|duplicate|pattern", re.IGNORECASE
 )

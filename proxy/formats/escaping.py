@@ -213,14 +213,6 @@ class Escaping:
         a model spells `<\\/tool_call>` as `<\\\\/tool_call>`."""
         return Restorer(self.markers, json=json)
 
-    def restore_json(self, text: str) -> str:
-        """JSON text with its strings restored; those without an escape keep their bytes."""
-        if "\\" not in text:
-            return text
-        restorer = self.restorer(json=True)
-        pieces = [restorer.feed(text[at : at + SLICE_CHARS]) for at in range(0, len(text), SLICE_CHARS)]
-        return "".join([*pieces, restorer.finish()])
-
     def json(self, text: str) -> str:
         """JSON text for the same value, without markers: a character of each is spelled `\\uXXXX`. Where JSON is read
         nothing has to be restored."""

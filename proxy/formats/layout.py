@@ -75,7 +75,7 @@ class Tagged:
         return self.closer.replace("{key}", key)
 
     def key(self, key: str, escaping: Escaping = NOTHING) -> str:
-        """A key that ends where it should: what cannot stand in one becomes `\\uXXXX`, see `original_key`."""
+        """A key that ends where it should: what cannot stand in one becomes `\\uXXXX`."""
         if self.entities:
             key = key.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
         shown = _UNSAFE_IN_KEY.sub(lambda found: f"\\u{ord(found[0]):04x}", sound(key))
@@ -85,11 +85,6 @@ class Tagged:
         if type(value) is str:
             return self.strings + escaping.value(sound(value))
         return self.others.replace("{type}", json_type(value)) + JSON.write(value, escaping.value)
-
-
-def original_key(shown: str) -> str:
-    """The key for which `Tagged.key` wrote this."""
-    return re.sub(r"\\u([0-9a-f]{4})", lambda found: chr(int(found[1], 16)), shown)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,8 +25,13 @@ from .markers import STEP_CHARS, TAIL_CHARS, MarkerSet
 if TYPE_CHECKING:
     from .results import ResultForm
 
-_UNIT: Final = re.compile(rf'\\u[0-9a-fA-F]{{4}}|\\.|"|[^"\\]{{1,{STEP_CHARS}}}+', re.DOTALL)
-_CUT: Final = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?")
+_HIGH: Final = r"\\u[dD][89abAB][0-9a-fA-F]{2}"
+_UNIT: Final = re.compile(
+    rf'{_HIGH}\\u[dD][c-fC-F][0-9a-fA-F]{{2}}|\\u[0-9a-fA-F]{{4}}|\\.|"|[^"\\]{{1,{STEP_CHARS}}}+', re.DOTALL
+)
+"""Two escapes that are a pair of surrogates are one character."""
+_CUT: Final = re.compile(rf"(?:{_HIGH})?\\(?:u[0-9a-fA-F]{{0,3}})?|{_HIGH}")
+_PAIR_CHARS: Final = 12
 _LETTERS: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 _SPACE, _RUN, _TAIL, _INSIDE = range(4)
@@ -89,6 +94,14 @@ def _known(form: Form, markers: MarkerSet) -> Form:
     first, slashes, rest = form
     found = (known for known in markers.rests.get(first, ()) if rest is not None and rest.startswith(known))
     return first, slashes, next(found, rest)
+
+
+def _meant(spelled: str) -> str:
+    """The character that an escape in JSON means."""
+    if spelled[1] != "u" or len(spelled) == 2:
+        return _LETTERS.get(spelled[1], spelled[1])
+    codes = (int(spelled[at : at + 4], 16) for at in range(2, len(spelled), 6))
+    return b"".join(code.to_bytes(2, "little") for code in codes).decode("utf-16-le", "surrogatepass")
 
 
 class Restorer:
@@ -175,11 +188,10 @@ class Restorer:
                 self._out.append(spelled)
             elif spelled[0] != "\\":
                 self._read(spelled)
-            elif len(text) - at < 6 and _CUT.fullmatch(text, at):
+            elif len(text) - at < _PAIR_CHARS and _CUT.fullmatch(text, at):
                 break
             else:
-                code = spelled[2:]
-                self._take_unit(chr(int(code, 16)) if code else _LETTERS.get(spelled[1], spelled[1]), spelled)
+                self._take_unit(_meant(spelled), spelled)
             at = found.end()
         self._cut = text[at:]
 

@@ -49,7 +49,7 @@ FIELDS: Final = {
     "total_ms": "From the request's head to the last byte of the answer.",
     "backend_ms": "Of that, time spent waiting for backends.",
     "overhead_ms": "All other time.",
-    "queue_ms": "Of `backend_ms`, time spent waiting for a free connection (`pool.connections`); not measured under `trust_env`.",
+    "queue_ms": "Of `backend_ms`, time spent waiting for a free connection (`pool.connections`).",
     "prepare_ms": "Until the first backend was asked: reading the body, validation, the prompt.",
     "first_byte_ms": "Until the first byte of the answer.",
     "key": "The name of the client's key, if it has one (`auth.keys[].name`).",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from ..errors import ClientFault, quote
 from ..known.past import fold
@@ -11,8 +11,6 @@ from ..model import Message, ModelRequest, ToolResult, ToolUse
 from ..tolerances import MOVED, NO_CALL, REPEATED
 from .exchange import Exchange
 from .places import Places
-
-MAX_CALL_ID_CHARS: Final = 256
 
 
 class _Checked(NamedTuple):
@@ -65,14 +63,14 @@ def _checked(
     for index, message in enumerate(messages, start):
         results = [part for part in message.parts if isinstance(part, ToolResult)]
         for number, part in enumerate(results):
-            if not strict:
-                if part.call_id not in called:
-                    tolerated.append((NO_CALL, part.call_id))
-                    continue
-                if part.call_id in answered:
-                    tolerated.append((REPEATED, part.call_id))
-                answered.add(part.call_id)
-            _check_result(part, called, index, number, places)
+            if part.call_id not in called:
+                if strict:
+                    raise _without_call(part.call_id, places, index, number if called else None)
+                tolerated.append((NO_CALL, part.call_id))
+                continue
+            if part.call_id in answered and not strict:
+                tolerated.append((REPEATED, part.call_id))
+            answered.add(part.call_id)
             if called[part.call_id] != asked:
                 moved += 1
                 if strict:
@@ -83,41 +81,29 @@ def _checked(
                     )
         if not results:
             asked = index
-        _note_calls(message, index, called, places)
+        for number, call in enumerate(part for part in message.parts if isinstance(part, ToolUse)):
+            if call.call_id in called:
+                raise ClientFault(
+                    f"The call id {quote(call.call_id)} occurs twice.",
+                    code="invalid_tool_call_id",
+                    param=places.call_id(index, number),
+                    hint="Every call of a conversation needs an id of its own.",
+                )
+            called[call.call_id] = index
     return _Checked(called, frozenset(answered), asked, moved, tuple(tolerated))
 
 
-def _note_calls(message: Message, index: int, called: dict[str, int], places: Places) -> None:
-    calls = [part for part in message.parts if isinstance(part, ToolUse)]
-    for number, call in enumerate(calls):
-        param = places.call_id(index, number)
-        if not 1 <= len(call.call_id) <= MAX_CALL_ID_CHARS:
-            raise ClientFault(
-                f"Invalid call id {quote(call.call_id)}: expected 1 to {MAX_CALL_ID_CHARS} characters.",
-                code="invalid_tool_call_id",
-                param=param,
-            )
-        if call.call_id in called:
-            raise ClientFault(
-                f"The call id {quote(call.call_id)} occurs twice.",
-                code="invalid_tool_call_id",
-                param=param,
-                hint="Every call of a conversation needs an id of its own.",
-            )
-        called[call.call_id] = index
-
-
-def _check_result(result: ToolResult, called: Mapping[str, int], index: int, number: int, places: Places) -> None:
-    if not called:
-        raise ClientFault(
+def _without_call(call_id: str, places: Places, index: int, number: int | None) -> ClientFault:
+    """The fault for a result without its call: the `number`-th of a message, or None where no call was made before."""
+    if number is None:
+        return ClientFault(
             "A tool result stands without an earlier assistant message that made a call.",
             code="invalid_message_order",
             param=places.message(index),
         )
-    if result.call_id not in called:
-        raise ClientFault(
-            f"No earlier call has the id {quote(result.call_id)}.",
-            code="invalid_tool_call_id",
-            param=places.result_id(index, number),
-            hint="A result needs the id of the call that it answers.",
-        )
+    return ClientFault(
+        f"No earlier call has the id {quote(call_id)}.",
+        code="invalid_tool_call_id",
+        param=places.result_id(index, number),
+        hint="A result needs the id of the call that it answers.",
+    )

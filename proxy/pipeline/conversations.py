@@ -188,7 +188,7 @@ async def _asked(request: web.Request) -> AsyncIterator[AdmittedRequest]:
 
 async def _items(form: ConversationForm, body: dict[str, Any]) -> Items:
     """The items in a body, with ids. Raises `ClientFault`."""
-    form.check(body)
+    await offload(True, form.check, body)
     return await offload(is_long(body), form.with_ids, body.get("items") or ())
 
 

@@ -44,7 +44,7 @@ from ..protocols.wire import dump, dump_in_pieces
 from ..ratelimit.admission import SLOT, Admission
 from ..record import AccessRecord, Observe, ReadRequest
 from ..support.collecting import Collecting
-from ..support.offload import OFFLOAD_BYTES, offload
+from ..support.offload import OFFLOAD_BYTES, OFFLOAD_OBJECTS, offload
 from .background import BACKGROUND, DETACHED
 from .exchange import EXCHANGE, Exchange
 from .heads import ADDED_HEADERS, REQUEST_ID, TIMED, move_head, request_id
@@ -392,8 +392,10 @@ class Delivery:
         record.model = route.label(model)
         if route.options.requests.unknown_model == "error":
             route.require(model)
+        read, large = self._read, len(raw) > OFFLOAD_BYTES or raw.count(b"{") > OFFLOAD_OBJECTS
         past = past_of(body.get(self._protocol.items_field or ""))
-        read, large = self._read, (len(raw) if past is None else past.new) > OFFLOAD_BYTES
+        if past is not None and past.new < len(raw):
+            large = past.new > OFFLOAD_BYTES
         try:
             received = await offload(True, read, body, raw) if large else read(body, raw)
         except ClientFault:

@@ -26,7 +26,7 @@ from aiohttp.base_protocol import BaseProtocol
 from ..errors import GatewayError
 from ..ingress.bodies import read_json
 from ..model import ModelRequest
-from ..support.offload import OFFLOAD_BYTES, offload
+from ..support.offload import OFFLOAD_BYTES, OFFLOAD_OBJECTS, offload
 from .exchange import EXCHANGE, Exchange
 from .heads import ADDED_HEADERS, is_enclosed
 from .middleware import Handler, MiddlewareRunner
@@ -86,7 +86,8 @@ class PlainMiddlewareRunner(MiddlewareRunner):
             self.report(ValueError("it changed the body of a request that was changed before: put it further out"))
             raise self.defect()
         value = await read_json(body, exchange.route.limits)
-        received = await offload(len(body) > OFFLOAD_BYTES, exchange.protocol.read_request, value, body)
+        large = len(body) > OFFLOAD_BYTES or body.count(b"{") > OFFLOAD_OBJECTS
+        received = await offload(large, exchange.protocol.read_request, value, body)
         exchange.body, exchange.received, exchange.request = value, received, received
         exchange.record.stream = received.stream
 

@@ -4,11 +4,11 @@ Rules:
 
 1. What goes out is what came in, byte for byte but for the name of a renamed model and for rule 3, and whole frames
    only: so an error of ours never lands inside a frame that broke off.
-2. A frame is parsed only if it may be an error, or is the first and looks strange. An error ends the stream here, so
-   that it goes out in the gateway's own form, without the server's addresses and secrets (R10.8). So does a frame with
-   a secret.
-3. What is neither answer nor error is left out, and a chunk that would end strict clients is mended (R29.1). A frame is
-   looked at for that only if it lacks what stands in nearly all (`ServerSide.usual`).
+2. A frame is parsed only if it may be an error or looks odd: it lacks what stands in nearly all (`ServerSide.usual`),
+   or does not end like an object. An error ends the stream here, so that it goes out in the gateway's own form, without
+   the server's addresses and secrets (R10.8). So does a frame with a secret, and one that is no JSON, on which clients
+   break.
+3. What is neither answer nor error is left out, and a chunk that would end strict clients is mended (R29.1).
 4. The end is known from the last frames alone, and what one is the protocol says: behind it nothing passes.
 5. Frames that speak of usage are set aside, the first and the last of them. They are read when the stream is over
    (R29.6).
@@ -26,24 +26,24 @@ from ..backends.upstream_errors import cleaned
 from ..endpoints.beginning import Beginning
 from ..errors import BackendFault, GatewayError
 from ..events import Fault
-from ..fastparse import SseFramer
+from ..fastparse import SseFramer, are_plain
 from ..model import Usage
 from ..protocols.base import ServerSide
 from ..protocols.noise import LEFT_OUT, Note, unnoted
-from ..protocols.wire import load
+from ..protocols.wire import load, nothing_said
 from ..support.offload import OFFLOAD_BYTES, offload
 from .renaming import Renaming
 
 _ENDS: Final = (b"\n\n", b"\n\r\n", b"\r\r")
 _END: Final = re.compile(rb"\n\n|\n\r\n|\r\r")
 _ERROR: Final = re.compile(rb'"error"|event: ?error')
+_DETAIL: Final = b'"detail"'
+"""The key of an error as FastAPI writes it."""
 _ENDED: Final = (b'_reason":"', b'_reason": "')
 _GOOD_END: Final = re.compile(
     rb'_reason": ?"(?:stop|length|tool_calls|function_call|content_filter|end_turn|tool_use|max_tokens|stop_sequence)"'
 )
 _DATA: Final = re.compile(rb"(?:^|[\r\n])data:")
-_USUAL: Final = b'data: {"'
-"""How nearly every stream begins."""
 _COUNTS: Final = re.compile(rb'"usage" ?: ?\{')
 _TAIL_BYTES: Final = 1024
 
@@ -73,6 +73,7 @@ class Relay:
         self._protocol = protocol
         self._marks = protocol.end_marks
         self._usual = protocol.usual
+        self._odd = (b"error", _DETAIL, b'"usage"', *_ENDED, *self._marks)
         self._spaced = protocol.usual.replace(b":", b": ")
         self._note = note
         self._private = private
@@ -88,21 +89,8 @@ class Relay:
             return b""
         if self._rest or not data.endswith(_ENDS):
             data = self._cut(data)
-        if data:
-            data = self._without_noise(data)
-        if data and not self.spoke and not data.startswith(_USUAL):
-            self.fault = self._strange(data)
-            if self.fault is not None:
-                return b""
-        # `find`, since `in` takes bytes for a number first, which is an exception each time.
-        if data.find(b"error") >= 0 and _ERROR.search(data) is not None:
-            data = self._up_to_error(data, b"error")
-        for mark in _ENDED:
-            if data.find(mark) >= 0 and _GOOD_END.search(data) is None:
-                data = self._up_to_error(data, mark)
-        for mark in self._marks:
-            if data.find(mark) >= 0:
-                data = self._up_to_end(data, mark)
+        if not are_plain(data, self._usual, self._odd):
+            data = self._looked_at(data)
         if self._leaks is not None and data:
             data = self._up_to_secret(self._leaks, data)
         if not self.spoke and self._is_all(data):
@@ -110,8 +98,6 @@ class Relay:
         if data:
             self._tail = (self._tail + data)[-_TAIL_BYTES:]
             self.spoke = self.spoke or _DATA.search(data) is not None
-            if data.find(b'"usage"') >= 0 and _COUNTS.search(data) is not None:
-                self.counts = (*self.counts[:1], data)
             if self._renaming is not None:
                 data = self._renaming.frames(data)
         return data
@@ -149,9 +135,27 @@ class Relay:
             )
         return whole
 
+    def _looked_at(self, data: bytes) -> bytes:
+        """What can go out of whole frames that have something odd, up to an error or the end."""
+        data = self._without_noise(data)
+        # `find`, since `in` takes bytes for a number first, which is an exception each time.
+        if data.find(b"error") >= 0 and _ERROR.search(data) is not None:
+            data = self._up_to_error(data, b"error")
+        if data.find(_DETAIL) >= 0:
+            data = self._up_to_error(data, _DETAIL)
+        for mark in _ENDED:
+            if data.find(mark) >= 0 and _GOOD_END.search(data) is None:
+                data = self._up_to_error(data, mark)
+        for mark in self._marks:
+            if data.find(mark) >= 0:
+                data = self._up_to_end(data, mark)
+        if data.find(b'"usage"') >= 0 and _COUNTS.search(data) is not None:
+            self.counts = (*self.counts[:1], data)
+        return data
+
     def _without_noise(self, data: bytes) -> bytes:
-        """Whole frames, without those that are neither answer nor error."""
-        usual, begin, kept = self._usual, 0, 0
+        """Whole frames, without those that are neither answer nor error, up to one that is no JSON."""
+        begin = kept = 0
         shown: list[bytes] = []  # up to `kept`
         lines = data.find(b"\r") < 0
         while begin < len(data):
@@ -159,24 +163,36 @@ class Relay:
                 end = at + 2 if (at := data.find(b"\n\n", begin)) >= 0 else len(data)
             else:
                 end = found.end() if (found := _END.search(data, begin)) is not None else len(data)
-            if data.find(usual, begin, end) < 0 and data.find(self._spaced, begin, end) < 0:
-                frame = data[begin:end]
-                if (as_shown := self._as_shown(frame)) is not frame:
+            frame = data[begin:end]
+            if (frame.find(self._usual) < 0 and frame.find(self._spaced) < 0) or not frame.rstrip().endswith(b"}"):
+                as_shown = self._as_shown(frame)
+                if as_shown is None:
+                    self.fault = self._error(frame) or BackendFault(
+                        "The model server's stream has a frame that is no JSON.", code="upstream_invalid_response"
+                    )
+                    return b"".join((*shown, data[kept:begin]))
+                if as_shown is not frame:
                     shown += data[kept:begin], as_shown
                     kept = end
             begin = end
         return b"".join((*shown, data[kept:])) if kept else data
 
-    def _as_shown(self, frame: bytes) -> bytes:
-        """A frame as a strict client wants it: the same object, or nothing."""
+    def _as_shown(self, frame: bytes) -> bytes | None:
+        """A frame as a strict client wants it: the same object, or nothing; None if it is no JSON."""
         for name, data in SseFramer(len(frame)).feed(frame):
+            if self._protocol.is_end(name, data):
+                continue
             kind = self._protocol.left_out(name, data)
             if kind is not None:
                 self._note(LEFT_OUT, kind)
                 return b""
-            if (mended := self._protocol.shown(data)) is not data:
+            try:
+                shown = self._protocol.shown(data)
+            except ValueError:
+                return None
+            if shown is not data:
                 event = b"" if name is None else b"event: %b\n" % name.encode()
-                return event + b"data: %b\n\n" % mended
+                return event + b"data: %b\n\n" % shown
         return frame
 
     def _is_all(self, data: bytes) -> bool:
@@ -192,19 +208,26 @@ class Relay:
 
     def _up_to_end(self, data: bytes, mark: bytes) -> bytes:
         for begin, end in _frames_with(mark, data):
-            if self._is_end(data[begin:end]):
+            last = self._last(data[begin:end])
+            if last is not None:
                 self.ended = True
                 self.fault = None  # an error behind the end
+                if not (self.spoke or last.startswith(b"{") or _DATA.search(data, 0, begin)):
+                    self.fault = nothing_said()
+                    return b""
                 return data[:end]
         return data
 
-    def _is_end(self, frame: bytes) -> bool:
-        return any(self._protocol.is_end(name, data) for name, data in SseFramer(len(frame)).feed(frame))
+    def _last(self, frame: bytes) -> bytes | None:
+        """The data of a frame, if it is the end of a stream."""
+        frames = SseFramer(len(frame)).feed(frame)
+        return next((data for name, data in frames if self._protocol.is_end(name, data)), None)
 
     def _up_to_error(self, data: bytes, mark: bytes) -> bytes:
         for begin, end in _frames_with(mark, data):
-            self.fault = self._error(data[begin:end])
-            if self.fault is not None:
+            error = self._error(data[begin:end])
+            if error is not None:
+                self.fault = error
                 return data[:begin]
         return data
 
@@ -217,26 +240,15 @@ class Relay:
         """Whether what was held back is a frame that lacks nothing but its blank line."""
         framer = SseFramer(self._limit)
         frames = [*framer.feed(bytes(self._rest)), *framer.finish()]
-        try:
-            for name, frame in frames:
-                if not self._protocol.is_end(name, frame):
-                    load(frame)
-        except ValueError:
-            return False
-        return bool(frames)
+        return bool(frames) and all(self._protocol.is_end(name, data) or _is_json(data) for name, data in frames)
 
-    def _strange(self, data: bytes) -> BackendFault | None:
-        """A server whose first words are no JSON does not speak this protocol."""
-        for name, frame in SseFramer(len(data)).feed(data):
-            if not self._protocol.is_end(name, frame):
-                try:
-                    load(frame)
-                except ValueError:
-                    return BackendFault(
-                        "The model server's stream does not begin with JSON.", code="upstream_invalid_response"
-                    )
-                break
-        return None
+
+def _is_json(data: bytes) -> bool:
+    try:
+        load(data)
+    except ValueError:
+        return False
+    return True
 
 
 def counted(protocol: ServerSide, frames: bytes) -> Usage | None:

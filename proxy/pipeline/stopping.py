@@ -53,6 +53,7 @@ class ForeignStops(Stage):
 
     passes_text = True
     only_rewritten = True
+    changes = False
 
     def __init__(self, asked: Sequence[str]) -> None:
         self._known = (None, *asked)

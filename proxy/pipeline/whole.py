@@ -25,6 +25,7 @@ from ..errors import GatewayError
 from ..folding import unfold
 from ..model import ModelReply, Usage
 from ..protocols.base import ServerSide
+from ..protocols.noise import without_noise
 from ..protocols.wire import BOUNDS, dump_in_pieces
 from ..support.bounded_json import loads
 from ..support.duplicate_keys import has_duplicates
@@ -134,8 +135,8 @@ async def checked(reply: Reply, wire: WireSource, body: bytes) -> bytes:
 
 
 def _checked(wire: WireSource, body: bytes, judged: bool) -> bytes:
-    """The bytes of a whole answer that may go out: those of a server, with each key of an object once if the answer is
-    `judged` (R33.6). Raises the `GatewayError` that they are."""
+    """The bytes of a whole answer that may go out: those of a server, without items that are none (R29.1), and with
+    each key of an object once if the answer is `judged` (R33.6). Raises the `GatewayError` that they are."""
     try:
         value = orjson.loads(body) if len(body) <= OFFLOAD_BYTES else loads(body, BOUNDS)
     except ValueError:
@@ -145,8 +146,10 @@ def _checked(wire: WireSource, body: bytes, judged: bool) -> bytes:
             wire.protocol.read_reply(body)
         except GatewayError as error:
             raise cleaned(error, private=wire.private) from None
-    elif judged and has_duplicates(body, value):
-        body = dump_in_pieces(value)
+    elif (shown := without_noise(value, wire.protocol.items_in, wire.note)) is not value or (
+        judged and has_duplicates(body, value)
+    ):
+        body = dump_in_pieces(shown)
     if wire.private.secrets:
         check_whole(wire.private, body)
     return body

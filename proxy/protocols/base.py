@@ -31,6 +31,7 @@ from .noise import Note, unnoted
 from .numbers import MAX_CHOICES
 from .served import ServedForm
 from .turn import Turn
+from .wire import load
 
 KEEPALIVE: Final = b": keep-alive\n\n"
 """A comment in a stream of server-sent events: it shows life and means nothing (R6.14)."""
@@ -444,6 +445,9 @@ class ServerSide(Protocol):
     usual: bytes = b""
     """What stands in nearly every frame of an answer, and never where it is no part of one: frames that pass are looked
     at if it is missing (`left_out`, `shown`)."""
+    items_in: str = ""
+    """The key under which a whole answer lists its items, of which servers add some that are none (`noise.of_item`);
+    empty: it has no such list."""
     turn_markers: frozenset[str] = frozenset()
     """What begins or ends a turn where a conversation is one text: no message may say it."""
     own_stops: tuple[str, ...] = ()
@@ -522,7 +526,9 @@ class ServerSide(Protocol):
         error; None if it is one."""
 
     def shown(self, data: bytes) -> bytes:
-        """The data of a frame, as strict clients want them where bytes pass."""
+        """The data of a frame that is not the last one, as strict clients want them where bytes pass. Raises
+        `ValueError` if they are no JSON."""
+        load(data)
         return data
 
     def is_end(self, name: str | None, data: bytes) -> bool:

@@ -96,6 +96,21 @@ def of_item(item: Mapping[str, Any]) -> str | None:
     return named(item["type"]) if item.get("type") else _warns(item) if len(item) == 1 else None
 
 
+def without_noise(answer: Mapping[str, Any], key: str, note: Note) -> Mapping[str, Any]:
+    """A whole answer without the items, listed under `key`, that are none; itself if there are none such."""
+    items = answer.get(key)
+    if not isinstance(items, list):
+        return answer
+    kept: list[Any] = []
+    for item in items:
+        kind = of_item(item) if isinstance(item, dict) else None
+        if kind is None:
+            kept.append(item)
+        else:
+            note(LEFT_OUT, kind)
+    return answer if len(kept) == len(items) else {**answer, key: kept}
+
+
 Judge = Callable[[str | None, Mapping[str, Any]], str | None]
 
 
@@ -108,10 +123,11 @@ def of_frame(judge: Judge, name: str | None, data: bytes) -> str | None:
 
 
 def with_deltas(data: bytes) -> bytes:
-    """A chunk of Chat, each of whose choices has a delta, as strict clients want."""
-    value = _object(data)
-    choices = None if value is None else value.get("choices")
-    if value is None or not isinstance(choices, list) or all(map(_has_delta, choices)):
+    """A chunk of Chat, each of whose choices has a delta, as strict clients want. Raises `ValueError` if it is no
+    JSON."""
+    value = load(data)
+    choices = value.get("choices") if isinstance(value, dict) else None
+    if not isinstance(choices, list) or all(map(_has_delta, choices)):
         return data
     return dump({**value, "choices": [one if _has_delta(one) else {**one, "delta": {}} for one in choices]})
 
@@ -136,7 +152,7 @@ def _says(choice: Any) -> bool:
 
 
 def _is_error(name: str | None, value: Mapping[str, Any]) -> bool:
-    return bool(value.get("error")) or "error" in (name, value.get("type"), value.get("object"))
+    return bool(value.get("error") or value.get("detail")) or "error" in (name, value.get("type"), value.get("object"))
 
 
 def _kind(name: str | None, value: Mapping[str, Any]) -> str:

@@ -1,5 +1,4 @@
-"""The form in which messages and turns are kept: JSON that comes back as the same values, in this version and in every
-one that follows.
+"""The form in which messages and turns are kept: JSON that comes back as the same values.
 
 Rules:
 
@@ -7,12 +6,10 @@ Rules:
    (docs/adr/0029). What has its default value is left out. Reading gives equal values, and writing those the same
    bytes; only half a character is U+FFFD, as the client saw it, and a tuple inside of an `extra` or a payload is a
    list.
-2. A turn says in which form it is (`FORM`). Whoever changes what is written raises the number, goes on to read the
-   former one, and adds a turn of it to `tests/store/kept/`. A turn of form 1 has no number: Responses items, as the
-   protocol lists them. One of form 2 has messages always, and beside them what they do not say of items. One of form 3
-   has no `rounds`, and whatever has none is written as that still: a gateway of the version before reads it.
-3. Nothing is passed over: what this version does not know (a form, a kind of part, a field) is `UnknownForm`, since a
-   conversation that goes on without it would be another one.
+2. A turn says in which form it is (`FORM`), and only that form is read. Whoever changes what is written raises the
+   number and the files in `tests/store/kept/`.
+3. Nothing is passed over: what this version does not know (another form, a kind of part, a field) is `UnknownForm`,
+   since a conversation that goes on without it would be another one.
 """
 
 from __future__ import annotations
@@ -22,15 +19,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 from ..model import Attempt, Image, Message, Opaque, Part, Reasoning, Refusal, Text, ToolResult, ToolUse
-from .responses.turns import read_said, turn_of_items, turn_of_messages
+from .responses.turns import read_said
 from .turn import Turn
 
 T = TypeVar("T")
 
 FORM: Final = 4
-"""The latest form."""
-WITHOUT_ROUNDS: Final = 3
-_NEWER: Final = "a kept response holds what this version of the gateway does not know: one that came after it wrote it"
+_TO_DO: Final = "empty the store, or run the version that wrote it"
+_UNKNOWN: Final = f"a kept response holds what this version of the gateway does not know: {_TO_DO}"
 
 _KINDS: Final[Mapping[str, type[Part]]] = {
     "text": Text,
@@ -42,12 +38,11 @@ _KINDS: Final[Mapping[str, type[Part]]] = {
     "result": ToolResult,
     "opaque": Opaque,
 }
-"""The parts of a message by the `type` that they are kept with. A name stays what it is for ever."""
+"""The parts of a message by the `type` that they are kept with."""
 
 
 class UnknownForm(ValueError):
-    """What is kept is of a version of the gateway that came after this one. The message says nothing of what it
-    holds."""
+    """What is kept is of another version of the gateway. The message says nothing of what it holds."""
 
 
 def _fields(kind: type[Any]) -> tuple[tuple[str, Any], ...]:
@@ -87,25 +82,24 @@ def read_messages(kept: Iterable[Mapping[str, Any]]) -> tuple[Message, ...]:
 
 def write_turn(turn: Turn) -> dict[str, Any]:
     """The turn as a JSON object, but for what is `said`: that is JSON already."""
-    return _write(turn, {"form": FORM if turn.rounds else WITHOUT_ROUNDS}, _TURN)
+    return _write(turn, {"form": FORM}, _TURN)
 
 
 def read_turn(kept: Mapping[str, Any]) -> Turn:
-    """The turn in what this version wrote, `said` included, or any before it. Raises as `read_messages`."""
+    """The turn in what this version wrote, `said` included. Raises as `read_messages`."""
     values = dict(kept)
-    form = values.pop("form", 1)
-    if form == 1:
-        return turn_of_items(kept)
-    if form > FORM:
-        raise UnknownForm(f"a kept response has form {form:d}, this version of the gateway knows {FORM} at most")
+    form = values.pop("form")
+    if form != FORM:
+        raise UnknownForm(
+            f"a kept response has form {form:d}, and this version of the gateway reads {FORM} only: {_TO_DO}"
+        )
     for name in _MESSAGES:
         values[name] = read_messages(values.get(name, ()))
     values["ancestors"] = tuple(values.get("ancestors", ()))
     if "said" in values:
         asked, answered = read_said(values["said"])
         values["input"], values["output"] = values["input"] or asked, values["output"] or answered
-    turn = _read(Turn, values)
-    return turn_of_messages(turn) if form == 2 else turn
+    return _read(Turn, values)
 
 
 def _write(value: Any, written: dict[str, Any], fields: _Fields) -> dict[str, Any]:
@@ -135,7 +129,7 @@ def _read(kind: type[T], values: dict[str, Any]) -> T:
         return kind(**values)
     except TypeError:
         if values.keys() - {name for name, _ in _fields(kind)}:
-            raise UnknownForm(_NEWER) from None
+            raise UnknownForm(_UNKNOWN) from None
         raise
 
 
@@ -145,5 +139,5 @@ def _read_part(kept: Mapping[str, Any]) -> Part:
     values = dict(kept)
     kind = _KINDS.get(values.pop("type"))
     if kind is None:
-        raise UnknownForm(_NEWER)
+        raise UnknownForm(_UNKNOWN)
     return _read(kind, values)

@@ -111,6 +111,12 @@ def nameless() -> BackendFault:
     return BackendFault(message, code="upstream_invalid_response")
 
 
+def nothing_said() -> BackendFault:
+    """The fault of a stream that ended without any part of an answer."""
+    message = "The model server's stream ended, and no part of an answer was in it."
+    return BackendFault(message, code="upstream_invalid_response", transient=True)
+
+
 def unfinished() -> BackendFault:
     """The fault of an answer that ended inside of its only call, without a word of why (R29.2)."""
     message = "The model server's answer ended inside of a call, and does not say why."

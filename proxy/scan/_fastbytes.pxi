@@ -58,7 +58,6 @@ cdef enum:
     LETTER = 2
     SCALAR = 4
     NAMED = 8
-    MARK = 16  # of what quotes within a line
 
 cdef unsigned char CLASS[256]
 memset(CLASS, 0, 256)
@@ -71,8 +70,6 @@ for _byte in range(128):
         CLASS[_byte] |= SCALAR
     if chr(_byte).isalnum() or chr(_byte) in "_.-":
         CLASS[_byte] |= NAMED
-    if chr(_byte) in "`\"":
-        CLASS[_byte] |= MARK
 del _byte
 
 cdef enum:

@@ -44,6 +44,9 @@ cdef class FieldReader:
         self.text = b""
         self._opener = self._overlap = self._waiting = b""
         self._string = NO_STRING
+        self._json = ObjectReader()
+        self._code = CodeReader()
+        self._braces = BracesReader()
 
     cdef int begin_block(self, _Opener opener, list pieces, bint quoted) except -1:
         self.kind = NOTHING
@@ -62,15 +65,15 @@ cdef class FieldReader:
         self.start = at
         self.in_key = False
         if branch.read == JSON:
-            begin(&self._json)
+            self._json.begin()
             if first and branch.syntax.keyed:
                 self._begin_key(branch)
         elif branch.read == PRINTED or branch.read == LOOSE:
             self._begin_key(branch)
         elif branch.read == CODE:
-            begin_code(&self._code, branch.size > 0)
+            self._code.begin(branch.size > 0)
         elif branch.read == BRACES:
-            begin_braces(&self._braces, bytes_at(branch.syntax.quote), PyBytes_GET_SIZE(branch.syntax.quote))
+            self._braces.begin(branch.syntax.quote)
         else:
             self._node = node
             self._overlap = b""
@@ -165,13 +168,13 @@ cdef class FieldReader:
         if self.in_key:
             return self._read_key(pos, end)
         if self.kind == JSON:
-            after = read_object(&self._json, self._buffer.p, pos, end)
+            after = self._json.read(self._buffer.p, pos, end)
             mode = self._json.mode
         elif self.kind == CODE:
-            after = read_code(&self._code, self._buffer.p, pos, end)
+            after = self._code.read(self._buffer.p, pos, end)
             mode = self._code.mode
         elif self.kind == BRACES:
-            after = read_braces(&self._braces, self._buffer.p, pos, end)
+            after = self._braces.read(self._buffer.p, pos, end)
             mode = self._braces.mode
         elif self.kind == PROSE:
             return self._read_text(pos, end)
@@ -228,14 +231,14 @@ cdef class FieldReader:
         begun = key.begun
         self.kind = key.kind
         if self.kind == JSON:
-            begin(&self._json)
-            read_object(&self._json, bytes_at(begun), 0, PyBytes_GET_SIZE(begun))
+            self._json.begin()
+            self._json.read(bytes_at(begun), 0, PyBytes_GET_SIZE(begun))
         elif bytes_at(begun)[0] == c"{":
-            begin_code_object(&self._code)
-            read_code(&self._code, bytes_at(begun), 1, PyBytes_GET_SIZE(begun))
+            self._code.begin_object()
+            self._code.read(bytes_at(begun), 1, PyBytes_GET_SIZE(begun))
         else:
-            begin_code(&self._code, key.listed)
-            read_code(&self._code, bytes_at(begun), 0, PyBytes_GET_SIZE(begun))
+            self._code.begin(key.listed)
+            self._code.read(bytes_at(begun), 0, PyBytes_GET_SIZE(begun))
         return 0
 
     # --- text, up to a literal ----------------------------------------------------------------------------------------

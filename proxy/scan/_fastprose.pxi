@@ -12,6 +12,13 @@ cdef enum:
     LATER
 
 
+cdef inline bint is_margin(Bytes p, Py_ssize_t pos, Py_ssize_t at, bint margin) noexcept nogil:
+    """Whether nothing but blanks stands in the line before `at`; what stands before `pos` says `margin`."""
+    while at > pos and (p[at - 1] == c" " or p[at - 1] == c"\t"):
+        at -= 1
+    return margin if at == pos else p[at - 1] == c"\n"
+
+
 @cython.final
 cdef class Prose:
     cdef Buffer _buffer
@@ -37,6 +44,7 @@ cdef class Prose:
         self._buffer = buffer
         self._output = output
         self._policy = policy
+        self._quoting = Quoting()
         self.held = b""
         self._margin = True
         self._last = c"\n"
@@ -130,13 +138,13 @@ cdef class Prose:
 
     cdef inline void pass_plain(self, Bytes p, Py_ssize_t size) noexcept:
         if self._quotes and (self._strings or self._quoting.active):
-            read_quoting(&self._quoting, p, 0, size, self._margin)
+            self._quoting.read(p, 0, size, self._margin)
         self._pass_line(p, size)
 
     cdef void pass_text(self, Bytes p, Py_ssize_t size) noexcept:
         if not size:
             return
-        read_quoting(&self._quoting, p, 0, size, self._margin)
+        self._quoting.read(p, 0, size, self._margin)
         self._pass_line(p, size)
 
     cdef inline void _pass_line(self, Bytes p, Py_ssize_t size) noexcept:
@@ -151,7 +159,7 @@ cdef class Prose:
         self._output.edge()
         self._margin = True
         self._last = c"\n"
-        end_line(&self._quoting)
+        self._quoting.end_line()
         return 0
 
     cdef inline void mute(self, Py_ssize_t upto) noexcept:
@@ -265,7 +273,7 @@ cdef class Prose:
         if marker.opens is not None:
             return self._open(marker.opens, at)
         self.edge()
-        memset(&self._quoting, 0, sizeof(Quoting))
+        self._quoting = Quoting()
         if marker.reasoning >= 0:
             self._tags = marker.reasoning
             self._enter(REASONING)
@@ -310,26 +318,25 @@ cdef class Prose:
         return None
 
     cdef int _counts(self, _Marker marker, Py_ssize_t pos, Py_ssize_t at) except -1:
-        cdef Quoting *quoting = &self._quoting
         if marker.opens is not None and PyBytes_GET_SIZE(marker.opens.literal) == 0:
             return YES if self._may_recognise(pos, at) else NO
         if marker.untaught and not self._may_recognise(pos, at):
             return NO
         self._quote(pos, at)
         if marker.reasoning >= 0:
-            return NO if quoting.fence else YES
+            return NO if self._quoting.fence else YES
         if at < self.muted:
             return NO
         if marker.opens is None:
             return self._ends_reasoning(at + marker.size)
-        if quoting.fence:
+        if self._quoting.fence:
             if marker.fence:
-                return YES if quoting.fence <= PyBytes_GET_SIZE(FENCE) else NO
+                return YES if self._quoting.fence <= PyBytes_GET_SIZE(FENCE) else NO
             self.around = IN_FENCE if is_margin(self._buffer.p, pos, at, self._margin) else 0
             return YES if self.around else NO
-        if quoting.span:
+        if self._quoting.span:
             self.around = IN_CODE
-            self.size = quoting.span
+            self.size = self._quoting.span
         else:
             self._quoted_by(self._last if at == pos else self._buffer.p[at - 1])
         return YES
@@ -371,7 +378,7 @@ cdef class Prose:
         if at < self.muted or not is_margin(p, pos, at, self._margin):
             return None
         self._quote(pos, at)
-        if is_quoted(&self._quoting):
+        if self._quoting.quotes():
             return None
         while behind < end and p[behind] == TICK:
             behind += 1
@@ -419,19 +426,19 @@ cdef class Prose:
 
     cdef bint _is_quoted(self, Py_ssize_t pos, Py_ssize_t at) noexcept:
         self._quote(pos, at)
-        return is_quoted(&self._quoting)
+        return self._quoting.quotes()
 
     cdef void _quote(self, Py_ssize_t pos, Py_ssize_t at) noexcept:
         """Read up to `at` what may be quoted."""
         cdef Bytes p = self._buffer.p
         self._quote_up_to(pos, at)
         if p[at] != TICK:
-            end_run(&self._quoting, p[at])
+            self._quoting.end_run(p[at])
 
     cdef inline void _quote_up_to(self, Py_ssize_t pos, Py_ssize_t at) noexcept:
         cdef Bytes p = self._buffer.p
         if at > self._quoted:
-            read_quoting(&self._quoting, p, self._quoted, at, is_margin(p, pos, self._quoted, self._margin))
+            self._quoting.read(p, self._quoted, at, is_margin(p, pos, self._quoted, self._margin))
             self._quoted = at
 
     cdef Py_ssize_t _hold(self, Py_ssize_t pos, Py_ssize_t at) except -1:

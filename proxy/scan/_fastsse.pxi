@@ -154,3 +154,25 @@ cdef class SseFramer:
         self._name = b""
         self._size = 0
         return 0
+
+
+def are_plain(bytes data not None, bytes usual not None, tuple odd not None):
+    """Whether each of the whole frames in `data` ends like a JSON object and holds `usual`, and none of `odd`. False
+    also if that cannot be told at once: lines end with CR."""
+    cdef Bytes p = bytes_at(data)
+    cdef Bytes last = p + PyBytes_GET_SIZE(data)
+    cdef Bytes literal = bytes_at(usual)
+    cdef Py_ssize_t length = PyBytes_GET_SIZE(usual)
+    cdef Bytes end
+    cdef bytes one
+    if memchr(p, c"\r", last - p) != NULL:
+        return False
+    for one in odd:
+        if toolwire_find(p, last - p, bytes_at(one), PyBytes_GET_SIZE(one)) != NULL:
+            return False
+    while p < last:
+        end = toolwire_find(p, last - p, b"\n\n", 2)
+        if end == NULL or end == p or end[-1] != c"}" or toolwire_find(p, end - p, literal, length) == NULL:
+            return False
+        p = end + 2
+    return True

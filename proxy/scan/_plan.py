@@ -210,7 +210,7 @@ def plan(grammar: Grammar, reasoning: tuple[tuple[str, str], ...], scan_calls: b
         _of_answers(further),
         next(iter(_openers(loose, nodes)), None),
         nodes,
-        tuple(opener.encode() for opener in begun),
+        begun,
         marks,
         scan_calls,
         firsts,
@@ -219,9 +219,10 @@ def plan(grammar: Grammar, reasoning: tuple[tuple[str, str], ...], scan_calls: b
     )
 
 
-def _begun(syntaxes: Sequence[BlockSyntax]) -> tuple[str, ...]:
+def _begun(syntaxes: Sequence[BlockSyntax]) -> tuple[bytes, ...]:
     """The openers that end a block of which only closers are missing."""
-    return tuple(dict.fromkeys(syntax.opener for syntax in syntaxes if syntax.opener and syntax.anchor != "line"))
+    openers = (syntax.opener.encode() for syntax in syntaxes if syntax.opener and syntax.anchor != "line")
+    return tuple(dict.fromkeys(openers))
 
 
 def _openers(syntaxes: Sequence[BlockSyntax], nodes: Mapping[BlockSyntax, tuple[PlanNode, ...]]) -> list[Opener]:
@@ -282,7 +283,7 @@ def _begins(node: PlanNode) -> bytes:
     return bytes(dict.fromkeys([*(branch.literal[0] for branch in node.branches), *(NAMED if named else b"")]))
 
 
-def _plan_nodes(syntax: BlockSyntax, begins: Sequence[str]) -> tuple[PlanNode, ...]:
+def _plan_nodes(syntax: BlockSyntax, begins: Sequence[bytes]) -> tuple[PlanNode, ...]:
     """The nodes of a syntax; a bracket behind a literal gets a node of its own, since whitespace may stand between."""
     nodes = list(syntax.nodes)
     closing, over = _closing(syntax.nodes), _over(syntax.nodes)
@@ -315,17 +316,14 @@ def _plan_nodes(syntax: BlockSyntax, begins: Sequence[str]) -> tuple[PlanNode, .
         made = _merged([_plan_node(branches, otherwise, ends=any(branch.read == "end" for branch in node))])
         made = replace(made, final=otherwise is None and _is_over(node, over))
         if index in closing:
-            literals = [one.literal.decode() for one in branches]
-            apart = [
-                opener
-                for opener in begins
-                if not any(opener.startswith(literal) or literal.startswith(opener) for literal in literals)
-            ]
-            made = replace(made, next=tuple(opener.encode() for opener in apart))
+            literals = tuple(one.literal for one in branches)
+            starts = {literal[:end] for literal in literals for end in range(1, len(literal) + 1)}
+            apart = (opener for opener in begins if opener not in starts and not opener.startswith(literals))
+            made = replace(made, next=tuple(apart))
         planned.append(made)
     return (
         *planned,
-        PlanNode((), None, ends=True, free=False, final=False, more=False, next=tuple(map(str.encode, begins))),
+        PlanNode((), None, ends=True, free=False, final=False, more=False, next=tuple(begins)),
     )
 
 

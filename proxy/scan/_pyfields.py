@@ -1,6 +1,6 @@
 """Reading one field of a block, in Python: where it ends, or that it is none. Part of the Python twin, see
-`_pyparse.py`; JSON is followed in `_pyjson.py`, other syntax in `_pycode.py`. `_fastfields.pxi` is the same with C
-types.
+`_pyparse.py`; JSON is followed in `parts/json.py`, other syntax in `parts/code.py`. `_fastfields.pxi` is the same with
+C types.
 
 Raw control characters in strings, trailing commas and any run of letters and digits as a scalar are let through:
 whether a field parses in the end, and whether it can be repaired, is the call policy's business.
@@ -30,14 +30,15 @@ from ._plan import (
     PlanNode,
 )
 from ._pybuffer import Buffer
-from ._pycode import BracesReader, CodeReader
-from ._pyjson import STRING, WHOLE, WRONG, ObjectReader
 from ._pyoutput import Output
 from ._pystring import NO_STRING, certain
 from .blocks import Piece
 from .first_key import FirstKey
 from .live import LiveCalls
 from .loose_head import LooseHead
+from .modes import STRING, WHOLE, WRONG
+from .parts.code import BracesReader, CodeReader
+from .parts.json import ObjectReader
 
 _SPACE: Final = SPACE.encode()
 _NEWLINE: Final = ord("\n")

@@ -18,11 +18,11 @@ Rules of this module:
    block (R6.6). A block is kept back up to `block_bytes`.
 5. The scanner is put together from parts, of which each owns its state and knows only those that stand before it in
    this list: `Buffer`, the bytes that are being read (`_pybuffer.py`); `Output`, what goes out (`_pyoutput.py`);
-   `Prose`, text outside blocks, said to the output (`_pyprose.py`, what is quoted in `_pyquoting.py`); `LiveHost`,
+   `Prose`, text outside blocks, said to the output (`_pyprose.py`, what is quoted in `parts/quoting.py`); `LiveHost`,
    where calls go out while they come (`_pyhost.py`); `BlockReader`, where a block ends (`_pyblock.py`), with its fields
-   (`_pyfields.py`: JSON in `_pyjson.py`, other syntax in `_pycode.py`, text of strings that is given out while it comes
-   in `_pystring.py`). None of them calls back: each says what it found, and what follows from that is said here. The
-   search in a broken block is in `closers.py`.
+   (`_pyfields.py`: JSON in `parts/json.py`, other syntax in `parts/code.py`, text of strings that is given out while it
+   comes in `_pystring.py`). None of them calls back: each says what it found, and what follows from that is said here.
+   The search in a broken block is in `closers.py`.
 
 Framing is in `_pysse.py`. What both twins use as it is has no twin: `decoding.py`, `blocks.py`, `live.py` and what that
 reads with.
@@ -53,13 +53,13 @@ from ._pybuffer import Buffer
 from ._pyhost import LiveHost
 from ._pyoutput import Output
 from ._pyprose import Prose
-from ._pysse import SseFramer
+from ._pysse import SseFramer, are_plain
 from .blocks import as_text, dropped, ended
 from .decoding import DeltaDecoder
 from .live import LiveCalls
 from .surroundings import ALONE, FENCE, FRAMED, GOES_ON, HEADS, IS_CALL, IS_TEXT, NEXT_BLOCK, Read, Surroundings
 
-__all__ = ["CallScanner", "SseFramer"]
+__all__ = ["CallScanner", "SseFramer", "are_plain"]
 
 
 class CallScanner:

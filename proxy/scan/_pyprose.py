@@ -11,8 +11,8 @@ from ._grammar import FENCE, REASONING, SPACE, TEXT, WORD_BYTES, CallPolicy
 from ._plan import TICK, Marker, Opener, Plan
 from ._pybuffer import Buffer
 from ._pyoutput import Output
-from ._pyquoting import Quoting
 from .loose_head import loose_words
+from .parts.quoting import Quoting
 from .surroundings import ALONE, CODE, GOES_ON, IS_CALL, LAST_BYTES, MARKS, STRING, Surroundings, behind_info
 from .surroundings import FENCE as IN_FENCE
 
@@ -350,7 +350,7 @@ class Prose:
         if at < self.muted or not self._is_margin(pos, at):
             return None, False
         self._quote(pos, at)
-        if self._quoting.quotes:
+        if self._quoting.quotes():
             return None, False
         end = min(len(buf), at + WORD_BYTES)
         cut = len(buf) < at + WORD_BYTES
@@ -404,7 +404,7 @@ class Prose:
     def _is_quoted(self, pos: int, at: int) -> bool:
         """Whether `at` is in inline code or in a fence."""
         self._quote(pos, at)
-        return self._quoting.quotes
+        return self._quoting.quotes()
 
     def _hold(self, pos: int, at: int) -> int:
         """What begins at `at` may be a marker: keep it until more is there."""

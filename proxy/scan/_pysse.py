@@ -126,3 +126,12 @@ class SseFramer:
             self._data.clear()
         self._name = b""
         self._size = 0
+
+
+def are_plain(data: bytes, usual: bytes, odd: tuple[bytes, ...]) -> bool:
+    """Whether each of the whole frames in `data` ends like a JSON object and holds `usual`, and none of `odd`. False
+    also if that cannot be told at once: lines end with CR."""
+    if b"\r" in data or any(one in data for one in odd):
+        return False
+    *frames, rest = data.split(b"\n\n")
+    return not rest and all(frame.endswith(b"}") and usual in frame for frame in frames)

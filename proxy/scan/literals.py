@@ -4,9 +4,9 @@ Rules of this module:
 
 1. Nothing is evaluated: a token is looked at and written as JSON. Numbers keep their text where JSON has it.
 2. What has no single reading is malformed, never guessed: a bare word, a nested call, arithmetic, strings side by side.
-3. A Python string ends where `_pycode.py` ends it: at a quote behind which, whitespace aside, a comma, colon or closing
-   bracket comes, so that quotes which a model left unescaped stay data. Where a string is well-formed that changes
-   nothing.
+3. A Python string ends where `parts/code.py` ends it: at a quote behind which, whitespace aside, a comma, colon or
+   closing bracket comes, so that quotes which a model left unescaped stay data. Where a string is well-formed that
+   changes nothing.
 4. One pass, no step back; patterns match at their first attempt. `MAX_DEPTH` and `MAX_VALUES` bound the work.
 
 Everything here raises `ValueError` with what is wrong.

@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from itertools import islice
 from typing import Any, Final, NamedTuple, NoReturn
@@ -254,8 +254,36 @@ class ToolSchema:
         return found
 
 
+MAX_PATTERN_BYTES: Final = 4 * 1024 * 1024
+"""Compiled patterns of the tools of one request."""
+
+
 class ToolSchemas(dict[str, ToolSchema]):
-    """Compiled schemas by tool name. The validation leaves those of a request in `exchange.state[ToolSchemas]`."""
+    """Compiled schemas by tool name. The validation leaves those of a request in `exchange.state[ToolSchemas]`.
+
+    There is room for `MAX_PATTERN_BYTES` of compiled patterns. Where it ends, tools that are not strict go without
+    theirs.
+    """
+
+    _pattern_bytes = 0
+    _is_full = False
+
+    def put(self, name: str, get: Callable[..., ToolSchema], *, strict: bool) -> ToolSchema:
+        """Add the schema that `get` compiles, without its patterns if there is no room for them. Raises `SchemaProblem`
+        if they must not be dropped."""
+        schema = get(patterns=strict or not self._is_full)
+        left = MAX_PATTERN_BYTES - self._pattern_bytes
+        if schema.pattern_bytes > left and not (strict or self._is_full):
+            self._is_full = True
+            schema = get(patterns=False)
+        if schema.pattern_bytes > left:
+            raise SchemaProblem(
+                f"The patterns of this and earlier tools take more than {MAX_PATTERN_BYTES} bytes when compiled. Use"
+                " fewer patterns or smaller repetitions, or offer fewer strict tools."
+            )
+        self._pattern_bytes += schema.pattern_bytes
+        self[name] = schema
+        return schema
 
     @property
     def weight(self) -> int:

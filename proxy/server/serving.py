@@ -24,7 +24,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -72,18 +72,15 @@ def serve(
     load: Callable[[], GatewayConfig] | None = None,
     create: AppFactory | None = None,
     announce: Callable[[str], None] | None = None,
-    warnings: Iterable[str] = (),
 ) -> int:
     """Serve until a signal comes; the exit status.
 
     `load` reads the configuration anew when SIGHUP comes (without it SIGHUP is ignored). `create` makes the application
     (default: `proxy.app.create_app`), in every worker. `announce` gets the one line with the base URL (default:
-    standard output). `warnings` are for the log: what was said when the configuration was read.
+    standard output).
     """
     server = config.server
     set_up_logging(server.log_format, server.log_level)
-    for line in warnings:
-        LOG.warning("%s", line)
     if _leads_back(config, server.port):
         return 1
     allow_files()

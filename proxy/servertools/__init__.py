@@ -5,9 +5,7 @@
 | `parameters` | how arguments are read and checked |
 | `shape` | what a schema says besides: defaults, integers, known members |
 | `definition` | what a module may declare, and the errors that say what is wrong |
-| `isolation` | what it takes to run modules and calls, wherever that is |
 | `process`, `pool` | worker processes: one of them, and all of a folder |
-| `threaded`, `threads`, `coroutine_runner`, `streams` | threads of the gateway, the other isolation |
 | `worker` | what runs a module and its handlers there: a package that needs the standard library only |
 | `printed` | what handlers print, in the log |
 | `loading` | how one file becomes tools |

@@ -50,6 +50,14 @@ class NotTried(ToolModuleError):
 
 
 @dataclass(frozen=True, slots=True)
+class Declared:
+    """What a module has: `TOOLS`, unchecked, and what runs calls of them."""
+
+    tools: Any
+    handler: Handler | None
+
+
+@dataclass(frozen=True, slots=True)
 class ServerTool:
     """A tool that the gateway runs. `spec` is what models are offered, `module` the name of the file it came from."""
 

@@ -30,11 +30,9 @@ from ..errors import quote
 from ..formats.toolset import ToolSet
 from .calls import Calls
 from .definition import NotTried, ServerTool, ToolModuleError
-from .isolation import Generation, Isolation
 from .loading import Loaded, LoadState, load
-from .pool import Pool
+from .pool import Generation, Pool
 from .source import Tools
-from .threaded import Threaded
 from .worker.sources import MAX_BYTES, MAX_FILES, Snapshot, read
 
 LOG: Final = logging.getLogger("toolwire.tools")
@@ -87,7 +85,7 @@ class ToolFolder:
         self.folder = Path(config.folder).absolute()
         self.modules: dict[Path, Module] = {}
         self._config = config
-        self._isolation: Isolation | None = None
+        self._pool: Pool | None = None
         self._snapshot: Snapshot | None = None
         self._calls = Calls(config.timeout_s)
         self.tools = Tools(ToolSet(), partial(self._calls.run, {}))
@@ -95,7 +93,7 @@ class ToolFolder:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[ToolFolder]:
         """Load all modules, and watch them while the context lasts."""
-        self._isolation = isolation = (Pool if self._config.isolation == "process" else Threaded)(self._config)
+        self._pool = pool = Pool(self._config)
         watching = None
         try:
             await self.refresh()
@@ -108,14 +106,14 @@ class ToolFolder:
                 await asyncio.wait({watching})
             for generation in self._generations():
                 generation.retire()
-            await isolation.close()
+            await pool.close()
 
     def shown(self) -> dict[str, Any]:
         """The folder as `GET /admin/tools` shows it."""
         return {
             "folder": str(self.folder),
             "modules": [self.modules[path].shown() for path in sorted(self.modules)],
-            "calls": {} if self._isolation is None else self._isolation.shown(),
+            "calls": {} if self._pool is None else self._pool.shown(),
         }
 
     async def refresh(self) -> bool:
@@ -126,7 +124,7 @@ class ToolFolder:
             LOG.error("the tools folder cannot be read: %s", error.strerror)
             return False
         untried = any(isinstance(module.failure, NotTried) for module in self.modules.values())
-        if (snapshot == self._snapshot and not untried) or self._isolation is None:
+        if (snapshot == self._snapshot and not untried) or self._pool is None:
             return False
         if not snapshot.complete and (self._snapshot is None or self._snapshot.complete):
             LOG.warning(
@@ -139,7 +137,7 @@ class ToolFolder:
         paths = {self.folder / name: source for name, source in snapshot.modules.items()}
         for path in self.modules.keys() - paths.keys():
             del self.modules[path]
-        generation = self._isolation.generation(snapshot)
+        generation = self._pool.generation(snapshot)
         before.add(generation)
         await asyncio.gather(
             *(

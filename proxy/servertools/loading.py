@@ -1,4 +1,4 @@
-"""One file to tools: the module's code is run, wherever modules run, and what it declares is looked at (R15.1, R15.2).
+"""One file to tools: the module's code is run, and what it declares is looked at (R15.1, R15.2).
 
 Whatever the code does (raise anything, loop for ever) ends in a state that can be shown.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from .definition import ServerTool, read_tools
-from .isolation import Generation
+from .pool import Generation
 
 
 class LoadState(Enum):

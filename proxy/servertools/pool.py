@@ -23,8 +23,7 @@ from typing import Any, Final
 
 from ..config import ToolsConfig
 from ..support.legible import visible
-from .definition import TIMED_OUT, NotTried, ToolModuleError
-from .isolation import Declared
+from .definition import TIMED_OUT, Declared, NotTried, ToolModuleError
 from .process import Ended, WorkerProcess
 from .source import Result
 from .worker.sources import Snapshot
@@ -45,12 +44,12 @@ class NoWorker(Exception):
 
 
 class Pool:
-    """An `Isolation`: everything runs in worker processes."""
+    """Runs the modules of a folder in worker processes."""
 
     def __init__(self, config: ToolsConfig) -> None:
         self.config = config
         self._free = asyncio.Semaphore(config.processes)
-        self._workers: dict[WorkerProcess, PoolGeneration] = {}
+        self._workers: dict[WorkerProcess, Generation] = {}
         self._idle: dict[WorkerProcess, float] = {}
         """Since when, on the loop's clock; those that worked last come last."""
         self._all: set[WorkerProcess] = set()
@@ -60,19 +59,20 @@ class Pool:
         self._warned = False
         self._tally = {"started": 0, "died": 0, "killed": 0}
 
-    def generation(self, snapshot: Snapshot) -> PoolGeneration:
-        """See `Isolation`."""
-        return PoolGeneration(self, snapshot)
+    def generation(self, snapshot: Snapshot) -> Generation:
+        """The modules of a folder as it is now, none of which has run yet."""
+        return Generation(self, snapshot)
 
     def shown(self) -> dict[str, Any]:
-        """See `Isolation`. `died`: by themselves; `killed`: they were over a limit, or their caller left."""
+        """Bounds and calls that run, for `GET /admin/tools`. `died`: by themselves; `killed`: over a limit, or their
+        caller left."""
         running = len(self._workers) - len(self._idle)
         return {
             "processes": {"most": self.config.processes, "running": running, "idle": len(self._idle), **self._tally}
         }
 
     async def close(self) -> None:
-        """See `Isolation`."""
+        """End everything."""
         self.closed = True
         for task in self.warming:
             task.cancel()
@@ -81,7 +81,7 @@ class Pool:
     # --- workers ----------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def worker(self, generation: PoolGeneration, wait_s: float | None) -> AsyncIterator[WorkerProcess]:
+    async def worker(self, generation: Generation, wait_s: float | None) -> AsyncIterator[WorkerProcess]:
         """A worker to use. It is killed if the block is left by an exception. Raises `NoWorker`, after `wait_s` at the
         latest."""
         try:
@@ -109,7 +109,7 @@ class Pool:
             self._give(worker, generation)
             self._free.release()
 
-    async def _taken(self, generation: PoolGeneration) -> WorkerProcess:
+    async def _taken(self, generation: Generation) -> WorkerProcess:
         for worker in reversed(self._idle):
             if self._workers[worker] is generation and worker.alive:
                 del self._idle[worker]
@@ -137,7 +137,7 @@ class Pool:
             self._warned = True
             LOG.warning("the system does not let tools be bounded by %s", " and ".join(unbound))
 
-    def _give(self, worker: WorkerProcess, generation: PoolGeneration) -> None:
+    def _give(self, worker: WorkerProcess, generation: Generation) -> None:
         """Somebody has done with it."""
         if worker.spent or generation.retired or self.closed or not worker.alive:
             self._end(worker)
@@ -172,18 +172,18 @@ class Pool:
                 self._end(worker)
             kept.add(generation)
 
-    def has(self, generation: PoolGeneration) -> bool:
+    def has(self, generation: Generation) -> bool:
         """Whether there is a worker of it, or one on its way."""
         return generation in self._workers.values()
 
-    def let_go(self, generation: PoolGeneration) -> None:
+    def let_go(self, generation: Generation) -> None:
         """End the workers of a generation that have nothing to do."""
         for worker in [worker for worker in self._idle if self._workers[worker] is generation]:
             self._end(worker)
 
 
-class PoolGeneration:
-    """A `Generation` whose modules run in workers."""
+class Generation:
+    """The modules of a folder as it was at one moment. Of several generations each runs its own."""
 
     def __init__(self, pool: Pool, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
@@ -195,7 +195,8 @@ class PoolGeneration:
         self._is_warming = False
 
     async def declare(self, name: str, text: bytes) -> Declared:
-        """See `Generation`. One module after the other in one worker, which is then the first one for calls."""
+        """Run the module in the file `name`: one after the other in one worker, which is then the first one for calls.
+        Raises `ToolModuleError` for whatever goes wrong in it, or takes too long; `NotTried` if it could not be run."""
         limit_s = self._pool.config.load_timeout_s
         async with self._alone:
             try:
@@ -221,7 +222,7 @@ class PoolGeneration:
         return declared
 
     def retire(self) -> None:
-        """See `Generation`."""
+        """None of its tools is on offer any more. Calls that were made before are still run."""
         self.retired = True
         self._pool.let_go(self)
 

@@ -25,5 +25,5 @@ def examined(
     mistakes.add(name_mistakes(config, plugins, mistakes, make_middlewares=True))
     mistakes.add(leading_back(config, config.server.port))
     mistakes.add(list(useless(config, plugins, mistakes)))
-    mistakes.warnings += [*mistakes.moved, *idle_parts(config, mistakes)]
+    mistakes.warnings += idle_parts(config, mistakes)
     return config, mistakes

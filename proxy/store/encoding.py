@@ -2,8 +2,8 @@
 
 Rules:
 
-1. What a turn looks like as JSON is said in `proxy.protocols.stored_form`, and so is how those of earlier versions are
-   read. Half a character comes back as U+FFFD, as the client saw it.
+1. What a turn looks like as JSON is said in `proxy.protocols.stored_form`. Half a character comes back as U+FFFD, as
+   the client saw it.
 2. A turn of more than `max_turn_bytes` is refused (`TurnTooLarge`), never cut.
 3. The key is a hash of owner and id together: a turn cannot be found, counted or guessed without its owner, and
    whatever a client sends as an id (any length, any characters) is a valid look-up that finds nothing.
@@ -65,9 +65,8 @@ def _is_long(turn: Turn) -> bool:
 
 
 def decode(text: bytes, budget: ReadBudget | None = None) -> Turn:
-    """The turn in what `encode` gave, in this version or an earlier one. Takes its values from `budget`, whose bytes
-    the caller has taken. Raises `StoreUnavailable` if it was damaged since, or if a later version wrote it, and
-    `BudgetExceeded`."""
+    """The turn in what `encode` gave. Takes its values from `budget`, whose bytes the caller has taken. Raises
+    `StoreUnavailable` if it was damaged since, or if another version wrote it, and `BudgetExceeded`."""
     try:
         kept = load(text)
         if budget is not None:
@@ -84,7 +83,7 @@ def _spoken(kept: Mapping[str, Any]) -> list[Any]:
     """The parts of a stored turn that a conversation goes on from. Tools and options, which each response echoes, do
     not become part of the next request."""
     said = kept.get("said") or {}
-    resource = said.get("resource") or kept.get("resource") or {}
+    resource = said.get("resource") or {}
     messages = (kept.get(name) for name in ("input", "output", "rounds"))
     return [*messages, said.get("input"), resource.get("output")]
 

@@ -116,9 +116,8 @@ end
 """
 """What the scripts share. The turns that they are about are keys from the seventh on, so a cluster that is moving keys
 elsewhere refuses a script that would find only some of them. `order` and `expiry` hold all turns, `order:OWNER` those
-of one, `owners` how many each has, `puts` the place of the last put of each, `whose` the owner of each turn. One that a
-version before put has none, and goes first. The server may have evicted any of them: then less is known, and the oldest
-of all go first."""
+of one, `owners` how many each has, `puts` the place of the last put of each, `whose` the owner of each turn. The
+server may have evicted any of them: then less is known, and the oldest of all go first."""
 
 _PUTTING: Final = f"""{_DROP}
 local text, lives_ms, now, expires, most, most_of_one, owner = unpack(ARGV)

@@ -10,9 +10,7 @@ Rules of this module:
 3. The journal is a write-ahead log with `synchronous=NORMAL`: nothing is lost or torn when a process is killed; a power
    cut may lose the last turns and never damages the file.
 4. The file belongs to the user that runs the gateway and nobody else may read it (mode 0600).
-5. The layout has a version. An older one is brought up to date in one transaction, a newer one and a file of another
-   program are refused untouched. A turn says its form itself (`proxy.protocols.stored_form`): old ones stay as they
-   are, and are read.
+5. The layout has a version. A file of another version, or of another program, is refused untouched.
 
 Why, and what it costs: docs/adr/0005.
 """
@@ -44,59 +42,42 @@ LOG_BYTES: Final = 16 * 1024 * 1024
 
 APPLICATION: Final = 0x746F6F6C
 """Marks the file as ours ("tool")."""
-MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
-    (
-        # `place` grows with each put, so the smallest is the oldest. Sizes are summed up by triggers: counting the rows
-        # in each put would cost more than the put.
-        """CREATE TABLE turns (
-            place INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, expires REAL NOT NULL, bytes INTEGER NOT NULL, turn BLOB NOT NULL
-        )""",
-        "CREATE INDEX turns_by_expiry ON turns (expires)",
-        "CREATE TABLE total (turns INTEGER NOT NULL, bytes INTEGER NOT NULL)",
-        "INSERT INTO total VALUES (0, 0)",
-        """CREATE TRIGGER turn_in AFTER INSERT ON turns BEGIN
-            UPDATE total SET turns = turns + 1, bytes = bytes + new.bytes;
-        END""",
-        """CREATE TRIGGER turn_out AFTER DELETE ON turns BEGIN
-            UPDATE total SET turns = turns - 1, bytes = bytes - old.bytes;
-        END""",
-    ),
-    (
-        # What changes while a turn is kept stands beside it, in a row without its text. `used` grows with each use. Who
-        # still writes by the layout before has no owner here.
-        "DROP TRIGGER turn_in",
-        "DROP TRIGGER turn_out",
-        "DROP INDEX turns_by_expiry",
-        "ALTER TABLE turns ADD COLUMN owner TEXT NOT NULL DEFAULT ''",
-        "ALTER TABLE total ADD COLUMN uses INTEGER NOT NULL DEFAULT 0",
-        """CREATE TABLE lives (
-            place INTEGER PRIMARY KEY, owner TEXT NOT NULL, expires REAL NOT NULL, used INTEGER NOT NULL, bytes INTEGER NOT NULL
-        )""",
-        "INSERT INTO lives SELECT place, owner_of(turn), expires, place, bytes FROM turns",
-        "UPDATE total SET uses = (SELECT coalesce(max(place), 0) FROM turns)",
-        "CREATE INDEX lives_by_expiry ON lives (expires)",
-        "CREATE INDEX lives_by_use ON lives (owner, used)",
-        """CREATE TABLE owners (
-            owner TEXT PRIMARY KEY, turns INTEGER NOT NULL, bytes INTEGER NOT NULL, last INTEGER NOT NULL
-        ) WITHOUT ROWID""",
-        "INSERT INTO owners SELECT owner, count(*), sum(bytes), max(used) FROM lives GROUP BY owner",
-        """CREATE TRIGGER turn_in AFTER INSERT ON turns BEGIN
-            UPDATE total SET turns = turns + 1, bytes = bytes + new.bytes, uses = uses + 1;
-            INSERT INTO lives SELECT new.place, new.owner, new.expires, uses, new.bytes FROM total;
-            INSERT INTO owners SELECT new.owner, 0, 0, 0 WHERE new.owner NOT IN (SELECT owner FROM owners);
-            UPDATE owners SET turns = turns + 1, bytes = bytes + new.bytes, last = (SELECT uses FROM total)
-                WHERE owner = new.owner;
-        END""",
-        """CREATE TRIGGER turn_out AFTER DELETE ON turns BEGIN
-            UPDATE total SET turns = turns - 1, bytes = bytes - old.bytes;
-            UPDATE owners SET turns = turns - 1, bytes = bytes - old.bytes
-                WHERE owner = (SELECT owner FROM lives WHERE place = old.place);
-            DELETE FROM owners WHERE turns = 0 AND owner = (SELECT owner FROM lives WHERE place = old.place);
-            DELETE FROM lives WHERE place = old.place;
-        END""",
-    ),
+LAYOUT: Final = 2
+"""The version of the layout, `PRAGMA user_version`."""
+SCHEMA: Final = (
+    # `place` grows with each put. What changes while a turn is kept stands beside it, in a row without its text; `used`
+    # grows with each use. Sizes are summed up by triggers: counting the rows in each put would cost more than the put.
+    """CREATE TABLE turns (
+        place INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, expires REAL NOT NULL, bytes INTEGER NOT NULL, turn BLOB NOT NULL
+    )""",
+    """CREATE TABLE lives (
+        place INTEGER PRIMARY KEY, owner TEXT NOT NULL, expires REAL NOT NULL, used INTEGER NOT NULL, bytes INTEGER NOT NULL
+    )""",
+    "CREATE INDEX lives_by_expiry ON lives (expires)",
+    "CREATE INDEX lives_by_use ON lives (owner, used)",
+    """CREATE TABLE owners (
+        owner TEXT PRIMARY KEY, turns INTEGER NOT NULL, bytes INTEGER NOT NULL, last INTEGER NOT NULL
+    ) WITHOUT ROWID""",
+    "CREATE TABLE total (turns INTEGER NOT NULL, bytes INTEGER NOT NULL, uses INTEGER NOT NULL)",
+    "INSERT INTO total VALUES (0, 0, 0)",
+    """CREATE TRIGGER turn_in AFTER INSERT ON turns BEGIN
+        UPDATE total SET turns = turns + 1, bytes = bytes + new.bytes, uses = uses + 1;
+        INSERT INTO lives SELECT new.place, new.owner, new.expires, uses, new.bytes FROM total;
+        INSERT INTO owners SELECT new.owner, 0, 0, 0 WHERE new.owner NOT IN (SELECT owner FROM owners);
+        UPDATE owners SET turns = turns + 1, bytes = bytes + new.bytes, last = (SELECT uses FROM total)
+            WHERE owner = new.owner;
+    END""",
+    """CREATE TRIGGER turn_out AFTER DELETE ON turns BEGIN
+        UPDATE total SET turns = turns - 1, bytes = bytes - old.bytes;
+        UPDATE owners SET turns = turns - 1, bytes = bytes - old.bytes
+            WHERE owner = (SELECT owner FROM lives WHERE place = old.place);
+        DELETE FROM owners WHERE turns = 0 AND owner = (SELECT owner FROM lives WHERE place = old.place);
+        DELETE FROM lives WHERE place = old.place;
+    END""",
+    f"PRAGMA application_id = {APPLICATION}",
+    f"PRAGMA user_version = {LAYOUT}",
 )
-"""Statements that lead from version n to n + 1. The version of a new file is 0."""
+"""What makes a new file, whose version is 0."""
 
 _NEW: Final = """INSERT INTO turns (key, expires, bytes, turn, owner) VALUES (?, ?, ?, ?, ?)
     ON CONFLICT (key) DO NOTHING"""
@@ -424,7 +405,7 @@ class SqliteStore(ResponseStore):
             db.execute("PRAGMA synchronous = NORMAL")
             db.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
             db.execute("PRAGMA recursive_triggers = ON")  # what is replaced is counted off
-            _migrate(db)
+            _make(db)
         except BaseException:
             db.close()
             raise
@@ -476,30 +457,18 @@ def _check_ours(db: sqlite3.Connection) -> None:
 
 def _version(db: sqlite3.Connection) -> int:
     version: int = db.execute("PRAGMA user_version").fetchone()[0]
-    if version > len(MIGRATIONS):
+    if version not in (0, LAYOUT):
         raise StoreUnavailable(
-            f"the store's file has layout {version}, this version of the gateway knows {len(MIGRATIONS)} at most"
+            f"the store's file has layout {version}, and this version of the gateway uses layout {LAYOUT} only: "
+            "move the file away, or run the version that made it"
         )
     return version
 
 
-def _migrate(db: sqlite3.Connection) -> None:
-    """Bring the layout up to date. Takes the file for writing, so that a read-only one is noticed at once."""
-    db.create_function("owner_of", 1, _owner_of, deterministic=True)
+def _make(db: sqlite3.Connection) -> None:
+    """Make the tables of a new file. Takes the file for writing, so that a read-only one is noticed at once."""
     with db:
         db.execute("BEGIN IMMEDIATE")
-        version = _version(db)
-        for statements in MIGRATIONS[version:]:
-            for statement in statements:
+        if _version(db) == 0:
+            for statement in SCHEMA:
                 db.execute(statement)
-        if version < len(MIGRATIONS):
-            db.execute(f"PRAGMA application_id = {APPLICATION}")
-            db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
-
-
-def _owner_of(text: bytes) -> str:
-    """Whose turn it is that was kept before a column said so."""
-    try:
-        return decode(text).owner
-    except StoreUnavailable:
-        return ""

@@ -30,9 +30,6 @@ from ..support.conversion import ConfigError, suggestion
 from ..support.plainyaml import parse_yaml
 from .matching import problem
 
-NONE_NEEDED: Final = "none needed"
-"""Topic of cases where a call would be wrong."""
-
 MESSAGE_CHARS: Final = 300
 """Of a mistake in a file, which may quote a part of it."""
 

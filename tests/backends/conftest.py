@@ -33,28 +33,19 @@ async def server() -> AsyncIterator[Upstream]:
         yield running
 
 
-@pytest.fixture(params=["wire", "session"])
-def client(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Which HTTP client a backend uses: everything that is promised holds for both."""
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    return str(request.param)
-
-
 @pytest.fixture
-async def connect(server: Upstream, client: str) -> AsyncIterator[Connect]:
+async def connect(server: Upstream) -> AsyncIterator[Connect]:
     """Start a backend towards `server`, which uses connections again at once; keywords are those of `BackendConfig`,
     `limits` aside."""
     started: list[HttpBackend] = []
 
     async def start(limits: LimitsConfig | None = None, **config: Any) -> HttpBackend:
         config.setdefault("url", server.url)
-        config.setdefault("trust_env", client == "session")
         backend = HttpBackend("up", BackendConfig(**config), limits or LimitsConfig(), usual_server(config.get("kind")))
         started.append(backend)
         await backend.start()
-        if isinstance(backend.client, WireClient):
-            backend.client.settle_s = 0.0
+        assert isinstance(backend.client, WireClient)
+        backend.client.settle_s = 0.0
         return backend
 
     yield start

@@ -22,6 +22,7 @@ from proxy.backends.wire_client import WireClient
 from proxy.config import BackendConfig
 from proxy.errors import BackendFault
 from proxy.testing import TAKING
+from tests.waiting import until
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Content-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -96,9 +97,7 @@ class Peer:
 
     async def all_closed(self) -> None:
         """Wait until no connection stands."""
-        async with asyncio.timeout(60):
-            while self.open:  # noqa: ASYNC110  # nobody announces it
-                await asyncio.sleep(0.001)
+        await until(lambda: not self.open, 0.001)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.backends import usage
-from proxy.backends.session_client import PIECE_BYTES, BodyInPieces
+from proxy.backends.sessions import PIECE_BYTES, BodyInPieces
 from proxy.backends.usage import _text_pieces
 
 

@@ -32,9 +32,8 @@ from proxy.registry import registries
 from proxy.testing import WireAnswer
 from tests.e2e.agent import block
 from tests.e2e.conftest import CHAT, USER, function, post, read_config, serving
+from tests.waiting import GUARD_S
 
-HANGS_S = 60.0
-"""Nothing here may take so long."""
 RESPONSES = "/v1/responses"
 QUICK = {"backoff_s": 0.001, "attempts": 2}
 SECRET = "the-key-of-the-rpc-server"
@@ -99,7 +98,7 @@ class Process:
 
     async def until(self, test: Callable[[], bool]) -> None:
         """Wait until it was told something."""
-        async with asyncio.timeout(HANGS_S):
+        async with asyncio.timeout(GUARD_S):
             while not test():
                 self.news.clear()
                 await self.news.wait()
@@ -316,7 +315,7 @@ async def test_text_comes_as_it_is_said() -> None:
         gateway(process) as server,
         aiohttp.ClientSession() as session,
         session.post(server.make_url(CHAT), json=body) as response,
-        asyncio.timeout(HANGS_S),
+        asyncio.timeout(GUARD_S),
     ):
         got = b""
         while b"first" not in got:

@@ -136,7 +136,7 @@ async def test_a_refused_image_is_named_by_the_clients_own_index() -> None:
 async def test_token_counts(source: str, given: Any, estimated: bool, stream: bool) -> None:
     raw = orjson.dumps({"model": "m", "messages": [{"role": "user", "content": "hello there"}], "stream": stream})
     turn = {"text": "<tool_call>what the model wrote</tool_call>", "chunk": 7, "usage": given}
-    reply = await forward(exchange_for(ScriptedBackend([turn]), raw, usage_source=source))
+    reply = await forward(exchange_for(ScriptedBackend([turn]), raw, usage={"source": source}))
     answer = fold([event async for batch in reply.events() for event in batch])
     if estimated:
         written = count_bytes(turn["text"])
@@ -146,13 +146,13 @@ async def test_token_counts(source: str, given: Any, estimated: bool, stream: bo
 
 
 async def test_only_the_backend_counts_if_the_route_says_so() -> None:
-    reply = await forward(exchange_for(ScriptedBackend(["x"]), RAW, usage_source="backend"))
+    reply = await forward(exchange_for(ScriptedBackend(["x"]), RAW, usage={"source": "backend"}))
     assert reply.stages == []
 
 
 async def test_estimates_keep_all_else(server: Upstream, connect: Connect) -> None:
     server.script = [Say("a", "b", finish="length")]
-    exchange = exchange_for(await connect(), RAW, usage_source="estimate")
+    exchange = exchange_for(await connect(), RAW, usage={"source": "estimate"})
     reply = await forward(exchange)
     events = [event async for batch in reply.events() for event in batch]
     await reply.close()

@@ -19,6 +19,7 @@ from proxy.registry import usual_server
 from proxy.support.conversion import ConfigError
 from proxy.testing import Answer, Raw, Refuse, Say, Upstream, chunk, frame
 from tests.backends.conftest import SSE, Connect, Reading, ask, bytes_of, events_of, fault_of, http_chunk
+from tests.waiting import GUARD_S
 
 # --- what is sent ---------------------------------------------------------------------------------------------------
 
@@ -171,7 +172,7 @@ async def test_what_a_sink_raises_ends_the_pump(server: Upstream, connect: Conne
     with pytest.raises(LookupError, match="mine"):
         await source.pump(sink)
     await source.close()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(GUARD_S):
         await server.requests[0].dropped.wait()
 
 

@@ -7,7 +7,6 @@ import asyncio
 import pytest
 
 from proxy.backends.http import HttpBackend, HttpSource
-from proxy.backends.session_client import SessionAnswer
 from proxy.backends.wire_client import WireClient
 from proxy.config import Pool, Timeouts
 from proxy.errors import BackendFault, GatewayError
@@ -15,6 +14,7 @@ from proxy.events import Finish
 from proxy.folding import fold
 from proxy.testing import Answer, Raw, Refuse, Say, Upstream, chunk, frame
 from tests.backends.conftest import SSE, Connect, Reading, ask, bytes_of, events_of, fault_of, http_chunk
+from tests.waiting import GUARD_S
 
 
 async def overdue(backend: HttpBackend) -> GatewayError:
@@ -57,7 +57,6 @@ async def test_time_limit_for_silence(server: Upstream, connect: Connect, stream
     await server.requests[0].dropped.wait()
 
 
-@pytest.mark.parametrize("client", ["wire"], indirect=True)
 async def test_a_reader_that_takes_its_time_is_not_the_servers_silence(server: Upstream, connect: Connect) -> None:
     server.script = [Answer([b": x\n\n"], headers={"Content-Type": "text/event-stream"}, hang=True)]
     backend = await connect(timeouts=Timeouts(idle_s=0))
@@ -67,20 +66,6 @@ async def test_a_reader_that_takes_its_time_is_not_the_servers_silence(server: U
     assert isinstance(backend.client, WireClient)
     for _ in range(3):
         backend.client.patrol()  # the timer, while nobody reads: a limit of nothing has passed long ago
-    with pytest.raises(BackendFault, match="idle"):
-        await anext(reads)
-    await source.close()
-
-
-@pytest.mark.parametrize("client", ["session"], indirect=True)
-async def test_the_same_with_a_session(server: Upstream, connect: Connect) -> None:
-    server.script = [Answer([b": x\n\n"], headers={"Content-Type": "text/event-stream"}, hang=True)]
-    source = await (await connect(timeouts=Timeouts(idle_s=0))).open(ask(), request_id="r")
-    reads = source._answer.reads()
-    await anext(reads)
-    assert isinstance(source._answer, SessionAnswer)
-    source._answer._watch._look()
-    assert source._answer._watch.fault is None
     with pytest.raises(BackendFault, match="idle"):
         await anext(reads)
     await source.close()
@@ -122,9 +107,6 @@ async def test_none_means_no_limit(server: Upstream, connect: Connect) -> None:
     assert isinstance((await events_of(await connect(timeouts=none)))[-1], Finish)
 
 
-only_wire = pytest.mark.parametrize("client", ["wire"], indirect=True)
-"""The other client uses no connection twice."""
-
 # --- cancelling and connections -------------------------------------------------------------------------------------
 
 
@@ -135,7 +117,7 @@ async def test_closing_early_drops_the_connection(server: Upstream, connect: Con
         await reading.until(b"a")
         await source.close()
         await source.close()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(GUARD_S):
         await server.requests[0].dropped.wait()
 
 
@@ -147,7 +129,7 @@ async def test_cancelling_a_reader_drops_the_connection(server: Upstream, connec
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(GUARD_S):
         await asked.dropped.wait()
 
 
@@ -159,11 +141,11 @@ async def test_cancelling_open_drops_the_connection(server: Upstream, connect: C
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(GUARD_S):
         await asked.dropped.wait()
 
 
-async def test_connections_are_kept_by_the_fast_client(server: Upstream, connect: Connect, client: str) -> None:
+async def test_connections_are_kept(server: Upstream, connect: Connect) -> None:
     server.script = [Say("a")]
     backend = await connect()
     for stream in (True, False, True):
@@ -175,7 +157,7 @@ async def test_connections_are_kept_by_the_fast_client(server: Upstream, connect
         else:
             await source.body()
         await source.close()
-    assert server.connections == (1 if client == "wire" else 3)
+    assert server.connections == 1
 
 
 async def test_a_refusal_does_not_keep_its_connection_busy(server: Upstream, connect: Connect) -> None:
@@ -186,7 +168,6 @@ async def test_a_refusal_does_not_keep_its_connection_busy(server: Upstream, con
     await events_of(backend)
 
 
-@only_wire
 async def test_a_stale_connection_is_replaced_once(server: Upstream, connect: Connect) -> None:
     server.script = [Say("a"), Raw(), Say("b")]
     backend = await connect()
@@ -195,7 +176,6 @@ async def test_a_stale_connection_is_replaced_once(server: Upstream, connect: Co
     assert [asked.connection for asked in server.requests] == [1, 1, 2]
 
 
-@only_wire
 async def test_a_fresh_connection_that_dies_is_not_replaced(server: Upstream, connect: Connect) -> None:
     server.script = [Say("a"), Raw(), Raw(), Say("b")]
     backend = await connect()
@@ -227,7 +207,6 @@ async def test_many_streams_at_once(server: Upstream, connect: Connect) -> None:
         await source.close()
 
 
-@only_wire
 async def test_unused_connections_are_bounded(server: Upstream, connect: Connect) -> None:
     backend = await connect(pool=Pool(idle_connections=2))
     for _ in range(2):

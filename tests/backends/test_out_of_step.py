@@ -17,10 +17,10 @@ from typing import Any, Final
 import pytest
 
 from proxy.backends import wire_client
-from proxy.backends.session_client import SessionClient
 from proxy.backends.wire_client import SETTLE_S, WireClient
 from proxy.config import BackendConfig, Pool
 from tests.backends.peers import CHUNKED, LIMIT, OK, Peer, Step, ask, chunked, post, sized
+from tests.waiting import until
 
 MOST_DELAY_S: Final = 0.05
 REQUESTS: Final = 160
@@ -37,12 +37,6 @@ FRAMINGS: Final[dict[str, Callable[[bytes], bytes]]] = {
 async def turns(number: int = TURNS) -> None:
     for _ in range(number):
         await asyncio.sleep(0)
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not holds():  # noqa: ASYNC110  # nobody announces it
-            await asyncio.sleep(0)
 
 
 class Played:
@@ -165,16 +159,6 @@ async def test_law_each_request_gets_its_own_answer(
             assert not any(reports[1:])
         else:
             assert server.connections < REQUESTS or every == 1, "some were used again"
-        await client.close()
-
-
-@pytest.mark.parametrize("every", [1, 7])
-async def test_law_the_other_client_as_well(every: int) -> None:
-    async with Played(0, every) as server:
-        client = SessionClient(wire_client.URL(server.url), {}, BackendConfig())
-        got = await server.run(asking(client), REQUESTS)
-        assert got == [b"%d" % number for number in range(REQUESTS)]
-        assert server.connections == REQUESTS
         await client.close()
 
 

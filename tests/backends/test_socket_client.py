@@ -18,6 +18,7 @@ from proxy.support.conversion import ConfigError
 from tests.e2e.conftest import post, read_config, serving
 from tests.e2e.responses_answers import read_events
 from tests.e2e.sockets import connected, said
+from tests.waiting import GUARD_S
 
 Turn = Callable[[web.WebSocketResponse[Any], dict[str, Any]], Awaitable[None]]
 
@@ -208,7 +209,7 @@ async def test_what_comes_unasked_closes_it() -> None:
     server = Server(talkative, say("Two."))
     async with gateway(server) as running:
         assert said((await ask(running))[-1]["response"]) == "One."
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(GUARD_S):
             await server.gone.acquire()
         assert said((await ask(running))[-1]["response"]) == "Two."
 
@@ -255,7 +256,7 @@ async def test_a_server_that_says_nothing_is_an_error() -> None:
     server = Server(silent)
     async with gateway(server, timeouts={"first_byte_s": 0.1}) as running:
         assert (await ask(running)).status == 504
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(GUARD_S):
             await server.gone.acquire()
 
 
@@ -274,7 +275,7 @@ async def test_a_client_that_goes_takes_the_servers_work_along() -> None:
             async with session.post(running.make_url("/v1/responses"), json=body) as answer:
                 await answer.content.readany()
                 await begun.wait()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(GUARD_S):
             await server.gone.acquire()
 
 

@@ -21,7 +21,7 @@ from proxy.formats.gbnf.grammar import Inexpressible
 from proxy.formats.rendering import as_taught
 from proxy.model import Constraint, Message, ModelRequest, Text, ToolSpec, ToolUse
 from proxy.protocols.chat.protocol import ChatProtocol
-from tests.formats.cases import FORMATS
+from tests.formats.cases import FORMATS, every_format
 from tests.formats.sampler import Acceptor, Grammar
 
 STRINGS = {"type": "array", "items": {"type": "string"}}
@@ -116,7 +116,7 @@ def check(schema: dict[str, Any], value: Any) -> None:
     jsonschema.Draft202012Validator(schema, format_checker=jsonschema.FormatChecker()).validate(value)
 
 
-@pytest.mark.parametrize("tool_format", FORMATS, ids=lambda f: f.name)
+@every_format
 @pytest.mark.parametrize("demanded", [False, True], ids=["auto", "required"])
 @pytest.mark.parametrize("parallel", [False, True], ids=["one", "several"])
 def test_bodies_are_as_published(tool_format: ToolFormat, demanded: bool, parallel: bool) -> None:
@@ -136,7 +136,7 @@ def test_bodies_are_as_published(tool_format: ToolFormat, demanded: bool, parall
         assert sent["response_format"] == json.loads(json.dumps(tags, default=dict))
 
 
-@pytest.mark.parametrize("tool_format", FORMATS, ids=lambda f: f.name)
+@every_format
 def test_a_tag_is_put_together_to_what_the_format_writes(tool_format: ToolFormat) -> None:
     """Begin, content and end, with the triggers at the beginning: that is what xgrammar does with them."""
     if tool_format.name in NOT_SAID:

@@ -14,6 +14,7 @@ from proxy.events import Delta, Event, Kind
 from proxy.pipeline.exchange import Exchange
 from proxy.pipeline.middleware import Handler, Middleware
 from proxy.testing import Answer, Raw, Refuse, Say, ScriptedBackend, Upstream, run_chain
+from tests.waiting import GUARD_S
 
 ASK = {"messages": [{"role": "user", "content": "hi"}]}
 
@@ -99,5 +100,5 @@ async def test_the_server_sees_a_client_go() -> None:
         response = await client.post(server.url, json={"stream": True})
         asked = await server.next_request()
         response.close()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(GUARD_S):
             await asked.dropped.wait()

@@ -15,6 +15,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from proxy.app import create_app
 from proxy.config import BackendConfig, GatewayConfig, MiddlewareConfig
 from proxy.testing import Answer, Raw, Refuse, Say, Upstream, chunk, frame, read_frames
+from tests.waiting import GUARD_S
 
 PATH = "/v1/chat/completions"
 ASK = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
@@ -105,6 +106,6 @@ async def test_a_client_that_goes_takes_the_backends_work_along(
         response.close()
     asking.cancel()
     await session.close()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(GUARD_S):
         await asked.dropped.wait()
     await asyncio.gather(asking, return_exceptions=True)

@@ -66,6 +66,13 @@ def test_a_model_that_the_server_does_not_have(body: bytes) -> None:
     assert openai.read_refusal(body)[0] in error.message
 
 
+def test_a_server_of_one_model_refuses_another() -> None:
+    """`transformers serve` says 400 of it."""
+    error = read_refusal(400, {}, orjson.dumps({"detail": "Server is pinned to 'a/b'; requested 'c'."}))
+    assert isinstance(error, ClientFault)
+    assert (error.status, error.code, error.param, error.upstream_status) == (404, "model_not_found", "model", 400)
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -12,6 +12,7 @@ import pytest
 import proxy.backends.usage as usage
 from proxy.backends.usage import Estimator, cached_file, count_bytes, pieces, request_texts
 from proxy.model import Image, Message, ModelRequest, Text, ToolResult, ToolSpec, ToolUse
+from tests.waiting import GUARD_S
 
 
 @pytest.fixture
@@ -78,7 +79,7 @@ async def test_long_texts_leave_the_loop_alone(empty_cache: Path, monkeypatch: p
     estimator = Estimator()
 
     def waiting(text: str) -> int:
-        return asyncio.run_coroutine_threadsafe(asyncio.sleep(0, len(text)), loop).result(timeout=30)
+        return asyncio.run_coroutine_threadsafe(asyncio.sleep(0, len(text)), loop).result(timeout=GUARD_S)
 
     monkeypatch.setattr(estimator, "_load", lambda: waiting)
     assert await estimator.count("x" * 100_000) == 100_000

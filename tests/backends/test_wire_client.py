@@ -5,21 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from yarl import URL
 
-from proxy.backends.http import HttpBackend
-from proxy.backends.session_client import SessionClient
 from proxy.backends.wire_answer import WireAnswer
 from proxy.backends.wire_client import WireClient
-from proxy.config import BackendConfig, LimitsConfig, Pool, Timeouts
+from proxy.config import BackendConfig, Pool, Timeouts
 from proxy.errors import BackendFault
-from proxy.registry import usual_server
 from tests.backends.peers import CHUNKED, LIMIT, Peer, ask, chunked, fault_of, post, self_signed, sized, vigilant
+from tests.waiting import GUARD_S, until
 
 # --- reuse ----------------------------------------------------------------------------------------------------------
 
@@ -165,7 +162,7 @@ async def test_who_gives_up_waiting_takes_no_place(freed: str) -> None:
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
         await held.close()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(GUARD_S):
             assert await ask(client) == b"ok"
         await client.close()
 
@@ -208,7 +205,7 @@ async def test_every_end_frees_its_place(end: str) -> None:
                 await answer.close()
             except BackendFault:
                 assert end != "closed"
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(GUARD_S):
             assert await ask(client) == b"ok"
         await client.close()
 
@@ -218,7 +215,7 @@ async def test_no_connection_no_place() -> None:
         url = gone.url
     client = WireClient(url, {}, BackendConfig(pool=Pool(connections=1)))
     for _ in range(3):
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(GUARD_S):
             assert "cannot be reached" in (await fault_of(client)).message
     await client.close()
 
@@ -285,7 +282,7 @@ async def test_a_pause_at_the_end_is_not_the_next_answers() -> None:
         client = peer.client()
         answer = await post(client, stream=True)
         await answer.pump(lambda data: answer.pause() if data == b"b" else None)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(GUARD_S):
             assert await ask(client) == b"ok"
         assert peer.connections == 1
         await client.close()
@@ -378,18 +375,7 @@ async def _some(answer: WireAnswer) -> Any:
         return
 
 
-# --- which client, and what is left behind --------------------------------------------------------------------------
-
-
-async def test_without_httptools_the_session_serves(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("proxy.backends.wire_client", "proxy.backends.wire_connection"):
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "httptools", None)
-    async with Peer() as peer:
-        backend = HttpBackend("up", BackendConfig(url=str(peer.url)), LimitsConfig(), usual_server())
-        await backend.start()
-        assert isinstance(backend.client, SessionClient)
-        await backend.close()
+# --- what is left behind --------------------------------------------------------------------------------------------
 
 
 async def test_closing_the_client_ends_what_is_under_way() -> None:
@@ -400,7 +386,7 @@ async def test_closing_the_client_ends_what_is_under_way() -> None:
         for _ in range(2):
             await peer.asked.acquire()
         await client.close()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(GUARD_S):
             ends = await asyncio.gather(*tasks, return_exceptions=True)
         assert {getattr(end, "code", end) for end in ends} == {"upstream_disconnected"}
         await peer.all_closed()
@@ -447,9 +433,7 @@ async def _close_in_every_phase(tls: ssl.SSLContext | None) -> None:
                 assert not client._answers, name
         await client.close()
         await peer.all_closed()
-    async with asyncio.timeout(60):
-        while _sockets() > before:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
+    await until(lambda: _sockets() <= before, 0.001)
 
 
 def _sockets() -> int:

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from yarl import URL
 
-from proxy.backends.session_client import SessionClient
 from proxy.backends.wire_client import PIECE_BYTES, WireClient, request_head
 from proxy.config import BackendConfig, Timeouts
 from proxy.errors import BackendFault
@@ -61,16 +60,14 @@ async def test_a_certificate_of_another_host(tmp_path: Path, monkeypatch: pytest
         await client.close()
 
 
-@pytest.mark.parametrize("fast", [True, False], ids=["fast client", "aiohttp's"])
 async def test_a_certificate_without_alternative_names_is_good_for_no_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fast: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Python would take the name in its subject. The log says what is missing, the client is told nothing of names."""
     tls, certificate = self_signed(tmp_path, named=False)
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     async with Peer(tls=tls) as peer:
-        make = WireClient if fast else SessionClient
-        client = make(peer.url.with_host("localhost"), {}, BackendConfig())
+        client = WireClient(peer.url.with_host("localhost"), {}, BackendConfig())
         with pytest.raises(BackendFault) as caught:
             await client.post(b"{}", stream=False, request_id="r")
         assert (caught.value.code, "not trusted" in caught.value.message) == ("upstream_disconnected", True)

@@ -14,6 +14,7 @@ from proxy.config import BackendConfig, MiddlewareConfig, RetryConfig, RouteOpti
 from proxy.registry import registries
 from proxy.testing import ScriptedBackend, WireAnswer, run_chain
 from tests.e2e.conftest import CHAT, post, read_config, serving
+from tests.waiting import GUARD_S
 
 SAID = [{"role": "user", "content": "hi"}]
 CHAT_BODY: dict[str, Any] = {"messages": SAID, "temperature": 0}
@@ -278,7 +279,7 @@ async def test_inside_of_execution_each_round_is_an_answer_and_tools_run_every_t
         "forwarding",
     ]
     script = [{"text": '<tool_call>{"name":"tick","arguments":"{}"}</tool_call>'}, {"text": "Seen.", "chunk": 9}]
-    tools = {"folder": str(tmp_path), "timeout_s": 30.0, "watch_s": 0, "isolation": "thread"}
+    tools = {"folder": str(tmp_path), "timeout_s": GUARD_S, "watch_s": 0}
     config = read_config({"tools": tools, "chain": chain, "backends": {"m": {"kind": "mock"}}})
     backend = ScriptedBackend(script)
     plugins = registries()

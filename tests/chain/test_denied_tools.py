@@ -18,6 +18,7 @@ from proxy.support.conversion import ConfigError
 from proxy.testing import ScriptedBackend, run_chain
 from tests.chain.test_tool_filter import ASK, NATIVE, SERVER_SIDE, TOOLS, filtered
 from tests.e2e.conftest import read_config
+from tests.waiting import GUARD_S
 
 STREAMED = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 DENY = {"deny": ["delete_*", "disk__*", "web_search", "shell"]}
@@ -72,7 +73,7 @@ async def test_it_holds_for_tools_of_the_gateway_wherever_it_stands(tmp_path, st
     entry = {"use": "tool_filter", "options": {"deny": ["Delete_*"]}}
     places = [entry, "execution"] if outside else ["execution", entry]
     chain = ["validation", "conversation", *places, "arguments", "transformation", "injection", "forwarding"]
-    tools = {"folder": str(tmp_path), "timeout_s": 30.0, "watch_s": 0, "isolation": "thread"}
+    tools = {"folder": str(tmp_path), "timeout_s": GUARD_S, "watch_s": 0}
     config = read_config(
         {"tools": tools, "chain": chain, "backends": {"m": {"kind": "mock"}}, "defaults": {"mode": mode}}
     )

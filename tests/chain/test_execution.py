@@ -25,6 +25,8 @@ from proxy.registry import registries
 from proxy.servertools.folder import ToolFolder
 from proxy.servertools.source import CallState, Enter, Result, Tools
 from proxy.testing import ScriptedBackend, WireAnswer, run_chain
+from tests.options import in_sections
+from tests.waiting import GUARD_S
 
 MODULE = """
 def _tool(name, **properties):
@@ -66,10 +68,10 @@ def config(tmp_path: Path) -> Any:
 
     def make(limits: Mapping[str, Any] | None = None, **options: Any) -> GatewayConfig:
         sections = {
-            "tools": {"folder": str(tmp_path), "timeout_s": 30.0, "watch_s": 0, "isolation": "thread"},
+            "tools": {"folder": str(tmp_path), "timeout_s": GUARD_S, "watch_s": 0},
             "store": {"kind": "memory"},
             "backends": {"m": {"kind": "mock"}},
-            "defaults": options,
+            "defaults": in_sections(options),
             "limits": limits or {},
         }
         return load(None, env={}, overrides=sections)

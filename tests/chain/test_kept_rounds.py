@@ -25,6 +25,8 @@ from proxy.pipeline.stored import CONVERSATIONS
 from proxy.registry import registries
 from proxy.testing import ScriptedBackend, read_frames
 from tests.chain.test_execution import ADD, LOOK, MODULE, prompt, told, turn
+from tests.options import in_sections
+from tests.waiting import GUARD_S
 
 RESPONSES = "/v1/responses"
 BIG = {"a": 70_000_000_000, "b": 1}
@@ -98,10 +100,10 @@ def gate(tmp_path: Path) -> Any:
             None,
             env={},
             overrides={
-                "tools": {"folder": str(folder), "timeout_s": 30.0, "watch_s": 0},
+                "tools": {"folder": str(folder), "timeout_s": GUARD_S, "watch_s": 0},
                 "store": kept,
                 "backends": {"m": {"kind": "mock"}},
-                "defaults": options,
+                "defaults": in_sections(options),
                 **(sections or {}),
             },
         )

@@ -28,7 +28,7 @@ async def test_the_server_hears_one_name_and_the_client_the_other(asked, sent, s
 async def test_an_answer_that_could_pass_unread_does_not_tell_the_name(stream):
     chain = [{"use": "model_alias", "options": {"models": {"*": "m"}}}, "forwarding"]
     async with Upstream([Say("hel", "lo", usage=(1, 2))]) as upstream:
-        config = upstream_config(upstream.url, chain=chain, defaults={"usage_source": "backend", "mode": "native"})
+        config = upstream_config(upstream.url, chain=chain, defaults={"usage": {"source": "backend"}, "mode": "native"})
         async with serving(config) as server:
             answer = await post(server, {"model": "gpt-4o", "messages": SAID, "stream": stream}, path=CHAT)
         assert upstream.requests[0].json["model"] == "m"

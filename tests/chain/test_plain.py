@@ -21,6 +21,7 @@ from proxy.pipeline.exchange import EXCHANGE
 from proxy.pipeline.middleware import Handler
 from proxy.support.conversion import ConfigError
 from proxy.testing import WireAnswer, run_chain
+from tests.waiting import GUARD_S
 
 USER = [{"role": "user", "content": "hi"}]
 TOOLS = [{"type": "function", "function": {"name": "look"}}]
@@ -656,7 +657,7 @@ async def test_an_answer_that_comes_too_late_is_closed() -> None:
     answer = await ask([shielding, Slow], {"stream": True})
     assert answer.status == 503
     go.set()
-    await asyncio.wait_for(closed.wait(), 60)
+    await asyncio.wait_for(closed.wait(), GUARD_S)
     await shielded[0]
 
 

@@ -15,6 +15,7 @@ from proxy.config import GatewayConfig
 from proxy.configuration.settings import load
 from proxy.model import ModelRequest, Text
 from proxy.testing import ScriptedBackend, WireAnswer, run_chain
+from tests.options import in_sections
 
 CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
 SCHEMA = {
@@ -69,7 +70,9 @@ def body(path: str, *, stream: bool, strict: bool = True, choice: Any = "auto") 
 
 def config(**options: Any) -> GatewayConfig:
     backends = {"m": {"kind": "mock"}}
-    return load(None, env={}, overrides={"store": {"kind": "memory"}, "backends": backends, "defaults": options})
+    return load(
+        None, env={}, overrides={"store": {"kind": "memory"}, "backends": backends, "defaults": in_sections(options)}
+    )
 
 
 class Seen:

@@ -95,7 +95,7 @@ def ask() -> Iterator[Ask]:
             "backends": {"one": {"kind": "one-turn"}},
             # These routes learn nothing from one example for the next. A near miss behind prose is asked for again in a
             # whole answer only (R23.4), and usage is compared here.
-            "defaults": {"reasoning": {"preopened": False}, "reask": 0},
+            "defaults": {"reasoning": {"preopened": False}, "bad_answers": {"reask": 0}},
             "routes": [{"model": name, "backend": "one", "options": options} for name, options in ROUTES.items()],
             "store": {"kind": "memory", "max_responses": 10},
         },

@@ -12,6 +12,7 @@ from proxy.config import MiddlewareConfig, RouteOptions
 from proxy.testing import WireAnswer, run_chain
 from tests.e2e.conftest import read_config
 from tests.options import route_options
+from tests.waiting import GUARD_S
 
 NAMES = ("read_file", "read_mail", "delete_file")
 TOOLS = [{"type": "function", "function": {"name": name}} for name in NAMES]
@@ -164,7 +165,7 @@ async def test_inside_of_execution_it_holds_for_server_side_tools(tmp_path, stre
     (tmp_path / "disk.py").write_text(SERVER_SIDE)
     entry = {"use": "tool_filter", "options": READERS}
     chain = ["validation", "conversation", "execution", entry, "arguments", "transformation", "injection", "forwarding"]
-    tools = {"folder": str(tmp_path), "timeout_s": 30.0, "watch_s": 0, "isolation": "thread"}
+    tools = {"folder": str(tmp_path), "timeout_s": GUARD_S, "watch_s": 0}
     config = read_config({"tools": tools, "chain": chain, "backends": {"m": {"kind": "mock"}}})
     calls = [f'<tool_call>{{"name":"{name}","arguments":"{{}}"}}</tool_call>' for name in ("delete_file", "read_clock")]
     body = {"messages": ASK["messages"], "stream": stream}

@@ -20,11 +20,10 @@ from tests.clients.recorder import Recorder
 from tests.e2e.conftest import Gateway
 from tests.e2e.conftest import gateway as plain_gateway
 from tests.protocols.published import SHARED
+from tests.waiting import GUARD_S
 
 __all__ = ["plain_gateway"]
 
-TIMEOUT_S = 120
-"""Until a client that hangs is given up."""
 
 NOWHERE = {"HTTP_PROXY": "http://127.0.0.1:9", "HTTPS_PROXY": "http://127.0.0.1:9", "NO_PROXY": "127.0.0.1"}
 """Variables with which a client finds nothing of the web."""
@@ -82,7 +81,7 @@ def node(shared: Path, tmp_path: Path) -> Node:
 
 
 async def execute(
-    *command: str, cwd: Path, env: dict[str, str] | None = None, timeout_s: float = TIMEOUT_S
+    *command: str, cwd: Path, env: dict[str, str] | None = None, timeout_s: float = GUARD_S
 ) -> tuple[int, str, str]:
     """Run a program to its end, with nothing on its standard input: status, standard output, standard error."""
     process = await asyncio.create_subprocess_exec(

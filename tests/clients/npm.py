@@ -14,18 +14,19 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from tests.optional import NODE, NPM, RECENT_NODE, lack, program
+from tests.waiting import GUARD_S
 
 HERE = Path(__file__).parent
 HEAVY = pytest.mark.skipif(
     not os.environ.get("TOOLWIRE_HEAVY_CLIENTS"), reason="takes long; TOOLWIRE_HEAVY_CLIENTS=1 runs it"
 )
 """A way that differs little from one that always runs."""
-TIMEOUT_S = 300
 
 
 def recent_node(shared: Path) -> Path:
@@ -35,6 +36,7 @@ def recent_node(shared: Path) -> Path:
     return install("node", shared) / "node_modules" / "node" / "bin"
 
 
+@cache
 def install(name: str, shared: Path) -> Path:
     """The folder in which the packages of `name/package.json` are installed, with `node_modules` in it."""
     for tool in (NODE, NPM):
@@ -72,9 +74,9 @@ def _npm_install(npm: str, folder: Path, wanted: bytes) -> None:
     folder.joinpath("package.json").write_bytes(wanted)
     command = [npm, "install", "--no-audit", "--no-fund", "--no-package-lock", "--loglevel=error", "--fetch-retries=1"]
     try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=TIMEOUT_S)
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=GUARD_S)
     except subprocess.TimeoutExpired:
-        raise missing(f"npm install of {folder.name}: not done after {TIMEOUT_S} s") from None
+        raise missing(f"npm install of {folder.name}: not done after {GUARD_S} s") from None
     if done.returncode:
         raise missing(f"npm install of {folder.name}: {' '.join(done.stderr.split())[:200]}")
 

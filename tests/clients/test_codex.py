@@ -57,7 +57,7 @@ CLOCK_CONFIG = f"""
 [mcp_servers.clock]
 command = {json.dumps(sys.executable)}
 args = ["-m", "mcp_server_time"]
-startup_timeout_sec = 60
+startup_timeout_sec = 300
 required = true
 """
 

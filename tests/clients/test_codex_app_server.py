@@ -29,9 +29,8 @@ from tests.clients.test_codex import CONFIG
 from tests.e2e.agent import block
 from tests.e2e.conftest import CHAT, post, read_config, serving
 from tests.e2e.responses_answers import RESPONSES, Streamed, ask, of_stream, of_whole, outline, tool
-from tests.e2e.test_codex_app_faults import runs
+from tests.waiting import GUARD_S, runs, until
 
-HANGS_S = 60.0
 WAYS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 READ = tool("read_file", path="string")
 CALL = block("read_file", {"path": "a.txt"})
@@ -156,7 +155,7 @@ async def codex(program: Path, tmp_path: Path) -> AsyncIterator[Start]:
             home.joinpath("config.toml").write_text(config)
             command = [str(program), *_flags(str(server.make_url("/v1"))), *flags, "app-server"]
             env = {"CODEX_HOME": str(home), "HOME": str(home), "GW_KEY": KEY}
-            up: dict[str, Any] = {"kind": "codex_app_server", "timeouts": {"connect_s": HANGS_S}}
+            up: dict[str, Any] = {"kind": "codex_app_server", "timeouts": {"connect_s": GUARD_S}}
             if way == "websocket":
                 up["url"] = await _listening(stack, command, env, tmp_path)
                 up["codex"] = {**(own or {})}
@@ -207,7 +206,7 @@ async def _listening(stack: AsyncExitStack, command: list[str], env: Mapping[str
         await process.wait()
 
     stack.push_async_callback(stop)
-    async with asyncio.timeout(HANGS_S), aiohttp.ClientSession() as session:
+    async with asyncio.timeout(GUARD_S), aiohttp.ClientSession() as session:
         while True:
             try:
                 async with session.get(f"http://127.0.0.1:{port}/readyz") as response:
@@ -219,7 +218,7 @@ async def _listening(stack: AsyncExitStack, command: list[str], env: Mapping[str
 
 
 async def chat(server: TestServer, text: str = "hi", **body: Any) -> Any:
-    async with asyncio.timeout(HANGS_S):
+    async with asyncio.timeout(GUARD_S):
         return await post(server, {"messages": [{"role": "user", "content": text}], **body})
 
 
@@ -499,11 +498,11 @@ async def test_eight_at_once_and_one_who_goes(codex: Start) -> None:
         body = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "stream": True}
         async with session.post(server.make_url(CHAT), json=body) as first:
             await first.content.readuntil(b"Half")
-            await asyncio.wait_for(model.waiting.wait(), HANGS_S)
+            await asyncio.wait_for(model.waiting.wait(), GUARD_S)
             answers = await asyncio.gather(*(chat(server, stream=bool(n % 2)) for n in range(7)))
             assert [answer.status for answer in answers] == [200] * 7
             first.close()
-    await asyncio.wait_for(model.gone.wait(), HANGS_S)
+    await asyncio.wait_for(model.gone.wait(), GUARD_S)
 
 
 async def test_a_process_that_is_killed(codex: Start, caplog: pytest.LogCaptureFixture) -> None:
@@ -534,6 +533,4 @@ def _below(pid: int) -> list[int]:
 
 
 async def _ended(pids: Sequence[int]) -> None:
-    async with asyncio.timeout(HANGS_S):
-        while any(map(runs, pids)):  # noqa: ASYNC110  # they are not ours
-            await asyncio.sleep(0.02)
+    await until(lambda: not any(map(runs, pids)))

@@ -31,6 +31,7 @@ from tests.docs.data import documents, faults, request_faults
 from tests.docs.pages import FENCE, PAGES, ROOT, Block, blocks, pages_with, read, write_files
 from tests.inspector.browser import Gateway
 from tests.optional import NODE, program
+from tests.waiting import GUARD_S
 
 KINDS: Final = {
     "sh": {"client", ""},
@@ -93,21 +94,25 @@ def _dev() -> set[str]:
 # --- what there is --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("page", PAGES, ids=str)
-def test_every_block_says_what_it_is(page: Path) -> None:
-    wrong = [(b.line, b.info) for b in blocks(page) if not b.info or _kind(b) not in KINDS.get(b.info[0], ())]
+def test_every_block_says_what_it_is() -> None:
+    wrong = [
+        f"{page}:{b.line} {b.info}"
+        for page in PAGES
+        for b in blocks(page)
+        if not b.info or _kind(b) not in KINDS.get(b.info[0], ())
+    ]
     assert wrong == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=str)
-def test_no_block_is_without_a_fence(page: Path) -> None:
+def test_no_block_is_without_a_fence() -> None:
     """One by indentation alone has no language. In lists, indented paragraphs belong to their items."""
-    outside = FENCE.sub("", read(page))
-    assert re.findall(r"^[ ]*(?:```|~~~).*$", outside, re.MULTILINE) == []
-    in_list = False
-    for paragraph in re.split(r"\n{2,}", outside):
-        in_list = bool(re.match(r"(?:[-*]|\d+\.) ", paragraph)) or (in_list and paragraph.startswith(" "))
-        assert in_list or not paragraph.startswith("    "), paragraph
+    for page in PAGES:
+        outside = FENCE.sub("", read(page))
+        assert re.findall(r"^[ ]*(?:```|~~~).*$", outside, re.MULTILINE) == [], page
+        in_list = False
+        for paragraph in re.split(r"\n{2,}", outside):
+            in_list = bool(re.match(r"(?:[-*]|\d+\.) ", paragraph)) or (in_list and paragraph.startswith(" "))
+            assert in_list or not paragraph.startswith("    "), f"{page}: {paragraph}"
 
 
 @pytest.mark.parametrize(("kind", "used"), [(kind, language) for language in KINDS for kind in sorted(KINDS[language])])
@@ -269,7 +274,7 @@ def _registries() -> list[Any]:
 def test_javascript_can_be_read(page: Path, block: Block) -> None:
     node = program(NODE)
     done = subprocess.run(
-        [node, "--input-type=module", "--check"], input=block.text, capture_output=True, text=True, timeout=60
+        [node, "--input-type=module", "--check"], input=block.text, capture_output=True, text=True, timeout=GUARD_S
     )
     assert done.returncode == 0, done.stderr
 

@@ -21,6 +21,7 @@ from proxy.configuration.settings import load
 from proxy.dev.engine import Engine, find_weights
 from proxy.registry import Registries
 from proxy.testing import TAKING, WireAnswer
+from tests.options import in_sections
 
 CHAT = "/v1/chat/completions"
 USER: list[dict[str, Any]] = [{"role": "user", "content": "hi"}]
@@ -48,6 +49,15 @@ async def gateway() -> AsyncIterator[Gateway]:
             return await stack.enter_async_context(serving(config, plugins))
 
         yield start
+
+
+@pytest.fixture
+async def start() -> AsyncIterator[Any]:
+    """See `tests.e2e.edge.starting`."""
+    from tests.e2e.edge import starting  # which imports from here
+
+    async with starting() as begin:
+        yield begin
 
 
 @asynccontextmanager
@@ -93,7 +103,7 @@ def upstream_config(url: str, *, backend: Mapping[str, Any] | None = None, **sec
 def read_config(config: Mapping[str, Any]) -> GatewayConfig:
     """A configuration as from the file. Unless it says otherwise responses are kept in memory, and no request is
     repeated: what a fault is to the client shows in one try."""
-    defaults = {"retry": {"attempts": 1}, **config.get("defaults", {})}
+    defaults = in_sections({"retry": {"attempts": 1}, **config.get("defaults", {})})
     return load(None, env={}, overrides={"store": {"kind": "memory"}, **config, "defaults": defaults})
 
 

@@ -19,9 +19,6 @@ from proxy.server.clients import bound_unsent
 from proxy.server.hosting import Host
 from tests.e2e.conftest import CHAT, read_config
 
-HANGS_S = 60.0
-"""Nothing here may take so long."""
-
 BODY = b'{"model":"m","messages":[{"role":"user","content":"hi"}]}'
 STREAMED = b'{"model":"m","stream":true,"messages":[{"role":"user","content":"hi"}]}'
 
@@ -112,12 +109,6 @@ async def running(config: GatewayConfig) -> AsyncIterator[Gateway]:
             await runner.cleanup()
             await host.close()
             assert not host.server.open
-
-
-async def eventually(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(HANGS_S):
-        while not true():  # noqa: ASYNC110  # nobody announces it
-            await asyncio.sleep(0.005)
 
 
 async def answered(reader: asyncio.StreamReader) -> int:

@@ -15,9 +15,9 @@ from typing import Any
 
 import aiohttp
 
+from tests.waiting import GUARD_S, until
+
 ROOT = Path(__file__).resolve().parents[2]
-GUARD_S = 60.0
-"""Nothing that is waited for here may take so long."""
 
 
 class Process:
@@ -70,9 +70,7 @@ class Process:
 
     async def logged(self, text: str, times: int = 1) -> None:
         """Wait until the log has this text, so often."""
-        async with asyncio.timeout(GUARD_S):
-            while self.log.count(text) < times:  # noqa: ASYNC110  # nobody announces it
-                await asyncio.sleep(0.01)
+        await until(lambda: self.log.count(text) >= times)
 
     async def reload(self) -> None:
         """SIGHUP, and wait until every worker has done it."""
@@ -105,7 +103,7 @@ async def running(folder: Path, config: Mapping[str, Any], **env: str) -> AsyncI
         await process.process.wait()
 
 
-async def until(url: str, status: int) -> aiohttp.ClientResponse:
+async def until_status(url: str, status: int) -> aiohttp.ClientResponse:
     """Ask until the answer has this status."""
     async with asyncio.timeout(GUARD_S), aiohttp.ClientSession() as session:
         while True:

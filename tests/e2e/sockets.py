@@ -10,6 +10,8 @@ import aiohttp
 import orjson
 from aiohttp.test_utils import TestServer
 
+from tests.waiting import GUARD_S
+
 PATH = "/v1/responses"
 ENDS = ("response.completed", "response.incomplete", "response.failed", "error")
 
@@ -30,7 +32,7 @@ class Socket:
 
     async def event(self) -> dict[str, Any]:
         """The next event."""
-        message = await self.raw.receive(timeout=30)
+        message = await self.raw.receive(timeout=GUARD_S)
         assert message.type is aiohttp.WSMsgType.TEXT, message
         event: dict[str, Any] = orjson.loads(message.data)
         return event
@@ -56,7 +58,7 @@ class Socket:
 
     async def closed(self) -> int | None:
         """The code with which the gateway closes it; nothing else comes before."""
-        message = await self.raw.receive(timeout=30)
+        message = await self.raw.receive(timeout=GUARD_S)
         assert message.type in (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.ERROR), message
         return self.raw.close_code
 

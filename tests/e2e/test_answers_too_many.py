@@ -106,21 +106,17 @@ async def metrics(server: TestServer) -> str:
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("path", [CHAT, RESPONSES, MESSAGES])
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("trust_env", [False, True], ids=["fast", "session"])
 async def test_each_client_gets_its_own_answer(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-    trust_env: bool,
     kind: str,
     path: str,
     stream: bool,
 ) -> None:
     monkeypatch.setattr(wire_client, "SETTLE_S", 3600.0)  # so that however slow this machine is, it has not settled
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
     caplog.set_level(logging.WARNING, "toolwire.backends")
     async with two_for_one(kind) as url:
-        config = upstream_config(url, backend={"kind": kind, "preset": "generic", "trust_env": trust_env})
+        config = upstream_config(url, backend={"kind": kind, "preset": "generic"})
         async with serving(config) as server:
             for turn in range(ROUNDS):
                 words = [f"{turn * ASKING + number:03d}" for number in range(ASKING)]
@@ -132,4 +128,4 @@ async def test_each_client_gets_its_own_answer(
             page = await metrics(server)
     counted = 'toolwire_backend_errors_total{backend="up",code="out_of_step"}' in page
     logged = [record for record in caplog.records if "no request asked for" in record.getMessage()]
-    assert (counted, len(logged)) == ((False, 0) if trust_env else (True, 1))
+    assert (counted, len(logged)) == (True, 1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
@@ -14,21 +13,15 @@ import pytest
 from proxy.ingress.budget import BodyShare
 from proxy.testing import Answer, Asked, Say, Upstream
 from tests.e2e.conftest import CHAT
-from tests.e2e.edge import BODY, HANGS_S, Gateway, Start, answered, eventually, starting
+from tests.e2e.edge import BODY, Gateway, Start, answered
 from tests.e2e.test_compressed import refused
+from tests.waiting import GUARD_S, until
 
 MIB = 1024 * 1024
 KEYS = {"auth": {"keys": ["slow", "other", "third"]}}
 LIMITS = {"limits": {"total_body_bytes": 4 * MIB, "body_bytes": MIB}}
 
 Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
-
-@pytest.fixture
-async def start() -> AsyncIterator[Start]:
-    """See `tests.e2e.edge.starting`."""
-    async with starting() as begin:
-        yield begin
 
 
 def head(size: int | None, *fields: str, key: str = "slow", path: str = CHAT) -> bytes:
@@ -84,23 +77,23 @@ def highest(monkeypatch: pytest.MonkeyPatch) -> Highest:
 
 async def test_bytes_count_as_they_come_and_no_longer_than_the_request(start: Start) -> None:
     gateway = await start(**KEYS, **LIMITS)
-    async with asyncio.timeout(HANGS_S), AsyncExitStack() as stack:
+    async with asyncio.timeout(GUARD_S), AsyncExitStack() as stack:
         body = padded(300_000)
         reader, writer = await open_(stack, gateway, head(len(body)), body[:100_000])
-        await eventually(lambda: gateway.body_bytes == 100_000)
+        await until(lambda: gateway.body_bytes == 100_000)
         assert gateway.number("toolwire_request_body_bytes") == 100_000
         writer.write(body[100_000:])
         assert await answered(reader) == 200
-        await eventually(lambda: gateway.body_bytes == 0)
+        await until(lambda: gateway.body_bytes == 0)
         assert gateway.number("toolwire_request_body_bytes") == 0
 
 
 async def test_a_content_length_alone_takes_nothing_from_others(start: Start) -> None:
     gateway = await start(**KEYS, **LIMITS)
-    async with asyncio.timeout(HANGS_S), AsyncExitStack() as stack:
+    async with asyncio.timeout(GUARD_S), AsyncExitStack() as stack:
         for _ in range(50):
             await open_(stack, gateway, head(MIB))
-        await eventually(lambda: gateway.number("toolwire_inflight_requests") == 50)
+        await until(lambda: gateway.number("toolwire_inflight_requests") == 50)
         assert gateway.body_bytes == 0
         assert await ask(gateway, "other", padded(MIB)) == 200
 
@@ -130,10 +123,10 @@ async def test_slow_clients_of_one_key_leave_room_for_others(
     piece = b" " * (MIB // 2 - 1)
     size = None if chunked else len(piece) + 1
     framed = b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece
-    async with asyncio.timeout(HANGS_S), AsyncExitStack() as stack:
+    async with asyncio.timeout(GUARD_S), AsyncExitStack() as stack:
         for number in range(4):
             await open_(stack, gateway, head(size), framed)
-            await eventually(lambda number=number: gateway.body_bytes == (number + 1) * len(piece))
+            await until(lambda number=number: gateway.body_bytes == (number + 1) * len(piece))
         reader, _ = await open_(stack, gateway, head(size, path=path), framed)
         fields, error = await refused(reader)
         assert (fields["status"], fields["retry-after"], fields["connection"]) == (status, "1", "close")
@@ -141,7 +134,7 @@ async def test_slow_clients_of_one_key_leave_room_for_others(
         assert await ask(gateway, "other", padded(MIB)) == 200
         assert await ask(gateway, "third", padded(MIB)) == 200
         assert highest.bytes <= 4 * MIB
-    await eventually(lambda: gateway.body_bytes == 0)
+    await until(lambda: gateway.body_bytes == 0)
 
 
 async def test_many_large_bodies_at_once_never_hold_more_than_the_budget(start: Start, highest: Highest) -> None:
@@ -161,19 +154,19 @@ async def test_many_large_bodies_at_once_never_hold_more_than_the_budget(start: 
             statuses.append(line.split()[1])
             assert line.split()[1] == "200" or "\r\nRetry-After: 1\r\n" in line
 
-    async with asyncio.timeout(HANGS_S):
+    async with asyncio.timeout(GUARD_S):
         await asyncio.gather(*(send() for _ in range(100)))
     assert 0 < highest.bytes <= 4 * MIB
     assert set(statuses) <= {"200", "503"}
     assert statuses.count("200") >= 4 * MIB // len(body)
-    await eventually(lambda: gateway.body_bytes == 0)
+    await until(lambda: gateway.body_bytes == 0)
 
 
 async def test_compressed_bodies_count_as_what_they_hold(start: Start, highest: Highest) -> None:
     gateway = await start(**KEYS, limits={"total_body_bytes": 2 * MIB, "body_bytes": 4 * MIB})
     wire = gzip.compress(padded(MIB - 1))
     assert len(wire) < 10_000
-    async with asyncio.timeout(HANGS_S):
+    async with asyncio.timeout(GUARD_S):
         async with gateway.connection() as (reader, writer):
             writer.write(head(len(wire), "Content-Encoding: gzip") + wire)
             assert await answered(reader) == 200
@@ -185,7 +178,7 @@ async def test_compressed_bodies_count_as_what_they_hold(start: Start, highest: 
         assert (fields["status"], error["code"]) == ("413", "request_too_large")
         assert "limits.total_body_bytes" in error["message"]
     assert highest.bytes <= 2 * MIB
-    await eventually(lambda: gateway.body_bytes == 0)
+    await until(lambda: gateway.body_bytes == 0)
 
 
 async def test_a_body_counts_until_its_request_is_answered(start: Start) -> None:
@@ -194,7 +187,7 @@ async def test_a_body_counts_until_its_request_is_answered(start: Start) -> None
     def later(asked: Asked) -> Answer:
         return replace(Say("Hello.")(asked), wait=gate)
 
-    async with asyncio.timeout(HANGS_S), Upstream([later]) as up, AsyncExitStack() as stack:
+    async with asyncio.timeout(GUARD_S), Upstream([later]) as up, AsyncExitStack() as stack:
         gateway = await start(url=up.url, **KEYS, **LIMITS)
         clients = [await open_(stack, gateway, head(MIB) + padded(MIB)) for _ in range(2)]
         for _ in clients:
@@ -204,14 +197,14 @@ async def test_a_body_counts_until_its_request_is_answered(start: Start) -> None
         gate.set()
         for reader, _ in clients:
             assert await answered(reader) == 200
-        await eventually(lambda: gateway.body_bytes == 0)
+        await until(lambda: gateway.body_bytes == 0)
 
 
 async def test_a_client_without_room_is_not_told_to_send(start: Start) -> None:
     gateway = await start(**KEYS, limits={"total_body_bytes": 2 * MIB, "body_bytes": MIB})
-    async with asyncio.timeout(HANGS_S), AsyncExitStack() as stack:
+    async with asyncio.timeout(GUARD_S), AsyncExitStack() as stack:
         await open_(stack, gateway, head(MIB), b" " * (MIB // 2))
-        await eventually(lambda: gateway.body_bytes == MIB // 2)
+        await until(lambda: gateway.body_bytes == MIB // 2)
         reader, _ = await open_(stack, gateway, head(MIB, "Expect: 100-continue"))
         assert (await reader.read()).startswith(b"HTTP/1.1 503 ")
 
@@ -219,7 +212,7 @@ async def test_a_client_without_room_is_not_told_to_send(start: Start) -> None:
 async def test_pipelined_bodies_count_one_after_the_other(start: Start, highest: Highest) -> None:
     gateway = await start(**KEYS, **LIMITS)
     body = padded(MIB)
-    async with asyncio.timeout(HANGS_S), AsyncExitStack() as stack:
+    async with asyncio.timeout(GUARD_S), AsyncExitStack() as stack:
         reader, _ = await open_(stack, gateway, *[head(len(body)) + body] * 3)
         for _ in range(3):
             assert await answered(reader) == 200
@@ -241,13 +234,13 @@ async def test_a_refused_body_holds_nothing(start: Start, status: str, highest: 
         "415": head(MIB).replace(b"application/json", b"text/plain") + body,
         "429": head(MIB) + body,
     }[status]
-    async with asyncio.timeout(HANGS_S), AsyncExitStack() as stack:
+    async with asyncio.timeout(GUARD_S), AsyncExitStack() as stack:
         if status == "429":
             assert await ask(gateway, "slow") == 200
         highest.bytes = 0
         reader, _ = await open_(stack, gateway, request)
         assert (await reader.readline()).split()[1] == status.encode()
-        await eventually(lambda: gateway.body_bytes == 0)
+        await until(lambda: gateway.body_bytes == 0)
     assert highest.bytes == (MIB if status in ("400", "429") else 0)
 
 
@@ -258,16 +251,16 @@ async def test_a_refused_body_holds_nothing(start: Start, status: str, highest: 
 async def test_an_arriving_body_takes_a_place_of_its_key(start: Start, path: str) -> None:
     keys = {"auth": {"keys": [{"key": "slow", "concurrent": 2}, "other"]}}
     gateway = await start(**keys, inspect={"on": True})
-    async with asyncio.timeout(HANGS_S), AsyncExitStack() as stack:
+    async with asyncio.timeout(GUARD_S), AsyncExitStack() as stack:
         clients = [await open_(stack, gateway, head(1000)) for _ in range(2)]
-        await eventually(lambda: gateway.number("toolwire_inflight_requests") == 2)
+        await until(lambda: gateway.number("toolwire_inflight_requests") == 2)
         reader, _ = await open_(stack, gateway, head(1000, path=path))  # before its body has come
         fields, error = await refused(reader)
         assert (fields["status"], fields["retry-after"]) == ("429", "1")
         assert "concurrent requests: Limit 2" in error["message"]
         assert await ask(gateway, "other") == 200
         clients[0][1].transport.abort()
-        await eventually(lambda: gateway.number("toolwire_inflight_requests") == 1)
+        await until(lambda: gateway.number("toolwire_inflight_requests") == 1)
         assert await ask(gateway, "slow") == 200
         clients[1][1].write(padded(1000))
         assert await answered(clients[1][0]) == 200
@@ -276,7 +269,7 @@ async def test_an_arriving_body_takes_a_place_of_its_key(start: Start, path: str
 
 async def test_a_place_is_free_again_when_a_refusal_has_been_read(start: Start) -> None:
     gateway = await start(auth={"keys": [{"key": "slow", "concurrent": 1}]})
-    async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+    async with asyncio.timeout(GUARD_S), gateway.connection() as (reader, writer):
         for body, status in ((b"{", 400), (b'{"model":1}', 400), (BODY, 200), (b"[]", 400), (BODY, 200)):
             writer.write(head(len(body)) + body)
             assert await answered(reader) == status
@@ -284,11 +277,11 @@ async def test_a_place_is_free_again_when_a_refusal_has_been_read(start: Start) 
 
 async def test_slow_bodies_do_not_keep_others_out_of_the_gateway(start: Start) -> None:
     gateway = await start(**KEYS, rate_limits={"in_flight": 3})
-    async with asyncio.timeout(HANGS_S), AsyncExitStack() as stack:
+    async with asyncio.timeout(GUARD_S), AsyncExitStack() as stack:
         slow = []
         for number in range(3):
             slow.append(await open_(stack, gateway, head(1000), b" "))
-            await eventually(lambda number=number: gateway.number("toolwire_inflight_requests") == number + 1)
+            await until(lambda number=number: gateway.number("toolwire_inflight_requests") == number + 1)
         assert await ask(gateway, "other") == 200
         fields, error = await refused(slow[0][0])  # the oldest gave way
         assert (fields["status"], error["code"], fields["retry-after"]) == ("503", "overloaded", "1")

@@ -25,9 +25,9 @@ from proxy.pipeline.stored import CONVERSATIONS
 from proxy.record import AccessRecord, BackendObserver, ExchangeObserver, ReadRequest
 from proxy.testing import Answer, Refuse, Say, Upstream, chunk, frame
 from tests.e2e.conftest import Gateway, read_config, sdk, upstream_config
-from tests.e2e.processes import GUARD_S
 from tests.e2e.test_conversation import client
 from tests.store.redis_server import GROUPS
+from tests.waiting import GUARD_S
 
 RESPONSES = "/v1/responses"
 END = [frame(chunk({}, "stop")), b"data: [DONE]\n\n"]

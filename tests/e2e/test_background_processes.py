@@ -16,8 +16,9 @@ import pytest
 from openai.types.responses import Response
 
 from proxy.testing import Answer, Upstream
-from tests.e2e.processes import GUARD_S, Process, running
+from tests.e2e.processes import Process, running
 from tests.e2e.test_background import END, word
+from tests.waiting import GUARD_S
 
 pytestmark = pytest.mark.skipif(not hasattr(socket, "SO_REUSEPORT"), reason="several workers need SO_REUSEPORT")
 

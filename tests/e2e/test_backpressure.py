@@ -23,7 +23,8 @@ from proxy.pipeline.exchange import Exchange
 from proxy.pipeline.middleware import Middleware
 from proxy.testing import Answer, Asked, Step, Upstream, chunk, frame
 from tests.e2e.conftest import CHAT, USER, function, read_config
-from tests.e2e.edge import HANGS_S, Gateway, eventually, head, running
+from tests.e2e.edge import Gateway, head, running
+from tests.waiting import GUARD_S, until
 
 MB = 1024 * 1024
 SENT_BYTES = 200 * MB
@@ -103,13 +104,11 @@ STREAMED: dict[str, tuple[str, dict[str, Any], Callable[[], Flood], dict[str, An
         LOOKS,
     ),
     "a block that does not end": (CHAT, {**CHAT_BODY, "tools": TOOLS}, lambda: Flood(BEGIN, OPEN_CALL, again=TEXT), {}),
-    "raw, the other client": (CHAT, CHAT_BODY, lambda: Flood(BEGIN, again=TEXT), {"trust_env": True}),
-    "gate, the other client": (CHAT, {**CHAT_BODY, "tools": TOOLS}, lambda: Flood(BEGIN, again=WORDS), {"trust_env": True}),
 }  # fmt: skip
 
 
-def config(url: str, trust_env: bool = False, **sections: Any) -> GatewayConfig:
-    return read_config({"backends": {"up": {"url": url, "trust_env": trust_env}}, **sections})
+def config(url: str, **sections: Any) -> GatewayConfig:
+    return read_config({"backends": {"up": {"url": url}}, **sections})
 
 
 @asynccontextmanager
@@ -126,7 +125,7 @@ async def traced() -> AsyncIterator[Callable[[], int]]:
 
 async def stands_still(flood: Flood) -> None:
     """Until the server has not got rid of anything for a while: it waits."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(GUARD_S):
         seen, quiet = -1, 0
         while quiet < 20:
             quiet = quiet + 1 if flood.sent == seen else 0
@@ -153,9 +152,9 @@ async def test_a_client_that_reads_nothing_costs_little(name: str) -> None:
                 assert unread(gateway) < MB
                 assert grown() < KEPT_BYTES
                 assert not asked.dropped.is_set()
-            async with asyncio.timeout(HANGS_S):
+            async with asyncio.timeout(GUARD_S):
                 await asked.dropped.wait()  # and when the client goes, so does the server's work
-                await eventually(lambda: not gateway.host.server.open)
+                await until(lambda: not gateway.host.server.open)
 
 
 LIMITED: dict[str, tuple[str, dict[str, Any], Callable[[], Flood], dict[str, Any]]] = {
@@ -167,7 +166,6 @@ LIMITED: dict[str, tuple[str, dict[str, Any], Callable[[], Flood], dict[str, Any
     ),
     "text for Chat": (CHAT, {**CHAT_BODY, "tools": TOOLS}, lambda: Flood(BEGIN, again=TEXT), {}),
     "text for Responses": ("/v1/responses", RESPONSES_BODY, lambda: Flood(BEGIN, again=TEXT), {}),
-    "text, the other client": (CHAT, {**CHAT_BODY, "tools": TOOLS}, lambda: Flood(BEGIN, again=TEXT), {"trust_env": True}),
     "one frame": (CHAT, {**CHAT_BODY, "tools": TOOLS}, lambda: Flood(b"data: ", again=b"x" * 50_000), {}),
     "one frame, raw": (CHAT, CHAT_BODY, lambda: Flood(b"data: ", again=b"x" * 50_000), {}),
 }  # fmt: skip
@@ -185,7 +183,7 @@ async def test_what_has_to_be_kept_is_limited(name: str, monkeypatch: pytest.Mon
         running(config(upstream.url, limits=limits, **sections)) as gateway,
     ):
         asked, got = await ask(gateway, upstream, path, body)
-        async with asyncio.timeout(HANGS_S):
+        async with asyncio.timeout(GUARD_S):
             await asked.dropped.wait()
     assert flood.sent < 4 * MB + SYSTEM_BYTES
     assert b"upstream_invalid_response" in got
@@ -231,7 +229,7 @@ async def test_a_whole_answer_without_end_is_given_up(name: str, streams: bool) 
         asked, got = await ask(gateway, upstream, path, body)
         assert got.startswith(b"HTTP/1.1 502")
         assert b"upstream_invalid_response" in got
-        async with asyncio.timeout(HANGS_S):
+        async with asyncio.timeout(GUARD_S):
             await asked.dropped.wait()
         assert grown() < 4 * KEPT_BYTES
     assert flood.sent < 4 * MB + SYSTEM_BYTES
@@ -243,7 +241,7 @@ async def ask(gateway: Gateway, upstream: Upstream, path: str, body: dict[str, A
     async with gateway.connection() as (reader, writer):
         writer.write(head(len(raw), "Connection: close", path=path) + raw)
         got = bytearray()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(GUARD_S):
             while piece := await reader.read(1 << 20):
                 got += piece
         return await upstream.next_request(), bytes(got)

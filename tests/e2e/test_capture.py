@@ -26,6 +26,7 @@ from proxy.config import CaptureConfig
 from proxy.dev.reproduction import reproduced, settled
 from proxy.testing import Refuse, Say, Upstream
 from tests.e2e.conftest import CHAT, function, post, read_config, serving, upstream_config
+from tests.waiting import GUARD_S
 
 RESPONSES = "/v1/responses"
 KEY = "sk-a-key-of-the-gateway-itself"
@@ -65,7 +66,7 @@ async def fetched(server: TestServer, ident: str, key: str | None = None) -> tup
 
 async def captured_of(server: TestServer, ident: str, key: str | None = None) -> bytes:
     """The capture, as soon as it is there: the client has its answer a little earlier."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(GUARD_S):
         while True:
             status, content = await fetched(server, ident, key)
             if status == 200:
@@ -117,7 +118,7 @@ async def test_a_stream_that_the_client_left_is_the_same_as_far_as_it_went() -> 
     async with (
         Upstream([Say("one ", more, "two")]) as upstream,
         serving(upstream_config(upstream.url, capture=1)) as server,
-        asyncio.timeout(60),
+        asyncio.timeout(GUARD_S),
     ):
         async with aiohttp.ClientSession() as session:
             body, headers = asked(CHAT, True, True), {"X-Request-Id": "left"}
@@ -158,7 +159,7 @@ def handle_tool_call(name, parameters):
 
 async def test_executions_are_recorded_and_not_run_again(tmp_path: Path) -> None:
     (tmp_path / "weather.py").write_text(MODULE)
-    tools = {"folder": str(tmp_path), "timeout_s": 30, "watch_s": 0, "isolation": "thread"}
+    tools = {"folder": str(tmp_path), "timeout_s": GUARD_S, "watch_s": 0, "wait_s": GUARD_S, "load_timeout_s": GUARD_S}
     async with (
         Upstream([Say(*CALL), Say("It rains.")]) as upstream,
         serving(upstream_config(upstream.url, capture=1, tools=tools)) as server,

@@ -18,8 +18,9 @@ import pytest
 from proxy.backends.hops import HEADER
 from proxy.testing import TAKING, Asked, Say, Upstream
 from tests.e2e.conftest import CHAT, USER, Gateway, post, read_config
-from tests.e2e.processes import GUARD_S, ROOT, Process, running
+from tests.e2e.processes import ROOT, Process, running
 from tests.e2e.responses_answers import RESPONSES
+from tests.waiting import GUARD_S
 
 OTHER = "0123456789abcdef"
 

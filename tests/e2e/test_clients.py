@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, suppress
 from types import SimpleNamespace
 from typing import Any, cast
@@ -15,15 +14,8 @@ import pytest
 from proxy.server.clients import REFUSALS, ClientConnection
 from proxy.testing import Answer, Say, Upstream, chunk, frame
 from tests.e2e.conftest import CHAT
-from tests.e2e.edge import BODY, HANGS_S, STREAMED, Start, answered, check, eventually, head, starting
-
-
-@pytest.fixture
-async def start() -> AsyncIterator[Start]:
-    """See `tests.e2e.edge.starting`."""
-    async with starting() as begin:
-        yield begin
-
+from tests.e2e.edge import BODY, STREAMED, Start, answered, check, head
+from tests.waiting import GUARD_S, until
 
 # --- time -----------------------------------------------------------------------------------------------------------
 
@@ -31,15 +23,15 @@ async def start() -> AsyncIterator[Start]:
 @pytest.mark.parametrize("begin", [b"P", head(9)[:-3], b"GET /health HTTP/1.1\r\nHost: x\r\nA"])
 async def test_a_head_that_does_not_end(start: Start, begin: bytes) -> None:
     gateway = await start(server={"head_s": 0.2})
-    async with asyncio.timeout(HANGS_S):
+    async with asyncio.timeout(GUARD_S):
         check(await gateway.said(begin), 408, "request_timeout")
     assert gateway.number("toolwire_clients_refused_total", "head_timeout") == 1
-    await eventually(lambda: not gateway.host.server.open)
+    await until(lambda: not gateway.host.server.open)
 
 
 async def test_a_head_that_drips_is_not_saved_by_dripping(start: Start) -> None:
     gateway = await start(server={"head_s": 0.2})
-    async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+    async with asyncio.timeout(GUARD_S), gateway.connection() as (reader, writer):
 
         async def drip() -> None:
             writer.write(b"GET /health HTTP/1.1\r\n")
@@ -59,28 +51,28 @@ async def test_a_connection_without_a_request_is_closed(start: Start, first: byt
     gateway = await start(server={"idle_s": 0.2})
     with gateway.asking(first) as client:
         got = b""
-        async with asyncio.timeout(HANGS_S):
+        async with asyncio.timeout(GUARD_S):
             while piece := await asyncio.get_running_loop().sock_recv(client, 65536):
                 got += piece
     assert got == b"" if not first else got.startswith(b"HTTP/1.1 200")
-    await eventually(lambda: not gateway.host.server.open)
+    await until(lambda: not gateway.host.server.open)
 
 
 async def test_no_limit_between_requests(start: Start) -> None:
     gateway = await start(server={"idle_s": None, "head_s": None, "body_s": None, "write_stall_s": None})
-    async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+    async with asyncio.timeout(GUARD_S), gateway.connection() as (reader, writer):
         for _ in range(3):
             writer.write(head(len(BODY)) + BODY)
             assert await answered(reader) == 200
             await asyncio.sleep(0.05)
-    await eventually(lambda: not gateway.host.server.open)
+    await until(lambda: not gateway.host.server.open)
 
 
 async def test_a_body_that_does_not_come(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "toolwire.access")
     gateway = await start(server={"body_s": 0.2})
     for path in (CHAT, "/v1/responses"):
-        async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+        async with asyncio.timeout(GUARD_S), gateway.connection() as (reader, writer):
             writer.write(head(len(BODY), path=path) + BODY[:10])
             got = await reader.readuntil(b'"}}')
             check(got, 408, "request_timeout")
@@ -92,7 +84,7 @@ async def test_a_body_that_does_not_come(start: Start, caplog: pytest.LogCapture
 async def test_a_connection_serves_on_after_a_slow_head(start: Start) -> None:
     """The time for a head counts anew for each request, and bytes of bodies do not count for heads."""
     gateway = await start(limits={"head_bytes": 400})
-    async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+    async with asyncio.timeout(GUARD_S), gateway.connection() as (reader, writer):
         for _ in range(3):
             whole = head(len(BODY)) + BODY
             for at in range(0, len(whole), 17):
@@ -117,7 +109,7 @@ HEADS = {
 async def test_a_head_that_is_too_large(start: Start, name: str, size: int) -> None:
     gateway = await start(limits={"head_bytes": 2000, "header_fields": 50})
     whole = HEADS[name]
-    async with asyncio.timeout(HANGS_S):
+    async with asyncio.timeout(GUARD_S):
         check(
             await gateway.said(*(whole[at : at + size] for at in range(0, len(whole), size))), 431, "headers_too_large"
         )
@@ -129,11 +121,11 @@ async def test_a_head_of_just_the_limit_with_its_body_in_one_piece(start: Start)
     filled = head(len(BODY), "A: " + "x" * (limit - len(head(len(BODY), "A: "))))
     assert len(filled) == limit
     gateway = await start(limits={"head_bytes": limit})
-    async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+    async with asyncio.timeout(GUARD_S), gateway.connection() as (reader, writer):
         writer.write(filled + BODY + filled + BODY)
         for _ in range(2):
             assert await answered(reader) == 200
-    async with asyncio.timeout(HANGS_S):
+    async with asyncio.timeout(GUARD_S):
         check(await gateway.said(filled.replace(b"A: x", b"A: xx") + BODY), 431, "headers_too_large")
 
 
@@ -142,7 +134,7 @@ async def test_a_head_of_just_the_limit_with_its_body_in_one_piece(start: Start)
 )
 async def test_what_is_not_http(start: Start, garbage: bytes, caplog: pytest.LogCaptureFixture) -> None:
     gateway = await start()
-    async with asyncio.timeout(HANGS_S):
+    async with asyncio.timeout(GUARD_S):
         check(await gateway.said(garbage), 400, "malformed_request")
     assert gateway.number("toolwire_clients_refused_total", "malformed") == 1
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
@@ -160,7 +152,7 @@ async def test_a_body_whose_encoding_is_broken(
 ) -> None:
     gateway = await start()
     sent = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n{fields}\r\n\r\n".encode()
-    async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+    async with asyncio.timeout(GUARD_S), gateway.connection() as (reader, writer):
         writer.write(sent)
         await writer.drain()
         await asyncio.sleep(0.05)
@@ -174,26 +166,26 @@ async def test_a_body_whose_encoding_is_broken(
 
 async def test_too_many_connections(start: Start) -> None:
     gateway = await start(limits={"connections": 2})
-    async with asyncio.timeout(HANGS_S), AsyncExitStack() as stack:
+    async with asyncio.timeout(GUARD_S), AsyncExitStack() as stack:
         first = await stack.enter_async_context(gateway.connection())
         await stack.enter_async_context(gateway.connection())
-        await eventually(lambda: len(gateway.host.server.open) == 2)
+        await until(lambda: len(gateway.host.server.open) == 2)
         answer = await gateway.said(head(len(BODY)) + BODY)
         check(answer, 503, "overloaded")
         assert b"Retry-After: 1\r\n" in answer
         assert gateway.number("toolwire_client_connections") == 2
         first[1].close()
-        await eventually(lambda: len(gateway.host.server.open) == 1)
+        await until(lambda: len(gateway.host.server.open) == 1)
         assert (await gateway.said(b"GET /health HTTP/1.0\r\n\r\n")).startswith(b"HTTP/1.0 200")
     assert gateway.number("toolwire_clients_refused_total", "connections") == 1
-    await eventually(lambda: gateway.number("toolwire_client_connections") == 0)
+    await until(lambda: gateway.number("toolwire_client_connections") == 0)
 
 
 async def test_those_that_are_refused_are_few_as_well(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proxy.server.clients.REFUSALS", 3)
     assert REFUSALS > 3
     gateway = await start(limits={"connections": 0})
-    async with asyncio.timeout(HANGS_S), AsyncExitStack() as stack:
+    async with asyncio.timeout(GUARD_S), AsyncExitStack() as stack:
         for _ in range(3):
             reader, _ = await stack.enter_async_context(gateway.connection())
             check(await reader.readuntil(b'"}}'), 503, "overloaded")
@@ -212,15 +204,15 @@ async def test_a_client_that_does_not_take_its_stream_is_dropped(
     start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    async with asyncio.timeout(HANGS_S), Upstream([Answer(FLOOD, headers={"Content-Type": "text/event-stream"})]) as up:
+    async with asyncio.timeout(GUARD_S), Upstream([Answer(FLOOD, headers={"Content-Type": "text/event-stream"})]) as up:
         gateway = await start(url=up.url, server={"write_stall_s": 0.3})
         async with gateway.connection() as (_, writer):
             cast(asyncio.ReadTransport, writer.transport).pause_reading()
             writer.write(head(len(STREAMED)) + STREAMED)
             asked = await up.next_request()
             await asked.dropped.wait()
-            await eventually(lambda: not gateway.host.server.open)
-        await eventually(lambda: gateway.number("toolwire_requests_total", "499") == 1)
+            await until(lambda: not gateway.host.server.open)
+        await until(lambda: gateway.number("toolwire_requests_total", "499") == 1)
     assert gateway.number("toolwire_clients_refused_total", "write_stall") == 1
     records = [record.__dict__["fields"] for record in caplog.records if record.name == "toolwire.access"]
     assert [record["code"] for record in records] == ["client_closed_request"]
@@ -228,11 +220,11 @@ async def test_a_client_that_does_not_take_its_stream_is_dropped(
 
 async def test_a_client_that_leaves_the_end_of_its_answer_lying_is_dropped(start: Start) -> None:
     """The exchange is long over then: what is left lies in the transport, and no timer of an exchange sees it."""
-    async with asyncio.timeout(HANGS_S), Upstream([Say("x" * 8_000_000)]) as up:
+    async with asyncio.timeout(GUARD_S), Upstream([Say("x" * 8_000_000)]) as up:
         gateway = await start(url=up.url, server={"write_stall_s": 0.3, "idle_s": 0.1})
         with gateway.asking(head(len(BODY)) + BODY, buffer=8192):
-            await eventually(lambda: gateway.number("toolwire_clients_refused_total", "write_stall") == 1)
-            await eventually(lambda: not gateway.host.server.open)
+            await until(lambda: gateway.number("toolwire_clients_refused_total", "write_stall") == 1)
+            await until(lambda: not gateway.host.server.open)
 
 
 def test_a_client_that_is_slow_but_reads_is_not_stuck() -> None:

@@ -3,7 +3,6 @@ pipes or a WebSocket (`tests.codex_double`). The real one: `tests/clients/test_c
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -18,10 +17,9 @@ from tests import codex_double
 from tests.e2e.agent import block
 from tests.e2e.conftest import CHAT, USER, function, post, read_config, sdk, serving
 from tests.e2e.responses_answers import ask, of_stream, of_whole, outline, tool
+from tests.waiting import GUARD_S, until
 
 MESSAGES = "/v1/messages"
-HANGS_S = 60.0
-"""Nothing here may take so long."""
 
 READ = tool("read_file", path="string")
 TOOLS = [READ, tool("write_file", path="string", content="string")]
@@ -63,9 +61,7 @@ class Codex:
 
     async def until(self, test: Callable[[], Any]) -> None:
         """Wait for what the server is told."""
-        async with asyncio.timeout(HANGS_S):
-            while not test():  # noqa: ASYNC110  # it is another process
-                await asyncio.sleep(0.01)
+        await until(test)
 
 
 Start = Callable[..., Awaitable[Codex]]
@@ -98,7 +94,7 @@ async def codex(tmp_path: Path) -> AsyncIterator[Start]:
                 place = {"url": str(double.make_url("/")).replace("http", "ws")}
             else:
                 place = {"command": codex_double.behind_pipes(written, tmp_path)}
-            timeouts = {"connect_s": HANGS_S, **(backend or {}).pop("timeouts", {})}
+            timeouts = {"connect_s": GUARD_S, **(backend or {}).pop("timeouts", {})}
             up = {"kind": "codex_app_server", "timeouts": timeouts, **place, **(backend or {})}
             options.setdefault("format", "sentinel")
             config = read_config({"backends": {"up": up}, "defaults": options, "limits": limits or {}})

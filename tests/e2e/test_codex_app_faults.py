@@ -20,7 +20,8 @@ from proxy.testing import WireAnswer
 from tests import codex_double
 from tests.e2e.conftest import CHAT, post, serving, upstream_config
 from tests.e2e.responses_answers import ask, of_stream, of_whole, outline
-from tests.e2e.test_codex_app import HANGS_S, TOOLS, USAGE, WAYS, Codex, Start, codex, way
+from tests.e2e.test_codex_app import TOOLS, USAGE, WAYS, Codex, Start, codex, way
+from tests.waiting import GUARD_S, runs, until
 
 __all__ = ["codex", "way"]
 
@@ -30,7 +31,7 @@ TWICE = {"attempts": 2, "backoff_s": 0.001}
 
 
 async def chat(up: Codex, text: str = "hi", *, stream: bool = False) -> WireAnswer:
-    async with asyncio.timeout(HANGS_S):
+    async with asyncio.timeout(GUARD_S):
         return await post(up.server, {"messages": [{"role": "user", "content": text}], "stream": stream})
 
 
@@ -48,19 +49,9 @@ def error_of(answer: WireAnswer, *, stream: bool) -> tuple[str, str]:
     return error["type"], error["code"]
 
 
-def runs(pid: int) -> bool:
-    """Whether a process is there, and no zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
 async def gone(pid: int) -> None:
     """Wait until a process has ended."""
-    async with asyncio.timeout(HANGS_S):
-        while runs(pid):  # noqa: ASYNC110  # it is not ours
-            await asyncio.sleep(0.01)
+    await until(lambda: not runs(pid))
 
 
 # --- too much to do ---------------------------------------------------------------------------------------------------
@@ -264,7 +255,7 @@ async def test_a_process_that_dies_takes_no_other_server_with_it(codex: Start) -
     )
     async with aiohttp.ClientSession() as session:
         body = {"model": "m", "messages": [{"role": "user", "content": "one"}], "stream": True}
-        async with asyncio.timeout(HANGS_S), session.post(up.server.make_url(CHAT), json=body) as first:
+        async with asyncio.timeout(GUARD_S), session.post(up.server.make_url(CHAT), json=body) as first:
             await first.content.readuntil(b'"1"')
             assert (await chat(up, "two")).status == 502
             assert b"upstream_disconnected" in await first.read()
@@ -273,7 +264,7 @@ async def test_a_process_that_dies_takes_no_other_server_with_it(codex: Start) -
 
 async def answered(up: Codex) -> None:
     """Ask until there is an answer: where limits are so short that a slow machine may pass them, too."""
-    async with asyncio.timeout(HANGS_S):
+    async with asyncio.timeout(GUARD_S):
         while (await chat(up)).status != 200:
             pass
 
@@ -330,7 +321,7 @@ async def test_a_process_that_hangs_in_a_turn(codex: Start, monkeypatch: pytest.
     answer = await chat(up)
     assert (answer.status, error_of(answer, stream=False)[1]) == (504, "upstream_timeout")
     await up.until(lambda: len(up.processes()) >= 2)
-    monkeypatch.setattr("proxy.backends.codex_app.rpc.ANSWER_S", HANGS_S)
+    monkeypatch.setattr("proxy.backends.codex_app.rpc.ANSWER_S", GUARD_S)
     await answered(up)
     await gone(up.processes()[0]["started"])
 
@@ -527,11 +518,9 @@ async def test_the_process_ends_with_the_gateway(tmp_path: Path, how: signal.Sig
         sys.executable, "-m", "proxy", "serve", "--config", str(file), stdout=asyncio.subprocess.DEVNULL
     )
     try:
-        async with asyncio.timeout(HANGS_S):
-            while not any(line.get("method") == "initialized" for line in codex_double.read(log)):  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
+        await until(lambda: any(line.get("method") == "initialized" for line in codex_double.read(log)))
         process.send_signal(how)
-        await asyncio.wait_for(process.wait(), HANGS_S)
+        await asyncio.wait_for(process.wait(), GUARD_S)
         await gone(codex_double.read(log)[0]["started"])
     finally:
         if process.returncode is None:

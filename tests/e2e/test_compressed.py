@@ -7,7 +7,7 @@ import asyncio
 import gzip
 import json
 import zlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
@@ -22,7 +22,8 @@ from proxy.ingress import receiving
 from proxy.support.codings import PIECE_BYTES, Decoder
 from proxy.testing import Answer, Asked, Say, Upstream
 from tests.e2e.conftest import CHAT, Gateway, mock_config, post, read_config
-from tests.e2e.edge import BODY, HANGS_S, Start, answered, check, eventually, head, starting
+from tests.e2e.edge import BODY, Start, answered, check, head
+from tests.waiting import GUARD_S, until
 
 MIB = 1024 * 1024
 KEYS = {"auth": {"keys": ["right"]}}
@@ -37,13 +38,6 @@ def gzipped(megabytes: int) -> bytes:
 def bare(data: bytes) -> bytes:
     writer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
     return writer.compress(data) + writer.flush()
-
-
-@pytest.fixture
-async def start() -> AsyncIterator[Start]:
-    """See `tests.e2e.edge.starting`."""
-    async with starting() as begin:
-        yield begin
 
 
 class Seen(list[int]):
@@ -101,7 +95,7 @@ BAD = {
 async def test_what_is_taken(start: Start, name: str, apart: bool) -> None:
     coding, wire = GOOD[name]
     gateway = await start()
-    async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+    async with asyncio.timeout(GUARD_S), gateway.connection() as (reader, writer):
         for _ in range(2):  # the connection goes on
             request = head(len(wire), f"Content-Encoding: {coding}") + wire
             for piece in (request[:-5], request[-5:]) if apart else (request,):
@@ -116,7 +110,7 @@ async def test_what_is_taken(start: Start, name: str, apart: bool) -> None:
 async def test_what_is_refused(start: Start, name: str) -> None:
     coding, wire = BAD[name]
     gateway = await start()
-    async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+    async with asyncio.timeout(GUARD_S), gateway.connection() as (reader, writer):
         writer.write(head(len(wire), f"Content-Encoding: {coding}") + wire)
         fields, error = await refused(reader)
     assert (fields["status"], error["code"]) == ("400", "malformed_request")
@@ -128,7 +122,7 @@ async def test_what_is_refused(start: Start, name: str) -> None:
 
 async def test_an_empty_body_is_an_empty_body(start: Start) -> None:
     gateway = await start()
-    async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+    async with asyncio.timeout(GUARD_S), gateway.connection() as (reader, writer):
         writer.write(head(0, "Content-Encoding: gzip"))
         _, error = await refused(reader)
     assert (error["code"], "empty" in error["message"]) == ("invalid_json", True)
@@ -139,7 +133,7 @@ async def test_codings_of_libraries_that_are_installed(start: Start, module: str
     library: Any = pytest.importorskip(module)
     wire = library.compress(BODY)
     gateway = await start()
-    async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+    async with asyncio.timeout(GUARD_S), gateway.connection() as (reader, writer):
         writer.write(head(len(wire), f"Content-Encoding: {'br' if module == 'brotli' else 'zstd'}") + wire)
         assert await answered(reader) == 200
 
@@ -149,7 +143,7 @@ async def test_in_chunks(start: Start, path: str) -> None:
     body = BODY if path == CHAT else b'{"model":"m","input":"hi"}'
     wire = gzip.compress(body)
     gateway = await start()
-    async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+    async with asyncio.timeout(GUARD_S), gateway.connection() as (reader, writer):
         lines = [f"POST {path} HTTP/1.1", "Host: x", "Content-Type: application/json", "Transfer-Encoding: chunked"]
         writer.write("\r\n".join([*lines, "Content-Encoding: gzip", "", ""]).encode())
         for byte in wire:
@@ -164,7 +158,7 @@ async def test_in_chunks(start: Start, path: str) -> None:
 async def test_nothing_is_inflated_without_a_key(start: Start, steps: Seen) -> None:
     gateway = await start(**KEYS)
     bomb = gzipped(100)
-    async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+    async with asyncio.timeout(GUARD_S), gateway.connection() as (reader, writer):
         writer.write(head(len(bomb), "Content-Encoding: gzip") + bomb)
         assert await answered(reader) == 401
         fields = ("Content-Encoding: gzip", "Authorization: Bearer wrong")
@@ -185,7 +179,7 @@ async def test_nothing_is_inflated_for_nobody(start: Start, steps: Seen, request
     gateway = await start()
     bomb = gzipped(20)
     head = f"{request_line}\r\nHost: x\r\n{fields}Content-Encoding: gzip\r\nContent-Length: {len(bomb)}\r\n\r\n"
-    async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+    async with asyncio.timeout(GUARD_S), gateway.connection() as (reader, writer):
         writer.write(head.encode() + bomb)
         assert await answered(reader) in (200, 404, 405, 415)
     assert steps == []
@@ -194,7 +188,7 @@ async def test_nothing_is_inflated_for_nobody(start: Start, steps: Seen, request
 async def test_no_more_than_the_limit_comes_out(start: Start, steps: Seen) -> None:
     gateway = await start(limits={"body_bytes": 3 * MIB})
     bomb = gzipped(200)
-    async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+    async with asyncio.timeout(GUARD_S), gateway.connection() as (reader, writer):
         writer.write(head(len(bomb), "Content-Encoding: gzip") + bomb)
         assert (await refused(reader))[1]["code"] == "request_too_large"
     assert 3 * MIB < sum(steps) <= 3 * MIB + PIECE_BYTES
@@ -206,7 +200,7 @@ async def test_just_the_limit(start: Start) -> None:
     wire = gzip.compress(BODY)
     for limit, status in ((len(BODY), 200), (len(BODY) - 1, 413)):
         gateway = await start(limits={"body_bytes": max(limit, len(wire))} if status == 200 else {"body_bytes": limit})
-        async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+        async with asyncio.timeout(GUARD_S), gateway.connection() as (reader, writer):
             writer.write(head(len(wire), "Content-Encoding: gzip") + wire)
             assert await answered(reader) == status
 
@@ -229,7 +223,7 @@ async def test_others_have_their_turn_between_two_steps(start: Start, steps: See
             writer.write(head(len(wire), "Content-Encoding: gzip") + wire)
             return await answered(reader)
 
-    async with asyncio.timeout(HANGS_S):
+    async with asyncio.timeout(GUARD_S):
         looking = asyncio.create_task(other())
         assert await asyncio.gather(*(ask() for _ in range(5))) == [200] * 5
         done = True
@@ -248,7 +242,7 @@ async def test_all_together_are_bounded(start: Start) -> None:
     def later(asked: Asked) -> Answer:
         return replace(Say("Hello.")(asked), wait=gate)
 
-    async with asyncio.timeout(HANGS_S), Upstream([later]) as up, AsyncExitStack() as stack:
+    async with asyncio.timeout(GUARD_S), Upstream([later]) as up, AsyncExitStack() as stack:
         gateway = await start(url=up.url, limits=limits)
         asking = [await stack.enter_async_context(gateway.connection()) for _ in range(2)]
         for _, writer in asking:
@@ -266,13 +260,13 @@ async def test_all_together_are_bounded(start: Start) -> None:
         gate.set()
         for answer in [reader, *(one for one, _ in asking)]:
             assert await answered(answer) == 200
-        await eventually(lambda: gateway.body_bytes == 0)
+        await until(lambda: gateway.body_bytes == 0)
 
 
 async def test_one_that_is_larger_than_all_may_be(start: Start) -> None:
     gateway = await start(limits={"total_body_bytes": MIB})
     wire = gzipped(2)
-    async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+    async with asyncio.timeout(GUARD_S), gateway.connection() as (reader, writer):
         writer.write(head(len(wire), "Content-Encoding: gzip") + wire)
         fields, error = await refused(reader)
     assert (fields["status"], "limits.total_body_bytes" in error["message"]) == ("413", True)
@@ -281,11 +275,11 @@ async def test_one_that_is_larger_than_all_may_be(start: Start) -> None:
 async def test_a_client_that_goes_gives_back_what_it_had(start: Start) -> None:
     wire = gzipped(2)
     gateway = await start()
-    async with asyncio.timeout(HANGS_S), gateway.connection() as (_, writer):
+    async with asyncio.timeout(GUARD_S), gateway.connection() as (_, writer):
         writer.write(head(len(wire) + 10, "Content-Encoding: gzip") + wire)
-        await eventually(lambda: gateway.body_bytes > 0)
+        await until(lambda: gateway.body_bytes > 0)
         writer.close()
-        await eventually(lambda: gateway.body_bytes == 0)
+        await until(lambda: gateway.body_bytes == 0)
 
 
 # --- bodies that nobody wants ---------------------------------------------------------------------------------------
@@ -314,16 +308,16 @@ async def test_a_refused_body_ends_the_connection(start: Start, name: str) -> No
     """The client reads why, and that it is over, while it still sends."""
     request, code = UNWANTED[name]
     gateway = await start(**KEYS)
-    async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+    async with asyncio.timeout(GUARD_S), gateway.connection() as (reader, writer):
         writer.write(request + b"x" * 100_000)
         check(await reader.read(), int(name[:3]), code)
-    await eventually(lambda: not gateway.host.server.open)
+    await until(lambda: not gateway.host.server.open)
 
 
 async def test_a_client_that_sends_all_before_it_reads_gets_its_answer(start: Start) -> None:
     """It is not reset in the middle of its body, as long as the body is not too large."""
     gateway = await start(**KEYS)
-    async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+    async with asyncio.timeout(GUARD_S), gateway.connection() as (reader, writer):
         writer.write(head(20 * MIB) + bytes(MIB))
         for _ in range(19):
             await writer.drain()
@@ -334,7 +328,7 @@ async def test_a_client_that_sends_all_before_it_reads_gets_its_answer(start: St
 
 async def test_a_body_that_goes_on_for_ever_is_not_listened_to(start: Start) -> None:
     gateway = await start(**KEYS, limits={"body_bytes": MIB})
-    async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+    async with asyncio.timeout(GUARD_S), gateway.connection() as (reader, writer):
         writer.write(head(10_000 * MIB))
         check(await reader.read(), 401, "invalid_api_key")
 
@@ -351,7 +345,7 @@ async def test_a_body_that_goes_on_for_ever_is_not_listened_to(start: Start) -> 
 async def test_a_body_that_has_come_costs_no_connection(start: Start, fields: str) -> None:
     gateway = await start(**KEYS)
     request = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\n{fields}\r\nContent-Length: {len(BODY)}\r\n\r\n".encode() + BODY
-    async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+    async with asyncio.timeout(GUARD_S), gateway.connection() as (reader, writer):
         for _ in range(3):
             writer.write(request)
             assert await answered(reader) == 401
@@ -361,7 +355,7 @@ async def test_a_body_that_has_come_costs_no_connection(start: Start, fields: st
 async def test_nobody_who_is_refused_is_told_to_send(start: Start, name: str) -> None:
     request = UNWANTED[name][0].replace(b"\r\n\r\n", b"\r\nExpect: 100-continue\r\n\r\n")
     gateway = await start(**KEYS)
-    async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+    async with asyncio.timeout(GUARD_S), gateway.connection() as (reader, writer):
         writer.write(request)
         got = await reader.read()
     assert got.count(b"HTTP/1.1 ") == 1, got
@@ -372,7 +366,7 @@ async def test_who_waits_to_be_told_is_told(start: Start) -> None:
     wire = gzip.compress(BODY)
     gateway = await start(**KEYS)
     fields = ("Authorization: Bearer right", "Content-Encoding: gzip", "Expect: 100-Continue")
-    async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+    async with asyncio.timeout(GUARD_S), gateway.connection() as (reader, writer):
         for _ in range(2):
             writer.write(head(len(wire), *fields))
             assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"

@@ -23,6 +23,7 @@ from proxy.pipeline.stored import CONVERSATIONS
 from proxy.store.base import StoreUnavailable
 from proxy.testing import Answer, Say, Upstream, chunk, frame
 from tests.e2e.conftest import Gateway, read_config, upstream_config
+from tests.waiting import GUARD_S
 
 RESPONSES = "/v1/responses"
 CALL = '<tool_call>{"name":"look","arguments":"{\\"at\\":\\"sky\\"}"}</tool_call>'
@@ -168,7 +169,7 @@ async def cancelled(first: aiohttp.ClientSession, second: aiohttp.ClientSession)
         await ask(second, 400, input="x", previous_response_id=ident)
         async with second.post(f"{RESPONSES}/{ident}/cancel") as answer:
             said = await answer.json()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(GUARD_S):
             rest = (await response.read()).decode()
     frames = [
         json.loads(line[6:]) for line in (head + rest).splitlines() if line.startswith("data: {") and line[-1] == "}"

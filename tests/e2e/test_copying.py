@@ -19,7 +19,7 @@ from proxy.model import ToolUse
 from proxy.testing import Answer, Asked, Say, Upstream
 from tests.e2e.conftest import Gateway, function, post, upstream_config
 from tests.e2e.test_formats import RESPONSES, chat_parts, chat_stream_parts, response_parts
-from tests.formats.cases import FORMATS
+from tests.formats.cases import FORMATS, every_format
 
 TOOLS = [
     function("read_file", path="string"),
@@ -91,7 +91,7 @@ def responses(file: str, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("streaming", ["buffered", "incremental"])
-@pytest.mark.parametrize("tool_format", FORMATS, ids=lambda f: f.name)
+@every_format
 async def test_a_file_with_every_marker_is_copied_and_edited(
     gateway: Gateway, tool_format: ToolFormat, streaming: str
 ) -> None:

@@ -31,6 +31,7 @@ from proxy.testing import Refuse, Say, Upstream, WireAnswer
 from tests.e2e.agent import block
 from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config, sdk
 from tests.protocols.test_chat_request import BAD
+from tests.waiting import GUARD_S
 
 READ = function("read_file", path="string")
 STRICT = function("read_file", strict=True, path="string")
@@ -615,7 +616,7 @@ async def test_a_client_that_went_is_in_the_log(gateway: Gateway, caplog: pytest
             head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
             raw.sendall(head.encode() + body)
             asked = await upstream.next_request()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(GUARD_S):
             await asked.dropped.wait()
     await server.close()
     (record,) = (record for record in caplog.records if record.name == "toolwire.access")
@@ -637,7 +638,7 @@ async def test_a_client_that_goes_with_its_whole_answer_has_not_gone_away(
             head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
             try:
                 writer.write(head.encode() + body)
-                async with asyncio.timeout(60):
+                async with asyncio.timeout(GUARD_S):
                     assert b"[DONE]" in await reader.readuntil(b"\r\n0\r\n\r\n")
             finally:
                 writer.close()

@@ -20,14 +20,13 @@ from aiohttp.test_utils import TestServer
 
 from proxy.testing import Answer, Raw, Refuse, Say, Script, Upstream, WireAnswer, chunk, frame
 from tests.e2e.conftest import CHAT, USER, Gateway, function, post, sdk, serving, upstream_config
+from tests.waiting import GUARD_S, until
 
 TOOLS = [function("read_file", path="string")]
 CALL = '<tool_call>{"name":"read_file","arguments":"{\\"path\\":\\"a\\"}"}</tool_call>'
 SSE = {"Content-Type": "text/event-stream"}
 JSON = {"Content-Type": "application/json"}
 ERROR = {"error": {"message": "no memory", "type": "server_error", "code": None}}
-HANGS_S = 60.0
-"""Nothing here may take so long."""
 
 SHORT = {"timeouts": {"first_byte_s": 0.2, "idle_s": 0.2}}
 UNUSED = {"pool": {"idle_s": 0.2}}
@@ -138,7 +137,7 @@ async def test_a_fault_before_the_first_event_is_a_status(
     gateway: Gateway, name: str, tools: list[Any], stream: bool
 ) -> None:
     turn, status, code = BEFORE[name]
-    async with asyncio.timeout(HANGS_S), Upstream([turn]) as upstream:
+    async with asyncio.timeout(GUARD_S), Upstream([turn]) as upstream:
         answer = await post(
             await gateway(upstream_config(upstream.url, backend=limits(code))), ask(tools, stream=stream)
         )
@@ -150,7 +149,7 @@ async def test_a_fault_before_the_first_event_is_a_status(
 @pytest.mark.parametrize("name", DURING)
 async def test_a_fault_in_the_stream_is_an_error_frame(gateway: Gateway, name: str, tools: list[Any]) -> None:
     turn, code, *_ = DURING[name]
-    async with asyncio.timeout(HANGS_S), Upstream([turn]) as upstream:
+    async with asyncio.timeout(GUARD_S), Upstream([turn]) as upstream:
         answer = await post(await gateway(upstream_config(upstream.url, backend=limits(code))), ask(tools, stream=True))
     text = check_broken_stream(answer, code)
     assert text.startswith("Hel")
@@ -162,7 +161,7 @@ async def test_a_fault_in_the_stream_is_an_error_frame(gateway: Gateway, name: s
 @pytest.mark.parametrize("name", DURING)
 async def test_a_fault_in_a_whole_answer_is_a_status(gateway: Gateway, name: str, tools: list[Any]) -> None:
     turn, _, status, code = DURING[name]
-    async with asyncio.timeout(HANGS_S), Upstream([turn]) as upstream:
+    async with asyncio.timeout(GUARD_S), Upstream([turn]) as upstream:
         answer = await post(
             await gateway(upstream_config(upstream.url, backend=limits(code))), ask(tools, stream=False)
         )
@@ -174,14 +173,14 @@ async def test_a_fault_in_a_whole_answer_is_a_status(gateway: Gateway, name: str
 async def test_nobody_listens(gateway: Gateway, tools: list[Any], stream: bool) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    async with asyncio.timeout(HANGS_S):
+    async with asyncio.timeout(GUARD_S):
         answer = await post(await gateway(upstream_config(f"http://127.0.0.1:{port}")), ask(tools, stream=stream))
     check_envelope(answer, 502, "upstream_disconnected")
     assert str(port) not in answer.body.decode()
 
 
 async def test_calls_before_the_break_were_whole(gateway: Gateway) -> None:
-    async with asyncio.timeout(HANGS_S), Upstream([Say(CALL, " and ", CALL[:40], cut=True)]) as upstream:
+    async with asyncio.timeout(GUARD_S), Upstream([Say(CALL, " and ", CALL[:40], cut=True)]) as upstream:
         answer = await post(await gateway(upstream_config(upstream.url)), ask(TOOLS, stream=True))
     *chunks, error, _ = answer.frames()
     calls = [call for c in chunks for choice in c["choices"] for call in choice["delta"].get("tool_calls", ())]
@@ -194,7 +193,7 @@ async def test_calls_before_the_break_were_whole(gateway: Gateway) -> None:
 @LANES
 async def test_the_sdk_raises_on_a_broken_stream(gateway: Gateway, tools: list[Any]) -> None:
     """A client must never take half an answer for a whole one (R10.8)."""
-    async with asyncio.timeout(HANGS_S), Upstream([DURING["cut inside a frame"][0]]) as upstream:
+    async with asyncio.timeout(GUARD_S), Upstream([DURING["cut inside a frame"][0]]) as upstream:
         server = await gateway(upstream_config(upstream.url))
         async with sdk(server) as client:
             request: dict[str, Any] = {"model": "m", **ask(tools, stream=True)}
@@ -214,7 +213,7 @@ async def test_an_answer_ends_with_done_whatever_the_server_does(tools: list[Any
         server = await gateway(upstream_config(upstream.url))
         for steps in ([*text, done, *late], [*text, done + b"".join(late)], [b"".join([*text, done, *late])]):
             upstream.script = [Answer(steps, headers=SSE, hang=True)]
-            async with asyncio.timeout(HANGS_S):
+            async with asyncio.timeout(GUARD_S):
                 answer = await post(server, {"messages": USER, "stream": True, "tools": tools})
             assert answer.body.endswith(done)
             assert b"late" not in answer.body
@@ -244,14 +243,14 @@ async def test_a_client_that_goes_takes_the_backends_work_along(
         async with aiohttp.ClientSession() as session:
             body = {"model": "m", **ask(tools, stream=stream)}
             asking = asyncio.create_task(session.post(server.make_url(CHAT), json=body))
-            async with asyncio.timeout(HANGS_S):
+            async with asyncio.timeout(GUARD_S):
                 asked = await upstream.next_request()
                 if stream and isinstance(GONE[name], Callable):
                     response = await asking
                     assert b"Hel" in await response.content.readany()
                     response.close()
             asking.cancel()
-        async with asyncio.timeout(HANGS_S):
+        async with asyncio.timeout(GUARD_S):
             await asked.dropped.wait()
         await asyncio.gather(asking, return_exceptions=True)
 
@@ -263,13 +262,6 @@ def _descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-async def _eventually(true: Callable[[], bool]) -> None:
-    """Sockets close a few turns of the loop after whoever closed them said so."""
-    async with asyncio.timeout(HANGS_S):
-        while not true():  # noqa: ASYNC110  # nobody announces it
-            await asyncio.sleep(0.001)
-
-
 @asynccontextmanager
 async def leaving_nothing(server: TestServer, upstream: Upstream) -> AsyncIterator[None]:
     """Afterwards there are as many descriptors and tasks as before, when the backend's connections (see `UNUSED`) are
@@ -277,22 +269,22 @@ async def leaving_nothing(server: TestServer, upstream: Upstream) -> AsyncIterat
 
     async def plain() -> None:
         upstream.script = [Say("ok")]
-        async with asyncio.timeout(HANGS_S):
+        async with asyncio.timeout(GUARD_S):
             while (answer := await post(server, ask([], stream=True))).status == 504:
                 pass  # the time limits of these tests are too short for a busy machine
         assert answer.status == 200
         assert server.runner is not None
         handlers = server.runner.server
         assert handlers is not None
-        await _eventually(lambda: not handlers.connections)
-        await _eventually(lambda: not upstream.open)
+        await until(lambda: not handlers.connections)
+        await until(lambda: not upstream.open)
 
     await plain()
     tasks, descriptors = len(asyncio.all_tasks()), _descriptors()
     yield
     await plain()
-    await _eventually(lambda: len(asyncio.all_tasks()) == tasks)
-    await _eventually(lambda: _descriptors() == descriptors)
+    await until(lambda: len(asyncio.all_tasks()) == tasks)
+    await until(lambda: _descriptors() == descriptors)
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors in /proc")
@@ -306,7 +298,7 @@ async def test_faults_leave_nothing_behind() -> None:
             for tools in ([], TOOLS):
                 for stream in (False, True):
                     upstream.script = [turn]
-                    async with asyncio.timeout(HANGS_S):
+                    async with asyncio.timeout(GUARD_S):
                         await post(server, ask(tools, stream=stream))
 
 
@@ -323,7 +315,7 @@ async def test_clients_that_go_leave_nothing_behind() -> None:
             answers = await asyncio.gather(*(session.post(server.make_url(CHAT), json=body) for body in bodies))
             for response in answers:
                 response.close()
-        async with asyncio.timeout(HANGS_S):
+        async with asyncio.timeout(GUARD_S):
             for asked in upstream.requests[-len(bodies) :]:
                 await asked.dropped.wait()
 
@@ -334,7 +326,7 @@ async def test_clients_that_go_leave_nothing_behind() -> None:
 async def test_a_comment_while_a_block_is_held_back(gateway: Gateway) -> None:
     """R6.14: the client hears something while a call is being written, and loses nothing of it."""
     gate = asyncio.Event()
-    async with asyncio.timeout(HANGS_S), Upstream([Say("Hm. ", CALL[:30], gate, CALL[30:])]) as upstream:
+    async with asyncio.timeout(GUARD_S), Upstream([Say("Hm. ", CALL[:30], gate, CALL[30:])]) as upstream:
         server = await gateway(upstream_config(upstream.url, server={"keepalive_s": 0.05}))
         async with (
             aiohttp.ClientSession() as session,

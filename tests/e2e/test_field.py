@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import TestServer
 
-from proxy.configuration.settings import zero_config
+from proxy.configuration.settings import load
 from proxy.testing import Answer, Upstream, chunk, frame
 from tests.e2e.conftest import USER, post, serving
 from tests.protocols.published import SHARED
@@ -108,7 +108,7 @@ async def test_a_reported_output_is_read(entry: dict[str, Any]) -> None:
         pytest.xfail("known, see UNREAD")
     async with Upstream() as upstream:
         preopened = {"defaults.reasoning.preopened": True} if "preopened" in (entry.get("flags") or ()) else {}
-        async with serving(zero_config(upstream.url, env={}, overrides=preopened)) as server:
+        async with serving(load(None, {}, {"backends.default.url": upstream.url, **preopened})) as server:
             upstream.script = [_whole(entry["text"])]
             whole = _fault(entry, await _got(server, entry, stream=False))
             assert whole is None, f"whole: {whole}"

@@ -7,7 +7,6 @@ import asyncio
 import json
 import re
 import socket
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from itertools import pairwise
@@ -21,17 +20,11 @@ from proxy.server.clients import ClientConnection
 from proxy.server.parsing import SLICE_BYTES
 from proxy.testing import Answer, Asked, Say, Upstream, chunk, frame
 from tests.e2e.conftest import CHAT
-from tests.e2e.edge import BODY, HANGS_S, STREAMED, Gateway, Start, answered, check, eventually, head, starting
+from tests.e2e.edge import BODY, STREAMED, Gateway, Start, answered, check, head
+from tests.waiting import GUARD_S, until
 
 KEYS = {"auth": {"keys": ["right", "other"]}}
 HEALTH = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
-
-
-@pytest.fixture
-async def start() -> AsyncIterator[Start]:
-    """See `tests.e2e.edge.starting`."""
-    async with starting() as begin:
-        yield begin
 
 
 # --- refused before anybody is asked --------------------------------------------------------------------------------
@@ -71,7 +64,7 @@ async def test_what_is_refused(start: Start, name: str, caplog: pytest.LogCaptur
     """In the envelope, with a request id, in words of HTTP/1.1, and it is the connection's end."""
     request, status, code = REFUSED[name]
     gateway = await start()
-    async with asyncio.timeout(HANGS_S):
+    async with asyncio.timeout(GUARD_S):
         got = await gateway.said(request)
     check(got, status, code)
     assert re.search(rb"\r\nX-Request-Id: req_[0-9a-f]{32}\r\n", got)
@@ -80,14 +73,14 @@ async def test_what_is_refused(start: Start, name: str, caplog: pytest.LogCaptur
 
 async def test_the_clients_own_id_is_kept(start: Start) -> None:
     gateway = await start()
-    async with asyncio.timeout(HANGS_S):
+    async with asyncio.timeout(GUARD_S):
         got = await gateway.said(head(len(BODY), "Expect: foo", "X-Request-Id: mine.1") + BODY)
     assert b"X-Request-Id: mine.1\r\n" in got
 
 
 async def test_what_came_before_is_answered_first(start: Start) -> None:
     gateway = await start()
-    async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+    async with asyncio.timeout(GUARD_S), gateway.connection() as (reader, writer):
         writer.write(head(len(BODY)) + BODY + line("HTTP/2.0"))
         assert await answered(reader) == 200
         check(await reader.read(), 400, "malformed_request")
@@ -95,7 +88,7 @@ async def test_what_came_before_is_answered_first(start: Start) -> None:
 
 async def test_http_1_0_is_spoken(start: Start) -> None:
     gateway = await start()
-    async with asyncio.timeout(HANGS_S):
+    async with asyncio.timeout(GUARD_S):
         got = await gateway.said(line("HTTP/1.0", "Expect: foo"))  # which is nothing in HTTP/1.0
     assert got.startswith(b"HTTP/1.0 200 OK\r\n")
 
@@ -114,7 +107,7 @@ async def test_who_somebody_is_is_said_once(
     start: Start, keys: dict[str, Any], path: str, fields: tuple[str, ...]
 ) -> None:
     gateway = await start(**keys)
-    async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+    async with asyncio.timeout(GUARD_S), gateway.connection() as (reader, writer):
         for _ in range(2):  # it is well-formed, so the connection goes on
             writer.write(head(len(BODY), *fields, path=path) + BODY)
             fields_of_answer = await reader.readuntil(b"\r\n\r\n")
@@ -151,7 +144,7 @@ async def test_what_follows_an_upgrade_is_the_next_request(start: Start, to: str
     request = upgrading(to, first)
     whole = request + follows + upgrading(to, first) + follows
     cuts = {"at once": [], "in two": [len(request) + 20], "byte by byte": list(range(1, len(whole)))}[cut]
-    async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+    async with asyncio.timeout(GUARD_S), gateway.connection() as (reader, writer):
         for a, b in pairwise([0, *cuts, len(whole)]):
             writer.write(whole[a:b])
             if cut == "in two":
@@ -166,7 +159,7 @@ async def test_an_upgrade_that_is_noticed_late_ends_the_connection(start: Start)
     """Its name is written oddly, so what follows is lost; but the client is not left waiting for it."""
     gateway = await start()
     request = upgrading("h2c", "POST").replace(b"pgrade", b"pGrAdE")
-    async with asyncio.timeout(HANGS_S):
+    async with asyncio.timeout(GUARD_S):
         got = await gateway.said(request + head(len(BODY)) + BODY)
     assert got.count(b"HTTP/1.1 200") in (1, 2)
 
@@ -201,7 +194,7 @@ async def test_a_body_in_very_many_chunks_is_parsed_in_slices(start: Start, monk
             turn += 1
             await asyncio.sleep(0)
 
-    async with asyncio.timeout(HANGS_S):
+    async with asyncio.timeout(GUARD_S):
         counter = asyncio.create_task(count())
         (connection,) = [await _connected(gateway)]
         reader, writer = connection
@@ -221,7 +214,7 @@ async def test_a_body_in_very_many_chunks_is_parsed_in_slices(start: Start, monk
 
 async def _connected(gateway: Gateway) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     connection = await asyncio.open_connection("127.0.0.1", gateway.port)
-    await eventually(lambda: len(gateway.host.server.open) == 1)
+    await until(lambda: len(gateway.host.server.open) == 1)
     return connection
 
 
@@ -231,7 +224,7 @@ async def test_aiohttp_may_pause_a_body_in_slices(start: Start) -> None:
     body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "a" * 100_000}]}).encode()
     chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
     begin = head(0).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
-    async with asyncio.timeout(HANGS_S), gateway.connection() as (reader, writer):
+    async with asyncio.timeout(GUARD_S), gateway.connection() as (reader, writer):
         writer.write(begin + chunks + HEALTH)
         assert await answered(reader) == 200
         assert await answered(reader) == 200
@@ -246,7 +239,7 @@ async def test_what_stands_between_chunks_is_bounded(start: Start, filling: byte
     gateway = await start(limits={"head_bytes": 2000})
     begin = head(0).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked") + b"3\r\n{  \r\n"
     loop = asyncio.get_running_loop()
-    async with asyncio.timeout(HANGS_S):
+    async with asyncio.timeout(GUARD_S):
         with socket.create_connection(("127.0.0.1", gateway.port)) as client:
             client.setblocking(False)
             with suppress(ConnectionError):  # once it is answered, nobody listens any more
@@ -290,7 +283,7 @@ def later(gate: asyncio.Event) -> Any:
 async def test_a_client_that_ends_its_side_gets_its_answer(start: Start, stream: bool, slow: bool) -> None:
     gate = asyncio.Event()
     body = STREAMED if stream else BODY
-    async with asyncio.timeout(HANGS_S), Upstream([later(gate)]) as up:
+    async with asyncio.timeout(GUARD_S), Upstream([later(gate)]) as up:
         gateway = await start(url=up.url)
         with half_closed(gateway, head(len(body)) + body) as client:
             asked = await up.next_request()
@@ -303,14 +296,14 @@ async def test_a_client_that_ends_its_side_gets_its_answer(start: Start, stream:
     assert interim in (b"", b"HTTP/1.1 100 Continue\r\n\r\n")
     assert rest.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n" if stream else b"}")
     assert b"Hello." in rest
-    await eventually(lambda: not gateway.host.server.open)
+    await until(lambda: not gateway.host.server.open)
 
 
 async def test_a_stream_that_has_begun_goes_on(start: Start) -> None:
     gate = asyncio.Event()
     steps = [frame(chunk({"content": "Hel"})), gate, frame(chunk({"content": "lo."})), frame(chunk({}, "stop"))]
     turn = Answer([*steps, frame("[DONE]")], headers={"Content-Type": "text/event-stream"})
-    async with asyncio.timeout(HANGS_S), Upstream([turn]) as up:
+    async with asyncio.timeout(GUARD_S), Upstream([turn]) as up:
         gateway = await start(url=up.url)
         with half_closed(gateway, head(len(STREAMED)) + STREAMED) as client:
             got = await asyncio.get_running_loop().sock_recv(client, 65536)
@@ -324,10 +317,10 @@ async def test_a_stream_that_has_begun_goes_on(start: Start) -> None:
 
 async def test_all_that_was_asked_is_answered(start: Start) -> None:
     gateway = await start()
-    async with asyncio.timeout(HANGS_S):
+    async with asyncio.timeout(GUARD_S):
         with half_closed(gateway, (head(len(BODY)) + BODY) * 3 + HEALTH) as client:
             assert (await all_of(client)).count(b"HTTP/1.1 200 OK\r\n") == 4
-    await eventually(lambda: not gateway.host.server.open)
+    await until(lambda: not gateway.host.server.open)
 
 
 @pytest.mark.parametrize(
@@ -335,10 +328,10 @@ async def test_all_that_was_asked_is_answered(start: Start) -> None:
 )
 async def test_who_has_not_asked_is_gone(start: Start, request_: bytes) -> None:
     gateway = await start()
-    async with asyncio.timeout(HANGS_S):
+    async with asyncio.timeout(GUARD_S):
         with half_closed(gateway, request_) as client:
             assert await all_of(client) == b""
-    await eventually(lambda: not gateway.host.server.open)
+    await until(lambda: not gateway.host.server.open)
 
 
 @pytest.mark.parametrize("when", ["whole", "streamed", "begun"])
@@ -348,7 +341,7 @@ async def test_a_client_that_is_gone_takes_the_servers_work_along(start: Start, 
     steps = [frame(chunk({"content": "Hel"})), gate]
     begun = Answer(steps, headers={"Content-Type": "text/event-stream"})
     body = BODY if when == "whole" else STREAMED
-    async with asyncio.timeout(HANGS_S), Upstream([begun if when == "begun" else later(gate)]) as up:
+    async with asyncio.timeout(GUARD_S), Upstream([begun if when == "begun" else later(gate)]) as up:
         gateway = await start(url=up.url)
         client = half_closed(gateway, head(len(body)) + body)
         asked = await up.next_request()
@@ -356,8 +349,8 @@ async def test_a_client_that_is_gone_takes_the_servers_work_along(start: Start, 
             await asyncio.get_running_loop().sock_recv(client, 65536)
         client.close()
         await asked.dropped.wait()
-        await eventually(lambda: gateway.number("toolwire_requests_total", "499") == 1)
-        await eventually(lambda: not gateway.host.server.open)
+        await until(lambda: gateway.number("toolwire_requests_total", "499") == 1)
+        await until(lambda: not gateway.host.server.open)
 
 
 class Client:
@@ -406,10 +399,10 @@ async def test_a_client_that_will_say_no_more_is_asked_rarely(monkeypatch: pytes
 
 async def test_many_that_end_their_side_leave_nothing(start: Start) -> None:
     gateway = await start()
-    async with asyncio.timeout(HANGS_S), AsyncExitStack() as stack:
+    async with asyncio.timeout(GUARD_S), AsyncExitStack() as stack:
         clients = [stack.enter_context(half_closed(gateway, head(len(BODY)) + BODY)) for _ in range(20)]
         for client in clients:
             answer = await all_of(client)  # a slow answer comes behind a look at whether the client is still there
             assert answer.removeprefix(INTERIM).startswith(b"HTTP/1.1 200 OK\r\n")
-        await eventually(lambda: not gateway.host.server.open)
+        await until(lambda: not gateway.host.server.open)
     assert issubclass(ClientConnection, web.RequestHandler)

@@ -25,6 +25,7 @@ import pytest
 
 from tests.e2e.agent import block
 from tests.e2e.conftest import CHAT, USER, function
+from tests.waiting import GUARD_S
 
 LOG = logging.getLogger(__name__)
 STALL_S = 1.0
@@ -32,8 +33,6 @@ WORK_S = 5.0
 GOAL_S = 0.05
 TRIES = 4
 """What other processes do to the caches only ever adds to a measurement, so the least of a few counts."""
-HANGS_S = 60.0
-"""A guard against hanging, not a measurement."""
 
 ROOT = Path(__file__).parents[2]
 EVIL_NAMES = [
@@ -275,7 +274,7 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
         assert process.stdin is not None
         yield int(process.stdout.readline())
         process.stdin.close()
-        process.wait(HANGS_S)
+        process.wait(GUARD_S)
 
 
 async def ask(session: aiohttp.ClientSession, body: bytes) -> tuple[int, bytes]:
@@ -310,7 +309,7 @@ async def test_hostile_bodies(port: int, name: str) -> None:
     case = CASES[name]
     body = case.make()
     stop = asyncio.Event()
-    async with asyncio.timeout(HANGS_S), aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
+    async with asyncio.timeout(GUARD_S), aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
         await ask(session, chat(tools=[function("f")])())
         await probe(session)
         for _ in range(TRIES):  # until within the bounds

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from middlewares.validation import MAX_PATTERN_BYTES, Validation
+from middlewares.validation import Validation
 from proxy.pipeline.caches import CACHES
 from proxy.schemas import schema as schemas
 from proxy.testing import Say, Upstream
@@ -76,7 +76,7 @@ async def test_soft_tools_lose_their_patterns_and_strict_ones_are_refused(caplog
         few = await post(server, body(CHAT, strict[:2], strict=True))
         assert few.status == 200
         answer = await post(server, body(CHAT, strict, strict=True))
-    assert sum(one.pattern_bytes for one in compiled) <= MAX_PATTERN_BYTES + 2 * MIB
+    assert sum(one.pattern_bytes for one in compiled) <= schemas.MAX_PATTERN_BYTES + 2 * MIB
     assert answer.status == 400
     error = answer.json()["error"]
     assert (error["code"], error["param"]) == ("invalid_tool_schema", "tools[2].function.parameters")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 from contextlib import AsyncExitStack
+from functools import cache
 from typing import Any
 
 import orjson
@@ -24,16 +25,17 @@ def held() -> list[str]:
         if isinstance(item, Exchange):
             found.append("Exchange")
         elif not isinstance(item, type):
-            slots = [name for kind in type(item).__mro__ for name in _names(kind)]
-            values = (_value(item, name) for name in slots)
+            values = (_value(item, name) for name in _names(type(item)))
             if any(isinstance(value, bytes | str) and len(value) >= LONG for value in values):
                 found.append(type(item).__name__)
     return found
 
 
+@cache
 def _names(kind: type) -> tuple[str, ...]:
-    slots = kind.__dict__.get("__slots__", ())
-    return (slots,) if isinstance(slots, str) else tuple(slots)
+    """The slots of a class."""
+    of_each = [base.__dict__.get("__slots__", ()) for base in kind.__mro__]
+    return tuple(name for slots in of_each for name in ((slots,) if isinstance(slots, str) else slots))
 
 
 def _value(item: Any, name: str) -> object:

@@ -1,5 +1,4 @@
-"""What is kept of a conversation is the model's own: nothing of it is lost, older versions' turns go on, and so may
-another protocol."""
+"""What is kept of a conversation is the model's own: nothing of it is lost, and another protocol may go on from it."""
 
 from __future__ import annotations
 
@@ -59,8 +58,8 @@ async def test_what_a_server_wants_to_see_again_it_sees(gateway: Gateway) -> Non
     assert said[1]["tool_calls"][0]["extra_content"] == SIGNED
 
 
-async def test_a_response_that_an_earlier_version_kept_goes_on(gateway: Gateway, tmp_path: Path) -> None:
-    kept = json.loads((KEPT / "form-1-response.json").read_bytes())
+async def test_a_response_that_another_process_kept_goes_on(gateway: Gateway, tmp_path: Path) -> None:
+    kept = json.loads((KEPT / "response.json").read_bytes())
     path, text = tmp_path / "r.sqlite3", json.dumps(kept).encode()
     async with Upstream([Say("Hello."), Say("Grey.")]) as upstream:
         config = upstream_config(upstream.url, backend={"images": True}, store={"kind": "sqlite", "path": str(path)})
@@ -68,40 +67,40 @@ async def test_a_response_that_an_earlier_version_kept_goes_on(gateway: Gateway,
         async with client(server) as session:
             await ask(session, input="hi")  # makes the file
             with sqlite3.connect(path) as db:
-                row = (key_of(kept["id"], ""), kept["expires"], len(text), text)
-                db.execute("INSERT INTO turns (key, expires, bytes, turn) VALUES (?, ?, ?, ?)", row)
+                row = (key_of(kept["id"], ""), "", kept["expires"], len(text), text)
+                db.execute("INSERT INTO turns (key, owner, expires, bytes, turn) VALUES (?, ?, ?, ?, ?)", row)
             db.close()
-            assert await get(session, kept["id"]) == kept["resource"]
+            assert await get(session, kept["id"]) == kept["said"]["resource"]
             listed = await get(session, f"{kept['id']}/input_items?order=asc&limit=100")
-            assert listed["data"] == kept["input"]
-            call = kept["resource"]["output"][-1]
+            assert listed["data"] == kept["said"]["input"]
+            call = kept["said"]["resource"]["output"][-1]
             result = {"type": "function_call_output", "call_id": call["call_id"], "output": "blue"}
             again = {"type": "item_reference", "id": "msg_mine"}
             last = await ask(session, input=[again, result], previous_response_id=kept["id"], tools=[LOOK])
             assert last["output"][0]["content"][0]["text"] == "Grey."
     said = [(message["role"], str(message["content"])) for message in upstream.requests[1].json["messages"]]
     talk = [role for role, _ in said if role != "system"]
-    assert talk == ["user", "assistant", "user", "assistant", "user", "user", "assistant", "user"]
-    assert "Let me look." in said[-7][1]
+    assert talk == ["user", "assistant", "user", "assistant", "user", "user", "assistant", "user", "assistant", "user"]
+    assert "Let me look." in said[-9][1]
     assert said[-1][1] == "<tool_response>\nblue\n</tool_response>"
 
 
 async def test_what_the_gateways_tools_gave_is_no_response(gateway: Gateway, tmp_path: Path) -> None:
-    kept = json.loads((KEPT / "form-1-tools.json").read_bytes())
+    kept = json.loads((KEPT / "tools.json").read_bytes())
     path, text = tmp_path / "r.sqlite3", json.dumps(kept).encode()
     async with Upstream([Say("Hello.")]) as upstream:
         server = await gateway(upstream_config(upstream.url, store={"kind": "sqlite", "path": str(path)}))
         async with client(server) as session:
             await ask(session, input="hi")
             with sqlite3.connect(path) as db:
-                row = (key_of(kept["id"], ""), kept["expires"], len(text), text)
-                db.execute("INSERT INTO turns (key, expires, bytes, turn) VALUES (?, ?, ?, ?)", row)
+                row = (key_of(kept["id"], ""), "", kept["expires"], len(text), text)
+                db.execute("INSERT INTO turns (key, owner, expires, bytes, turn) VALUES (?, ?, ?, ?, ?)", row)
             db.close()
             assert (await get(session, kept["id"], 404))["error"]["code"] == "not_found"
             await ask(session, 400, input="hi", previous_response_id=kept["id"])
 
 
-async def test_a_response_that_a_later_version_kept_is_refused(gateway: Gateway, tmp_path: Path) -> None:
+async def test_a_response_that_another_version_kept_is_refused(gateway: Gateway, tmp_path: Path) -> None:
     """The client is told; nothing is guessed."""
     path = tmp_path / "r.sqlite3"
     async with Upstream([Say("Hello.")]) as upstream:
@@ -113,7 +112,7 @@ async def test_a_response_that_a_later_version_kept_is_refused(gateway: Gateway,
             db.close()
             error = (await get(session, made["id"], 503))["error"]
             assert error["code"] == "store_unavailable"
-            assert "has form 9, this version of the gateway knows 4 at most" in error["message"]
+            assert "has form 9, and this version of the gateway reads 4 only: empty the store" in error["message"]
             await ask(session, 503, input="and?", previous_response_id=made["id"])
 
 

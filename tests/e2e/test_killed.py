@@ -16,7 +16,8 @@ import aiohttp
 import pytest
 
 from proxy.testing import Answer, Asked, Say, Upstream
-from tests.e2e.processes import GUARD_S, running
+from tests.e2e.processes import running
+from tests.waiting import GUARD_S
 
 pytestmark = pytest.mark.skipif(not hasattr(socket, "SO_REUSEPORT"), reason="several workers need SO_REUSEPORT")
 

@@ -29,7 +29,7 @@ from proxy.registry import registries
 from proxy.support.offload import OFFLOAD_BYTES
 from proxy.testing import Say, Upstream
 from tests.e2e.conftest import CHAT, function, post, serving, upstream_config
-from tests.e2e.edge import eventually
+from tests.waiting import until
 
 TOOL: Final = function("write", text="string")
 TEXT: Final = "lorem ipsum\n" * (2 * OFFLOAD_BYTES // 12)
@@ -90,7 +90,7 @@ def says(request: Any) -> Any:
 async def test_others_are_served_while_one_is_judged(judge: Judge, path: str, stream: bool) -> None:
     async with Upstream([says]) as up, serving(upstream_config(up.url, **FORMAT)) as server:
         large = asyncio.create_task(post(server, asked(path, stream=stream), path=path))
-        await eventually(judge.asked.is_set)
+        await until(judge.asked.is_set)
         small = await post(server, asked(path, stream=stream, tools=False), path=path)
         assert small.status == 200
         assert b"Small." in small.body
@@ -118,12 +118,12 @@ async def test_a_client_that_leaves_meanwhile(judge: Judge, caplog: pytest.LogCa
     async with Upstream([says]) as up, serving(upstream_config(up.url, **FORMAT)) as server:
         async with aiohttp.ClientSession() as session:
             response = await session.post(server.make_url(CHAT), json=asked(CHAT, stream=True))
-            await eventually(judge.asked.is_set)
+            await until(judge.asked.is_set)
             response.close()
         running = server.app[LIVENESS].running  # type: ignore[attr-defined]
-        await eventually(lambda: not running)  # its task has been told
+        await until(lambda: not running)  # its task has been told
         judge.may_go.set()
-        await eventually(lambda: any("client_disconnected" in str(vars(record)) for record in caplog.records))
+        await until(lambda: any("client_disconnected" in str(vars(record)) for record in caplog.records))
         assert (await post(server, asked(CHAT, stream=True, tools=False))).status == 200
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
@@ -132,7 +132,7 @@ async def test_a_client_that_leaves_meanwhile(judge: Judge, caplog: pytest.LogCa
 async def test_one_that_is_stopped_meanwhile_says_so_behind_the_call(judge: Judge, path: str) -> None:
     async with Upstream([Say(*PIECES, asyncio.Event())]) as up, serving(upstream_config(up.url, **FORMAT)) as server:
         answer = asyncio.create_task(post(server, asked(path, stream=True), path=path))
-        await eventually(judge.asked.is_set)
+        await until(judge.asked.is_set)
         assert server.app[LIVENESS].stop(Unavailable("Stop.", code="shutting_down"))  # type: ignore[attr-defined]
         judge.may_go.set()
         body = (await answer).body.decode()
@@ -142,7 +142,7 @@ async def test_one_that_is_stopped_meanwhile_says_so_behind_the_call(judge: Judg
 async def test_a_server_that_breaks_off_meanwhile(judge: Judge) -> None:
     async with Upstream([Say(*PIECES, cut=True)]) as up, serving(upstream_config(up.url, **FORMAT)) as server:
         answer = asyncio.create_task(post(server, asked(CHAT, stream=True)))
-        await eventually(judge.asked.is_set)
+        await until(judge.asked.is_set)
         for _ in range(100):
             await asyncio.sleep(0)
         judge.may_go.set()
@@ -214,7 +214,7 @@ async def test_what_comes_meanwhile_comes_behind(monkeypatch: pytest.MonkeyPatch
     out += chain.feed([Delta(0, f"<tool_call>{call}</tool_call>")])
     assert chain.works
     working = asyncio.create_task(chain.work_off())
-    await eventually(judge.asked.is_set)
+    await until(judge.asked.is_set)
     assert chain.feed([Delta(0, " After."), Close(0)]) == []
     assert chain.feed([Finish()]) == []
     judge.may_go.set()

@@ -23,6 +23,7 @@ from proxy.testing import Refuse, Say, Upstream
 from tests.e2e.agent import block
 from tests.e2e.conftest import NO_TLS, Gateway, mock_config, post, read_config, serving, upstream_config
 from tests.protocols.messages_wires import accumulate, frames, validator
+from tests.waiting import GUARD_S
 
 PATH = "/v1/messages"
 USER: list[Any] = [{"role": "user", "content": "hi"}]
@@ -531,7 +532,7 @@ async def test_which_stop_sequence_matched(mode: str, stream: bool) -> None:
         Upstream([turn]) as upstream,
         serving(upstream_config(upstream.url, defaults={"mode": mode})) as server,
     ):
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(GUARD_S):
             answer = await post(server, body, path=PATH)
         upstream.script[:] = [Say("x")]
         await post(server, {"messages": USER, "stop": ["###"]})
@@ -568,7 +569,10 @@ async def test_tools_of_the_gateway_beside_the_clients(tmp_path: Path, stream: b
     async with (
         Upstream(turns) as upstream,
         serving(
-            upstream_config(upstream.url, tools={"folder": str(tmp_path), "timeout_s": 30.0, "isolation": "thread"})
+            upstream_config(
+                upstream.url,
+                tools={"folder": str(tmp_path), "timeout_s": GUARD_S, "wait_s": GUARD_S, "load_timeout_s": GUARD_S},
+            )
         ) as server,
     ):
         body: dict[str, Any] = {"max_tokens": 9, "messages": USER, "tools": [READ], "stream": stream}

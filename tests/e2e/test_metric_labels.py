@@ -16,8 +16,8 @@ from proxy.observability.metrics import NONE, OTHER
 from proxy.pipeline.routing import ROUTER
 from proxy.testing import Answer, Refuse, Say, Upstream
 from tests.e2e.conftest import USER, Gateway, function, post, read_config
+from tests.waiting import GUARD_S
 
-HANGS_S = 60.0
 JSON = {"Content-Type": "application/json"}
 LISTED = Answer([orjson.dumps({"object": "list", "data": [{"id": "served-a"}, {"id": "served-b"}]})], headers=JSON)
 
@@ -51,7 +51,7 @@ def whose(found: list[tuple[dict[str, str], float]]) -> dict[tuple[str, str], fl
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 async def test_what_is_known_has_its_name(gateway: Gateway, stream: bool) -> None:
-    async with asyncio.timeout(HANGS_S), Upstream([Say("fine", usage=(30, 4))]) as upstream:
+    async with asyncio.timeout(GUARD_S), Upstream([Say("fine", usage=(30, 4))]) as upstream:
         upstream.pages["/v1/models"] = LISTED
         server = await gateway(config(upstream.url))
         asked = ["exact", "nickname", "qwen-made-up", "served-a", "served-b", "made-up", "gpt-4", ""]
@@ -103,7 +103,7 @@ async def test_a_route_that_a_key_may_not_use_is_counted_and_its_model_not_looke
 
 async def test_ten_thousand_names_that_nobody_knows_are_one(gateway: Gateway) -> None:
     """Neither the page nor what the gateway remembers grows with what clients make up."""
-    async with asyncio.timeout(HANGS_S), Upstream([Say("fine")]) as upstream:
+    async with asyncio.timeout(GUARD_S), Upstream([Say("fine")]) as upstream:
         upstream.pages["/v1/models"] = LISTED
         server = await gateway(config(upstream.url))
 
@@ -122,7 +122,7 @@ async def test_ten_thousand_names_that_nobody_knows_are_one(gateway: Gateway) ->
 
 
 async def test_the_option_bounds_what_is_known(gateway: Gateway) -> None:
-    async with asyncio.timeout(HANGS_S), Upstream([Say("fine")]) as upstream:
+    async with asyncio.timeout(GUARD_S), Upstream([Say("fine")]) as upstream:
         upstream.pages["/v1/models"] = LISTED
         server = await gateway(config(upstream.url, limits={"metric_labels": 1}))
         for model in ("served-b", "served-a", "exact"):

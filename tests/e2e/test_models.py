@@ -15,10 +15,9 @@ import pytest
 
 from proxy.testing import Answer, Refuse, Say, Script, Upstream
 from tests.e2e.conftest import CHAT, USER, Gateway, post, read_config, sdk, wait_for_servers
-from tests.e2e.processes import GUARD_S, running
+from tests.e2e.processes import running
 from tests.e2e.responses_answers import RESPONSES
-
-HANGS_S = 60.0
+from tests.waiting import GUARD_S, until
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +40,7 @@ def config(backends: dict[str, Any], *routes: dict[str, Any]) -> Any:
 
 async def get(server: Any, path: str = "/v1/models") -> tuple[int, Any]:
     async with (
-        asyncio.timeout(HANGS_S),
+        asyncio.timeout(GUARD_S),
         aiohttp.ClientSession() as session,
         session.get(server.make_url(path)) as response,
     ):
@@ -134,11 +133,11 @@ async def test_the_log_names_servers_that_are_no_good(tmp_path: Path, gone: str,
         routes = [{"model": name, "backend": name} for name in backends]
         settings = {"backends": backends, "routes": routes, "server": {"port": 0, "workers": workers}}
         async with running(tmp_path, settings) as started:
-            async with asyncio.timeout(GUARD_S):
-                while not all(  # noqa: ASYNC110
-                    any(reason in line for line in told(name, started.log)) for name, reason in reasons.items()
-                ):
-                    await asyncio.sleep(0.01)
+            await until(
+                lambda: all(
+                    (any((reason in line for line in told(name, started.log))) for name, reason in reasons.items())
+                )
+            )
             async with aiohttp.ClientSession() as session, session.get(f"{started.url}/health") as response:
                 assert response.status == 200
             lines = [line for name in backends for line in told(name, started.log)]

@@ -17,9 +17,9 @@ from proxy.scan import _pychunk, _pyparse
 from proxy.testing import Answer, Refuse, Say, Upstream, chunk, frame
 from tests.e2e.conftest import CHAT, USER, Gateway, function, post, sdk, upstream_config
 from tests.e2e.responses_answers import of_stream
+from tests.waiting import GUARD_S
 
 RESPONSES = "/v1/responses"
-HANGS_S = 60.0
 READ = function("read_file", path="string")
 NEAR = '<tool_call>{"name":"red_file","arguments":{"path":"a"}}</tool_call>'
 GOOD = '<tool_call>{"name":"read_file","arguments":{"path":"a"}}</tool_call>'
@@ -83,7 +83,7 @@ async def test_the_client_gets_the_call_and_nothing_else(gateway: Gateway, path:
 async def test_prose_is_not_waited_with(gateway: Gateway, path: str) -> None:
     """What comes first is sent at once, and decides: the near miss behind it is text."""
     more = asyncio.Event()
-    async with asyncio.timeout(HANGS_S), Upstream([Say("one", more, NEAR)]) as upstream:
+    async with asyncio.timeout(GUARD_S), Upstream([Say("one", more, NEAR)]) as upstream:
         server = await gateway(upstream_config(upstream.url))
         async with (
             aiohttp.ClientSession() as session,
@@ -99,7 +99,7 @@ async def test_prose_is_not_waited_with(gateway: Gateway, path: str) -> None:
 @pytest.mark.parametrize("silent", [True, False])
 async def test_the_second_answer_comes_as_it_is_written(gateway: Gateway, path: str, silent: bool) -> None:
     waits, more = asyncio.Event(), asyncio.Event()
-    async with asyncio.timeout(HANGS_S), Upstream([Say(NEAR), Say(waits, "one", more, "two")]) as upstream:
+    async with asyncio.timeout(GUARD_S), Upstream([Say(NEAR), Say(waits, "one", more, "two")]) as upstream:
         server = await gateway(upstream_config(upstream.url, **(KEEPALIVE if silent else {})))
         if not silent:
             waits.set()
@@ -133,7 +133,7 @@ async def test_a_fault_of_the_second_answer(gateway: Gateway, path: str) -> None
 
 async def test_a_client_that_goes_is_asked_nothing_more_for(gateway: Gateway) -> None:
     never = Answer(headers={"Content-Type": "text/event-stream"}, hang=True)
-    async with asyncio.timeout(HANGS_S), Upstream([Say(NEAR), never]) as upstream:
+    async with asyncio.timeout(GUARD_S), Upstream([Say(NEAR), never]) as upstream:
         server = await gateway(upstream_config(upstream.url))
         async with aiohttp.ClientSession() as session:
             asking = asyncio.create_task(session.post(server.make_url(CHAT), json=body(CHAT, stream=True)))
@@ -147,7 +147,7 @@ async def test_a_client_that_goes_is_asked_nothing_more_for(gateway: Gateway) ->
 async def test_a_client_that_stops_reading_holds_the_second_answer_back(gateway: Gateway) -> None:
     """And gets all of it."""
     text = "01234567" * 2500  # eight characters: deltas of so many are cut between these words, and their order shows
-    async with asyncio.timeout(60), Upstream([Say(NEAR), Say(*[text] * 100)]) as upstream:
+    async with asyncio.timeout(GUARD_S), Upstream([Say(NEAR), Say(*[text] * 100)]) as upstream:
         server = await gateway(upstream_config(upstream.url))
         async with (
             aiohttp.ClientSession(read_bufsize=1024) as session,

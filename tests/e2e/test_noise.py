@@ -88,3 +88,33 @@ async def test_it_is_not_stored() -> None:
             stored = orjson.loads(await kept.read())
     for one in (got.frames()[-1]["response"], stored):
         assert [item["type"] for item in one["output"]] == ["message"], one
+
+
+@pytest.mark.parametrize(("kind", "place"), [(MESSAGES, "content"), (RESPONSES, "output")])
+async def test_a_whole_answer_that_passes_lists_none(kind: str, place: str) -> None:
+    """Its other bytes stay: a field that nobody knows shows that it was not written anew from what was read."""
+    text = {"type": "text", "text": "hi"}
+    message = {"type": "message", "role": "assistant", "id": "msg_1", "status": "completed"}
+    listed = text if kind == MESSAGES else {**message, "content": [{**text, "type": "output_text", "annotations": []}]}
+    answer = {
+        "id": "x_1",
+        "model": "m",
+        "status": "completed",
+        "stop_reason": "end_turn",
+        "vendor": 1,
+        "usage": {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2},
+        place: [{"type": "keepalive"}, listed, {"warning": "an old model"}],
+    }
+    up_answer = Answer([orjson.dumps(answer)], headers={"Content-Type": "application/json"})
+    body = {**asking(kind, False), **({"store": False} if kind == RESPONSES else {})}
+    body.pop("tools", None)
+    body.pop("tool_choice", None)
+    async with (
+        Upstream([up_answer]) as up,
+        serving(upstream_config(up.url, backend={"kind": KINDS[kind], "api_key": "k1"})) as server,
+    ):
+        got = await post(server, body, path=kind)
+        assert got.status == 200, got.body
+        assert got.json()[place] == [listed]
+        assert got.json()["vendor"] == 1
+        assert await metric(server, "toolwire_left_out_total") == 2

@@ -11,6 +11,7 @@ import pytest
 from proxy.testing import Say, Upstream, read_frames
 from tests.e2e.agent import block
 from tests.e2e.conftest import CHAT, USER, Gateway, function, sdk, upstream_config
+from tests.waiting import GUARD_S
 
 TOOLS = [function("read_file", path="string"), function("list_files")]
 CALL = block("read_file", {"path": "a.txt"})
@@ -25,7 +26,7 @@ class Client:
 
     async def until(self, text: str, calls: int = 0) -> None:
         """Wait until the visible text and the number of calls are exactly these."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(GUARD_S):
             while (self.text, len(self.calls)) != (text, calls):
                 assert text.startswith(self.text), self.text
                 assert len(self.calls) <= calls
@@ -150,6 +151,6 @@ async def test_stop_after_call_frees_the_backend(gateway: Gateway) -> None:
                 model="m", messages=USER, tools=TOOLS, parallel_tool_calls=False, stream=True
             )
             reasons = [chunk.choices[0].finish_reason async for chunk in got]
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(GUARD_S):
             await upstream.requests[0].dropped.wait()
     assert reasons[-1] == "tool_calls"

@@ -14,6 +14,7 @@ from proxy.support.conversion import ConfigError
 from proxy.testing import Answer, Raw, Refuse, Upstream, WireAnswer, frame
 from tests.e2e.conftest import mock_config, post, read_config, sdk, serving, upstream_config
 from tests.e2e.test_messages_backend import JSON, SSE
+from tests.waiting import GUARD_S
 
 VECTORS = {
     "object": "list",
@@ -75,7 +76,7 @@ async def test_a_stream_comes_as_it_is_written() -> None:
     first, second, end = text_frames("one", "two")
     steps = [first, more, second, end, frame("[DONE]")]
     async with (
-        asyncio.timeout(60),
+        asyncio.timeout(GUARD_S),
         Upstream([Answer(steps, headers=SSE)]) as up,
         serving(upstream_config(up.url)) as server,
         aiohttp.ClientSession() as session,

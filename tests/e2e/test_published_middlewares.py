@@ -20,6 +20,7 @@ from proxy.pipeline.middleware import Handler
 from proxy.testing import Answer, Say, Upstream, WireAnswer, read_frames
 from tests.e2e.agent import block
 from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config, serving, upstream_config
+from tests.waiting import GUARD_S
 
 pytestmark = pytest.mark.filterwarnings("ignore::aiohttp.web_exceptions.NotAppKeyWarning")  # some keep theirs by name
 
@@ -128,7 +129,7 @@ async def test_a_time_limit_gives_the_model_server_up(stream: bool) -> None:
     ):
         answer = await post(server, {"messages": USER, "stream": stream})
         assert answer.status == 500
-        await asyncio.wait_for(upstream.requests[0].dropped.wait(), 60)
+        await asyncio.wait_for(upstream.requests[0].dropped.wait(), GUARD_S)
 
 
 @needs("aiohttp_middlewares")
@@ -150,7 +151,7 @@ async def test_a_shielded_request_goes_on_and_leaves_nothing_open() -> None:
             asking.cancel()
             await asyncio.wait({asking})
         go.set()
-        await asyncio.wait_for(asked.dropped.wait(), 60)  # its stream hangs, so somebody has closed it
+        await asyncio.wait_for(asked.dropped.wait(), GUARD_S)  # its stream hangs, so somebody has closed it
 
 
 @needs("aiohttp_session")

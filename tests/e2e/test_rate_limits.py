@@ -22,13 +22,13 @@ from proxy.registry import registries
 from proxy.testing import Answer, Refuse, Say, Upstream, WireAnswer
 from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config, sdk, serving, upstream_config
 from tests.ratelimit.conftest import Clock
+from tests.waiting import GUARD_S, until
 
 RESPONSES = "/v1/responses"
 ENDPOINTS: tuple[tuple[str, Mapping[str, Any]], ...] = ((CHAT, {"messages": USER}), (RESPONSES, {"input": "hi"}))
 WAYS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 PROTOCOLS = pytest.mark.parametrize(("path", "body"), ENDPOINTS, ids=["chat", "responses"])
 MINUTE = {"requests_per_min": 60, "tokens_per_min": 6000}
-GUARD_S = 60.0
 
 
 @pytest.fixture(autouse=True)
@@ -66,9 +66,7 @@ async def settled(server: TestServer, tokens: float) -> None:
 
 async def asked(upstream: Upstream) -> None:
     """Wait until the model server has got a request."""
-    async with asyncio.timeout(GUARD_S):
-        while not upstream.requests:  # noqa: ASYNC110  # nobody announces it
-            await asyncio.sleep(0.01)
+    await until(lambda: upstream.requests)
 
 
 @WAYS
@@ -160,7 +158,7 @@ async def test_tokens_are_those_of_the_backend_else_an_estimate(stream: bool, to
     limited = {"per_key": MINUTE}
     body = {"messages": USER, "stream": stream, **({"tools": tools} if tools else {})}
     async with Upstream([Say("hel", "lo", usage=(1000, 50)), Say("hello " * 40)]) as upstream:
-        config = upstream_config(upstream.url, rate_limits=limited, defaults={"usage_source": "backend"})
+        config = upstream_config(upstream.url, rate_limits=limited, defaults={"usage": {"source": "backend"}})
         async with serving(config) as server:
             options = {"stream_options": {"include_usage": True}} if stream else {}
             assert (await post(server, {**body, **options})).status == 200

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -14,18 +13,12 @@ import pytest
 
 from proxy.server.clients import READ_BYTES, READS_AT_ONCE, ClientConnection
 from proxy.server.farewell import Refusal
-from tests.e2e.edge import HANGS_S, Gateway, Start, answered, eventually, head, starting
+from tests.e2e.edge import Gateway, Start, answered, head
 from tests.unit.test_turns import Passes
+from tests.waiting import GUARD_S, until
 
 CLIENTS = 12
 BODY = json.dumps({"model": "m", "messages": [{"role": "user", "content": "x" * 12 * READ_BYTES}]}).encode()
-
-
-@pytest.fixture
-async def start() -> AsyncIterator[Start]:
-    """See `tests.e2e.edge.starting`."""
-    async with starting() as begin:
-        yield begin
 
 
 class Reads:
@@ -66,7 +59,7 @@ async def test_bodies_that_arrive_together(start: Start, monkeypatch: pytest.Mon
     reads = Reads()
     reads.watch(monkeypatch, ClientConnection, "_socket")
     gateway = await start()
-    async with asyncio.timeout(HANGS_S):
+    async with asyncio.timeout(GUARD_S):
         reads.passes = Passes()
         statuses = await asyncio.gather(*(send(gateway, BODY) for _ in range(CLIENTS)))
         reads.passes.stop()
@@ -80,7 +73,7 @@ async def test_a_small_request_needs_no_turn(start: Start, monkeypatch: pytest.M
     reads = Reads()
     reads.watch(monkeypatch, ClientConnection, "_socket")
     gateway = await start()
-    async with asyncio.timeout(HANGS_S), AsyncExitStack() as stack:
+    async with asyncio.timeout(GUARD_S), AsyncExitStack() as stack:
         reads.passes = Passes()
         stack.callback(reads.passes.stop)
         others = [asyncio.create_task(send(gateway, BODY)) for _ in range(CLIENTS)]
@@ -93,13 +86,13 @@ async def test_refused_clients_that_go_on_sending(start: Start, monkeypatch: pyt
     reads = Reads()
     reads.watch(monkeypatch, Refusal, "_transport")
     gateway = await start(limits={"body_bytes": len(BODY) - 1})
-    async with asyncio.timeout(HANGS_S), AsyncExitStack() as stack:
+    async with asyncio.timeout(GUARD_S), AsyncExitStack() as stack:
         reads.passes = Passes()
         clients = [await stack.enter_async_context(gateway.connection()) for _ in range(CLIENTS)]
         for _, writer in clients:
             writer.write(head(len(BODY)) + BODY)
         assert [await answered(reader) for reader, _ in clients] == [413] * CLIENTS
-        await eventually(lambda: reads.bytes > CLIENTS * len(BODY) // 2)
+        await until(lambda: reads.bytes > CLIENTS * len(BODY) // 2)
         reads.passes.stop()
     assert max(reads.going_on.values(), default=0) <= READS_AT_ONCE
     assert reads.waiting

@@ -10,8 +10,8 @@ import orjson
 
 from proxy.testing import Answer, Say, Upstream
 from tests.e2e.conftest import CHAT, USER, Gateway, function, upstream_config
+from tests.waiting import GUARD_S
 
-HANGS_S = 60.0
 SETTINGS: dict[str, Any] = {"server": {"keepalive_s": 0.01}, "defaults": {"reask": 1}}
 
 
@@ -32,7 +32,7 @@ def body(*, strict: bool) -> dict[str, Any]:
 
 async def test_where_nothing_can_fail_nothing_is_held_back(gateway: Gateway) -> None:
     more = asyncio.Event()
-    async with asyncio.timeout(HANGS_S), Upstream([Say("one", more, "two")]) as upstream:
+    async with asyncio.timeout(GUARD_S), Upstream([Say("one", more, "two")]) as upstream:
         server = await gateway(upstream_config(upstream.url, **SETTINGS))
         async with (
             aiohttp.ClientSession() as session,
@@ -46,7 +46,7 @@ async def test_where_nothing_can_fail_nothing_is_held_back(gateway: Gateway) -> 
 async def test_what_may_fail_is_held_back_and_the_client_sees_life(gateway: Gateway) -> None:
     more = asyncio.Event()
     turns = [Say("one", more, call(1)), Say("two", call("a"))]
-    async with asyncio.timeout(HANGS_S), Upstream(turns) as upstream:
+    async with asyncio.timeout(GUARD_S), Upstream(turns) as upstream:
         server = await gateway(upstream_config(upstream.url, **SETTINGS))
         async with (
             aiohttp.ClientSession() as session,
@@ -64,7 +64,7 @@ async def test_what_may_fail_is_held_back_and_the_client_sees_life(gateway: Gate
 async def test_a_client_that_goes_is_asked_nothing_more_for(gateway: Gateway) -> None:
     """The second attempt is given up like any other request (R10.7)."""
     never = Answer(headers={"Content-Type": "text/event-stream"}, hang=True)
-    async with asyncio.timeout(HANGS_S), Upstream([Say(call(1)), never]) as upstream:
+    async with asyncio.timeout(GUARD_S), Upstream([Say(call(1)), never]) as upstream:
         server = await gateway(upstream_config(upstream.url, **SETTINGS))
         async with aiohttp.ClientSession() as session:
             asking = asyncio.create_task(session.post(server.make_url(CHAT), json=body(strict=True)))

@@ -92,7 +92,7 @@ STREAM = [
     b": a comment\n\n",
     frame(chunk({"role": "assistant", "content": ""}, system_fingerprint="fp")),
     b'data: {"id": "x",  "odd": 1.0, "choices":[{"index":0,"delta":{"content":"\\u003ctool_call> <think>"}}]}\n\n',
-    b'data: {"nothing known": 1e400}\n\n',
+    b'data: {"choices":[], "nothing known": 1e400}\n\n',
     frame(chunk({}, "stop")),
     b"data: [DONE]\n\n",
 ]

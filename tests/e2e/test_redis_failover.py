@@ -13,12 +13,14 @@ from typing import Any
 import aiohttp
 import pytest
 
+from tests.waiting import GUARD_S
+
 pytest.importorskip("redis")
 
 from proxy.testing import Answer, Asked, Say, Upstream
 from tests.e2e.processes import running
 from tests.optional import REDIS
-from tests.store.redis_server import GUARD_S, WatchedGroup, started
+from tests.store.redis_server import WatchedGroup, started
 
 pytestmark = pytest.mark.needs(REDIS)
 

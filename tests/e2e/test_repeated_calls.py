@@ -15,9 +15,9 @@ from proxy.config import GatewayConfig
 from proxy.scan import _pyparse
 from proxy.testing import Answer, Say, Upstream, chunk, frame
 from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config
+from tests.waiting import GUARD_S
 
 RESPONSES, MESSAGES = "/v1/responses", "/v1/messages"
-HANGS_S = 60.0
 READ = function("read_file", path="string")
 PATHS = pytest.mark.parametrize("path", [CHAT, RESPONSES, MESSAGES])
 WAYS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
@@ -62,7 +62,7 @@ def twin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.usefixtures("twin")
 async def test_a_server_that_goes_on_is_told_to_stop(gateway: Gateway, path: str, choice: str, early: str) -> None:
     pieces = [block("a.txt"), block("b.txt"), block("a.txt"), block("c.txt")]
-    async with asyncio.timeout(HANGS_S), Upstream([Say(*pieces, hang=True)]) as upstream:
+    async with asyncio.timeout(GUARD_S), Upstream([Say(*pieces, hang=True)]) as upstream:
         server = await gateway(config(upstream.url, argument_streaming=early))
         answer = await post(server, body(path, stream=True, choice=choice), path=path)
         await upstream.posts[0].dropped.wait()

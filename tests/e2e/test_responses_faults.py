@@ -40,7 +40,6 @@ from tests.e2e.test_faults import (
     DURING,
     ERROR,
     GONE,
-    HANGS_S,
     SHORT,
     SSE,
     UNUSED,
@@ -49,6 +48,7 @@ from tests.e2e.test_faults import (
     limits,
 )
 from tests.e2e.test_responses_wire import calling, native
+from tests.waiting import GUARD_S
 
 READ = tool("read_file", path="string")
 STRICT = tool("read_file", strict=True, path="string")
@@ -104,7 +104,7 @@ async def test_a_fault_before_the_first_event_is_a_status(
     gateway: Gateway, name: str, tools: list[Any], mode: str, stream: bool
 ) -> None:
     turn, status, code = BEFORE[name]
-    async with asyncio.timeout(HANGS_S), Upstream([turn]) as upstream:
+    async with asyncio.timeout(GUARD_S), Upstream([turn]) as upstream:
         answer = await ask(await gateway(failing(upstream, code, mode)), tools=tools, stream=stream)
     check_envelope(answer, status, code)
     assert answer.headers.get("Retry-After") == ("3" if name == "429" else None)
@@ -147,7 +147,7 @@ async def test_a_fault_in_the_stream_is_a_failed_response(
     gateway: Gateway, name: str, tools: list[Any], mode: str
 ) -> None:
     turn, code, *_ = LATER[name]
-    async with asyncio.timeout(HANGS_S), Upstream([turn]) as upstream:
+    async with asyncio.timeout(GUARD_S), Upstream([turn]) as upstream:
         server = await gateway(failing(upstream, code, mode))
         got = check_failed(await ask(server, tools=tools, stream=True), code)
         assert await stored(server, got.resource["id"]) == got.resource
@@ -175,14 +175,14 @@ def check_no_call(got: Streamed) -> None:
 @pytest.mark.parametrize("name", LATER)
 async def test_a_fault_in_a_whole_answer_is_a_status(gateway: Gateway, name: str, tools: list[Any], mode: str) -> None:
     turn, _, status, code = LATER[name]
-    async with asyncio.timeout(HANGS_S), Upstream([turn]) as upstream:
+    async with asyncio.timeout(GUARD_S), Upstream([turn]) as upstream:
         answer = await ask(await gateway(failing(upstream, code, mode)), tools=tools)
     check_envelope(answer, status, code)
 
 
 async def test_calls_before_the_break_stay(gateway: Gateway) -> None:
     """They were whole, and the client may have run them already."""
-    async with asyncio.timeout(HANGS_S), Upstream([Say(CALL, " and ", CALL[:40], cut=True)]) as upstream:
+    async with asyncio.timeout(GUARD_S), Upstream([Say(CALL, " and ", CALL[:40], cut=True)]) as upstream:
         server = await gateway(upstream_config(upstream.url))
         got = check_failed(await ask(server, tools=[READ], stream=True), "upstream_disconnected")
         assert await stored(server, got.resource["id"]) == got.resource
@@ -376,7 +376,7 @@ async def test_signs_of_life_while_a_block_is_held_back(gateway: Gateway, kind: 
     keepalive = {"keepalive": kind.partition(",")[0], "event_s": 0.05 if kind == "event" else 60.0}
     sign = b"event: response.in_progress\n" if kind == "event" else b": keep-alive\n\n"
     gate = asyncio.Event()
-    async with asyncio.timeout(HANGS_S), Upstream([Say("Hm. ", CALL[:30], gate, CALL[30:])]) as upstream:
+    async with asyncio.timeout(GUARD_S), Upstream([Say("Hm. ", CALL[:30], gate, CALL[30:])]) as upstream:
         config = upstream_config(upstream.url, server={"keepalive_s": 0.05}, defaults={"responses": keepalive})
         server = await gateway(config)
         body = {"model": "m", "input": "hi", "tools": [READ], "stream": True}
@@ -400,7 +400,7 @@ async def test_signs_of_life_while_a_block_is_held_back(gateway: Gateway, kind: 
 @pytest.mark.parametrize("kind", ["comment", "event"])
 async def test_a_server_that_never_begins(gateway: Gateway, kind: str) -> None:
     """A sign of life sends the status line, so the error comes in-band, of a response that begins for its sake."""
-    async with asyncio.timeout(HANGS_S), Upstream([BEFORE["headers and no byte"][0]]) as upstream:
+    async with asyncio.timeout(GUARD_S), Upstream([BEFORE["headers and no byte"][0]]) as upstream:
         config = upstream_config(
             upstream.url,
             backend={"timeouts": {"first_byte_s": 1.0}},
@@ -436,14 +436,14 @@ async def test_a_client_that_goes_takes_the_servers_work_along(
         async with aiohttp.ClientSession() as session:
             body = {"model": "m", "input": "hi", "tools": tools, "stream": stream}
             asking = asyncio.create_task(session.post(server.make_url(RESPONSES), json=body))
-            async with asyncio.timeout(HANGS_S):
+            async with asyncio.timeout(GUARD_S):
                 asked = await upstream.next_request()
                 if stream and callable(GONE[name]):
                     response = await asking
                     await response.content.readuntil(b"Hel")
                     response.close()
             asking.cancel()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(GUARD_S):
             await asked.dropped.wait()
         await asyncio.gather(asking, return_exceptions=True)
 
@@ -464,7 +464,7 @@ async def test_faults_leave_nothing_behind(mode: str) -> None:
                 for tools in ([], [READ]):
                     for stream in (False, True):
                         upstream.script = [turn]
-                        async with asyncio.timeout(HANGS_S):
+                        async with asyncio.timeout(GUARD_S):
                             answer = await ask(server, tools=tools, stream=stream)
                         if answer.status == 200:
                             assert read_events(answer.body)[-1]["type"] == "response.failed"
@@ -483,7 +483,7 @@ async def test_clients_that_go_leave_nothing_behind() -> None:
                 )
                 for response in answers:
                     response.close()
-            async with asyncio.timeout(HANGS_S):
+            async with asyncio.timeout(GUARD_S):
                 for asked in upstream.requests[-len(bodies) :]:
                     await asked.dropped.wait()
         assert not server.app[CONVERSATIONS].running

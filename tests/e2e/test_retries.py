@@ -21,9 +21,8 @@ from proxy.config import GatewayConfig
 from proxy.pipeline.routing import ROUTER
 from proxy.testing import Answer, Asked, Raw, Refuse, Say, Script, Upstream, WireAnswer, chunk, frame
 from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config
+from tests.waiting import GUARD_S
 
-HANGS_S = 60.0
-"""Nothing here may take so long."""
 TOOLS = [function("read_file", path="string")]
 SSE = {"Content-Type": "text/event-stream"}
 QUICK = {"backoff_s": 0.01, "attempts": 2}
@@ -109,24 +108,11 @@ AGAIN: dict[str, Script] = {
 @WAYS
 @pytest.mark.parametrize("name", AGAIN)
 async def test_a_server_is_asked_again(gateway: Gateway, name: str, tools: list[Any], stream: bool) -> None:
-    async with asyncio.timeout(HANGS_S), Upstream([AGAIN[name], Say("fine")]) as upstream:
+    async with asyncio.timeout(GUARD_S), Upstream([AGAIN[name], Say("fine")]) as upstream:
         answer = await post(await gateway(config(upstream.url)), ask(tools, stream=stream))
     check_once(answer, "fine", stream=stream)
     first, second = upstream.requests
     assert first.body == second.body
-
-
-@WAYS
-@pytest.mark.parametrize("name", ["closed at once", "cut after the head", "429 for no time", "500"])
-async def test_the_other_http_client_does_the_same(
-    gateway: Gateway, monkeypatch: pytest.MonkeyPatch, name: str, stream: bool
-) -> None:
-    for variable in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(variable, raising=False)
-    async with asyncio.timeout(HANGS_S), Upstream([AGAIN[name], Say("fine")]) as upstream:
-        server = await gateway(config(upstream.url, backend={"trust_env": True}))
-        check_once(await post(server, ask([], stream=stream)), "fine", stream=stream)
-    assert len(upstream.requests) == 2
 
 
 @LANES
@@ -134,7 +120,7 @@ async def test_the_other_http_client_does_the_same(
 @pytest.mark.parametrize("name", ["closed at once", "cut after the head", "503"])
 async def test_responses_are_begun_once(gateway: Gateway, name: str, tools: list[Any], stream: bool) -> None:
     body = {"input": "hi", "stream": stream, "tools": [{"type": "function", **tool["function"]} for tool in tools]}
-    async with asyncio.timeout(HANGS_S), Upstream([AGAIN[name], Say("fine")]) as upstream:
+    async with asyncio.timeout(GUARD_S), Upstream([AGAIN[name], Say("fine")]) as upstream:
         answer = await post(await gateway(config(upstream.url)), body, path="/v1/responses")
     whole = answer.json() if not stream else answer.frames()[-1]["response"]
     assert (answer.status, whole["status"], whole["output"][0]["content"][0]["text"]) == (200, "completed", "fine")
@@ -149,7 +135,7 @@ async def test_responses_are_begun_once(gateway: Gateway, name: str, tools: list
 @pytest.mark.parametrize("name", AGAIN)
 async def test_another_server_is_asked(gateway: Gateway, name: str, stream: bool) -> None:
     once = {"attempts": 1}
-    async with asyncio.timeout(HANGS_S), Upstream([AGAIN[name]]) as one, Upstream([Say("fine")]) as two:
+    async with asyncio.timeout(GUARD_S), Upstream([AGAIN[name]]) as one, Upstream([Say("fine")]) as two:
         answer = await post(await gateway(config(one.url, two.url, retry=once)), ask([], stream=stream))
     check_once(answer, "fine", stream=stream)
     assert (len(one.requests), len(two.requests)) == (1, 1)
@@ -190,7 +176,7 @@ FINAL: dict[str, tuple[Script, int, str]] = {
 async def test_nobody_is_asked_again(gateway: Gateway, name: str) -> None:
     turn, status, code = FINAL[name]
     short = {"timeouts": {"first_byte_s": 0.1, "idle_s": 0.1}} if code == "upstream_timeout" else {}
-    async with asyncio.timeout(HANGS_S), Upstream([turn]) as one, Upstream([Say("never")]) as two:
+    async with asyncio.timeout(GUARD_S), Upstream([turn]) as one, Upstream([Say("never")]) as two:
         answer = await post(await gateway(config(one.url, two.url, backend=short)), ask([], stream=True))
     assert (answer.status, answer.json()["error"]["code"]) == (status, code)
     assert (len(one.requests), len(two.requests)) == (1, 0)
@@ -200,7 +186,7 @@ async def test_nobody_is_asked_again(gateway: Gateway, name: str) -> None:
 @pytest.mark.parametrize("begin", ["content", "reasoning_content", "refusal"])
 async def test_a_stream_that_began_is_never_begun_again(gateway: Gateway, tools: list[Any], begin: str) -> None:
     first = _cut_after(ROLE, chunk({begin: "Hel"}))
-    async with asyncio.timeout(HANGS_S), Upstream([first]) as one, Upstream([Say("never")]) as two:
+    async with asyncio.timeout(GUARD_S), Upstream([first]) as one, Upstream([Say("never")]) as two:
         answer = await post(await gateway(config(one.url, two.url)), ask(tools, stream=True))
     *chunks, error, _ = answer.frames()
     assert "".join(c["choices"][0]["delta"].get(begin, "") for c in chunks) == "Hel"
@@ -213,7 +199,7 @@ async def test_signs_of_life_do_not_count_as_an_answer(gateway: Gateway) -> None
     text."""
     broken = asyncio.Event()
     first = Answer([broken], headers=SSE, cut=True)
-    async with asyncio.timeout(HANGS_S), Upstream([first, Say("fine")]) as upstream:
+    async with asyncio.timeout(GUARD_S), Upstream([first, Say("fine")]) as upstream:
         server = await gateway(
             read_config(
                 {
@@ -234,7 +220,7 @@ async def test_signs_of_life_do_not_count_as_an_answer(gateway: Gateway) -> None
 
 @WAYS
 async def test_after_the_last_try_the_client_gets_the_last_error(gateway: Gateway, stream: bool) -> None:
-    async with asyncio.timeout(HANGS_S), Upstream([Refuse(500, "no memory"), Refuse(503, "busy")]) as upstream:
+    async with asyncio.timeout(GUARD_S), Upstream([Refuse(500, "no memory"), Refuse(503, "busy")]) as upstream:
         answer = await post(await gateway(config(upstream.url)), ask([], stream=stream))
     assert (answer.status, answer.json()["error"]["code"]) == (502, "upstream_error")
     assert "busy" in answer.json()["error"]["message"]
@@ -242,7 +228,7 @@ async def test_after_the_last_try_the_client_gets_the_last_error(gateway: Gatewa
 
 
 async def test_the_fallback_goes_in_order(gateway: Gateway) -> None:
-    async with asyncio.timeout(HANGS_S), Upstream([Refuse(500)]) as two, Upstream([Say("fine")]) as three:
+    async with asyncio.timeout(GUARD_S), Upstream([Refuse(500)]) as two, Upstream([Say("fine")]) as three:
         urls = (closed_port(), two.url, three.url)
         answer = await post(await gateway(config(*urls)), ask([], stream=True))
     check_once(answer, "fine", stream=True)
@@ -253,7 +239,7 @@ async def test_the_fallback_goes_in_order(gateway: Gateway) -> None:
 
 
 async def test_a_short_wait_is_kept(gateway: Gateway) -> None:
-    async with asyncio.timeout(HANGS_S), Upstream([Refuse(429, headers={"Retry-After": "1"}), Say("fine")]) as upstream:
+    async with asyncio.timeout(GUARD_S), Upstream([Refuse(429, headers={"Retry-After": "1"}), Say("fine")]) as upstream:
         server = await gateway(config(upstream.url))
         before = time.monotonic()
         answer = await post(server, ask([], stream=False))
@@ -265,7 +251,7 @@ async def test_a_short_wait_is_kept(gateway: Gateway) -> None:
 async def test_a_long_wait_is_the_clients(gateway: Gateway, form: str) -> None:
     date = format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
     wait = "3600" if form == "seconds" else date
-    async with asyncio.timeout(HANGS_S), Upstream([Refuse(429, headers={"Retry-After": wait})]) as upstream:
+    async with asyncio.timeout(GUARD_S), Upstream([Refuse(429, headers={"Retry-After": wait})]) as upstream:
         answer = await post(await gateway(config(upstream.url)), ask([], stream=True))
     assert (answer.status, answer.json()["error"]["code"]) == (429, "rate_limit_exceeded")
     assert answer.headers["Retry-After"] == wait
@@ -274,7 +260,7 @@ async def test_a_long_wait_is_the_clients(gateway: Gateway, form: str) -> None:
 
 async def test_a_server_that_wants_rest_gets_none_of_the_next_requests(gateway: Gateway) -> None:
     resting = Refuse(429, headers={"Retry-After": "3600"})
-    async with asyncio.timeout(HANGS_S), Upstream([resting]) as one, Upstream([Say("fine")]) as two:
+    async with asyncio.timeout(GUARD_S), Upstream([resting]) as one, Upstream([Say("fine")]) as two:
         server = await gateway(config(one.url, two.url))
         for _ in range(3):
             check_once(await post(server, ask([], stream=True)), "fine", stream=True)
@@ -282,7 +268,7 @@ async def test_a_server_that_wants_rest_gets_none_of_the_next_requests(gateway: 
 
 
 async def test_a_client_that_goes_ends_the_waiting(gateway: Gateway) -> None:
-    async with asyncio.timeout(HANGS_S), Upstream([Refuse(429, headers={"Retry-After": "4"})]) as upstream:
+    async with asyncio.timeout(GUARD_S), Upstream([Refuse(429, headers={"Retry-After": "4"})]) as upstream:
         server = await gateway(config(upstream.url))
         async with aiohttp.ClientSession() as session:
             asking = asyncio.create_task(
@@ -314,7 +300,7 @@ async def at_rest(server: TestServer) -> None:
 
 async def test_the_log_and_the_metrics_say_it(gateway: Gateway, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "toolwire")
-    async with asyncio.timeout(HANGS_S), Upstream([Refuse(500, "no memory")]) as one, Upstream([Say("fine")]) as two:
+    async with asyncio.timeout(GUARD_S), Upstream([Refuse(500, "no memory")]) as one, Upstream([Say("fine")]) as two:
         server = await gateway(config(one.url, two.url))
         await post(server, ask([], stream=True))
         await at_rest(server)

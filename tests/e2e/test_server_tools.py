@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,11 @@ from aiohttp.test_utils import TestServer
 from proxy.app import SERVER_TOOLS
 from proxy.testing import Answer, Say, Upstream, chunk, frame
 from tests.e2e.conftest import CHAT, USER, function, post, sdk, serving, upstream_config
+from tests.waiting import GUARD_S, until
 
 MODULE = """
-import threading
+import pathlib, time
+_HERE = pathlib.Path(__file__).parent
 _EMPTY = {"type": "object", "properties": {}}
 _NUMBERS = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "required": ["a", "b"]}
 
@@ -28,12 +30,12 @@ def _tool(name, parameters=_EMPTY):
     return {"type": "function", "function": {"name": name, "description": name, "parameters": parameters}}
 
 TOOLS = [_tool("add", _NUMBERS), _tool("wait")]
-begun, go = threading.Event(), threading.Event()
 
 def handle_tool_call(tool_name, tool_input):
     if tool_name == "wait":
-        begun.set()
-        go.wait()
+        (_HERE / "begun").touch()
+        while not (_HERE / "go").exists():
+            time.sleep(0.005)
         return "waited"
     return str(tool_input["a"] + tool_input["b"])
 """
@@ -60,26 +62,11 @@ def folder(tmp_path: Path) -> Path:
 async def before(
     folder: Path, upstream: Upstream, *, options: Any = None, **sections: Any
 ) -> AsyncIterator[TestServer]:
-    """A gateway with the tools above. They run in threads, so that tests can look into them; what processes add is in
-    `test_worker_processes.py`."""
-    tools = {"folder": str(folder), "timeout_s": 30.0, "watch_s": 0, "isolation": "thread"}
+    """A gateway with the tools above."""
+    tools = {"folder": str(folder), "timeout_s": GUARD_S, "watch_s": 0, "wait_s": GUARD_S, "load_timeout_s": GUARD_S}
     sections = {"tools": tools, "store": {"kind": "memory"}, "defaults": options or {}, **sections}
     async with serving(upstream_config(upstream.url, **sections)) as server:
         yield server
-
-
-def inside(server: TestServer) -> dict[str, Any]:
-    """The names of the module."""
-    modules = server.app[SERVER_TOOLS].modules.values()  # type: ignore[union-attr]
-    handler: Any = next(tool.handler for module in modules for tool in module.tools if tool.name == "wait")
-    names: dict[str, Any] = handler.args[0].__globals__
-    return names
-
-
-async def until(done: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not done():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
 
 
 def texts(request: Any) -> str:
@@ -163,7 +150,7 @@ async def test_streamed_responses_with_the_real_client(folder: Path, exposed: bo
         before(folder, upstream, options={"expose_server_tools": exposed}) as server,
         sdk(server) as client,
     ):
-        inside(server)["go"].set()
+        (folder / "go").touch()
         events: list[Any] = []
         async with client.responses.stream(model="m", input="hi") as stream:
             async for event in stream:
@@ -209,7 +196,6 @@ async def test_responses_with_tools_of_both_sides(folder: Path, stored: bool) ->
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_client_that_leaves_while_a_tool_runs(folder: Path, stream: bool) -> None:
     async with Upstream([Say("One.", WAIT), Say("Two.")]) as upstream, before(folder, upstream) as server:
-        names = inside(server)
 
         async def ask() -> None:
             async with aiohttp.ClientSession() as session:
@@ -218,13 +204,12 @@ async def test_a_client_that_leaves_while_a_tool_runs(folder: Path, stream: bool
                     await response.read()
 
         asking = asyncio.create_task(ask())
-        await asyncio.to_thread(names["begun"].wait)
+        await until((folder / "begun").exists)
         asking.cancel()
         await asyncio.wait({asking})
         tools = server.app[SERVER_TOOLS]  # type: ignore[union-attr]
-        await until(lambda: tools.shown()["calls"]["threads"]["stuck"] == 1)
-        names["go"].set()
-        await until(lambda: tools.shown()["calls"]["threads"]["running"] == 0)
+        await until(lambda: tools.shown()["calls"]["processes"]["killed"] == 1)
+        await until(lambda: tools.shown()["calls"]["processes"]["running"] == 0)
         assert len(upstream.requests) == 1
 
 
@@ -240,7 +225,7 @@ async def test_a_client_that_leaves_in_a_later_round_stops_the_model(folder: Pat
                     if b"Two." in line:
                         break
             # leaving the block closes the connection in the middle of the stream
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(GUARD_S):
             await upstream.requests[1].dropped.wait()
 
 
@@ -258,7 +243,7 @@ async def test_a_response_that_is_cancelled_in_a_later_round(folder: Path) -> No
         assert last is not None
         assert last.type == "response.incomplete"
         assert last.response.status == "cancelled"
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(GUARD_S):
             await upstream.requests[1].dropped.wait()
         stored = await client.responses.retrieve(ident)
         assert stored == last.response
@@ -272,10 +257,10 @@ async def test_signs_of_life_while_a_tool_runs(folder: Path) -> None:
         session.post(server.make_url(CHAT), json={"model": "m", "messages": USER, "stream": True}) as response,
     ):
         lines: list[bytes] = []
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(GUARD_S):
             while b": keep-alive\n" not in lines:
                 lines.append(await response.content.readline())
-        inside(server)["go"].set()
+        (folder / "go").touch()
         lines += [line async for line in response.content]
         text = b"".join(lines)
         assert text.index(b"One.") < text.index(b": keep-alive") < text.index(b"Two.")

@@ -14,9 +14,10 @@ import aiohttp
 import pytest
 
 from tests.e2e.conftest import CHAT, USER
-from tests.e2e.processes import GUARD_S, running
+from tests.e2e.processes import running
 from tests.optional import REDIS
 from tests.store.redis_server import RedisServer
+from tests.waiting import GUARD_S
 
 LIMITS = {"a": 5, "b": 10, "c": 15, "d": 20}
 CONFIG: Mapping[str, Any] = {

@@ -19,7 +19,8 @@ from proxy.protocols.responses.protocol import ResponsesProtocol
 from proxy.store.sqlite import SqliteStore
 from proxy.testing import Say, Upstream, read_frames
 from tests.e2e.conftest import USER
-from tests.e2e.processes import GUARD_S, Process, closed, running, until
+from tests.e2e.processes import Process, closed, running, until_status
+from tests.waiting import GUARD_S
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals")
 
@@ -212,7 +213,7 @@ async def test_during_the_delay_connections_are_taken_and_end_with_their_answer(
         async with session.get(gateway.url + "/health") as kept:
             assert "Connection" not in kept.headers
         gateway.signal(signal.SIGTERM)
-        ready = await until(gateway.url + "/ready", 503)
+        ready = await until_status(gateway.url + "/ready", 503)
         assert await ready.json() == {"status": "draining"}
         for path in ("/health", "/v1/models", "/nothing"):  # the first one on the connection that was kept
             async with session.get(gateway.url + path) as answer:

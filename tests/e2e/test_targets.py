@@ -18,8 +18,8 @@ from proxy.startup.names import check_names
 from proxy.support.conversion import ConfigError
 from proxy.testing import Answer, Raw, Refuse, Say, Upstream
 from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config, wait_for_servers
+from tests.waiting import GUARD_S
 
-HANGS_S = 60.0
 ASK: dict[str, Any] = {"messages": USER}
 
 
@@ -44,7 +44,7 @@ async def until(server: TestServer, path: str, text: str) -> str:
 
 
 async def test_weights(gateway: Gateway) -> None:
-    async with asyncio.timeout(HANGS_S), Upstream([Say("a")]) as a, Upstream([Say("b")]) as b:
+    async with asyncio.timeout(GUARD_S), Upstream([Say("a")]) as a, Upstream([Say("b")]) as b:
         shares = [{"backend": "a", "weight": 3}, "b"]
         server = await gateway(config({"a": a.url, "b": b.url}, backends=shares))
         for _ in range(8):
@@ -54,7 +54,7 @@ async def test_weights(gateway: Gateway) -> None:
 
 async def test_the_least_busy(gateway: Gateway) -> None:
     more = asyncio.Event()
-    async with asyncio.timeout(HANGS_S), Upstream([Say("a", more)]) as a, Upstream([Say("b")]) as b:
+    async with asyncio.timeout(GUARD_S), Upstream([Say("a", more)]) as a, Upstream([Say("b")]) as b:
         server = await gateway(config({"a": a.url, "b": b.url}, backends=["a", "b"], balance="least_busy"))
         async with (
             aiohttp.ClientSession() as session,
@@ -73,7 +73,7 @@ async def test_the_least_busy(gateway: Gateway) -> None:
 
 async def test_a_session_stays_where_it_is_and_moves_when_it_must(gateway: Gateway) -> None:
     async with (
-        asyncio.timeout(HANGS_S),
+        asyncio.timeout(GUARD_S),
         Upstream([Say("x")]) as a,
         Upstream([Say("x")]) as b,
         Upstream([Say("x")]) as c,
@@ -104,7 +104,7 @@ async def test_a_session_stays_where_it_is_and_moves_when_it_must(gateway: Gatew
 
 
 async def test_a_conversation_stays_where_it_is(gateway: Gateway) -> None:
-    async with asyncio.timeout(HANGS_S), Upstream([Say("x")]) as a, Upstream([Say("x")]) as b:
+    async with asyncio.timeout(GUARD_S), Upstream([Say("x")]) as a, Upstream([Say("x")]) as b:
         settings = {"backends": ["a", "b"], "balance": "sticky"}
         server = await gateway(config({"a": a.url, "b": b.url}, **settings))
         for number in range(6):
@@ -121,7 +121,7 @@ async def test_a_conversation_stays_where_it_is(gateway: Gateway) -> None:
 
 async def test_each_server_gets_its_own_name_and_form(gateway: Gateway) -> None:
     """What is sent is made for the server that gets it, also in a retry."""
-    async with asyncio.timeout(HANGS_S), Upstream([Refuse(500)]) as a, Upstream([Say("fine")]) as b:
+    async with asyncio.timeout(GUARD_S), Upstream([Refuse(500)]) as a, Upstream([Say("fine")]) as b:
         backends = {"a": {"url": a.url, "preset": "openai"}, "b": {"url": b.url, "system_role": False}}
         route = {
             "model": "m",
@@ -138,7 +138,7 @@ async def test_each_server_gets_its_own_name_and_form(gateway: Gateway) -> None:
 
 
 async def test_what_not_all_take_is_not_promised(gateway: Gateway) -> None:
-    async with asyncio.timeout(HANGS_S), Upstream([Say("x")]) as a, Upstream([Say("x")]) as b:
+    async with asyncio.timeout(GUARD_S), Upstream([Say("x")]) as a, Upstream([Say("x")]) as b:
         backends = {"a": {"url": a.url, "preset": "vllm"}, "b": {"url": b.url}}
         server = await gateway(read_config({"backends": backends, "routes": [{"model": "m", "backends": ["a", "b"]}]}))
         answer = await post(server, {**ASK, "tools": [function("look", path="string")], "n": 2})
@@ -150,7 +150,7 @@ async def test_what_not_all_take_is_not_promised(gateway: Gateway) -> None:
 
 async def test_a_server_that_fails_is_left_alone(gateway: Gateway) -> None:
     breaker = {"breaker": {"failures": 2, "open_s": 3600}}
-    async with asyncio.timeout(HANGS_S), Upstream([Refuse(500)]) as a, Upstream([Say("b")]) as b:
+    async with asyncio.timeout(GUARD_S), Upstream([Refuse(500)]) as a, Upstream([Say("b")]) as b:
         server = await gateway(config({"a": a.url, "b": b.url}, breaker, backend="a", fallback=["b"]))
         for _ in range(5):
             assert (await post(server, ASK)).status == 200
@@ -161,7 +161,7 @@ async def test_a_server_that_fails_is_left_alone(gateway: Gateway) -> None:
 
 async def test_a_server_that_works_again_is_asked_again(gateway: Gateway) -> None:
     breaker = {"breaker": {"failures": 1, "open_s": 0}}
-    async with asyncio.timeout(HANGS_S), Upstream([Refuse(500), Refuse(502), Say("a")]) as a, Upstream([Say("b")]) as b:
+    async with asyncio.timeout(GUARD_S), Upstream([Refuse(500), Refuse(502), Say("a")]) as a, Upstream([Say("b")]) as b:
         server = await gateway(config({"a": a.url, "b": b.url}, breaker, backend="a", fallback=["b"]))
         texts = [(await post(server, ASK)).json()["choices"][0]["message"]["content"] for _ in range(4)]
         _, page = await get(server, "/metrics")
@@ -172,7 +172,7 @@ async def test_a_server_that_works_again_is_asked_again(gateway: Gateway) -> Non
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 async def test_when_all_are_left_alone(gateway: Gateway, stream: bool) -> None:
     breaker = {"breaker": {"failures": 1, "open_s": 3600}}
-    async with asyncio.timeout(HANGS_S), Upstream([Refuse(500)]) as a, Upstream([Raw()]) as b:
+    async with asyncio.timeout(GUARD_S), Upstream([Refuse(500)]) as a, Upstream([Raw()]) as b:
         server = await gateway(config({"a": a.url, "b": b.url}, breaker, backend="a", fallback=["b"]))
         first = await post(server, {**ASK, "stream": stream})
         second = await post(server, {**ASK, "stream": stream})
@@ -183,7 +183,7 @@ async def test_when_all_are_left_alone(gateway: Gateway, stream: bool) -> None:
 
 
 async def test_the_only_server_is_never_left_alone(gateway: Gateway) -> None:
-    async with asyncio.timeout(HANGS_S), Upstream([Refuse(500)]) as a:
+    async with asyncio.timeout(GUARD_S), Upstream([Refuse(500)]) as a:
         server = await gateway(config({"a": a.url}, backend="a"))
         answers = [await post(server, ASK) for _ in range(8)]
     assert {answer.status for answer in answers} == {502}
@@ -196,7 +196,7 @@ async def test_the_only_server_is_never_left_alone(gateway: Gateway) -> None:
 async def test_a_server_that_is_down_gets_nothing(gateway: Gateway) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         closed = f"http://127.0.0.1:{taken.getsockname()[1]}"
-    async with asyncio.timeout(HANGS_S), Upstream([Say("b")]) as b:
+    async with asyncio.timeout(GUARD_S), Upstream([Say("b")]) as b:
         server = await gateway(config({"a": closed, "b": b.url}, {"health_check_s": 0.02}, backends=["a", "b"]))
         page = await until(server, "/metrics", 'toolwire_backend_up{backend="a"} 0.0')
         page = await until(server, "/metrics", 'toolwire_backend_up{backend="b"} 1.0')
@@ -210,8 +210,8 @@ async def test_a_server_that_is_down_gets_nothing(gateway: Gateway) -> None:
 
 async def test_readiness_uses_what_is_known(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that is asked regularly is not asked by `/ready`, which then says what the last check said."""
-    wait_for_servers(monkeypatch, HANGS_S)  # there is only one check, and the machine may pause in it
-    async with asyncio.timeout(HANGS_S), Upstream([Say("a")]) as a:
+    wait_for_servers(monkeypatch, GUARD_S)  # there is only one check, and the machine may pause in it
+    async with asyncio.timeout(GUARD_S), Upstream([Say("a")]) as a:
         server = await gateway(config({"a": a.url}, {"health_check_s": 3600}, backend="a"))
         await until(server, "/metrics", 'toolwire_backend_up{backend="a"} 1.0')
         before = len(a.requests)
@@ -221,7 +221,7 @@ async def test_readiness_uses_what_is_known(gateway: Gateway, monkeypatch: pytes
 
 
 async def test_health_checks_end_with_the_gateway() -> None:
-    async with asyncio.timeout(HANGS_S), Upstream() as a:
+    async with asyncio.timeout(GUARD_S), Upstream() as a:
         settings = config({"a": a.url}, {"health_check_s": 0.01}, backend="a")
         before = asyncio.all_tasks()
         server = TestServer(create_app(settings))
@@ -236,7 +236,7 @@ async def test_health_checks_end_with_the_gateway() -> None:
 
 async def test_a_client_that_goes_ends_what_the_fallback_does(gateway: Gateway) -> None:
     silent = Answer(headers={"Content-Type": "text/event-stream"}, hang=True)
-    async with asyncio.timeout(HANGS_S), Upstream([Refuse(500)]) as a, Upstream([silent]) as b:
+    async with asyncio.timeout(GUARD_S), Upstream([Refuse(500)]) as a, Upstream([silent]) as b:
         server = await gateway(config({"a": a.url, "b": b.url}, backend="a", fallback=["b"]))
         async with aiohttp.ClientSession() as session:
             body = {"model": "m", **ASK, "stream": True}

@@ -15,6 +15,7 @@ from proxy.model import ToolUse
 from proxy.testing import Answer, Asked, Refuse, Say, Upstream, WireAnswer
 from tests.e2e.conftest import function, post, read_config, serving
 from tests.e2e.test_tool_mode import NAMED, NO_OBJECT, REFUSALS, SSE, WRITTEN, refusing, says, tools_shown
+from tests.waiting import until
 
 TOGETHER: Final = 8
 KEYS: Final = [f"key-{number}" for number in range(TOGETHER)]
@@ -178,9 +179,7 @@ def takes_tools(asked: Asked) -> Answer:
 
 async def probed(up: Upstream, times: int) -> None:
     """Wait until the gateway's own probe was answered."""
-    async with asyncio.timeout(60):
-        while sum(b"report_ready" in asked.body for asked in up.posts) < times:  # noqa: ASYNC110  # nobody announces it
-            await asyncio.sleep(0)
+    await until(lambda: sum(b"report_ready" in asked.body for asked in up.posts) >= times, 0)
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "auto"])

@@ -26,6 +26,7 @@ from tests.e2e.engines import ollama
 from tests.e2e.meaning import meant
 from tests.e2e.template_servers import KINDS, QWEN, TemplateServer, upstream
 from tests.e2e.test_tool_mode import get
+from tests.waiting import GUARD_S
 
 READ = function("read", path="string")
 CALL = '<tool_call>\n{"name": "read", "arguments": {"path": "a"}}\n</tool_call>'
@@ -49,7 +50,7 @@ def asking(
 
 async def verdict(server: TestServer) -> dict[str, Any]:
     """The verdict of the template probe on the only model, waited for."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(GUARD_S):
         while not (shown := orjson.loads(await get(server, "/ready")).get("templates")):  # noqa: ASYNC110  # nobody announces it
             await asyncio.sleep(0.01)
     ((_, models),) = shown.items()
@@ -228,7 +229,7 @@ async def test_a_server_that_refuses_tools_later_is_taught_in_the_same_request(m
         await verdict(gateway)
         refuses = True
         answers = [await post(gateway, BODY)]
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(GUARD_S):
             for look in count(1):
                 if (await verdict(gateway))["cause"] == "refused":
                     break

@@ -30,6 +30,7 @@ from proxy.support.conversion import ConfigError
 from proxy.testing import Answer, Asked, Refuse, Say, Upstream
 from tests.e2e.conftest import CHAT, USER, function, post, read_config, serving, upstream_config
 from tests.e2e.test_messages_backend import BODIES, JSON, SSE, meant
+from tests.waiting import GUARD_S
 
 READ = function("read", path="string")
 WRITTEN = '<tool_call>{"name":"read","arguments":{"path":"a"}}</tool_call>'
@@ -125,7 +126,7 @@ async def tools_shown(server: Any) -> Any:
 
 async def decided(server: Any, model: str = "m") -> Any:
     """The verdict on the servers' tools, once a probe has shown that the gateway does those of this model."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(GUARD_S):
         while ((await tools_shown(server) or {}).get("up", {}).get(model) or {}).get("mode") != "prompt":  # noqa: ASYNC110  # nobody announces it
             await asyncio.sleep(0)
     return await tools_shown(server)

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from proxy.dev.engine import ENGINE_PACKAGE, INSTALL_ENGINE, INSTALL_WEIGHTS, WEIGHTS_PACKAGE, Engine, find_weights
+from tests.waiting import GUARD_S
 
 ROOT = Path(__file__).parents[2]
 TIGHT = {
@@ -75,7 +76,7 @@ def ask_what_was_written(engine: Engine, file: Path) -> Any:
             assert gateway.stdout is not None
             url = f"{gateway.stdout.readline().split()[-1]}/chat/completions"
             request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
-            with urllib.request.urlopen(request, timeout=300) as answer:
+            with urllib.request.urlopen(request, timeout=GUARD_S) as answer:
                 return json.load(answer)["choices"][0]["message"]
         finally:
             gateway.send_signal(signal.SIGTERM)

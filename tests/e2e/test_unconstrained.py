@@ -8,13 +8,14 @@ import logging
 from typing import Any
 
 import aiohttp
+import orjson
 import pytest
 
 from proxy.config import GatewayConfig
 from proxy.testing import Answer, Asked, Refuse, Say, Script, Upstream, WireAnswer
 from tests.e2e.conftest import USER, Gateway, function, post, read_config
+from tests.waiting import GUARD_S
 
-HANGS_S = 60.0
 READ = function("read_file", path="string")
 WRITE = function("write_file", path="string", content="string")
 CALL = '<tool_call>{"name":"read_file","arguments":"{\\"path\\":\\"a\\"}"}</tool_call>'
@@ -85,7 +86,7 @@ REFUSALS = {
 async def test_the_request_does_not_die_of_it(
     gateway: Gateway, caplog: pytest.LogCaptureFixture, name: str, choice: str, stream: bool
 ) -> None:
-    async with asyncio.timeout(HANGS_S), Upstream([refuses(REFUSALS[name], Say("Well. ", CALL))]) as upstream:
+    async with asyncio.timeout(GUARD_S), Upstream([refuses(REFUSALS[name], Say("Well. ", CALL))]) as upstream:
         server = await gateway(config(upstream.url))
         with caplog.at_level(logging.WARNING, "toolwire.constrain"):
             for _ in range(3):
@@ -107,17 +108,58 @@ async def test_a_refusal_inside_an_accepted_stream(gateway: Gateway, stream: boo
     for first in (b"error: ", b"data: "):
         frame = first + b'{"error":{"code":400,"message":"' + PARSE.encode() + b'","type":"invalid_request_error"}}\n\n'
         refusal = Answer([frame], headers={"Content-Type": "text/event-stream"}) if stream else Refuse(400, PARSE)
-        async with asyncio.timeout(HANGS_S), Upstream([refuses(refusal, Say("Well. ", CALL))]) as upstream:
+        async with asyncio.timeout(GUARD_S), Upstream([refuses(refusal, Say("Well. ", CALL))]) as upstream:
             server = await gateway(config(upstream.url))
             for _ in range(2):
                 assert calls(await post(server, ask(READ, stream=stream)), stream=stream) == ["read_file"]
         assert constrained(upstream) == [True, False, False]
 
 
+ENGINES_OWN = {
+    "vllm": ("structured_outputs", "BadRequestError", "Invalid grammar specification: Expected ')' at line 1"),
+    "sglang": ("response_format", "BAD_REQUEST", "Failed to compile structural_tag grammar: unknown format"),
+}
+"""By preset: the field of the constraint under `auto`, and how the engine says that it cannot be (as recorded of vLLM
+0.32 and SGLang 0.5.23)."""
+
+
+@WAYS
+@pytest.mark.parametrize("preset", ENGINES_OWN)
+async def test_structural_tags_are_sent_by_default_and_relaxed(gateway: Gateway, preset: str, stream: bool) -> None:
+    """R32.2. The refusal comes with status 200 as the only frame of a stream; a server that took others before may
+    refuse the next one."""
+    field, kind, words = ENGINES_OWN[preset]
+    error = orjson.dumps({"error": {"message": words, "type": kind, "param": None, "code": 400}})
+    refusal = (
+        Answer([b"data: " + error + b"\n\ndata: [DONE]\n\n"], headers={"Content-Type": "text/event-stream"})
+        if stream
+        else Answer([error], status=400, headers={"Content-Type": "application/json"})
+    )
+
+    def turn(asked: Asked) -> Answer:
+        if field in asked.json and "write_file" in asked.body.decode():
+            return refusal
+        return Say("Well. ", CALL)(asked)
+
+    async with asyncio.timeout(GUARD_S), Upstream([turn]) as upstream:
+        config = read_config(
+            {
+                "backends": {"a": {"url": upstream.url, "preset": preset}},
+                "routes": [{"model": "m", "backend": "a", "options": {"mode": "prompt", "retry": {"attempts": 1}}}],
+            }
+        )
+        server = await gateway(config)
+        for tools in ((READ,), (READ, WRITE), (READ, WRITE), (READ,)):
+            assert calls(await post(server, ask(*tools, stream=stream)), stream=stream) == ["read_file"]
+    sent = [asked.json.get(field) for asked in upstream.requests]
+    assert [value is not None for value in sent] == [True, True, False, False, True]
+    assert "structural_tag" in orjson.dumps(sent[0]).decode()
+
+
 @WAYS
 async def test_responses_do_not_die_of_it_either(gateway: Gateway, stream: bool) -> None:
     body = {"input": "hi", "stream": stream, "tools": [{"type": "function", **READ["function"]}]}
-    async with asyncio.timeout(HANGS_S), Upstream([refuses(Refuse(400, PARSE), Say(CALL))]) as upstream:
+    async with asyncio.timeout(GUARD_S), Upstream([refuses(Refuse(400, PARSE), Say(CALL))]) as upstream:
         answer = await post(await gateway(config(upstream.url)), body, path="/v1/responses")
     whole = answer.json() if not stream else answer.frames()[-1]["response"]
     assert [item["name"] for item in whole["output"]] == ["read_file"]
@@ -128,7 +170,7 @@ async def test_responses_do_not_die_of_it_either(gateway: Gateway, stream: bool)
 
 async def test_only_what_was_refused_is_spared_a_server_that_takes_others(gateway: Gateway) -> None:
     async with (
-        asyncio.timeout(HANGS_S),
+        asyncio.timeout(GUARD_S),
         Upstream([refuses(Refuse(400, PARSE), Say("Hi"), only="write_file")]) as upstream,
     ):
         server = await gateway(config(upstream.url))
@@ -138,7 +180,7 @@ async def test_only_what_was_refused_is_spared_a_server_that_takes_others(gatewa
 
 
 async def test_a_server_that_never_took_one_is_spared_all(gateway: Gateway) -> None:
-    async with asyncio.timeout(HANGS_S), Upstream([refuses(Refuse(400, PARSE), Say("Hi"))]) as upstream:
+    async with asyncio.timeout(GUARD_S), Upstream([refuses(Refuse(400, PARSE), Say("Hi"))]) as upstream:
         server = await gateway(config(upstream.url))
         for tool in (READ, WRITE):
             assert (await post(server, ask(tool))).status == 200
@@ -159,7 +201,7 @@ async def test_a_server_that_never_took_one_is_spared_all(gateway: Gateway) -> N
 async def test_what_is_wrong_in_any_case_is_said_and_not_learned(
     gateway: Gateway, turn: Answer, status: int, code: str, asked: list[bool]
 ) -> None:
-    async with asyncio.timeout(HANGS_S), Upstream([turn]) as upstream:
+    async with asyncio.timeout(GUARD_S), Upstream([turn]) as upstream:
         server = await gateway(config(upstream.url))
         for _ in range(2):
             answer = await post(server, ask(READ))
@@ -169,7 +211,7 @@ async def test_what_is_wrong_in_any_case_is_said_and_not_learned(
 
 @WAYS
 async def test_a_constraint_that_must_be_is_an_error(gateway: Gateway, stream: bool) -> None:
-    async with asyncio.timeout(HANGS_S), Upstream([refuses(Refuse(400, PARSE), Say("Hi"))]) as upstream:
+    async with asyncio.timeout(GUARD_S), Upstream([refuses(Refuse(400, PARSE), Say("Hi"))]) as upstream:
         server = await gateway(config(upstream.url, constrain="required"))
         answer = await post(server, ask(READ, choice="required", stream=stream))
     error = answer.json()["error"]
@@ -181,7 +223,7 @@ async def test_a_constraint_that_must_be_is_an_error(gateway: Gateway, stream: b
 async def test_the_try_without_is_no_try_among_the_others(gateway: Gateway) -> None:
     """A server may still fail and be asked again, and another one gets the constraint."""
     turns: list[Script] = [Refuse(400, PARSE), Refuse(503), Say("never")]
-    async with asyncio.timeout(HANGS_S), Upstream(turns) as one, Upstream([Say("fine")]) as two:
+    async with asyncio.timeout(GUARD_S), Upstream(turns) as one, Upstream([Say("fine")]) as two:
         server = await gateway(config(one.url, two.url, retry={"attempts": 1}))
         answer = await post(server, ask(READ))
     assert answer.json()["choices"][0]["message"]["content"] == "fine"

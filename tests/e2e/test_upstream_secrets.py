@@ -18,6 +18,7 @@ from proxy.testing import Answer, Asked, Refuse, Script, Upstream, WireAnswer, c
 from tests.e2e.conftest import CHAT, function, post, read_config, serving
 from tests.e2e.responses_answers import RESPONSES
 from tests.e2e.test_capture import captured_of
+from tests.waiting import GUARD_S
 
 KEY = "Zq3v9Kx81LmN02pQrStU4w/6"
 HEADER_KEY = "a-token-in-a-header-0042"
@@ -71,7 +72,7 @@ def answers(said: str) -> Iterator[tuple[str, Script]]:
 async def test_a_key_that_a_server_repeats(form: str, caplog: pytest.LogCaptureFixture) -> None:
     said = SAYS[form]
     caplog.set_level(logging.DEBUG)
-    async with asyncio.timeout(60), Upstream() as upstream:
+    async with asyncio.timeout(GUARD_S), Upstream() as upstream:
         config = read_config(
             {
                 "backends": {

@@ -12,9 +12,9 @@ from aiohttp import web
 from proxy.config import DEFAULT_CHAIN
 from proxy.testing import Say, Upstream
 from tests.e2e.conftest import Gateway, post, read_config, serving, upstream_config
-from tests.e2e.processes import GUARD_S
 from tests.e2e.responses_answers import read_events
 from tests.e2e.sockets import PATH, Socket, connected, said
+from tests.waiting import GUARD_S
 
 TOOL = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}}
 CALL = '<tool_call>{"name":"look","arguments":{}}</tool_call>'

@@ -6,8 +6,8 @@ import asyncio
 
 from proxy.testing import Answer, Upstream, chunk, frame
 from tests.e2e.conftest import sdk, serving, upstream_config
-from tests.e2e.processes import GUARD_S
 from tests.e2e.sockets import connected, said
+from tests.waiting import GUARD_S
 
 
 async def test_it_outlives_its_connection() -> None:

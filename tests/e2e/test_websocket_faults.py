@@ -18,10 +18,11 @@ from proxy.app import BODY_BUDGET
 from proxy.pipeline.sockets import SOCKETS
 from proxy.testing import Answer, Raw, Say, Upstream
 from tests.e2e.conftest import Gateway, read_config, serving, upstream_config
-from tests.e2e.processes import GUARD_S, Process, running
+from tests.e2e.processes import Process, running
 from tests.e2e.sockets import PATH, Socket, connected, said
 from tests.e2e.test_backpressure import BEGIN, SENT_BYTES, SSE, WORDS, Flood
 from tests.e2e.test_fault_table import HEAD, HEL, _chunked
+from tests.waiting import GUARD_S, until
 
 CREATE = {"type": "response.create", "model": "m", "input": "hi"}
 
@@ -490,6 +491,4 @@ async def closed_with(reader: asyncio.StreamReader) -> int:
 async def nothing_open(server: Any) -> None:
     """Wait until the gateway holds nothing of any connection."""
     app = server.app
-    async with asyncio.timeout(GUARD_S):
-        while app[SOCKETS]._open or app[BODY_BUDGET].bytes or app[SOCKETS].memory._bytes:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await until(lambda: not (app[SOCKETS]._open or app[BODY_BUDGET].bytes or app[SOCKETS].memory._bytes))

@@ -21,8 +21,8 @@ from proxy.testing import Answer, Asked, Raw, Refuse, Say, Upstream, listing
 from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config, sdk, wait_for_servers
 from tests.e2e.engines import EVERY, Engine, llamacpp, lmstudio, models, ollama, page, sglang, tgi, vllm
 from tests.e2e.processes import running
+from tests.waiting import GUARD_S
 
-GUARD_S = 60.0
 WEATHER = function("get_weather", city="string")
 CALL: dict[str, Any] = {"messages": USER, "tools": [WEATHER], "tool_choice": "required"}
 ENFORCED = {"llamacpp": "grammar", "vllm": "structured_outputs", "sglang": "ebnf"}
@@ -61,6 +61,28 @@ async def sent(gateway: Gateway, server: Upstream, configured: Any, body: dict[s
 
 
 # --- what it is -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["sglang", "vllm", "llamacpp", "ollama"])
+async def test_a_server_that_is_too_busy_to_say_it_again_is_what_it_was(gateway: Gateway, name: str) -> None:
+    """SGLang under load does not answer all of its paths in time. Its version is not another one for that, and what was
+    learned of it stays; another list of models is another server."""
+    (engine,) = (engine() for engine in EVERY.values() if engine().preset == name)
+    silent: list[str] = []
+
+    def listing(asked: Asked) -> Answer:
+        return Raw(b"") if asked.path in silent else engine(asked)
+
+    async with Upstream() as server:
+        server.listing = listing
+        (route,) = (await gateway(config(server.url, backend={"identify_s": 0}))).app[ROUTER].routes
+        backend = route.pool.every[0].endpoint.backend
+        first = await backend.identify()
+        assert (first.engine, bool(first.version)) == (name, True)
+        silent.extend(path for path in engine.pages if path != "/v1/models")
+        assert await backend.identify() == first
+        engine.pages["/v1/models"]["data"][0]["id"] = "another"  # type: ignore[index]
+        assert await backend.identify() != first
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -359,7 +381,8 @@ async def test_one_line_for_each_however_many_workers(tmp_path: Path) -> None:
                         asked = session.post(f"{started.url}{CHAT}", json={"model": "m", **CALL})
                         async with asked as response:
                             await response.read()
-            assert started.log.count("is llama.cpp") == 1 + started.log.count("Requests for it fail")
+            said = started.log.count("is llama.cpp")  # once more only behind a server that seemed to be gone
+            assert 1 <= said <= 1 + started.log.count("Requests for it fail")
 
 
 async def test_a_reload_keeps_what_is_known_and_says_it_again(tmp_path: Path) -> None:

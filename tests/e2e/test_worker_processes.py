@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,8 @@ import pytest
 
 from proxy.testing import Say, Upstream
 from tests.e2e.conftest import CHAT, USER, post, serving, upstream_config
-from tests.e2e.processes import GUARD_S, running
+from tests.e2e.processes import running
+from tests.waiting import GUARD_S, runs, until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="forks and signals")
 
@@ -60,12 +60,6 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-async def until(done: Callable[[], Any]) -> None:
-    async with asyncio.timeout(GUARD_S):
-        while not done():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-
-
 async def begun(folder: Path) -> list[int]:
     """The worker that runs a handler, and its guardian."""
     file = folder / "begun"
@@ -75,20 +69,13 @@ async def begun(folder: Path) -> list[int]:
     return numbers
 
 
-def runs(pid: int) -> bool:
-    try:
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return False
-
-
 def told(upstream: Upstream) -> str:
     """What the model server was sent last."""
     return json.dumps(upstream.requests[-1].json["messages"])
 
 
 async def test_health_is_answered_while_a_tool_holds_the_interpreter(folder: Path) -> None:
-    tools = {"folder": str(folder), "timeout_s": 3600, "load_timeout_s": 60, "watch_s": 0}
+    tools = {"folder": str(folder), "timeout_s": 3600, "load_timeout_s": GUARD_S, "watch_s": 0}
     options = {"tool_loop": {"max_seconds": 3600}}
     async with (
         Upstream([Say(block("hold")), Say(block("fine")), Say("Fine.")]) as upstream,
@@ -127,7 +114,12 @@ async def test_health_is_answered_while_a_tool_holds_the_interpreter(folder: Pat
     ],
 )
 async def test_the_worst_costs_its_own_call(folder: Path, name: str, result: str) -> None:
-    tools = {"folder": str(folder), "timeout_s": 1.0 if name == "hold" else 60.0, "load_timeout_s": 60, "watch_s": 0}
+    tools = {
+        "folder": str(folder),
+        "timeout_s": 1.0 if name == "hold" else 60.0,
+        "load_timeout_s": GUARD_S,
+        "watch_s": 0,
+    }
     both = block(name) + block("fine") if name != "hold" else block(name)
     async with (
         Upstream([Say(both), Say("So.")]) as upstream,
@@ -145,7 +137,7 @@ def config(upstream: Upstream, folder: Path, **tools: Any) -> dict[str, Any]:
         "server": {"port": 0, "shutdown_grace_s": 0.1},
         "backends": {"up": {"url": upstream.url, "api_key": "${MODEL_KEY}"}},
         "store": {"kind": "memory"},
-        "tools": {"folder": str(folder), "timeout_s": 3600, "load_timeout_s": 60, **tools},
+        "tools": {"folder": str(folder), "timeout_s": 3600, "load_timeout_s": GUARD_S, **tools},
         "defaults": {"tool_loop": {"max_seconds": 3600}},
     }
 
@@ -203,7 +195,7 @@ async def test_a_reload_takes_other_processes(tmp_path: Path, folder: Path) -> N
         async with session.post(f"{gateway.url}{CHAT}", json=body) as response:
             await response.read()
         before = await begun(folder)
-        gateway.write(config(upstream, folder, timeout_s=60))
+        gateway.write(config(upstream, folder, timeout_s=GUARD_S))
         await gateway.reload()
         await until(lambda: not any(map(runs, before)))
         async with session.post(f"{gateway.url}{CHAT}", json=body) as response:

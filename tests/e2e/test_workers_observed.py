@@ -18,6 +18,8 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.waiting import GUARD_S
+
 pytestmark = pytest.mark.skipif(not hasattr(socket, "SO_REUSEPORT"), reason="several workers need SO_REUSEPORT")
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,7 +54,7 @@ class Gateway:
 
     def get(self, path: str) -> bytes:
         """Over a connection of its own, so that any worker may answer."""
-        with urllib.request.urlopen(self.url + path, timeout=30) as answer:
+        with urllib.request.urlopen(self.url + path, timeout=GUARD_S) as answer:
             return bytes(answer.read())
 
     def ask(self, ident: str) -> None:
@@ -91,7 +93,7 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
 
 def until(holds: Callable[[], bool]) -> None:
     """Wait for it; a request is counted, logged and captured a little after its answer has gone."""
-    limit = time.monotonic() + 30
+    limit = time.monotonic() + GUARD_S
     while not holds():
         assert time.monotonic() < limit, "it never came"
         time.sleep(0.02)
@@ -116,7 +118,7 @@ def test_the_sum_is_exact_and_outlives_a_worker(gateway: Gateway, tmp_path: Path
         assert b'"request_id":"r119"' in gateway.get("/admin/captures/r119")
         assert b'"request_id":"r21"' in gateway.get("/admin/captures/r21")
     gateway.process.terminate()
-    assert gateway.process.wait(30) == 0
+    assert gateway.process.wait(GUARD_S) == 0
     assert not [path for path in tmp_path.iterdir() if path.is_dir()], "nothing is left behind"
 
 

@@ -6,12 +6,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+import pytest
+
 from proxy.call_policy.policy import CallPolicy
 from proxy.config import LimitsConfig
 from proxy.events import Finish, Start
 from proxy.fastparse import CallScanner
 from proxy.folding import fold
 from proxy.formats.base import ToolFormat, escaping_for, escaping_in_calls
+from proxy.formats.escaping import Escaping
 from proxy.formats.layout import Tagged
 from proxy.formats.syntaxes import FUNCTION_STOPS
 from proxy.formats.values import Number, Syntax, read_object
@@ -35,6 +38,7 @@ NAMES: Final = tuple(name for name in PATHS if list(PATHS.values()).index(PATHS[
 """Every format, under its first name."""
 
 FORMATS: Final[tuple[ToolFormat, ...]] = tuple(map(registries().formats.get, NAMES))
+every_format: Final = pytest.mark.parametrize("tool_format", FORMATS, ids=lambda f: f.name)
 
 STOPS: Final[dict[str, tuple[str, ...]]] = {
     "qwen3_coder": tuple(stop.strip() for stop in FUNCTION_STOPS),
@@ -133,13 +137,19 @@ def json_object(text: str) -> dict[str, Any]:
     return value
 
 
+def restore_json(escaping: Escaping, text: str) -> str:
+    """JSON text with its strings restored."""
+    restorer = escaping.restorer(json=True)
+    return restorer.feed(text) + restorer.finish()
+
+
 def restored(tool_format: ToolFormat, parts: Iterable[Part], also: tuple[str, ...] = ()) -> list[Part]:
     """What was read back of the history, with what was escaped in its arguments. Where they are JSON, or Python,
     nothing is: that has spellings of its own for what must not be seen."""
     layout = tool_format.layout
     raw = layout is not None and isinstance(layout.arguments, Tagged | Syntax)
     return [
-        replace(part, arguments=escaping_in_calls(tool_format, also).restore_json(part.arguments))
+        replace(part, arguments=restore_json(escaping_in_calls(tool_format, also), part.arguments))
         if raw and isinstance(part, ToolUse)
         else part
         for part in parts

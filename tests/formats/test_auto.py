@@ -17,7 +17,7 @@ from proxy.pipeline.routing import ROUTER
 from proxy.registry import FORMATS as PATHS
 from proxy.registry import registries
 from proxy.scan._plan import plan
-from tests.formats.cases import FORMATS, NAMES, SEARCH, WEATHER, bare, scan
+from tests.formats.cases import FORMATS, NAMES, SEARCH, WEATHER, bare, every_format, scan
 
 UNION = auto.FORMAT
 NOT_READ = {"phi4_mini", "gigachat", "hyperclovax", "functionary", "beam", "ui_tars"}
@@ -27,7 +27,7 @@ USES = (ToolUse("functions.search:0", "search", '{"q":"x"}'), ToolUse("b", "get_
 CALLS = [("search", '{"q":"x"}'), ("get_weather", '{"city":"Oslo"}')]
 
 
-@pytest.mark.parametrize("tool_format", FORMATS, ids=lambda f: f.name)
+@every_format
 @pytest.mark.parametrize("scan_calls", [False, True])
 def test_every_grammar_can_be_read(tool_format: ToolFormat, scan_calls: bool) -> None:
     grammar = tool_format.grammar

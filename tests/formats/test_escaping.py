@@ -19,7 +19,7 @@ from proxy.formats.markers import TAIL_CHARS, MarkerSet, distinct
 from proxy.formats.restoring import Restorer
 from proxy.formats.results import TOOL_RESPONSE
 from proxy.formats.templates import ALL, tokens
-from tests.formats.cases import FORMATS
+from tests.formats.cases import FORMATS, every_format, restore_json
 from tests.strategies import texts
 
 MARKERS = ("<tool_call>", "</tool_call>", "```json", *TOOL_RESPONSE.markers)
@@ -130,7 +130,7 @@ def test_strings_of_json_are_restored_at_every_split(name: str, data: st.DataObj
     shown = it.text(text)
     for spelled in SPELLINGS:
         copied = spelled({shown: [shown, 1, {"a": shown}]})
-        restored = it.restore_json(copied)
+        restored = restore_json(it, copied)
         assert json.loads(restored) == {text: [text, 1, {"a": text}]}
         for pieces in (split(copied, cuts), list(copied)):
             assert through(it.restorer(json=True), pieces) == restored
@@ -292,7 +292,7 @@ def test_markers_are_made_so_that_none_overlap(given_markers: list[str]) -> None
             assert any(word in marker for word in words)
 
 
-@pytest.mark.parametrize("tool_format", FORMATS, ids=lambda f: f.name)
+@every_format
 def test_a_fence_and_brackets_are_no_markers(tool_format: Any) -> None:
     """What any text may hold is none, unless a block can begin with it."""
     text = "```\nx\n``` a[0] = {1: [2]}; <b>y</b> -> </i>"

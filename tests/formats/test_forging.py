@@ -8,6 +8,7 @@ it finds the calls that were made, and no others.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from random import Random
@@ -21,7 +22,7 @@ from proxy.backends.base import Capabilities
 from proxy.config import PromptConfig
 from proxy.formats.base import ToolFormat, escaping_for, escaping_in_calls
 from proxy.formats.brackets import reading_brackets
-from proxy.formats.layout import Tagged, keyword, original_key
+from proxy.formats.layout import Tagged, keyword
 from proxy.formats.templates import ALL
 from proxy.formats.values import read_object
 from proxy.model import Message, ModelRequest, Text, ToolResult, ToolSpec, ToolUse
@@ -29,7 +30,7 @@ from proxy.prompting.prompt import segment
 from proxy.prompting.transcript import inject
 from proxy.protocols.chat.protocol import ChatProtocol
 from proxy.protocols.responses.protocol import ResponsesProtocol
-from tests.formats.cases import FORMATS, apart, inside, restored, scan
+from tests.formats.cases import FORMATS, apart, every_format, inside, restore_json, restored, scan
 
 Flatten = Literal["sentinel", "bracket"]
 
@@ -54,7 +55,6 @@ MARKERS: Final = tuple(
 PLAIN: Final = ("", " ", "\n", "<", "[", "{", "`", "x", "é", "\\", '{"name":', "[f(")
 PROTOCOLS: Final = {"chat": ChatProtocol(), "responses": ResponsesProtocol()}
 
-every_format = pytest.mark.parametrize("tool_format", FORMATS, ids=lambda f: f.name)
 every_style = pytest.mark.parametrize("flatten", ["sentinel", "bracket"])
 
 
@@ -148,6 +148,11 @@ def typed(tool_format: ToolFormat, key: str) -> ToolSpec:
     row = tool_format.layout.arguments
     shown_as = row.key(key, escaping_in_calls(tool_format, THINK)) if isinstance(row, Tagged) else key
     return replace(TOOL, parameters={"type": "object", "properties": {**PROPERTIES, shown_as: {"type": "string"}}})
+
+
+def original_key(shown: str) -> str:
+    """The key for which `Tagged.key` wrote this."""
+    return re.sub(r"\\u([0-9a-f]{4})", lambda found: chr(int(found[1], 16)), shown)
 
 
 def shown(tool_format: ToolFormat, arguments: str) -> Any:
@@ -261,7 +266,7 @@ def test_a_model_that_copies_what_it_was_shown_gives_back_the_bytes(tool_format:
         answer = tool_format.layout.calls([ToolUse("", "search", copied)])
         (call,) = scan(tool_format, (TOOL,), [answer])
         assert isinstance(call, ToolUse), answer
-        assert json.loads(escaping.restore_json(call.arguments)) == {"n": 1, "q": content}
+        assert json.loads(restore_json(escaping, call.arguments)) == {"n": 1, "q": content}
 
 
 def own_literals(tool_format: ToolFormat) -> list[str]:

@@ -25,6 +25,7 @@ from tests.formats.cases import (
     apart,
     bare,
     described,
+    every_format,
     inside,
     json_object,
     restored,
@@ -42,7 +43,6 @@ compact_objects = json_objects.map(lambda value: json.dumps(value, ensure_ascii=
 hostile_arguments = st.dictionaries(hostile, hostile, max_size=3).map(
     lambda value: json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 )
-every_format = pytest.mark.parametrize("tool_format", FORMATS, ids=lambda f: f.name)
 in_json = pytest.mark.parametrize("tool_format", [f for f in FORMATS if f.name not in STOPS], ids=lambda f: f.name)
 in_own_syntax = pytest.mark.parametrize("tool_format", [f for f in FORMATS if f.name in STOPS], ids=lambda f: f.name)
 
@@ -325,7 +325,7 @@ def test_instructions_show_the_form_that_is_read(tool_format: ToolFormat) -> Non
     assert not [part for part in scan(tool_format, (SEARCH,), [shown]) if isinstance(part, ToolUse)]
 
 
-@pytest.mark.parametrize("tool_format", FORMATS, ids=lambda f: f.name)
+@every_format
 def test_the_grammar_of_free_text_is_taught(tool_format: ToolFormat) -> None:
     form = {"type": "grammar", "syntax": "lark", "definition": "start: BEGIN </tool_call>"}
     for extra in ({"format": form}, {"custom": {"format": {"type": "grammar", "grammar": form}}}):

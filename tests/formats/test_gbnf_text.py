@@ -26,7 +26,7 @@ from proxy.model import Part, Reasoning, ToolChoice, ToolSpec, ToolUse
 from proxy.model import Text as TextPart
 from proxy.scanner import build_scanner, reasoning_tags
 from tests.e2e.test_framing import SAID
-from tests.formats.cases import FORMATS, bare
+from tests.formats.cases import FORMATS, bare, every_format
 from tests.formats.sampler import Acceptor, Grammar
 
 UNIT = {
@@ -61,7 +61,6 @@ def read(tool_format: ToolFormat, text: str) -> tuple[Part, ...]:
     return fold([Start("r", "m", 0), *scanner.feed(text), *scanner.finish(), Finish()]).choices[0].parts
 
 
-every_format = pytest.mark.parametrize("tool_format", FORMATS, ids=lambda f: f.name)
 who_thinks = pytest.mark.parametrize(
     "tool_format", [f for f in FORMATS if not f.grammar.calls_in_reasoning], ids=lambda f: f.name
 )
@@ -173,7 +172,7 @@ def test_whatever_follows_the_beginning_of_a_call_fits(tool_format: ToolFormat) 
                 assert jsonschema_rs.validator_for(SCHEMAS[part.name]).is_valid(arguments), text
             else:
                 assert isinstance(part, TextPart | Reasoning)
-    assert called >= 10, "the writer found no call"
+    assert called >= 5, "the writer found no call"
 
 
 @who_thinks

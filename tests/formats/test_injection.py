@@ -26,7 +26,7 @@ from proxy.protocols.chat.protocol import ChatProtocol
 from proxy.record import AccessRecord
 from proxy.support import offload
 from proxy.support.offload import OFFLOAD_BYTES
-from tests.formats.cases import FORMATS, SEARCH, WEATHER
+from tests.formats.cases import SEARCH, WEATHER, every_format
 from tests.formats.sampler import Acceptor, Grammar
 from tests.options import route_options
 
@@ -105,7 +105,7 @@ async def test_none_offers_nothing() -> None:
     assert exchange.offer is None
 
 
-@pytest.mark.parametrize("tool_format", FORMATS, ids=lambda f: f.name)
+@every_format
 @pytest.mark.parametrize(
     ("choice", "constrain", "feature", "wanted"),
     [
@@ -133,7 +133,7 @@ async def test_a_call_is_enforced_where_it_is_demanded_and_can_be(
 # --- under `auto` (R23.2) -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("tool_format", FORMATS, ids=lambda f: f.name)
+@every_format
 async def test_under_auto_text_stays_free(tool_format: ToolFormat) -> None:
     asked = request(WEATHER, SEARCH, tool_choice=ToolChoice(allowed=("get_weather",)))
     changed, _ = await injected(asked, tool_format, "gbnf")
@@ -154,12 +154,12 @@ async def test_under_auto_text_stays_free(tool_format: ToolFormat) -> None:
         ("gbnf", {"constrain_auto": "off"}, False, False),
         ("gbnf", {"constrain": "off"}, False, False),
         ("gbnf", {"constrain": "off", "constrain_auto": "on"}, True, False),
-        ("guided", {}, False, False),  # nobody ran it
-        ("guided", {"constrain_auto": "on"}, False, True),
-        ("ebnf", {"constrain_auto": "on"}, False, True),
-        ("guided_tag", {}, False, False),
-        ("guided_tag", {"constrain_auto": "on"}, False, True),
-        ("structural_tag", {"constrain_auto": "on"}, False, True),
+        ("guided", {}, False, True),  # run over real engines: R32.2
+        ("guided", {"constrain_auto": "off"}, False, False),
+        ("guided", {"constrain": "off"}, False, False),
+        ("ebnf", {}, False, True),
+        ("guided_tag", {}, False, True),
+        ("structural_tag", {}, False, True),
         ("json_schema", {"constrain_auto": "on"}, False, False),
         ("format", {"constrain_auto": "on"}, False, False),
         ("none", {"constrain_auto": "on"}, False, False),

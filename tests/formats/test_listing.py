@@ -10,10 +10,9 @@ from proxy.config import PromptConfig
 from proxy.formats.base import ToolFormat
 from proxy.model import ModelRequest, Text, ToolResult, ToolSpec
 from proxy.prompting.prompt import segment
-from tests.formats.cases import FORMATS, SEARCH, WEATHER
+from tests.formats.cases import FORMATS, SEARCH, WEATHER, every_format
 
 BY_NAME = {tool_format.name: tool_format for tool_format in FORMATS}
-every_format = pytest.mark.parametrize("tool_format", FORMATS, ids=lambda f: f.name)
 DEEP = ToolSpec(
     "book",
     "Book a table.",

@@ -7,10 +7,10 @@ python=$(command -v "${PYTHON:-python}")
 python=$(cd "$(dirname "$python")" && pwd)/$(basename "$python")  # not resolved: a link is what makes a virtual environment
 built=${ASAN_BUILD:-build/asan}
 mkdir -p "$built"
-# A copy of the packages, so that the sanitized module never gets into the checkout.
+# A copy of the packages, so that the sanitized modules never get into the checkout.
 rm -rf "$built/proxy" "$built/tests" "$built/middlewares"
 cp -r proxy middlewares tests setup.py pyproject.toml README.md LICENSE "$built/"
-rm -f "$built"/proxy/*.so
+find "$built/proxy" -name "*.so" -delete
 cd "$built"
 CFLAGS="-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g -O1" \
     LDFLAGS="-fsanitize=address,undefined" TOOLWIRE_REQUIRE_EXTENSIONS=1 \

@@ -20,6 +20,7 @@ from proxy.errors import CODES
 from proxy.testing import WireAnswer
 from tests.e2e.conftest import CHAT, function, mock_config
 from tests.fuzz.targets import MESSAGES, RESPONSES
+from tests.waiting import GUARD_S
 
 CALL = {"id": "call_1", "type": "function", "function": {"name": "read_file", "arguments": '{"path":"a"}'}}
 VALID: list[dict[str, Any]] = [
@@ -174,7 +175,7 @@ def send(request: pytest.FixtureRequest) -> Iterator[Send]:
         return client
 
     async def post(raw: bytes, path: str = CHAT) -> WireAnswer:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(GUARD_S):
             async with client.post(path, data=raw, headers={"Content-Type": "application/json"}) as response:
                 return WireAnswer(status=response.status, headers=response.headers.copy(), body=await response.read())
 

@@ -4,6 +4,7 @@ events."""
 from __future__ import annotations
 
 import json
+import re
 from itertools import pairwise
 
 import pytest
@@ -104,12 +105,18 @@ def test_readers_take_anything(protocol: ServerSide, wire: list[bytes]) -> None:
         check(events)
 
 
+def frames_of(wire: bytes) -> list[bytes]:
+    return re.split(rb"(?<=\n\n)|(?<=\n\r\n)|(?<=\r\r)", wire)
+
+
 @settings(max_examples=100, deadline=None)
 @given(wire=wires())
 def test_a_relay_takes_anything_and_invents_nothing(wire: list[bytes]) -> None:
     relay = Relay(ChatProtocol(), frame_bytes=2000)
     out = b"".join(relay.feed(data) for data in wire)
-    assert b"".join(wire).startswith(out)
+    said = iter(frames_of(b"".join(wire)))
+    for one in filter(None, frames_of(out)):  # in their order, some left out (R29.1)
+        assert one in said or b'"delta":{}' in one
     if relay.fault is None:
         relay.finish()
     assert relay.ended or relay.fault is not None or b"finish_reason" in out

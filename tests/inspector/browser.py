@@ -24,10 +24,9 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 
 from tests.optional import CHROMEDRIVER, CHROMIUM, program
+from tests.waiting import GUARD_S
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-GUARD_S: Final = 60.0
-"""Nothing that is waited for here may take so long."""
 
 T = TypeVar("T")
 

@@ -17,9 +17,7 @@ from yarl import URL
 from proxy.config import GatewayConfig
 from proxy.testing import Answer, Script, Upstream, WireAnswer, chunk, frame
 from tests.e2e.conftest import CHAT, function, post, read_config, serving
-
-GUARD_S = 60.0
-"""Nothing that is waited for here may take so long."""
+from tests.waiting import GUARD_S
 
 RESPONSES = "/v1/responses"
 MESSAGES = "/v1/messages"

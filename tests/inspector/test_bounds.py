@@ -23,9 +23,10 @@ from proxy.inspector.view import view
 from proxy.registry import registries
 from proxy.testing import chunk, frame
 from tests.e2e.conftest import CHAT, post, read_config
-from tests.e2e.edge import HANGS_S, running
-from tests.inspector.inspected import GUARD_S, asked, inspecting
+from tests.e2e.edge import running
+from tests.inspector.inspected import asked, inspecting
 from tests.inspector.test_routes import HERS, HIS, KEYED, bearer
+from tests.waiting import GUARD_S
 
 LIMITS = LimitsConfig()
 MARK = b'{"toolwire_capture":1,"request_id":"r"'
@@ -89,7 +90,7 @@ async def test_a_hostile_body_is_refused_at_every_route(path: str, kind: str, ch
     ],
 )
 async def test_a_body_where_none_is_wanted_is_not_read(method: str, path: str) -> None:
-    async with running(read_config({**KEYED, "capture": 1})) as gateway, asyncio.timeout(HANGS_S):
+    async with running(read_config({**KEYED, "capture": 1})) as gateway, asyncio.timeout(GUARD_S):
         head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {HERS}\r\nContent-Length: {10**8}\r\n\r\n"
         async with gateway.connection() as (reader, writer):
             writer.write(head.encode() + b"x" * 200_000)
@@ -100,7 +101,7 @@ async def test_a_body_where_none_is_wanted_is_not_read(method: str, path: str) -
 
 async def test_a_key_has_so_many_reading_requests_at_once() -> None:
     """Uploads that do not come take the places of their key, and of no other."""
-    async with running(read_config(KEYED)) as gateway, asyncio.timeout(HANGS_S):
+    async with running(read_config(KEYED)) as gateway, asyncio.timeout(GUARD_S):
 
         async def begin(key: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
             reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)

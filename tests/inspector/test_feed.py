@@ -18,8 +18,9 @@ from proxy.inspector.holders import Counts, Holder, HolderGone, Holders
 from proxy.inspector.ring import Changes, Ring
 from proxy.testing import Say, Upstream
 from tests.e2e.conftest import CHAT, read_config
-from tests.e2e.edge import Gateway, eventually, running
-from tests.inspector.inspected import GUARD_S, asked, inspecting
+from tests.e2e.edge import Gateway, running
+from tests.inspector.inspected import asked, inspecting
+from tests.waiting import GUARD_S, until
 
 Event = tuple[str, Any]
 HELLO: dict[str, Any] = {"inspect": True, "backends": {"mock": {"kind": "mock", "script": ["hello"]}}}
@@ -332,7 +333,7 @@ async def test_it_ends_when_the_configuration_is_another(changed: dict[str, Any]
     async with looked_at(read_config(HELLO)) as (gateway, viewer):
         assert await gateway.host.reload(lambda: read_config({**HELLO, **changed})) is None
         await viewer.end()
-        await eventually(lambda: not gateway.host._replaced)
+        await until(lambda: not gateway.host._replaced)
 
 
 @pytest.mark.usefixtures("quick")
@@ -353,4 +354,4 @@ async def test_a_viewer_who_leaves_leaves_nothing() -> None:
         for _ in range(5):
             async with viewing(f"http://127.0.0.1:{gateway.port}") as viewer:
                 await viewer.next()
-        await eventually(lambda: len(asyncio.all_tasks()) <= before)
+        await until(lambda: len(asyncio.all_tasks()) <= before)

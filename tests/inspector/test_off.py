@@ -20,6 +20,7 @@ from proxy.support.conversion import ConfigError
 from tests.e2e.conftest import CHAT, post, read_config, serving
 from tests.e2e.processes import ROOT, running
 from tests.inspector.inspected import Inspected, asked, inspecting
+from tests.waiting import GUARD_S
 
 MOCK: dict[str, Any] = {"backends": {"mock": {"kind": "mock", "script": ["hello"]}}}
 
@@ -46,7 +47,7 @@ assert any(delivery._observe for delivery in after)
 
 
 def test_off_nothing_is_imported_and_nobody_looks_on() -> None:
-    done = subprocess.run([sys.executable, "-c", OFF], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", OFF], cwd=ROOT, capture_output=True, text=True, timeout=GUARD_S)
     assert done.returncode == 0, done.stderr
 
 

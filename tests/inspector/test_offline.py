@@ -28,6 +28,7 @@ from proxy.inspector.offline import offline
 from proxy.testing import Say
 from tests.e2e.processes import ROOT
 from tests.inspector.inspected import CALL, WEATHER, Inspected, answering, asked, calls
+from tests.waiting import GUARD_S
 
 HEAD = {"toolwire_capture": 1}
 
@@ -179,15 +180,15 @@ def test_the_command(tmp_path: Path, piped: bool) -> None:
     (tmp_path / "x").write_bytes(content)
     with inspecting("-" if piped else str(tmp_path / "x"), given=content if piped else None) as (process, url):
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/inspect", url), url
-        with urllib.request.urlopen(f"{url}/api/exchanges/r1", timeout=30) as answer:
+        with urllib.request.urlopen(f"{url}/api/exchanges/r1", timeout=GUARD_S) as answer:
             seen = orjson.loads(answer.read())
         assert seen == view
         assert calls(seen) == [("weather", {"city": "Paris"})]
-        with urllib.request.urlopen(url, timeout=30) as answer:
+        with urllib.request.urlopen(url, timeout=GUARD_S) as answer:
             assert b"<html" in answer.read()
         with pytest.raises(urllib.error.HTTPError, match="404"):
-            urllib.request.urlopen(f"{url}/api/exchanges/other", timeout=30)
+            urllib.request.urlopen(f"{url}/api/exchanges/other", timeout=GUARD_S)
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
+        assert process.wait(GUARD_S) == 0
         assert process.stderr is not None
         assert process.stderr.read() == b""

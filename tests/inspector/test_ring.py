@@ -15,6 +15,7 @@ from proxy.inspector import ring as ring_module
 from proxy.inspector.ring import COUNTED, LEAST_BYTES, MINUTES, Ring
 from proxy.record import AccessRecord
 from tests.e2e.conftest import read_config
+from tests.waiting import GUARD_S
 
 CONFIG = read_config({"inspect": True, "backends": {"mock": {"kind": "mock"}}})
 
@@ -223,7 +224,7 @@ async def test_waiting_for_a_change() -> None:
     await asyncio.gather(*waiting)
     await many.ring.changed(version, 3600)  # there is something already
     await many.ring.changed(many.ring.changes(0, None).version, 0)  # for no time
-    await asyncio.wait_for(many.ring.changed(1000, 3600), 60)  # of a worker that was here before
+    await asyncio.wait_for(many.ring.changed(1000, 3600), GUARD_S)  # of a worker that was here before
 
 
 class Clock:

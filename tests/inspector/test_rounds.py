@@ -12,18 +12,8 @@ import pytest
 
 from proxy.testing import Refuse, Say, Upstream
 from tests.e2e.conftest import CHAT, read_config
-from tests.inspector.inspected import (
-    CALL,
-    GUARD_S,
-    WEATHER,
-    answering,
-    asked,
-    inspecting,
-    lane,
-    raw,
-    seen,
-    told,
-)
+from tests.inspector.inspected import CALL, WEATHER, answering, asked, inspecting, lane, raw, seen, told
+from tests.waiting import GUARD_S
 
 
 async def test_a_second_server_after_the_first_failed() -> None:
@@ -79,7 +69,7 @@ def handle_tool_call(name, parameters):
 
 async def test_tools_that_the_gateway_runs(tmp_path: Path) -> None:
     (tmp_path / "weather.py").write_text(MODULE)
-    tools = {"folder": str(tmp_path), "timeout_s": 30, "watch_s": 0, "isolation": "thread"}
+    tools = {"folder": str(tmp_path), "timeout_s": GUARD_S, "watch_s": 0, "wait_s": GUARD_S, "load_timeout_s": GUARD_S}
     async with answering(Say(CALL), Say("It rains."), tools=tools) as (gateway, _):
         _, view = await gateway.ask(asked(stream=True))
     assert lane(view, 1) == [("call", CALL)]

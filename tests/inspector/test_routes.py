@@ -16,10 +16,9 @@ from proxy.inspector import routes
 from proxy.inspector.routes import PLACE, POLICY
 from proxy.testing import Say, Upstream
 from tests.e2e.conftest import CHAT, post, read_config
-from tests.e2e.edge import HANGS_S, running
+from tests.e2e.edge import running
 from tests.inspector.inspected import (
     CALL,
-    GUARD_S,
     MESSAGES,
     RESPONSES,
     WEATHER,
@@ -30,6 +29,7 @@ from tests.inspector.inspected import (
     inspecting,
     lane,
 )
+from tests.waiting import GUARD_S
 
 HELLO: dict[str, Any] = {"inspect": True, "backends": {"mock": {"kind": "mock", "script": ["hello"]}}}
 HERS, HIS, ADMINS = "tw-her-key-0123456789abcdef", "tw-his-key-0123456789abcdef", "tw-admins-key-0123456789abc"
@@ -303,7 +303,7 @@ async def test_an_empty_capture_is_one() -> None:
 
 async def test_a_file_that_is_too_large() -> None:
     config = read_config({**HELLO, "capture": {"keep": 0, "exchange_bytes": 1000 // routes.UPLOADS}})
-    async with running(config) as gateway, asyncio.timeout(HANGS_S):
+    async with running(config) as gateway, asyncio.timeout(GUARD_S):
         body = HEAD + b"}\n" + b" " * 2000
         head = f"POST /inspect/api/view HTTP/1.1\r\nHost: localhost\r\nContent-Length: {10**9}\r\n\r\n".encode()
         async with gateway.connection() as (reader, writer):

@@ -11,7 +11,8 @@ import pytest
 
 from proxy.testing import Say
 from tests.e2e.conftest import CHAT, post
-from tests.inspector.inspected import GUARD_S, MESSAGES, RESPONSES, Inspected, answering, asked
+from tests.inspector.inspected import MESSAGES, RESPONSES, Inspected, answering, asked
+from tests.waiting import GUARD_S
 
 KEY = "tw-clients-key-0123456789abcdef"
 OTHER = "tw-another-clients-key-0123456789"

@@ -18,8 +18,9 @@ import pytest
 
 from proxy.inspector.holders import SUFFIX
 from tests.e2e.conftest import CHAT
-from tests.e2e.processes import GUARD_S, Process, running
+from tests.e2e.processes import Process, running
 from tests.inspector.inspected import asked
+from tests.waiting import GUARD_S
 
 pytestmark = pytest.mark.skipif(not hasattr(socket, "SO_REUSEPORT"), reason="several workers need SO_REUSEPORT")
 

@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,11 @@ from proxy.model import ToolUse
 from proxy.servertools.mcp.server import McpServer
 from proxy.servertools.source import CallState, Result
 from tests import optional
+from tests.waiting import GUARD_S
 
 HERE = Path(__file__).parent
 RAW = HERE / "raw_server.py"
 SDK = HERE / "sdk_server.py"
-PATIENCE_S = 120.0
-"""Nothing here is to run into a time limit, however slow the machine is."""
 
 PUBLISHED = Path(os.environ.get("TOOLWIRE_MCP_SERVERS", HERE.parents[1] / "build" / "mcp-servers"))
 """Where `tests/mcp/servers.sh` puts the servers that npm has."""
@@ -37,7 +36,7 @@ def raw(**options: Any) -> tuple[str, ...]:
 def settings(command: Any = None, **more: Any) -> McpServerConfig:
     """A server of the raw double, or of `command`; with `url` one that has an address."""
     way: dict[str, Any] = {} if "url" in more else {"command": raw() if command is None else command}
-    return McpServerConfig(**{"name": "test", "timeout_s": PATIENCE_S, "connect_timeout_s": PATIENCE_S, **way, **more})
+    return McpServerConfig(**{"name": "test", "timeout_s": GUARD_S, "connect_timeout_s": GUARD_S, **way, **more})
 
 
 @asynccontextmanager
@@ -51,31 +50,16 @@ async def connected(config: McpServerConfig, *, on_oversize: Any = "cut") -> Asy
 
 async def listed(server: McpServer) -> None:
     """Wait for the list of tools."""
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(GUARD_S):
         await server.listed.wait()
-
-
-async def until(done: Callable[[], Any]) -> None:
-    """Wait for what nobody tells."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not done():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
 
 
 async def call(source: Any, name: str, _states: list[CallState] | None = None, **arguments: Any) -> Result:
     """The result of a call."""
     use = ToolUse("call_1", name, json.dumps(arguments))
     enter = (lambda state: None) if _states is None else _states.append
-    result: Result = await source.tools.run(use, PATIENCE_S, enter)
+    result: Result = await source.tools.run(use, GUARD_S, enter)
     return result
-
-
-def alive(pid: int) -> bool:
-    """Whether a process runs. One that nobody has waited for yet does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def npm_server(name: str) -> tuple[str, ...]:

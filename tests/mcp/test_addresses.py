@@ -17,7 +17,8 @@ from proxy.config import McpServerConfig
 from proxy.servertools.mcp import server as serving
 from proxy.servertools.mcp.secrets import secrets_of
 from proxy.servertools.mcp.server import McpServer
-from tests.mcp.conftest import PATIENCE_S, call, connected, settings, until
+from tests.mcp.conftest import call, connected, settings
+from tests.waiting import GUARD_S, until
 
 pytest.importorskip("mcp")
 
@@ -120,7 +121,7 @@ async def test_what_servers_answer(monkeypatch: pytest.MonkeyPatch) -> None:
             assert result.text.startswith(said), name
         assert (await call(server, "echo")).text == "echo"
         waiting = asyncio.create_task(call(server, "hang"))
-        await asyncio.wait_for(double.hangs.wait(), PATIENCE_S)
+        await asyncio.wait_for(double.hangs.wait(), GUARD_S)
         waiting.cancel()
         await until(lambda: double.cancelled)
         assert server.restarts == 0
@@ -153,7 +154,7 @@ async def test_a_redirect_does_not_carry_headers_elsewhere(monkeypatch: pytest.M
         double.moved_to = stolen
         server = McpServer(settings(url=elsewhere, headers=headers))
         async with server.running():
-            await asyncio.wait_for(server.settled.wait(), PATIENCE_S)
+            await asyncio.wait_for(server.settled.wait(), GUARD_S)
             assert server.error is not None
             assert "Redirect to" in server.error
         assert not thief.requests
@@ -169,7 +170,7 @@ async def test_the_proxies_of_the_environment_do_not_count(monkeypatch: pytest.M
             assert (await call(server, "echo")).text == "echo"
         trusting = McpServer(settings(url=url, trust_env=True))
         async with trusting.running():
-            await asyncio.wait_for(trusting.settled.wait(), PATIENCE_S)
+            await asyncio.wait_for(trusting.settled.wait(), GUARD_S)
             assert trusting.error is not None
             assert trusting.error.startswith("ConnectError")
 

@@ -12,9 +12,10 @@ import pytest
 from proxy.app import SERVER_TOOLS
 from proxy.testing import Say, Upstream
 from tests.e2e.conftest import USER, post, read_config, sdk, serving, upstream_config
-from tests.mcp.conftest import raw, until
+from tests.mcp.conftest import raw
 from tests.mcp.test_published import block, tools
 from tests.openapi.documents import conforms
+from tests.waiting import until
 
 pytest.importorskip("mcp")
 

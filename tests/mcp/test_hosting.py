@@ -11,7 +11,8 @@ from proxy.servertools.mcp import hosting
 from proxy.servertools.mcp.frames import HEAD
 from proxy.servertools.mcp.hosting import HostProcess
 from proxy.servertools.mcp.server import McpServer
-from tests.mcp.conftest import PATIENCE_S, settings
+from tests.mcp.conftest import settings
+from tests.waiting import GUARD_S
 
 LOST = b'{"lost": "it is gone"}'
 SCRIPT = f"""
@@ -26,7 +27,7 @@ time.sleep(600)
 async def test_who_gives_up_waiting_leaves_no_process(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     """Also if it says more than anybody reads, and does not end by itself."""
     monkeypatch.setattr(hosting, "_COMMAND", (sys.executable, "-c", SCRIPT))
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(GUARD_S):
         host = await HostProcess.start(McpServer(settings())._settings(False), lambda frame: None)
         assert await host.ended() == "it is gone"
         closing = asyncio.create_task(host.close())

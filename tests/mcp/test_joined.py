@@ -15,6 +15,7 @@ from proxy.servertools.folder import ToolFolder
 from proxy.servertools.joined import JoinedTools, source_of
 from proxy.servertools.source import Enter, Result, Tools
 from tests.mcp.conftest import call, settings
+from tests.waiting import GUARD_S
 
 
 class Fake:
@@ -119,7 +120,7 @@ async def test_a_folder_and_real_servers(tmp_path: Path) -> None:
     config = ToolsConfig(
         folder=str(tmp_path),
         watch_s=0.0,
-        timeout_s=60.0,
+        timeout_s=GUARD_S,
         mcp_wait_s=120.0,
         mcp=(settings(name="one", allow=("echo",)), settings(name="two", allow=("echo",), prefix="two_")),
     )

@@ -10,8 +10,8 @@ import pytest
 
 from proxy.servertools.mcp.hosting import HostProcess
 from proxy.servertools.mcp.server import McpServer
-from tests.mcp.conftest import PATIENCE_S, settings
-from tests.servertools.test_processes import runs
+from tests.mcp.conftest import settings
+from tests.waiting import GUARD_S, runs
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="children are listed by Linux alone")
 
@@ -38,7 +38,7 @@ while not os.path.exists(sys.argv[1]):
 async def test_what_has_left_the_group_ends_too(tmp_path: Path) -> None:
     told = tmp_path / "pid"
     config = settings(command=(sys.executable, "-c", SERVER, str(told)))
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(GUARD_S):
         host = await HostProcess.start(McpServer(config)._settings(False), lambda frame: None)
         await host.ended()
         pid = told.read_text()

@@ -18,7 +18,8 @@ from aiohttp.test_utils import TestServer
 
 from proxy.testing import Say, Upstream
 from tests.e2e.conftest import USER, post, read_config, serving, upstream_config
-from tests.mcp.conftest import PATIENCE_S, npm_server, python_server, until
+from tests.mcp.conftest import npm_server, python_server
+from tests.waiting import GUARD_S, until
 
 pytest.importorskip("mcp")
 
@@ -28,8 +29,8 @@ def block(name: str, arguments: dict[str, Any]) -> str:
 
 
 def tools(*servers: dict[str, Any]) -> dict[str, Any]:
-    patience = {"timeout_s": PATIENCE_S, "connect_timeout_s": PATIENCE_S}
-    return {"mcp": [{**patience, **server} for server in servers], "mcp_wait_s": PATIENCE_S}
+    patience = {"timeout_s": GUARD_S, "connect_timeout_s": GUARD_S}
+    return {"mcp": [{**patience, **server} for server in servers], "mcp_wait_s": GUARD_S}
 
 
 async def answers(server: dict[str, Any], *calls: tuple[str, dict[str, Any]]) -> list[str]:

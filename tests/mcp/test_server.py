@@ -17,7 +17,8 @@ from proxy.servertools.mcp import host
 from proxy.servertools.mcp import server as serving
 from proxy.servertools.mcp.server import McpServer
 from proxy.servertools.source import CallState
-from tests.mcp.conftest import PATIENCE_S, SDK, alive, call, connected, raw, settings, until
+from tests.mcp.conftest import SDK, call, connected, raw, settings
+from tests.waiting import GUARD_S, runs, until
 
 pytest.importorskip("mcp")
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -58,7 +59,7 @@ async def test_a_call_goes_through_its_states(double: McpServer) -> None:
 async def test_arguments_are_checked_before_the_server_sees_them(double: McpServer, arguments: str, said: str) -> None:
     states: list[CallState] = []
     use = serving.ToolUse("call_1", "t_echo", arguments)
-    result = await double.tools.run(use, PATIENCE_S, states.append)
+    result = await double.tools.run(use, GUARD_S, states.append)
     assert result.failed
     assert result.text.startswith(said)
     assert CallState.EXECUTING_TOOL not in states
@@ -75,7 +76,7 @@ async def test_a_tool_that_is_not_there(double: McpServer, name: str) -> None:
 async def test_arguments_that_are_too_deep_to_be_sent_cost_their_call_only(double: McpServer, depth: int) -> None:
     before = double._host
     text = '{"more":' + "[" * depth + "]" * depth + "}"
-    result = await double.tools.run(serving.ToolUse("call_1", "t_structured", text), PATIENCE_S, lambda state: None)
+    result = await double.tools.run(serving.ToolUse("call_1", "t_structured", text), GUARD_S, lambda state: None)
     assert result.failed
     assert "lost" not in result.text
     assert (await call(double, "t_echo", text="again")).text.startswith("echo: ")
@@ -178,7 +179,7 @@ async def test_calls_beyond_the_bound_wait(double: McpServer, tmp_path_factory: 
         task.cancel()
     assert not (await third).failed
     # Both were told to the server, which knows them by the numbers of their requests.
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(GUARD_S):
         while len(json.loads((await call(double, "t_cancelled")).text)) < 2:
             pass
     assert double.shown()["calls"] == {"most": 2, "running": 0}
@@ -257,7 +258,7 @@ async def test_tools_of_a_server_that_is_away_stay_and_say_so(monkeypatch: pytes
 async def test_servers_that_never_come(options: dict[str, str], more: dict[str, float], why: str) -> None:
     server = McpServer(settings(raw(**options), **more))
     async with server.running():
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(GUARD_S):
             await server.settled.wait()
         assert not server.listed.is_set()
         assert server.error == why
@@ -269,7 +270,7 @@ async def test_servers_that_never_come(options: dict[str, str], more: dict[str, 
 async def test_a_command_that_cannot_be_run() -> None:
     server = McpServer(settings(("/no/such/program", "--token=" + TOKEN)))
     async with server.running():
-        await asyncio.wait_for(server.settled.wait(), PATIENCE_S)
+        await asyncio.wait_for(server.settled.wait(), GUARD_S)
         assert server.error == "its command cannot be run: program: No such file or directory"
 
 
@@ -332,8 +333,8 @@ async def test_nothing_is_left_running(tmp_path: Path) -> None:
     async with connected(settings(raw(mode="immortal", pids=str(file)))) as server:
         assert server._host is not None
         pids = [server._host._process.pid, *map(int, file.read_text().split())]
-        assert all(map(alive, pids))
-    await until(lambda: not any(map(alive, pids)))
+        assert all(map(runs, pids))
+    await until(lambda: not any(map(runs, pids)))
 
 
 async def test_a_gateway_that_is_killed_takes_everything_along(tmp_path: Path) -> None:
@@ -342,12 +343,12 @@ async def test_a_gateway_that_is_killed_takes_everything_along(tmp_path: Path) -
         sys.executable, "-m", "tests.mcp.dying_gateway", str(file), stdout=asyncio.subprocess.PIPE
     )
     assert gateway.stdout is not None
-    host = int(await asyncio.wait_for(gateway.stdout.readline(), PATIENCE_S))
+    host = int(await asyncio.wait_for(gateway.stdout.readline(), GUARD_S))
     pids = [host, *map(int, file.read_text().split())]
-    assert all(map(alive, pids))
+    assert all(map(runs, pids))
     gateway.kill()
     await gateway.wait()
-    await until(lambda: not any(map(alive, pids)))
+    await until(lambda: not any(map(runs, pids)))
 
 
 async def test_what_goes_wrong_at_the_end_does_not_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -399,7 +400,7 @@ async def address() -> AsyncIterator[str]:
     process = await asyncio.create_subprocess_exec(sys.executable, str(SDK), "http", stdout=asyncio.subprocess.PIPE)
     assert process.stdout is not None
     try:
-        port = int(await asyncio.wait_for(process.stdout.readline(), PATIENCE_S))
+        port = int(await asyncio.wait_for(process.stdout.readline(), GUARD_S))
         yield f"http://127.0.0.1:{port}/mcp"
     finally:
         process.kill()
@@ -440,7 +441,7 @@ async def test_headers_are_sent_and_hidden(address: str, caplog: pytest.LogCaptu
 async def test_an_address_where_nobody_is() -> None:
     server = McpServer(settings(url="http://127.0.0.1:9/mcp?key=" + TOKEN))
     async with server.running():
-        await asyncio.wait_for(server.settled.wait(), PATIENCE_S)
+        await asyncio.wait_for(server.settled.wait(), GUARD_S)
         assert server.error is not None
         assert server.error.startswith("ConnectError: ")
         assert TOKEN not in server.error

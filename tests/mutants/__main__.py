@@ -79,7 +79,7 @@ def copied(folder: Path) -> Path:
     """A copy of the tree with all that is not ignored and the compiled scanner."""
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True).stdout.decode().split("\0")
-    compiled = [path.relative_to(ROOT).as_posix() for path in (ROOT / "proxy").glob("*.so")]
+    compiled = [path.relative_to(ROOT).as_posix() for path in (ROOT / "proxy").rglob("*.so")]
     for name in {*filter(None, names), *compiled}:
         if (ROOT / name).is_file():  # not if it was deleted and that is not committed
             (folder / name).parent.mkdir(parents=True, exist_ok=True)

@@ -38,6 +38,16 @@ LEDGERS: Final = ("tests/ratelimit/test_clocks.py", "tests/ratelimit/test_ledger
 FAULTS: Final = (
     # --- readers ----------------------------------------------------------------------------------------------------
     Fault(
+        "requests-one-piece-only", "proxy/protocols/request_schema.py",
+        "        for start in range(PIECE_ITEMS, len(body[name]), PIECE_ITEMS):", "        for start in ():",
+        "messages behind the first 5,000 are not checked, and a mistake there is a 500", ("tests/protocols/test_request_schema.py",),
+    ),
+    Fault(
+        "requests-other-values", "proxy/protocols/request_schema.py",
+        "except ValueError:\n            pass", "except ZeroDivisionError:\n            pass",
+        "a program that asks with a mapping or a subclass gets a traceback", ("tests/protocols/test_request_schema.py",),
+    ),
+    Fault(
         "noise-comments-in-data", "proxy/protocols/noise.py",
         'if text.startswith(b":"):', "if False:",
         "a comment in data ends the stream", ("tests/protocols/test_noise.py",),
@@ -49,12 +59,12 @@ FAULTS: Final = (
     ),
     Fault(
         "noise-that-may-be-an-error", "proxy/protocols/noise.py",
-        'return bool(value.get("error")) or "error" in (name, value.get("type"), value.get("object"))', "return False",
+        'return bool(value.get("error") or value.get("detail")) or "error" in (name, value.get("type"), value.get("object"))', "return False",
         "an error is left out, and the client waits or gets a success", ("tests/protocols/test_noise.py", "tests/unit/test_relay.py"),
     ),
     Fault(
         "relay-noise", "proxy/pipeline/relay.py",
-        "            data = self._without_noise(data)\n", "            pass\n",
+        "        data = self._without_noise(data)\n", "",
         "what is neither answer nor error reaches clients where bytes pass", ("tests/protocols/test_noise.py",),
     ),
     Fault(
@@ -144,17 +154,17 @@ FAULTS: Final = (
         "citations of a block that is not modelled are lost", MESSAGES,
     ),
     Fault(
-        "responses-text-said-twice", "proxy/protocols/responses/reader.py",
+        "responses-text-said-twice", "proxy/protocols/responses/item_reader.py",
         " and at != self._place", "",
         "a text of which only some deltas came is not completed from its item", RESPONSES,
     ),
     Fault(
-        "responses-fields-of-a-part", "proxy/protocols/responses/reader.py",
+        "responses-fields-of-a-part", "proxy/protocols/responses/item_reader.py",
         "                    late = {**late, **_part_fields(part, kind)}\n", "",
         "annotations of a streamed text are lost", RESPONSES,
     ),
     Fault(
-        "responses-summaries-joined", "proxy/protocols/responses/reader.py",
+        "responses-summaries-joined", "proxy/protocols/responses/item_reader.py",
         '                self._give("\\n\\n")\n', '                self._give(" ")\n',
         "a streamed summary differs from the whole one", RESPONSES,
     ),
@@ -242,9 +252,14 @@ FAULTS: Final = (
         "a long answer with many calls fails, although each is let go", STAGES,
     ),
     Fault(
-        "relay-first-words", "proxy/pipeline/relay.py",
-        "if data and not self.spoke and not data.startswith(_USUAL):", "if False:",
-        "a stream that begins with something else than JSON goes out with status 200", STAGES,
+        "relay-no-json", "proxy/pipeline/relay.py",
+        "            except ValueError:\n                return None\n", "            except ValueError:\n                shown = data\n",
+        "a frame that is no JSON ends clients, and a stream that begins with one goes out with status 200", STAGES,
+    ),
+    Fault(
+        "plain-cut-frame", "proxy/scan/_pysse.py",
+        'frame.endswith(b"}") and usual in frame', "usual in frame",
+        "half a frame ends clients", ("tests/parse/test_sse.py",),
     ),
     Fault(
         "relay-behind-the-end", "proxy/pipeline/relay.py",
@@ -266,6 +281,11 @@ FAULTS: Final = (
         "sse-bound", "proxy/scan/_fastsse.pxi",
         "        if self._size + line_size <= self._limit:\n", "        if line_size <= self._limit:\n",
         "an event of many lines may be as large as it likes", ("tests/parse/test_sse.py",), rebuild=True,
+    ),
+    Fault(
+        "json-backslash-at-a-cut", "proxy/scan/parts/json.py",
+        "        self.escaped = pos > end\n", "        self.escaped = False\n",
+        "a quotation mark whose backslash came with the delta before ends its string", ("tests/parse/test_parts.py",),
     ),
     Fault(
         "scanner-middle-of-a-line", "proxy/scan/_pyprose.py",
@@ -687,5 +707,15 @@ FAULTS: Final = (
         "stops-nobody-names", "middlewares/transformation.py",
         "unsaid = exchange.protocol.tells_stop and not names", "unsaid = exchange.protocol.tells_stop",
         "a server that names the sequence is not sent it", ("tests/e2e/test_recorded_engines.py",),
+    ),
+    Fault(
+        "tags-off-by-default", "proxy/backends/presets.py",
+        'PROVEN: Final = FREE_GRAMMARS | TAG_CONSTRAINTS | {"guided", "ebnf"}', "PROVEN: Final = FREE_GRAMMARS",
+        "vLLM and SGLang are not held to schemas", ("tests/formats/test_injection.py",),
+    ),
+    Fault(
+        "another-model-is-a-bad-request", "proxy/backends/upstream_errors.py",
+        "case 400 if _OTHER_MODEL.search(text):", "case 400 if False:",
+        "a client takes a wrong name for a wrong request", ("tests/backends/test_upstream_errors.py",),
     ),
 )  # fmt: skip

@@ -66,7 +66,7 @@ def checkout(tracked: list[str], tmp_path_factory: pytest.TempPathFactory) -> Pa
     for name in tracked:
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tree / name)
-    for leftover in ("proxy/_fastparse.c", "proxy/_fastparse.cpython-311-x86_64-linux-gnu.so", "proxy/app.pyc"):
+    for leftover in ("proxy/_fastparse.c", "proxy/scan/fast/json.cpython-311-x86_64-linux-gnu.so", "proxy/app.pyc"):
         (tree / leftover).write_bytes(b"left")
     return tree
 

@@ -17,10 +17,12 @@ pytestmark = pytest.mark.slow
 
 def build(where: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Build the extension in a copy of the package, with a compiler that always fails."""
-    (where / "proxy" / "scan").mkdir(parents=True)
-    sources = (path.relative_to(ROOT) for path in (ROOT / "proxy").rglob("*.p[xy][xi]"))
+    scan = ROOT / "proxy" / "scan"
+    sources = [*(ROOT / "proxy").glob("*.pyx"), *scan.glob("*.p[xy]*"), *scan.glob("*/*.p[xy]*")]
     for name in ("setup.py", "README.md", "proxy/__init__.py", "proxy/_version.py", *sources):
-        shutil.copy(ROOT / name, where / name)
+        copy = where / (ROOT / name).relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, copy)
     clean = {name: value for name, value in os.environ.items() if not name.startswith("TOOLWIRE_")}
     return subprocess.run(
         [sys.executable, "setup.py", "build_ext", "--inplace"],

@@ -4,6 +4,7 @@ tests/corpus."""
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from types import ModuleType
@@ -116,19 +117,26 @@ def chunkings_of(title: str, kind: str) -> list[str]:
     return ["whole", "tokens", "random 0"] if kind == "large" or title in ALIKE else list(CHUNKINGS)
 
 
-@pytest.mark.parametrize("kind", list(CLASSES))
+SMALL = [kind for kind in CLASSES if kind != "large"]
+
+
+def of_kinds(title: str) -> Iterator[tuple[str, Case]]:
+    """All cases of a format but the large ones, with their kinds."""
+    return ((kind, case) for kind in SMALL for case in cases(title, kind))
+
+
 @pytest.mark.parametrize("title", TITLES)
-def test_the_right_result_however_it_is_cut(twin: ModuleType, title: str, kind: str) -> None:
-    found = cases(title, kind)
-    assert bool(found) != (title in CANNOT.get(kind, {}))
-    for case in found:
-        check(twin, case, case.format.name, chunkings_of(title, kind))
+def test_the_right_result_however_it_is_cut(twin: ModuleType, title: str) -> None:
+    for kind in CLASSES:
+        found = cases(title, kind)
+        assert bool(found) != (title in CANNOT.get(kind, {})), kind
+        for case in found:
+            check(twin, case, case.format.name, chunkings_of(title, kind))
 
 
-@pytest.mark.parametrize("kind", [kind for kind in CLASSES if kind != "large"])
 @pytest.mark.parametrize("title", [title for title in TITLES if title not in NOT_AUTO])
-def test_auto_finds_the_format_by_itself(twin: ModuleType, title: str, kind: str) -> None:
-    for case in cases(title, kind):
+def test_auto_finds_the_format_by_itself(twin: ModuleType, title: str) -> None:
+    for kind, case in of_kinds(title):
         if (
             not case.known or case.scan_calls or case.text.startswith(" to=")
         ):  # harmony whose header began in the prompt
@@ -176,13 +184,12 @@ def test_auto_stays_with_the_first_format(twin: ModuleType, title: str) -> None:
         check(twin, both, "auto", ["whole", "bytes"])
 
 
-@pytest.mark.parametrize("kind", [kind for kind in CLASSES if kind != "large"])
 @pytest.mark.parametrize("title", TITLES)
-def test_arguments_that_are_given_out_while_they_come(twin: ModuleType, title: str, kind: str) -> None:
+def test_arguments_that_are_given_out_while_they_come(twin: ModuleType, title: str) -> None:
     """R6.13: the same result. But a call that is cut off after it was opened ends the answer, or is `truncated` if a
     limit of length did it; what came of its arguments cannot be read. Calls that stand before it in one block were
     given out."""
-    for case in cases(title, kind):
+    for kind, case in of_kinds(title):
         for name in ("whole", "tokens", "random 1"):
             events = scan(twin, case, CHUNKINGS[name](case.text), case.format.name, "incremental")
             cut = next(

@@ -15,10 +15,15 @@ from proxy.scan._plan import CODE, JSON, PRINTED
 from proxy.scan.closers import CLOSER, NOTHING_YET, OPENER, CloserSearch
 from proxy.scan.decoding import DeltaDecoder
 from proxy.scan.first_key import FirstKey
+from proxy.scan.modes import WHOLE, WRONG
+from proxy.scan.parts.code import BracesReader, CodeReader
+from proxy.scan.parts.json import ObjectReader
+from proxy.scan.parts.quoting import Quoting
 
 FOLDER = Path(proxy.scan.__file__).parent
+ONE_TEXT = ("parts.quoting", "parts.json", "parts.code")
 PARTS = (
-    *("_pybuffer", "_pyoutput", "_pyquoting", "_pyprose", "_pyhost", "_pyjson", "_pycode", "_pystring", "_pyfields"),
+    *("_pybuffer", "_pyoutput", *ONE_TEXT, "_pyprose", "_pyhost", "_pystring", "_pyfields"),
     *("_pyblock", "_pysse", "_pyparse", "_pyframe", "_pyguard", "_pychunk", "_pyoutline"),
 )
 """Each may know those before it."""
@@ -27,13 +32,32 @@ PARTS = (
 def test_every_part_has_a_twin_of_the_same_name() -> None:
     compiled = {path.stem.removeprefix("_fast") for path in FOLDER.glob("_fast*.pxi")} | {"parse"}
     assert {path.stem.removeprefix("_py") for path in FOLDER.glob("_py*.py")} == compiled - {"bytes", "plan"}
-    assert sorted(path.stem for path in FOLDER.glob("_py*.py")) == sorted(PARTS)
+    assert {path.stem for path in FOLDER.glob("_py*.py")} == {*PARTS} - {*ONE_TEXT}
+
+
+def test_a_part_of_one_text_has_its_c_types_beside_it() -> None:
+    texts = {f"parts.{path.stem}" for path in (FOLDER / "parts").glob("*.py")} - {"parts.__init__"}
+    assert texts == {f"parts.{path.stem}" for path in (FOLDER / "fast").glob("*.pxd")} == {*ONE_TEXT}
+
+
+@pytest.mark.parametrize("part", ONE_TEXT)
+def test_a_part_of_one_text_needs_no_cython_to_run(part: str) -> None:
+    nodes = list(ast.walk(ast.parse(source(part))))
+    assert not [alias for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    assert "cython" not in [node.module for node in nodes if isinstance(node, ast.ImportFrom)]
+
+
+def source(part: str) -> str:
+    return (FOLDER / f"{part.replace('.', '/')}.py").read_text("utf-8")
 
 
 @pytest.mark.parametrize("part", PARTS)
 def test_a_part_knows_only_those_before_it(part: str) -> None:
-    imports = (node for node in ast.walk(ast.parse((FOLDER / f"{part}.py").read_text("utf-8"))))
-    known = {node.module for node in imports if isinstance(node, ast.ImportFrom) and node.level == 1}
+    folder = part.rpartition(".")[0]
+    known = set()
+    for node in ast.walk(ast.parse(source(part))):
+        if isinstance(node, ast.ImportFrom) and node.module is not None and node.level:
+            known.add(f"{folder}.{node.module}" if folder and node.level == 1 else node.module)
     assert known & set(PARTS) <= set(PARTS[: PARTS.index(part)])
 
 
@@ -95,6 +119,48 @@ def test_halves_of_a_surrogate_pair_are_joined() -> None:
     assert decoder.decode("\ud83d") == ""
     assert decoder.decode(b"c") == "\N{REPLACEMENT CHARACTER}c"
     assert decoder.finish() == ""
+
+
+@pytest.mark.parametrize(
+    ("reader", "text"),
+    [
+        (ObjectReader(), b'{"a\\\\": ["}\\"", {"b": -1.5e3}, [], true,], "c": {"d": null}}'),
+        (CodeReader(), b"[f(a='it's \\'x\\'', b={'k': [1, (2)]}), g.h()]"),
+        (BracesReader(), b'{a:<|"|>}]<|<|"|>,b:[{c:1}]}'),
+    ],
+    ids=lambda value: type(value).__name__ if not isinstance(value, bytes) else "",
+)
+def test_a_nested_value_ends_at_its_last_byte_however_it_was_cut(
+    reader: ObjectReader | CodeReader | BracesReader, text: bytes
+) -> None:
+    for cut in range(1, len(text)):
+        match reader:
+            case CodeReader():
+                reader.begin(True)
+            case BracesReader():
+                reader.begin(b'<|"|>')
+            case _:
+                reader.begin()
+        assert reader.read(text[:cut], 0, cut) == cut
+        assert reader.mode not in (WHOLE, WRONG)
+        assert reader.read(text + b"}", cut, len(text) + 1) == len(text)
+        assert reader.mode == WHOLE
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_what_is_quoted_does_not_depend_on_cuts(seed: int) -> None:
+    random = Random(seed)
+    text = b"".join(random.choice([b"`", b"```", b"\n", b'"', b" ", b"py", b"x" * 40, b"\n```\n"]) for _ in range(12))
+    whole, cut = Quoting(), Quoting()
+    whole.read(text, 0, len(text), True)
+    margin = True
+    for piece in pieces(text, random):
+        cut.read(piece, 0, len(piece), margin)
+        line = (b"" if margin else b"x") + piece
+        margin = not line[line.rfind(b"\n") + 1 :].strip(b" \t")
+    for quoting in (whole, cut):
+        quoting.end_run(ord("x"))
+    assert (whole.fence, whole.span, whole.string) == (cut.fence, cut.span, cut.string)
 
 
 NAMED = BlockSyntax(opener="", closer="", anchor="answer", first_keys=("name", "tool"))

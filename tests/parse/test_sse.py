@@ -136,3 +136,31 @@ def test_many_short_lines_in_one_piece(twin: ModuleType, unit: bytes) -> None:
     """A search that began anew at every line would take minutes."""
     data = unit * (2_000_000 // len(unit)) + b"\n\n"
     assert frames_of(twin, data, len(data), 1 << 22) == (standard(data), False)
+
+
+@pytest.mark.parametrize(
+    ("data", "plain"),
+    [
+        (b"", True),
+        (b'data: {"delta":1}\n\n', True),
+        (b'data: {"delta":1}\n\nid: 1\ndata: {"delta":{}}\n\n', True),
+        (b'data: {"other":1}\n\n', False),
+        (b'data: {"delta":1}\n\ndata: {"other":1}\n\n', False),
+        (b'data: {"other":1}\n\ndata: {"delta":1,"delta":2}\n\n', False),
+        (b'data: {"delta":1\n\n', False),
+        (b'data: {"delta":1}\n\ndata: {"delta":\n\n', False),
+        (b'data: {"delta":1}\n\n\n\n', False),
+        (b'data: {"delta":1}\r\n\r\n', False),
+        (b'data: {"delta":"odd"}\n\n', False),
+        (b'data: {"delta":1}\n\ndata: {"delta":"odder"}\n\n', False),
+        (b'data: {"delta":1}', False),
+        (b'data: {"delta":1}\n', False),
+    ],
+)
+def test_frames_that_need_no_look(twin: ModuleType, data: bytes, plain: bool) -> None:
+    assert twin.are_plain(data, b'"delta"', (b"odd", b"[DONE]")) is plain
+
+
+@given(st.lists(st.sampled_from([b"}\n\n", b"}", b"\n", b"\n\n", b"\r", b"use", b"us", b"odd", b"x"])).map(b"".join))
+def test_both_agree_which_frames_need_no_look(data: bytes) -> None:
+    assert len({module.are_plain(data, b"use", (b"odd",)) for module in modules()}) == 1

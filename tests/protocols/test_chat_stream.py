@@ -582,7 +582,7 @@ def test_a_stream_that_breaks_off() -> None:
 
 def test_done_without_a_reason_is_a_stop() -> None:
     assert read(chunk({"content": "x"}) + DONE)[-1] == Finish("stop")
-    assert read(DONE) == [Start("", "", 0), Finish("stop")]
+    assert fault_of(DONE).code == "upstream_invalid_response"
 
 
 def test_one_of_several_answers_breaks_off() -> None:

@@ -228,6 +228,30 @@ def test_errors_are_no_noise(frame_: bytes) -> None:
         assert isinstance(events[-1], Fault), protocol.name
 
 
+@pytest.mark.parametrize("detail", ["Burnt.", [{"msg": "Burnt.", "loc": ["body"]}]])
+def test_the_error_of_a_framework_is_one(detail: Any) -> None:
+    said = frame({"detail": detail})
+    relay = Relay(CHAT, 1 << 20)
+    assert relay.feed(STREAMS["chat"][0] + said + STREAMS["chat"][1]) == STREAMS["chat"][0]
+    (*_, last), noted = read(CHAT, STREAMS["chat"][0] + said, 1 << 20)
+    assert isinstance(last, Fault)
+    assert noted == {}
+    for error in (relay.fault, last.error):
+        assert error is not None
+        assert "Burnt." in error.message
+
+
+@pytest.mark.parametrize("odd", [b"", ODD["a warning"][0], b": a comment\n\n"])
+def test_a_stream_of_nothing_is_no_answer(odd: bytes) -> None:
+    relay = Relay(CHAT, 1 << 20)
+    assert relay.feed(odd + DONE).removeprefix(odd) == b""
+    events, _ = read(CHAT, odd + DONE, 1 << 20)
+    assert isinstance(events[-1], Fault)
+    for error in (relay.fault, events[-1].error):
+        assert error is not None
+        assert error.code == "upstream_invalid_response"
+
+
 def test_counts_beside_nothing_count() -> None:
     usage = {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
     odd = frame({"id": "x", "choices": [{"index": 0}], "usage": usage})

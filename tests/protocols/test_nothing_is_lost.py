@@ -25,17 +25,11 @@ from proxy.stream_grammar import check, normalise
 from tests.protocols import responses_wires, wires
 from tests.protocols.published import SHARED, captured_chat_requests, captured_responses_requests
 from tests.protocols.responses_wires import RESPONSES
+from tests.protocols.test_messages_request import stripped
 from tests.protocols.wires import CHAT
 from tests.strategies import rich_streams
 
 # --- one form -------------------------------------------------------------------------------------------------------
-
-
-def stripped(value: Any) -> Any:
-    """Without what is null."""
-    if isinstance(value, dict):
-        return {key: stripped(item) for key, item in value.items() if item is not None}
-    return [stripped(item) for item in value] if isinstance(value, list) else value
 
 
 def one_text(content: Any, kinds: tuple[str, ...]) -> Any:

@@ -50,6 +50,7 @@ from proxy.protocols.base import (
     StreamWriter,
     WriteOptions,
 )
+from proxy.protocols.noise import Note, unnoted
 from proxy.protocols.wire import dump, load
 
 
@@ -114,10 +115,10 @@ class TinyProtocol(ClientSide, ServerSide):
             body["tools"] = [{"name": tool.name, "takes": tool.parameters} for tool in request.tools]
         return {**body, "stream": request.stream, **request.extra}
 
-    def reader(self, *, frame_bytes: int, choices: int = 1) -> StreamReader:
+    def reader(self, *, frame_bytes: int, choices: int = 1, note: Note = unnoted) -> StreamReader:
         return TinyReader(frame_bytes)
 
-    def read_reply(self, body: bytes, *, choices: int = 1) -> ModelReply:
+    def read_reply(self, body: bytes, *, choices: int = 1, note: Note = unnoted) -> ModelReply:
         try:
             said = load(body)
             if fault := _fault(said):

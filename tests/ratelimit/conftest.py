@@ -12,11 +12,9 @@ from proxy.ratelimit.base import Ledger
 from proxy.ratelimit.memory import MemoryLedger
 from proxy.ratelimit.sqlite import SqliteLedger
 from tests.store.redis_server import GROUPS
+from tests.waiting import GUARD_S
 
 MakeLedger = Callable[[], Ledger]
-
-PATIENCE_S = 30.0
-"""Of a ledger in tests: the machine may stop for a while."""
 
 
 class Clock:
@@ -40,11 +38,11 @@ def ledger(kind: str, clock: Clock, folder: Path, url: str, prefix: str) -> Ledg
         case "memory":
             return MemoryLedger(now=clock)
         case "sqlite":
-            return SqliteLedger(folder / "limits.sqlite3", timeout_s=PATIENCE_S, now=clock)
+            return SqliteLedger(folder / "limits.sqlite3", timeout_s=GUARD_S, now=clock)
         case _:
             from proxy.ratelimit.redis import RedisLedger
 
-            return RedisLedger(url, timeout_s=PATIENCE_S, prefix=prefix, now=clock)
+            return RedisLedger(url, timeout_s=GUARD_S, prefix=prefix, now=clock)
 
 
 @pytest.fixture(params=["memory", "sqlite", *GROUPS])

@@ -20,8 +20,8 @@ from proxy.startup.description import describe
 from proxy.startup.names import check_names
 from proxy.support.conversion import ConfigError
 from tests.e2e.conftest import read_config
-from tests.ratelimit.conftest import PATIENCE_S
 from tests.ratelimit.test_ledgers import REQUESTS, granted
+from tests.waiting import GUARD_S
 
 REDIS = "redis://127.0.0.1:1/0"
 
@@ -127,7 +127,7 @@ def test_other_limits_leave_the_counts_where_they_are() -> None:
 
 
 async def test_a_file_that_cannot_be_used_is_tried_again(tmp_path: Path) -> None:
-    counts = SqliteLedger(tmp_path / "missing" / "limits.sqlite3", timeout_s=PATIENCE_S)
+    counts = SqliteLedger(tmp_path / "missing" / "limits.sqlite3", timeout_s=GUARD_S)
     for _ in range(2):
         with pytest.raises(LedgerUnavailable, match=r"^the file of the counts cannot be used \(SQLITE_CANTOPEN\)$"):
             await counts.start()

@@ -20,10 +20,10 @@ from proxy.ratelimit.memory import MemoryLedger
 from proxy.ratelimit.redis import RedisLedger
 from tests.e2e.conftest import USER, post, read_config, serving
 from tests.optional import REDIS
-from tests.ratelimit.conftest import PATIENCE_S, Clock
+from tests.ratelimit.conftest import Clock
 from tests.store.redis_server import RedisServer, WatchedGroup, started
+from tests.waiting import GUARD_S, until
 
-GUARD_S = 60.0
 SLOTS = Bound("key", "concurrent", "key:a", 2)
 TOKENS = Bound("key", "tokens", "key:a", 10)
 REQUESTS = Bound("key", "requests", "key:a", 3)
@@ -75,9 +75,7 @@ class Told:
         self.states.append(up)
 
     async def until(self, up: bool) -> None:
-        async with asyncio.timeout(GUARD_S):
-            while not self.states or self.states[-1] is not up:  # noqa: ASYNC110  # nobody announces it
-                await asyncio.sleep(0.005)
+        await until(lambda: self.states[-1:] == [up])
 
 
 @asynccontextmanager
@@ -200,14 +198,10 @@ async def test_leases_are_renewed_while_they_are_held(monkeypatch: pytest.Monkey
     shared = Shaky()
     async with failover(shared) as (counts, _):
         assert (await counts.book([SLOTS], 1, "1")).granted
-        async with asyncio.timeout(GUARD_S):
-            while {"1": [SLOTS]} not in shared.renewed:  # noqa: ASYNC110  # nobody announces it
-                await asyncio.sleep(0.005)
+        await until(lambda: {"1": [SLOTS]} in shared.renewed)
         await counts.settle([(SLOTS, 0)], "1")
         shared.renewed.clear()
-        async with asyncio.timeout(GUARD_S):
-            while {} not in shared.renewed:  # noqa: ASYNC110  # nobody announces it
-                await asyncio.sleep(0.005)
+        await until(lambda: {} in shared.renewed)
 
 
 # --- a real server --------------------------------------------------------------------------------------------------
@@ -225,7 +219,7 @@ class CountingRedis(RedisLedger):
 
 async def test_a_server_that_stops_answering_is_asked_once_and_not_by_every_request(own_server: RedisServer) -> None:
     own_server.start()
-    shared = CountingRedis(own_server.url, timeout_s=PATIENCE_S)
+    shared = CountingRedis(own_server.url, timeout_s=GUARD_S)
     async with failover(shared) as (counts, told):
         assert (await counts.book([SLOTS, TOKENS], 8, "held")).granted
         own_server.pause()
@@ -238,7 +232,7 @@ async def test_a_server_that_stops_answering_is_asked_once_and_not_by_every_requ
             await counts.book([REQUESTS], 1, f"l{number}")
         assert shared.asked == before
         await counts.settle(changes([SLOTS, TOKENS], 8, 2), "held")
-        shared._timeout_s = PATIENCE_S
+        shared._timeout_s = GUARD_S
         own_server.resume()
         await told.until(True)
         assert (await counts.book([SLOTS, TOKENS], 8, "next")).granted  # it heard of the end, and of the correction
@@ -247,7 +241,7 @@ async def test_a_server_that_stops_answering_is_asked_once_and_not_by_every_requ
 @pytest.mark.needs(REDIS)
 async def test_the_counts_go_on_with_the_next_master(tmp_path: Path) -> None:
     with started(WatchedGroup(tmp_path)) as group:
-        shared = RedisLedger(group.url, timeout_s=PATIENCE_S, now=Clock())
+        shared = RedisLedger(group.url, timeout_s=GUARD_S, now=Clock())
         async with failover(shared) as (counts, told):
             assert (await counts.book([TOKENS], 7, "1")).granted
             old = await group.master()
@@ -274,7 +268,7 @@ async def test_a_gateway_goes_on_without_its_server_and_comes_back_to_it(
                 "per_key": {"requests_per_min": 1},
                 "url": own_server.url,
                 "on_store_failure": policy,
-                "timeout_s": PATIENCE_S,
+                "timeout_s": GUARD_S,
             },
         }
     )
@@ -305,7 +299,7 @@ async def test_a_gateway_goes_on_without_its_server_and_comes_back_to_it(
         assert await statuses(server, 3) == ([200, 429, 429] if policy == "open" else [503] * 3)
         assert await gauge(server) == "toolwire_limit_store_up 0.0"
         if paused:
-            shared._timeout_s = PATIENCE_S
+            shared._timeout_s = GUARD_S
             own_server.resume()
         else:
             own_server.start()

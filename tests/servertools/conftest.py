@@ -11,12 +11,12 @@ import pytest
 
 from proxy.config import ToolsConfig
 from proxy.model import ToolUse
-from proxy.servertools.definition import ServerTool
 from proxy.servertools.folder import ToolFolder
+from tests.waiting import GUARD_S
 
 ONE = {"type": "function", "function": {"name": "one", "description": "Does one thing."}}
 HANDLER = "def handle_tool_call(tool_name, tool_input):\n    return repr((tool_name, tool_input))\n"
-PATIENT: dict[str, Any] = {"timeout_s": 60.0, "load_timeout_s": 60.0, "wait_s": 60.0, "watch_s": 0.0}
+PATIENT: dict[str, Any] = {"timeout_s": GUARD_S, "load_timeout_s": GUARD_S, "wait_s": GUARD_S, "watch_s": 0.0}
 """Nothing here is to run into a time limit, however slow the machine is."""
 
 
@@ -37,38 +37,17 @@ Start = Callable[..., Awaitable[ToolFolder]]
 
 
 @pytest.fixture
-def isolation(request: pytest.FixtureRequest) -> str:
-    """Where handlers run: in threads, unless a test is marked with `in_both` or `in_processes`. A process costs a tenth
-    of a second, so that in processes many cases share one."""
-    return str(getattr(request, "param", "thread"))
-
-
-@pytest.fixture
-async def start(tmp_path: Path, isolation: str) -> AsyncIterator[Start]:
+async def start(tmp_path: Path) -> AsyncIterator[Start]:
     """Load a folder: `await start({"a.py": text}, timeout_s=...)`."""
     async with AsyncExitStack() as stack:
 
         async def starting(files: dict[str, str], **config: Any) -> ToolFolder:
             for name, text in files.items():
                 (tmp_path / name).write_text(text, "utf-8", errors="surrogatepass")
-            tools = ToolFolder(ToolsConfig(folder=str(tmp_path), **{**PATIENT, "isolation": isolation, **config}))
+            tools = ToolFolder(ToolsConfig(folder=str(tmp_path), **{**PATIENT, **config}))
             return await stack.enter_async_context(tools.running())
 
         yield starting
-
-
-def tool_of(tools: ToolFolder, name: str) -> ServerTool:
-    """The tool of this name."""
-    return next(tool for module in tools.modules.values() for tool in module.tools if tool.name == name)
-
-
-def globals_of(tools: ToolFolder, name: str = "one") -> dict[str, Any]:
-    """The names of the module that has this tool, where it runs in a thread."""
-    return tool_of(tools, name).handler.args[0].__globals__  # type: ignore[attr-defined, no-any-return]
-
-
-in_both = pytest.mark.parametrize("isolation", ["thread", "process"], indirect=True)
-in_processes = pytest.mark.parametrize("isolation", ["process"], indirect=True)
 
 
 async def call(tools: ToolFolder, name: str = "one", arguments: str = "{}", limit_s: float = 60.0) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from pathlib import Path
 
@@ -14,12 +13,10 @@ from tests.servertools.conftest import (
     ONE,
     Start,
     call,
-    globals_of,
-    in_both,
-    in_processes,
     module,
     tool,
 )
+from tests.waiting import until
 
 
 def states(tools: ToolFolder) -> dict[str, str]:
@@ -49,15 +46,7 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize("text", SHAPES.values(), ids=SHAPES)
-async def test_shapes_of_modules(start: Start, text: str) -> None:
-    tools = await start({"a.py": text})
-    assert states(tools) == {"a.py": "LOADED_WITH_TOOLS"}
-    assert await call(tools) == "('one', {})"
-
-
-@in_processes
-async def test_shapes_of_modules_in_a_process(start: Start) -> None:
+async def test_shapes_of_modules(start: Start) -> None:
     files = {f"m{n}.py": text.replace("'one'", f"'one{n}'") for n, text in enumerate(SHAPES.values())}
     tools = await start(files)
     assert states(tools) == dict.fromkeys(files, "LOADED_WITH_TOOLS")
@@ -72,7 +61,6 @@ async def test_modules_without_tools(start: Start, text: str) -> None:
     assert tools.tools.specs == ()
 
 
-@in_both
 async def test_a_generator_is_made_once(start: Start) -> None:
     text = (
         f"TOOLS = {[ONE]!r}\nclass PromptGenerator:\n    made = 0\n    def __init__(self): PromptGenerator.made += 1\n"
@@ -90,7 +78,6 @@ async def test_what_is_no_module(start: Start, tmp_path: Path) -> None:
     assert states(tools) == {"c.py": "FAILED_VALIDATION"}
 
 
-@in_both
 async def test_names_are_unique_in_the_folder(start: Start, tmp_path: Path) -> None:
     tools = await start({"a.py": module(ONE), "b.py": module(tool("two"), ONE)})
     assert states(tools) == {"a.py": "LOADED_WITH_TOOLS", "b.py": "FAILED_VALIDATION"}
@@ -106,14 +93,11 @@ async def test_a_change_is_noticed_and_swapped(start: Start, tmp_path: Path) -> 
     tools = await start({"a.py": module(ONE)}, watch_s=0.01)
     before = tools.tools
     (tmp_path / "a.py").write_text(module(tool("two")))
-    async with asyncio.timeout(60):
-        while "two" not in tools.tools.names:  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+    await until(lambda: "two" in tools.tools.names)
     assert [tool.name for tool in tools.tools.specs] == ["two"]
     assert [tool.name for tool in before.specs] == ["one"]
 
 
-@in_both
 async def test_a_broken_version_leaves_the_tools_of_the_one_before(
     start: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -132,22 +116,6 @@ async def test_a_broken_version_leaves_the_tools_of_the_one_before(
     assert await tools.refresh()
     assert states(tools) == {"a.py": "LOADED_WITH_TOOLS"}
     assert [tool.name for tool in tools.tools.specs] == ["two"]
-
-
-async def test_calls_that_run_finish_with_the_version_they_began_with(start: Start, tmp_path: Path) -> None:
-    text = (
-        "import threading\nbegun, go = threading.Event(), threading.Event()\nVERSION = 'old'\n"
-        "def handle_tool_call(name, values):\n    begun.set(); go.wait()\n    return VERSION\n"
-    )
-    tools = await start({"a.py": module(ONE, handler=text)})
-    its = globals_of(tools)
-    running = asyncio.create_task(call(tools))
-    await asyncio.to_thread(its["begun"].wait)
-    (tmp_path / "a.py").write_text(module(ONE, handler=HANDLER))
-    assert await tools.refresh()
-    assert await call(tools) == "('one', {})"
-    its["go"].set()
-    assert await running == "old"
 
 
 async def test_a_folder_that_cannot_be_read_changes_nothing(start: Start, tmp_path: Path) -> None:

@@ -1,112 +1,18 @@
-"""Handlers that misbehave in threads harm nothing but their own call. Of processes there is more in
-`test_processes.py`."""
+"""Handlers and modules that misbehave harm only their own call. What ends a process is in `test_processes.py`."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
-import sys
-import threading
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from proxy.servertools.folder import ToolFolder
-from proxy.servertools.loading import LoadState
-from tests.servertools.conftest import Start, call, globals_of, in_both, in_processes, module, tool
+from tests.servertools.conftest import Start, call, module, tool
+from tests.waiting import GUARD_S
 
-TIMED_OUT = "Error: Tool execution timed out"
-SHORT = {"timeout_s": 0.05}
-
-HANDLERS = {
-    "blocks": "import threading\nstop = threading.Event()\n{kind} handle_tool_call(name, values):\n    stop.wait()\n    return ''\n",
-    "loops": "{kind} handle_tool_call(name, values):\n    while True: pass\n",
-    "loops and prints": "{kind} handle_tool_call(name, values):\n    while True: print('x' * 65536)\n",
-    "swallows": (
-        "import threading\nstop = threading.Event()\n{kind} handle_tool_call(name, values):\n"
-        "    while not stop.is_set():\n"
-        "        try:\n"
-        "            {wait}\n"
-        "        except BaseException: pass\n"
-        "    return ''\n"
-    ),
-}
 FINE = module(tool("fine"), handler="def handle_tool_call(name, values):\n    return 'fine'\n")
 AFINE = module(tool("afine"), handler="async def handle_tool_call(name, values):\n    return 'fine'\n")
-
-
-def hostile(which: str, asynchronous: bool) -> str:
-    wait = "await __import__('asyncio').sleep(0.001)" if asynchronous else "stop.wait(0.001)"
-    text = HANDLERS[which].replace("{kind}", "async def" if asynchronous else "def").replace("{wait}", wait)
-    return module(tool("bad"), handler=text)
-
-
-def release(tools: ToolFolder) -> None:
-    """Let the handlers of a module end, if they look."""
-    stop = globals_of(tools, "bad").get("stop")
-    if stop is not None:
-        stop.set()
-
-
-async def until(done: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not done():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
-
-
-def stuck(tools: ToolFolder) -> int:
-    calls = tools.shown()["calls"]
-    return int(calls["threads"]["stuck"] + calls["coroutines"]["stuck"])
-
-
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
-@pytest.mark.parametrize("which", HANDLERS)
-async def test_one_that_does_not_end_is_left_behind(start: Start, which: str, asynchronous: bool) -> None:
-    tools = await start({"a.py": hostile(which, asynchronous), "b.py": FINE, "c.py": AFINE}, threads=1, coroutines=1)
-    tools._calls._limit_s = 0.05
-    assert await call(tools, "bad") == TIMED_OUT
-    tools._calls._limit_s = 30.0
-    other = "fine" if asynchronous else "afine"
-    assert await call(tools, other) == "fine"  # handlers of the other kind do not even notice
-    release(tools)
-    await until(lambda: stuck(tools) == 0)
-    assert await call(tools, "fine") == await call(tools, "afine") == "fine"
-
-
-async def test_when_all_threads_are_stuck_calls_still_end(start: Start) -> None:
-    tools = await start({"a.py": hostile("blocks", False), "b.py": FINE}, threads=2, **SHORT)
-    assert await asyncio.gather(*(call(tools, "bad") for _ in range(6))) == [TIMED_OUT] * 6
-    assert tools.shown()["calls"]["threads"] == {"most": 2, "running": 2, "stuck": 2}
-    assert await call(tools, "fine") == TIMED_OUT
-    release(tools)
-    await until(lambda: stuck(tools) == 0)
-    tools._calls._limit_s = 30.0
-    assert await call(tools, "fine") == "fine"
-
-
-async def test_a_coroutine_that_blocks_does_not_hold_up_later_ones(start: Start) -> None:
-    tools = await start({"a.py": hostile("blocks", True), "b.py": AFINE}, **SHORT)
-    assert await call(tools, "bad") == TIMED_OUT
-    tools._calls._limit_s = 30.0
-    assert await call(tools, "afine") == "fine"
-    assert stuck(tools) == 1
-    release(tools)
-    await until(lambda: stuck(tools) == 0)
-
-
-async def test_a_cancelled_request_gives_up_its_call(start: Start) -> None:
-    tools = await start({"a.py": hostile("blocks", False)})
-    task = asyncio.create_task(call(tools, "bad"))
-    await until(lambda: tools.shown()["calls"]["threads"]["running"] == 1)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert stuck(tools) == 1
-    release(tools)
-    await until(lambda: stuck(tools) == 0)
 
 
 RAISES = {
@@ -126,19 +32,7 @@ RAISES = {
 
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
-@pytest.mark.parametrize("which", RAISES)
-async def test_one_that_raises_is_an_error_for_the_model(start: Start, which: str, asynchronous: bool) -> None:
-    text = RAISES[which]
-    if asynchronous:
-        text = text.replace("def handle", "async def handle").replace("return handle", "return await handle")
-    tools = await start({"a.py": module(tool("bad"), handler=text), "b.py": FINE, "c.py": AFINE})
-    assert (await call(tools, "bad")).startswith("Error: ")
-    assert await call(tools, "fine") == await call(tools, "afine") == "fine"
-
-
-@in_processes
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
-async def test_in_a_process_too(start: Start, asynchronous: bool) -> None:
+async def test_one_that_raises_is_an_error_for_the_model(start: Start, asynchronous: bool) -> None:
     texts = list(RAISES.values())
     if asynchronous:
         texts = [
@@ -151,7 +45,6 @@ async def test_in_a_process_too(start: Start, asynchronous: bool) -> None:
         assert await call(tools, "fine") == await call(tools, "afine") == "fine"
 
 
-@in_both
 async def test_a_task_that_a_coroutine_leaves_behind_may_raise_anything(start: Start) -> None:
     text = (
         "import asyncio\nasync def bad(): raise SystemExit\n"
@@ -162,19 +55,6 @@ async def test_a_task_that_a_coroutine_leaves_behind_may_raise_anything(start: S
     assert await call(tools, "afine") == "fine"
 
 
-async def test_a_thread_that_a_handler_leaves_behind_goes_on(start: Start) -> None:
-    text = (
-        "import threading\nstop = threading.Event()\nleft = []\n"
-        "def handle_tool_call(name, values):\n"
-        "    left.append(threading.Thread(target=stop.wait, daemon=True)); left[-1].start()\n    return 'left'\n"
-    )
-    tools = await start({"a.py": module(tool("bad"), handler=text)}, threads=1)
-    assert [await call(tools, "bad") for _ in range(3)] == ["left"] * 3
-    assert stuck(tools) == 0
-    release(tools)
-
-
-@in_both
 @pytest.mark.parametrize("kind", ["def", "async def"])
 async def test_the_working_folder_is_put_back(start: Start, kind: str) -> None:
     text = (
@@ -187,7 +67,6 @@ async def test_the_working_folder_is_put_back(start: Start, kind: str) -> None:
     assert os.getcwd() == before
 
 
-@in_both
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 async def test_what_is_printed_goes_to_the_log(
     start: Start, asynchronous: bool, capfd: Any, caplog: pytest.LogCaptureFixture
@@ -210,7 +89,6 @@ async def test_what_is_printed_goes_to_the_log(
     assert {"tool": "bad", "module": "a.py"} in [record.__dict__.get("fields") for record in caplog.records]
 
 
-@in_both
 async def test_a_flood_is_left_out_and_blocks_nobody(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     text = (
         "def handle_tool_call(name, values):\n    print('x' * 100_000)\n"
@@ -225,29 +103,6 @@ async def test_a_flood_is_left_out_and_blocks_nobody(start: Start, caplog: pytes
     assert max(map(len, said)) <= 1005
     assert sum(map(len, said)) < 25_000
     assert said[-1].endswith("bytes more were printed and are left out")
-
-
-async def test_the_standard_streams_are_as_before_afterwards(tmp_path: Path, start: Start) -> None:
-    from proxy.config import ToolsConfig
-
-    before = sys.stdout, sys.stderr
-    async with ToolFolder(ToolsConfig(folder=str(tmp_path), isolation="thread")).running():
-        assert sys.stdout is not before[0]
-    assert (sys.stdout, sys.stderr) == before
-
-
-async def test_nothing_runs_on_after_the_end(tmp_path: Path) -> None:
-    from proxy.config import ToolsConfig
-
-    (tmp_path / "c.py").write_text(AFINE)
-    (tmp_path / "b.py").write_text(FINE)
-    before = set(threading.enumerate())
-    names = set(sys.modules)
-    async with ToolFolder(ToolsConfig(folder=str(tmp_path), timeout_s=30.0, isolation="thread")).running() as tools:
-        assert await call(tools, "afine") == await call(tools, "fine") == "fine"
-        await asyncio.sleep(0)
-    await until(lambda: not [t for t in set(threading.enumerate()) - before if t.name.startswith("toolwire")])
-    assert not [name for name in set(sys.modules) - names if name.startswith("toolwire_tools")]
 
 
 MODULES = {
@@ -270,20 +125,7 @@ MODULES = {
 }
 
 
-@pytest.mark.parametrize("which", MODULES)
-async def test_a_module_that_fails_stops_nobody(start: Start, which: str) -> None:
-    text, kind, said = MODULES[which]
-    tools = await start({"a.py": text, "b.py": FINE}, load_timeout_s=30.0)
-    shown = tools.shown()["modules"]
-    assert shown[0]["state"] == LoadState.FAILED_VALIDATION.value
-    assert shown[0]["error"]["kind"] == kind
-    assert said in shown[0]["error"]["message"]
-    assert shown[1]["state"] == LoadState.LOADED_WITH_TOOLS.value
-    assert await call(tools, "fine") == "fine"
-
-
-@in_processes
-async def test_modules_that_fail_in_a_process(start: Start) -> None:
+async def test_modules_that_fail_stop_nobody(start: Start) -> None:
     more = {
         "ends": ("import os; os._exit(4)", "ProcessEnded", "The module's code ended its process (exit status 4)."),
         "is killed": ("import os; os.kill(os.getpid(), 9)", "ProcessEnded", "SIGKILL"),
@@ -299,7 +141,7 @@ async def test_modules_that_fail_in_a_process(start: Start) -> None:
     }
     cases = {**MODULES, **more}
     files = {f"m{n:02}.py": text for n, (text, _, _) in enumerate(cases.values())}
-    tools = await start({**files, "z.py": FINE}, load_timeout_s=30.0)
+    tools = await start({**files, "z.py": FINE}, load_timeout_s=GUARD_S)
     for shown, which in zip(tools.shown()["modules"], cases, strict=False):
         _, kind, said = cases[which]
         assert (shown["state"], shown["error"]["kind"]) == ("FAILED_VALIDATION", kind), which
@@ -307,9 +149,7 @@ async def test_modules_that_fail_in_a_process(start: Start) -> None:
     assert await call(tools, "fine") == "fine"
 
 
-@in_both
 async def test_a_module_that_loops_is_given_up(start: Start) -> None:
     tools = await start({"a.py": "while True: pass"}, load_timeout_s=0.5)
     shown = tools.shown()["modules"][0]
     assert (shown["state"], shown["error"]["kind"]) == ("FAILED_VALIDATION", "TimeoutError")
-    await until(lambda: not [t for t in threading.enumerate() if t.name == "toolwire-load-a"])

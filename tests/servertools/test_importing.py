@@ -1,20 +1,16 @@
-"""What a tool module may import from beside it, in both isolations; and what it never gets in the place of something
-else."""
+"""What a tool module may import from beside it, and what it never gets in the place of something else."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from proxy.config import ToolsConfig
 from proxy.servertools.folder import ToolFolder
 from proxy.servertools.worker import sources
-from tests.servertools.conftest import ONE, PATIENT, Start, call, in_both, module, tool
-
-pytestmark = in_both
+from tests.servertools.conftest import ONE, PATIENT, Start, call, module, tool
 
 IMPORTS = {
     "a module": "import helper\nanswer = helper.NAME",
@@ -125,14 +121,14 @@ async def test_a_helper_that_breaks_leaves_the_tools_of_before(start: Start, tmp
     assert [await call(tools), await call(tools, "two")] == ["newer", "newer"]
 
 
-async def test_two_folders_do_not_meet(tmp_path: Path, isolation: Any) -> None:
+async def test_two_folders_do_not_meet(tmp_path: Path) -> None:
     text = module(ONE, handler="import helper\ndef handle_tool_call(name, values):\n    return helper.NAME\n")
     said = []
     for name in ("x", "y"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.py").write_text(text)
         (tmp_path / name / "helper.py").write_text(f"NAME = {name!r}")
-    configs = [ToolsConfig(folder=str(tmp_path / name), **{**PATIENT, "isolation": isolation}) for name in ("x", "y")]
+    configs = [ToolsConfig(folder=str(tmp_path / name), **PATIENT) for name in ("x", "y")]
     before = set(sys.modules), list(sys.meta_path), list(sys.path)
     async with ToolFolder(configs[0]).running() as x, ToolFolder(configs[1]).running() as y:
         said += [await call(x), await call(y), await call(x)]
@@ -148,7 +144,7 @@ async def test_a_helper_that_is_not_there_is_named(start: Start) -> None:
 
 
 async def test_a_folder_with_too_many_files(
-    start: Start, isolation: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(sources, "MAX_FILES", 2)
     tools = await start({f"m{n}.py": module(tool(f"t{n}")) for n in range(4)})

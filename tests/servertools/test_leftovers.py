@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.servertools.conftest import Start
-from tests.servertools.test_processes import MODULE, begun, counts, do, runs, until
+from tests.servertools.test_processes import MODULE, begun, counts, do
+from tests.waiting import runs, until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="children are listed by Linux alone")
 
@@ -80,11 +81,6 @@ WAYS = {
     "left by a shell": "orphan()",
     "started by a thread": "thread()",
 }
-
-
-@pytest.fixture
-def isolation() -> str:
-    return "process"
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=list(WAYS))

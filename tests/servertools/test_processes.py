@@ -10,9 +10,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,6 +20,7 @@ from proxy.servertools import pool, process
 from proxy.servertools.folder import ToolFolder
 from proxy.servertools.process import environment
 from tests.servertools.conftest import ONE, PATIENT, Start, call, module, tool
+from tests.waiting import runs, until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="forks")
 
@@ -58,21 +57,10 @@ def handle_tool_call(name, values):
 """
 
 
-@pytest.fixture
-def isolation() -> str:
-    return "process"
-
-
 async def do(tools: ToolFolder, what: str, limit_s: float = 60.0) -> str:
     import json
 
     return await call(tools, "do", json.dumps({"what": what}), limit_s)
-
-
-async def until(done: Callable[[], Any]) -> None:
-    async with asyncio.timeout(60):
-        while not done():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
 
 
 async def begun(folder: Path) -> str:
@@ -82,14 +70,6 @@ async def begun(folder: Path) -> str:
     text = file.read_text()
     file.unlink()
     return text
-
-
-def runs(pid: int | str) -> bool:
-    """Whether there is such a process, and it is no zombie."""
-    try:
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return False
 
 
 def counts(tools: ToolFolder) -> dict[str, int]:
@@ -228,9 +208,9 @@ async def test_calls_wait_for_a_process_and_not_for_ever(start: Start, tmp_path:
     tools = await start({"a.py": MODULE}, processes=1)
     holding = asyncio.create_task(do(tools, "begun() or time.sleep(3600)"))
     await begun(tmp_path)
-    tools._isolation.config = ToolsConfig(wait_s=0.01, processes=1)  # type: ignore[union-attr, misc]
+    tools._pool.config = ToolsConfig(wait_s=0.01, processes=1)  # type: ignore[union-attr, misc]
     assert await do(tools, "'x'") == "Error: Tool cannot be run now, all processes are busy"
-    tools._isolation.config = ToolsConfig(wait_s=60.0, processes=1)  # type: ignore[union-attr, misc]
+    tools._pool.config = ToolsConfig(wait_s=60.0, processes=1)  # type: ignore[union-attr, misc]
     assert await do(tools, "'x'", limit_s=0.01) == TIMED_OUT
     later = asyncio.create_task(do(tools, "'later'"))
     await asyncio.sleep(0)
@@ -288,7 +268,7 @@ async def test_with_one_process_two_generations_take_turns(start: Start, tmp_pat
         "('two', {})",
     ]
     # And then it is quiet: the one that made room does not take it back.
-    pool_ = tools._isolation
+    pool_ = tools._pool
     assert isinstance(pool_, pool.Pool)
     await until(lambda: not pool_.warming)
     assert counts(tools)["started"] == 6
@@ -380,7 +360,7 @@ async def test_nothing_is_left_at_the_end(tmp_path: Path) -> None:
         return len(os.listdir("/proc/self/fd")), len(children)
 
     before = left()
-    config = ToolsConfig(folder=str(tmp_path), **{**PATIENT, "isolation": "process"})
+    config = ToolsConfig(folder=str(tmp_path), **PATIENT)
     tasks = asyncio.all_tasks()
     async with ToolFolder(config).running() as tools:
         await do(tools, "os._exit(0)")

@@ -12,11 +12,9 @@ from proxy.store.memory import MemoryStore
 from proxy.store.sqlite import SqliteStore
 from tests.store.redis_server import GROUPS
 from tests.store.turns import Clock
+from tests.waiting import GUARD_S
 
 MakeStore = Callable[..., ResponseStore]
-
-PATIENCE_S = 30.0
-"""Of a store in tests: the machine may stop for a while."""
 
 
 @pytest.fixture
@@ -44,7 +42,7 @@ async def make_store(
                 from proxy.store.redis import RedisStore
 
                 url = request.getfixturevalue(GROUPS[request.param]).url
-                store = RedisStore(url, prefix=prefix, now=clock, timeout_s=PATIENCE_S, **bounds)
+                store = RedisStore(url, prefix=prefix, now=clock, timeout_s=GUARD_S, **bounds)
         made.append(store)
         return store
 

@@ -8,18 +8,17 @@ import random
 import signal
 import socket
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from tests import optional
+from tests.waiting import GUARD_S, until
 
 GROUPS = {"redis": "redis_server", "sentinel": "watched_group", "cluster": "cluster_group"}
 """What a URL may lead to, and the fixtures that have such servers."""
-GUARD_S = 90.0
-"""Nothing that is waited for here may take so long."""
 SLOTS = 16_384
 DOWN_AFTER_MS = 700
 """Silence after which a master is given up."""
@@ -198,7 +197,7 @@ class WatchedGroup(Group):
             quick = ("INFO-PERIOD", 500, "ASK-PERIOD", 200, "PUBLISH-PERIOD", 200, "PING-PERIOD", 100)
             await sentinel.ask(("SENTINEL", "DEBUG", *quick, "TILT-TRIGGER", 600_000))
         for sentinel in self.sentinels:
-            await until(lambda sentinel=sentinel: self._settled(sentinel))  # type: ignore[misc]
+            await until(lambda sentinel=sentinel: self._settled(sentinel), 0.05)  # type: ignore[misc]
 
     async def master(self) -> RedisServer:
         (at,) = await self.sentinels[0].ask(("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "main"))
@@ -212,7 +211,7 @@ class WatchedGroup(Group):
                 (at,) = await sentinel.ask(("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "main"))
                 return int(at[1]) != old.port
 
-            await until(another)
+            await until(another, 0.05)
 
     async def _settled(self, sentinel: RedisServer) -> bool:
         state, replicas = await sentinel.ask(("SENTINEL", "MASTER", "main"), ("SENTINEL", "REPLICAS", "main"))
@@ -249,12 +248,12 @@ class ClusterGroup(Group):
             slots = range(number * share, min(SLOTS, (number + 1) * share))
             await server.ask(("CLUSTER", "ADDSLOTS", *slots))
         for server in self.servers:
-            await until(lambda server=server: self._knows_all(server))  # type: ignore[misc]
+            await until(lambda server=server: self._knows_all(server), 0.05)  # type: ignore[misc]
         for number, server in enumerate(self.replicas):
             (ident,) = await self.masters[number % len(self.masters)].ask(("CLUSTER", "MYID"))
             await server.ask(("CLUSTER", "REPLICATE", ident))
         for server in self.servers:
-            await until(lambda server=server: self._settled(server))  # type: ignore[misc]
+            await until(lambda server=server: self._settled(server), 0.05)  # type: ignore[misc]
 
     async def slot_master(self, key: str, among: Sequence[RedisServer] = ()) -> RedisServer:
         """Who has the slot of `key`, as one of these says."""
@@ -275,13 +274,6 @@ class ClusterGroup(Group):
 
 def _lines(text: Any) -> list[str]:
     return (text.decode() if isinstance(text, bytes) else str(text)).splitlines()
-
-
-async def until(holds: Callable[[], Any]) -> None:
-    """Wait for what nobody announces."""
-    async with asyncio.timeout(GUARD_S):
-        while not await holds():  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
 
 
 @contextmanager

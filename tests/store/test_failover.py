@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import GUARD_S, until
+
 pytest.importorskip("redis")
 
 from proxy.store.base import StoreUnavailable
 from proxy.store.redis import RedisStore
 from tests.optional import REDIS
-from tests.store.redis_server import GUARD_S, ClusterGroup, Group, WatchedGroup, started, until
+from tests.store.redis_server import ClusterGroup, Group, WatchedGroup, started
 from tests.store.turns import Clock, turn
 
 pytestmark = pytest.mark.needs(REDIS)

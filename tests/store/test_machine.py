@@ -19,6 +19,7 @@ from proxy.store.memory import MemoryStore
 from proxy.store.sqlite import SqliteStore
 from tests.store.redis_server import RedisServer
 from tests.store.turns import HOUR, Clock, turn
+from tests.waiting import GUARD_S
 
 T = TypeVar("T")
 
@@ -134,7 +135,7 @@ def test_redis_does_what_memory_does(redis_server: RedisServer) -> None:
         async def opened(self) -> ResponseStore:
             if not hasattr(self, "prefix"):
                 self.prefix = f"machine-{uuid4().hex}"
-            store = RedisStore(redis_server.url, MAX_TURNS, prefix=self.prefix, timeout_s=30, now=self.clock)
+            store = RedisStore(redis_server.url, MAX_TURNS, prefix=self.prefix, timeout_s=GUARD_S, now=self.clock)
             await store.start()
             return store
 

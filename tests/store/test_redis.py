@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from proxy.store.base import StoreUnavailable
-from proxy.store.encoding import encode, key_of
+from proxy.store.encoding import key_of
 from proxy.store.redis import RedisStore
 from tests.backends.peers import self_signed
-from tests.store.conftest import PATIENCE_S
 from tests.store.redis_server import ClusterGroup, RedisServer, WatchedGroup, started
 from tests.store.turns import DAY, HOUR, START, Clock, turn
+from tests.waiting import GUARD_S
 
 
 async def kept_keys(server: RedisServer, prefix: str) -> set[str]:
@@ -25,7 +25,7 @@ async def kept_keys(server: RedisServer, prefix: str) -> set[str]:
 
 
 async def test_a_server_that_goes_away_and_comes_back(own_server: RedisServer, clock: Clock) -> None:
-    store = RedisStore(own_server.url, now=clock, timeout_s=PATIENCE_S)
+    store = RedisStore(own_server.url, now=clock, timeout_s=GUARD_S)
     for _ in range(2):
         with pytest.raises(StoreUnavailable, match=r"^the Redis server cannot be reached$"):
             await store.start()
@@ -51,7 +51,7 @@ async def test_a_server_that_goes_away_and_comes_back(own_server: RedisServer, c
 
 async def test_a_restart_between_two_calls_is_not_noticed(own_server: RedisServer, clock: Clock) -> None:
     own_server.start()
-    store = RedisStore(own_server.url, now=clock, timeout_s=PATIENCE_S)
+    store = RedisStore(own_server.url, now=clock, timeout_s=GUARD_S)
     await store.put(turn("resp_1"))
     own_server.stop()
     own_server.start()
@@ -65,7 +65,7 @@ async def test_callers_that_go_away_while_it_hangs_leave_the_answers_in_step(
     own_server: RedisServer, clock: Clock
 ) -> None:
     own_server.start()
-    store = RedisStore(own_server.url, now=clock, timeout_s=PATIENCE_S)
+    store = RedisStore(own_server.url, now=clock, timeout_s=GUARD_S)
     for i in range(8):
         await store.put(turn(f"resp_{i}"))
     own_server.pause()
@@ -84,7 +84,7 @@ async def test_callers_that_go_away_while_it_hangs_leave_the_answers_in_step(
 
 async def test_a_server_that_is_full(own_server: RedisServer, clock: Clock) -> None:
     own_server.start()
-    store = RedisStore(own_server.url, now=clock, timeout_s=PATIENCE_S)
+    store = RedisStore(own_server.url, now=clock, timeout_s=GUARD_S)
     await store.put(turn("resp_1", status="in_progress"))
     await own_server.ask(("CONFIG", "SET", "maxmemory", "1mb"))
     with pytest.raises(StoreUnavailable, match=r"^the Redis server is out of memory$"):
@@ -97,7 +97,7 @@ async def test_a_server_that_is_full(own_server: RedisServer, clock: Clock) -> N
 
 
 async def test_a_turn_that_the_server_evicted(redis_server: RedisServer, clock: Clock) -> None:
-    store = RedisStore(redis_server.url, 3, prefix="evicted", now=clock, timeout_s=PATIENCE_S)
+    store = RedisStore(redis_server.url, 3, prefix="evicted", now=clock, timeout_s=GUARD_S)
     for i in range(3):
         await store.put(turn(f"resp_{i}"))
     assert await redis_server.ask(("DEL", store._key("resp_1", "alice"))) == [1]
@@ -119,7 +119,7 @@ async def test_a_server_that_refuses_says_nothing_secret(tmp_path: Path, clock: 
             ("", "the Redis server refuses the name or the password"),
             ("weak:weak-word@", "the Redis server does not allow a command that the store needs"),
         ):
-            store = RedisStore(server.url.replace("//", "//" + user), now=clock, timeout_s=PATIENCE_S)
+            store = RedisStore(server.url.replace("//", "//" + user), now=clock, timeout_s=GUARD_S)
             with pytest.raises(StoreUnavailable) as caught:
                 await store.start()
             assert str(caught.value) == message
@@ -127,7 +127,7 @@ async def test_a_server_that_refuses_says_nothing_secret(tmp_path: Path, clock: 
             with pytest.raises(StoreUnavailable):
                 await store.put(turn("resp_1"))
             await store.close()
-        store = RedisStore(server.url.replace("//", "//:right-word@"), now=clock, timeout_s=PATIENCE_S)
+        store = RedisStore(server.url.replace("//", "//:right-word@"), now=clock, timeout_s=GUARD_S)
         await store.put(turn("resp_1"))
         await store.close()
     finally:
@@ -144,13 +144,13 @@ async def test_sentinels_and_servers_with_passwords_of_their_own(tmp_path: Path,
             (f"{group.url}?sentinel_password=its", refused),
             (f"{right.replace('/main/', '/wrong-word/')}?sentinel_password=its", "the Redis Sentinels know no service"),
         ):
-            store = RedisStore(url, now=clock, timeout_s=PATIENCE_S)
+            store = RedisStore(url, now=clock, timeout_s=GUARD_S)
             with pytest.raises(StoreUnavailable, match=f"^{message}") as caught:
                 await store.start()
             assert "wrong-word" not in str(caught.value)
             assert caught.value.__suppress_context__
             await store.close()
-        store = RedisStore(f"{right}?sentinel_password=its", now=clock, timeout_s=PATIENCE_S)
+        store = RedisStore(f"{right}?sentinel_password=its", now=clock, timeout_s=GUARD_S)
         await store.put(turn("resp_1"))
         await store.close()
 
@@ -158,7 +158,7 @@ async def test_sentinels_and_servers_with_passwords_of_their_own(tmp_path: Path,
 async def test_sentinels_and_servers_over_tls(tmp_path: Path, clock: Clock) -> None:
     _, certificate = self_signed(tmp_path)
     with started(WatchedGroup(tmp_path, 1, 1, tls=(certificate, tmp_path / "key.pem"))) as group:
-        store = RedisStore(group.url, now=clock, timeout_s=PATIENCE_S)
+        store = RedisStore(group.url, now=clock, timeout_s=GUARD_S)
         await store.put(turn("resp_1"))
         assert await store.get("resp_1", "alice") == turn("resp_1")
         assert await store.get("resp_2", "alice") is None
@@ -172,7 +172,7 @@ async def test_sentinels_and_servers_over_tls(tmp_path: Path, clock: Clock) -> N
 
 
 async def test_a_cluster_has_all_keys_in_one_slot(cluster_group: ClusterGroup, clock: Clock) -> None:
-    store = RedisStore(cluster_group.url, prefix="one-slot", now=clock, timeout_s=PATIENCE_S)
+    store = RedisStore(cluster_group.url, prefix="one-slot", now=clock, timeout_s=GUARD_S)
     await store.put(turn("resp_1", owner="alice"))
     await store.put(turn("resp_2", owner="bob"))
     kept = {server.port: await kept_keys(server, "{one-slot}") for server in cluster_group.masters}
@@ -182,7 +182,7 @@ async def test_a_cluster_has_all_keys_in_one_slot(cluster_group: ClusterGroup, c
 
 async def test_one_node_of_a_cluster_is_enough_to_find_the_others(cluster_group: ClusterGroup, clock: Clock) -> None:
     for server in cluster_group.servers:
-        store = RedisStore(f"redis+cluster://127.0.0.1:{server.port}", prefix="by-one", now=clock, timeout_s=PATIENCE_S)
+        store = RedisStore(f"redis+cluster://127.0.0.1:{server.port}", prefix="by-one", now=clock, timeout_s=GUARD_S)
         await store.put(turn("resp_1"))
         assert await store.get("resp_1", "alice") == turn("resp_1")
         await store.close()
@@ -191,7 +191,7 @@ async def test_one_node_of_a_cluster_is_enough_to_find_the_others(cluster_group:
 async def test_a_cluster_that_is_taken_for_a_server_alone(cluster_group: ClusterGroup, clock: Clock) -> None:
     said = set()
     for server in cluster_group.servers:
-        store = RedisStore(server.url, prefix="alone", now=clock, timeout_s=PATIENCE_S)
+        store = RedisStore(server.url, prefix="alone", now=clock, timeout_s=GUARD_S)
         with pytest.raises(StoreUnavailable) as caught:
             await store.put(turn("resp_1"))
         said.add(str(caught.value))
@@ -203,16 +203,16 @@ async def test_a_cluster_that_is_taken_for_a_server_alone(cluster_group: Cluster
 async def test_a_server_alone_that_is_taken_for_something_else(
     redis_server: RedisServer, clock: Clock, form: str
 ) -> None:
-    store = RedisStore(form.format(redis_server.port), now=clock, timeout_s=PATIENCE_S)
+    store = RedisStore(form.format(redis_server.port), now=clock, timeout_s=GUARD_S)
     with pytest.raises(StoreUnavailable, match=r"^the hosts of the URL are not what it says, Sentinels or nodes"):
         await store.start()
     await store.close()
 
 
 async def test_what_a_server_alone_kept_is_there_by_sentinels(watched_group: WatchedGroup, clock: Clock) -> None:
-    alone = RedisStore((await watched_group.master()).url, prefix="moves", now=clock, timeout_s=PATIENCE_S)
+    alone = RedisStore((await watched_group.master()).url, prefix="moves", now=clock, timeout_s=GUARD_S)
     await alone.put(turn("resp_1"))
-    watched = RedisStore(watched_group.url, prefix="moves", now=clock, timeout_s=PATIENCE_S)
+    watched = RedisStore(watched_group.url, prefix="moves", now=clock, timeout_s=GUARD_S)
     assert await watched.get("resp_1", "alice") == turn("resp_1")
     await alone.close()
     await watched.close()
@@ -232,7 +232,7 @@ async def test_replicas_of_a_server_that_nobody_watches(watched_group: WatchedGr
 
 
 async def test_every_turn_has_a_time_to_live(redis_server: RedisServer, clock: Clock) -> None:
-    store = RedisStore(redis_server.url, prefix="lives", now=clock, timeout_s=PATIENCE_S)
+    store = RedisStore(redis_server.url, prefix="lives", now=clock, timeout_s=GUARD_S)
     await store.put(turn("resp_1", expires=START + DAY))
     (left,) = await redis_server.ask(("PTTL", store._key("resp_1", "alice")))
     assert 0 < left <= DAY * 1000
@@ -242,7 +242,7 @@ async def test_every_turn_has_a_time_to_live(redis_server: RedisServer, clock: C
 
 
 async def test_nothing_is_left_of_what_was_removed(redis_server: RedisServer, clock: Clock) -> None:
-    store = RedisStore(redis_server.url, 5, prefix="left", now=clock, timeout_s=PATIENCE_S)
+    store = RedisStore(redis_server.url, 5, prefix="left", now=clock, timeout_s=GUARD_S)
     for i in range(9):
         await store.put(turn(f"resp_{i}", expires=START + (i + 1) * HOUR))
     assert await store.delete("resp_8", "alice")
@@ -257,7 +257,7 @@ async def test_nothing_is_left_of_what_was_removed(redis_server: RedisServer, cl
 
 
 async def test_keys_hold_neither_owners_nor_ids(redis_server: RedisServer, clock: Clock) -> None:
-    store = RedisStore(redis_server.url, prefix="plain", now=clock, timeout_s=PATIENCE_S)
+    store = RedisStore(redis_server.url, prefix="plain", now=clock, timeout_s=GUARD_S)
     await store.put(turn("resp_1", owner="alice"))
     keys = await kept_keys(redis_server, "plain")
     assert len(keys) == 8
@@ -267,7 +267,7 @@ async def test_keys_hold_neither_owners_nor_ids(redis_server: RedisServer, clock
 
 async def test_gateways_with_other_prefixes_do_not_meet(redis_server: RedisServer, clock: Clock) -> None:
     one, two = (
-        RedisStore(redis_server.url, 1, prefix=prefix, now=clock, timeout_s=PATIENCE_S) for prefix in ("one", "two")
+        RedisStore(redis_server.url, 1, prefix=prefix, now=clock, timeout_s=GUARD_S) for prefix in ("one", "two")
     )
     await one.put(turn("resp_1"))
     await two.put(turn("resp_2"))
@@ -277,32 +277,10 @@ async def test_gateways_with_other_prefixes_do_not_meet(redis_server: RedisServe
     await two.close()
 
 
-async def test_what_a_version_before_put_goes_on(redis_server: RedisServer, clock: Clock) -> None:
-    """It knew no owners. A put adopts what it goes on from; of the rest the oldest go first."""
-    store = RedisStore(redis_server.url, 5, prefix="before", now=clock, timeout_s=PATIENCE_S)
-    for number, kept in enumerate([turn("resp_0"), turn("other"), turn("resp_1", ancestors=["resp_0"])], 1):
-        key = store._key(kept.id, "alice")
-        await redis_server.ask(
-            ("SET", key, encode(kept, 10_000), "PX", int(DAY * 1000)),
-            ("ZADD", "before:1:order", number, key),
-            ("ZADD", "before:1:expiry", kept.expires, key),
-        )
-    await redis_server.ask(("SET", "before:1:last", 3))
-    await store.put(turn("resp_2", ancestors=["resp_0", "resp_1"], expires=START + 2 * DAY))
-    await store.put(turn("resp_3"))
-    await store.put(turn("resp_4"))
-    assert await store.get("other", "alice") is None
-    clock.now += 1.5 * DAY
-    chain = await store.get_chain("resp_2", "alice")
-    assert chain is not None
-    assert [each.id for each in chain] == ["resp_0", "resp_1", "resp_2"]
-    await store.close()
-
-
 @pytest.mark.parametrize("lost", ["order", "expiry", "last", "owners", "puts", "whose", "order:OWNER"])
 async def test_a_server_that_evicts_our_own_lists(redis_server: RedisServer, clock: Clock, lost: str) -> None:
     prefix = f"evicts-{lost}"
-    store = RedisStore(redis_server.url, 3, prefix=prefix, now=clock, timeout_s=PATIENCE_S)
+    store = RedisStore(redis_server.url, 3, prefix=prefix, now=clock, timeout_s=GUARD_S)
     for i in range(4):
         await store.put(turn(f"resp_{i}"))
     assert await redis_server.ask(("DEL", f"{prefix}:1:{lost.replace('OWNER', key_of('', 'alice'))}")) == [1]

@@ -18,16 +18,15 @@ from pathlib import Path
 
 import pytest
 
-from proxy.protocols.turn import Turn
 from proxy.store.base import StoreUnavailable
-from proxy.store.encoding import TurnTooLarge, encode, key_of
+from proxy.store.encoding import TurnTooLarge, key_of
 from proxy.store.memory import MemoryStore
-from proxy.store.sqlite import APPLICATION, MIGRATIONS, SqliteStore
-from tests.store.turns import HOUR, START, Clock, turn
+from proxy.store.sqlite import APPLICATION, LAYOUT, SCHEMA, SqliteStore
+from tests.store.turns import Clock, turn
+from tests.waiting import GUARD_S
 
 ROOT = Path(__file__).parents[2]
 NOBODY = 65534
-HANGS_S = 60.0
 
 
 @pytest.fixture
@@ -142,7 +141,7 @@ async def test_a_second_store_in_one_process_leaves_the_locks_of_the_first_alone
 
 
 async def test_the_loop_goes_on_while_another_process_writes(path: Path, clock: Clock) -> None:
-    store = SqliteStore(path, now=clock, busy_timeout_s=60)
+    store = SqliteStore(path, now=clock, busy_timeout_s=GUARD_S)
     await store.put(turn("resp_1"))
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -203,7 +202,7 @@ async def test_a_new_file_that_another_process_writes_to(
             other.execute("COMMIT")
 
     monkeypatch.setattr("proxy.store.sqlite.time.sleep", sleep)
-    store = SqliteStore(path, now=clock, busy_timeout_s=60)
+    store = SqliteStore(path, now=clock, busy_timeout_s=GUARD_S)
     await store.put(turn("resp_1"))
     assert len(waits) == 3
     await store.close()
@@ -213,7 +212,7 @@ async def test_a_new_file_that_another_process_writes_to(
 async def test_two_processes_and_this_one_write_at_once(path: Path, clock: Clock, writer: Writer) -> None:
     count, max_turns = 60, 100
     processes = [writer(name, count=count, max_turns=max_turns, chars=1000) for name in ("left", "right")]
-    store = SqliteStore(path, max_turns, now=clock, busy_timeout_s=60)
+    store = SqliteStore(path, max_turns, now=clock, busy_timeout_s=GUARD_S)
     for process in processes:
         await asyncio.to_thread(begin, process)
     for i in range(count):
@@ -364,17 +363,19 @@ async def test_a_database_of_another_program(path: Path, clock: Clock) -> None:
     assert path.read_bytes() == before
 
 
-async def test_a_file_of_a_newer_version(path: Path, clock: Clock) -> None:
+@pytest.mark.parametrize("layout", [LAYOUT - 1, LAYOUT + 1])
+async def test_a_file_of_another_layout(path: Path, clock: Clock, layout: int) -> None:
     store = SqliteStore(path, now=clock)
     await store.start()
     await store.close()
     with sqlite3.connect(path) as db:
-        db.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
+        db.execute(f"PRAGMA user_version = {layout}")
     db.close()
     before = path.read_bytes()
     await refuses(
         SqliteStore(path, now=clock),
-        f"the store's file has layout {len(MIGRATIONS) + 1}, this version of the gateway knows {len(MIGRATIONS)} at most",
+        f"the store's file has layout {layout}, and this version of the gateway uses layout {LAYOUT} only: "
+        "move the file away, or run the version that made it",
     )
     assert path.read_bytes() == before
 
@@ -385,56 +386,8 @@ async def test_the_file_says_what_it_is(path: Path, clock: Clock) -> None:
     await store.close()
     db = sqlite3.connect(path)
     assert db.execute("PRAGMA application_id").fetchone() == (APPLICATION,)
-    assert db.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
+    assert db.execute("PRAGMA user_version").fetchone() == (LAYOUT,)
     db.close()
-
-
-async def test_an_older_layout_is_brought_up_to_date(path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = SqliteStore(path, now=clock)
-    await store.put(turn("resp_1"))
-    await store.close()
-    later = (*MIGRATIONS, ("ALTER TABLE turns ADD COLUMN colour TEXT", "UPDATE turns SET colour = 'red'"))
-    monkeypatch.setattr("proxy.store.sqlite.MIGRATIONS", later)
-    store = SqliteStore(path, now=clock)
-    assert await store.get("resp_1", "alice") == turn("resp_1")
-    await store.close()
-    db = sqlite3.connect(path)
-    assert db.execute("SELECT colour FROM turns").fetchall() == [("red",)]
-    assert db.execute("PRAGMA user_version").fetchone() == (len(later),)
-    db.close()
-
-
-async def test_a_file_of_the_first_layout_goes_on(path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With its conversations, whose owners are known; and who still has it open writes into it, as of no owner."""
-    old = sqlite3.connect(path, isolation_level=None)
-    for statement in (*MIGRATIONS[0], f"PRAGMA application_id = {APPLICATION}", "PRAGMA user_version = 1"):
-        old.execute(statement)
-
-    def put(kept: Turn) -> None:
-        text = encode(kept, 10_000)
-        row = (key_of(kept.id, kept.owner), kept.expires, len(text), text)
-        old.execute("INSERT INTO turns (key, expires, bytes, turn) VALUES (?, ?, ?, ?)", row)
-
-    put(turn("resp_0", expires=START + HOUR))
-    put(turn("resp_1", ancestors=["resp_0"], expires=START + HOUR))
-    put(turn("resp_0", owner="bob"))
-    old.execute("INSERT INTO turns (key, expires, bytes, turn) VALUES ('damaged', 9e9, 3, 'xyz')")
-    store = SqliteStore(path, 5, now=clock)
-    await store.put(turn("resp_2", ancestors=["resp_0", "resp_1"]))
-    clock.now += 2 * HOUR
-    chain = await store.get_chain("resp_2", "alice")
-    assert chain is not None
-    assert [each.id for each in chain] == ["resp_0", "resp_1", "resp_2"]
-    put(turn("resp_9", owner="carol"))
-    assert await store.get("resp_9", "carol") is not None
-    for i in range(3, 9):
-        await store.put(turn(f"resp_{i}"))
-    assert await store.get("resp_0", "bob") is not None
-    old.execute("DELETE FROM turns WHERE key = ?", (key_of("resp_9", "carol"),))
-    assert await store.get("resp_9", "carol") is None
-    await store.close()
-    old.close()
-    check(path)
 
 
 async def test_what_waits_is_written_together(path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -442,7 +395,7 @@ async def test_what_waits_is_written_together(path: Path, clock: Clock, monkeypa
     store = SqliteStore(path, now=clock, max_turn_bytes=10_000)
     await store.start()
     gate = threading.Event()
-    store._thread.begin(lambda: [gate.wait(60)].clear())
+    store._thread.begin(lambda: [gate.wait(GUARD_S)].clear())
     said: list[str] = []
     store._thread.begin(lambda: store._thread.db.set_trace_callback(said.append))
     puts = [
@@ -472,11 +425,11 @@ async def test_who_waits_beside_a_put_that_fails_is_written(path: Path, clock: C
     await store.close()
 
 
-async def test_a_migration_that_fails_changes_nothing(
+async def test_a_file_that_could_not_be_made_is_made_later(
     path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("proxy.store.sqlite.MIGRATIONS", (*MIGRATIONS, ("DROP TABLE total", "nonsense")))
+        patch.setattr("proxy.store.sqlite.SCHEMA", (*SCHEMA, "nonsense"))
         await refuses(SqliteStore(path, now=clock), "the store's file cannot be used (SQLITE_ERROR)")
     store = SqliteStore(path, now=clock)
     await store.put(turn("resp_1"))
@@ -576,7 +529,7 @@ async def test_soon_after_a_transaction_puts_wait_for_others(
     path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A moment, and no longer: one that is long after is written at once."""
-    monkeypatch.setattr("proxy.store.sqlite.LINGER_S", HANGS_S)
+    monkeypatch.setattr("proxy.store.sqlite.LINGER_S", GUARD_S)
     store = SqliteStore(path, now=clock)
     batches: list[int] = []
     write = store._write

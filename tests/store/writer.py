@@ -12,10 +12,11 @@ from dataclasses import replace
 
 from proxy.store.sqlite import SqliteStore
 from tests.store.turns import Clock, turn
+from tests.waiting import GUARD_S
 
 
 async def main(path: str, name: str, count: int, max_turns: int, chars: int, beside: int) -> None:
-    store = SqliteStore(path, max_turns, now=Clock(), busy_timeout_s=60)
+    store = SqliteStore(path, max_turns, now=Clock(), busy_timeout_s=GUARD_S)
     await store.start()
     print("open", flush=True)
     sys.stdin.readline()

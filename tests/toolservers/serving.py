@@ -16,6 +16,8 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ToolAnnotations
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from tests.waiting import GUARD_S
+
 ODD_NAME = "files/read.v2"
 SAID = "the disk is full"
 
@@ -83,4 +85,4 @@ def tool_server() -> Iterator[ToolServerAtWork]:
         yield seen
     finally:
         server.should_exit = True
-        thread.join(60)
+        thread.join(GUARD_S)

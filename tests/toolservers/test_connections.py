@@ -9,6 +9,7 @@ import pytest
 from proxy.servertools.mcp import from_clients
 from proxy.servertools.mcp.from_clients import FULL, SILENT, ClientServers, Lease, NotListed
 from tests.toolservers.scripted import AWAY, OTHER, URL, Seen, scripted
+from tests.waiting import until
 
 LIST = ["https://tools.example/*", OTHER]
 
@@ -77,9 +78,7 @@ async def test_one_that_nobody_uses_ends(seen: Seen, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(from_clients, "IDLE_S", 0.01)
     async with ClientServers(LIST, "cut").running() as servers:
         (await servers.lease(URL, {})).close()
-        async with asyncio.timeout(60):
-            while not seen.ended:  # noqa: ASYNC110  # nobody announces it
-                await asyncio.sleep(0.01)
+        await until(lambda: seen.ended)
         assert servers.shown() == []
         await servers.lease(URL, {})
     assert len(seen.made) == 2
@@ -116,9 +115,7 @@ async def test_who_gives_up_waiting_gives_it_back(seen: Seen, monkeypatch: pytes
     monkeypatch.setattr(from_clients, "McpServer", Silent)
     async with ClientServers(LIST, "cut").running() as servers:
         waiting = asyncio.create_task(servers.lease(URL, {}))
-        async with asyncio.timeout(60):
-            while not servers.shown():  # noqa: ASYNC110  # nobody announces it
-                await asyncio.sleep(0)
+        await until(servers.shown, 0)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting

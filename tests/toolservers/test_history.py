@@ -17,6 +17,7 @@ from proxy.testing import ScriptedBackend
 from tests.e2e.responses_answers import check_items, outline, read_events
 from tests.protocols.responses_wires import accumulate
 from tests.toolservers.scripted import URL, Seen, ask, configuration, listed, said, scripted, server, turn
+from tests.waiting import GUARD_S
 
 WAYS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 KEPT = pytest.mark.parametrize("kept", [False, True], ids=["echoed", "remembered"])
@@ -156,7 +157,12 @@ async def test_beside_tools_of_the_gateway_and_the_client(kept: bool, stream: bo
     """What the gateway ran by itself the client does not see, and what the servers gave it does: the model is told each
     once, whoever keeps it."""
     (tmp_path / "clocks.py").write_text(MODULE)
-    both = {"mcp_from_clients": ["https://tools.example/*"], "folder": str(tmp_path), "timeout_s": 60.0, "watch_s": 0}
+    both = {
+        "mcp_from_clients": ["https://tools.example/*"],
+        "folder": str(tmp_path),
+        "timeout_s": GUARD_S,
+        "watch_s": 0,
+    }
     script = [
         turn("prompt", "First.", ("clock", {}), ADD),
         turn("prompt", "", ADD, ("clock", {}), ("look", {"at": "here"})),
@@ -181,7 +187,12 @@ async def test_beside_tools_of_the_gateway_and_the_client(kept: bool, stream: bo
 @WAYS
 async def test_beside_calls_of_the_gateway_that_are_shown(stream: bool, seen: Seen, tmp_path: Any) -> None:
     (tmp_path / "clocks.py").write_text(MODULE)
-    both = {"mcp_from_clients": ["https://tools.example/*"], "folder": str(tmp_path), "timeout_s": 60.0, "watch_s": 0}
+    both = {
+        "mcp_from_clients": ["https://tools.example/*"],
+        "folder": str(tmp_path),
+        "timeout_s": GUARD_S,
+        "watch_s": 0,
+    }
     options = {"mode": "prompt", "tool_loop": {"expose_server_tools": True}}
     script = [turn("prompt", "So:", ADD, ("clock", {}), ADD, ("look", {"at": "here"}), after=" Then.")]
     async with conversation(configuration(tools=both, defaults=options), *script) as (post, _):

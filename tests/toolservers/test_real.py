@@ -3,7 +3,6 @@ transport."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
@@ -20,6 +19,7 @@ from tests.e2e.conftest import sdk
 from tests.protocols.published import SHARED
 from tests.toolservers.scripted import configuration, server, turn
 from tests.toolservers.serving import ODD_NAME, SAID, ToolServerAtWork, tool_server
+from tests.waiting import until
 
 ADD = ("calc__add", {"a": 1, "b": 2})
 WRITE = ("calc__write", {"text": "x"})
@@ -180,9 +180,7 @@ async def test_what_lets_the_gateway_in_is_kept_nowhere(
     shown = got.tools[0].model_dump()
     assert shown["headers"] == {"X-Other": "<redacted>"}
     assert shown.get("authorization") is None
-    async with asyncio.timeout(60):
-        while not list((tmp_path / "captures").glob("*.jsonl")):  # noqa: ASYNC110  # a thread writes it
-            await asyncio.sleep(0.05)
+    await until(lambda: list((tmp_path / "captures").glob("*.jsonl")))
     logged = "\n".join(str(vars(record)) for record in caplog.records)
     assert "X-Other" in logged  # by `request_log`
     places = [got.to_json(), stored.to_json(), logged, *(one.text for one in inspected)]

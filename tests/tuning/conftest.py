@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from proxy.testing import Answer, Asked, Refuse, Say, Upstream
+from tests.waiting import GUARD_S
 
 Rule = Callable[[dict[str, Any]], str | int]
 """From the body of a request to a text, or the status of a refusal."""
@@ -26,13 +27,13 @@ class ModelServer:
 
     def __enter__(self) -> ModelServer:
         self._thread.start()
-        asyncio.run_coroutine_threadsafe(self.upstream.__aenter__(), self._loop).result(30)
+        asyncio.run_coroutine_threadsafe(self.upstream.__aenter__(), self._loop).result(GUARD_S)
         return self
 
     def __exit__(self, *_: object) -> None:
-        asyncio.run_coroutine_threadsafe(self.upstream.__aexit__(), self._loop).result(30)
+        asyncio.run_coroutine_threadsafe(self.upstream.__aexit__(), self._loop).result(GUARD_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(30)
+        self._thread.join(GUARD_S)
         self._loop.close()
 
     @property

@@ -28,6 +28,7 @@ from proxy.configuration.settings import load
 from proxy.support.conversion import from_mapping
 from tests.e2e.engines import llamacpp
 from tests.tuning.conftest import ModelServer, Rule, prompt_of
+from tests.waiting import GUARD_S
 
 Run = Callable[..., Result]
 Start = Callable[[Rule], ModelServer]
@@ -129,7 +130,7 @@ def test_what_is_written_runs(run: Run, model_server: Start, tmp_path: Path) -> 
             }
             address = f"{url.removesuffix('/v1')}/v1/chat/completions"
             asked = urllib.request.Request(address, json.dumps(body).encode(), {"Content-Type": "application/json"})
-            with urllib.request.urlopen(asked, timeout=60) as answer:
+            with urllib.request.urlopen(asked, timeout=GUARD_S) as answer:
                 message = json.load(answer)["choices"][0]["message"]
         finally:
             gateway.send_signal(signal.SIGTERM)
@@ -294,7 +295,7 @@ def test_ctrl_c_keeps_what_was_measured(model_server: Start, tmp_path: Path) -> 
         count += 1
         if count > 12:
             enough.set()
-            hold.wait(60)  # the server answers nobody any more
+            hold.wait(GUARD_S)  # the server answers nobody any more
         return only_pythonic(body)
 
     server = model_server(rule)
@@ -309,9 +310,9 @@ def test_ctrl_c_keeps_what_was_measured(model_server: Start, tmp_path: Path) -> 
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        assert enough.wait(60)
+        assert enough.wait(GUARD_S)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=GUARD_S)
         hold.set()
     assert process.returncode == 130, err
     assert "Traceback" not in err
@@ -358,7 +359,7 @@ def test_on_a_terminal_there_are_a_table_and_a_bar_that_vanish(model_server: Sta
             if not piece:
                 break
             shown += piece
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=GUARD_S)
     os.close(master)
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
     assert process.returncode == 0, text

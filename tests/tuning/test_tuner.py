@@ -14,6 +14,7 @@ from proxy.tuning.cases import Case, read_cases
 from proxy.tuning.scoring import Answer, Made
 from proxy.tuning.space import Candidate, thinned
 from proxy.tuning.tuner import FAULTS_IN_A_ROW, Progress, Tuner, common_cases
+from tests.waiting import GUARD_S
 
 TOOL = {"name": "f", "parameters": {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}}
 CASES = read_cases(
@@ -160,9 +161,9 @@ async def test_stopping_keeps_what_was_measured_and_gives_up_the_rest() -> None:
 
     tuner = Tuner(Hangs(lambda route, case: RIGHT[case.id]), grid(4), CASES, Watcher(), most=24, concurrency=3)
     task = asyncio.ensure_future(tuner.run())
-    await asyncio.wait_for(hanging.wait(), 60)
+    await asyncio.wait_for(hanging.wait(), GUARD_S)
     tuner.stop()
-    progress = await asyncio.wait_for(task, 60)
+    progress = await asyncio.wait_for(task, GUARD_S)
     assert progress.stopped
     assert progress.asked == 10
     assert progress.winner is not None

@@ -1,13 +1,18 @@
-"""How many functions the first request of a process runs, against a later one: `python tests/unit/first_request.py HOW
-KIND`. Run by `test_rehearsal.py` in a process of its own.
+"""How many functions the first request of a process runs, against a later one: `python tests/unit/first_request.py`
+prints the ratio for each kind of request, as JSON, with a rehearsal and without.
+
+`test_rehearsal.py` runs it in a process of its own, which imports everything once and forks for each kind.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
+import multiprocessing
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import Any, Final
@@ -20,6 +25,7 @@ from proxy.pipeline.delivery import CLIENTS
 from proxy.server import rehearsal
 from proxy.server.played import PlayedGateway
 from proxy.server.serving import gateway
+from tests.waiting import GUARD_S
 
 LATER: Final = 15
 USAGE: Final = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
@@ -116,7 +122,14 @@ async def counts(kind: Kind, *, rehearsed: bool) -> list[int]:
     return found
 
 
+def ratio(kind: str, rehearsed: bool) -> float:
+    first, *later = asyncio.run(counts(KINDS[kind], rehearsed=rehearsed))
+    return first / sorted(later)[LATER]
+
+
 if __name__ == "__main__":
-    rehearsal.MOST_S = 60.0  # type: ignore[misc]  # the machine may pause
-    first, *later = asyncio.run(counts(KINDS[sys.argv[2]], rehearsed=sys.argv[1] == "rehearsed"))
-    print(first / sorted(later)[LATER])
+    rehearsal.MOST_S = GUARD_S  # type: ignore[misc]  # the machine may pause
+    cases = list(product(KINDS, (False, True)))
+    with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as processes:
+        ratios = processes.starmap(ratio, cases, chunksize=1)
+    print(json.dumps({kind: [ratios[at], ratios[at + 1]] for at, (kind, after) in enumerate(cases) if not after}))

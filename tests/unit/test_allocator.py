@@ -10,6 +10,7 @@ import pytest
 
 from proxy.support import allocator
 from proxy.support.allocator import GivingBack, give_back
+from tests.waiting import until
 
 MOST = 1000
 
@@ -25,9 +26,7 @@ def given(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 async def settled(given: list[float], count: int) -> None:
-    async with asyncio.timeout(60):
-        while len(given) < count:  # noqa: ASYNC110  # nothing tells of it
-            await asyncio.sleep(0.005)
+    await until(lambda: len(given) >= count)
     await asyncio.sleep(0.1)
 
 

@@ -14,7 +14,7 @@ from bench import budget, callgrind, instructions
 from bench.conftest import README
 from bench.measuring import Table, published
 from proxy.pipeline.heads import send_whole
-from proxy.protocols.chat.plain import _is_plain_field
+from proxy.protocols.chat.request import code_of
 
 
 def test_up_to_a_tenth_more_is_allowed() -> None:
@@ -94,7 +94,7 @@ def test_a_coroutine_begins_once_and_a_comprehension_is_none() -> None:
     """Of functions of the gateway; what goes on is no call."""
     code = send_whole.__code__
     assert 0 <= budget.begin(code) < len(code.co_code) // 4
-    assert budget.begin(_is_plain_field.__code__) >= 0
+    assert budget.begin(code_of.__code__) >= 0
     assert budget.begin((lambda: 0).__code__) == -2
     assert budget.begin(json.loads.__code__) == -2
 

@@ -264,7 +264,6 @@ UNBUDGETED: Final[Mapping[str, str]] = {
     "proxy/formats/brackets.py:reading_brackets": _FORMATS,
     "proxy/formats/families.py:_format_for": "1,024 of at most 256 characters; values are names of formats",
     "proxy/formats/families.py:_format_of_template": "64 of at most 65,536 characters; values are names of formats",
-    "proxy/formats/gbnf/numbers.py:rest": "lives as long as the call that defines it",
     "proxy/formats/recognition.py:recognised_markers": _FORMATS,
     "proxy/formats/recognition.py:recognising": _FORMATS,
     "proxy/pipeline/plain.py:_both": "keyed by types of the code",

@@ -7,6 +7,7 @@ import pytest
 from proxy.config import BackendConfig, GatewayConfig, ServerConfig
 from proxy.startup import circles
 from proxy.startup.circles import leading_back
+from tests.waiting import GUARD_S
 
 
 def refused(host: str, url: str | None, port: int = 8080) -> bool:
@@ -71,7 +72,7 @@ def test_a_resolver_that_hangs_holds_up_nothing(monkeypatch: pytest.MonkeyPatch)
     ended = threading.Event()
 
     def look_up(*args: object, **more: object) -> list[object]:
-        ended.wait(20.0)
+        ended.wait(GUARD_S)
         return []
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)

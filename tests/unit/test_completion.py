@@ -18,8 +18,8 @@ from docs.generate import ROOT
 from proxy.cli import main
 from proxy.cli.shells import MARK
 from tests import optional
+from tests.waiting import GUARD_S
 
-PATIENCE_S = 120.0
 SCRIPTS = {
     "bash": ".local/share/bash-completion/completions/toolwire",
     "zsh": ".local/share/zsh/site-functions/_toolwire",
@@ -162,7 +162,7 @@ class Terminal:
 
     def until(self, pattern: str) -> str:
         """What was shown up to a match of this."""
-        end = time.monotonic() + PATIENCE_S
+        end = time.monotonic() + GUARD_S
         while not (found := re.search(pattern.encode(), self._shown)):
             if not select.select([self._file], [], [], max(0.0, end - time.monotonic()))[0]:
                 raise AssertionError(f"{pattern!r} is not in {self._shown!r}")
@@ -239,7 +239,7 @@ def test_fish_completes(run: Run, home: Path) -> None:
             [fish, "-c", f"complete -C 'toolwire {typed}'"],
             capture_output=True,
             text=True,
-            timeout=PATIENCE_S,
+            timeout=GUARD_S,
             check=True,
         )
         assert whole in [line.split("\t")[0] for line in done.stdout.splitlines()], (typed, done)

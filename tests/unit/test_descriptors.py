@@ -17,7 +17,8 @@ from proxy.observability.telemetry import Metrics
 from proxy.server import clients, descriptors
 from proxy.server.clients import ClientServer
 from proxy.server.descriptors import FEWEST, KEPT, NO_DESCRIPTORS, REPEAT_S, Shortage, log_room, room
-from tests.e2e.processes import GUARD_S, running
+from tests.e2e.processes import running
+from tests.waiting import GUARD_S
 
 
 @pytest.mark.parametrize("files", [None, 0, 64, 100, 256, 1024, 4096, 20_000, 1_048_576])

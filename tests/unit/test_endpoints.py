@@ -23,6 +23,7 @@ from proxy.model import Message, ModelRequest, Text
 from proxy.protocols.base import ServerSide
 from proxy.protocols.chat.protocol import ChatProtocol
 from proxy.record import AccessRecord
+from tests.waiting import GUARD_S
 
 REQUEST = ModelRequest("m", (Message("user", (Text("hi"),)),), stream=True)
 LOST = BackendFault("lost", code="upstream_disconnected", transient=True)
@@ -298,7 +299,7 @@ async def test_the_total_is_for_all_tries_together() -> None:
     pool = EndpointPool([WeightedEndpoint(endpoint(server, timeouts=Timeouts(total_s=1000.0)))])
     source = attempts(pool)
     source._started -= 999.9
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(GUARD_S):
         with pytest.raises(BackendFault, match=r"too long \(total: more than 1000 s\)"):
             await source.open()
     assert server.asked == 2
@@ -333,7 +334,7 @@ async def test_health_checks_end_also_when_a_server_answers_in_that_moment() -> 
 
     server.ready = ready  # type: ignore[attr-defined]
     known = endpoint(server, health_check_s=3600.0)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(GUARD_S):
         async with Health({"s": known}, lambda up, name: None):
             await server.hangs.wait()
             answers.set_result(True)
@@ -364,7 +365,10 @@ async def test_however_many_ask_a_server_is_asked_once_in_a_while(monkeypatch: p
 
     server.ready = ready  # type: ignore[attr-defined]
     told: list[tuple[bool, str]] = []
-    async with asyncio.timeout(60), Health({"s": endpoint(server)}, lambda up, name: told.append((up, name))) as health:
+    async with (
+        asyncio.timeout(GUARD_S),
+        Health({"s": endpoint(server)}, lambda up, name: told.append((up, name))) as health,
+    ):
         asking = [asyncio.create_task(health.states()) for _ in range(50)]
         await asyncio.sleep(0)
         await asyncio.sleep(0)
@@ -394,7 +398,7 @@ async def test_those_that_are_asked_regularly_are_known() -> None:
 
     known.ready, unknown.ready = answering("known", False), answering("unknown", True)  # type: ignore[attr-defined]
     servers = {"known": endpoint(known, health_check_s=3600.0), "unknown": endpoint(unknown)}
-    async with asyncio.timeout(60), Health(servers, lambda up, name: None) as health:
+    async with asyncio.timeout(GUARD_S), Health(servers, lambda up, name: None) as health:
         while not servers["known"].checked:  # noqa: ASYNC110  # nobody announces it
             await asyncio.sleep(0)
         assert await health.states() == {"known": False, "unknown": True}

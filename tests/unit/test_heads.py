@@ -43,7 +43,7 @@ async def exchange(app: web.Application, sent: bytes, answers: int = 1) -> tuple
     return lines, body[body.index(b'"model"') :], closed
 
 
-@pytest.mark.parametrize("options", [{}, {"usage_source": "estimate"}], ids=["plain", "with a usage source"])
+@pytest.mark.parametrize("options", [{}, {"usage": {"source": "estimate"}}], ids=["plain", "with a usage source"])
 async def test_the_short_way_gives_what_the_usual_way_gives(
     options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,6 +21,7 @@ from proxy.observability.telemetry import Metrics
 from proxy.pipeline.shared_resources import SharedResources
 from proxy.server.hosting import AppFactory, Host, reread
 from proxy.support.conversion import ConfigError
+from tests.waiting import GUARD_S, until
 
 NAME = web.AppKey("name", str)
 CONFIG = GatewayConfig(backends={"m": BackendConfig(kind="mock", script=["hi"])})
@@ -129,9 +130,7 @@ async def test_each_request_is_answered_by_the_application_that_was_current_when
         assert apps.open == {0, 1, 2, 3}
         apps.gate.set()
         assert await asyncio.gather(*requests) == ["0", "1", "2"]
-        async with asyncio.timeout(60):
-            while apps.open != {3}:  # noqa: ASYNC110  # nobody announces it
-                await asyncio.sleep(0)
+        await until(lambda: apps.open == {3}, 0)
     assert apps.open == set()
 
 
@@ -161,9 +160,7 @@ async def test_what_was_replaced_is_freed() -> None:
             assert await get(session) == str(number)  # on one connection
             tasks = len(asyncio.all_tasks())
             assert await host.reload(lambda: CONFIG) is None
-        async with asyncio.timeout(60):
-            while len(apps.open) > 1 or len(asyncio.all_tasks()) > tasks:  # noqa: ASYNC110
-                await asyncio.sleep(0)
+        await until(lambda: len(apps.open) <= 1 and len(asyncio.all_tasks()) <= tasks, 0)
         await get(session)  # aiohttp keeps the last request of a connection
         gc.unfreeze()
         gc.collect()
@@ -173,7 +170,7 @@ async def test_what_was_replaced_is_freed() -> None:
 async def test_idle_waits_for_all_applications() -> None:
     apps = Apps()
     async with hosted(apps) as (host, session):
-        await asyncio.wait_for(host.idle(), 60)
+        await asyncio.wait_for(host.idle(), GUARD_S)
         requests = []
         for _ in range(2):
             requests.append(asyncio.create_task(get(session, "/?wait")))
@@ -183,7 +180,7 @@ async def test_idle_waits_for_all_applications() -> None:
         await get(session)
         assert not idle.done()
         apps.gate.set()
-        await asyncio.wait_for(idle, 60)
+        await asyncio.wait_for(idle, GUARD_S)
         await asyncio.gather(*requests)
 
 

@@ -12,6 +12,7 @@ from typing import Literal
 import pytest
 
 from proxy.observability.logs import MOST_WAITING, flush_logs, log_fields, set_up_logging
+from tests.waiting import GUARD_S
 
 LOGGER = logging.getLogger("toolwire.test_logs")
 FIELDS = {"status": 200, "model": "a b", "ok": True, "ms": 0.25, "name": "naïve", "pid": "mine", "list": ["t"]}
@@ -69,7 +70,7 @@ async def test_a_line_does_not_wait_for_the_next() -> None:
 
     set_up_logging("text", "info", Stream())
     log_fields(LOGGER, "exchange", {})
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(GUARD_S):
         await written.wait()
 
 

@@ -18,11 +18,12 @@ from hypothesis import strategies as st
 from proxy.backends.base import fold_batches
 from proxy.backends.usage import Estimator
 from proxy.config import LimitsConfig
-from proxy.errors import BackendFault
+from proxy.errors import BackendFault, ClientFault
 from proxy.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
 from proxy.ingress import bodies
 from proxy.model import Message, ModelRequest, Origin, Text
 from proxy.protocols import wire
+from proxy.protocols.request_schema import RequestSchema
 from proxy.protocols.wire import PIECE_CHARS, dump, dump_in_pieces
 from proxy.support.collecting import COUNTED_BYTES, HUGE_VALUES, RARELY, Collecting
 from proxy.support.offload import OFFLOAD_BYTES, OFFLOAD_MESSAGES, in_thread, is_large, is_long
@@ -172,6 +173,31 @@ async def test_a_small_one_is_not(threads: dict[str, bool]) -> None:
     async with Upstream([Say("Hello.")]) as up, serving(upstream_config(up.url)) as server:
         assert (await post(server, {"messages": MANY[:5]})).status == 200
     assert all(threads.values())
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/responses", "/v1/messages", "/v1/conversations"])
+async def test_the_mistake_in_a_body_of_many_objects_is_named_in_a_thread(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """4,000 parts and one that is none are 56 kB, and it takes 0.2 s to find out which."""
+    loop = threading.current_thread()
+    where: list[bool] = []
+    real = RequestSchema._fault
+
+    def watched(self: RequestSchema, error: Any) -> ClientFault:
+        where.append(threading.current_thread() is loop)
+        return real(self, error)
+
+    monkeypatch.setattr(RequestSchema, "_fault", watched)
+    parts: list[Any] = [*[{"type": "x"}] * 4000, 1]
+    said = [{"role": "user", "content": parts}]
+    body = {"items": said} if path == "/v1/conversations" else {"messages": said, "input": said, "max_tokens": 1}
+    async with Upstream([Say("Hello.")]) as up, serving(upstream_config(up.url)) as server:
+        answer = await post(server, body, path=path)
+        assert answer.status == 400
+        assert b"content[4000]" in answer.body
+    assert where
+    assert not any(where)
 
 
 async def test_another_models_name_in_a_large_body(threads: dict[str, bool], monkeypatch: pytest.MonkeyPatch) -> None:

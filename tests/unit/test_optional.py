@@ -80,7 +80,7 @@ def test_a_program_that_cannot_be_run(put: Put) -> None:
 
 
 def test_a_program_that_hangs(put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(optional, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(optional, "GUARD_S", 0.05)
     path = put("node", text="#!/bin/sh\nexec /bin/sleep 600\n")
     assert str(lack(NODE)).startswith(f"needs node 20 or newer: {path} does not run: ")
 

@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
+from tests.waiting import GUARD_S
+
 pytest.importorskip("redis")
 
 from proxy.support.redis_client import FAILURES, Commands, RedisClient
 from proxy.support.redis_url import read_url
-
-PATIENCE_S = 60.0
 
 
 class Stubborn:
@@ -39,7 +39,7 @@ async def test_whoever_asked_waits_no_longer_than_the_limit_and_the_command_goes
         await commands.run(command(), 0.01)
     assert isinstance(caught.value, TimeoutError)
     command.answer.set_result("late")
-    await commands.end(PATIENCE_S)
+    await commands.end(GUARD_S)
     assert command.cancelled == 0
 
 
@@ -52,7 +52,7 @@ async def test_a_caller_that_goes_away_takes_nothing_with_it() -> None:
     with pytest.raises(asyncio.CancelledError):
         await caller
     command.answer.set_result("nobody reads it")
-    await commands.end(PATIENCE_S)
+    await commands.end(GUARD_S)
     assert command.cancelled == 0
 
 
@@ -60,7 +60,7 @@ async def test_at_the_end_even_those_go_that_swallow_a_cancellation() -> None:
     commands, command = Commands(), Stubborn(swallows=2)
     caller = asyncio.ensure_future(commands.run(command()))
     await asyncio.sleep(0)
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(GUARD_S):
         await commands.end(0.01)
     assert command.cancelled == 3
     with pytest.raises(FAILURES):  # and not as if the caller had been cancelled
@@ -75,7 +75,7 @@ async def test_an_answer_and_a_failure_are_the_callers() -> None:
     broken.answer.set_exception(OSError("gone"))
     with pytest.raises(OSError, match="gone"):
         await commands.run(broken())
-    await commands.end(PATIENCE_S)
+    await commands.end(GUARD_S)
 
 
 def test_an_outage_goes_on_as_long_as_it_is_heard_of() -> None:

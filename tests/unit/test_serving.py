@@ -26,6 +26,7 @@ from proxy.config import BackendConfig, GatewayConfig, ServerConfig
 from proxy.observability.log_forms import JsonFormatter, TextFormatter
 from proxy.server.serving import SWITCH_S, base_url, bind, close
 from proxy.server.workers import Supervisor, _Worker
+from tests.waiting import GUARD_S
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and SO_REUSEPORT")
 
@@ -98,7 +99,7 @@ class Server:
             start_new_session=True,
         )
         # A program that hangs must not hang the tests.
-        self._limit = threading.Timer(60, self.process.kill)
+        self._limit = threading.Timer(GUARD_S, self.process.kill)
         self._limit.start()
 
     def ready(self) -> Server:
@@ -110,7 +111,7 @@ class Server:
         return self
 
     def get(self, path: str) -> str:
-        with urllib.request.urlopen(self.url + path, timeout=30) as answer:
+        with urllib.request.urlopen(self.url + path, timeout=GUARD_S) as answer:
             return str(answer.read().decode())
 
     def end(self) -> tuple[int, str, str]:
@@ -160,7 +161,7 @@ def test_busy_threads_have_short_turns(start: Callable[..., Server], workers: in
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_running_answer_is_finished_after_sigterm(start: Callable[..., Server], workers: int) -> None:
     server = start(workers=workers).ready()
-    with urllib.request.urlopen(server.url + "/slow", timeout=30) as answer:
+    with urllib.request.urlopen(server.url + "/slow", timeout=GUARD_S) as answer:
         assert answer.read(6) == b"begun "
         server.process.send_signal(signal.SIGTERM)
         assert server.process.poll() is None
@@ -172,7 +173,7 @@ def test_a_running_answer_is_finished_after_sigterm(start: Callable[..., Server]
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_second_signal_ends_it_at_once_with_status_1(start: Callable[..., Server], workers: int) -> None:
     server = start(workers=workers).ready()
-    with urllib.request.urlopen(server.url + "/slow", timeout=30) as answer:
+    with urllib.request.urlopen(server.url + "/slow", timeout=GUARD_S) as answer:
         assert answer.read(6) == b"begun "
         server.process.send_signal(signal.SIGTERM)
         # The listening socket is gone once the first signal was taken.
@@ -195,7 +196,7 @@ def test_a_signal_while_it_starts_ends_it_before_it_listens(start: Callable[...,
 
 def refused(port: int) -> bool:
     try:
-        socket.create_connection(("127.0.0.1", port), timeout=60).close()
+        socket.create_connection(("127.0.0.1", port), timeout=GUARD_S).close()
     except OSError:
         return True
     return False
@@ -203,7 +204,7 @@ def refused(port: int) -> bool:
 
 def test_grace_is_limited(start: Callable[..., Server]) -> None:
     server = start(shutdown_grace_s=0.05).ready()
-    with urllib.request.urlopen(server.url + "/slow", timeout=30) as answer:
+    with urllib.request.urlopen(server.url + "/slow", timeout=GUARD_S) as answer:
         assert answer.read(6) == b"begun "
         server.process.send_signal(signal.SIGTERM)
         assert server.end()[0] == 0

@@ -28,7 +28,7 @@ from proxy.config import (
 )
 from proxy.configuration.checks import effective_routes, is_loopback
 from proxy.configuration.config_schema import schema
-from proxy.configuration.settings import has_backends, load, read_section, zero_config
+from proxy.configuration.settings import has_backends, load, read_section
 from proxy.formats.words import COMMON
 from proxy.registry import Registries, Registry, registries
 from proxy.startup.description import describe
@@ -109,8 +109,9 @@ def test_bad_yaml_says_where(text: str, message: str) -> None:
 # --- sources and their order ----------------------------------------------------------------------------------------
 
 
-def test_zero_config_needs_only_an_address() -> None:
-    config = zero_config("http://127.0.0.1:9/v1", env={})
+def test_an_address_is_enough() -> None:
+    """R17.3."""
+    config = load(None, {}, {"backends.default.url": "http://127.0.0.1:9/v1"})
     assert config == GatewayConfig(backends={"default": BackendConfig(url="http://127.0.0.1:9/v1")})
     (route,) = effective_routes(config)
     assert (route.model, route.backend) == ("*", "default")
@@ -518,6 +519,21 @@ def test_defaults_in_the_schema_are_the_real_ones() -> None:
 def test_a_dumped_configuration_loads_again(loaded: Loader) -> None:
     config = loaded("chain: [{use: a, options: {x: '${X:-1}'}}]\nroutes: [{model: m}]")
     assert loaded(yaml.safe_dump(to_mapping(config))) == config
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("recognize", "calls.recognise"),
+        ("repair", "calls.repair"),
+        ("max_iteration", "tool_loop.max_iterations"),
+        ("call", "calls"),
+    ],
+)
+def test_a_key_that_is_nearly_right_is_named_with_its_section(key: str, meant: str) -> None:
+    tree = {"backends": {"m": {"kind": "mock"}}, "defaults": {key: 1}}
+    assert problems(lambda: load(None, {}, tree)) == (f"defaults.{key}: unknown key, did you mean {meant!r}?",)
+    assert not VALIDATOR.is_valid(tree)
 
 
 def test_a_store_that_cannot_be_made_is_a_mistake() -> None:

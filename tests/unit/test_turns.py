@@ -11,6 +11,7 @@ from proxy.ingress.turns import Turns
 from proxy.server.played import PlayedGateway
 from proxy.server.serving import gateway
 from tests.unit.first_request import answers, asked, configured
+from tests.waiting import GUARD_S
 
 
 class Passes:
@@ -90,7 +91,7 @@ async def test_a_start_that_is_given_and_not_used_is_over() -> None:
     await asyncio.sleep(0)  # it may start; it has not run yet
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(GUARD_S):
         await starts.wait()
         await starts.wait()
 

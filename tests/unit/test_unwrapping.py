@@ -16,9 +16,8 @@ from proxy.pipeline.undoing import UndoStage
 from proxy.pipeline.unwrapping import UnwrapStage
 from proxy.prompting.beside_template import templated
 from proxy.prompting.transcript import Flatten, inject
-from tests.formats.cases import FORMATS
+from tests.formats.cases import FORMATS, every_format
 
-every_format = pytest.mark.parametrize("tool_format", FORMATS, ids=lambda f: f.name)
 BY_NAME = {tool_format.name: tool_format for tool_format in FORMATS}
 HERMES = BY_NAME["hermes"]
 WORDS = ["<tool_response>", "</tool_response>", "<", "\n", " ", "x", "\\", '{"a":1}', "</tool_call>", "é"]

@@ -8,13 +8,14 @@ import socket
 import pytest
 
 from proxy.testing import TAKING, Upstream
+from tests.waiting import GUARD_S
 
 
 @pytest.mark.parametrize("turns", range(TAKING + 2))
 async def test_a_connection_that_comes_at_the_end_is_closed(turns: int) -> None:
     with socket.socket() as client:
         client.setblocking(False)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(GUARD_S):
             async with Upstream() as server:
                 await asyncio.get_running_loop().sock_connect(client, ("127.0.0.1", server.port))
                 for _ in range(turns):

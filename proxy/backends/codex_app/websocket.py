@@ -20,7 +20,7 @@ import aiohttp
 from ...config import BackendConfig, LimitsConfig
 from ...support.lines import HEAD_BYTES, TooLarge
 from ..connections import unreachable, untrusted
-from ..session_client import refuse_redirect
+from ..sessions import refuse_redirect
 from .transport import MOST_UNSENT, READ_BYTES, Broken, Transport
 
 HEARTBEAT_S: Final = 30.0

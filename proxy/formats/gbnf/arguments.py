@@ -7,8 +7,8 @@ Rules of this module:
    checks its arguments.
 2. Sound otherwise: every text of a grammar is arguments that fit the schema, also where that means that not every
    fitting text can be written. Not looked at, because leaving such properties out would be worse: `pattern`, `format`,
-   `not`, `if`, `contains`, `uniqueItems`, `dependent*`, `patternProperties`, `minProperties` beside declared
-   properties, and that `oneOf` wants exactly one.
+   ranges of numbers, `multipleOf`, `not`, `if`, `contains`, `uniqueItems`, `dependent*`, `patternProperties`,
+   `minProperties` beside declared properties, and that `oneOf` wants exactly one.
 3. Properties come in the order of the schema; only declared ones are written. Outside strings there is at most the one
    space that models put behind a comma or a colon.
 4. The cost is bounded by `MAX_STEPS`. A tool whose schema needs more, or cannot be said at all, gets arguments of any
@@ -20,7 +20,7 @@ Why not a library: docs/adr/0004.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 from urllib.parse import unquote
 
 from ...scan._grammar import valid_text
@@ -29,12 +29,10 @@ from ..layout import Layout, Tagged, json_type, keyword
 from ..longjson import compact
 from ..values import PYTHON, Syntax
 from .notation import Expression, Inexpressible, Rule, choice, literal, optional, sequence
-from .numeric import number
-from .rules import CHARS_PER_STEP, FREE_KEY, MAX_STEPS, STEPS_PER_RANGE, Bounds, Rules, TooLarge
+from .numbers import integers, numbers
+from .rules import CHARS_PER_STEP, FREE_KEY, MAX_STEPS, Bounds, Rules, TooLarge
 from .schemas import JSON_TYPES, NOTES, has_type, merge, sizes, type_names
 from .text import CONTROLS, Pattern, Text
-
-RANGE: Final = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
 
 
 def rules_for(layout: Layout, bounds: Bounds) -> Rules:
@@ -237,9 +235,7 @@ class _Compiler:
             case "string":
                 return self.rules.string(*sizes(schema, "minLength", "maxLength", bounds.string))
             case "integer" | "number":
-                if not RANGE.isdisjoint(schema):
-                    self.rules.step(STEPS_PER_RANGE)
-                return self.rules.name(kind, number(kind, schema, self.rules))
+                return self.rules.name(kind, (integers if kind == "integer" else numbers)(bounds.digits))
             case "array":
                 return self.bracketed(self.array, schema)
             case "object":

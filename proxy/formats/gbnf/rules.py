@@ -21,11 +21,8 @@ MAX_STEPS: Final = 10_000
 """Subschemas visited and constants written for one grammar."""
 CHARS_PER_STEP: Final = 50
 """A longer constant counts as several."""
-STEPS_PER_RANGE: Final = 10
-"""Steps of a number with bounds: it takes ten times as long as other subschemas."""
 MAX_COUNTING: Final = 5_000
-"""Rules of one grammar that only count: characters of strings that cannot hold certain texts, remainders of a
-division."""
+"""Rules of one grammar that only count characters of strings that cannot hold certain texts."""
 MAX_REPEAT: Final = 1_999
 """llama.cpp refuses more repetitions of one item."""
 
@@ -240,7 +237,7 @@ class Rules:
             self._value = self.reserve("value")
             inner = (
                 self.string(0, self.bounds.string),
-                numbers(None, None, self.bounds.digits),
+                numbers(self.bounds.digits),
                 *map(self.constant, (True, False, None)),
                 self.anything(),
                 self.sequence("[", self._value, 0, self.bounds.items, "]"),

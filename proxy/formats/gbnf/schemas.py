@@ -15,13 +15,18 @@ NOTES: Final = frozenset(
 )
 """Keywords that say nothing about which declared values fit."""
 
+RANGES: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+"""Keywords that a grammar does not say."""
+
 JSON_TYPES: Final = ("string", "number", "boolean", "null", "array", "object")
+
+_NOT_SAID: Final = (NOTES - {"additionalProperties"}).union(RANGES)
 
 _TYPE_HINTS: Final[Mapping[str, tuple[str, ...]]] = {
     "object": ("properties", "required", "additionalProperties"),
     "array": ("items", "prefixItems", "minItems", "maxItems"),
     "string": ("minLength", "maxLength", "pattern", "format"),
-    "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+    "number": RANGES,
 }
 
 
@@ -83,7 +88,7 @@ def merge(schemas: Sequence[Any]) -> Any:
         if not isinstance(schema, Mapping):
             raise Inexpressible("nothing fits")
         for key, value in schema.items():
-            if key not in merged or key in NOTES - {"additionalProperties"} or merged[key] == value:
+            if key not in merged or key in _NOT_SAID or merged[key] == value:
                 merged[key] = value
             elif key == "properties":
                 joined = dict(merged[key])
@@ -94,9 +99,9 @@ def merge(schemas: Sequence[Any]) -> Any:
                 merged[key] = [*merged[key], *(name for name in value if name not in merged[key])]
             elif key == "allOf":
                 merged[key] = [*merged[key], *value]
-            elif key in ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"):
+            elif key in ("minLength", "minItems", "minProperties"):
                 merged[key] = max(merged[key], value)
-            elif key in ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"):
+            elif key in ("maxLength", "maxItems", "maxProperties"):
                 merged[key] = min(merged[key], value)
             elif key == "type":
                 merged[key] = _common(merged[key], value)

@@ -31,7 +31,7 @@ from .. import noise
 from ..call_deltas import CallDelta, CallDeltas
 from ..ends import of_cut, read_end
 from ..numbers import MAX_CALLS, MAX_CHOICES, index_of, too_many, whole_number
-from ..wire import load, nameless, read_frame, unfinished
+from ..wire import load, nameless, nothing_said, read_frame, unfinished
 from .opaque import of_deltas, opaque_of, without
 from .reply import (
     AN_ANSWER,
@@ -260,8 +260,9 @@ class ChatReader:
 
     def _end(self, out: list[Event]) -> None:
         self._ended = True
-        if not self._started:
-            self._start({}, out)
+        if not self._answers:
+            self._fault(nothing_said(), out)
+            return
         for answer in self._answers.values():
             answer.close(self, out)
         if not self._blocks and any(answer.lacks_name for answer in self._answers.values()):

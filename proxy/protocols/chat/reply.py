@@ -338,6 +338,9 @@ def read_error(answer: Mapping[str, Any]) -> GatewayError | None:
     error = answer.get("error")
     if not error and answer.get("object") == "error":
         error = answer
+    if not error and answer.get("detail") and "choices" not in answer:
+        detail = answer["detail"]
+        error = detail if isinstance(detail, str) else {"message": dump(detail).decode()}
     if not error:
         return None
     words: tuple[str, ...] = ()

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from ...errors import ClientFault, quote
@@ -32,6 +33,7 @@ from ...model import (
     Opaque,
     Origin,
     Part,
+    PlainMessages,
     Reasoning,
     Refusal,
     Sampling,
@@ -44,7 +46,6 @@ from ...model import (
 )
 from ..request_schema import RequestSchema
 from .opaque import OPAQUE, REASONING, opaque_of
-from .plain import SPEAKERS, are_plain_items, has_plain_fields, plain_messages
 from .unmodelled import CALL_FIELDS, PROTOCOL, call_extra, nestedrest_of, rest_of
 
 MODELLED: Final = frozenset(
@@ -55,6 +56,13 @@ MODELLED: Final = frozenset(
     }
 )  # fmt: skip
 """Top-level fields that the model has a place for; all others go to `extra`."""
+
+
+SPEAKERS: Final = frozenset({"system", "developer", "user", "assistant"})
+"""Roles of messages that are no results of tools."""
+
+
+_role_and_text: Final = itemgetter("role", "content")
 
 
 _MESSAGE_FIELDS: Final = frozenset(
@@ -100,20 +108,18 @@ def code_of(param: str, general: str) -> str:
 
 def read_request(body: Mapping[str, Any], raw: bytes, shape: RequestSchema) -> ModelRequest:
     """The request in `body`, whose bytes were `raw`. Raises `ClientFault` with the path of the first fault (R2)."""
-    listed, items = body.get("tools"), body.get("messages")
-    tools, past = () if listed is None else known_set(listed, "chat"), past_of(items)
+    listed: Any = body.get("tools")
+    items: Any = body.get("messages")
+    tools, past = known_set(listed, PROTOCOL), past_of(items)
+    # a known list was checked when it came first
+    shape.check(body if tools is None else {**body, "tools": None}, len(raw), "messages")
     messages = plain_messages(items, past)
-    if tools is None:
-        _check_shape(body, shape, past)
-    elif not (has_plain_fields(body) and (messages is not None or are_plain_items(items, past))):
-        _check_shape({**body, "tools": None}, shape, past)  # a known list was checked when it came first
     stream = body.get("stream") is True
     stream_options = body.get("stream_options")
     if stream_options is not None and not stream:
         raise ClientFault("'stream_options' is only allowed with 'stream': true.", param="stream_options")
     if tools is None:
-        assert listed is not None
-        tools = new_set(listed, "chat", (_tool(tool, f"tools[{i}]", shape) for i, tool in enumerate(listed)))
+        tools = new_set(listed, PROTOCOL, (_tool(tool, f"tools[{i}]", shape) for i, tool in enumerate(listed)))
     extra = EMPTY if body.keys() <= MODELLED else rest_of(body, MODELLED)
     top_k = body.get("top_k")
     if top_k is not None and type(top_k) is not int:  # no field of the protocol, so nobody has checked it
@@ -134,19 +140,6 @@ def read_request(body: Mapping[str, Any], raw: bytes, shape: RequestSchema) -> M
         origin=Origin(PROTOCOL, raw, past),
         protocol_fields=_own_fields(stream_options) if stream_options else EMPTY,
     )
-
-
-def _check_shape(body: Mapping[str, Any], shape: RequestSchema, past: Past | None) -> None:
-    """Raises `ClientFault` for what is wrong, also in one of the messages."""
-
-    def fit(fits: bool, items: Sequence[Any], start: int, made: list[None]) -> bool:
-        return fits and shape.fits({"model": "m", "messages": list(items)})
-
-    items: Any = body.get("messages")
-    if past is None or not (
-        fold(past, "chat.fits", items, True, fit)[1] and shape.fits({**body, "messages": items[-1:]})
-    ):
-        shape.check(body if past is None else {**body, "messages": list(items)})
 
 
 def _own_fields(stream_options: Mapping[str, Any]) -> Extra:
@@ -170,6 +163,24 @@ def _read_sampling(body: Mapping[str, Any]) -> Sampling:
     if "top_k" in fields and type(fields["top_k"]) is not int:
         del fields["top_k"]
     return Sampling(**fields)
+
+
+def plain_messages(items: Sequence[Mapping[str, Any]], past: Past | None = None) -> PlainMessages | None:
+    """The `messages` of a body that fits its schema, if each is a role that speaks and a text; else None."""
+    messages, plain = fold(past, "chat.plain", items, True, _read_plain)
+    return PlainMessages(messages) if plain else None
+
+
+def _read_plain(plain: bool, items: Sequence[Mapping[str, Any]], start: int, messages: list[Message]) -> bool:
+    try:
+        for item in items if plain else ():
+            role, text = _role_and_text(item)
+            if len(item) != 2 or type(text) is not str or role not in SPEAKERS:
+                return False
+            messages.append(Message(role, (Text(text),) if text else ()))
+    except KeyError:  # it has no content
+        return False
+    return plain
 
 
 def _read_messages(items: Sequence[Mapping[str, Any]], shape: RequestSchema, past: Past | None) -> tuple[Message, ...]:

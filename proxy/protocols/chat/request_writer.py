@@ -39,8 +39,7 @@ from ...support.repeated_ids import as_written
 from ..call_ids import at_most
 from ..wire import dump, whole
 from .opaque import joined
-from .plain import SPEAKERS
-from .request import TOOL_FIELDS
+from .request import SPEAKERS, TOOL_FIELDS
 from .unmodelled import PROTOCOL, nest, rest_of
 
 ID_CHARS: Final = 40

@@ -65,6 +65,7 @@ class MessagesProtocol(ClientSide, ServerSide):
     count_path = "/messages/count_tokens"
     end_marks = (b"message_stop",)
     usual = b'"type":"content_block_'
+    items_in = "content"
     marks_failed_results = True
     model_in = "message"
     bare_reasoning = True

@@ -83,7 +83,8 @@ def code_of(param: str, general: str) -> str:
 def read_request(body: Mapping[str, Any], raw: bytes, shape: RequestSchema) -> ModelRequest:
     """The request in `body`, whose bytes were `raw`. Raises `ClientFault` with the path of the first fault (R14.1)."""
     tools = known_set(body.get("tools"), PROTOCOL)
-    shape.check(body if tools is None else {**body, "tools": None})  # a known list was checked when it came first
+    # a known list was checked when it came first
+    shape.check(body if tools is None else {**body, "tools": None}, len(raw))
     _refuse_lost_turns(body)
     if tools is None:
         listed = body["tools"]

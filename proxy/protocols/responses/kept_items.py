@@ -1,11 +1,10 @@
 """Items as a client is shown them again: those of a request are listed, and made of kept messages they are those that
-the client saw, as far as messages say them. Of turns of form 2 (`proxy.protocols.stored_form`) what messages do not
-say stands beside.
+the client saw, as far as messages say them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -17,8 +16,6 @@ from .items import PROTOCOL, Reading, read_call, write_result
 from .reply import Origins, output_items
 
 Items = Sequence[Mapping[str, Any]]
-AtPlace = Callable[[Mapping[str, Any], int], Mapping[str, Any]]
-"""An item as it is at a place of the whole list: an id may follow from that."""
 
 _WITH_STATUS: Final = PREFIXES.keys() - {"mcp_list_tools", "mcp_approval_request", "mcp_approval_response"}
 """Types of items that are shown with a `status`."""
@@ -99,34 +96,3 @@ def _flat(messages: Sequence[Message]) -> Iterator[Part]:
                 yield Opaque(PROTOCOL, {**write_result(part), "status": "completed"})
             else:
                 yield part
-
-
-# --- what messages do not say (form 2) --------------------------------------------------------------------------------
-
-
-def mended(made: Items, told: Mapping[str, Any] | None, at_place: AtPlace) -> list[Mapping[str, Any]]:
-    """The items as they were given, of those that messages make. `told`: None if they are equal; by place `fields` that
-    an item has beside or otherwise (one that is null it has not), and `items` that were not made; or `all`."""
-    if told is None:
-        return [at_place(item, place) for place, item in enumerate(made)]
-    if "all" in told:
-        return list(told["all"])
-    fields, items = told.get("fields", {}), told.get("items", {})
-    rest = iter(made)
-    whole: list[Mapping[str, Any]] = []
-    for place in range(len(made) + len(items)):
-        key = str(place)
-        if key in items:
-            whole.append(items[key])
-            continue
-        item = at_place(next(rest), place)
-        if key in fields:
-            other = fields[key]
-            item = {name: value for name, value in {**item, **other}.items() if value is not None or name not in other}
-        whole.append(item)
-    return whole
-
-
-def as_made(item: Mapping[str, Any], place: int) -> Mapping[str, Any]:
-    """For items that say their place themselves."""
-    return item

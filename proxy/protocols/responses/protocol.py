@@ -74,6 +74,7 @@ class ResponsesProtocol(ClientSide, ServerSide):
     binding_fields = (("prompt", "Send its text as 'instructions' and 'input'."),)
     end_marks = tuple(end.encode() for end in ENDS)
     usual = b'"output_index":'
+    items_in = "output"
     model_in = "response"
     asks_opaque = True
     bare_reasoning = True

@@ -20,18 +20,17 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ...errors import BackendFault, GatewayError
-from ...events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
+from ...events import BlockKind, Event, Fault, Finish, Opaque, Open, Start
 from ...fastparse import SseFramer
-from ...model import EMPTY, CallKind, Extra, FinishReason, ToolUse, fields_of, scoped
-from ...scan._grammar import SPACE, FrameTooLarge
+from ...model import EMPTY, FinishReason, fields_of, scoped
+from ...scan._grammar import FrameTooLarge
 from .. import noise
-from ..call_deltas import CallDelta, new_call_id
 from ..chat.reply import arguments_text, text_of
 from ..numbers import MAX_PARTS, index_of, too_many, whole_number
 from ..wire import load, nameless, read_frame
-from .client_tools import read_client_call
 from .errors import read_fault
-from .items import MESSAGE_FIELDS, PROTOCOL, call_extra, message_of, reasoning_fields, rest_of, text_extra
+from .item_reader import CALLS, Item, Said, said_by
+from .items import PROTOCOL
 from .reply import failure, finish_extra, finish_reason, probabilities
 from .resource import read_usage
 
@@ -57,15 +56,8 @@ _SILENT: Final = frozenset(
 )  # fmt: skip
 _PIECES: Final = ("response.shell_call_command.", "response.apply_patch_call_operation_diff.")
 """Events that say nothing which others do not say, and how such ones begin."""
-_CALLS: Final = frozenset({"function_call", "custom_tool_call"})
-_MODELLED: Final = _CALLS | {"message", "reasoning", ""}
+_MODELLED: Final = CALLS | {"message", "reasoning", ""}
 """Types of items; without one it may be any of these."""
-_REFUSAL: Final = frozenset({"type", "refusal"})
-_PART_KINDS: Final[Mapping[str, BlockKind]] = {
-    "output_text": BlockKind.TEXT,
-    "text": BlockKind.TEXT,
-    "refusal": BlockKind.REFUSAL,
-}
 
 
 class ResponsesReader:
@@ -74,11 +66,11 @@ class ResponsesReader:
     def __init__(self, frame_bytes: int, note: noise.Note = noise.unnoted) -> None:
         self.note = note
         self._framer = SseFramer(frame_bytes)
-        self._items: list[_Item] = []
-        self._places: dict[int, _Item] = {}  # the last one at each index
-        self._idents: dict[str, _Item] = {}
-        self._calls: dict[str, _Item] = {}
-        self._last: _Item | None = None
+        self._items: list[Item] = []
+        self._places: dict[int, Item] = {}  # the last one at each index
+        self._idents: dict[str, Item] = {}
+        self._calls: dict[str, Item] = {}
+        self._last: Item | None = None
         self._next = self._blocks = 0
         self._started = self._ended = self._lacks_name = False
         self._top: Mapping[str, Any] = EMPTY
@@ -181,7 +173,7 @@ class ResponsesReader:
             self._out.append(Start(text_of(given.get("id")), text_of(given.get("model")), created, extra))
             self._out += self._early
 
-    def _item(self, value: Mapping[str, Any], *, begins: bool = False) -> _Item:
+    def _item(self, value: Mapping[str, Any], *, begins: bool = False) -> Item:
         """The item that a frame is about, or announces (`begins`): by index and id, else by the id of its call, else
         the one before. A new one if it shows what that cannot be (R29.2). Raises `BackendFault` for a wrong index."""
         self._start(None)
@@ -199,31 +191,31 @@ class ResponsesReader:
             item = self._new(index)
         return self._noted(item, ident, call_id)
 
-    def _listed(self, place: int, wire: Mapping[str, Any], used: set[_Item], said: set[Said]) -> _Item | None:
+    def _listed(self, place: int, wire: Mapping[str, Any], used: set[Item], said: set[Said]) -> Item | None:
         """The item at `place` of the final resource, which has shown `used`; None for a call that was given out, one
         that is in `said`."""
         ident, call_id = text_of(wire.get("id")), text_of(wire.get("call_id"))
         item = self._idents.get(ident) or self._calls.get(call_id)
         if item is None or item in used:
-            if text_of(wire.get("type")) in _CALLS and _said(wire) in said:
+            if text_of(wire.get("type")) in CALLS and said_by(wire) in said:
                 return None
             item = self._places.get(place)
-            if item is None or (text_of(wire.get("type")) in _CALLS and item.is_other(wire, ident, begins=False)):
+            if item is None or (text_of(wire.get("type")) in CALLS and item.is_other(wire, ident, begins=False)):
                 item = self._new(place)
         used.add(item)
         return self._noted(item, ident, call_id)
 
-    def _new(self, index: int | None) -> _Item:
+    def _new(self, index: int | None) -> Item:
         if index is None:
             index = self._next
         if len(self._items) >= MAX_PARTS or index >= MAX_PARTS:
             raise too_many("items", MAX_PARTS)
         self._next = max(self._next, index + 1)
-        item = self._places[index] = _Item(self, index)
+        item = self._places[index] = Item(self, index)
         self._items.append(item)
         return item
 
-    def _noted(self, item: _Item, ident: str, call_id: str) -> _Item:
+    def _noted(self, item: Item, ident: str, call_id: str) -> Item:
         self._last = item
         item.ident = item.ident or ident
         if ident:
@@ -249,7 +241,7 @@ class ResponsesReader:
             chances = probabilities(value) if value.get("logprobs") and not whole else EMPTY
             item.part(kind, summary, place or 0, text, whole=whole, chances=chances)
 
-    def _done(self, item: _Item) -> None:
+    def _done(self, item: Item) -> None:
         if not item.over:
             item.over = True
             item.catch_up()
@@ -270,8 +262,8 @@ class ResponsesReader:
         output = output if isinstance(output, list) else []
         if len(output) > MAX_PARTS:
             raise too_many("items", MAX_PARTS)
-        used: set[_Item] = set()
-        said = {_said(item.wire) for item in self._items if item.over and item.kind in _CALLS}
+        used: set[Item] = set()
+        said = {said_by(item.wire) for item in self._items if item.over and item.kind in CALLS}
         for place, shown in enumerate(output):
             item = self._listed(place, shown, used, said) if isinstance(shown, dict) else None
             if item is not None and not item.over:
@@ -301,205 +293,6 @@ class ResponsesReader:
     def emit(self, event: Event) -> None:
         """Give out an event."""
         self._out.append(event)
-
-
-class _Item:
-    """One output item: its open block, and what of it has been given out."""
-
-    __slots__ = (
-        *("_block", "_draft", "_place", "_reader", "_said", "_shown", "announced", "ident", "index", "kind", "name"),
-        *("over", "said_whole", "use", "wire"),
-    )
-
-    def __init__(self, reader: ResponsesReader, index: int) -> None:
-        self.index = index
-        self.ident = self.kind = self.name = ""
-        self.over = False
-        self.said_whole = False  # its server has shown it as it is at its end
-        self.announced: Mapping[str, Any] | None = None
-        self.use: ToolUse | None = None  # a call of a tool that the client runs
-        self.wire: Mapping[str, Any] = {}
-        self._reader = reader
-        self._block: int | None = None
-        self._place: tuple[BlockKind, bool, int] | None = None
-        self._draft = _draft("function")
-        self._said: Mapping[str, Any] = EMPTY  # what the open block has in its `extra`
-        self._shown: set[tuple[BlockKind, bool, int]] = set()
-
-    def take(self, wire: Any) -> None:
-        """The item as a server shows it, half or whole."""
-        if isinstance(wire, dict):
-            self.wire = wire
-            self.kind = text_of(wire.get("type")) or self.kind
-            self.name = text_of(wire.get("name")) or self.name
-            self.use = read_client_call(wire, self.ident or text_of(wire.get("id")) or new_call_id())
-
-    @property
-    def is_nameless(self) -> bool:
-        """It is a call without a name, which is none (R29.2)."""
-        return self.kind in _CALLS and self.use is None and not self.name.strip(SPACE)
-
-    def is_other(self, wire: Mapping[str, Any], ident: str, *, begins: bool) -> bool:
-        """Whether what a server shows at this item's index, at its beginning or later, is another item."""
-        if ident and ident == self.ident and (begins or not self.over):
-            return False
-        if any(a and b and a != b for a, b in zip(_identity(wire), _identity(self.wire), strict=True)):
-            return True
-        if not self.over:
-            return False
-        return ident != self.ident if begins else self.kind in _CALLS and _said(wire) != _said(self.wire)
-
-    def begin_call(self) -> None:
-        """What comes next are arguments."""
-        if self._place is not None:  # no server mixes the two, but a reader must survive it
-            self._close("complete")
-            self._place = None
-            self._draft = _draft("function")
-        # Only arguments of functions may be repeated by a server; text may repeat itself.
-        self._draft.kind = "custom" if self.kind == "custom_tool_call" else "function"
-
-    def part(
-        self, kind: BlockKind, summary: bool, place: int, text: str, *, whole: bool, chances: Extra = EMPTY
-    ) -> None:
-        """Text of a part of a message or of reasoning: more of it, with its probabilities, or all of it."""
-        at = (kind, summary, place)
-        if not text or (whole and at in self._shown and at != self._place):
-            return
-        if self._block is None or self._place is None or self._place[:2] != at[:2]:
-            self._close("complete")
-            self._open(kind, summary)
-        elif self._place != at:
-            if summary:
-                self._give("\n\n")
-            self._draft = _draft("custom")
-        self._place = at
-        self._shown.add(at)
-        self._give(self._take(text, whole), chances)
-
-    def arguments(self, text: str, *, whole: bool) -> None:
-        """Arguments of a call: more of them, or all of them. Held back until the item is there to say who is called."""
-        new = self._take(text, whole)
-        if self._block is not None:
-            self._give(new)
-        elif (self.wire or self.over) and not self.is_nameless:
-            call_id = text_of(self.wire.get("call_id")) or self.ident or new_call_id()
-            self._said = self._fields()
-            self._block = self._reader.open(
-                BlockKind.TOOL_CALL,
-                name=self.name,
-                call_id=call_id,
-                call_kind=self._draft.kind,
-                namespace=text_of(self.wire.get("namespace")) or None,
-                extra=scoped(PROTOCOL, self._said),
-            )
-            self._give(self._draft.arguments)
-
-    def _take(self, text: str, whole: bool) -> str:
-        """What of a text is new."""
-        if whole:
-            so_far = self._draft.arguments
-            text = text[len(so_far) :] if text.startswith(so_far) else ""
-        return self._draft.take(text)
-
-    def _give(self, text: str, chances: Extra = EMPTY) -> None:
-        if text and self._block is not None:
-            self._reader.emit(Delta(self._block, text, chances or None))
-
-    def _open(self, kind: BlockKind, summary: bool) -> None:
-        self._draft = _draft("custom")
-        fields = self._fields()
-        if kind is BlockKind.REASONING and self._shown:
-            fields = {"continues": True}
-        elif self._shown:
-            fields = EMPTY
-        self._said = {**fields, "summary": True} if summary else fields
-        self._block = self._reader.open(kind, extra=scoped(PROTOCOL, self._said))
-
-    def _fields(self) -> Mapping[str, Any]:
-        """What is known of the item beside what is modelled, for the `extra` of a block."""
-        if self.use is not None:
-            return fields_of(self.use.extra, PROTOCOL)
-        if self.kind in _CALLS:
-            return fields_of(call_extra(self.wire), PROTOCOL)
-        if self.kind == "reasoning":
-            return reasoning_fields(self.wire)
-        rest = rest_of(self.wire, MESSAGE_FIELDS)
-        return {"item": rest} if rest else EMPTY
-
-    def _close(self, status: str, fields: Mapping[str, Any] = EMPTY) -> None:
-        """`fields`: what is known now; what was said when the block opened is not said again."""
-        if self._block is not None:
-            late = {key: value for key, value in fields.items() if self._said.get(key) != value}
-            end: BlockStatus = "truncated" if status == "incomplete" else "complete"
-            self._reader.emit(Close(self._block, end, scoped(PROTOCOL, late)))
-            self._block = None
-
-    def catch_up(self) -> None:
-        """Give out what has not been given, and close."""
-        wire, status = self.wire, text_of(self.wire.get("status"))
-        late = self._fields()
-        if self.use is not None:
-            self.name, self.wire = self.use.name, {**wire, "call_id": self.use.call_id}
-            self.begin_call()
-            self.arguments(self.use.arguments, whole=True)
-        elif self.kind in _CALLS:
-            key = "input" if self.kind == "custom_tool_call" else "arguments"
-            self.begin_call()
-            self.arguments(arguments_text(wire.get(key)), whole=True)
-            if self.kind == "function_call" and self._draft.is_blank and self.said_whole and status != "incomplete":
-                self._give("{}")  # arguments always parse as JSON (R7.3)
-            if self.kind == "function_call" and not (self.said_whole or self._draft.is_blank or self._draft.is_whole):
-                status = "incomplete"
-        elif self.kind == "reasoning":
-            for summary, parts in ((True, wire.get("summary")), (False, wire.get("content"))):
-                for place, part in enumerate(parts if isinstance(parts, list) else ()):
-                    if isinstance(part, dict):
-                        self.part(BlockKind.REASONING, summary, place, text_of(part.get("text")), whole=True)
-            if not self._shown and late:
-                self._said = late
-                self._block = self._reader.open(BlockKind.REASONING, extra=scoped(PROTOCOL, late))
-            elif "continues" in self._said:
-                late = EMPTY  # it belongs to the block before
-        elif self.kind == "message":
-            content = wire.get("content")
-            for place, part in enumerate(content if isinstance(content, list) else ()):
-                kind = _PART_KINDS.get(text_of(part.get("type"))) if isinstance(part, dict) else None
-                if kind is not None:
-                    text = text_of(part.get("refusal" if kind is BlockKind.REFUSAL else "text"))
-                    self.part(kind, False, place, text, whole=True)
-                    late = {**late, **_part_fields(part, kind)}
-                elif isinstance(part, dict):
-                    self._reader.emit(Opaque(PROTOCOL, message_of(part, late.get("item", EMPTY))))
-                    late = EMPTY
-        elif (left := noise.of_item(wire)) is not None:
-            self._reader.note(noise.LEFT_OUT, left)
-        elif not self._shown:
-            self._reader.emit(Opaque(PROTOCOL, wire))
-        self._close(status, late)
-
-
-Said = tuple[str, str, str]
-"""What a call says: its type, name and arguments."""
-
-
-def _said(wire: Mapping[str, Any]) -> Said:
-    value = wire.get("input" if wire.get("type") == "custom_tool_call" else "arguments")
-    return text_of(wire.get("type")), text_of(wire.get("name")), arguments_text(value)
-
-
-def _identity(wire: Mapping[str, Any]) -> tuple[str, str, str]:
-    """What tells an item from another one, whatever their ids."""
-    return text_of(wire.get("call_id")), text_of(wire.get("type")), text_of(wire.get("name"))
-
-
-def _part_fields(part: Mapping[str, Any], kind: BlockKind) -> Mapping[str, Any]:
-    return rest_of(part, _REFUSAL) if kind is BlockKind.REFUSAL else fields_of(text_extra(part), PROTOCOL)
-
-
-def _draft(kind: CallKind) -> CallDelta:
-    draft = CallDelta(0)
-    draft.kind = kind
-    return draft
 
 
 def _is_whole(frame: bytes) -> bool:

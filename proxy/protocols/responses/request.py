@@ -83,7 +83,8 @@ SHAPE: Final = RequestSchema("responses_request", code_of)
 def read_request(body: Mapping[str, Any], raw: bytes) -> ModelRequest:
     """The request in `body`, whose bytes were `raw`. Raises `ClientFault` with the path of the first fault (R8.1)."""
     tools = known_set(body.get("tools"), "responses")
-    SHAPE.check(body if tools is None else {**body, "tools": None})  # a known list was checked when it came first
+    # a known list was checked when it came first
+    SHAPE.check(body if tools is None else {**body, "tools": None}, len(raw))
     _check_fields(body)
     if asks_summary(body):
         return _summary_request(body)

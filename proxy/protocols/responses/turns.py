@@ -13,18 +13,18 @@ from dataclasses import replace
 from typing import Any, Final, Literal, overload
 
 from ...errors import GatewayError
-from ...model import EMPTY, Message, ModelReply, ModelRequest, Opaque, Text
+from ...model import Message, ModelReply, ModelRequest, Opaque, Text
 from ..base import TurnForm, WriteOptions
 from ..turn import Turn, TurnStatus
 from ..wire import PIECE_CHARS, dump, dump_in_pieces, load
 from .conversations import ResponsesConversations
 from .ids import new_response_id, response_of
 from .items import PROTOCOL, joined, own_items, read_items, whole_items, write_items
-from .kept_items import answered, as_made, listed, made_output, mended
+from .kept_items import answered, listed, made_output
 from .output import QUEUED, head_of
 from .reply import Origins, broken_off, write_finished
 from .request import with_earlier_tools
-from .resource import RESOURCE_KEYS, resource, response_error, write_begun, write_resource
+from .resource import resource, response_error, write_begun, write_resource
 from .summaries import asks_summary, summary_item
 
 _LAST: Final = frozenset({"response.completed", "response.incomplete", "response.failed"})
@@ -195,40 +195,6 @@ def _value(said: bytes | Mapping[str, Any]) -> Mapping[str, Any]:
 def read_said(said: Mapping[str, Any]) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
     """What was said in a turn, and what was answered."""
     return read_items(said["input"]), read_items(said["resource"]["output"])
-
-
-def turn_of_items(kept: Mapping[str, Any]) -> Turn:
-    """The turn in what versions kept that knew items only (form 1): those of the input as they are listed, and the
-    resource. Raises `KeyError` or `TypeError` if it is none."""
-    shown = kept["resource"]
-    said: dict[str, Any] = {"input": kept["input"], "resource": shown}
-    before, answered = read_said(said)
-    return Turn(
-        id=kept["id"],
-        owner=kept["owner"],
-        ancestors=tuple(kept["ancestors"]),
-        input=before,
-        output=answered,
-        status=shown["status"],
-        model=shown.get("model", ""),
-        created=kept["created"],
-        expires=kept["expires"],
-        said=b"" if shown["status"] == "kept" else said,
-    )
-
-
-def turn_of_messages(turn: Turn) -> Turn:
-    """The turn in what versions kept that had in `extra` what messages do not say of items (form 2)."""
-    beside = turn.extra.get(PROTOCOL)
-    if beside is None:
-        return turn
-    ident, around = turn.id, beside["resource"]
-    items = mended(write_items(turn.input), beside.get("input"), lambda item, place: listed(item, ident, place))
-    output = mended(made_output(turn.output, ident), beside.get("output"), as_made)
-    shown = {**around, "id": ident, "object": "response", "status": turn.status, "output": output}
-    shown = {key: shown[key] for key in (*RESOURCE_KEYS, *around) if key in shown}
-    extra = {name: fields for name, fields in turn.extra.items() if name != PROTOCOL}
-    return replace(turn, extra=extra or EMPTY, said={"input": items, "resource": shown})
 
 
 def _refers(item: Mapping[str, Any]) -> bool:

@@ -92,7 +92,7 @@ class Worker:
         self._channel = channel
         self._memory: int | None = setup["memory"]
         self._on_oversize = setup["on_oversize"]
-        self._modules = Modules(received(setup["snapshot"]), private=False)
+        self._modules = Modules(received(setup["snapshot"]))
         self._handlers: dict[str, Handler] = {}
         self._loop: AbstractEventLoop | None = None
         self._pid = os.getpid()

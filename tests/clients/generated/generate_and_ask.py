@@ -16,18 +16,20 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from tests.waiting import GUARD_S
+
 KEY = os.environ["TOOLWIRE_KEY"]
 
 
 def generate(url: str, folder: Path) -> None:
     """Make the package `generated_client` in `folder`."""
     asked = urllib.request.Request(f"{url}/openapi.json", headers={"Authorization": f"Bearer {KEY}"})
-    with urllib.request.urlopen(asked, timeout=60) as answer:
+    with urllib.request.urlopen(asked, timeout=GUARD_S) as answer:
         folder.joinpath("openapi.json").write_bytes(answer.read())
     folder.joinpath("config.yaml").write_text("post_hooks: []\n")
     command = [sys.executable, "-S", "-m", "openapi_python_client", "generate", "--fail-on-warning", "--meta", "none"]
     files = ["--path", "openapi.json", "--config", "config.yaml", "--output-path", "generated_client"]
-    subprocess.run([*command, *files], cwd=folder, check=True, stdout=sys.stderr, timeout=100)
+    subprocess.run([*command, *files], cwd=folder, check=True, stdout=sys.stderr, timeout=GUARD_S)
 
 
 def modules(name: str) -> int:

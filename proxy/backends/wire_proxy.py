@@ -1,0 +1,79 @@
+"""The way to a model server through a proxy that the environment names (`trust_env`).
+
+Rules:
+
+1. A server with TLS is reached through a tunnel (`CONNECT`): the proxy knows its address and nothing else. Of a server
+   without TLS the proxy gets the whole request, whose line has the whole address.
+2. The proxy itself is spoken to over plain HTTP, as the variables usually say. Another one is not used, with a warning.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import socket
+from base64 import b64encode
+from typing import Final
+from urllib.request import getproxies, proxy_bypass
+
+from yarl import URL
+
+from ..errors import BackendFault
+from .connections import disconnected, not_http
+
+LOG: Final = logging.getLogger("toolwire.backends")
+
+HEAD_BYTES: Final = 64 * 1024
+"""So much of an answer to `CONNECT` is read."""
+
+_STATUS: Final = re.compile(rb"HTTP/1\.[01] ([1-5][0-9][0-9])[ \r]")
+
+
+def proxy_for(url: URL) -> URL | None:
+    """The proxy that the environment names for `url`, if there is one."""
+    given = getproxies().get(url.scheme)
+    if given is None or proxy_bypass(url.host or ""):
+        return None
+    try:
+        proxy = URL(given)
+        if proxy.scheme == "http" and proxy.host:
+            return proxy
+    except ValueError:
+        pass
+    LOG.warning("the proxy in %s_proxy is not used: it is not `http://HOST:PORT`", url.scheme)
+    return None
+
+
+def authorization(url: URL) -> str | None:
+    """What name and password in a URL are as a header field."""
+    if url.user is None:
+        return None
+    known = f"{url.user}:{url.password or ''}"
+    return f"Basic {b64encode(known.encode()).decode()}"
+
+
+async def open_tunnel(sock: socket.socket, url: URL, proxy: URL) -> None:
+    """Have the proxy at the other end of `sock` connect it to the server at `url`. Raises `BackendFault`, `OSError`."""
+    loop = asyncio.get_running_loop()
+    target = f"{url.host_subcomponent}:{url.port}"
+    fields = {"Host": target, "Proxy-Authorization": authorization(proxy)}
+    lines = [f"CONNECT {target} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items() if value)]
+    await loop.sock_sendall(sock, "\r\n".join([*lines, "", ""]).encode())
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):  # the server says nothing before it has been spoken to
+        data = await loop.sock_recv(sock, HEAD_BYTES)
+        if not data:
+            raise disconnected()
+        head += data
+        if len(head) > HEAD_BYTES:
+            raise not_http()
+    status = _STATUS.match(head)
+    if status is None:
+        raise not_http()
+    if not status[1].startswith(b"2"):
+        raise BackendFault(
+            f"The proxy does not connect to the model server (status {status[1].decode()}).",
+            code="upstream_disconnected",
+            transient=True,
+        )

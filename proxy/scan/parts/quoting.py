@@ -1,0 +1,133 @@
+"""What is quoted in Markdown.
+
+Rules of this module (after CommonMark, decided without looking ahead):
+
+1. A run of ticks opens inline code; the next run of the same length, or the end of the line, ends it.
+2. Three ticks or more at the start of a line, indentation aside, open a fence, if no other tick follows in that line.
+   As many at the start of a line close it, if no word follows.
+3. Outside of both, a quotation mark opens a string; the next one, or the end of the line, ends it.
+4. What comes is read once, whatever its pieces are.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .. import search
+
+_FENCE: Final = 3
+_BRIEF: Final = 32
+"""Bytes: so few are looked at one by one, not once for each byte that is looked for."""
+
+
+class Quoting:
+    """Whether the text that was read ends in inline code (`span`: of so many ticks), in a fence (`fence`: of so many)
+    or in a `string`. `active`: text without ticks and quotation marks matters."""
+
+    __slots__ = ("_line", "_margin", "_run", "active", "fence", "span", "string")
+
+    def __init__(self) -> None:
+        # `_line`: the fence was opened in this line. `_run`: ticks of the run that is read, which began at the start of
+        # a line if `_margin`.
+        self.fence = 0
+        self.span = 0
+        self.string = False
+        self.active = False
+        self._line = False
+        self._run = 0
+        self._margin = False
+
+    def quotes(self) -> bool:
+        """What comes next is in inline code or in a fence. No run is being read."""
+        return self.fence > 0 or self.span > 0
+
+    def end_line(self) -> None:
+        """The line ends here, or what counts as one."""
+        self.end_run(ord("\n"))
+        self._forget_line()
+        self.active = False
+
+    def read(self, buf: bytes, pos: int, end: int, margin: bool) -> None:
+        """Take the text between `pos` and `end`. `margin`: it begins at the start of a line, indentation aside."""
+        at = pos if self.active else _next_mark(buf, pos, end, False)
+        if at < end:
+            self._read(buf, pos, at, end, margin)
+            self.active = self._run > 0 or self.span > 0 or self._line or self.string
+
+    def end_run(self, behind: int) -> None:
+        """The next byte is this one, which is no tick: so the run that is being read, if one is, ends."""
+        run = self._run
+        if not run:
+            return
+        self._run = 0
+        if self._line:  # no fence after all, since another tick stands in its line
+            self.span = self.fence
+            self.fence = 0
+            self._line = False
+        if self.fence:
+            if self._margin and run >= self.fence and not _is_word(behind):
+                self.fence = 0
+        elif self._margin and run >= _FENCE:
+            self.fence = run
+            self._line = behind != ord("\n")
+            self.string = False
+        elif self.span == run:
+            self.span = 0
+        elif not self.span:
+            self.span = run
+
+    def _read(self, buf: bytes, pos: int, at: int, end: int, margin: bool) -> None:
+        while at < end:
+            if not self._run:
+                at = _next_mark(buf, at, end, self.span > 0 or self._line or self.string)
+                if at == end:
+                    return
+                if buf[at] == ord("\n"):
+                    self._forget_line()
+                    at += 1
+                    continue
+                if buf[at] == ord('"'):
+                    self.string = not (self.string or self.fence or self.span)
+                    at += 1
+                    continue
+                self._margin = _at_margin(buf, pos, at, margin)
+            while at < end and buf[at] == ord("`"):
+                self._run += 1
+                at += 1
+            if at < end:
+                self.end_run(buf[at])
+
+    def _forget_line(self) -> None:
+        self.span = 0
+        self.string = self._line = False
+
+
+def _next_mark(buf: bytes, at: int, end: int, ends: bool) -> int:
+    """The next tick or quotation mark before `end`, or line end if it `ends` something; `end` if there is none."""
+    near = min(end, at + _BRIEF)
+    while at < near:
+        if buf[at] in b'`"' or (ends and buf[at] == ord("\n")):
+            return at
+        at += 1
+    size = _BRIEF  # of what is searched, growing: no search goes much further than what it finds
+    while at < end:
+        size *= 2
+        stop = min(end, at + size)
+        found = search.find(buf, ord("`"), at, search.find(buf, ord('"'), at, stop))
+        if ends:
+            found = search.find(buf, ord("\n"), at, found)
+        if found < stop:
+            return found
+        at = stop
+    return end
+
+
+def _is_word(byte: int) -> bool:
+    return byte in b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+
+
+def _at_margin(buf: bytes, pos: int, at: int, margin: bool) -> bool:
+    """Whether nothing but blanks stands in the line before `at`; what stands before `pos` says `margin`."""
+    while at > pos and buf[at - 1] in b" \t":
+        at -= 1
+    return margin if at == pos else buf[at - 1] == ord("\n")
