@@ -32,7 +32,7 @@ from proxy.errors import ClientFault, quote
 from proxy.events import Delta, Event, Finish, Open, changed
 from proxy.known.kinds import kinds_of, plain_in
 from proxy.known.past import Past, fold
-from proxy.model import Message, ModelRequest, Reasoning, Text, ToolUse, Usage, replace
+from proxy.model import Message, ModelRequest, PlainMessages, Reasoning, Text, ToolUse, Usage, replace
 from proxy.pipeline.exchange import Exchange
 from proxy.pipeline.middleware import Middleware
 from proxy.pipeline.renaming import Renaming
@@ -111,7 +111,7 @@ class Forwarding(Middleware):
         usage, wire = route.options.usage, route.pool.protocol
         same = wire is not None and wire.name == exchange.protocol.name
         past = asked.past
-        plain = plain_in(asked.messages, past)
+        plain = type(asked.messages) is PlainMessages or plain_in(asked.messages, past)
         reasons = not plain and Reasoning in kinds_of(asked.messages, past)
         # The client's body says all there is to say, at most with another model name.
         origin = asked.origin

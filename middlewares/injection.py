@@ -29,7 +29,7 @@ from proxy.formats.rendering import as_taught
 from proxy.formats.restoring import Escapes
 from proxy.formats.toolset import NAME_BYTES, SPEC_BYTES, ToolSet, note, note_of
 from proxy.known.kinds import history_in, plain_in
-from proxy.model import Constraint, ModelRequest, ToolChoice, ToolSpec, replace
+from proxy.model import Constraint, ModelRequest, PlainMessages, ToolChoice, ToolSpec, replace
 from proxy.pipeline.caches import CACHES
 from proxy.pipeline.exchange import Exchange, OfferedTools
 from proxy.pipeline.file_texts import FileTexts
@@ -165,7 +165,8 @@ class Injection(Middleware):
         """See `Middleware.on_request`. Raises `ClientFault` `unsupported_parameter` if `decoding.constrain: required`
         cannot be met."""
         route = exchange.route
-        if not plain_in(request.messages, request.past):
+        plain = type(request.messages) is PlainMessages
+        if not (plain or plain_in(request.messages, request.past)):
             request = await self._files.read(exchange, request)
         held = _held(request)
         if exchange.native:
@@ -174,7 +175,7 @@ class Injection(Middleware):
         wire = route.pool.protocol
         turns = wire is not None and wire.turn_markers
         asks = request.tools or request.response_format is not None
-        if not (asks or turns or (history_in(request.messages, request.past) and not by_template)):
+        if not (asks or turns or (not (plain or by_template) and history_in(request.messages, request.past))):
             exchange.escapes = exchange.offer = None
             return request
         tool_format = route.format_for(request.model)

@@ -27,7 +27,7 @@ from proxy.errors import ClientFault, quote
 from proxy.events import MAX_CHOICES
 from proxy.formats.rendering import prompt_name
 from proxy.formats.toolset import ToolSet, note, note_of
-from proxy.known.kinds import kinds_of
+from proxy.known.kinds import kinds_of, plain_in
 from proxy.known.past import fold
 from proxy.model import (
     Image,
@@ -258,9 +258,9 @@ def _is_longer(request: ModelRequest, value: object, most: int) -> bool:
 
 
 def _check_messages(exchange: Exchange, request: ModelRequest) -> None:
-    kinds = kinds_of(request.messages, request.past)
-    if Message not in kinds:  # nothing of that finds anything in text
+    if plain_in(request.messages, past := request.past):  # nothing of that finds anything in text
         return
+    kinds = kinds_of(request.messages, past)
     places = Places(exchange.body)
     own = exchange.received.messages  # others were not sent, but stored
     if echoed := fold(request.past, "echoed", own, 0, _count_calls)[1]:

@@ -88,11 +88,13 @@ class KnownConversations:
 
     def __init__(self, cache: Cache[tuple[Conversation, ...]]) -> None:
         self._cache = cache
+        self.least = LEAST_BYTES
+        """See there."""
 
     def cut(self, body: bytes, whose: Whose) -> Cut | None:
         """The body without the items that are known; None if nothing is to be known of it. The body may be
         anything."""
-        start = array_start(body, whose.key) if len(body) >= LEAST_BYTES else -1
+        start = array_start(body, whose.key) if len(body) >= self.least else -1
         if start < 0:
             return None
         cut = Cut(body, start)

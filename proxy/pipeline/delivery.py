@@ -364,7 +364,9 @@ class Delivery:
         if len(raw) > OFFLOAD_BYTES:
             await self._collecting.hold(request, raw)
         unread(request, raw)
-        body: Mapping[str, Any] = await read_json(raw, limits, self._known, self._whose(share))
+        body: Mapping[str, Any] = await read_json(
+            raw, limits, self._known, self._whose(share) if len(raw) >= self._conversations.least else None
+        )
         if self._detaches and body.get("background") is True and self._protocol.turns is not None:
             request[APART] = body.get("stream") is True
             body = {**body, "stream": True}
@@ -393,7 +395,7 @@ class Delivery:
         if route.options.requests.unknown_model == "error":
             route.require(model)
         read, large = self._read, len(raw) > OFFLOAD_BYTES or raw.count(b"{") > OFFLOAD_OBJECTS
-        past = past_of(body.get(self._protocol.items_field or ""))
+        past = past_of(body.get(self._protocol.items_field or "")) if len(raw) >= self._conversations.least else None
         if past is not None and past.new < len(raw):
             large = past.new > OFFLOAD_BYTES
         try:

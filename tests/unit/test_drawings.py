@@ -26,7 +26,7 @@ IDLE = {
 
 EVERYWHERE = {
     *("proxy.errors", "proxy.model", "proxy.support", "proxy.events", "proxy.config", "proxy.record", "proxy.schemas"),
-    *("proxy.scan", "proxy.formats", "proxy.prompting", "proxy.scanner"),
+    *("proxy.scan", "proxy.known", "proxy.formats", "proxy.prompting", "proxy.scanner"),
 }
 """Rooms that others use on the way, and that stand in no drawing."""
 

@@ -112,7 +112,7 @@ def read_request(body: Mapping[str, Any], raw: bytes, shape: RequestSchema) -> M
     items: Any = body.get("messages")
     tools, past = known_set(listed, PROTOCOL), past_of(items)
     # a known list was checked when it came first
-    shape.check(body if tools is None else {**body, "tools": None}, len(raw), "messages")
+    shape.check(body if tools is None else {**body, "tools": None}, len(raw), None if past is None else "messages")
     messages = plain_messages(items, past)
     stream = body.get("stream") is True
     stream_options = body.get("stream_options")
@@ -167,7 +167,11 @@ def _read_sampling(body: Mapping[str, Any]) -> Sampling:
 
 def plain_messages(items: Sequence[Mapping[str, Any]], past: Past | None = None) -> PlainMessages | None:
     """The `messages` of a body that fits its schema, if each is a role that speaks and a text; else None."""
-    messages, plain = fold(past, "chat.plain", items, True, _read_plain)
+    messages: list[Message] = []
+    if past is None:
+        plain = _read_plain(True, items, 0, messages)
+    else:
+        messages, plain = fold(past, "chat.plain", items, True, _read_plain)
     return PlainMessages(messages) if plain else None
 
 
