@@ -119,6 +119,16 @@ def test_a_conversation_that_goes_on_is_known(both: Both, model: str) -> None:
     both.same("chat", json.dumps({"messages": said, "model": model, "tools": TOOLS}, indent=1).encode())
 
 
+@pytest.mark.parametrize("model", ["prompt", "bracket", "kimi", "qwen", "native"])
+def test_a_result_that_comes_late_goes_to_its_call(both: Both, model: str) -> None:
+    """Its call was written in the request before, without it."""
+    call, result = good_turn(7)
+    said = [{"role": "user", "content": f"Late {model}."}, call, {"role": "user", "content": "Wait."}]
+    for more in ([], [{"role": "user", "content": "Still there?"}], [result], [{"role": "user", "content": "So?"}]):
+        said += more
+        both.same("chat", chat(model, said, TOOLS))
+
+
 def good_turn(number: int) -> list[Any]:
     """An assistant that calls, and the result."""
     use = {"id": f"id{number}", "type": "function", "function": {"name": "read", "arguments": '{"a":1}'}}
