@@ -74,7 +74,7 @@ class Asking:
         self._unknown: Identity | None = None
         """What the list said of a server that is of no known engine: while it says the same nothing else is asked."""
         self._complete: tuple[Identity, Identity] | None = None
-        """What the list said, and what the server was found to be, when all that was asked was answered."""
+        """The identity by the list, and the one by all probes, of the last time that every probe was answered."""
 
     async def ready(self) -> bool:
         """See `Backend.ready`: any answer below 500 on the health path, or on the model list."""
@@ -151,8 +151,8 @@ class Asking:
         return await _value(bytes(received)) if response.status == 200 else None
 
     async def _of_engine(self, listed: Identity, deadline: float) -> Identity:
-        """What the engine's own paths say beyond the list. A server that is too busy to answer all of them, and whose
-        list says the same, is what it was."""
+        """The identity of a server, by its list and its engine's own paths. A server that is too busy to answer all of
+        them, and whose list says the same, is what it was."""
         probes = probes_for(listed)
         answers = await asyncio.gather(*(self._probe(probe, deadline) for probe in probes))
         if _SILENCE in answers and self._complete is not None and self._complete[0] == listed:
@@ -184,7 +184,7 @@ class Asking:
         return await offload(len(body) > OFFLOAD_BYTES, read_model_list, status, body)
 
     async def _probe(self, probe: Probe, deadline: float) -> Any:
-        """What the server says at a path of an engine's; None: nothing. `_SILENCE`: there was no answer."""
+        """The value at a path of an engine; None if the server has none there, `_SILENCE` if it did not answer."""
         try:
             async with asyncio.timeout_at(deadline):
                 status, body = await self._read(engine_url(self._base).joinpath(probe.path), PROBE_BYTES)

@@ -66,7 +66,7 @@ _PARAMETERS: Final = {
 
 
 RoleRule = Literal["alternating", "late_system", "system", "developer"]
-"""What a chat template refuses of roles: two messages of one role in a row, system messages behind others, system
+"""Role errors of chat templates: two messages of one role in a row, system messages behind others, system
 messages at all, developer messages."""
 
 ROLE_RULES: Final[tuple[RoleRule, ...]] = get_args(RoleRule)

@@ -94,6 +94,11 @@ def refuses_tools(error: GatewayError) -> bool:
     return _says_no_tools(error.upstream_status, error.message)
 
 
+def says_no_tools(error: GatewayError) -> bool:
+    """Whether a server answered that it does no tools, in words that can mean nothing else."""
+    return _NO_TOOLS.search(error.message) is not None
+
+
 def refuses_choice_form(error: GatewayError) -> bool:
     """Whether a server answered so because `tool_choice` was an object (LM Studio)."""
     return error.upstream_status in (400, 422) and _CHOICE_FORM.search(error.message) is not None

@@ -25,7 +25,7 @@ from .connections import disconnected, not_http
 LOG: Final = logging.getLogger("toolwire.backends")
 
 HEAD_BYTES: Final = 64 * 1024
-"""So much of an answer to `CONNECT` is read."""
+"""The most bytes that are read of a proxy's answer to `CONNECT`."""
 
 _STATUS: Final = re.compile(rb"HTTP/1\.[01] ([1-5][0-9][0-9])[ \r]")
 
@@ -46,7 +46,7 @@ def proxy_for(url: URL) -> URL | None:
 
 
 def authorization(url: URL) -> str | None:
-    """What name and password in a URL are as a header field."""
+    """The value of a `Proxy-Authorization` field, made of the name and password in a URL; None if it has no name."""
     if url.user is None:
         return None
     known = f"{url.user}:{url.password or ''}"

@@ -71,7 +71,7 @@ class Conceding:
         """Concessions that this request has already made, by server."""
         self._owner = owner
         self._lessons: dict[WeightedEndpoint, Lessons] = {}
-        """Those of each server when it was asked."""
+        """The lessons of each server, as they were when it was asked."""
         self._taught: dict[WeightedEndpoint, set[tuple[Kind, Hashable]]] = {}
         self._times: dict[WeightedEndpoint, int] = {}
 

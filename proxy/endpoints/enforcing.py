@@ -19,6 +19,7 @@ import logging
 import re
 from typing import TYPE_CHECKING, Final
 
+from ..backends.upstream_errors import says_no_tools
 from ..errors import ClientFault, GatewayError
 from ..events import Fault, Start
 from ..formats.longjson import compact
@@ -85,6 +86,8 @@ class Relaxation:
         """
         said = _SAYS_SO.search(fault.message) is not None
         if member in self._without or fault.code == "context_length_exceeded":
+            return False
+        if not said and says_no_tools(fault):  # without the constraint it would say the same
             return False
         if fault.upstream_status not in _STATUSES and not (said and fault.upstream_status in (None, 500)):
             return False

@@ -14,6 +14,7 @@ import itertools
 import logging
 import os
 import socket
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -270,13 +271,20 @@ def grown(before: dict[str, float], after: dict[str, float], family: str) -> dic
     return {name: value for name, value in found.items() if value}
 
 
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    """A port that is taken, so that no server of the test gets it, and at which nobody listens."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield taken.getsockname()[1]
+
+
 @pytest.mark.parametrize("name", FAULTS)
-async def test_a_fault_of_the_server(name: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_fault_of_the_server(name: str, caplog: pytest.LogCaptureFixture, closed_port: int) -> None:
     fault = FAULTS[name]
     caplog.set_level(logging.INFO, "toolwire.access")
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        nobody = f"http://127.0.0.1:{taken.getsockname()[1]}"
     async with Upstream([fault.script]) as upstream:
+        nobody = f"http://127.0.0.1:{closed_port}"
         url = nobody if name == "refused" else upstream.url
         timeouts = {fault.short: SHORT_S} if fault.short else {}
         backend = {"api_key": KEY, "timeouts": timeouts}

@@ -27,7 +27,7 @@ LIMITS: Final = LimitsConfig(block_bytes=1 << 30, calls_per_response=1 << 30)
 
 
 class Parser(Protocol):
-    """What is measured."""
+    """A parser that is measured."""
 
     def feed(self, data: Any, /) -> Sequence[Event]:
         """Take the next piece."""

@@ -16,8 +16,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from tests.waiting import GUARD_S
-
+GUARD_S = 300
 KEY = os.environ["TOOLWIRE_KEY"]
 
 
