@@ -429,7 +429,6 @@ def _check_items(exchange: Exchange, request: ModelRequest) -> None:
         for message in request.messages
         for part in message.parts
         if isinstance(part, Opaque)
-        and not part.private
         and (wire is None or part.protocol != wire.name)
         and not (form is not None and form.reads(part))
     ]

@@ -203,12 +203,10 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True)
 class Opaque:
-    """A content part or item of `protocol` that is not modelled; written back to the same protocol unchanged. A
-    `private` one is meant for servers of that protocol alone: others miss nothing without it."""
+    """A content part or item of `protocol` that is not modelled; written back to the same protocol unchanged."""
 
     protocol: str
     payload: Any
-    private: bool = False
 
 
 Part = Text | Refusal | Image | Reasoning | ToolUse | ToolResult | Opaque

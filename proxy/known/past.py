@@ -166,16 +166,19 @@ def _go_on(
     return made, carried
 
 
-def once(past: Past | None, key: Hashable, items: Sequence[object], make: Callable[[], Made]) -> Made:
-    """Returns what `make` makes of these few items: the very same object as in the request before, if they are."""
+def once(
+    past: Past | None, key: Hashable, items: Sequence[object], make: Callable[[], Made], text: str | bytes = ""
+) -> Made:
+    """Returns what `make` makes of these few items and of `text`: the very same object as in the request before, if
+    they are the same."""
     if past is None:
         return make()
     for left in past.places(key):
-        if len(left.items) == len(items) == same_items(left.items, tuple(items)):
+        if len(left.items) == len(items) == same_items(left.items, tuple(items)) and left.carried == text:
             known: Made = left.made[0]
             return known
     made = make()
-    past.leave(key, _Left(tuple(items), [made], None, bytes_of([made])))
+    past.leave(key, _Left(tuple(items), [made], text, bytes_of([made, text])))
     return made
 
 

@@ -179,18 +179,20 @@ def dump_in_pieces(value: Any) -> bytes:
 
 
 def dump_request(body: Mapping[str, Any], field: str | None, past: Past | None) -> bytes:
-    """As `dump_in_pieces`, of a request whose conversation stands in `field`, item by item: what was written for the
-    request before is not written again."""
+    """As `dump_in_pieces`, of a request whose conversation stands in `field` (`dump_items`)."""
     pieces: list[bytes] = []
     between = b"{"
     for key, item in body.items():
         pieces.append(b"%b%b:" % (between, dump(key)))
         between = b","
-        if key == field and isinstance(item, list):
-            pieces += b"[", b",".join(fold(past, "written", item, 0, _dump_more)[0]), b"]"
-        else:
-            pieces.append(dump_in_pieces(item))
+        pieces.append(dump_items(item, past) if key == field and isinstance(item, list) else dump_in_pieces(item))
     return b"".join((*pieces, b"}"))
+
+
+def dump_items(items: Sequence[Any], past: Past | None) -> bytes:
+    """As `dump_in_pieces`, of the items of a conversation: those that were written for the request before are not
+    written again."""
+    return b"[%b]" % b",".join(fold(past, "written", items, 0, _dump_more)[0])
 
 
 def _dump_more(_: int, items: Sequence[Any], start: int, made: list[bytes]) -> int:
