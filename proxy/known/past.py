@@ -34,7 +34,9 @@ Step = Callable[[Carried, Sequence[Item], int, list[Made]], Carried | None]
 list, and returns what is carried then. None: it cannot go on from here, because of one of these items."""
 
 MOST: Final = 3
-"""Places of one stage that are kept: the end of the last request, one before, and the end of the one before that."""
+"""Places in a list that are kept: the end of the last request, one before, and the end of the one before that."""
+LISTS: Final = 3
+"""Lists of items of one stage: messages as they came, and with what the gateway writes into them."""
 MOST_KEYS: Final = 64
 """Stages. More make a conversation forget the others."""
 LEFT_BYTES: Final = 300
@@ -78,34 +80,41 @@ class Past:
 
     def __init__(self, new: int, before: Past | None = None) -> None:
         self.new = new
-        self._left: dict[Hashable, tuple[_Left, ...]] = {} if before is None else dict(before._left)
+        self._left: dict[Hashable, tuple[tuple[_Left, ...], ...]] = {} if before is None else dict(before._left)
         self.weight: int = 0 if before is None else before.weight
         self.grown: Callable[[int], None] | None = None
 
-    def places(self, key: Hashable) -> tuple[_Left, ...]:
-        """The places of a stage, the latest first."""
-        return self._left.get(key, ())
+    def places(self, key: Hashable) -> list[_Left]:
+        """The places of a stage, the latest list first, and in each the latest place."""
+        return [left for places in self._left.get(key, ()) for left in places]
 
     def leave(self, key: Hashable, left: _Left) -> None:
         """Keep a place of a stage."""
-        others = self._left.get(key, ())
-        before = _weight(others)
-        if not others and len(self._left) >= MOST_KEYS:
+        lists = self._left.get(key, ())
+        before = _weight(lists)
+        if not lists and len(self._left) >= MOST_KEYS:
             before = sum(map(_weight, self._left.values()))
             self._left.clear()
-            others = ()
-        kept = (left, *(other for other in others if len(other.items) != len(left.items)))[:MOST]
-        self._left[key] = kept
-        by = _weight(kept) - before
+        own = next((places for places in lists if _akin(places[0].items, left.items)), ())
+        kept = (left, *(other for other in own if len(other.items) != len(left.items)))[:MOST]
+        self._left[key] = lists = (kept, *(places for places in lists if places is not own))[:LISTS]
+        by = _weight(lists) - before
         self.weight += by
         if self.grown is not None:
             self.grown(by)
 
 
-def _weight(places: Sequence[_Left]) -> int:
-    """That of the places of one stage, most of whose values are the same."""
-    each = sum(ITEM_BYTES * len(left.items) + LEFT_BYTES for left in places)
-    return each + max((left.weight for left in places), default=0)
+def _akin(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
+    """Whether both are the same list at different times: at least half of the shorter one is also in the longer one."""
+    return 2 * same_items(one, other) >= min(len(one), len(other))
+
+
+def _weight(lists: Iterable[Sequence[_Left]]) -> int:
+    """That of the places of one stage. Most of the values in one list are the same."""
+    return sum(
+        sum(ITEM_BYTES * len(left.items) + LEFT_BYTES for left in places) + max(left.weight for left in places)
+        for places in lists
+    )
 
 
 def fold(
@@ -126,7 +135,8 @@ def fold(
         whole = tuple(items)
         places = past.places(key)
         shared = [same_items(left.items, whole) for left in places]
-        others = len(places[0].items) - shared[0] if places else 1  # of the last request, that are not in this one
+        last = next((at for at, left in enumerate(places) if _akin(left.items, whole)), None)
+        others = 1 if last is None else len(places[last].items) - shared[last]  # of the last request, not in this one
         between = fits(whole, max(0, len(whole) - others))
         known = [left for left, same in zip(places, shared, strict=True) if same == len(left.items)]
         known.sort(key=lambda left: -len(left.items))
