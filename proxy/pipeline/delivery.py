@@ -26,6 +26,7 @@ from ..backends import client_ids
 from ..backends.hops import HEADER, HOPS, came_through
 from ..config import GatewayConfig
 from ..errors import ClientFault, Defect, GatewayError
+from ..fastparse import json_marks
 from ..formats.toolset import KnownTools
 from ..ingress.auth import ApiKey, Keys
 from ..ingress.bodies import read_json
@@ -362,7 +363,7 @@ class Delivery:
         if len(self._monitors.running) > 1:
             await self._staggered.wait()
         if len(raw) > OFFLOAD_BYTES:
-            await self._collecting.hold(request, raw)
+            await self._collecting.hold(request, raw, json_marks)
         unread(request, raw)
         body: Mapping[str, Any] = await read_json(
             raw, limits, self._known, self._whose(share) if len(raw) >= self._conversations.least else None
