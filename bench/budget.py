@@ -69,7 +69,7 @@ def begin(code: CodeType) -> int:
     return next(each.offset for each in dis.get_instructions(code) if each.opname == "RESUME")
 
 
-def calls(work: Work) -> float:
+def calls(work: Work, requests: int = REQUESTS) -> float:
     """For each request."""
     begun = 0
 
@@ -85,8 +85,8 @@ def calls(work: Work) -> float:
         finally:
             sys.setprofile(None)
 
-    measure(work, REQUESTS, run, asyncio.new_event_loop)
-    return begun / REQUESTS
+    measure(work, requests, run, asyncio.new_event_loop)
+    return begun / requests
 
 
 def count_calls() -> dict[str, float]:

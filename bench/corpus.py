@@ -163,7 +163,7 @@ def request_body(tool_count: int, *, stream: bool, work: str = "") -> bytes:
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def agent_body(tool_count: int, turns: int, *, api: str = "chat", stream: bool = True) -> bytes:
+def agent_body(tool_count: int, turns: int, *, api: str = "chat", stream: bool = True, store: bool = True) -> bytes:
     """The request of an agent after that many turns of about 1.5 kB: it reads a file, is given it, and says something,
     in turn. The body after `turns + 1` begins with the same messages."""
     said = list(map(_turn, range(turns)))
@@ -171,7 +171,11 @@ def agent_body(tool_count: int, turns: int, *, api: str = "chat", stream: bool =
     system = "You are a coding agent. " + "".join(prose(400))
     if api == "responses":
         items = [item for turn in said for item in _as_items(turn)]
-        body |= {"instructions": system, "input": [{"role": "user", "content": "Look at it all."}, *items]}
+        body |= {
+            "store": store,
+            "instructions": system,
+            "input": [{"role": "user", "content": "Look at it all."}, *items],
+        }
     elif api == "messages":
         body |= {"max_tokens": 1000, "system": system}
         body["messages"] = [{"role": "user", "content": "Look at it all."}, *map(_as_blocks, said)]

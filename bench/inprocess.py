@@ -39,14 +39,16 @@ from proxy.support import offload
 FRAMES: Final = 150
 WARM: Final = 30
 """Requests before anything is measured."""
+STEP: Final = 3
+"""Messages that an agent adds with a request."""
 ROUNDS: Final = 9
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
     """One kind of request. Streams bring `frames` frames, each in a read of its own; their units are frames. `store`:
-    whether what Responses answers is kept, in SQLite. `turns`: an agent asks that has come so far, and each request is
-    its next turn. `mode` is the option of the route."""
+    whether what Responses answers is kept, in SQLite. `turns`: an agent asks whose conversation has so many messages
+    with the first request that is measured, and `STEP` more with each. `mode` is the option of the route."""
 
     title: str
     tools: int
@@ -62,7 +64,8 @@ class Work:
         """The request of that number."""
         if self.turns:
             path = {"chat": "/v1/chat/completions"}.get(self.api, f"/v1/{self.api}")
-            return Ask(path, corpus.agent_body(self.tools, self.turns + 3 * number, api=self.api, stream=self.stream))
+            turns = max(1, self.turns + STEP * (number - self.warm))
+            return Ask(path, corpus.agent_body(self.tools, turns, api=self.api, stream=self.stream, store=self.store))
         match self.api:
             case "responses":
                 return Ask(
@@ -82,6 +85,11 @@ class Work:
         texts = [*corpus.prose(self.frames - len(tail)), *tail]
         frames = [corpus.frame(text) for text in texts]
         return [head, *map(chunk, frames), chunk(corpus.closing_frames()) + b"0\r\n\r\n"]
+
+    @property
+    def warm(self) -> int:
+        """Requests before anything is measured. Those of agents are long."""
+        return 6 if self.turns else WARM
 
     @property
     def units(self) -> int:
@@ -159,7 +167,7 @@ def measure(
         with asyncio.Runner(loop_factory=loop) as runner:
             gateway = Gateway(work, folder)
             runner.run(gateway.__aenter__())
-            runner.run(gateway.serve(gateway.asks(WARM)))
+            runner.run(gateway.serve(gateway.asks(work.warm)))
             asks = gateway.asks(requests)
             with rare_collections():
                 run(lambda: runner.run(gateway.serve(asks)))

@@ -171,7 +171,8 @@ def _go_on(
         if after is None:
             return None
         carried, start = after, stop
-        weight += bytes_of(made[done:], items[len(left.items) : stop])
+        if len(made) > done:
+            weight += bytes_of(made[done:], items[len(left.items) : stop])
         past.leave(key, _Left(items[:stop], list(made), carried, weight))
     return made, carried
 

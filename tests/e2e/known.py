@@ -57,6 +57,10 @@ ANSWERS: Final[Mapping[bytes, Mapping[str, Any]]] = {
 """Of a model server, by what its path ends with, the first that fits."""
 
 
+OF_TIME: Final = frozenset({"id", "created", "created_at", "completed_at"})
+"""Fields that are other in every answer."""
+
+
 @dataclass(frozen=True)
 class Seen:
     """What the client and the server were sent."""
@@ -117,8 +121,93 @@ class Asked:
 def _comparable(answer: Any) -> Any:
     """Without what is other in every answer."""
     if isinstance(answer, dict):
-        return {key: _comparable(item) for key, item in answer.items() if key not in ("id", "created", "created_at")}
+        return {key: _comparable(item) for key, item in answer.items() if key not in OF_TIME}
+    if isinstance(answer, list):
+        return list(map(_comparable, answer))
     return answer
+
+
+def body_of(api: str, model: str, said: Sequence[Any], tools: Sequence[Any], number: int = 0) -> bytes:
+    """A body in one of the protocols that says what these messages and tools of Chat say, as the `number`-th request
+    of a client: over Messages it has a note on who pays, new each time, and a mark on its last message."""
+    functions = [tool["function"] for tool in tools]
+    body: dict[str, Any] = {"model": model}
+    if api == "chat":
+        body |= {"messages": said} | ({"tools": tools} if tools else {})
+    elif api == "messages":
+        system, said = _instructions(said)
+        note = {"type": "text", "text": f"x-anthropic-billing-header: cc_version=2; cch={number:05x};"}
+        shown = [_as_blocks(one) if isinstance(one, dict) else one for one in said]
+        if shown and isinstance(shown[-1], dict) and isinstance(blocks := shown[-1].get("content"), list) and blocks:
+            blocks[-1] = {**blocks[-1], "cache_control": {"type": "ephemeral"}}
+        body |= {"max_tokens": 9, "system": [note, {"type": "text", "text": system}], "messages": shown}
+        if functions:
+            renamed = [{("input_schema" if key == "parameters" else key): one[key] for key in one} for one in functions]
+            body["tools"] = renamed
+    else:
+        system, said = _instructions(said)
+        shown = [item for one in said for item in (_as_items(one) if isinstance(one, dict) else [one])]
+        body |= {"instructions": system, "input": shown, "store": number % 2 == 0}
+        if functions:
+            body["tools"] = [{"type": "function", **one} for one in functions]
+    return json.dumps(body, ensure_ascii=False).encode()
+
+
+def _instructions(said: Sequence[Any]) -> tuple[str, Sequence[Any]]:
+    first = said[0] if said and isinstance(said[0], dict) else {}
+    if first.get("role") == "system" and isinstance(first.get("content"), str):
+        return first["content"], said[1:]
+    return "", said
+
+
+def _calls(message: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    used = message.get("tool_calls") or ()
+    return [(call["id"], call["function"]["name"], call["function"]["arguments"]) for call in used]
+
+
+def _more(message: Mapping[str, Any]) -> dict[str, Any]:
+    known = {"role", "content", "tool_calls", "tool_call_id", "name", "reasoning_content"}
+    return {key: value for key, value in message.items() if key not in known}
+
+
+def _as_blocks(message: Mapping[str, Any]) -> dict[str, Any]:
+    role, content = message["role"], message.get("content")
+    if role == "tool":
+        shown = content if isinstance(content, str) else json.dumps(content)
+        return {
+            "role": "user",
+            "content": [{"type": "tool_result", "tool_use_id": message["tool_call_id"], "content": shown}],
+        }
+    blocks: list[Any] = [{"type": "text", "text": content}] if isinstance(content, str) else list(content or ())
+    if thought := message.get("reasoning_content"):
+        blocks.insert(0, {"type": "thinking", "thinking": thought, "signature": "s"})
+    for ident, name, arguments in _calls(message):
+        try:
+            value = json.loads(arguments)
+        except ValueError:
+            value = {}
+        blocks.append(
+            {"type": "tool_use", "id": ident, "name": name, "input": value if isinstance(value, dict) else {}}
+        )
+    return {"role": {"developer": "system"}.get(role, role), "content": blocks, **_more(message)}
+
+
+def _as_items(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+    role, content = message["role"], message.get("content")
+    if role == "tool":
+        shown = content if isinstance(content, str) else json.dumps(content)
+        return [{"type": "function_call_output", "call_id": message["tool_call_id"], "output": shown}]
+    items: list[dict[str, Any]] = []
+    if thought := message.get("reasoning_content"):
+        items.append({"type": "reasoning", "summary": [{"type": "summary_text", "text": thought}]})
+    if isinstance(content, list) and role == "user":
+        bare = {"text": "input_text", "image_url": "input_image"}  # parts may stand where an item belongs
+        items += [{**part, "type": bare.get(part["type"], part["type"])} for part in content]
+    elif content:
+        items.append({"role": role, "content": content, **_more(message)})
+    for ident, name, arguments in _calls(message):
+        items.append({"type": "function_call", "call_id": ident, "name": name, "arguments": arguments})
+    return items
 
 
 class Both:

@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.budget import calls as calls_of
+from bench.inprocess import Work
 from proxy.ingress import conversations
 from proxy.support import offload
-from tests.e2e.known import ROUTES, Both
+from tests.e2e.known import PATHS, ROUTES, Both, body_of
 from tests.protocols.published import SHARED
 
 TOOLS = [
@@ -83,50 +85,69 @@ def both() -> Iterator[Both]:
         pair.close()
 
 
-def chat(model: str, said: list[Any], tools: list[Any], **more: Any) -> bytes:
-    """A body in Chat."""
-    body = {"model": model, "messages": said, **({"tools": tools} if tools else {}), **more}
-    return json.dumps(body, ensure_ascii=False).encode()
-
-
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(
+    api=st.sampled_from(["chat", "messages", "responses"]),
     model=st.sampled_from(list(ROUTES)),
     other=st.sampled_from(list(ROUTES)),
     first=tails,
     several=st.lists(steps, min_size=1, max_size=5),
 )
 def test_law_with_and_without_what_is_known_the_same_is_sent(
-    both: Both, model: str, other: str, first: list[Any], several: list[tuple[int, list[Any], int, str]]
+    both: Both, api: str, model: str, other: str, first: list[Any], several: list[tuple[int, list[Any], int, str]]
 ) -> None:
     """For every cut, for edited histories, late results, other tools, other owners, other routes."""
     said = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Look."}, *first]
-    both.same("chat", chat(model, said, TOOLS))
-    for back, tail, change, key in several:
+    both.same(api, body_of(api, model, said, TOOLS))
+    for number, (back, tail, change, key) in enumerate(several):
         said = [*said[: max(0, len(said) - back)], *tail]
-        both.same("chat", chat(other if change == 1 else model, said, TOOLS[:change]), key)
+        both.same(api, body_of(api, other if change == 1 else model, said, TOOLS[:change], number), key)
 
 
 @pytest.mark.parametrize("model", ROUTES)
-def test_a_conversation_that_goes_on_is_known(both: Both, model: str) -> None:
-    """Also with its instructions only, or with blanks in other places; and the second time nothing is read again."""
+@pytest.mark.parametrize("api", PATHS)
+def test_a_conversation_that_goes_on_is_known(both: Both, api: str, model: str) -> None:
+    """Also with its instructions only, or with blanks in other places."""
     said: list[Any] = [{"role": "system", "content": f"Be {model}."}, {"role": "user", "content": "Look."}]
     for number in range(6):
-        seen = both.same("chat", chat(model, said, TOOLS))
+        seen = both.same(api, body_of(api, model, said, TOOLS, number))
         assert seen.asked, seen
         said += good_turn(number)
-    both.same("chat", chat(model, said[:2], TOOLS))
-    both.same("chat", json.dumps({"messages": said, "model": model, "tools": TOOLS}, indent=1).encode())
+    both.same(api, body_of(api, model, said[:2], TOOLS))
+    both.same(api, json.dumps(json.loads(body_of(api, model, said, TOOLS)), indent=1).encode())
 
 
-@pytest.mark.parametrize("model", ["prompt", "bracket", "kimi", "qwen", "native"])
-def test_a_result_that_comes_late_goes_to_its_call(both: Both, model: str) -> None:
+@pytest.mark.parametrize("model", ["prompt", "bracket", "kimi", "qwen", "native", "to_messages_native"])
+@pytest.mark.parametrize("api", PATHS)
+def test_a_result_that_comes_late_goes_to_its_call(both: Both, api: str, model: str) -> None:
     """Its call was written in the request before, without it."""
     call, result = good_turn(7)
     said = [{"role": "user", "content": f"Late {model}."}, call, {"role": "user", "content": "Wait."}]
     for more in ([], [{"role": "user", "content": "Still there?"}], [result], [{"role": "user", "content": "So?"}]):
         said += more
-        both.same("chat", chat(model, said, TOOLS))
+        both.same(api, body_of(api, model, said, TOOLS))
+
+
+@pytest.mark.parametrize("model", ["native", "to_messages", "to_messages_native", "to_responses_native"])
+def test_results_of_one_turn_that_come_one_by_one_stay_together(both: Both, model: str) -> None:
+    """A Messages server gets them in one message, of which the first part was written in the request before."""
+    calls = [good_turn(number)[0]["tool_calls"][0] for number in range(3)]
+    said: list[Any] = [{"role": "user", "content": "Look."}, {"role": "assistant", "content": "", "tool_calls": calls}]
+    for call in calls:
+        said.append({"role": "tool", "tool_call_id": call["id"], "content": call["id"]})
+        both.same("chat", body_of("chat", model, said, TOOLS))
+    both.same("chat", body_of("chat", model, [*said, {"role": "user", "content": "So?"}], TOOLS))
+
+
+@pytest.mark.parametrize("mode", ["prompt", "native"])
+@pytest.mark.parametrize("api", PATHS)
+def test_a_turn_costs_what_is_new(api: Any, mode: str) -> None:
+    """As many functions of the gateway are called for the 200th message as for the 60th."""
+    few, many = (
+        calls_of(Work(f"{turns}", 10, stream=True, frames=3, turns=turns, api=api, mode=mode, store=False), 4)
+        for turns in (60, 200)
+    )
+    assert many < 1.02 * few
 
 
 def good_turn(number: int) -> list[Any]:
@@ -154,7 +175,7 @@ def good_turn(number: int) -> list[Any]:
 )
 def test_a_body_that_is_broken_is_told_of_as_a_whole(both: Both, broken: Any) -> None:
     said = [{"role": "user", "content": "Look."}, *good_turn(1)]
-    body = chat("prompt", said, TOOLS)
+    body = body_of("chat", "prompt", said, TOOLS)
     both.same("chat", body)
     assert broken(body) != body
     both.same("chat", broken(body))

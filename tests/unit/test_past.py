@@ -8,7 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.known.past import ITEM_BYTES, LEFT_BYTES, LISTS, MOST, MOST_KEYS, KnownItems, Past, bytes_of, fold, once, past_of
+from proxy.known.past import (
+    ITEM_BYTES,
+    LEFT_BYTES,
+    LISTS,
+    MOST,
+    MOST_KEYS,
+    KnownItems,
+    Past,
+    bytes_of,
+    fold,
+    once,
+    past_of,
+)
 
 WORDS = [str(number) * 3 for number in range(4)]
 """Items: the same word is the same object."""
