@@ -20,6 +20,7 @@ Law: with a `Past` and without one `fold` returns the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from operator import is_
 from sys import getsizeof
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -175,6 +176,21 @@ def _go_on(
             weight += bytes_of(made[done:], items[len(left.items) : stop])
         past.leave(key, _Left(items[:stop], list(made), carried, weight))
     return made, carried
+
+
+def each(
+    past: Past | None, key: Hashable, items: tuple[Item, ...], change: Callable[[Item], Item | None]
+) -> tuple[Item, ...]:
+    """Returns the items as `change` has them, without those of which it makes None; the same object if all stay as they
+    are. `key` as in `fold`."""
+
+    def step(same: bool, several: Sequence[Item], start: int, made: list[Item]) -> bool:
+        changed = [change(item) for item in several]
+        made += [item for item in changed if item is not None]
+        return same and all(map(is_, changed, several))
+
+    made, same = fold(past, key, items, True, step)
+    return items if same else tuple(made)
 
 
 def once(
