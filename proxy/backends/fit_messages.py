@@ -26,9 +26,7 @@ _BREAK: Final = "\n\n"
 _INSTRUCTS: Final = ("system", "developer")
 
 
-def fit_parts(
-    messages: tuple[Message, ...], wire: ServerSide | None, past: Past | None = None
-) -> tuple[Message, ...]:
+def fit_parts(messages: tuple[Message, ...], wire: ServerSide | None, past: Past | None = None) -> tuple[Message, ...]:
     """Neighbouring texts of a message, or of a result, as one, since many servers take only a plain string (R5.9).
     Parts that the protocol `wire` has no form for are left out (R8.2), and a message that holds nothing else; in a
     result they are text: their JSON, without what is no text (a PDF, say). A failed result says so in its text where

@@ -16,7 +16,7 @@ Rules of this module:
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import groupby
 from typing import Final, Literal, NamedTuple
@@ -91,7 +91,7 @@ def inject(
     if flatten != "native" and not history:
         bracket = flatten == "bracket"
         escaping = escaping or escaping_of(tool_format, bracket, also)
-        messages = _spoken(request.messages, tool_format, bracket, also, escapes, escaping)
+        messages = _spoken(request.messages, tool_format, bracket, also, escapes, escaping, request.past)
     elif flatten != "native":
         bracket = flatten == "bracket"
         messages = flattened(messages, tool_format, bracket=bracket, also=also, escapes=escapes, past=request.past)
@@ -107,33 +107,62 @@ def inject(
 
 
 def guarded(
-    request: ModelRequest, markers: frozenset[str], escapes: Escapes, roles: Container[str] | None = None
+    request: ModelRequest, markers: frozenset[str], escapes: Escapes, roles: frozenset[str] | None = None
 ) -> ModelRequest:
     """The request with no text in which one of `markers` stands, of messages in these `roles` or in any. `escapes`
     notes what was escaped."""
     escaping = turn_escaping(markers)
     if escapes.markers is None:
         escapes.markers = escaping.markers
-    noting = escaping.noting(escapes)
 
-    def safe(message: Message) -> Message:
-        if roles is not None and message.role not in roles:
-            return message
-        if len(message.parts) == 1 and type(part := message.parts[0]) is Text:  # most messages
-            text = noting.text(part.text)
-            return message if text is part.text else replace(message, parts=(replace(part, text=text),))
-        written: list[Part] = []
-        for is_text, parts in groupby(message.parts, key=lambda part: isinstance(part, Text)):
-            several = list(parts)
-            if is_text:  # together: a marker may stand over two
-                text = "\n".join(part.text for part in several if isinstance(part, Text))
-                written.append(Text(noting.text(text)))
-            else:
-                written += several
-        return replace(message, parts=tuple(written))
+    def writing(made: Escapes) -> Write:
+        return partial(_guard, escaping.noting(made), roles)
 
-    messages = tuple(map(safe, request.messages))
-    return replace(request, messages=messages, guarded=True)
+    messages = write_each(request.messages, ("guarded", markers, roles), writing, escapes, request.past)
+    return replace(request, messages=tuple(messages), guarded=True)
+
+
+def _guard(noting: Escaping, roles: Container[str] | None, message: Message) -> Message:
+    """See `guarded`."""
+    if roles is not None and message.role not in roles:
+        return message
+    if len(message.parts) == 1 and type(part := message.parts[0]) is Text:  # most messages
+        text = noting.text(part.text)
+        return message if text is part.text else replace(message, parts=(replace(part, text=text),))
+    written: list[Part] = []
+    for is_text, parts in groupby(message.parts, key=lambda part: isinstance(part, Text)):
+        several = list(parts)
+        if is_text:  # together: a marker may stand over two
+            text = "\n".join(part.text for part in several if isinstance(part, Text))
+            written.append(Text(noting.text(text)))
+        else:
+            written += several
+    return replace(message, parts=tuple(written))
+
+
+Write = Callable[[Message], Message]
+"""Writes a message, by itself."""
+
+
+def write_each(
+    messages: Sequence[Message],
+    key: Hashable,
+    writing: Callable[[Escapes], Write],
+    escapes: Escapes | None,
+    past: Past | None,
+) -> list[Message]:
+    """Each message as what `writing` returns writes it, which is given where escapes are to be noted. `escapes` notes
+    all of them. `key`: see `fold`."""
+
+    def step(before: EscapesMade, several: Sequence[Message], start: int, out: list[Message]) -> EscapesMade:
+        made = Escapes()
+        out += map(writing(made), several)
+        return before.and_those(made)
+
+    out, made = fold(past, key, messages, EscapesMade(), step)
+    if escapes is not None:
+        escapes.add(made)
+    return out
 
 
 @lru_cache(maxsize=64)
@@ -152,14 +181,19 @@ def _spoken(
     also: tuple[str, ...],
     escapes: Escapes | None,
     escaping: Escaping,
+    past: Past | None,
 ) -> Sequence[Message]:
     """Messages without calls and results."""
-    if type(messages) is PlainMessages and escaping.leaves(messages.texts(SYSTEM)):  # nearly always
-        if escapes is not None:
-            escapes.markers = escaping.markers
+    if escapes is not None:
+        escapes.markers = escaping.markers
+    if past is None and type(messages) is PlainMessages and escaping.leaves(messages.texts(SYSTEM)):  # nearly always
         return messages
-    writer = TranscriptWriter(tool_format, bracket, also, escapes)
-    return [writer.talk(message, message.parts) for message in messages]
+
+    def writing(made: Escapes) -> Write:
+        writer = TranscriptWriter(tool_format, bracket, also, made)
+        return lambda message: writer.talk(message, message.parts)
+
+    return write_each(messages, ("spoken", tool_format, bracket, also), writing, escapes, past)
 
 
 def escaping_of(tool_format: ToolFormat, bracket: bool, also: tuple[str, ...]) -> Escaping:
