@@ -112,6 +112,7 @@ class Gateway:
 
     def __init__(self, work: Work, folder: str) -> None:
         self._work = work
+        self._one = work.ask()
         self._asked = 0
         reads = work.reads
         overrides = {
@@ -139,15 +140,18 @@ class Gateway:
         """The next requests, as bytes: made before anything is measured."""
         numbers = range(self._asked, self._asked + requests)
         self._asked += requests
-        one = self._work.ask()
-        return [self._work.ask(number).raw if self._work.turns else one.raw for number in numbers]
+        return [self._work.ask(number).raw if self._work.turns else self._one.raw for number in numbers]
 
     async def serve(self, asks: Sequence[bytes]) -> None:
         """Ask all of it. Raises `RuntimeError` for a wrong answer."""
         answer = b""
         for one in asks:
             answer = await self._ask(one)
-        if not answer.startswith(b"HTTP/1.1 200") or self._work.ask().calls(answer) != self._work.call:
+        if (
+            not answer.startswith(b"HTTP/1.1 200")
+            or b'"error":{' in answer
+            or self._one.calls(answer) != self._work.call
+        ):
             raise RuntimeError(f"not the answer to {self._work.title}: {answer[:2000]!r}")
 
 

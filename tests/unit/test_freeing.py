@@ -15,8 +15,6 @@ from bench.inprocess import measure
 
 ROOT = Path(__file__).parent.parent.parent
 REQUESTS = 3
-SMALL = [work for work in WORKS if not work.turns]
-"""Kinds of requests that leave nothing. What a body of 340 kB is made into still stands in circles."""
 
 
 def left_by(number: int) -> set[str]:
@@ -33,20 +31,20 @@ def left_by(number: int) -> set[str]:
         left.update(f"{type(one).__module__}.{type(one).__qualname__}" for one in gc.garbage)
         gc.garbage.clear()
 
-    measure(SMALL[number], REQUESTS, run, asyncio.new_event_loop)
+    measure(WORKS[number], REQUESTS, run, asyncio.new_event_loop)
     return {name for name in left if name.startswith(("proxy.", "middlewares."))}
 
 
 @pytest.fixture(scope="module")
 def left() -> dict[str, list[str]]:
     """By kind of request. In a process of its own, where nobody else looks on or leaves anything."""
-    code = "import json; from tests.unit.test_freeing import SMALL, left_by;"
-    code += "print(json.dumps({work.title: sorted(left_by(number)) for number, work in enumerate(SMALL)}))"
+    code = "import json; from tests.unit.test_freeing import WORKS, left_by;"
+    code += "print(json.dumps({work.title: sorted(left_by(number)) for number, work in enumerate(WORKS)}))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     found: dict[str, list[str]] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
-@pytest.mark.parametrize("title", [work.title for work in SMALL])
+@pytest.mark.parametrize("title", [work.title for work in WORKS])
 def test_an_answer_leaves_no_circle(left: dict[str, list[str]], title: str) -> None:
     assert left[title] == []

@@ -181,15 +181,15 @@ def _check_fields(body: Mapping[str, Any]) -> None:
 def read_messages(body: Mapping[str, Any], items: Sequence[Mapping[str, Any]] | None = None) -> tuple[Message, ...]:
     """`instructions` as a system message, then `items`, or the body's own `input`: the conversation that a request
     stands for. Give `items` where earlier turns come before the input (R12.3)."""
-    items = own_items(body) if items is None else items
+    said = own_items(body) if items is None else items
     instructions = body.get("instructions")
     if not instructions:
-        return read_items(items)
+        return read_items(said)
 
     def instruct() -> Message:
         return Message("system", (Text(instructions),))
 
-    return once(past_of(items), "responses.instructions", (), instruct, instructions), *read_items(items)
+    return once(past_of(said), "responses.instructions", (), instruct, instructions), *read_items(said)
 
 
 def with_earlier_tools(request: ModelRequest, body: Mapping[str, Any], inputs: Iterable[Any]) -> ModelRequest:
