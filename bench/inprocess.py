@@ -44,6 +44,9 @@ STEP: Final = 3
 ROUNDS: Final = 9
 
 
+Api = Literal["chat", "responses", "messages"]
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
     """One kind of request. Streams bring `frames` frames, each in a read of its own; their units are frames. `store`:
@@ -54,7 +57,7 @@ class Work:
     tools: int
     call: bool = False
     stream: bool = False
-    api: Literal["chat", "responses", "messages"] = "chat"
+    api: Api = "chat"
     frames: int = FRAMES
     store: bool = True
     turns: int = 0

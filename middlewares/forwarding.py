@@ -31,7 +31,7 @@ from proxy.endpoints.wire_attempts import WireAttempts
 from proxy.errors import ClientFault, quote
 from proxy.events import Delta, Event, Finish, Open, changed
 from proxy.known.kinds import kinds_of, plain_in
-from proxy.known.past import Past, fold
+from proxy.known.past import fold
 from proxy.model import Message, ModelRequest, PlainMessages, Reasoning, Text, ToolUse, Usage, replace
 from proxy.pipeline.exchange import Exchange
 from proxy.pipeline.middleware import Middleware
@@ -144,7 +144,7 @@ class Forwarding(Middleware):
                 return sent, _own_bytes(exchange, sent, member)
             if relaxation is not None and not relaxation.applies(member, sent.model):
                 sent = replace(sent, constraint=None)
-            if not plain and _says_more(sent, past):
+            if not plain and _says_more(sent):
                 messages = for_server(sent.messages, name_of(member))
                 sent = sent if messages is sent.messages else replace(sent, messages=messages)
             sent = self._adapted(exchange, sent, member, given_up, context, in_words=in_words, own=takes_own)
@@ -293,7 +293,7 @@ def _has_numbered_ids(request: ModelRequest) -> bool:
     return any(isinstance(part, ToolUse) and as_written(part.call_id) != part.call_id for part in parts)
 
 
-def _says_more(request: ModelRequest, past: Past | None) -> bool:
+def _says_more(request: ModelRequest) -> bool:
     """Whether of a call or of reasoning more is said than the model has a place for: perhaps what is opaque."""
 
     def more(found: bool, messages: Sequence[Message], start: int, made: list[None]) -> bool:
@@ -301,7 +301,7 @@ def _says_more(request: ModelRequest, past: Past | None) -> bool:
             part.extra for message in messages for part in message.parts if isinstance(part, Reasoning | ToolUse)
         )
 
-    return fold(past, "says_more", request.messages, False, more)[1]
+    return fold(request.past, "says_more", request.messages, False, more)[1]
 
 
 def _is_only_reasoning(message: Message) -> bool:

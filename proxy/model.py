@@ -22,6 +22,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
+from weakref import ref
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
@@ -352,7 +353,8 @@ LIKE_SERVER: Final = Sampling()
 class Origin:
     """Where a request came from: the protocol's name and the body exactly as it was received. It is let go, and empty,
     when a streamed answer has begun; its `size` stays known. `past`: what earlier requests of its conversation have
-    left for it (`proxy.known.past`), and `new` how many bytes came with this one."""
+    left for it (`proxy.known.past`), from then on a weak reference to that; `new`: how many bytes came with this
+    one."""
 
     __slots__ = ("body", "new", "past", "protocol", "size")
 
@@ -362,6 +364,12 @@ class Origin:
         self.size = len(body)
         self.past = past
         self.new: int = self.size if past is None else past.new
+
+    def let_go(self) -> None:
+        """No server is asked with these bytes any more."""
+        self.body = b""
+        if self.past is not None and type(self.past) is not ref:
+            self.past = ref(self.past)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Origin) and (self.protocol, self.body) == (other.protocol, other.body)
@@ -411,8 +419,9 @@ class ModelRequest:
 
     @property
     def past(self) -> Any:
-        """See `Origin`."""
-        return None if self.origin is None else self.origin.past
+        """See `Origin`; None once it was let go and nothing else keeps it."""
+        past = None if self.origin is None else self.origin.past
+        return past() if type(past) is ref else past
 
     @property
     def callable_tools(self) -> tuple[ToolSpec, ...]:

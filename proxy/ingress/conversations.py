@@ -44,7 +44,7 @@ class Conversation:
     """The items of a body: their text, from the first one on, the places in it behind each, and their values. `weights`
     are the bytes that so many of the values keep."""
 
-    __slots__ = ("ends", "items", "past", "text", "weights")
+    __slots__ = ("ends", "items", "mark", "past", "text", "weights")
 
     def __init__(self, text: bytes, ends: list[int], items: list[Any], weights: list[int], past: Past) -> None:
         self.text = text
@@ -52,6 +52,8 @@ class Conversation:
         self.items = items
         self.weights = weights
         self.past = past
+        self.mark = object()
+        """Tells it from others."""
 
     @property
     def weight(self) -> int:
@@ -135,11 +137,11 @@ class KnownConversations:
             others = tuple(other for other in others if other is not before)
         kept = (conversation, *others)[:SIDE_BY_SIDE]
 
-        # What it keeps must not know it: only the collector could free a circle.
-        text = conversation.text
+        # What it keeps must not know it: only the collector could free a circle. Nor may a request keep its text.
+        mark = conversation.mark
 
         def grown(by: int) -> None:
-            if any(one.text is text for one in self._cache.get(head) or ()):
+            if any(one.mark is mark for one in self._cache.get(head) or ()):
                 self._cache.grow(head, by)
 
         past.grown = grown

@@ -23,6 +23,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from operator import is_
 from sys import getsizeof
 from typing import Any, Final, NamedTuple, TypeVar
+from weakref import ref
 
 from ..fastparse import same_items
 
@@ -50,13 +51,22 @@ VALUE_BYTES: Final = 120
 
 class KnownItems(list[Any]):
     """The items (messages) of a conversation as a body brings them, to be read only. `past` is what earlier requests
-    have left for this one."""
+    have left for this one; None once it was let go and nothing else keeps it."""
 
-    __slots__ = ("past",)
+    __slots__ = ("_past",)
 
     def __init__(self, items: Sequence[Any], past: Past) -> None:
         super().__init__(items)
-        self.past = past
+        self._past: Past | ref[Past] = past
+
+    @property
+    def past(self) -> Past | None:
+        return self._past() if isinstance(self._past, ref) else self._past
+
+    def let_go(self) -> None:
+        """Only who keeps the conversation keeps its past."""
+        if not isinstance(self._past, ref):
+            self._past = ref(self._past)
 
 
 def past_of(items: object) -> Past | None:
@@ -77,7 +87,7 @@ class Past:
     """Places that the stages of earlier requests have come to. `new` is how many bytes of its body this request has
     brought, `weight` how many bytes all of it keeps; `grown` is told by how many more."""
 
-    __slots__ = ("_left", "grown", "new", "weight")
+    __slots__ = ("__weakref__", "_left", "grown", "new", "weight")
 
     def __init__(self, new: int, before: Past | None = None) -> None:
         self.new = new
@@ -189,7 +199,11 @@ def each(
         made += [item for item in changed if item is not None]
         return same and all(map(is_, changed, several))
 
-    made, same = fold(past, key, items, True, step)
+    made: list[Item] = []
+    if past is None:
+        same = step(True, items, 0, made)
+    else:
+        made, same = fold(past, key, items, True, step)
     return items if same else tuple(made)
 
 

@@ -153,6 +153,8 @@ def write_each(
 ) -> list[Message]:
     """Each message as what `writing` returns writes it, which is given where escapes are to be noted. `escapes` notes
     all of them. `key`: see `fold`."""
+    if past is None:
+        return list(map(writing(Escapes() if escapes is None else escapes), messages))
 
     def step(before: EscapesMade, several: Sequence[Message], start: int, out: list[Message]) -> EscapesMade:
         made = Escapes()

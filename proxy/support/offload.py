@@ -84,7 +84,7 @@ def is_slow(request: ModelRequest) -> bool:
     """As `is_large`, for work that goes on from where it came to in the request before (`proxy.known.past`): what is
     new decides."""
     origin = request.origin
-    if origin is None or origin.past is None or origin.size > KNOWN_BYTES:
+    if origin is None or origin.past is None or request.past is None or origin.size > KNOWN_BYTES:
         return is_large(request)
     return origin.new + request.grown > OFFLOAD_BYTES
 

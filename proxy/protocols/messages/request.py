@@ -173,12 +173,11 @@ def _read_system(system: Any, past: Past | None) -> tuple[Sequence[Mapping[str, 
     if isinstance(system, list):
         notes = [block for block in system if isinstance(block, Mapping) and _is_billing(block)]
         system = [block for block in system if block not in notes] if notes else system
-
-    def read() -> tuple[Message, ...]:
-        parts = read_content(system)
-        return (Message("system", parts),) if parts else ()
-
-    return notes, once(past, "messages.system", (), read, b"" if past is None else dump(system))
+    parts = read_content(system)
+    messages = (Message("system", parts),) if parts else ()
+    if past is not None:
+        messages = once(past, "messages.system", (), lambda: messages, dump(system))
+    return notes, messages
 
 
 def _is_billing(block: Mapping[str, Any]) -> bool:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ...known.past import fold, past_of
+from ...known.past import KnownItems, fold
 
 _NONE: Final = frozenset[Any]()
 
 
 def types_in(items: Any) -> frozenset[Any]:
     """The `type` of each item of an input; none of an input that is a text."""
-    return fold(past_of(items), "responses.types", items, _NONE, _more)[1] if isinstance(items, list) else _NONE
+    if isinstance(items, KnownItems):
+        return fold(items.past, "responses.types", items, _NONE, _more)[1]
+    return frozenset([item.get("type") for item in items]) if isinstance(items, list) else _NONE
 
 
 def _more(before: frozenset[Any], items: Sequence[Mapping[str, Any]], start: int, made: list[None]) -> frozenset[Any]:

@@ -28,7 +28,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from ...known.past import fold, past_of
+from ...known.past import KnownItems, fold
 from ...model import (
     EMPTY,
     CallKind,
@@ -83,7 +83,12 @@ def read_items(items: str | Sequence[Mapping[str, Any]]) -> tuple[Message, ...]:
     """The messages that items amount to. The items must have the shape of `schemas/responses_request.json`."""
     if isinstance(items, str):
         items = list(whole_items(items))
-    messages, end = fold(past_of(items), "responses.read", items, _Read(), _read_more)
+    if not isinstance(items, KnownItems):
+        reading = Reading()
+        for item in whole_items(items):
+            reading.take(item)
+        return reading.end()
+    messages, end = fold(items.past, "responses.read", items, _Read(), _read_more)
     return tuple(messages) if end.said is None else (*messages, Message("assistant", end.said))
 
 
@@ -97,8 +102,6 @@ class _Read(NamedTuple):
 
 def _read_more(before: _Read, items: Sequence[Mapping[str, Any]], start: int, messages: list[Message]) -> _Read | None:
     """Goes on; None if the first of these items belongs to the message of a bare part that was read."""
-    if not items:
-        return before
     if before.bare and items[0].get("type") in _BARE:
         return None
     reading = Reading(messages, before.said, before.called)

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from ...errors import ClientFault, quote
 from ...formats.toolset import ToolSet, known_set, new_set
-from ...known.past import once, past_of
+from ...known.past import KnownItems, once, past_of
 from ...model import (
     EMPTY,
     Extra,
@@ -185,11 +185,10 @@ def read_messages(body: Mapping[str, Any], items: Sequence[Mapping[str, Any]] | 
     instructions = body.get("instructions")
     if not instructions:
         return read_items(said)
-
-    def instruct() -> Message:
-        return Message("system", (Text(instructions),))
-
-    return once(past_of(said), "responses.instructions", (), instruct, instructions), *read_items(said)
+    first = Message("system", (Text(instructions),))
+    if isinstance(said, KnownItems):
+        return once(said.past, "responses.instructions", (), lambda: first, instructions), *read_items(said)
+    return first, *read_items(said)
 
 
 def with_earlier_tools(request: ModelRequest, body: Mapping[str, Any], inputs: Iterable[Any]) -> ModelRequest:
