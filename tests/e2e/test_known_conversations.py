@@ -181,16 +181,25 @@ def test_a_body_that_is_broken_is_told_of_as_a_whole(both: Both, broken: Any) ->
     both.same("chat", broken(body))
 
 
-@pytest.mark.parametrize("folder", ["opencode", "continue", "agents_py", "openai_py", "llm", "vercel_ai", "aider"])
-def test_law_of_recorded_conversations_with_every_cut(both: Both, folder: str) -> None:
+RECORDED = {
+    "chat": ["opencode", "continue", "agents_py", "openai_py", "llm", "vercel_ai", "aider"],
+    "messages": ["claude", "claude/thinking", "claude/two_calls", "anthropic_py"],
+    "responses": ["codex", "codex/two_calls", "codex_default"],
+}
+
+
+@pytest.mark.parametrize(("api", "folder"), [(api, folder) for api, folders in RECORDED.items() for folder in folders])
+def test_law_of_recorded_conversations_with_every_cut(both: Both, api: str, folder: str) -> None:
     """Every beginning of every request, before and after the whole."""
-    paths = sorted((SHARED / "captures" / folder).glob("request-*.json"))
-    if not paths:
-        pytest.skip(f"no captures at {SHARED}; set TOOLWIRE_SHARED")
+    field = "input" if api == "responses" else "messages"
+    bodies = [json.loads(path.read_bytes()) for path in sorted((SHARED / "captures" / folder).glob("request-*.json"))]
+    bodies = [body for body in bodies if isinstance(body.get(field), list)]
+    if not bodies:
+        pytest.skip(f"no such captures at {SHARED}; set TOOLWIRE_SHARED")
     for model in ("prompt", "native"):
-        for path in paths:
-            body = {**json.loads(path.read_bytes()), "model": model, "stream": False}
+        for recorded in bodies:
+            body = {**recorded, "model": model, "stream": False}
             body.pop("stream_options", None)
-            for cut in (*range(1, len(body["messages"]) + 1), 1):
-                part = {**body, "messages": body["messages"][:cut]}
-                both.same("chat", json.dumps(part, ensure_ascii=False).encode())
+            for cut in (*range(1, len(body[field]) + 1), 1):
+                part = {**body, field: body[field][:cut]}
+                both.same(api, json.dumps(part, ensure_ascii=False).encode())

@@ -74,7 +74,7 @@ def alive(kind: type) -> int:
 def large_values() -> Iterator[bytes]:
     """Large byte strings that something of the gateway keeps; not what a client or a connection holds."""
     for one in gc.get_objects():
-        if type(one).__module__.startswith(("proxy.", "middlewares.")) or type(one) in (dict, tuple, list):
+        if str(type(one).__module__).startswith(("proxy.", "middlewares.")) or type(one) in (dict, tuple, list):
             for value in gc.get_referents(one):
                 if type(value) is bytes and len(value) > LARGE and not value.startswith(b"POST "):
                     yield value

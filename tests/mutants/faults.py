@@ -593,7 +593,9 @@ FAULTS: Final = (
     Fault(
         "known-late-results", "proxy/prompting/transcript.py",
         "elif part.call_id in before:", "elif not part.call_id:",
-        "a late result is written as if nobody had called", ("tests/e2e/test_known_conversations.py",),
+        "a late result is written as if nobody had called", (
+            "tests/e2e/test_known_conversations.py::test_a_result_that_comes_late_goes_to_its_call",
+        ),
     ),
     Fault(
         "known-trailing-comma", "proxy/ingress/conversations.py",
@@ -604,6 +606,24 @@ FAULTS: Final = (
         "known-of-another", "proxy/ingress/conversations.py",
         "        whose.owner,\n", "",
         "a key's conversation is known to another one", ("tests/unit/test_conversations.py",),
+    ),
+    Fault(
+        "known-results-apart", "proxy/protocols/messages/request_writer.py",
+        "            if results is None:\n                return None\n", "            if results is None:\n                results = []\n",
+        "a result that comes one request later is lost for a Messages server", (
+            "tests/protocols/test_messages_request.py::test_results_that_come_one_request_later_join_their_message",
+        ),
+    ),
+    Fault(
+        "known-in-one-list", "proxy/known/past.py",
+        "        own = next((places for places in lists if _akin(places[0].items, left.items)), ())\n",
+        "        own = lists[0] if lists else ()\n",
+        "messages as they came and as they are sent push each other out", ("tests/unit/test_past.py",),
+    ),
+    Fault(
+        "known-kept-by-streams", "proxy/model.py",
+        "            self.past = ref(self.past)\n", "            pass\n",
+        "an open stream keeps what stages made of its conversation", ("tests/e2e/test_what_streams_keep.py",),
     ),
     # --- websockets -------------------------------------------------------------------------------------------------
     Fault(
