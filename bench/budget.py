@@ -1,6 +1,6 @@
 """What a request costs: calls of the gateway's own functions, and instructions. Both are counted, without a timer.
 
-    python -m bench.budget                # count and compare with bench/budget.json; two minutes
+    python -m bench.budget                # count and compare with bench/budget.json; three minutes
     python -m bench.budget --only calls   # a few seconds
     python -m bench.budget --update       # count and keep: in the commit with the reason
 

@@ -1,18 +1,16 @@
-"""Conversations that came before: known by the bytes of their beginning, so that only what is new is read.
+"""Known conversations: the items of a body that came in an earlier request are not parsed again.
 
-An agent sends its whole conversation with every turn. `KnownConversations` finds, for a body, the latest conversation
-of the same owner and protocol with which it has most of its items (messages) in common, byte by byte. These items are
-cut out before the rest is parsed, and put back as the very same objects. What later stages made of them is kept beside
-(`proxy.known.past`).
+An agent sends its whole conversation with every turn. `KnownConversations` keeps the latest conversations of each
+owner: their bytes and the parsed items (messages). A body is compared with them byte by byte. The items at its
+beginning that are the same are cut out before the rest is parsed, and the kept objects are put in their place. Because
+these are the very same objects, later stages can reuse their results for them (`proxy.known.past`).
 
 Rules of this module:
 
-1. Whole items are known, with the comma or bracket behind them. So where the bytes are the same, so is what a parser
-   makes of them, and what may follow.
-2. What is wrong with a body is said of the whole of it: whoever cannot read the rest reads all
-   (`proxy.ingress.bodies`).
-3. Nothing is shared between owners. What stages make depends on route, format and tools, which stand in their keys.
-4. A conversation that goes on takes the place of what it goes on from; one that branches off stands beside it.
+1. Only whole items are known, together with the comma or bracket behind them. Equal bytes then mean equal values.
+2. Errors describe the whole body: if the rest cannot be read, all of it is read again (`proxy.ingress.bodies`).
+3. Owners and protocols share nothing. What else a result depends on (route, format, tools) is in the key of its stage.
+4. A conversation that goes on replaces the one before; a conversation that branches off is kept beside it.
 """
 
 from __future__ import annotations
@@ -26,23 +24,23 @@ from ..known.past import KnownItems, Past, bytes_of
 from ..support.cache import Cache
 
 LEAST_BYTES: Final = 16 * 1024
-"""In a shorter body nothing is looked for, and of it nothing is kept: it is read as fast."""
+"""Shorter bodies are read as before: looking for what is known would take as long."""
 HEAD_BYTES: Final = 256
-"""So much of the first items, at their ends, is what a conversation is looked up by."""
+"""Bytes at both ends of the first items by which a conversation is looked up."""
 HEAD_ITEMS: Final = 2
-"""Instructions, and what the user wants."""
+"""Items that tell conversations apart: the instructions, and the user's task."""
 SIDE_BY_SIDE: Final = 4
-"""Conversations with the same first items that are kept."""
+"""Number of conversations with the same first items that are kept."""
 GOES_ON: Final = 8
-"""A body goes on from a conversation if it is no shorter, and no more than so many of its last items are others."""
+"""A body goes on from a conversation if it is no shorter and differs in at most so many of its last items."""
 ITEM_BYTES: Final = 100
 """Weight of an item beside its value."""
 _BLANKS: Final = b" \t\r\n"
 
 
 class Conversation:
-    """The items of a body: their text, from the first one on, the places in it behind each, and their values. `weights`
-    are the bytes that so many of the values keep."""
+    """The items of a body: their text, the place behind each item in it, and their values. `weights[n]` is about how
+    many bytes the first `n + 1` values take. `past` holds what stages made of them."""
 
     __slots__ = ("ends", "items", "mark", "past", "text", "weights")
 
@@ -53,17 +51,17 @@ class Conversation:
         self.weights = weights
         self.past = past
         self.mark = object()
-        """Tells it from others."""
+        """Identifies the conversation without a reference to it."""
 
     @property
     def weight(self) -> int:
-        """How many bytes it keeps."""
+        """About how many bytes the conversation takes."""
         return len(self.text) + self.weights[-1] + self.past.weight
 
 
 class Cut:
-    """A body without the items that are known: `rest`. `known` says how many those are, the first ones of
-    `conversation`. `start` is where the first item may begin."""
+    """A body, and its `rest` without the items that are known: the first `known` ones of `conversation`. `start` is
+    where the first item may begin."""
 
     __slots__ = ("body", "conversation", "known", "rest", "start")
 
@@ -75,8 +73,7 @@ class Cut:
 
 
 class Whose(NamedTuple):
-    """The conversations that may be known to one request: those of its owner, in its protocol, whose array `key` holds
-    the items (with its quotes)."""
+    """The owner and the protocol of a request, and the key of the array that holds its items, with quotes."""
 
     known: KnownConversations
     key: bytes
@@ -85,17 +82,16 @@ class Whose(NamedTuple):
 
 
 class KnownConversations:
-    """Conversations that came lately, as far as `cache` has room for them. Large bodies are read in threads, so several
-    may ask at once."""
+    """The latest conversations, as far as `cache` has room for them. Several threads may use it at once."""
 
     def __init__(self, cache: Cache[tuple[Conversation, ...]]) -> None:
         self._cache = cache
         self.least = LEAST_BYTES
-        """See there."""
+        """The shortest body that is looked at (`LEAST_BYTES`)."""
 
     def cut(self, body: bytes, whose: Whose) -> Cut | None:
-        """The body without the items that are known; None if nothing is to be known of it. The body may be
-        anything."""
+        """Returns the body without the items that are known; None if it is too short or has no items. The body need
+        not be valid JSON."""
         start = array_start(body, whose.key) if len(body) >= self.least else -1
         if start < 0:
             return None
@@ -116,8 +112,8 @@ class KnownConversations:
         return cut
 
     def keep(self, cut: Cut, value: dict[str, Any], whose: Whose) -> None:
-        """Put the known items into `value`, the parsed `rest` of a body that is known to be valid, and keep the
-        conversation that it is now for the next request."""
+        """Put the known items into `value`, the parsed `rest` of a valid body, and keep the conversation for the next
+        request."""
         name = whose.key.strip(b'"').decode()
         before, known, start = cut.conversation, cut.known, cut.start
         items = value[name] if before is None else [*before.items[:known], *value[name]]
@@ -150,7 +146,7 @@ class KnownConversations:
 
 
 def _head(body: bytes, start: int, whose: Whose) -> Hashable:
-    """What a conversation is looked up by."""
+    """The key by which a conversation is looked up."""
     ends = item_ends(body, start, HEAD_ITEMS)
     last = ends[-1] if ends else start
     sizes = tuple(end - start for end in ends)

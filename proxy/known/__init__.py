@@ -1,1 +1,1 @@
-"""Conversations that come again: what is known of one from its earlier requests."""
+"""Known conversations: results of earlier requests that the next request uses again."""

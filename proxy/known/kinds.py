@@ -1,4 +1,4 @@
-"""Kinds of parts in a conversation, so that who looks for one of them need not look at every message."""
+"""The kinds of parts that occur in a conversation, so that a stage need not search all messages for one kind."""
 
 from __future__ import annotations
 

@@ -1,20 +1,21 @@
-"""What the earlier requests of a conversation left for the next one.
+"""Results that stages keep for the next request of a conversation.
 
-An agent sends its whole conversation with every turn. A stage that looks at all of it does that with `fold`, item by
-item from the first one on, and leaves how far it has come in the `Past` of the request. The same stage of the next
-request goes on from there.
+An agent sends its whole conversation with every turn. A stage is any loop over all messages: reading, checking,
+escaping, writing. It is written as a step for `fold`, which keeps in the `Past` of the request how far it came: the
+items, the result, and the state behind the last item (`carried`). In the next request `fold` finds the longest kept
+place whose items are the same objects as those at the beginning now, and the stage goes on from there.
 
 Rules of this module:
 
-1. A stage is a pure function of what it carries and of the items that follow. What it has to tell (counts, warnings) is
-   part of what it carries. Its key says everything else that it depends on.
-2. Items are known by identity, never by value. Only who has compared bytes may give two requests the same item
-   (`proxy.ingress.conversations`). So a middleware that changes a message needs to know nothing of all this, and a
-   stage behind it does again what depends on that message.
-3. A `Past` belongs to one request, which may leave something in it. The next request gets one of its own that begins
-   with the same.
+1. A step is a pure function of its state and of the items that follow. Counts and warnings are part of the state, so
+   that they are told again. Everything else that the result depends on is in the key of the stage.
+2. Items are compared by identity, never by value. `proxy.ingress.conversations` has compared the bytes, and stages
+   return the same objects for the same beginning. A middleware that changes messages needs to know nothing of this:
+   its messages are new objects, so stages behind it do their work again.
+3. Each request has its own `Past`, which begins with what the request before kept. A stream lets it go when its answer
+   begins (R34.3).
 
-Law: with a `Past` and without one `fold` returns the same.
+Law: `fold` returns the same with and without a `Past`.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ VALUE_BYTES: Final = 120
 
 
 class KnownItems(list[Any]):
-    """The items (messages) of a conversation as a body brings them, to be read only. `past` is what earlier requests
-    have left for this one; None once it was let go and nothing else keeps it."""
+    """The items (messages) of a conversation as a body brings them; read only. `past` holds the results of earlier
+    requests; None after `let_go`, unless the conversation is still in the cache."""
 
     __slots__ = ("_past",)
 
@@ -64,18 +65,18 @@ class KnownItems(list[Any]):
         return self._past() if isinstance(self._past, ref) else self._past
 
     def let_go(self) -> None:
-        """Only who keeps the conversation keeps its past."""
+        """Keep only a weak reference to the past."""
         if not isinstance(self._past, ref):
             self._past = ref(self._past)
 
 
 def past_of(items: object) -> Past | None:
-    """What earlier requests have left for that with these items."""
+    """The results of earlier requests for these items; None if there are none."""
     return items.past if isinstance(items, KnownItems) else None
 
 
 class _Left(NamedTuple):
-    """How far a stage has come: the items, what it has made of them, what it carries, and the weight of all that."""
+    """How far a stage came: the items, what it made of them, its state, and the weight of all that."""
 
     items: tuple[Any, ...]
     made: list[Any]
@@ -84,8 +85,8 @@ class _Left(NamedTuple):
 
 
 class Past:
-    """Places that the stages of earlier requests have come to. `new` is how many bytes of its body this request has
-    brought, `weight` how many bytes all of it keeps; `grown` is told by how many more."""
+    """The places that stages came to. `new` is how many bytes of its body are new in this request. `weight` is about
+    how many bytes are kept; `grown` is called with each increase."""
 
     __slots__ = ("__weakref__", "_left", "grown", "new", "weight")
 
@@ -136,11 +137,11 @@ def fold(
     step: Step[Carried, Item, Made],
     fits: Callable[[Sequence[Item], int], int] = lambda items, at: at,
 ) -> tuple[list[Made], Carried]:
-    """Returns what a stage makes of the items and what it carries at the end; neither is to be changed. `carried` is
-    what it begins with, `key` says which stage it is. From the beginning to the end `step` can always go.
+    """Returns what a stage makes of the items, and its state at the end; do not change either. `carried` is the state
+    at the beginning, `key` identifies the stage. From the beginning `step` never returns None.
 
-    Something is kept at the end, and before as many of the last items as were others this time: clients move a mark or
-    a note to the end with every turn. `fits` moves that place forward, to where `step` will be able to go on.
+    Two places are kept: the end, and the place before the last items that differed this time, because clients move a
+    mark or a note to the end with every turn. `fits` moves the second place forward to where `step` can go on.
     """
     if past is not None and items:
         whole = tuple(items)
