@@ -593,9 +593,7 @@ FAULTS: Final = (
     Fault(
         "known-late-results", "proxy/prompting/transcript.py",
         "elif part.call_id in before:", "elif not part.call_id:",
-        "a late result is written as if nobody had called", (
-            "tests/e2e/test_known_conversations.py::test_a_result_that_comes_late_goes_to_its_call",
-        ),
+        "a late result is written as if nobody had called", ("tests/e2e/test_known_conversations.py",),
     ),
     Fault(
         "known-trailing-comma", "proxy/ingress/conversations.py",
@@ -610,9 +608,7 @@ FAULTS: Final = (
     Fault(
         "known-results-apart", "proxy/protocols/messages/request_writer.py",
         "            if results is None:\n                return None\n", "            if results is None:\n                results = []\n",
-        "a result that comes one request later is lost for a Messages server", (
-            "tests/protocols/test_messages_request.py::test_results_that_come_one_request_later_join_their_message",
-        ),
+        "a result that comes one request later is lost for a Messages server", ("tests/protocols/test_messages_request.py",),
     ),
     Fault(
         "known-in-one-list", "proxy/known/past.py",
