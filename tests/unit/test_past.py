@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,6 +18,7 @@ from proxy.known.past import (
     KnownItems,
     Past,
     bytes_of,
+    each,
     fold,
     once,
     past_of,
@@ -120,6 +122,29 @@ def test_one_object_is_made_once() -> None:
     assert once(past, "a", ("other",), lambda: [3]) == [3]
     assert once(past, "b", (), lambda: [4]) is once(past, "b", (), lambda: [5])
     assert once(None, "a", (item,), lambda: [6]) == [6]
+
+
+@pytest.mark.parametrize(
+    "change", [lambda word: word, lambda word: word * 2, lambda word: word if word > "1" else None]
+)
+@given(several=st.lists(words, min_size=1, max_size=5))
+def test_law_items_are_changed_one_by_one_as_without_a_past(change: Any, several: list[list[str]]) -> None:
+    """And come back as the same object where all stay as they are."""
+    past = Past(0)
+    for items in map(tuple, several):
+        past = Past(0, past)
+        changed = each(past, "a", items, change)
+        assert changed == tuple(found for item in items if (found := change(item)) is not None)
+        assert (changed is items) == all(change(item) is item for item in items)
+
+
+def test_a_past_that_is_let_go_lives_as_long_as_its_conversation() -> None:
+    kept = [Past(0)]
+    items = KnownItems([1], kept[0])
+    items.let_go()
+    assert past_of(items) is kept[0]
+    kept.clear()
+    assert past_of(items) is None
 
 
 def test_stages_are_bounded_and_items_know_their_past() -> None:
