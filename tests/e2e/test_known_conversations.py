@@ -159,6 +159,15 @@ def good_turn(number: int) -> list[Any]:
     ]
 
 
+@pytest.mark.parametrize("api", PATHS)
+def test_a_conversation_without_items_is_none(both: Both, api: str) -> None:
+    """Over Responses it may be one that only goes on from an earlier one."""
+    for more in ({}, {"previous_response_id": "resp_none"}, {"generate": False}):
+        field = "input" if api == "responses" else "messages"
+        body = {"model": "prompt", "max_tokens": 9, "instructions": "Be brief.", field: [], **more}
+        both.same(api, json.dumps(body).encode())
+
+
 @pytest.mark.parametrize(
     "broken",
     [

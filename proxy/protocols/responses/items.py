@@ -108,7 +108,7 @@ def _read_more(before: _Read, items: Sequence[Mapping[str, Any]], start: int, me
     for item in whole_items(items):
         reading.take(item)
     said, called = reading.state()
-    return _Read(said, called, items[-1].get("type") in _BARE)
+    return _Read(said, called, bool(items) and items[-1].get("type") in _BARE)
 
 
 def own_items(body: Mapping[str, Any]) -> str | list[Mapping[str, Any]]:
