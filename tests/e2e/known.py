@@ -8,7 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import pytest
+
 from proxy.configuration.settings import load
+from proxy.ingress import conversations
 from proxy.server.played import PlayedGateway
 from proxy.server.serving import gateway
 
@@ -211,13 +214,15 @@ def _as_items(message: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 class Both:
-    """A gateway that keeps what it can, and one that keeps nothing."""
+    """A gateway that keeps what it can, and one that looks for nothing and keeps nothing."""
 
     def __init__(self) -> None:
         self.runner = asyncio.Runner()
         self.knowing, self.fresh = Asked(64 * 1024 * 1024), Asked(0)
-        for one in (self.knowing, self.fresh):
-            self.runner.run(one.played.__aenter__())
+        self.runner.run(self.knowing.played.__aenter__())
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(conversations, "LEAST_BYTES", 2**62)
+            self.runner.run(self.fresh.played.__aenter__())
 
     def close(self) -> None:
         """Stop both."""
