@@ -16,19 +16,45 @@ IMPLEMENTATION: Literal["compiled", "python"]
 if TYPE_CHECKING or os.environ.get("TOOLWIRE_NO_EXTENSIONS"):
     from toolwire.scan._pychunk import ChunkGate
     from toolwire.scan._pyguard import SecretGuard
+    from toolwire.scan._pyoutline import array_start, common_length, item_ends, json_marks, same_items
     from toolwire.scan._pyparse import CallScanner, SseFramer, are_plain
 
     IMPLEMENTATION = "python"
 else:
     try:
-        from toolwire._fastparse import CallScanner, ChunkGate, SecretGuard, SseFramer, are_plain
+        from toolwire._fastparse import (
+            CallScanner,
+            ChunkGate,
+            SecretGuard,
+            SseFramer,
+            are_plain,
+            array_start,
+            common_length,
+            item_ends,
+            json_marks,
+            same_items,
+        )
     except ModuleNotFoundError:  # not built; one that was built and does not load must fail loudly
         from toolwire.scan._pychunk import ChunkGate
         from toolwire.scan._pyguard import SecretGuard
+        from toolwire.scan._pyoutline import array_start, common_length, item_ends, json_marks, same_items
         from toolwire.scan._pyparse import CallScanner, SseFramer, are_plain
 
         IMPLEMENTATION = "python"
     else:
         IMPLEMENTATION = "compiled"
 
-__all__ = ["IMPLEMENTATION", "CallScanner", "ChunkGate", "FrameTooLarge", "SecretGuard", "SseFramer", "are_plain"]
+__all__ = [
+    "IMPLEMENTATION",
+    "CallScanner",
+    "ChunkGate",
+    "FrameTooLarge",
+    "SecretGuard",
+    "SseFramer",
+    "are_plain",
+    "array_start",
+    "common_length",
+    "item_ends",
+    "json_marks",
+    "same_items",
+]

@@ -173,7 +173,7 @@ class LimitsConfig:
     json_values: int = doc("Values (numbers, strings, objects, ...) in a request body; beyond: 400.", default=100_000)
     json_depth: int = doc("Nesting of a request body; beyond: 400.", default=128)
     cache_bytes: int = doc(
-        "Kept of requests and answers to be used again (compiled schemas, prompts, grammars, lists of tools, cached answers), of "
+        "Kept of requests and answers to be used again (compiled schemas, prompts, grammars, lists of tools, conversations, cached answers), of "
         "each worker; beyond: what was used longest ago is forgotten.",
         default=64 * 1024 * 1024,
     )

@@ -262,6 +262,8 @@ class ClientSide(Protocol):
     envelope."""
     content_type: str
     """Of a streamed answer."""
+    items_field: str | None = None
+    """The field of a request that holds its conversation, to which each turn adds items; None: there is none."""
     example: Mapping[str, Any]
     """A request for a stream, as a client sends it but for `model`, with one tool: `look`, which takes a text `at`."""
     whole_history: bool = True
@@ -415,6 +417,8 @@ class ServerSide(Protocol):
     """See `ClientSide.name`."""
     path: str
     """Where requests are posted, below the server's base URL: `/chat/completions`."""
+    items_field: str | None = None
+    """The field of a request that holds the conversation as a list; None: there is none."""
     end_marks: tuple[bytes, ...]
     """Each last frame of a stream has one of these in its bytes, and few others have: only these are shown to
     `is_end`."""

@@ -113,7 +113,8 @@ class SlicingHandler(web.RequestHandler):
         """Keep bytes of which there is too much to do at once, or that have to wait for those; whether that is so."""
         if self.held:
             self.held += data
-        elif data.count(b"\r\n") > MANY_LINES:
+        # The last one shows, in a hundredth of the time, that there are not so many.
+        elif data.rfind(b"\r") >= 2 * MANY_LINES and data.count(b"\r\n") > MANY_LINES:
             self.held = data
             self._pause_transport_reading()
             self._slice()

@@ -6,10 +6,11 @@ For whoever wants the whole way of a request and no network: the rehearsal at th
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import Any, Final
 
 from aiohttp import web
 
@@ -23,6 +24,7 @@ from toolwire.upstream.servers.http import HttpBackend
 
 Answer = Callable[[bytes], Sequence[bytes]]
 """What a model server sends for the bytes of a request, by read."""
+_LENGTH: Final = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 
 
 class PlayedGateway:
@@ -119,13 +121,25 @@ class _Server(asyncio.Transport):
         super().__init__()
         self._connection = connection
         self._answer = answer
+        self._request: list[bytes] = []
+        self._missing = 0
         self._reads: Sequence[bytes] = ()
         self._next = 0
         self._paused = False
 
     def write(self, data: Any) -> None:
-        """Take a request."""
-        self._reads = self._answer(bytes(data))
+        """Take a request, or a part of a long one: its body may come later than its head."""
+        part = bytes(data)
+        if not self._request:
+            end = part.find(b"\r\n\r\n") + 4
+            length = _LENGTH.search(part, 0, end)
+            self._missing = end + (0 if length is None else int(length[1]))
+        self._request.append(part)
+        self._missing -= len(part)
+        if self._missing > 0:
+            return
+        self._reads = self._answer(part if len(self._request) == 1 else b"".join(self._request))
+        self._request = []
         self._next = 0
         asyncio.get_running_loop().call_soon(self._bring)
 

@@ -12,13 +12,15 @@ from typing import Any
 
 import orjson
 
+from toolwire.support.json_marks import CountMarks, json_marks
 
-def has_duplicates(text: bytes, value: Any) -> bool:
-    """Whether an object of `text`, whose value `orjson` said is `value`, has a key twice."""
+
+def has_duplicates(text: bytes, value: Any, count: CountMarks = json_marks) -> bool:
+    """Whether an object of `text`, whose value `orjson` said is `value`, has a key twice. `count` counts marks."""
     # A duplicate is not in the value, so writing the value gives fewer quotes. Any other quote of the text is written
     # again, unless it was written as an escape that has none.
     try:
-        if rb"\u0022" not in text and text.count(b'"') == orjson.dumps(value).count(b'"'):
+        if rb"\u0022" not in text and count(text)[2] == count(orjson.dumps(value))[2]:
             return False
     except orjson.JSONEncodeError:  # it is nested deeper than the writer goes
         pass

@@ -39,7 +39,7 @@ EVERYWHERE = {
         "toolwire.record",
         "toolwire.schemas",
     ),
-    *("toolwire.scan", "toolwire.formats", "toolwire.prompting", "toolwire.scanner"),
+    *("toolwire.scan", "toolwire.known", "toolwire.formats", "toolwire.prompting", "toolwire.scanner"),
 }
 """Rooms that others use on the way, and that stand in no drawing."""
 

@@ -7,14 +7,11 @@ found by identity: nothing is hashed (R3.9). Its weight in the cache is that of 
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from secrets import token_hex
 from typing import Any, Final, TypeVar
 
-import orjson
-
+from toolwire.fastparse import array_start, item_ends, json_marks
 from toolwire.model import ToolSpec
 from toolwire.support.cache import Cache, weight_of
 
@@ -36,13 +33,8 @@ TEXT_COPIES: Final = 3
 HEAD_BYTES: Final = 96
 """A list is looked up by its beginning; shorter ones are not worth it."""
 MAX_SAME_HEAD: Final = 8
-LEARN_BYTES: Final = 256 * 1024
-"""In larger bodies no new list is looked for: finding its end means reading it a second time."""
-
-TOOLS_KEY: Final = b'"tools":'
+TOOLS_KEY: Final = b'"tools"'
 """Without it a body has no list that is looked for."""
-_BLANKS: Final = re.compile(rb"[ \n]*")
-_DECODER: Final = json.JSONDecoder()
 
 
 class _Room:
@@ -143,7 +135,8 @@ class KnownList(list[Any]):
     ) -> None:
         super().__init__(tools)
         self.text = text
-        self.values = text.count(b",") + text.count(b"[") + text.count(b"{")
+        openers, commas, _ = json_marks(text)
+        self.values = openers + commas
         self.sets: dict[str, ToolSet] = {}
         self.weight = TEXT_COPIES * len(text) + VALUE_BYTES * self.values
         self._grown = grown
@@ -184,9 +177,11 @@ class KnownTools:
     def cut(self, body: bytes) -> tuple[KnownList, bytes] | None:
         """The known list that `body` holds, and the body with a mark in its place; None if it holds none.
 
-        The list may stand anywhere: only `put_back` can say whether it was the `tools` of the request.
+        The body may be anything: only `put_back` can say whether it was the `tools` of the request.
         """
-        start = _start(body)
+        start = array_start(body, TOOLS_KEY) - 1
+        if start < 0:
+            return None
         for known in self._known.get(body[start : start + HEAD_BYTES]) or ():
             if body.startswith(known.text, start):
                 return known, body[:start] + self._mark_text + body[start + len(known.text) :]
@@ -200,20 +195,18 @@ class KnownTools:
         return False
 
     def learn(self, body: bytes, value: dict[str, Any]) -> None:
-        """Remember the tools of `value`, the parsed JSON of `body`."""
+        """Remember the tools of `value`, the parsed JSON of `body`, in which no object has a key twice."""
         tools = value.get("tools")
-        if not tools or not isinstance(tools, list) or len(body) > LEARN_BYTES:
+        if not tools or not isinstance(tools, list):
             return
-        start = _start(body)
-        head = body[start : start + HEAD_BYTES]
-        text = _array(body[start:])
+        start = array_start(body, TOOLS_KEY) - 1
+        if start < 0:  # its key is written with an escape
+            return
+        text = body[start : item_ends(body, start + 1)[-1] + 1]
         if len(text) < HEAD_BYTES:
             return
-        known = KnownList(tools, text, self._grown)
-        # A key that only looks like the right one, at another depth or twice: parsing with the mark tells.
-        if not self.put_back(orjson.loads(body[:start] + self._mark_text + body[start + len(text) :]), known):
-            return
-        value["tools"] = known
+        head = text[:HEAD_BYTES]
+        known = value["tools"] = KnownList(tools, text, self._grown)
         others = (self._known.get(head) or ())[: MAX_SAME_HEAD - 1]
         self._known.put(head, (known, *others), sum(one.weight for one in (known, *others)))
 
@@ -221,20 +214,3 @@ class KnownTools:
         head = known.text[:HEAD_BYTES]
         if any(one is known for one in self._known.get(head) or ()):
             self._known.grow(head, by)
-
-
-def _start(body: bytes) -> int:
-    """Where the value of the first key `tools` begins; somewhere without an array if there is none."""
-    blanks = _BLANKS.match(body, body.find(TOOLS_KEY) + len(TOOLS_KEY))
-    return 0 if blanks is None else blanks.end()
-
-
-def _array(text: bytes) -> bytes:
-    """The JSON array at the beginning of `text`; empty if there is none."""
-    if not text.startswith(b"["):
-        return b""
-    try:
-        shown = text.decode()
-        return shown[: _DECODER.raw_decode(shown)[1]].encode()
-    except (ValueError, RecursionError):
-        return b""

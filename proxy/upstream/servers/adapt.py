@@ -21,9 +21,12 @@ from toolwire.formats.engine.rendering import (
     taught_arguments,
     with_groups,
 )
+from toolwire.known.kinds import kinds_of, plain_in
+from toolwire.known.past import Past, each
 from toolwire.model import (
     EMPTY,
     Extra,
+    Image,
     Message,
     ModelRequest,
     Opaque,
@@ -33,7 +36,6 @@ from toolwire.model import (
     ToolResult,
     ToolSpec,
     ToolUse,
-    are_plain,
     fields_of,
     replace,
     scoped,
@@ -95,22 +97,29 @@ def adapt(
     if given_up is not NONE:
         takes = conceding(takes, given_up)
     messages = request.messages
-    plain = not request.tools and are_plain(messages)
+    past = request.past
+    plain = not request.tools and plain_in(messages, past)
     if not plain:
         request = fit_tools(request, takes, wire, tell, own=own)
-        messages = fit_images(fit_files(request.messages, takes, wire, tell), takes, tell)
-        if takes.reasoning_history == "none":
+        messages = request.messages
+        kinds = kinds_of(messages, past)
+        if Opaque in kinds:
+            messages = fit_files(messages, takes, wire, tell)
+            kinds = kinds_of(messages, past)
+        if Image in kinds:
+            messages = fit_images(messages, takes, tell)
+        if Reasoning in kinds and takes.reasoning_history == "none":
             messages = fit_reasoning(messages, wire)
         if wire is not None:
-            messages = settled(messages, tell)
-            if wire.results_are_text:
+            messages = settled(messages, tell, past)
+            if Image in kinds and wire.results_are_text:
                 messages = images_behind_results(messages, tell)
-        messages = fit_parts(messages, wire)
+        messages = fit_parts(messages, wire, past)
     messages = fit_roles(messages, takes, late_system=late_system)
     messages = fit_turns(messages, takes)
     known = _known_fields(takes, forward_unknown)
     if not plain:
-        messages = keep_part_fields(messages, known, wire)
+        messages = keep_part_fields(messages, known, wire, past)
     if takes.merge_roles:
         messages = merge_neighbours(messages)
     sampling, limits = request.sampling, limits_of(wire, context)
@@ -178,12 +187,14 @@ def is_strained(
         return True
     if plain:
         return False
-    if not (takes.images or takes.images_unknown) and has_images(request.messages):
+    kinds = kinds_of(request.messages, request.past)
+    if Image in kinds and not (takes.images or takes.images_unknown) and has_images(request.messages):
         return True
-    if not all(is_sent(part, in_result, takes, wire) for part, _, in_result in files_in(request.messages)):
+    files = files_in(request.messages) if Opaque in kinds else ()
+    if not all(is_sent(part, in_result, takes, wire) for part, _, in_result in files):
         return True
-    messages = settled(request.messages, _silent)
-    if wire.results_are_text:
+    messages = settled(request.messages, _silent, request.past)
+    if Image in kinds and wire.results_are_text:
         messages = images_behind_results(messages, _silent)
     return messages is not request.messages
 
@@ -298,10 +309,13 @@ class _All:
         return True
 
 
+_ALL: Final = _All()
+
+
 def _known_fields(takes: Capabilities, forward_unknown: Literal["drop", "list", "all"]) -> Container[str]:
     """The names of fields that are not modelled and still go to the backend (C4)."""
     if forward_unknown == "all":
-        return _All()
+        return _ALL
     return takes.extra_parameters if forward_unknown == "list" else ()
 
 
@@ -328,31 +342,29 @@ def _without_stream_options(extra: Extra) -> Extra:
 
 
 def keep_part_fields(
-    messages: tuple[Message, ...], known: Container[str], wire: ServerSide | None
+    messages: tuple[Message, ...], known: Container[str], wire: ServerSide | None, past: Past | None = None
 ) -> tuple[Message, ...]:
     """Fields of parts that are not modelled, as `keep_fields` has it of those of the request. Thinking keeps all: its
     own server made them, and wants to see them again."""
-    if not any(map(_has_fields, messages)):
-        return messages
 
     def kept(part: Part) -> Part:
         if isinstance(part, ToolResult):
-            parts = each(part.parts)
+            parts = all_kept(part.parts)
             part = part if parts is part.parts else replace(part, parts=parts)
         if not _says_more(part) or isinstance(part, Reasoning | Opaque):
             return part
         extra = _kept(part.extra, known, wire)
         return part if extra is part.extra else replace(part, extra=extra)
 
-    def each(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    def all_kept(parts: tuple[Part, ...]) -> tuple[Part, ...]:
         fitted = tuple(map(kept, parts))
         return parts if all(map(is_, fitted, parts)) else merged_texts(fitted)
 
-    fitted = []
-    for message in messages:
-        parts = each(message.parts)
-        fitted.append(message if parts is message.parts else replace(message, parts=parts))
-    return messages if all(map(is_, fitted, messages)) else tuple(fitted)
+    def fit(message: Message) -> Message:
+        parts = all_kept(message.parts) if _has_fields(message) else message.parts
+        return message if parts is message.parts else replace(message, parts=parts)
+
+    return each(past, ("fields", known, wire), messages, fit)
 
 
 def _says_more(part: Part) -> bool:
@@ -393,7 +405,7 @@ def fit_tools(
     if not takes.choice_objects and (wanted := choice.names) is not None:
         tools = tuple(tool for tool in tools if tool.name in wanted)
         choice = ToolChoice("required" if choice.mode == "named" else choice.mode)
-    messages = _fit_calls(request.messages, takes, wire, own or _own_forms(request.tools, takes, wire), own=own)
+    messages = _fit_calls(request, takes, wire, own or _own_forms(request.tools, takes, wire), own=own)
     if takes.short_names and any(len(tool.name) > SHORT_NAME_CHARS for tool in tools):
         fitting = False
         tell(NAMES, f"the model server takes {SHORT_NAME_CHARS} characters")
@@ -456,9 +468,9 @@ def _fit_choice(request: ModelRequest, takes: Capabilities, wire: ServerSide | N
 
 
 def _fit_calls(
-    messages: tuple[Message, ...], takes: Capabilities, wire: ServerSide | None, own_forms: bool, *, own: bool
+    request: ModelRequest, takes: Capabilities, wire: ServerSide | None, own_forms: bool, *, own: bool
 ) -> tuple[Message, ...]:
-    def fit(part: Part) -> Part:
+    def fit_part(part: Part) -> Part:
         if isinstance(part, ToolUse | ToolResult) and part.extra and (form := form_of(part)) is not None:
             if own_forms and wire is not None and wire.name == form:
                 return part
@@ -472,9 +484,8 @@ def _fit_calls(
             return replace(part, name=short_name(part.name)) if short else part
         return part
 
-    out = []
-    for message in messages:
-        parts = tuple(map(fit, message.parts))
-        same = all(a is b for a, b in zip(parts, message.parts, strict=True))
-        out.append(message if same else replace(message, parts=parts))
-    return messages if all(map(is_, out, messages)) else tuple(out)
+    def fit(message: Message) -> Message:
+        parts = tuple(map(fit_part, message.parts))
+        return message if all(map(is_, parts, message.parts)) else replace(message, parts=parts)
+
+    return each(request.past, ("calls", takes, wire, own_forms, own), request.messages, fit)
