@@ -1,6 +1,6 @@
 """What a request costs: calls of the gateway's own functions, and instructions. Both are counted, without a timer.
 
-    python -m bench.budget                # count and compare with bench/budget.json; about a minute
+    python -m bench.budget                # count and compare with bench/budget.json; three minutes
     python -m bench.budget --only calls   # a few seconds
     python -m bench.budget --update       # count and keep: in the commit with the reason
 
@@ -24,7 +24,7 @@ import dis
 import json
 import platform
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
@@ -32,11 +32,13 @@ from typing import Any, Final
 
 import toolwire
 from bench import callgrind
-from bench.inprocess import Work, measure
+from bench.inprocess import Api, Work, measure
 from bench.instructions import worse
 
 TOLERANCE: Final = 0.05
 REQUESTS: Final = 20
+AGENTS_REQUESTS: Final = 4
+"""Each is some messages longer."""
 SHORT: Final = 12
 """Frames of a stream: few, because requests are measured, not frames."""
 KEPT: Final = Path(__file__).with_name("budget.json")
@@ -45,6 +47,7 @@ OWN: Final = f"{PACKAGE}/"
 PLAYED: Final = str(PACKAGE / "server" / "played.py")
 """Both ends of the connections are no part of the gateway."""
 
+AGENTS: Final[Mapping[str, Api]] = {"Chat": "chat", "Messages": "messages", "Responses": "responses"}
 WORKS: Final = (
     Work("whole, no tools", 0),
     Work("whole, 10 tools, a call", 10, call=True),
@@ -54,6 +57,12 @@ WORKS: Final = (
     Work("Responses, whole, kept, no tools", 0, api="responses"),
     Work("Responses, stream, kept, 10 tools, a call", 10, call=True, stream=True, api="responses", frames=SHORT),
     Work("Messages, stream, 10 tools, a call", 10, call=True, stream=True, api="messages", frames=SHORT),
+    *(
+        Work(f"{title}, an agent's message {turns}", 10, stream=True, frames=SHORT, api=api, turns=turns, store=False)
+        for title, api in AGENTS.items()
+        for turns in (20, 60, 200)
+    ),
+    Work("Chat, native, an agent's message 200", 10, stream=True, frames=SHORT, turns=200, mode="native"),
 )
 
 
@@ -64,6 +73,11 @@ def begin(code: CodeType) -> int:
     if not code.co_filename.startswith(OWN) or code.co_filename == PLAYED or code.co_name.startswith("<"):
         return -2
     return next(each.offset for each in dis.get_instructions(code) if each.opname == "RESUME")
+
+
+def requests_of(work: Work) -> int:
+    """How many are counted."""
+    return AGENTS_REQUESTS if work.turns else REQUESTS
 
 
 def calls(work: Work) -> float:
@@ -82,8 +96,8 @@ def calls(work: Work) -> float:
         finally:
             sys.setprofile(None)
 
-    measure(work, REQUESTS, run, asyncio.new_event_loop)
-    return begun / REQUESTS
+    measure(work, requests_of(work), run, asyncio.new_event_loop)
+    return begun / requests_of(work)
 
 
 def count_calls() -> dict[str, float]:
@@ -94,7 +108,7 @@ def count_calls() -> dict[str, float]:
 def count_instructions() -> dict[str, float]:
     """Returns the instructions per request of each kind, by title."""
     totals, _ = callgrind.count("bench.budget", "--counted", times=len(WORKS))
-    return {work.title: float(total // REQUESTS) for work, total in zip(WORKS, totals, strict=True)}
+    return {work.title: float(total // requests_of(work)) for work, total in zip(WORKS, totals, strict=True)}
 
 
 def python() -> str:
@@ -111,7 +125,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     if options.counted:
         for work in WORKS:
-            measure(work, REQUESTS, callgrind.counted, asyncio.new_event_loop)
+            measure(work, requests_of(work), callgrind.counted, asyncio.new_event_loop)
         return 0
     status = 0
     if options.only != "instructions":

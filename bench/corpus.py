@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, Final
 
 from toolwire.extras.bench.corpus import WORDS
@@ -162,6 +163,81 @@ def request_body(tool_count: int, *, stream: bool, work: str = "") -> bytes:
     if tool_count:
         body["tools"] = tools(tool_count)
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def agent_body(tool_count: int, turns: int, *, api: str = "chat", stream: bool = True, store: bool = True) -> bytes:
+    """The request of an agent after that many turns of about 1.5 kB: it reads a file, is given it, and says something,
+    in turn. The body after `turns + 1` begins with the same messages."""
+    said = list(map(_turn, range(turns)))
+    body: dict[str, Any] = {"model": "example-8b-instruct", "stream": stream}
+    system = "You are a coding agent. " + "".join(prose(400))
+    if api == "responses":
+        items = [item for turn in said for item in _as_items(turn)]
+        body |= {
+            "store": store,
+            "instructions": system,
+            "input": [{"role": "user", "content": "Look at it all."}, *items],
+        }
+    elif api == "messages":
+        body |= {"max_tokens": 1000, "system": system}
+        body["messages"] = [{"role": "user", "content": "Look at it all."}, *map(_as_blocks, said)]
+    else:
+        head = [{"role": "system", "content": system}, {"role": "user", "content": "Look at it all."}]
+        body["messages"] = [*head, *said]
+    functions = [tool["function"] for tool in tools(tool_count)]
+    if api == "messages":
+        body["tools"] = [
+            {"name": one["name"], "description": one["description"], "input_schema": one["parameters"]}
+            for one in functions
+        ]
+    else:
+        nested = api == "chat"
+        body["tools"] = [{"type": "function", **({"function": one} if nested else one)} for one in functions]
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+@cache
+def _turn(number: int) -> dict[str, Any]:
+    """A message in Chat's form."""
+    text = "".join(_first(330, lambda rng: " ".join(rng.choices(WORDS, k=12)) + ".\n"))
+    text = f"{number}: {text[number % 50 :]}"
+    ident = f"call_{number // 3:08d}abcdef"
+    if number % 3 == 0:
+        call = {"name": "get_weather", "arguments": json.dumps({"city": text[:700], "days": number})}
+        calls = [{"id": ident, "type": "function", "function": call}]
+        return {"role": "assistant", "content": text[:700], "tool_calls": calls}
+    if number % 3 == 1:
+        return {"role": "tool", "tool_call_id": ident, "content": text}
+    return {"role": "user", "content": text}
+
+
+def _as_items(message: dict[str, Any]) -> list[dict[str, Any]]:
+    """The same in Responses."""
+    if message["role"] == "tool":
+        return [
+            {"type": "function_call_output", "call_id": message["tool_call_id"], "output": message["content"]},
+        ]
+    calls = [
+        {"type": "function_call", "call_id": call["id"], **call["function"]} for call in message.get("tool_calls", ())
+    ]
+    return [{"role": message["role"], "content": message["content"]}, *calls]
+
+
+def _as_blocks(message: dict[str, Any]) -> dict[str, Any]:
+    """The same in Messages."""
+    if message["role"] == "tool":
+        result = {"type": "tool_result", "tool_use_id": message["tool_call_id"], "content": message["content"]}
+        return {"role": "user", "content": [result]}
+    calls = [
+        {
+            "type": "tool_use",
+            "id": call["id"],
+            "name": call["function"]["name"],
+            "input": json.loads(call["function"]["arguments"]),
+        }
+        for call in message.get("tool_calls", ())
+    ]
+    return {"role": message["role"], "content": [{"type": "text", "text": message["content"]}, *calls]}
 
 
 def responses_body(tool_count: int, *, work: str, stream: bool = True, store: bool = True) -> bytes:

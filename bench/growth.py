@@ -1,6 +1,7 @@
 """The cost of long answers, up to 10,000,000 deltas: time and memory per delta, in prose and in one call.
 
-    python -m bench.growth            # the compiled scanner; about a minute
+    python -m bench.growth            # answers, the compiled scanner; about a minute
+    python -m bench.growth --turns    # requests: functions of the gateway that are called
 
 Each cell is a process of its own, whose deltas are generated, so that only the scanner holds them. Time is CPU time,
 the lowest of `ROUNDS`, beside that of `len` for the same deltas; `end` is what follows the last delta (a call is
@@ -21,6 +22,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench import corpus
+from bench.budget import AGENTS, SHORT, calls
+from bench.inprocess import Work
 from bench.measuring import Table
 from toolwire.config import CallsConfig, RouteOptions
 from toolwire.extras.bench.contestants import LIMITS
@@ -30,6 +33,8 @@ from toolwire.scanner import open_scanner
 
 COUNTS: Final = (100_000, 1_000_000, 10_000_000)
 KINDS: Final = ("prose", "one long call", "one long call, incremental")
+TURNS: Final = (20, 60, 200, 600)
+"""Messages of an agent's conversation, of 1.5 kB each."""
 ROUNDS: Final = 3
 ROOT: Final = Path(__file__).parent.parent
 STRETCH: Final = 1_000
@@ -89,11 +94,28 @@ def cell(kind: str, count: int) -> dict[str, float]:
     return {name: min(run[name] for run in runs) for name in runs[0]}
 
 
+def by_turns() -> Table:
+    """Functions that are called for a request of an agent, by the messages before it. Instructions grow a little, since
+    bytes are compared and copied (`bench.budget`)."""
+    table = Table("Growth of an agent's requests", "each request")
+    for title, api in AGENTS.items():
+        for turns in TURNS:
+            work = Work(title, 10, stream=True, frames=SHORT, api=api, turns=turns, store=False)
+            row = f"{title}: {turns} messages, {len(work.ask(work.warm).raw) // 1000} kB"
+            table.put(row, "functions called", f"{calls(work):.0f}")
+    return table
+
+
 def main(arguments: Sequence[str]) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m bench.growth", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", nargs=2, metavar=("KIND", "COUNT"), help=argparse.SUPPRESS)
-    only = parser.parse_args(arguments).only
+    parser.add_argument("--turns", action="store_true", help="measure an agent's requests")
+    options = parser.parse_args(arguments)
+    if options.turns:
+        print(by_turns().text())
+        return 0
+    only = options.only
     if only:
         print(json.dumps(measured(only[0], int(only[1]))))
         return 0

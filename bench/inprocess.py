@@ -22,10 +22,10 @@ import sys
 import tempfile
 import time
 from asyncio import AbstractEventLoop
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from bench import callgrind, corpus
 from bench.contestants import CALL, chunk, whole_answer
@@ -34,29 +34,41 @@ from toolwire.configuration.settings import load
 from toolwire.observability.logs import set_up_logging
 from toolwire.server.serving import gateway, rare_collections
 from toolwire.server.simulated import SimulatedGateway
+from toolwire.support import offload
 
 FRAMES: Final = 150
 WARM: Final = 30
-"""Requests before the measurement."""
+"""Requests before anything is measured."""
+STEP: Final = 3
+"""Messages that an agent adds with a request."""
 ROUNDS: Final = 9
+
+
+Api = Literal["chat", "responses", "messages"]
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One kind of request. Streams have `frames` frames, each in a separate read; their units are frames. `store`:
-    Responses answers are stored, in SQLite."""
+    """One kind of request. Streams bring `frames` frames, each in a read of its own; their units are frames. `store`:
+    whether what Responses answers is kept, in SQLite. `turns`: an agent asks whose conversation has so many messages
+    with the first request that is measured, and `STEP` more with each. `mode` is the option of the route."""
 
     title: str
     tools: int
     call: bool = False
     stream: bool = False
-    api: Literal["chat", "responses", "messages"] = "chat"
+    api: Api = "chat"
     frames: int = FRAMES
     store: bool = True
+    turns: int = 0
+    mode: str = "prompt"
 
-    @property
-    def ask(self) -> Ask:
-        """The request."""
+    def ask(self, number: int = 0) -> Ask:
+        """The request of that number."""
+        if self.turns:
+            path = {"chat": "/v1/chat/completions"}.get(self.api, f"/v1/{self.api}")
+            turns = max(1, self.turns + STEP * (number - self.warm))
+            return Ask(path, corpus.agent_body(self.tools, turns, api=self.api, stream=self.stream, store=self.store))
         match self.api:
             case "responses":
                 return Ask(
@@ -76,6 +88,11 @@ class Work:
         texts = [*corpus.prose(self.frames - len(tail)), *tail]
         frames = [corpus.frame(text) for text in texts]
         return [head, *map(chunk, frames), chunk(corpus.closing_frames()) + b"0\r\n\r\n"]
+
+    @property
+    def warm(self) -> int:
+        """Requests before anything is measured. Those of agents are long."""
+        return 6 if self.turns else WARM
 
     @property
     def units(self) -> int:
@@ -98,11 +115,13 @@ class Gateway:
 
     def __init__(self, work: Work, folder: str) -> None:
         self._work = work
-        self._wanted = work.ask
+        self._one = work.ask()
+        self._asked = 0
         reads = work.reads
         overrides = {
             "backends": {"default": {"url": "http://127.0.0.1:9", "identify_s": 0}},  # no server runs there
             "store": {"path": f"{folder}/responses.sqlite3"},
+            "defaults": {"mode": work.mode},
         }
         self._played = SimulatedGateway(gateway, load(None, env={}, overrides=overrides), lambda request: reads)
 
@@ -116,16 +135,26 @@ class Gateway:
         """Stops the gateway."""
         await self._played.__aexit__(None, None, None)
 
-    def client(self) -> Callable[[], Awaitable[bytes]]:
-        """Returns a function that sends the request on its own connection and returns the answer."""
-        return partial(self._played.client(), self._wanted.raw)
+    def client(self) -> Callable[[bytes], Awaitable[bytes]]:
+        """A client with a connection of its own: what asks once, and gives the answer."""
+        return self._played.client()
 
-    async def serve(self, requests: int) -> None:
-        """Sends this many requests. Raises `RuntimeError` for a wrong answer."""
+    def asks(self, requests: int) -> list[bytes]:
+        """The next requests, as bytes: made before anything is measured."""
+        numbers = range(self._asked, self._asked + requests)
+        self._asked += requests
+        return [self._work.ask(number).raw if self._work.turns else self._one.raw for number in numbers]
+
+    async def serve(self, asks: Sequence[bytes]) -> None:
+        """Ask all of it. Raises `RuntimeError` for a wrong answer."""
         answer = b""
-        for _ in range(requests):
-            answer = await self._ask()
-        if not answer.startswith(b"HTTP/1.1 200") or self._wanted.calls(answer) != self._work.call:
+        for one in asks:
+            answer = await self._ask(one)
+        if (
+            not answer.startswith(b"HTTP/1.1 200")
+            or b'"error":{' in answer
+            or self._one.calls(answer) != self._work.call
+        ):
             raise RuntimeError(f"not the answer to {self._work.title}: {answer[:2000]!r}")
 
 
@@ -135,20 +164,41 @@ def measure(
     run: Callable[[Callable[[], None]], None],
     loop: Callable[[], AbstractEventLoop] | None = None,
 ) -> None:
-    """Calls `run` with a function that sends this many requests, after some warm-up requests. Garbage is collected as
-    rarely as in `toolwire serve`. `loop` makes the event loop; default: one like that of `toolwire serve`."""
+    """Let `run` run that many requests, after some that it does not see, with garbage collected as rarely as under
+    `toolwire serve`; on a `loop` like that one's, if none is given. Work of large requests is done by the loop's own
+    thread: nothing else is counted."""
     if loop is None:
         from uvloop import new_event_loop as loop
-    with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as log:
+    with without_threads(), tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as log:
         set_up_logging("text", "info", log)
         with asyncio.Runner(loop_factory=loop) as runner:
             gateway = Gateway(work, folder)
             runner.run(gateway.__aenter__())
-            runner.run(gateway.serve(WARM))
+            runner.run(gateway.serve(gateway.asks(work.warm)))
+            asks = gateway.asks(requests)
             with rare_collections():
-                run(lambda: runner.run(gateway.serve(requests)))
+                run(lambda: runner.run(gateway.serve(asks)))
             runner.run(gateway.__aexit__())
         logging.basicConfig(handlers=[logging.NullHandler()], force=True)
+
+
+@contextmanager
+def without_threads() -> Iterator[None]:
+    """What `toolwire.support.offload` gives to threads is done at once meanwhile."""
+
+    def done(work: Callable[..., Any], *args: object) -> asyncio.Future[Any]:
+        future = asyncio.get_running_loop().create_future()
+        try:
+            future.set_result(work(*args))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    threads, offload._in_threads = offload._in_threads, done
+    try:
+        yield
+    finally:
+        offload._in_threads = threads
 
 
 def microseconds(work: Work, requests: int) -> float:

@@ -46,9 +46,11 @@ async def spent(work: Work, clients: int, requests: int) -> Spent:
     """Returns the CPU time of a request in one gateway with a new store."""
     each = requests // clients
 
-    async def repeat(ask: Callable[[], Awaitable[bytes]], times: int) -> None:
+    wanted = work.ask().raw
+
+    async def repeat(ask: Callable[[bytes], Awaitable[bytes]], times: int) -> None:
         for _ in range(times):
-            await ask()
+            await ask(wanted)
 
     with tempfile.TemporaryDirectory() as folder:
         async with Gateway(work, folder) as gateway:

@@ -9,6 +9,7 @@ the backend. `toolwire.upstream.pool.attempts` and `toolwire.upstream.pool.pool`
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from functools import partial
 from typing import ClassVar
 
@@ -16,7 +17,9 @@ import orjson
 
 from toolwire.errors import ClientFault, quote
 from toolwire.events import Delta, Event, Finish, Open, changed
-from toolwire.model import Message, ModelRequest, Reasoning, Text, ToolUse, Usage, are_plain, replace
+from toolwire.known.kinds import kinds_of, plain_in
+from toolwire.known.past import fold
+from toolwire.model import Message, ModelRequest, PlainMessages, Reasoning, Text, ToolUse, Usage, replace
 from toolwire.pipeline.chain.middleware import Middleware
 from toolwire.pipeline.chain.reply import Counting, Reply
 from toolwire.pipeline.exchange.exchange import Exchange
@@ -28,7 +31,7 @@ from toolwire.protocols.shared.noise import KINDS, LEFT_OUT, NAMELESS, UNKNOWN_E
 from toolwire.protocols.shared.opaque import for_server
 from toolwire.protocols.shared.wire import dump_in_pieces
 from toolwire.record import AccessField, CounterSpec
-from toolwire.support.offload import is_large
+from toolwire.support.offload import is_large, is_slow
 from toolwire.support.repeated_ids import as_written
 from toolwire.upstream.pool.attempts import Attempts
 from toolwire.upstream.pool.choice_retries import ChoiceRetries
@@ -111,9 +114,10 @@ class Forwarding(Middleware):
         route, record = exchange.route, exchange.record
         usage, wire = route.options.usage, route.pool.protocol
         same = wire is not None and wire.name == exchange.protocol.name
-        plain = are_plain(asked.messages)
-        reasons = not plain and _has_reasoning(asked)
-        # The client's own body can be sent if it is complete; at most the model name differs.
+        past = asked.past
+        plain = type(asked.messages) is PlainMessages or plain_in(asked.messages, past)
+        reasons = not plain and Reasoning in kinds_of(asked.messages, past)
+        # The client's body says all there is to say, at most with another model name.
         origin = asked.origin
         own = same and asked is exchange.received and bool(origin and origin.body) and usage.source != "estimate"
         if own and origin is not None and ALMOST in origin.body:  # data of the gateway is not for servers
@@ -146,7 +150,7 @@ class Forwarding(Middleware):
                 return sent, _own_bytes(exchange, sent, member)
             if relaxation is not None and not relaxation.applies(member, sent.model):
                 sent = replace(sent, constraint=None)
-            if not plain:
+            if not plain and _says_more(sent):
                 messages = for_server(sent.messages, name_of(member))
                 sent = sent if messages is sent.messages else replace(sent, messages=messages)
             sent = self._adapted(exchange, sent, member, given_up, context, in_words=in_words, own=takes_own)
@@ -167,7 +171,7 @@ class Forwarding(Middleware):
             prepare,
             record=record,
             request_id=exchange.id,
-            large=is_large(asked),
+            large=is_slow(asked),
             key=key,
             relaxation=conceding
             if words is None and relaxation is None
@@ -299,8 +303,15 @@ def _has_numbered_ids(request: ModelRequest) -> bool:
     return any(isinstance(part, ToolUse) and as_written(part.call_id) != part.call_id for part in parts)
 
 
-def _has_reasoning(request: ModelRequest) -> bool:
-    return any(isinstance(part, Reasoning) for message in request.messages for part in message.parts)
+def _says_more(request: ModelRequest) -> bool:
+    """Whether of a call or of reasoning more is said than the model has a place for: perhaps what is opaque."""
+
+    def more(found: bool, messages: Sequence[Message], start: int, made: list[None]) -> bool:
+        return found or any(
+            part.extra for message in messages for part in message.parts if isinstance(part, Reasoning | ToolUse)
+        )
+
+    return fold(request.past, "says_more", request.messages, False, more)[1]
 
 
 def _is_only_reasoning(message: Message) -> bool:

@@ -26,18 +26,20 @@ from toolwire.formats.engine.rendering import as_taught
 from toolwire.formats.engine.restoring import Escapes
 from toolwire.formats.engine.toolset import NAME_BYTES, SPEC_BYTES, ToolSet, note, note_of
 from toolwire.formats.gbnf.grammar import Around, GrammarBounds, Inexpressible
-from toolwire.model import Constraint, ModelRequest, ToolChoice, ToolSpec, are_plain, replace
+from toolwire.known.kinds import history_in, plain_in
+from toolwire.model import Constraint, ModelRequest, PlainMessages, ToolChoice, ToolSpec, replace
 from toolwire.pipeline.chain.middleware import ChainPlace, Middleware
 from toolwire.pipeline.exchange.caches import CACHES
 from toolwire.pipeline.exchange.exchange import Exchange, OfferedTools
 from toolwire.pipeline.exchange.file_texts import FileTexts
 from toolwire.pipeline.exchange.routing import Route
 from toolwire.prompting.beside_template import policy_beside, shown_tools, templated
+from toolwire.prompting.placing import SYSTEM, placed
 from toolwire.prompting.prompt import content_key, form_sentence, reminder, segment
-from toolwire.prompting.transcript import SYSTEM, Flatten, escaping_of, guarded, has_history, inject, placed
+from toolwire.prompting.transcript import Flatten, escaping_of, guarded, inject
 from toolwire.scanner import reasoning_tags
 from toolwire.support.cache import Cache, CacheBudget, weight_of
-from toolwire.support.offload import is_large, offload
+from toolwire.support.offload import is_slow, offload
 from toolwire.upstream.servers.adapt import CLIENTS_OWN, needs_instructions, supported_format
 from toolwire.upstream.servers.presets import (
     FREE_GRAMMARS,
@@ -169,7 +171,8 @@ class Injection(Middleware):
         """Returns the request with the tools in its prompt. Raises `ClientFault` `unsupported_parameter` if
         `decoding.constrain: required` cannot be fulfilled."""
         route = exchange.route
-        if not are_plain(request.messages):
+        plain = type(request.messages) is PlainMessages
+        if not (plain or plain_in(request.messages, request.past)):
             request = await self._files.read(exchange, request)
         held = _held(request)
         if exchange.native:
@@ -178,13 +181,13 @@ class Injection(Middleware):
         wire = route.pool.protocol
         turns = wire is not None and wire.turn_markers
         asks = request.tools or request.response_format is not None
-        if not (asks or turns or (has_history(request.messages) and not by_template)):
+        if not (asks or turns or (not (plain or by_template) and history_in(request.messages, request.past))):
             exchange.escapes = exchange.offer = None
             return request
         tool_format = route.format_for(request.model)
         # Building a new grammar takes as long as preparing a large request.
         constrains = self._constrains(held, route)
-        slow = is_large(request) or (constrains and self._noted(held, route, tool_format) is None)
+        slow = is_slow(request) or (constrains and self._noted(held, route, tool_format) is None)
         prepare = self._prepare
         form = None
         if request.response_format is not None:

@@ -12,7 +12,7 @@ nothing. Compiled schemas are stored in `exchange.state[ToolSchemas]`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import is_
@@ -25,19 +25,23 @@ from toolwire.errors import ClientFault, quote
 from toolwire.events import MAX_CHOICES
 from toolwire.formats.engine.rendering import prompt_name
 from toolwire.formats.engine.toolset import ToolSet, note, note_of
+from toolwire.known.kinds import kinds_of, plain_in
+from toolwire.known.past import fold
 from toolwire.model import (
+    Image,
+    Message,
     ModelRequest,
     OpaquePart,
     ToolChoice,
     ToolResult,
     ToolSpec,
     ToolUse,
-    are_plain,
     fields_of,
     replace,
 )
 from toolwire.pipeline.chain.middleware import Middleware
 from toolwire.pipeline.exchange.caches import CACHES
+from toolwire.pipeline.exchange.checked_calls import check_conversation
 from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.pipeline.exchange.places import Places
 from toolwire.protocols.shared.files import CONTENT_TYPES
@@ -53,8 +57,8 @@ from toolwire.schemas.schema import (
     validate_tool_name,
 )
 from toolwire.support.cache import CacheBudget, chars_of
-from toolwire.support.offload import is_large, offload
-from toolwire.tolerances import MANY_TOOLS, MOVED, NO_CALL, REPEATED, TOLERANCES, UNCHECKED
+from toolwire.support.offload import is_large, is_slow, offload
+from toolwire.tolerances import MANY_TOOLS, TOLERANCES, UNCHECKED
 from toolwire.upstream.servers.adapt import requestable
 from toolwire.upstream.servers.fit_media import has_images, refused_images
 
@@ -145,7 +149,7 @@ class Validation(Middleware):
             _check_form(exchange, request)
         if options.requests.validation == "strict":
             _check_strict_parallel(exchange.body, request)
-        if is_large(request):
+        if is_slow(request):
             await offload(True, _check_messages, exchange, request)
         else:
             _check_messages(exchange, request)
@@ -255,16 +259,23 @@ def _is_longer(request: ModelRequest, value: object, most: int) -> bool:
 
 
 def _check_messages(exchange: Exchange, request: ModelRequest) -> None:
-    if are_plain(request.messages):
+    if plain_in(request.messages, past := request.past):  # nothing of that finds anything in text
         return
+    kinds = kinds_of(request.messages, past)
     places = Places(exchange.body)
-    own = exchange.received.messages  # the other messages were stored, not sent
-    if echoed := sum(isinstance(part, ToolUse) for message in own for part in message.parts):
+    own = exchange.received.messages  # others were not sent, but stored
+    if echoed := fold(request.past, "echoed", own, 0, _count_calls)[1]:
         exchange.record.count("echoed_calls", echoed)
-    if exchange.protocol.whole_history:  # else a result may answer a call that only the client or the store knows
-        _check_conversation(exchange, request, places)
-    _check_images(exchange, request, places)
-    _check_items(exchange, request)
+    if exchange.protocol.whole_history:  # else a result may answer a call that only the client or the store has
+        check_conversation(exchange, request, places)
+    if Image in kinds:
+        _check_images(exchange, request, places)
+    if OpaquePart in kinds:
+        _check_items(exchange, request)
+
+
+def _count_calls(before: int, messages: Sequence[Message], start: int, made: list[None]) -> int:
+    return before + sum(isinstance(part, ToolUse) for message in messages for part in message.parts)
 
 
 def _tool_fault(message: str, param: str) -> ClientFault:
@@ -410,67 +421,6 @@ def _passes_unchanged(exchange: Exchange, request: ModelRequest) -> bool:
 # --- the conversation -----------------------------------------------------------------------------------------------
 
 
-def _check_conversation(exchange: Exchange, request: ModelRequest, places: Places) -> None:
-    """Checks R2.7 to R2.9 and C14: ids are unique, and every result answers an earlier call, directly after it or
-    counted as moved. Raises `ClientFault`."""
-    strict = exchange.route.options.requests.validation == "strict"
-    called: dict[str, int] = {}  # id -> the message that made the call
-    answered: set[str] = set()
-    asked = -1  # the last message that is not a result
-    moved = 0
-    for index, message in enumerate(request.messages):
-        results = [part for part in message.parts if isinstance(part, ToolResult)]
-        for number, part in enumerate(results):
-            ident = part.call_id
-            if ident not in called:
-                if strict:
-                    raise _without_call(ident, places, index, number if called else None)
-                exchange.record.tolerate(NO_CALL, f"the call id {quote(ident)}", exchange.id)
-                continue
-            if ident in answered and not strict:
-                exchange.record.tolerate(REPEATED, f"the call id {quote(ident)}", exchange.id)
-            answered.add(ident)
-            if called[ident] != asked:
-                moved += 1
-                if strict:
-                    raise ClientFault(
-                        f"The result for {quote(ident)} does not stand right after its call.",
-                        code="invalid_message_order",
-                        param=places.message(index),
-                    )
-        if not results:
-            asked = index
-        for number, call in enumerate(part for part in message.parts if isinstance(part, ToolUse)):
-            if call.call_id in called:
-                raise ClientFault(
-                    f"The call id {quote(call.call_id)} occurs twice.",
-                    code="invalid_tool_call_id",
-                    param=places.call_id(index, number),
-                    hint="Every call of a conversation needs an id of its own.",
-                )
-            called[call.call_id] = index
-    if moved:
-        exchange.record.count("moved_results", moved)
-        exchange.record.tolerate(MOVED, f"{moved} tool results do not stand right after their calls", exchange.id)
-
-
-def _without_call(call_id: str, places: Places, index: int, number: int | None) -> ClientFault:
-    """Returns the fault for a result without its call: the `number`-th of a message, or None if no call was made
-    before."""
-    if number is None:
-        return ClientFault(
-            "A tool result stands without an earlier assistant message that made a call.",
-            code="invalid_message_order",
-            param=places.message(index),
-        )
-    return ClientFault(
-        f"No earlier call has the id {quote(call_id)}.",
-        code="invalid_tool_call_id",
-        param=places.result_id(index, number),
-        hint="A result needs the id of the call that it answers.",
-    )
-
-
 def _check_items(exchange: Exchange, request: ModelRequest) -> None:
     """Counts and logs parts that neither the gateway nor the server supports, which are left out (R8.2). Files are not
     among them: the model gets a note about those (`toolwire.upstream.servers.fit_files`)."""
@@ -480,7 +430,6 @@ def _check_items(exchange: Exchange, request: ModelRequest) -> None:
         for message in request.messages
         for part in message.parts
         if isinstance(part, OpaquePart)
-        and not part.private
         and (wire is None or part.protocol != wire.name)
         and not (form is not None and form.is_server_item(part))
     ]

@@ -25,6 +25,7 @@ from .scan.fast.quoting cimport Quoting
 import codecs
 from array import array
 from functools import lru_cache, partial
+from sys import maxsize
 
 from .events import BlockKind, Close, Delta, Fault, Open
 from .scan import _grammar, _plan, _pystring, blocks, closers, modes, surroundings
@@ -39,7 +40,7 @@ from .scan.loose_head import LooseHead, loose_words
 from .scan.spans import SpanReports
 from .scan.surroundings import LAST_BYTES, Read, Surroundings, behind_info
 
-__all__ = ["CallScanner", "ChunkGate", "SecretGuard", "SseFramer", "frames_are_plain"]
+__all__ = ["CallScanner", "ChunkGate", "SecretGuard", "SseFramer", "frames_are_plain", "array_start", "common_length", "item_ends", "json_marks", "same_items"]
 
 cdef int TEXT = _grammar.TEXT
 cdef int REASONING = _grammar.REASONING
@@ -594,3 +595,4 @@ include "scan/_fastsse.pxi"
 include "scan/_fastframe.pxi"
 include "scan/_fastchunk.pxi"
 include "scan/_fastguard.pxi"
+include "scan/_fastoutline.pxi"

@@ -24,6 +24,7 @@ from toolwire.features import FeatureContext, features_of
 from toolwire.formats.engine.toolset import KnownTools
 from toolwire.ingress.auth import Keys
 from toolwire.ingress.budget import BODY_BUDGET, BodyBudget
+from toolwire.ingress.conversations import KnownConversations
 from toolwire.ingress.liveness import LIVENESS, LivenessMonitors
 from toolwire.ingress.receiving import ignore_expect
 from toolwire.ingress.turns import Turns
@@ -222,7 +223,7 @@ def create_app(
     app.cleanup_ctx.append(chains.running)
     observers = [*observe, *(feature.observe for feature in features)]
     app.cleanup_ctx.append(background.running)
-    known = KnownTools(caches.cache("tools"))
+    known = KnownTools(caches.cache("tools")), KnownConversations(caches.cache("conversations"))
     monitors = app[LIVENESS] = LivenessMonitors(config.server.keepalive_s)
     most, fair = config.limits.total_body_bytes, bool(keys)
     collecting = app[COLLECTING] = shared.take(COLLECTING, None, Collecting)
@@ -232,13 +233,13 @@ def create_app(
 
     def serving(client: ClientSide, router: Router) -> Delivery:
         return Delivery(
-            config, client, router, metrics, known, monitors, budget, collecting, staggered, admission, observers
+            config, client, router, metrics, *known, monitors, budget, collecting, staggered, admission, observers
         )
 
     for feature in features:
         feature.open(app, serving)
     for client in clients.sides:
-        parts = (config, client, router, metrics, known, monitors, budget, collecting, staggered, admission, observers)
+        parts = (config, client, router, metrics, *known, monitors, budget, collecting, staggered, admission, observers)
         serve = Delivery(*parts)
         more_paths: dict[str, Delivery] = {}
         if client.count_path is not None:
@@ -256,7 +257,7 @@ def create_app(
                 else:
                     app.router.add_route(more.method, prefix + more.path, handler)
     for one in passed:
-        pass_on = Delivery(config, one, router, metrics, known, monitors, budget, collecting, staggered, admission)
+        pass_on = Delivery(config, one, router, metrics, *known, monitors, budget, collecting, staggered, admission)
         for prefix in PREFIXES:
             app.router.add_post(prefix + one.path, pass_on.__call__, expect_handler=ignore_expect)
     for prefix in PREFIXES:

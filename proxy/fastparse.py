@@ -16,15 +16,28 @@ IMPLEMENTATION: Literal["compiled", "python"]
 if TYPE_CHECKING or os.environ.get("TOOLWIRE_NO_EXTENSIONS"):
     from toolwire.scan._pychunk import ChunkGate
     from toolwire.scan._pyguard import SecretGuard
+    from toolwire.scan._pyoutline import array_start, common_length, item_ends, json_marks, same_items
     from toolwire.scan._pyparse import CallScanner, SseFramer, frames_are_plain
 
     IMPLEMENTATION = "python"
 else:
     try:
-        from toolwire._fastparse import CallScanner, ChunkGate, SecretGuard, SseFramer, frames_are_plain
+        from toolwire._fastparse import (
+            CallScanner,
+            ChunkGate,
+            SecretGuard,
+            SseFramer,
+            array_start,
+            common_length,
+            frames_are_plain,
+            item_ends,
+            json_marks,
+            same_items,
+        )
     except ModuleNotFoundError:  # not built; one that was built and does not load must fail loudly
         from toolwire.scan._pychunk import ChunkGate
         from toolwire.scan._pyguard import SecretGuard
+        from toolwire.scan._pyoutline import array_start, common_length, item_ends, json_marks, same_items
         from toolwire.scan._pyparse import CallScanner, SseFramer, frames_are_plain
 
         IMPLEMENTATION = "python"
@@ -38,5 +51,10 @@ __all__ = [
     "FrameTooLarge",
     "SecretGuard",
     "SseFramer",
+    "array_start",
+    "common_length",
     "frames_are_plain",
+    "item_ends",
+    "json_marks",
+    "same_items",
 ]

@@ -23,6 +23,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
+from weakref import ref
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
@@ -205,12 +206,10 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True)
 class OpaquePart:
-    """A content part or item of `protocol` that is not modelled; written back to the same protocol unchanged. If
-    `private`, only servers of that protocol need it; other protocols leave it out without a warning."""
+    """A content part or item of `protocol` that is not modelled; written back to the same protocol unchanged."""
 
     protocol: str
     payload: Any
-    private: bool = False
 
 
 Part = Text | Refusal | Image | Reasoning | ToolUse | ToolResult | OpaquePart
@@ -354,15 +353,25 @@ LIKE_SERVER: Final = Sampling()
 
 
 class Origin:
-    """The source of a request: the protocol's name and the received body. `body` is emptied when a streamed answer has
-    begun, to free memory; `size` stays."""
+    """Where a request came from: the protocol's name and the body exactly as it was received. It is let go, and empty,
+    when a streamed answer has begun; its `size` stays known. `past`: what earlier requests of its conversation have
+    left for it (`toolwire.known.past`), from then on a weak reference to that; `new`: how many bytes came with this
+    one."""
 
-    __slots__ = ("body", "protocol", "size")
+    __slots__ = ("body", "new", "past", "protocol", "size")
 
-    def __init__(self, protocol: str, body: bytes) -> None:
+    def __init__(self, protocol: str, body: bytes, past: Any = None) -> None:
         self.protocol = protocol
         self.body = body
         self.size = len(body)
+        self.past = past
+        self.new: int = self.size if past is None else past.new
+
+    def let_go(self) -> None:
+        """No server is asked with these bytes any more."""
+        self.body = b""
+        if self.past is not None and type(self.past) is not ref:
+            self.past = ref(self.past)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Origin) and (self.protocol, self.body) == (other.protocol, other.body)
@@ -411,6 +420,12 @@ class ModelRequest:
     def size(self) -> int:
         """Approximate size in bytes: the received body plus what was added since."""
         return self.grown if self.origin is None else self.origin.size + self.grown
+
+    @property
+    def past(self) -> Any:
+        """See `Origin`; None once it was let go and nothing else keeps it."""
+        past = None if self.origin is None else self.origin.past
+        return past() if type(past) is ref else past
 
     @property
     def callable_tools(self) -> tuple[ToolSpec, ...]:

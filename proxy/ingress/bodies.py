@@ -15,7 +15,9 @@ import orjson
 
 from toolwire.config import LimitsConfig
 from toolwire.errors import ClientFault, quote
+from toolwire.fastparse import json_marks
 from toolwire.formats.engine.toolset import TOOLS_KEY, KnownTools
+from toolwire.ingress.conversations import Cut, Whose
 from toolwire.support.bounded_json import (
     LARGE_BYTES,
     BoundExceeded,
@@ -31,13 +33,20 @@ from toolwire.support.offload import OFFLOAD_BYTES, offload
 _HINT: Final = "Send one JSON object in UTF-8."
 
 
-async def read_json(body: bytes, limits: LimitsConfig, known: KnownTools | None = None) -> dict[str, Any]:
-    """Returns the JSON object in `body`. Its `tools` are a `KnownList` if `known` is given and has or stores them.
-    Raises `ClientFault` `invalid_json`."""
-    if len(body) > OFFLOAD_BYTES:
-        value = await offload(True, _read, body, limits, known)
+async def read_json(
+    body: bytes, limits: LimitsConfig, known: KnownTools | None = None, whose: Whose | None = None
+) -> dict[str, Any]:
+    """The JSON object that `body` holds; its `tools` are a `KnownList` if `known` is given and knows or learns them,
+    and its conversation are `KnownItems`, if `whose` is given and it has one. Raises `ClientFault` `invalid_json`."""
+    cut = None
+    if whose is not None and len(body) <= LARGE_BYTES:
+        openers, commas, _ = json_marks(body)
+        if openers + commas < limits.json_values:  # else they have to be counted, perhaps
+            cut = whose.known.cut(body, whose)
+    if len(body if cut is None else cut.rest) > OFFLOAD_BYTES:
+        value = await offload(True, _read, body, limits, known, whose, cut)
     else:
-        value = _read(body, limits, known)
+        value = _read(body, limits, known, whose, cut)
     if not isinstance(value, dict):
         raise ClientFault(
             f"The body must be a JSON object, not {_kind(value)}.",
@@ -47,22 +56,37 @@ async def read_json(body: bytes, limits: LimitsConfig, known: KnownTools | None 
     return value
 
 
-def _read(body: bytes, limits: LimitsConfig, known: KnownTools | None) -> Any:
-    """Returns the value of `body`. Raises `ClientFault`."""
+def _read(body: bytes, limits: LimitsConfig, known: KnownTools | None, whose: Whose | None, cut: Cut | None) -> Any:
+    """The value of `body`, of which `cut` is known. Raises `ClientFault`."""
+    value = None
+    if cut is not None and cut.known:
+        try:
+            value = _read_all(cut.rest, limits, known)
+        except ClientFault:  # it is said of the whole body
+            cut = Cut(body, cut.start)
+    if value is None:
+        value = _read_all(body, limits, known)
+    if cut is not None and whose is not None:
+        whose.known.keep(cut, value, whose)
+    return value
+
+
+def _read_all(body: bytes, limits: LimitsConfig, known: KnownTools | None) -> Any:
+    """The value of all of `body`. Raises `ClientFault`."""
     if known is not None and (len(body) > LARGE_BYTES or TOOLS_KEY not in body):
         known = None
     value = None if known is None else _read_known(body, limits, known)
     if value is not None:
         return value
     try:
-        value = loads(body, JsonBounds(limits.json_values, limits.json_depth))
+        value = loads(body, JsonBounds(limits.json_values, limits.json_depth), count=json_marks)
     except BoundExceeded as error:
         raise ClientFault(f"The body {error}.", code="invalid_json", hint=_HINTS[error.kind]) from None
     except DuplicateKey as error:
         raise _duplicate_key(error.key) from None
     except MalformedJson as error:
         raise _malformed(body, error) from None
-    if len(body) <= LARGE_BYTES and has_duplicates(body, value):
+    if len(body) <= LARGE_BYTES and has_duplicates(body, value, json_marks):
         raise _duplicate_key(duplicate_key(body))
     if known is not None and isinstance(value, dict):
         known.learn(body, value)
@@ -75,14 +99,14 @@ def _read_known(body: bytes, limits: LimitsConfig, known: KnownTools) -> dict[st
     if cut is None:
         return None
     tools, rest = cut
-    openers = rest.count(b"[") + rest.count(b"{")
-    if tools.values + len(rest) >= limits.json_values <= tools.values + openers + rest.count(b","):
+    openers, commas, _ = json_marks(rest)
+    if tools.values + len(rest) >= limits.json_values <= tools.values + openers + commas:
         return None
     try:
         value = orjson.loads(rest)
     except orjson.JSONDecodeError:
         return None
-    if has_duplicates(rest, value) or (openers > limits.json_depth and is_deep(value, limits.json_depth)):
+    if has_duplicates(rest, value, json_marks) or (openers > limits.json_depth and is_deep(value, limits.json_depth)):
         return None
     if not known.put_back(value, tools):
         return None

@@ -121,7 +121,7 @@ def _names_a_user(encoded: bytes) -> bool:
 
 def words_of(secrets: Iterable[str]) -> tuple[bytes, ...]:
     """Returns the words for secrets of a request, each in every encoding
-    (`toolwire.upstream.servers.private.forms`)."""
+    (`toolwire.upstream.servers.private_data.forms`)."""
     return tuple(form.encode() for secret in secrets for form in forms(secret))
 
 

@@ -18,8 +18,9 @@ from toolwire.config import PromptConfig
 from toolwire.formats.base import ToolFormat, escaping_for
 from toolwire.formats.engine.restoring import Escapes
 from toolwire.model import Message, ModelRequest, Part, Text, ToolChoice, ToolResult, ToolSpec, replace
+from toolwire.prompting.placing import SYSTEM, Placement, completed
 from toolwire.prompting.prompt import MAY, NEVER, policy
-from toolwire.prompting.transcript import SYSTEM, Placement, TranscriptWriter, completed
+from toolwire.prompting.transcript import TranscriptWriter, Write, write_each
 
 
 def policy_beside(request: ModelRequest, tool_format: ToolFormat, prompt: PromptConfig) -> str:
@@ -62,9 +63,16 @@ def templated(
     route reads. `escapes` collects the escapes made. `wire` is the name of the server's protocol. `special_tokens`: ask
     the server to include them in its answer.
     """
-    writer = _Data(tool_format, bracket=False, also=also, escapes=escapes)
-    messages: Sequence[Message] = [writer.talk(message, message.parts) for message in request.messages]
-    messages = completed(messages, request.messages, beside, placement, reminder, wire)
+
+    def writing(made: Escapes) -> Write:
+        writer = _Data(tool_format, bracket=False, also=also, escapes=made)
+        return lambda message: writer.talk(message, message.parts)
+
+    if escapes is not None:
+        escapes.markers = escaping_for(tool_format, also).markers
+    past = request.past
+    messages: Sequence[Message] = write_each(request.messages, ("templated", tool_format, also), writing, escapes, past)
+    messages = completed(messages, request.messages, beside, placement, reminder, wire, past)
     return replace(
         request,
         messages=tuple(messages),

@@ -15,10 +15,10 @@ Rules of this module:
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Container, Hashable, Mapping, Sequence
+from functools import lru_cache, partial
 from itertools import groupby
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from toolwire.call_policy.ids import is_gateway_id
 from toolwire.formats.base import ToolFormat, earlier_calls, escaping_for
@@ -30,8 +30,10 @@ from toolwire.formats.engine.escaping import SLICE_CHARS, Escaping, Markup, Piec
 from toolwire.formats.engine.layout import plain_name
 from toolwire.formats.engine.longjson import compact
 from toolwire.formats.engine.rendering import is_json_object, prompt_name, taught_arguments
-from toolwire.formats.engine.restoring import Escapes
+from toolwire.formats.engine.restoring import Escapes, EscapesMade
 from toolwire.formats.engine.results import marked_text
+from toolwire.known.kinds import history_in
+from toolwire.known.past import Past, fold
 from toolwire.model import (
     Attempt,
     Image,
@@ -49,19 +51,11 @@ from toolwire.model import (
     ToolUse,
     replace,
 )
+from toolwire.prompting.placing import SYSTEM, Placement, completed
 
-Placement = Literal["append", "prepend", "separate", "user"]
 Flatten = Literal["sentinel", "bracket", "native"]
 
-GO_ON: Final = "Continue."
-"""The user message added to a transcript that would otherwise not end with one (R5.8a)."""
-
-_HISTORY: Final = (ToolUse, ToolResult)
-
 _NONE: Final = ToolChoice("none")
-
-SYSTEM: Final = frozenset({"system", "developer"})
-"""Roles that only the application uses."""
 
 _Place = tuple[int, int]
 """The position of a call: message index, part index."""
@@ -88,17 +82,18 @@ def inject(
     answer. `wire` is the name of the backend's protocol, whose own parts are kept. `special_tokens`: ask the server to
     include them in its answer, if the request is changed at all. `escaping`: the result of `escaping_of`, if available.
     """
-    history = has_history(request.messages)
+    history = history_in(request.messages, request.past)
     if not segment and not history and not request.tools:
         return request
     messages: Sequence[Message] = request.messages
     if flatten != "native" and not history:
         bracket = flatten == "bracket"
         escaping = escaping or escaping_of(tool_format, bracket, also)
-        messages = _spoken(request.messages, tool_format, bracket, also, escapes, escaping)
+        messages = _spoken(request.messages, tool_format, bracket, also, escapes, escaping, request.past)
     elif flatten != "native":
-        messages = flattened(messages, tool_format, bracket=flatten == "bracket", also=also, escapes=escapes)
-    messages = completed(messages, request.messages, segment, placement, reminder, wire)
+        bracket = flatten == "bracket"
+        messages = flattened(messages, tool_format, bracket=bracket, also=also, escapes=escapes, past=request.past)
+    messages = completed(messages, request.messages, segment, placement, reminder, wire, request.past)
     return replace(
         request,
         messages=PlainMessages(messages) if type(request.messages) is PlainMessages else tuple(messages),
@@ -110,149 +105,70 @@ def inject(
 
 
 def guarded(
-    request: ModelRequest, markers: frozenset[str], escapes: Escapes, roles: Container[str] | None = None
+    request: ModelRequest, markers: frozenset[str], escapes: Escapes, roles: frozenset[str] | None = None
 ) -> ModelRequest:
     """Returns the request with `markers` escaped in the texts of messages in these `roles` (None: all). `escapes`
     collects the escapes made."""
     escaping = turn_escaping(markers)
     if escapes.markers is None:
         escapes.markers = escaping.markers
-    noting = escaping.noting(escapes)
 
-    def safe(message: Message) -> Message:
-        if roles is not None and message.role not in roles:
-            return message
-        if len(message.parts) == 1 and type(part := message.parts[0]) is Text:  # most messages
-            text = noting.text(part.text)
-            return message if text is part.text else replace(message, parts=(replace(part, text=text),))
-        written: list[Part] = []
-        for is_text, parts in groupby(message.parts, key=lambda part: isinstance(part, Text)):
-            several = list(parts)
-            if is_text:  # joined, because a marker may be split over two texts
-                text = "\n".join(part.text for part in several if isinstance(part, Text))
-                written.append(Text(noting.text(text)))
-            else:
-                written += several
-        return replace(message, parts=tuple(written))
+    def writing(made: Escapes) -> Write:
+        return partial(_guard, escaping.noting(made), roles)
 
-    messages = tuple(map(safe, request.messages))
-    return replace(request, messages=messages, guarded=True)
+    messages = write_each(request.messages, ("guarded", markers, roles), writing, escapes, request.past)
+    return replace(request, messages=tuple(messages), guarded=True)
+
+
+def _guard(noting: Escaping, roles: Container[str] | None, message: Message) -> Message:
+    """See `guarded`."""
+    if roles is not None and message.role not in roles:
+        return message
+    if len(message.parts) == 1 and type(part := message.parts[0]) is Text:  # most messages
+        text = noting.text(part.text)
+        return message if text is part.text else replace(message, parts=(replace(part, text=text),))
+    written: list[Part] = []
+    for is_text, parts in groupby(message.parts, key=lambda part: isinstance(part, Text)):
+        several = list(parts)
+        if is_text:  # together: a marker may stand over two
+            text = "\n".join(part.text for part in several if isinstance(part, Text))
+            written.append(Text(noting.text(text)))
+        else:
+            written += several
+    return replace(message, parts=tuple(written))
+
+
+Write = Callable[[Message], Message]
+"""Writes a message, by itself."""
+
+
+def write_each(
+    messages: Sequence[Message],
+    key: Hashable,
+    writing: Callable[[Escapes], Write],
+    escapes: Escapes | None,
+    past: Past | None,
+) -> list[Message]:
+    """Each message as what `writing` returns writes it, which is given where escapes are to be noted. `escapes` notes
+    all of them. `key`: see `fold`."""
+    if past is None:
+        return list(map(writing(Escapes() if escapes is None else escapes), messages))
+
+    def step(before: EscapesMade, several: Sequence[Message], start: int, out: list[Message]) -> EscapesMade:
+        made = Escapes()
+        out += map(writing(made), several)
+        return before.and_those(made)
+
+    out, made = fold(past, key, messages, EscapesMade(), step)
+    if escapes is not None:
+        escapes.add(made)
+    return out
 
 
 @lru_cache(maxsize=64)
 def turn_escaping(markers: frozenset[str]) -> Escaping:
     """Returns an escaping for texts that must not begin or end a turn."""
     return Escaping(markers)
-
-
-def is_silent(message: Message, wire: str | None) -> bool:
-    """Returns True if a message contains nothing that can be shown as text to a model behind a backend of the protocol
-    `wire` (`toolwire.upstream.servers.fit_messages.fit_parts`)."""
-    for part in message.parts:
-        foreign = isinstance(part, OpaquePart) and part.protocol != wire
-        if not (foreign or (isinstance(part, Reasoning) and not part.text)):
-            return False
-    return bool(message.parts)
-
-
-def last_said(messages: Sequence[Message], wire: str | None) -> Message | None:
-    """Returns the last message that is not silent, or None."""
-    for message in reversed(messages):
-        if not is_silent(message, wire):
-            return message
-    return None
-
-
-def has_history(messages: Iterable[Message]) -> bool:
-    """Returns True if a message contains a call or a result."""
-    if type(messages) is PlainMessages:
-        return False
-    for message in messages:
-        for part in message.parts:
-            if type(part) in _HISTORY:
-                return True
-    return False
-
-
-# --- the segment ----------------------------------------------------------------------------------------------------
-
-
-def user_speaks_last(messages: Sequence[Message], wire: str | None) -> bool:
-    """Returns True if the last message with content is the user's and not only tool results."""
-    last = last_said(messages, wire)
-    return last is not None and last.role == "user" and not all(isinstance(part, ToolResult) for part in last.parts)
-
-
-def reminded(messages: Sequence[Message], reminder: str, wire: str | None) -> list[Message]:
-    """Returns the messages with `reminder` at the end of the last message with content."""
-    out = list(messages)
-    at = max(index for index, message in enumerate(out) if not is_silent(message, wire))
-    out[at] = replace(out[at], parts=_joined(out[at].parts, reminder, at_end=True))
-    return out
-
-
-def completed(
-    messages: Sequence[Message],
-    client_messages: Sequence[Message],
-    segment: str,
-    placement: Placement,
-    reminder: str,
-    wire: str | None,
-) -> Sequence[Message]:
-    """Returns the messages of a prompt with `segment` and `reminder` in their places (if not empty), ending with a user
-    message (R5.8a). `wire` is the name of the server's protocol."""
-    if segment:
-        messages = placed(messages, segment, placement)
-    if reminder and user_speaks_last(client_messages, wire):
-        messages = reminded(messages, reminder, wire)
-    last = last_said(messages, wire)
-    if last is None or last.role not in ("user", "tool"):
-        messages = [*messages, Message("user", (Text(GO_ON),))]
-    return messages
-
-
-def placed(messages: Sequence[Message], segment: str, placement: Placement) -> list[Message]:
-    """Returns the messages with the segment in its place (R5.1).
-
-    `append`, `prepend`: at the end or start of the first system message, if it precedes all user messages. `separate`:
-    as a system message after those at the beginning. `user`: at the start of the first user message. If there is no
-    such message, a new one is added.
-    """
-    out = list(messages)
-    found = None
-    for at, message in enumerate(out):
-        if message.role == "user":
-            found = at if placement == "user" else None
-            break
-        if message.role in SYSTEM and placement in ("append", "prepend"):
-            found = at
-            break
-    if found is None:
-        new = Message("user" if placement == "user" else "system", (Text(segment),))
-        out.insert(_behind_systems(out) if placement in ("separate", "user") else 0, new)
-    else:
-        old = out[found]
-        out[found] = Message(old.role, _joined(old.parts, segment, at_end=placement == "append"), old.name, old.extra)
-    return out
-
-
-def _behind_systems(messages: Sequence[Message]) -> int:
-    """Returns the position after the system messages at the beginning."""
-    for at, message in enumerate(messages):
-        if message.role not in SYSTEM:
-            return at
-    return len(messages)
-
-
-def _joined(parts: tuple[Part, ...], segment: str, *, at_end: bool) -> tuple[Part, ...]:
-    """Returns the parts with the segment merged into the neighbouring text, because many backends accept only a plain
-    string."""
-    edge = parts[-1 if at_end else 0] if parts else None
-    if not isinstance(edge, Text):
-        return (*parts, Text(segment)) if at_end else (Text(segment), *parts)
-    first, second = (edge.text, segment) if at_end else (segment, edge.text)
-    joined = Text(f"{first}\n\n{second}" if first and second else first or second)
-    return (*parts[:-1], joined) if at_end else (joined, *parts[1:])
 
 
 # --- the history ----------------------------------------------------------------------------------------------------
@@ -265,14 +181,19 @@ def _spoken(
     also: tuple[str, ...],
     escapes: Escapes | None,
     escaping: Escaping,
+    past: Past | None,
 ) -> Sequence[Message]:
-    """Returns messages without calls and results, escaped."""
-    if type(messages) is PlainMessages and escaping.leaves(messages.texts(SYSTEM)):  # the usual case
-        if escapes is not None:
-            escapes.markers = escaping.markers
+    """Messages without calls and results."""
+    if escapes is not None:
+        escapes.markers = escaping.markers
+    if past is None and type(messages) is PlainMessages and escaping.leaves(messages.texts(SYSTEM)):  # nearly always
         return messages
-    writer = TranscriptWriter(tool_format, bracket, also, escapes)
-    return [writer.talk(message, message.parts) for message in messages]
+
+    def writing(made: Escapes) -> Write:
+        writer = TranscriptWriter(tool_format, bracket, also, made)
+        return lambda message: writer.talk(message, message.parts)
+
+    return write_each(messages, ("spoken", tool_format, bracket, also), writing, escapes, past)
 
 
 def escaping_of(tool_format: ToolFormat, bracket: bool, also: tuple[str, ...]) -> Escaping:
@@ -287,14 +208,66 @@ def flattened(
     bracket: bool = False,
     also: tuple[str, ...] = (),
     escapes: Escapes | None = None,
+    past: Past | None = None,
 ) -> list[Message]:
-    """Returns calls and results as text: calls in their assistant message, results as user messages directly after
-    it."""
+    """Calls and results as text: calls in their assistant message, results as user messages right after it."""
+    step = partial(_flatten_more, tool_format, bracket, also)
+    key = "flattened", tool_format, bracket, also
+    out, flat = fold(past, key, messages, _Flat(frozenset(), 0, EscapesMade()), step, _before_results)
+    if escapes is not None:
+        escapes.markers = escaping_of(tool_format, bracket, also).markers
+        escapes.add(flat.escapes)
+    return out
+
+
+class _Flat(NamedTuple):
+    """The calls of messages that were flattened, by their ids, how many they are, and what was escaped."""
+
+    called: frozenset[str]
+    calls: int
+    escapes: EscapesMade
+
+
+def _before_results(messages: Sequence[Message], at: int) -> int:
+    """The place before the message whose results stand at `at`, or behind the end."""
+    if at == len(messages):
+        return _before_open_calls(messages)
+    while at > 0 and any(isinstance(part, ToolResult) for part in messages[at].parts):
+        at -= 1
+    return at
+
+
+def _before_open_calls(messages: Sequence[Message]) -> int:
+    """The place before the last message that called, if results are missing; else the end."""
+    answered: set[str] = set()
+    for at in reversed(range(len(messages))):
+        parts = messages[at].parts
+        answered.update(part.call_id for part in parts if isinstance(part, ToolResult))
+        called = {part.call_id for part in parts if isinstance(part, ToolUse)}
+        if called or not any(isinstance(part, ToolResult) for part in parts):
+            return len(messages) if called <= answered else at
+    return len(messages)
+
+
+def _flatten_more(
+    tool_format: ToolFormat,
+    bracket: bool,
+    also: tuple[str, ...],
+    before: _Flat,
+    messages: Sequence[Message],
+    start: int,
+    out: list[Message],
+) -> _Flat | None:
+    """See `flattened`. None if one of the messages answers a call before them, which is written already."""
+    found = _answers(messages, before.called)
+    if found is None:
+        return None
+    answers, owner = found
+    escapes = Escapes()
     writer = TranscriptWriter(tool_format, bracket, also, escapes)
-    answers, owner = _answers(messages)
     own_id = None if bracket else tool_format.own_id
-    made = 0
-    out: list[Message] = []
+    made = before.calls
+    called: list[str] = []
     for index, message in enumerate(messages):
         uses = [part for part in message.parts if isinstance(part, ToolUse)]
         orphans = [
@@ -308,6 +281,7 @@ def flattened(
             if own_id is not None:
                 shown = [replace(use, call_id=own_id(use, number)) for number, use in enumerate(uses, made)]
             made += len(uses)
+            called += [use.call_id for use in uses]
             out += writer.calling(message, rest, shown)
             places = [place for place, part in enumerate(message.parts) if isinstance(part, ToolUse)]
             of_call = [answers.get((index, place), ()) for place in places]
@@ -326,13 +300,15 @@ def flattened(
         out += writer.results(orphans, apart=len(orphans) == 1)
         if rest or not message.parts:
             out.append(writer.talk(message, rest))
-    return out
+    return _Flat(before.called.union(called), made, before.escapes.and_those(escapes))
 
 
-def _answers(messages: Sequence[Message]) -> tuple[dict[_Place, list[ToolResult]], dict[_Place, _Place]]:
-    """Returns the results of each call, and the call of each result. A result belongs to the latest earlier message
-    with a call of its id, because some clients restart counting in every turn. Within that message unanswered calls
-    come first."""
+def _answers(
+    messages: Sequence[Message], before: Container[str] = ()
+) -> tuple[dict[_Place, list[ToolResult]], dict[_Place, _Place]] | None:
+    """The results of each call, and the call of each result. A result belongs to the latest earlier message that called
+    with its id: some clients begin to count anew in every turn. Within that message unanswered calls come first. None
+    if one belongs to a call with one of the ids `before` these messages."""
     answers: dict[_Place, list[ToolResult]] = {}
     owner: dict[_Place, _Place] = {}
     latest: dict[str, list[_Place]] = {}
@@ -341,11 +317,14 @@ def _answers(messages: Sequence[Message]) -> tuple[dict[_Place, list[ToolResult]
         for place, part in enumerate(message.parts):
             if isinstance(part, ToolUse):
                 here.setdefault(part.call_id, []).append((index, place))
-            elif isinstance(part, ToolResult) and part.call_id in latest:
-                calls = latest[part.call_id]
-                call = next((call for call in calls if call not in answers), calls[-1])
-                answers.setdefault(call, []).append(part)
-                owner[index, place] = call
+            elif isinstance(part, ToolResult):
+                calls = latest.get(part.call_id)
+                if calls is not None:
+                    call = next((call for call in calls if call not in answers), calls[-1])
+                    answers.setdefault(call, []).append(part)
+                    owner[index, place] = call
+                elif part.call_id in before:
+                    return None
         latest.update(here)
     return answers, owner
 

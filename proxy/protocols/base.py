@@ -77,7 +77,9 @@ class ClientSide(Protocol):
     """Path for posting requests, below the base URL: `/chat/completions`. Errors at this path and below it use this
     protocol's error object."""
     content_type: str
-    """Content type of a streamed answer."""
+    """Of a streamed answer."""
+    items_field: str | None = None
+    """The field of a request that holds its conversation, to which each turn adds items; None: there is none."""
     example: Mapping[str, Any]
     """Example of a streaming request without `model`, with one tool: `look`, which takes a text `at`."""
     whole_history: bool = True
@@ -235,7 +237,9 @@ class ServerSide(Protocol):
     name: str
     """Short name, such as `chat`; see `ClientSide.name`."""
     path: str
-    """Path for posting requests, below the server's base URL: `/chat/completions`."""
+    """Where requests are posted, below the server's base URL: `/chat/completions`."""
+    items_field: str | None = None
+    """The field of a request that holds the conversation as a list; None: there is none."""
     end_marks: tuple[bytes, ...]
     """Byte strings of which every last frame of a stream contains one, and few others do. Only frames with one of them
     are passed to `is_end`."""

@@ -114,7 +114,8 @@ class SlicingHandler(web.RequestHandler):
         buffered."""
         if self.held:
             self.held += data
-        elif data.count(b"\r\n") > MANY_LINES:
+        # The last one shows, in a hundredth of the time, that there are not so many.
+        elif data.rfind(b"\r") >= 2 * MANY_LINES and data.count(b"\r\n") > MANY_LINES:
             self.held = data
             self._pause_transport_reading()
             self._slice()

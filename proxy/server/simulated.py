@@ -6,10 +6,11 @@ Used where the whole path of a request is needed without a network: the rehearsa
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import Any, Final
 
 from aiohttp import web
 
@@ -22,7 +23,8 @@ from toolwire.upstream.client.wire_connection import HttpConnection
 from toolwire.upstream.servers.http import HttpBackend
 
 SimulatedAnswer = Callable[[bytes], Sequence[bytes]]
-"""Returns the reads that a model server sends for the bytes of a request."""
+"""What a model server sends for the bytes of a request, by read."""
+_LENGTH: Final = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 
 
 class SimulatedGateway:
@@ -119,13 +121,25 @@ class _ServerTransport(asyncio.Transport):
         super().__init__()
         self._connection = connection
         self._answer = answer
+        self._request: list[bytes] = []
+        self._missing = 0
         self._reads: Sequence[bytes] = ()
         self._next = 0
         self._paused = False
 
     def write(self, data: Any) -> None:
-        """Receives a request."""
-        self._reads = self._answer(bytes(data))
+        """Take a request, or a part of a long one: its body may come later than its head."""
+        part = bytes(data)
+        if not self._request:
+            end = part.find(b"\r\n\r\n") + 4
+            length = _LENGTH.search(part, 0, end)
+            self._missing = end + (0 if length is None else int(length[1]))
+        self._request.append(part)
+        self._missing -= len(part)
+        if self._missing > 0:
+            return
+        self._reads = self._answer(part if len(self._request) == 1 else b"".join(self._request))
+        self._request = []
         self._next = 0
         asyncio.get_running_loop().call_soon(self._bring)
 

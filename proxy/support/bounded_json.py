@@ -26,6 +26,7 @@ from typing import Any, Final, Literal, NamedTuple
 import orjson
 
 from toolwire.support.duplicate_keys import count_keys, duplicate_key
+from toolwire.support.json_marks import CountMarks, json_marks
 
 PIECE_BYTES: Final = 64 * 1024
 """Size of a piece, and of a slice of a string. The parser needs less than 5 ms for it."""
@@ -96,15 +97,15 @@ class MalformedJson(ValueError):
         super().__init__(reason + where)
 
 
-def loads(text: bytes, bounds: JsonBounds, parse: Parse | None = None) -> Any:
-    """Returns the value of `text`, parsed by `parse` (default: orjson). Raises `BoundExceeded` or `MalformedJson`;
-    `DuplicateKey` only for a text that was parsed in pieces."""
+def loads(text: bytes, bounds: JsonBounds, parse: Parse | None = None, count: CountMarks = json_marks) -> Any:
+    """The value of `text`, by orjson unless another parser is given. `count` counts its marks. Raises `BoundExceeded`,
+    `MalformedJson`, and `DuplicateKey` for a text that was read in pieces."""
     if len(text) > LARGE_BYTES:
         return _Pieces(text, bounds, parse or orjson.loads).value()
-    openers = text.count(b"[") + text.count(b"{")
+    openers, commas, _ = count(text)
     most = min(bounds.values, PIECE_VALUES)
-    # A value needs at least one byte, so a short text cannot hold too many.
-    if len(text) >= most and openers + text.count(b",") >= most:
+    # No value is shorter than a byte, so that in most texts there is nothing more to count.
+    if len(text) >= most and openers + commas >= most:
         return _Pieces(text, bounds, parse or orjson.loads).value()
     try:
         value = orjson.loads(text) if parse is None else parse(text)

@@ -12,10 +12,11 @@ from typing import Final
 
 from aiohttp import web
 
+from toolwire.support.json_marks import CountMarks, json_marks
 from toolwire.support.offload import offload
 
 HUGE_VALUES: Final = 4096
-"""A body with at least this many JSON objects makes full collections rare."""
+"""Objects and lists in a body that make it such a one."""
 
 COUNTED_BYTES: Final = 1024 * 1024
 """Objects of a longer body are counted in a thread: 30 MB take 8 ms."""
@@ -35,9 +36,9 @@ class Collecting:
         """Number of requests with huge bodies that are running."""
         self._usual = 0
 
-    async def hold(self, request: web.Request, body: bytes) -> None:
-        """Called when `request` with this `body` begins. Makes full collections rare if the body is huge."""
-        objects = await offload(len(body) > COUNTED_BYTES, body.count, b"{")
+    async def hold(self, request: web.Request, body: bytes, count: CountMarks = json_marks) -> None:
+        """`request` has this body, and begins. `count` counts its marks."""
+        objects, _, _ = await offload(len(body) > COUNTED_BYTES, count, body)
         if objects < HUGE_VALUES:
             return
         request[_HELD] = True

@@ -42,6 +42,9 @@ T = TypeVar("T")
 OFFLOAD_BYTES: Final = 64 * 1024
 """A longer body is large."""
 
+KNOWN_BYTES: Final = 512 * 1024
+"""A larger conversation is large even if nearly all of it is known: for another route all has to be done again."""
+
 OFFLOAD_OBJECTS: Final = 256
 """A shorter body with more objects is large too: finding the mistake in it takes up to 50 us per object."""
 
@@ -73,6 +76,15 @@ def is_large(request: ModelRequest) -> bool:
         return len(request.messages) > OFFLOAD_MESSAGES or is_long(request.messages)
     size = request.grown if origin is None else origin.size + request.grown
     return size > OFFLOAD_BYTES or len(request.messages) > OFFLOAD_MESSAGES
+
+
+def is_slow(request: ModelRequest) -> bool:
+    """As `is_large`, for work that goes on from where it came to in the request before (`toolwire.known.past`): what is
+    new decides."""
+    origin = request.origin
+    if origin is None or origin.past is None or request.past is None or origin.size > KNOWN_BYTES:
+        return is_large(request)
+    return origin.new + request.grown > OFFLOAD_BYTES
 
 
 def is_long(value: object) -> bool:

@@ -24,8 +24,9 @@ from toolwire.model import (
     ToolResult,
     ToolUse,
 )
+from toolwire.prompting.placing import GO_ON
 from toolwire.prompting.prompt import REMINDER, reminder
-from toolwire.prompting.transcript import GO_ON, inject
+from toolwire.prompting.transcript import inject
 
 LINE = "Remember."
 CALL = Message("assistant", (ToolUse("c1", "search", "{}"),))

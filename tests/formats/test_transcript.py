@@ -39,6 +39,7 @@ from toolwire.model import (
     replace,
 )
 from toolwire.prompting import transcript
+from toolwire.prompting.placing import GO_ON
 from toolwire.prompting.prompt import (
     MAY,
     NEVER,
@@ -48,7 +49,7 @@ from toolwire.prompting.prompt import (
     policy,
     segment,
 )
-from toolwire.prompting.transcript import GO_ON, inject, split_at
+from toolwire.prompting.transcript import inject, split_at
 from toolwire.scan._pyparse import CallScanner as PythonScanner
 
 SENTINEL = sentinel.FORMAT

@@ -584,6 +584,43 @@ FAULTS: Final = (
         "listing(shown, escaping_for(tool_format, also))", "listing(shown, escaping_for(tool_format))",
         "a description can hold the call of another family, which is recognised where a model repeats it", ("tests/formats/test_listing.py",),
     ),
+    # --- known conversations ----------------------------------------------------------------------------------------
+    Fault(
+        "known-items-that-differ", "proxy/known/past.py",
+        "if same == len(left.items)]", "if same]",
+        "a stage goes on from messages that the client has changed", ("tests/unit/test_past.py",),
+    ),
+    Fault(
+        "known-late-results", "proxy/prompting/transcript.py",
+        "elif part.call_id in before:", "elif not part.call_id:",
+        "a late result is written as if nobody had called", ("tests/e2e/test_known_conversations.py",),
+    ),
+    Fault(
+        "known-trailing-comma", "proxy/ingress/conversations.py",
+        'or following.startswith(b"]")', "",
+        "a body that is no JSON is taken for one", ("tests/unit/test_conversations.py",),
+    ),
+    Fault(
+        "known-of-another", "proxy/ingress/conversations.py",
+        "        whose.owner,\n", "",
+        "a key's conversation is known to another one", ("tests/unit/test_conversations.py",),
+    ),
+    Fault(
+        "known-results-apart", "proxy/protocols/messages/request_writer.py",
+        "            if results is None:\n                return None\n", "            if results is None:\n                results = []\n",
+        "a result that comes one request later is lost for a Messages server", ("tests/protocols/test_messages_request.py",),
+    ),
+    Fault(
+        "known-in-one-list", "proxy/known/past.py",
+        "        own = next((places for places in lists if _akin(places[0].items, left.items)), ())\n",
+        "        own = lists[0] if lists else ()\n",
+        "messages as they came and as they are sent push each other out", ("tests/unit/test_past.py",),
+    ),
+    Fault(
+        "known-kept-by-streams", "proxy/model.py",
+        "            self.past = ref(self.past)\n", "            pass\n",
+        "an open stream keeps what stages made of its conversation", ("tests/e2e/test_what_streams_keep.py",),
+    ),
     # --- websockets -------------------------------------------------------------------------------------------------
     Fault(
         "websocket-failed-turn-remembered", "proxy/pipeline/websocket/sockets.py",

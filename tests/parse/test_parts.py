@@ -25,7 +25,7 @@ FOLDER = Path(toolwire.scan.__file__).parent
 ONE_TEXT = ("parts.quoting", "parts.json", "parts.code")
 PARTS = (
     *("_pybuffer", "_pyoutput", *ONE_TEXT, "_pyprose", "_pyhost", "_pystring", "_pyfields"),
-    *("_pyblock", "_pysse", "_pyparse", "_pyframe", "_pyguard", "_pychunk"),
+    *("_pyblock", "_pysse", "_pyparse", "_pyframe", "_pyguard", "_pychunk", "_pyoutline"),
 )
 """Each may know those before it."""
 

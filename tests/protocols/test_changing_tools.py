@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from toolwire.model import ModelRequest, ToolSpec
-from toolwire.protocols.messages.changing_tools import in_force
+from toolwire.protocols.messages.changing_tools import changes_in, in_force
 from toolwire.protocols.messages.protocol import MessagesProtocol
 
 HI = {"role": "user", "content": "hi"}
@@ -86,7 +86,7 @@ def test_what_is_said_of_tools_is_no_message() -> None:
 def test_tools_that_nothing_changes_are_the_same_object() -> None:
     """What was made of them is found by identity (R3.9)."""
     tools = read(tools=[SEARCH]).tools
-    assert in_force(tools, [HI, *found("x")], _unread) is tools
+    assert in_force(tools, changes_in([HI, *found("x")], None), _unread) is tools
 
 
 def _unread(definition: Any) -> ToolSpec:

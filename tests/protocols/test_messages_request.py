@@ -19,6 +19,7 @@ from tests.protocols.published import SHARED
 from tests.protocols.responses_wires import RESPONSES
 from tests.protocols.wires import CHAT
 from toolwire.errors import ClientFault
+from toolwire.known.past import Past
 from toolwire.model import (
     Image,
     Message,
@@ -35,6 +36,7 @@ from toolwire.model import (
     fields_of,
 )
 from toolwire.protocols.messages.ids import signature_of
+from toolwire.protocols.messages.request_writer import write_messages
 
 TOOL = {"name": "read", "input_schema": {"type": "object", "properties": {"path": {"type": "string"}}}}
 USER: list[dict[str, Any]] = [{"role": "user", "content": "hi"}]
@@ -466,3 +468,15 @@ def test_what_of_another_protocol_has_no_place() -> None:
     asked = written(Message("user", (Text("hi"), item)), Message("tool", (ToolResult("c", (item,)),)))
     assert asked["messages"][0]["content"] == "hi"
     assert asked["messages"][1]["content"][0]["content"] == '{"type":"computer_call"}'
+
+
+def test_results_that_come_one_request_later_join_their_message() -> None:
+    """Also where what was written for the request before is known: it is not changed, and written again."""
+    calls = tuple(ToolUse(name, "read", "{}") for name in ("a", "b"))
+    said = [Message("user", (Text("Look."),)), Message("assistant", calls)]
+    said += [Message("tool", (ToolResult(call.call_id, (Text("1"),)),)) for call in calls]
+    before = Past(0)
+    first = write_messages(said[:3], before)
+    shown = copy.deepcopy(first)
+    assert write_messages(said, Past(0, before)) == write_messages(said)
+    assert first == shown

@@ -17,8 +17,10 @@ import orjson
 from toolwire.events import Finish, Start
 from toolwire.extras.middlewares import cache as answers
 from toolwire.formats.engine.toolset import KnownList, KnownTools, new_set, note
+from toolwire.ingress.conversations import KnownConversations, Whose
+from toolwire.known.past import fold
 from toolwire.middlewares import injection
-from toolwire.model import ToolSpec
+from toolwire.model import Message, Text, ToolSpec
 from toolwire.pipeline.exchange.file_texts import FileTexts
 from toolwire.schemas.schema import SchemaCache, ToolSchema
 from toolwire.support.cache import CacheBudget
@@ -144,6 +146,29 @@ def file_texts(budget: CacheBudget) -> Fill:
     return fill
 
 
+def conversations(budget: CacheBudget) -> Fill:
+    """Conversations of a few bytes for each value, and what stages made of them."""
+    known = KnownConversations(budget.cache("conversations"))
+    whose = Whose(known, b'"messages"', "", "chat")
+
+    def fill(number: int) -> object:
+        items = [{"x": [{"a": at}] * 20, "y": f"é€{number}z{at}" * 90, "z": f"a{number}" * 300} for at in range(24)]
+        body = orjson.dumps({"messages": items})
+        cut = known.cut(body, whose)
+        assert cut is not None
+        value = orjson.loads(body)
+        known.keep(cut, value, whose)
+        past = value["messages"].past
+        for key in range(3):
+            fold(past, key, value["messages"], 0, lambda carried, more, start, made: made.extend(map(_made, more)) or 0)
+        return past
+
+    def _made(item: dict[str, Any]) -> Message:
+        return Message("user", (Text(item["z"] + "b"), Text(item["z"])), extra={"chat": {"y": item["y"] + "c"}})
+
+    return fill
+
+
 FILLS: Final[Mapping[str, Callable[[CacheBudget], Fill]]] = {
     "schemas": schemas,
     "schema_parts": schema_parts,
@@ -152,6 +177,7 @@ FILLS: Final[Mapping[str, Callable[[CacheBudget], Fill]]] = {
     "grammars": lambda budget: _texts(budget, "grammars"),
     "answers": cached_answers,
     "file_texts": file_texts,
+    "conversations": conversations,
 }
 """By the name of a cache: how it is filled."""
 OTHERS: Final[Mapping[str, Callable[[CacheBudget], Fill]]] = {"schemas/nodes": lambda budget: schemas(budget, _NODES)}

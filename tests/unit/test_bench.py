@@ -115,8 +115,8 @@ def weigh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., int]
         monkeypatch.setattr(callgrind, "toolchain", lambda: "this")
         monkeypatch.setattr(callgrind, "installed", lambda: valgrind)
         monkeypatch.setattr(budget, "calls", lambda work: now)
-        total = round(now * budget.REQUESTS)
-        monkeypatch.setattr(callgrind, "count", lambda *arguments, times: ([total] * times, ""))
+        totals = [round(now * budget.requests_of(work)) for work in budget.WORKS]
+        monkeypatch.setattr(callgrind, "count", lambda *arguments, times: (totals, ""))
         return budget.main(arguments)
 
     return run

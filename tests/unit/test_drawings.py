@@ -33,7 +33,7 @@ EVERYWHERE = {
     f"toolwire.{room}"
     for room in (
         *("errors", "model", "support", "events", "config", "record", "schemas"),
-        *("scan", "repair", "formats", "prompting", "scanner", "upstream"),
+        *("scan", "repair", "known", "formats", "prompting", "scanner", "upstream"),
     )
 }
 """Rooms that others use on the way, and that stand in no drawing."""

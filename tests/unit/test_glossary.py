@@ -46,7 +46,7 @@ def test_what_is_named_exists() -> None:
         resolved(name)
 
 
-@pytest.mark.parametrize("name", ["proxy.nothing", "toolwire.events.Nothing", "proxy.nothing.Event"])
+@pytest.mark.parametrize("name", ["toolwire.nothing", "toolwire.events.Nothing", "toolwire.nothing.Event"])
 def test_what_is_gone_would_be_found(name: str) -> None:
     with pytest.raises((ImportError, AttributeError)):
         resolved(name)

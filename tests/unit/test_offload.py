@@ -135,7 +135,7 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
         "toolwire.middlewares.validation._check_messages",
         "toolwire.middlewares.injection.inject",
         "toolwire.middlewares.forwarding.adapt",
-        "toolwire.upstream.servers.http.dump_in_pieces",
+        "toolwire.upstream.servers.http.dump_request",
         "toolwire.upstream.servers.usage._text_pieces",
         "toolwire.protocols.responses.turns.own_items",
         "toolwire.store.memory.encoded",
@@ -163,7 +163,7 @@ async def test_a_large_request_is_worked_on_in_threads(threads: dict[str, bool],
     async with Upstream([Say("Hello.")]) as up, serving(upstream_config(up.url)) as server:
         assert (await post(server, chat if path == CHAT else responses, path=path)).status == 200
     threads.pop("encoded", None)  # asks whether it is large
-    wanted = {"loads", "_check_messages", "inject", "adapt", "dump_in_pieces", "_text_pieces"}
+    wanted = {"loads", "_check_messages", "inject", "adapt", "dump_request", "_text_pieces"}
     wanted |= {"plain_messages"} if path == CHAT else {"own_items"}
     assert set(threads) == wanted
     assert not any(threads.values()), threads

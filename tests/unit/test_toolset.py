@@ -57,6 +57,19 @@ def test_equal_bytes_give_the_same_list_and_the_same_set() -> None:
     assert sets[0] == ChatProtocol().read_request(orjson.loads(first), first).tools
 
 
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"metadata": {"tools": tools(2, "other")}}, {"x": "y" * 1_000_000}, {"x": '"tools":[]'}, {"x": [["\\", '"']]}],
+)
+def test_tools_are_learned_from_every_body_that_is_read_at_once(more: dict[str, Any]) -> None:
+    """R34.5: also those of a large body, and behind another object that has tools of its own."""
+    known = KnownTools(CacheBudget().cache("tools"))
+    raw = orjson.dumps({**more, "messages": [{"role": "user", "content": "hi"}], "tools": tools(200)})
+    first = read(raw, known)["tools"]
+    assert isinstance(first, KnownList)
+    assert read(raw.replace(b'"hi"', b'"you"'), known)["tools"] is first
+
+
 def test_each_protocol_has_its_own_set() -> None:
     known = KnownTools(CacheBudget().cache("tools"))
     value = read(body(tools(1), input="x"), known)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Set
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from toolwire.formats.engine.markers import STEP_CHARS, TAIL_CHARS, MarkerSet
 from toolwire.scan._grammar import SPACE
@@ -43,6 +43,19 @@ Form = tuple[str, int, str | None]
 whole answer, which has many continuations."""
 
 
+class EscapesMade(NamedTuple):
+    """What `Escapes` noted: see its fields."""
+
+    forms: frozenset[Form] = frozenset()
+    results: ResultForm | None = None
+    result_chars: int = 0
+
+    def and_those(self, more: Escapes) -> EscapesMade:
+        """These, and those that were made behind them."""
+        forms = self.forms | more.forms if more.forms else self.forms
+        return EscapesMade(forms, more.results or self.results, self.result_chars + more.result_chars)
+
+
 class Escapes:
     """The escapes made while one prompt was written. `markers` are the ones its data was searched for.
 
@@ -59,6 +72,12 @@ class Escapes:
         """Records that results of one turn were written in this form with this many characters."""
         self.results = form
         self.result_chars += chars
+
+    def add(self, made: EscapesMade) -> None:
+        """These were made as well, in texts behind."""
+        self.forms |= made.forms
+        self.results = made.results or self.results
+        self.result_chars += made.result_chars
 
     def __bool__(self) -> bool:
         return bool(self.forms)

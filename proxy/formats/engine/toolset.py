@@ -8,14 +8,11 @@ with it and found by identity, without hashing (R3.9). The cache counts the memo
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from secrets import token_hex
 from typing import Any, Final, TypeVar
 
-import orjson
-
+from toolwire.fastparse import array_start, item_ends, json_marks
 from toolwire.model import ToolSpec
 from toolwire.support.cache import Cache, weight_of
 
@@ -37,13 +34,8 @@ TEXT_COPIES: Final = 3
 HEAD_BYTES: Final = 96
 """A list is looked up by its first bytes. Shorter lists are not cached."""
 MAX_SAME_HEAD: Final = 8
-LEARN_BYTES: Final = 256 * 1024
-"""Lists in larger bodies are not learned, because finding their end means parsing the body a second time."""
-
-TOOLS_KEY: Final = b'"tools":'
-"""Bodies without this key have no list to look up."""
-_BLANKS: Final = re.compile(rb"[ \n]*")
-_DECODER: Final = json.JSONDecoder()
+TOOLS_KEY: Final = b'"tools"'
+"""Without it a body has no list that is looked for."""
 
 
 class _Room:
@@ -145,7 +137,8 @@ class KnownList(list[Any]):
     ) -> None:
         super().__init__(tools)
         self.text = text
-        self.values = text.count(b",") + text.count(b"[") + text.count(b"{")
+        openers, commas, _ = json_marks(text)
+        self.values = openers + commas
         self.sets: dict[str, ToolSet] = {}
         self.weight = TEXT_COPIES * len(text) + VALUE_BYTES * self.values
         self._grown = grown
@@ -185,9 +178,11 @@ class KnownTools:
     def cut(self, body: bytes) -> tuple[KnownList, bytes] | None:
         """Returns the known list in `body`, and the body with a mark in its place; None if there is none.
 
-        The list may be anywhere in the body: only `put_back` can tell whether it was the `tools` of the request.
+        The body may be anything: only `put_back` can say whether it was the `tools` of the request.
         """
-        start = _start(body)
+        start = array_start(body, TOOLS_KEY) - 1
+        if start < 0:
+            return None
         for known in self._known.get(body[start : start + HEAD_BYTES]) or ():
             if body.startswith(known.text, start):
                 return known, body[:start] + self._mark_text + body[start + len(known.text) :]
@@ -201,20 +196,18 @@ class KnownTools:
         return False
 
     def learn(self, body: bytes, value: dict[str, Any]) -> None:
-        """Stores the tools of `value`, the parsed JSON of `body`."""
+        """Remember the tools of `value`, the parsed JSON of `body`, in which no object has a key twice."""
         tools = value.get("tools")
-        if not tools or not isinstance(tools, list) or len(body) > LEARN_BYTES:
+        if not tools or not isinstance(tools, list):
             return
-        start = _start(body)
-        head = body[start : start + HEAD_BYTES]
-        text = _array(body[start:])
+        start = array_start(body, TOOLS_KEY) - 1
+        if start < 0:  # its key is written with an escape
+            return
+        text = body[start : item_ends(body, start + 1)[-1] + 1]
         if len(text) < HEAD_BYTES:
             return
-        known = KnownList(tools, text, self._grown)
-        # The key may be at another depth or occur twice: parsing the body with the mark shows it.
-        if not self.put_back(orjson.loads(body[:start] + self._mark_text + body[start + len(text) :]), known):
-            return
-        value["tools"] = known
+        head = text[:HEAD_BYTES]
+        known = value["tools"] = KnownList(tools, text, self._grown)
         others = (self._known.get(head) or ())[: MAX_SAME_HEAD - 1]
         self._known.put(head, (known, *others), sum(one.weight for one in (known, *others)))
 
@@ -222,20 +215,3 @@ class KnownTools:
         head = known.text[:HEAD_BYTES]
         if any(one is known for one in self._known.get(head) or ()):
             self._known.grow(head, by)
-
-
-def _start(body: bytes) -> int:
-    """Returns the position of the value of the first `tools` key. Without one, the position is not that of an array."""
-    blanks = _BLANKS.match(body, body.find(TOOLS_KEY) + len(TOOLS_KEY))
-    return 0 if blanks is None else blanks.end()
-
-
-def _array(text: bytes) -> bytes:
-    """Returns the JSON array at the beginning of `text`, or b""."""
-    if not text.startswith(b"["):
-        return b""
-    try:
-        shown = text.decode()
-        return shown[: _DECODER.raw_decode(shown)[1]].encode()
-    except (ValueError, RecursionError):
-        return b""

@@ -15,6 +15,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from functools import cache
 from types import new_class
 from typing import Any
@@ -24,6 +25,7 @@ from aiohttp.base_protocol import BaseProtocol
 
 from toolwire.errors import GatewayError
 from toolwire.ingress.bodies import read_json
+from toolwire.known.past import KnownItems
 from toolwire.model import ModelRequest
 from toolwire.pipeline.chain.middleware import Handler, Layer
 from toolwire.pipeline.chain.reply import Reply
@@ -158,11 +160,16 @@ def unread(request: web.Request, body: bytes) -> StreamReader:
     return stream
 
 
-def let_go(request: web.Request, received: ModelRequest) -> None:
-    """Forgets the client's bytes, because the answer has begun and no server is asked with them any more. Code around
-    the gateway may still read the request."""
+def let_go(request: web.Request, body: Mapping[str, Any], received: ModelRequest) -> None:
+    """The answer has begun to come, so no server is asked with the client's own bytes any more: forget them, and what
+    stages have made of the conversation, unless it is kept for the next request. Middlewares around the gateway may
+    still read the request."""
     if received.origin is not None:
-        received.origin.body = b""
+        received.origin.let_go()
+        if received.origin.past is not None:
+            for value in body.values():
+                if isinstance(value, KnownItems):
+                    value.let_go()
     if not is_enclosed(request):
         request._payload = EMPTY_PAYLOAD
         request._cache.pop("content", None)

@@ -7,6 +7,7 @@ import asyncio
 from hashlib import blake2b
 from typing import Final
 
+from toolwire.known.kinds import kinds_of
 from toolwire.model import ModelRequest, OpaquePart, Part, ToolResult, replace
 from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.protocols.shared.files import PDF, FileContent
@@ -33,6 +34,8 @@ class FileTexts:
     async def read(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
         """The request with the text of each file, or a note, in its place where the server of the route is not sent the
         file. The same object if there is none."""
+        if OpaquePart not in kinds_of(request.messages, request.past):
+            return request
         found = list(files_in(request.messages))
         flattened = not (exchange.native or exchange.templated)
         if not found and not (flattened and _has_other_media(request)):

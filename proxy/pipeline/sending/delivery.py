@@ -24,13 +24,16 @@ from aiohttp.typedefs import Middleware
 
 from toolwire.config import GatewayConfig
 from toolwire.errors import ClientFault, Defect, GatewayError
+from toolwire.fastparse import json_marks
 from toolwire.formats.engine.toolset import KnownTools
 from toolwire.ingress.auth import ApiKey, Keys
 from toolwire.ingress.bodies import read_json
 from toolwire.ingress.budget import BodyBudget, BodyShare
+from toolwire.ingress.conversations import KnownConversations, Whose
 from toolwire.ingress.liveness import LivenessMonitor, LivenessMonitors
 from toolwire.ingress.receiving import read_body
 from toolwire.ingress.turns import Turns
+from toolwire.known.past import past_of
 from toolwire.model import EMPTY, ModelRequest, merged
 from toolwire.observability.telemetry import Metrics
 from toolwire.pipeline.chain.middleware import Handler
@@ -47,7 +50,7 @@ from toolwire.pipeline.sending.sending import send
 from toolwire.pipeline.transforms.sealing import ALMOST
 from toolwire.protocols.base import ClientSide
 from toolwire.protocols.shared.turn import StoredTurn
-from toolwire.protocols.shared.wire import dump_in_pieces
+from toolwire.protocols.shared.wire import dump, dump_in_pieces
 from toolwire.protocols.sides import ClientSides
 from toolwire.ratelimit.admission import SLOT, Admission
 from toolwire.record import AccessRecord, Observe, ReadRequest
@@ -194,6 +197,7 @@ class Delivery:
         router: Router,
         metrics: Metrics,
         known: KnownTools,
+        conversations: KnownConversations,
         monitors: LivenessMonitors,
         budget: BodyBudget,
         collecting: Collecting,
@@ -208,6 +212,8 @@ class Delivery:
         self._router = router
         self._metrics = metrics
         self._known = known
+        self._conversations = conversations
+        self._items_key = b"" if protocol.items_field is None else dump(protocol.items_field)
         self._observe = observe
         self._monitors = monitors
         self._budget = budget
@@ -358,9 +364,11 @@ class Delivery:
         if len(self._monitors.running) > 1:
             await self._staggered.wait()
         if len(raw) > OFFLOAD_BYTES:
-            await self._collecting.hold(request, raw)
+            await self._collecting.hold(request, raw, json_marks)
         unread(request, raw)
-        body: Mapping[str, Any] = await read_json(raw, limits, self._known)
+        body: Mapping[str, Any] = await read_json(
+            raw, limits, self._known, self._whose(share) if len(raw) >= self._conversations.least else None
+        )
         if self._detaches and body.get("background") is True and self._protocol.turns is not None:
             request[APART] = body.get("stream") is True
             body = {**body, "stream": True}
@@ -389,6 +397,9 @@ class Delivery:
         if route.options.requests.unknown_model == "error":
             route.require(model)
         read, large = self._read, len(raw) > OFFLOAD_BYTES or raw.count(b"{") > OFFLOAD_OBJECTS
+        past = past_of(body.get(self._protocol.items_field or "")) if len(raw) >= self._conversations.least else None
+        if past is not None and past.new < len(raw):
+            large = past.new > OFFLOAD_BYTES
         try:
             received = await offload(True, read, body, raw) if large else read(body, raw)
         except ClientFault:
@@ -424,6 +435,11 @@ class Delivery:
             for observer in record.observers:
                 observer.read(seen, record)
         return exchange
+
+    def _whose(self, share: BodyShare) -> Whose | None:
+        """The conversations that may be known to a request."""
+        key = self._items_key
+        return Whose(self._conversations, key, share.account, self._protocol.name) if key else None
 
 
 async def _leave(request: web.Request, share: BodyShare) -> None:

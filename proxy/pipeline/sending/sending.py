@@ -323,7 +323,7 @@ class StreamSender:
             await reply.write(data)
             self._monitor.last = time.monotonic()
         if self._path.spoke and self._transport is None:
-            let_go(self._request, self._exchange.received)
+            let_go(self._request, self._exchange.body, self._exchange.received)
             if isinstance(writer, StreamWriter) and writer.chunked and not reply.compression:
                 writer.send_headers()
                 self._transport = writer.transport

@@ -48,6 +48,7 @@ class ChatProtocol(ClientSide, ServerSide):
 
     name = "chat"
     path = "/chat/completions"
+    items_field = "messages"
     content_type = "text/event-stream; charset=utf-8"
     api = "toolwire.protocols:schemas/chat_api.json"
     example: Mapping[str, Any] = {

@@ -15,12 +15,14 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from toolwire.errors import ClientFault, quote
 from toolwire.formats.engine.toolset import ToolSet, known_set, new_set
+from toolwire.known.past import Past, fold, past_of
 from toolwire.model import (
     EMPTY,
     LIKE_SERVER,
@@ -109,10 +111,11 @@ def read_request(body: Mapping[str, Any], raw: bytes, shape: RequestSchema) -> M
     """Returns the request in `body`, whose bytes were `raw`. Raises `ClientFault` with the path of the first mistake
     (R2)."""
     listed: Any = body.get("tools")
-    tools = known_set(listed, PROTOCOL)
-    # a known list of tools was checked when it first came
-    shape.check(body if tools is None else {**body, "tools": None}, len(raw))
-    messages = plain_messages(body["messages"])
+    items: Any = body.get("messages")
+    tools, past = known_set(listed, PROTOCOL), past_of(items)
+    # a known list was checked when it came first
+    shape.check(body if tools is None else {**body, "tools": None}, len(raw), None if past is None else "messages")
+    messages = plain_messages(items, past)
     stream = body.get("stream") is True
     stream_options = body.get("stream_options")
     if stream_options is not None and not stream:
@@ -127,7 +130,7 @@ def read_request(body: Mapping[str, Any], raw: bytes, shape: RequestSchema) -> M
         tools = ToolSet((*tools, *map(_legacy_function, body["functions"])))
     return ModelRequest(
         model=body["model"],
-        messages=_read_messages(body["messages"], shape) if messages is None else messages,
+        messages=_read_messages(body["messages"], shape, past) if messages is None else messages,
         tools=tools,
         tool_choice=_read_choice(body, tools),
         parallel_tool_calls=body.get("parallel_tool_calls") is not False,
@@ -136,7 +139,7 @@ def read_request(body: Mapping[str, Any], raw: bytes, shape: RequestSchema) -> M
         stream=stream,
         include_usage=bool(stream_options and stream_options.get("include_usage")),
         extra=extra,
-        origin=Origin(PROTOCOL, raw),
+        origin=Origin(PROTOCOL, raw, past),
         protocol_fields=_own_fields(stream_options) if stream_options else EMPTY,
     )
 
@@ -164,25 +167,44 @@ def _read_sampling(body: Mapping[str, Any]) -> Sampling:
     return Sampling(**fields)
 
 
-def plain_messages(items: Iterable[Mapping[str, Any]]) -> PlainMessages | None:
-    """Returns the messages if each of these items (of a valid body) has only a role and a text; otherwise None."""
-    read = []
+def plain_messages(items: Sequence[Mapping[str, Any]], past: Past | None = None) -> PlainMessages | None:
+    """The `messages` of a body that fits its schema, if each is a role that speaks and a text; else None."""
+    messages: list[Message] = []
+    if past is None:
+        plain = _read_plain(True, items, 0, messages)
+    else:
+        messages, plain = fold(past, "chat.plain", items, True, _read_plain)
+    return PlainMessages(messages) if plain else None
+
+
+def _read_plain(plain: bool, items: Sequence[Mapping[str, Any]], start: int, messages: list[Message]) -> bool:
     try:
-        for item in items:
+        for item in items if plain else ():
             role, text = _role_and_text(item)
             if len(item) != 2 or type(text) is not str or role not in SPEAKERS:
-                return None
-            read.append(Message(role, (Text(text),) if text else ()))
-    except KeyError:  # the item has no content
-        return None
-    return PlainMessages(read)
+                return False
+            messages.append(Message(role, (Text(text),) if text else ()))
+    except KeyError:  # it has no content
+        return False
+    return plain
 
 
-def _read_messages(items: Iterable[Mapping[str, Any]], shape: RequestSchema) -> tuple[Message, ...]:
-    called: dict[str, ToolUse] = {}
-    legacy_id = ""
-    messages = []
-    for index, item in enumerate(items):
+def _read_messages(items: Sequence[Mapping[str, Any]], shape: RequestSchema, past: Past | None) -> tuple[Message, ...]:
+    return tuple(fold(past, "chat.read", items, _Called({}, ""), partial(_read_more, shape))[0])
+
+
+class _Called(NamedTuple):
+    """Calls of earlier messages by their ids, and the id of the last one in the deprecated form."""
+
+    calls: Mapping[str, ToolUse]
+    legacy_id: str
+
+
+def _read_more(
+    shape: RequestSchema, before: _Called, items: Sequence[Mapping[str, Any]], start: int, messages: list[Message]
+) -> _Called:
+    called, legacy_id = dict(before.calls), before.legacy_id
+    for index, item in enumerate(items, start):
         role = item["role"]
         if len(item) == 2 and role in SPEAKERS and type(text := item.get("content")) is str:
             messages.append(Message(role, (Text(text),) if text else ()))  # most messages
@@ -216,7 +238,7 @@ def _read_messages(items: Iterable[Mapping[str, Any]], shape: RequestSchema) -> 
             called.update((call.call_id, call) for call in calls)
             content += calls
         messages.append(Message(role, tuple(content), name, scoped(PROTOCOL, rest_of(item, known))))
-    return tuple(messages)
+    return _Called(called, legacy_id)
 
 
 def _check_role_fields(item: Mapping[str, Any], role: str, path: str, shape: RequestSchema) -> None:

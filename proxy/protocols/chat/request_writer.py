@@ -9,11 +9,12 @@ parts are written as they were received.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import compress
 from operator import attrgetter, ne
 from typing import Any, Final
 
+from toolwire.known.past import Past, fold
 from toolwire.model import (
     EMPTY,
     LIKE_SERVER,
@@ -61,8 +62,8 @@ _UNSET: Final = _sampled(LIKE_SERVER)
 
 
 def write_request(request: ModelRequest) -> dict[str, Any]:
-    """Returns the JSON object of a request to a chat backend."""
-    body: dict[str, Any] = {"model": request.model, "messages": write_messages(request.messages)}
+    """The JSON object that asks a chat backend for the same."""
+    body: dict[str, Any] = {"model": request.model, "messages": write_messages(request.messages, request.past)}
     if request.tools:
         body["tools"] = [write_tool(tool) for tool in request.tools]
         if request.tool_choice.mode != "auto" or request.tool_choice.allowed is not None:
@@ -88,14 +89,17 @@ def write_request(request: ModelRequest) -> dict[str, Any]:
     return body
 
 
-def write_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
-    """Returns the `messages` array. Each tool result of a message becomes a `tool` message before the rest of the
-    message. Assistant messages with nothing that Chat can express are left out."""
-    if type(messages) is PlainMessages:  # most conversations
+def write_messages(messages: Sequence[Message], past: Past | None = None) -> list[dict[str, Any]]:
+    """The `messages` array. A message with tool results becomes one `tool` message each, before what else it holds.
+    Turns of the assistant of which nothing can be said here are left out."""
+    if type(messages) is PlainMessages and past is None:  # nearly always
         return [
             {"role": message.role, "content": text} for message, text in zip(messages, messages.texts(), strict=True)
         ]
-    out: list[dict[str, Any]] = []
+    return fold(past, "chat.write", messages, 0, _write_more)[0]
+
+
+def _write_more(_: int, messages: Sequence[Message], start: int, out: list[dict[str, Any]]) -> int:
     for message in messages:
         parts, role = message.parts, message.role
         plain = len(parts) == 1 and role in SPEAKERS and message.name is None and not message.extra
@@ -111,7 +115,7 @@ def write_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
         silent = role == "assistant" and not any(map(_is_expressible, rest))
         if not parts or (rest and not silent):
             out.append(_write_message(message, rest))
-    return out
+    return 0
 
 
 def _is_expressible(part: Part) -> bool:

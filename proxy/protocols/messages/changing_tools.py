@@ -8,39 +8,49 @@ to the server.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from toolwire.formats.engine.rendering import prompt_name
 from toolwire.formats.engine.toolset import ToolSet
+from toolwire.known.past import Past, fold
 from toolwire.model import EMPTY, ToolSpec
 
 ADDITION: Final = "tool_addition"
 REMOVAL: Final = "tool_removal"
 REFERENCE: Final = "tool_reference"
+CHANGES: Final = (b"defer_loading", b"tool_addition", b"tool_removal")
+"""One of these stands in each body in which tools change."""
 _SEARCHES: Final = "tool_search_tool"
 """Prefix of the types of the server's own searches."""
 
-_Change = tuple[str, bool, Mapping[str, Any] | None]
-"""The name of a tool, whether it is on offer from here on, and its definition, if there is one here."""
+
+class Change(NamedTuple):
+    """A tool by its name, whether it is on offer from here on, its definition, if it has one here, and whether a result
+    says so."""
+
+    name: str
+    added: bool
+    definition: Mapping[str, Any] | None = None
+    found: bool = False
 
 
 def in_force(
     tools: tuple[ToolSpec, ...],
-    messages: Iterable[Mapping[str, Any]],
+    changes: Sequence[Change],
     read: Callable[[Mapping[str, Any]], tuple[ToolSpec, ...]],
 ) -> tuple[ToolSpec, ...]:
-    """Returns the tools on offer at the end of the conversation; the same object if nothing changes. `read` reads a
-    definition."""
+    """The tools that are on offer at the end of a conversation with these changes; the same object if it changes
+    nothing. `read` reads a definition."""
     deferred = {prompt_name(tool) for tool in tools if tool.received.get("defer_loading") is True}
     if len(deferred) == len(tools) or any(_is_search(tool) for tool in tools if deferred):
-        deferred = set()  # the server finds them, or no search tool could
-    changes = list(_changes(messages, with_results=bool(deferred)))
+        deferred = set()  # the server finds them, or nobody could
+    changes = [change for change in changes if deferred or not change.found]
     if not deferred and not changes:
         return tools
     known = {prompt_name(tool): tool for tool in tools}
     offered = {name: tool for name, tool in known.items() if name not in deferred}
-    for name, added, definition in changes:
+    for name, added, definition, _ in changes:
         if definition is not None:
             known[name] = read(definition)[0]
         if not added:
@@ -62,22 +72,27 @@ def _is_search(tool: ToolSpec) -> bool:
     return tool.kind == "hosted" and str(tool.received.get("type")).startswith(_SEARCHES)
 
 
-def _changes(messages: Iterable[Mapping[str, Any]], *, with_results: bool) -> Iterator[_Change]:
-    """Yields the tool changes of the messages, in order; those in results only if `found`."""
+def changes_in(messages: Sequence[Mapping[str, Any]], past: Past | None) -> Sequence[Change]:
+    """The changes that messages make, in order."""
+    return fold(past, "messages.tools", messages, 0, _more_changes)[0]
+
+
+def _more_changes(_: int, messages: Sequence[Mapping[str, Any]], start: int, changes: list[Change]) -> int:
     for message in messages:
         content = message["content"]
         if isinstance(content, str):
             continue
         if message["role"] == "system":
             for block in content:
-                yield from _system_changes(block)
-        elif with_results and message["role"] == "user":
+                changes += _said(block)
+        elif message["role"] == "user":
             for block in content:
                 if block.get("type") == "tool_result":
-                    yield from _result_changes(block.get("content"))
+                    changes += _found(block.get("content"))
+    return 0
 
 
-def _system_changes(block: Mapping[str, Any]) -> Iterator[_Change]:
+def _said(block: Mapping[str, Any]) -> Iterator[Change]:
     kind, tool = block.get("type"), block.get("tool")
     if kind not in (ADDITION, REMOVAL) or not isinstance(tool, Mapping):
         return
@@ -85,10 +100,10 @@ def _system_changes(block: Mapping[str, Any]) -> Iterator[_Change]:
     defined = definition if isinstance(definition, Mapping) else EMPTY
     name = defined.get("name") if defined else tool.get("name") if tool.get("type") == REFERENCE else None
     if isinstance(name, str):
-        yield name, kind == ADDITION, defined or None
+        yield Change(name, kind == ADDITION, defined or None)
 
 
-def _result_changes(content: Any) -> Iterator[_Change]:
+def _found(content: Any) -> Iterator[Change]:
     for part in content if isinstance(content, list) else ():
         if part.get("type") == REFERENCE and isinstance(name := part.get("tool_name"), str):
-            yield name, True, None
+            yield Change(name, True, found=True)

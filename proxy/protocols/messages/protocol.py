@@ -51,6 +51,7 @@ class MessagesProtocol(ClientSide, ServerSide):
 
     name = PROTOCOL
     path = "/messages"
+    items_field = "messages"
     content_type = "text/event-stream; charset=utf-8"
     api = "toolwire.protocols:schemas/messages_api.json"
     example: Mapping[str, Any] = {

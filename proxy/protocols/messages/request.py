@@ -12,17 +12,17 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
 from toolwire.errors import ClientFault, quote
 from toolwire.formats.engine.toolset import known_set, new_set
+from toolwire.known.past import Past, fold, once, past_of
 from toolwire.model import (
     EMPTY,
     Message,
     ModelRequest,
-    OpaquePart,
     Origin,
     Part,
     Role,
@@ -35,11 +35,12 @@ from toolwire.model import (
     scoped,
 )
 from toolwire.protocols.messages.blocks import PROTOCOL, read_content, rest_of
-from toolwire.protocols.messages.changing_tools import in_force, without_changes
+from toolwire.protocols.messages.changing_tools import CHANGES, changes_in, in_force, without_changes
 from toolwire.protocols.messages.client_tools import client_tools
 from toolwire.protocols.messages.ids import read_id
 from toolwire.protocols.shared.client_tools import with_distinct_names
 from toolwire.protocols.shared.request_schema import RequestSchema
+from toolwire.protocols.shared.wire import dump
 
 MODELLED: Final = frozenset(
     {
@@ -81,21 +82,22 @@ def code_of(param: str, general: str) -> str:
 
 
 def read_request(body: Mapping[str, Any], raw: bytes, shape: RequestSchema) -> ModelRequest:
-    """Returns the request in `body`, whose bytes were `raw`. Raises `ClientFault` with the path of the first mistake
-    (R14.1)."""
-    tools = known_set(body.get("tools"), PROTOCOL)
-    # a known list of tools was checked when it first came
-    shape.check(body if tools is None else {**body, "tools": None}, len(raw))
+    """The request in `body`, whose bytes were `raw`. Raises `ClientFault` with the path of the first fault (R14.1)."""
+    items: Any = body.get("messages")
+    tools, past = known_set(body.get("tools"), PROTOCOL), past_of(items)
+    # a known list was checked when it came first
+    shape.check(body if tools is None else {**body, "tools": None}, len(raw), None if past is None else "messages")
     _refuse_lost_turns(body)
     if tools is None:
         listed = body["tools"]
         tools = new_set(listed, PROTOCOL, with_distinct_names(chain.from_iterable(map(_read_tool, listed))))
-    if b"defer_loading" in raw or b"tool_addition" in raw or b"tool_removal" in raw:
-        tools = in_force(tools, body["messages"], _read_tool)
+    if past is not None or any(word in raw for word in CHANGES):
+        tools = in_force(tools, changes_in(items, past), _read_tool)
+    notes, system = _read_system(body.get("system"), past)
     choice = body.get("tool_choice") or EMPTY
     return ModelRequest(
         model=body["model"],
-        messages=(*_read_system(body.get("system")), *_read_messages(body["messages"])),
+        messages=(*system, *fold(past, "messages.read", items, EMPTY, _read_more)[0]),
         tools=tools,
         tool_choice=_read_choice(body.get("tool_choice"), tools),
         parallel_tool_calls=choice.get("disable_parallel_tool_use") is not True,
@@ -104,8 +106,8 @@ def read_request(body: Mapping[str, Any], raw: bytes, shape: RequestSchema) -> M
         stream=body.get("stream") is True,
         include_usage=body.get("stream") is True,
         extra=rest_of(body, KNOWN),
-        origin=Origin(PROTOCOL, raw),
-        protocol_fields=scoped(PROTOCOL, _own_fields(body)),
+        origin=Origin(PROTOCOL, raw, past),
+        protocol_fields=scoped(PROTOCOL, {**_own_fields(body), "system": notes} if notes else _own_fields(body)),
     )
 
 
@@ -163,16 +165,19 @@ def _without_type(form: Mapping[str, Any]) -> dict[str, Any]:
 # --- messages -------------------------------------------------------------------------------------------------------
 
 
-def _read_system(system: Any) -> Iterator[Message]:
-    """Yields the system message. Claude Code's billing note, which differs in each request, becomes a private part for
-    Anthropic's servers: it would prevent prompt caching on all others (R28.6)."""
-    blocks = [system] if isinstance(system, str) else system or ()
-    notes = [block for block in blocks if isinstance(block, Mapping) and _is_billing(block)]
-    if notes:
-        rest = read_content([block for block in blocks if block not in notes])
-        yield Message("system", (*(OpaquePart(PROTOCOL, note, private=True) for note in notes), *rest))
-    elif parts := read_content(system):
-        yield Message("system", parts)
+def _read_system(system: Any, past: Past | None) -> tuple[Sequence[Mapping[str, Any]], tuple[Message, ...]]:
+    """Claude Code's notes on who pays, and the instructions. Such a note is new in each request and for Anthropic's
+    servers alone: in a message it would keep all others from finding the beginning of the prompt in their cache
+    (R28.6), and the gateway from knowing the conversation."""
+    notes: list[Mapping[str, Any]] = []
+    if isinstance(system, list):
+        notes = [block for block in system if isinstance(block, Mapping) and _is_billing(block)]
+        system = [block for block in system if block not in notes] if notes else system
+    parts = read_content(system)
+    messages = (Message("system", parts),) if parts else ()
+    if past is not None:
+        messages = once(past, "messages.system", (), lambda: messages, dump(system))
+    return notes, messages
 
 
 def _is_billing(block: Mapping[str, Any]) -> bool:
@@ -180,8 +185,11 @@ def _is_billing(block: Mapping[str, Any]) -> bool:
     return isinstance(text, str) and text.startswith(_BILLING)
 
 
-def _read_messages(items: Iterable[Mapping[str, Any]]) -> Iterator[Message]:
-    names: dict[str, str] = {}
+def _read_more(
+    before: Mapping[str, str], items: Sequence[Mapping[str, Any]], start: int, messages: list[Message]
+) -> Mapping[str, str]:
+    """Goes on with messages; carries the names of tools by the ids of their calls."""
+    names = dict(before)
     for item in items:
         role: Role = item["role"]
         parts = read_content(without_changes(item), names)
@@ -193,7 +201,8 @@ def _read_messages(items: Iterable[Mapping[str, Any]]) -> Iterator[Message]:
             role = "tool"
         if names:
             parts = tuple(map(_with_read_id, parts))
-        yield Message(role, parts, None, scoped(PROTOCOL, rest_of(item, MESSAGE_FIELDS)))
+        messages.append(Message(role, parts, None, scoped(PROTOCOL, rest_of(item, MESSAGE_FIELDS))))
+    return names
 
 
 def _with_read_id(part: Part) -> Part:

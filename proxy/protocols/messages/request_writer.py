@@ -10,9 +10,10 @@ It cannot express: `seed`, penalties, `n`, a format without a schema, a message'
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
+from toolwire.known.past import Past, fold
 from toolwire.model import (
     EMPTY,
     Message,
@@ -40,7 +41,8 @@ COUNTED: Final = frozenset(
 )
 """Fields accepted by servers when counting tokens."""
 
-_HEADERS: Final = frozenset(HEADERS)
+_ELSEWHERE: Final = frozenset({*HEADERS, "system"})
+"""Fields of the protocol that are headers, and the notes in `system`."""
 _BEGIN: Final = "Continue."
 _NO_PARAMETERS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
 
@@ -48,7 +50,9 @@ _NO_PARAMETERS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
 def write_request(request: ModelRequest) -> dict[str, Any]:
     """Returns the JSON object of a request to a Messages server."""
     sampling = request.sampling
-    system, messages = write_messages(request.messages)
+    said = fields_of(request.protocol_fields, PROTOCOL)
+    blocks, messages = write_messages(request.messages, request.past)
+    system = [*said.get("system", ()), *blocks]
     most = MAX_TOKENS if sampling.max_tokens is None else sampling.max_tokens
     body: dict[str, Any] = {"model": request.model, "max_tokens": most, "messages": messages}
     if system:
@@ -58,7 +62,7 @@ def write_request(request: ModelRequest) -> dict[str, Any]:
         body["tools"] = write_tools(tools)
         if choice := write_choice(request.tool_choice, parallel=request.parallel_tool_calls):
             body["tool_choice"] = choice
-    own = rest_of(fields_of(request.protocol_fields, PROTOCOL), _HEADERS)
+    own = rest_of(said, _ELSEWHERE)
     fields = {
         **own,
         "temperature": None if sampling.temperature is None else min(sampling.temperature, 1),
@@ -104,29 +108,54 @@ def _output(own: Mapping[str, Any], request: ModelRequest) -> dict[str, Any]:
     return written
 
 
-def write_messages(messages: Iterable[Message]) -> tuple[list[Mapping[str, Any]], list[dict[str, Any]]]:
-    """Returns the blocks of `system`, and the `messages` array."""
-    system: list[Mapping[str, Any]] = []
-    out: list[dict[str, Any]] = []
-    # results of the last message, while more of the same turn may follow
-    results: list[Mapping[str, Any]] | None = None
+def write_messages(
+    messages: Sequence[Message], past: Past | None = None
+) -> tuple[Sequence[Mapping[str, Any]], Sequence[dict[str, Any]]]:
+    """The blocks of `system`, and the `messages` array."""
+    out, end = fold(past, "messages.write", messages, _Written(), _write_more, _before_results)
+    return end.system, out or [{"role": "user", "content": _BEGIN}]
+
+
+class _Written(NamedTuple):
+    """The blocks of `system` so far, whether other messages were written, and whether the last one holds results."""
+
+    system: tuple[Mapping[str, Any], ...] = ()
+    begun: bool = False
+    results: bool = False
+
+
+def _before_results(messages: Sequence[Message], at: int) -> int:
+    """The place before the results that stand at `at`."""
+    while 0 < at < len(messages) and messages[at].role == "tool":
+        at -= 1
+    return at
+
+
+def _write_more(
+    before: _Written, messages: Sequence[Message], start: int, out: list[dict[str, Any]]
+) -> _Written | None:
+    """Goes on; None if the first of these messages holds results that belong into one that is written already."""
+    system, begun, follow = list(before.system), before.begun, before.results
+    results: list[Mapping[str, Any]] | None = None  # of the last message, if it was written here
     for message in messages:
         blocks = list(request_blocks(_in_order(message)))
-        if message.role in ("system", "developer") and not out:
+        if message.role in ("system", "developer") and not begun:
             system += blocks
             continue
         if not blocks:
             continue
-        if message.role == "tool" and results is not None:
+        if message.role == "tool" and follow:
+            if results is None:
+                return None
             results += blocks
             out[-1]["content"] = results
             continue
         role = {"tool": "user", "developer": "system"}.get(message.role, message.role)
-        if role == "assistant" and not out:
+        if role == "assistant" and not begun:
             out.append({"role": "user", "content": _BEGIN})
         out.append({**fields_of(message.extra, PROTOCOL), "role": role, "content": write_content(blocks)})
-        results = blocks if message.role == "tool" else None
-    return system, out or [{"role": "user", "content": _BEGIN}]
+        begun, follow, results = True, message.role == "tool", blocks
+    return _Written(tuple(system), begun, follow)
 
 
 def _in_order(message: Message) -> Iterable[Part]:

@@ -26,8 +26,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from toolwire.known.past import KnownItems, fold
 from toolwire.model import (
     EMPTY,
     CallKind,
@@ -86,12 +87,36 @@ _ENCRYPTED: Final = re.compile(r"gAAAA[\w-]{64,}={0,2}")
 # --- read -----------------------------------------------------------------------------------------------------------
 
 
-def read_items(items: str | Iterable[Mapping[str, Any]]) -> tuple[Message, ...]:
-    """Returns the messages of these items, which must be valid by `schemas/responses_request.json`."""
-    reading = MessageCollector()
+def read_items(items: str | Sequence[Mapping[str, Any]]) -> tuple[Message, ...]:
+    """The messages that items amount to. The items must have the shape of `schemas/responses_request.json`."""
+    if isinstance(items, str):
+        items = list(whole_items(items))
+    if not isinstance(items, KnownItems):
+        reading = MessageCollector()
+        for item in whole_items(items):
+            reading.take(item)
+        return reading.end()
+    messages, end = fold(items.past, "responses.read", items, _Read(), _read_more)
+    return tuple(messages) if end.said is None else (*messages, Message("assistant", end.said))
+
+
+class _Read(NamedTuple):
+    """The turn of the assistant that is not over, the calls so far by their ids, and whether a bare part came last."""
+
+    said: tuple[Part, ...] | None = None
+    called: Mapping[str, ToolUse] = EMPTY
+    bare: bool = False
+
+
+def _read_more(before: _Read, items: Sequence[Mapping[str, Any]], start: int, messages: list[Message]) -> _Read | None:
+    """Goes on; None if the first of these items belongs to the message of a bare part that was read."""
+    if before.bare and items[0].get("type") in _BARE:
+        return None
+    reading = MessageCollector(messages, before.said, before.called)
     for item in whole_items(items):
         reading.take(item)
-    return reading.end()
+    said, called = reading.state()
+    return _Read(said, called, bool(items) and items[-1].get("type") in _BARE)
 
 
 def own_items(body: Mapping[str, Any]) -> str | list[Mapping[str, Any]]:
@@ -132,10 +157,15 @@ def joined(messages: Iterable[Message]) -> tuple[Message, ...]:
 class MessageCollector:
     """Collects messages from items, and holds the assistant's current turn."""
 
-    def __init__(self) -> None:
-        self._messages: list[Message] = []
-        self._turn: list[Part] | None = None
-        self._called: dict[str, ToolUse] = {}
+    def __init__(
+        self,
+        messages: list[Message] | None = None,
+        said: Sequence[Part] | None = None,
+        called: Mapping[str, ToolUse] = EMPTY,
+    ) -> None:
+        self._messages: list[Message] = [] if messages is None else messages
+        self._turn: list[Part] | None = None if said is None else list(said)
+        self._called: dict[str, ToolUse] = dict(called)
 
     def take(self, item: Mapping[str, Any]) -> None:
         """Adds an item."""
@@ -206,6 +236,10 @@ class MessageCollector:
         """Returns all messages."""
         self._end_turn()
         return tuple(self._messages)
+
+    def state(self) -> tuple[tuple[Part, ...] | None, Mapping[str, ToolUse]]:
+        """The turn that is not over, and the calls so far: with these another one may go on."""
+        return None if self._turn is None else tuple(self._turn), self._called
 
     def _message(self, item: Mapping[str, Any]) -> None:
         role = item["role"]

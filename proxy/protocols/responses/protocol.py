@@ -50,6 +50,7 @@ class ResponsesProtocol(ClientSide, ServerSide):
 
     name = PROTOCOL
     path = "/responses"
+    items_field = "input"
     content_type = "text/event-stream; charset=utf-8"
     api = "toolwire.protocols:schemas/responses_api.json"
     example: Mapping[str, Any] = {"input": "Look.", "tools": [openai.TOOL], "stream": True}

@@ -16,11 +16,12 @@ A `namespace` becomes one `ToolSpec` for each tool inside (R8.16). The input may
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from toolwire.errors import ClientFault, quote
 from toolwire.formats.engine.toolset import ToolSet, known_set, new_set
+from toolwire.known.past import KnownItems, once, past_of
 from toolwire.model import (
     EMPTY,
     Extra,
@@ -84,8 +85,9 @@ def read_request(body: Mapping[str, Any], raw: bytes) -> ModelRequest:
     """Returns the request in `body`, whose bytes were `raw`. Raises `ClientFault` with the path of the first mistake
     (R8.1)."""
     tools = known_set(body.get("tools"), "responses")
-    # a known list of tools was checked when it first came
-    SHAPE.check(body if tools is None else {**body, "tools": None}, len(raw))
+    # a known list was checked when it came first
+    past = past_of(body.get("input"))
+    SHAPE.check(body if tools is None else {**body, "tools": None}, len(raw), None if past is None else "input")
     _check_fields(body)
     if asks_summary(body):
         return _summary_request(body)
@@ -98,7 +100,7 @@ def read_request(body: Mapping[str, Any], raw: bytes) -> ModelRequest:
     stream = body.get("stream") is True
     return ModelRequest(
         model=body["model"],
-        messages=with_namespaces(read_messages(body), tools) if tools else read_messages(body),
+        messages=with_namespaces(read_messages(body), tools, past) if tools else read_messages(body),
         tools=tools,
         tool_choice=_read_choice(body.get("tool_choice"), tools),
         parallel_tool_calls=body.get("parallel_tool_calls") is not False,
@@ -115,7 +117,7 @@ def read_request(body: Mapping[str, Any], raw: bytes) -> ModelRequest:
         stream=stream,
         include_usage=stream,
         extra=_parameters(body),
-        origin=Origin(PROTOCOL, raw),
+        origin=Origin(PROTOCOL, raw, past),
         protocol_fields=scoped(PROTOCOL, _own_fields(body)),
     )
 
@@ -177,12 +179,17 @@ def _check_fields(body: Mapping[str, Any]) -> None:
         raise SHAPE.missing("input")
 
 
-def read_messages(body: Mapping[str, Any], items: Iterable[Mapping[str, Any]] | None = None) -> tuple[Message, ...]:
-    """Returns the conversation of a request: `instructions` as a system message, then `items`, or the body's own
-    `input`. Pass `items` if earlier turns come before the input (R12.3)."""
+def read_messages(body: Mapping[str, Any], items: Sequence[Mapping[str, Any]] | None = None) -> tuple[Message, ...]:
+    """`instructions` as a system message, then `items`, or the body's own `input`: the conversation that a request
+    stands for. Give `items` where earlier turns come before the input (R12.3)."""
+    said = own_items(body) if items is None else items
     instructions = body.get("instructions")
-    first = (Message("system", (Text(instructions),)),) if instructions else ()
-    return (*first, *read_items(own_items(body) if items is None else items))
+    if not instructions:
+        return read_items(said)
+    first = Message("system", (Text(instructions),))
+    if isinstance(said, KnownItems):
+        return once(said.past, "responses.instructions", (), lambda: first, instructions), *read_items(said)
+    return first, *read_items(said)
 
 
 def with_earlier_tools(request: ModelRequest, body: Mapping[str, Any], inputs: Iterable[Any]) -> ModelRequest:

@@ -15,10 +15,12 @@ names, and Chat's parameters in `_FOREIGN`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
 
+from toolwire.known.kinds import kinds_of
+from toolwire.known.past import fold
 from toolwire.model import EMPTY, Message, ModelRequest, Reasoning, Text, ToolChoice, ToolSpec, fields_of
 from toolwire.protocols.responses.ids import response_of
 from toolwire.protocols.responses.items import PROTOCOL, own_items, write_items
@@ -96,7 +98,7 @@ def _without_stored(items: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str,
 def write_request(request: ModelRequest) -> dict[str, Any]:
     """Returns the JSON object of a request to a Responses server."""
     instructions, messages = _instructions(request.messages)
-    items = [_with_server_id(item) for item in _without_stored(write_items(messages))]
+    items = fold(request.past, "responses.write", messages, 0, _write_more)[0]
     body: dict[str, Any] = {"model": request.model, "input": items, "store": False}
     if request.tools:
         body["tools"] = write_tools(request.tools)
@@ -126,6 +128,11 @@ def write_request(request: ModelRequest) -> dict[str, Any]:
     # `extra` fields with names of this protocol come from other protocols, where they mean something else
     body.update((key, value) for key, value in extra.items() if key not in KNOWN and key not in _FOREIGN)
     return body
+
+
+def _write_more(_: int, messages: Sequence[Message], start: int, items: list[Mapping[str, Any]]) -> int:
+    items += [_with_server_id(item) for item in _without_stored(write_items(messages))]
+    return 0
 
 
 def _instructions(messages: tuple[Message, ...]) -> tuple[str | None, tuple[Message, ...]]:
@@ -181,6 +188,8 @@ def _reasons(request: ModelRequest) -> bool:
         return True
     if any("thinking" in fields for fields in request.protocol_fields.values()):
         return True
+    if Reasoning not in kinds_of(request.messages, request.past):
+        return False
     parts = (part for message in request.messages for part in message.parts)
     return any(isinstance(part, Reasoning) and "encrypted_content" in fields_of(part.extra, PROTOCOL) for part in parts)
 

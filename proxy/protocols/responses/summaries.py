@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from toolwire.errors import BackendFault
 from toolwire.model import Message, Text
+from toolwire.protocols.responses.item_types import types_in
 from toolwire.protocols.shared.wire import dump, load
 
 KINDS: Final = ("compaction", "compaction_summary")
@@ -29,8 +30,7 @@ _INTRODUCTION: Final = "What came before was left out. This is a summary of it:\
 
 def asks_summary(body: Mapping[str, Any]) -> bool:
     """Returns True if the input of a request holds a `compaction_trigger`."""
-    items = body.get("input")
-    return isinstance(items, list) and any(item.get("type") == TRIGGER for item in items)
+    return TRIGGER in types_in(body.get("input"))
 
 
 def sealed(summary: str) -> str:

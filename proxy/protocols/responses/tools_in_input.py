@@ -14,18 +14,20 @@ from typing import Any, Final
 
 from toolwire.model import ToolSpec, fields_of
 from toolwire.protocols.responses.client_tools import PROTOCOL, SEARCH
+from toolwire.protocols.responses.item_types import types_in
 
 SEARCH_OUTPUT: Final = f"{SEARCH}_output"
 ADDITIONAL: Final = "additional_tools"
+_CARRIERS: Final = (ADDITIONAL, SEARCH_OUTPUT)
 
 
 def carried_tools(items: Any) -> Iterator[tuple[str, bool, list[Mapping[str, Any]]]]:
-    """Yields the lists of tools in the items of an input: the path of each, whether a search found it, and the list."""
-    if not isinstance(items, list):
+    """The lists of tools in the items of an input: where each stands, and whether a search has found it."""
+    if types_in(items).isdisjoint(_CARRIERS):
         return
     for place, item in enumerate(items):
         kind = item.get("type")
-        if kind in (ADDITIONAL, SEARCH_OUTPUT) and isinstance(tools := item.get("tools"), list):
+        if kind in _CARRIERS and isinstance(tools := item.get("tools"), list):
             yield f"input[{place}].tools", kind == SEARCH_OUTPUT, tools
 
 

@@ -12,9 +12,11 @@ from dataclasses import replace
 from typing import Any, Final, Literal, overload
 
 from toolwire.errors import GatewayError
+from toolwire.known.past import past_of
 from toolwire.model import Message, ModelReply, ModelRequest, OpaquePart, Text
 from toolwire.protocols.responses.conversations import ResponsesConversations
 from toolwire.protocols.responses.ids import new_response_id, response_of
+from toolwire.protocols.responses.item_types import types_in
 from toolwire.protocols.responses.items import PROTOCOL, joined, own_items, read_items, whole_items, write_items
 from toolwire.protocols.responses.kept_items import answered, listed, made_output
 from toolwire.protocols.responses.output import QUEUED, head_of
@@ -23,10 +25,11 @@ from toolwire.protocols.responses.request import with_earlier_tools
 from toolwire.protocols.responses.resource import resource, response_error, write_begun, write_resource
 from toolwire.protocols.responses.summaries import asks_summary, summary_item
 from toolwire.protocols.shared.turn import StoredTurn, TurnStatus
-from toolwire.protocols.shared.wire import PIECE_CHARS, dump, dump_in_pieces, load
+from toolwire.protocols.shared.wire import PIECE_CHARS, dump, dump_in_pieces, dump_items, load
 from toolwire.protocols.streams import WriteOptions
 from toolwire.protocols.turn_form import TurnForm
 
+_REFERENCE: Final = "item_reference"
 _LAST: Final = frozenset({"response.completed", "response.incomplete", "response.failed"})
 """Events that end a stream."""
 
@@ -67,9 +70,9 @@ class ResponsesTurns(TurnForm):
     def references(self, body: Mapping[str, Any]) -> list[str]:
         """Returns the ids in all `item_reference` items."""
         items = own_items(body)
-        if isinstance(items, str):
+        if isinstance(items, str) or _REFERENCE not in types_in(items):
             return []
-        named = [item.get("id") for item in items if item.get("type") == "item_reference"]
+        named = [item.get("id") for item in items if _refers(item)]
         return [ident for ident in named if isinstance(ident, str)]
 
     def turn_of(self, item_id: str) -> str | None:
@@ -199,7 +202,7 @@ def read_stored_turn(said: Mapping[str, Any]) -> tuple[tuple[Message, ...], tupl
 
 
 def _refers(item: Mapping[str, Any]) -> bool:
-    return item.get("type") == "item_reference"
+    return item.get("type") == _REFERENCE
 
 
 def _ended(
@@ -233,7 +236,12 @@ def _stored_json(options: WriteOptions, written: bytes) -> bytes:
     input_json = options.made.get(_stored_json)
     if input_json is None:
         origin = options.request.origin
-        write = dump_in_pieces if origin is not None and len(origin.body) > PIECE_CHARS else dump
-        input_json = options.made[_stored_json] = write(own_items(options.body))
-    # other threads run while it copies megabytes
-    return b"".join((b'{"input":', input_json, b',"resource":', written, b"}"))
+        items = own_items(options.body)
+        if origin is None or origin.size <= PIECE_CHARS:
+            given = dump(items)
+        elif isinstance(items, str):
+            given = dump_in_pieces(items)
+        else:
+            given = dump_items(items, past_of(items))
+        options.made[_stored_json] = given
+    return b"".join((b'{"input":', given, b',"resource":', written, b"}"))  # others run while it copies megabytes

@@ -10,7 +10,7 @@ clients send.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final
@@ -20,6 +20,7 @@ import jsonschema_rs
 import orjson
 
 from toolwire.errors import ClientFault, quote
+from toolwire.known.past import Past, fold, past_of
 
 LARGE_BYTES: Final = 64 * 1024
 """Longer bodies are checked in pieces, so that other threads can run in between: the engine holds the interpreter lock,
@@ -54,11 +55,16 @@ class RequestSchema:
         """The fields in the schema."""
         return frozenset(_schema(self._name)["properties"])
 
-    def check(self, body: Mapping[str, Any], size: int = 0) -> None:
-        """Raises `ClientFault` for the first mistake in `body`. Does not change the body. `size` is the approximate
-        number of bytes of its JSON."""
+    def check(self, body: Mapping[str, Any], size: int = 0, field: str | None = None) -> None:
+        """Raise `ClientFault` for the first thing in `body` that has the wrong shape. The body is not changed. `size`:
+        about how many bytes its JSON has. `field` holds its conversation, whose known items are not checked again."""
         is_valid, validate = _compiled(self._name)
+        past = None if field is None else past_of(body.get(field))
         try:
+            if past is not None and field is not None:
+                if _fits(self._name, body, field, past):
+                    return
+                body = {**body, field: list(body[field])}
             if is_valid(body) if size <= LARGE_BYTES else all(map(is_valid, _pieces(body))):
                 return
         except ValueError:
@@ -97,6 +103,27 @@ def _compiled(name: str) -> tuple[Callable[[Any], bool], Callable[[Any], Any]]:
     """Returns the function that checks whether a body fits, and the function that raises if it does not."""
     schema = _schema(name)
     return jsonschema_rs.Draft7Validator(schema).is_valid, fastjsonschema.compile(schema, use_default=False)
+
+
+class _Misfit(Exception):
+    """Items do not fit."""
+
+
+def _fits(name: str, body: Mapping[str, Any], field: str, past: Past) -> bool:
+    """Whether `body` fits its schema, of whose items in `field` only those are looked at that are new."""
+    is_valid, _ = _compiled(name)
+
+    def step(carried: int, items: Sequence[Any], start: int, made: list[None]) -> int:
+        if not is_valid({**body, field: list(items)}):
+            raise _Misfit
+        return carried
+
+    items = body[field]
+    try:
+        fold(past, ("fits", name), items, 0, step)
+    except _Misfit:
+        return False
+    return is_valid({**body, field: items[-1:]})
 
 
 def _pieces(body: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import orjson
 
 from toolwire.errors import BackendFault, quote
+from toolwire.fastparse import json_marks
+from toolwire.known.past import Past, fold
 from toolwire.support.bounded_json import PIECE_BYTES, BoundExceeded, DuplicateKey, JsonBounds, is_deep, loads
 
 PIECE_CHARS: Final = 128 * 1024
@@ -52,8 +54,8 @@ def load(text: bytes | str) -> Any:
     nested deeper than `MAX_DEPTH` or holds more than `MAX_VALUES`."""
     if len(text) > PIECE_BYTES:
         if isinstance(text, bytes):
-            return loads(text, BOUNDS, _parse)
-        return loads(text.encode("utf-8", "surrogatepass"), BOUNDS, _parse_halves)
+            return loads(text, BOUNDS, _parse, json_marks)
+        return loads(text.encode("utf-8", "surrogatepass"), BOUNDS, _parse_halves, json_marks)
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -178,6 +180,28 @@ def dump_in_pieces(value: Any) -> bytes:
     pieces: list[bytes] = []
     _dump_into(pieces, value, weights)
     return b"".join(pieces)
+
+
+def dump_request(body: Mapping[str, Any], field: str | None, past: Past | None) -> bytes:
+    """As `dump_in_pieces`, of a request whose conversation stands in `field` (`dump_items`)."""
+    pieces: list[bytes] = []
+    between = b"{"
+    for key, item in body.items():
+        pieces.append(b"%b%b:" % (between, dump(key)))
+        between = b","
+        pieces.append(dump_items(item, past) if key == field and isinstance(item, list) else dump_in_pieces(item))
+    return b"".join((*pieces, b"}"))
+
+
+def dump_items(items: Sequence[Any], past: Past | None) -> bytes:
+    """As `dump_in_pieces`, of the items of a conversation: those that were written for the request before are not
+    written again."""
+    return b"[%b]" % b",".join(fold(past, "written", items, 0, _dump_more)[0])
+
+
+def _dump_more(_: int, items: Sequence[Any], start: int, made: list[bytes]) -> int:
+    made += map(dump_in_pieces, items)
+    return 0
 
 
 def dumper(large: bool) -> Callable[[Any], bytes]:

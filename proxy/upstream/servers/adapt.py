@@ -21,9 +21,12 @@ from toolwire.formats.engine.rendering import (
     taught_arguments,
     with_groups,
 )
+from toolwire.known.kinds import kinds_of, plain_in
+from toolwire.known.past import Past, each
 from toolwire.model import (
     EMPTY,
     Extra,
+    Image,
     Message,
     ModelRequest,
     OpaquePart,
@@ -33,7 +36,6 @@ from toolwire.model import (
     ToolResult,
     ToolSpec,
     ToolUse,
-    are_plain,
     fields_of,
     replace,
     scoped,
@@ -104,22 +106,29 @@ def adapt(
     if given_up is not NONE:
         takes = reduced_capabilities(takes, given_up)
     messages = request.messages
-    plain = not request.tools and are_plain(messages)
+    past = request.past
+    plain = not request.tools and plain_in(messages, past)
     if not plain:
         request = fit_tools(request, takes, wire, tell, own=own)
-        messages = fit_images(fit_files(request.messages, takes, wire, tell), takes, tell)
-        if takes.reasoning_history == "none":
+        messages = request.messages
+        kinds = kinds_of(messages, past)
+        if OpaquePart in kinds:
+            messages = fit_files(messages, takes, wire, tell)
+            kinds = kinds_of(messages, past)
+        if Image in kinds:
+            messages = fit_images(messages, takes, tell)
+        if Reasoning in kinds and takes.reasoning_history == "none":
             messages = fit_reasoning(messages, wire)
         if wire is not None:
-            messages = with_paired_results(messages, tell)
-            if wire.results_are_text:
+            messages = with_paired_results(messages, tell, past)
+            if Image in kinds and wire.results_are_text:
                 messages = images_after_results(messages, tell)
-        messages = fit_parts(messages, wire)
+        messages = fit_parts(messages, wire, past)
     messages = fit_roles(messages, takes, late_system=late_system)
     messages = fit_turns(messages, takes)
     known = _known_fields(takes, forward_unknown)
     if not plain:
-        messages = keep_part_fields(messages, known, wire)
+        messages = keep_part_fields(messages, known, wire, past)
     if takes.merge_roles:
         messages = merge_neighbours(messages)
     sampling, limits = request.sampling, limits_of(wire, context)
@@ -187,12 +196,14 @@ def needs_changes(
         return True
     if plain:
         return False
-    if not (takes.images or takes.images_unknown) and has_images(request.messages):
+    kinds = kinds_of(request.messages, request.past)
+    if Image in kinds and not (takes.images or takes.images_unknown) and has_images(request.messages):
         return True
-    if not all(is_sent(part, in_result, takes, wire) for part, _, in_result in files_in(request.messages)):
+    files = files_in(request.messages) if OpaquePart in kinds else ()
+    if not all(is_sent(part, in_result, takes, wire) for part, _, in_result in files):
         return True
-    messages = with_paired_results(request.messages, _silent)
-    if wire.results_are_text:
+    messages = with_paired_results(request.messages, _silent, request.past)
+    if Image in kinds and wire.results_are_text:
         messages = images_after_results(messages, _silent)
     return messages is not request.messages
 
@@ -309,10 +320,13 @@ class _All:
         return True
 
 
+_ALL: Final = _All()
+
+
 def _known_fields(takes: Capabilities, forward_unknown: Literal["drop", "list", "all"]) -> Container[str]:
     """Returns the names of unmodelled fields that are sent to the backend (C4)."""
     if forward_unknown == "all":
-        return _All()
+        return _ALL
     return takes.extra_parameters if forward_unknown == "list" else ()
 
 
@@ -339,31 +353,29 @@ def _without_stream_options(extra: Extra) -> Extra:
 
 
 def keep_part_fields(
-    messages: tuple[Message, ...], known: Container[str], wire: ServerSide | None
+    messages: tuple[Message, ...], known: Container[str], wire: ServerSide | None, past: Past | None = None
 ) -> tuple[Message, ...]:
-    """Returns the messages with the unmodelled fields of parts filtered like those of the request (`keep_fields`).
-    Reasoning keeps all of its fields, because the server that made them needs them back."""
-    if not any(map(_has_fields, messages)):
-        return messages
+    """Fields of parts that are not modelled, as `keep_fields` has it of those of the request. Thinking keeps all: its
+    own server made them, and wants to see them again."""
 
     def filtered(part: Part) -> Part:
         if isinstance(part, ToolResult):
-            parts = each(part.parts)
+            parts = all_kept(part.parts)
             part = part if parts is part.parts else replace(part, parts=parts)
         if not _has_extra(part) or isinstance(part, Reasoning | OpaquePart):
             return part
         extra = _known_extra(part.extra, known, wire)
         return part if extra is part.extra else replace(part, extra=extra)
 
-    def each(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    def all_kept(parts: tuple[Part, ...]) -> tuple[Part, ...]:
         fitted = tuple(map(filtered, parts))
         return parts if all(map(is_, fitted, parts)) else merged_texts(fitted)
 
-    fitted = []
-    for message in messages:
-        parts = each(message.parts)
-        fitted.append(message if parts is message.parts else replace(message, parts=parts))
-    return messages if all(map(is_, fitted, messages)) else tuple(fitted)
+    def fit(message: Message) -> Message:
+        parts = all_kept(message.parts) if _has_fields(message) else message.parts
+        return message if parts is message.parts else replace(message, parts=parts)
+
+    return each(past, ("fields", known, wire), messages, fit)
 
 
 def _has_extra(part: Part) -> bool:
@@ -406,7 +418,7 @@ def fit_tools(
     if not takes.choice_objects and (wanted := choice.names) is not None:
         tools = tuple(tool for tool in tools if tool.name in wanted)
         choice = ToolChoice("required" if choice.mode == "named" else choice.mode)
-    messages = _fit_calls(request.messages, takes, wire, own or _own_forms(request.tools, takes, wire), own=own)
+    messages = _fit_calls(request, takes, wire, own or _own_forms(request.tools, takes, wire), own=own)
     if takes.short_names and any(len(tool.name) > SHORT_NAME_CHARS for tool in tools):
         fitting = False
         tell(NAMES, f"the model server takes {SHORT_NAME_CHARS} characters")
@@ -469,9 +481,9 @@ def _fit_choice(request: ModelRequest, takes: Capabilities, wire: ServerSide | N
 
 
 def _fit_calls(
-    messages: tuple[Message, ...], takes: Capabilities, wire: ServerSide | None, own_forms: bool, *, own: bool
+    request: ModelRequest, takes: Capabilities, wire: ServerSide | None, own_forms: bool, *, own: bool
 ) -> tuple[Message, ...]:
-    def fit(part: Part) -> Part:
+    def fit_part(part: Part) -> Part:
         if isinstance(part, ToolUse | ToolResult) and part.extra and (form := form_of(part)) is not None:
             if own_forms and wire is not None and wire.name == form:
                 return part
@@ -485,9 +497,8 @@ def _fit_calls(
             return replace(part, name=short_name(part.name)) if short else part
         return part
 
-    out = []
-    for message in messages:
-        parts = tuple(map(fit, message.parts))
-        same = all(a is b for a, b in zip(parts, message.parts, strict=True))
-        out.append(message if same else replace(message, parts=parts))
-    return messages if all(map(is_, out, messages)) else tuple(out)
+    def fit(message: Message) -> Message:
+        parts = tuple(map(fit_part, message.parts))
+        return message if all(map(is_, parts, message.parts)) else replace(message, parts=parts)
+
+    return each(request.past, ("calls", takes, wire, own_forms, own), request.messages, fit)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from operator import is_
-from typing import Final
+from typing import Final, NamedTuple
 
+from toolwire.known.past import Past, fold
 from toolwire.model import Message, Part, PlainMessages, Text, ToolResult, ToolUse, replace
 from toolwire.protocols.shared.mending import is_object, object_of
 from toolwire.tolerances import ARGUMENTS, MOVED, NO_CALL, REPEATED, UNANSWERED
@@ -22,12 +23,14 @@ _SHOWN: Final = "[result of a tool call that is not in the conversation]\n"
 _AGAIN: Final = "[another result of the same tool call]\n"
 
 
-def with_paired_results(messages: tuple[Message, ...], tell: Tell) -> tuple[Message, ...]:
-    """Returns the messages with every result right after its call, or the same object if nothing has to change."""
+def with_paired_results(messages: tuple[Message, ...], tell: Tell, past: Past | None = None) -> tuple[Message, ...]:
+    """The messages with every result right behind its call. The same object if they are so already."""
     if type(messages) is PlainMessages:
         return messages
-    with_objects = _with_objects(messages, tell)
-    return with_objects if _in_order(with_objects) else tuple(_ordered(with_objects, tell))
+    if past is not None and fold(past, "settled", messages, _Settled(), _go_on)[1] == _Settled():
+        return messages
+    given = _with_objects(messages, tell)
+    return given if _in_order(given) else tuple(_ordered(given, tell))
 
 
 def _with_objects(messages: tuple[Message, ...], tell: Tell) -> tuple[Message, ...]:
@@ -47,22 +50,53 @@ def _with_object(use: ToolUse) -> ToolUse:
     return use if use.kind == "custom" or is_object(use.arguments) else replace(use, arguments=object_of(use.arguments))
 
 
+_NOTHING_WAITS: Final[frozenset[str]] = frozenset()
+
+
+class _Settled(NamedTuple):
+    """Messages of which it is known whether they are settled so far, and which calls wait for their results."""
+
+    good: bool = True
+    waiting: frozenset[str] = _NOTHING_WAITS
+
+
+def _go_on(before: _Settled, messages: Sequence[Message], start: int, made: list[None]) -> _Settled:
+    if not before.good:
+        return before
+    after = _waiting(messages, before.waiting)
+    if after is None or not all(_have_objects(message) for message in messages):
+        return _Settled(good=False)
+    return _Settled(waiting=after)
+
+
+def _have_objects(message: Message) -> bool:
+    """Whether the arguments of its calls are objects."""
+    uses = [part for part in message.parts if isinstance(part, ToolUse)]
+    return message.role != "assistant" or all(_with_object(use) is use for use in uses)
+
+
 def _in_order(messages: Sequence[Message]) -> bool:
-    """True if each call is followed by exactly one result, before any other part."""
-    waiting: set[str] = set()
+    """Whether each call is followed by exactly one result, before anything else is said."""
+    return _waiting(messages, _NOTHING_WAITS) == _NOTHING_WAITS
+
+
+def _waiting(messages: Sequence[Message], before: frozenset[str]) -> frozenset[str] | None:
+    """The calls whose results have to follow, of those that waited `before` and those in the messages; None if results
+    are not in order."""
+    waiting = set(before)
     for message in messages:
         results = [part.call_id for part in message.parts if isinstance(part, ToolResult)]
         for call_id in results:
             if call_id not in waiting:
-                return False
+                return None
             waiting.remove(call_id)
         if waiting and not results:
-            return False
+            return None
         calls = [part.call_id for part in message.parts if isinstance(part, ToolUse)]
         if waiting and (calls or len(results) < len(message.parts)):
-            return False
+            return None
         waiting.update(calls)
-    return not waiting
+    return frozenset(waiting)
 
 
 def _ordered(messages: Sequence[Message], tell: Tell) -> Iterable[Message]:

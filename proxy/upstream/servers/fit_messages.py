@@ -10,6 +10,7 @@ from operator import is_
 from typing import Final
 
 from toolwire.formats.engine.results import mark_failed
+from toolwire.known.past import Past, each
 from toolwire.model import Message, OpaquePart, Part, Reasoning, Text, ToolResult, fields_of, merged, replace
 from toolwire.protocols.base import ServerSide
 from toolwire.protocols.shared.wire import dump
@@ -25,18 +26,12 @@ _BREAK: Final = "\n\n"
 _SYSTEM_ROLES: Final = ("system", "developer")
 
 
-def fit_parts(messages: tuple[Message, ...], wire: ServerSide | None) -> tuple[Message, ...]:
-    """Returns the messages with parts that the backend takes.
-
-    Adjacent texts of a message or a result are joined, since many servers take only a plain string (R5.9). Parts that
-    the protocol `wire` cannot express are dropped (R8.2), and so are messages that become empty. In a result such parts
-    become their JSON as text, without embedded files. If the protocol has no field for a failed result, its text says
-    so.
-    """
-    fitted = [_fit_parts(message, wire) for message in messages]
-    if all(map(is_, fitted, messages)):
-        return messages
-    return tuple(message for message in fitted if message is not None)
+def fit_parts(messages: tuple[Message, ...], wire: ServerSide | None, past: Past | None = None) -> tuple[Message, ...]:
+    """Neighbouring texts of a message, or of a result, as one, since many servers take only a plain string (R5.9).
+    Parts that the protocol `wire` has no form for are left out (R8.2), and a message that holds nothing else; in a
+    result they are text: their JSON, without what is no text (a PDF, say). A failed result says so in its text where
+    the protocol has no field for it."""
+    return each(past, ("parts", wire), messages, lambda message: _fit_parts(message, wire))
 
 
 def _fit_parts(message: Message, wire: ServerSide | None) -> Message | None:

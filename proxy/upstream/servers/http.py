@@ -32,10 +32,10 @@ from toolwire.model import ModelReply, ModelRequest, fields_of
 from toolwire.protocols.base import ServerSide
 from toolwire.protocols.shared.numbers import choices_of
 from toolwire.protocols.shared.passed import PassedProtocol
-from toolwire.protocols.shared.wire import dump, dump_in_pieces
+from toolwire.protocols.shared.wire import dump, dump_request
 from toolwire.protocols.streams import WriteOptions
 from toolwire.record import BackendObserver
-from toolwire.support.offload import OFFLOAD_BYTES, in_thread, is_large, is_long, offload
+from toolwire.support.offload import OFFLOAD_BYTES, in_thread, is_large, is_long, is_slow, offload
 from toolwire.upstream.client.connections import OUT_OF_STEP_S, Client, UpstreamAnswer, check_header, too_large
 from toolwire.upstream.client.content import STREAM, is_whole, may_be_stream
 from toolwire.upstream.client.sessions import open_session
@@ -157,7 +157,7 @@ class HttpBackend:
             raise self._not_started()
         if body is None:
             if is_large(request):
-                body = await offload(True, lambda: dump_in_pieces(self._written(request)))
+                body = await offload(is_slow(request), self._written_large, request)
             else:
                 body = dump(self._written(request))
         further = self._further() if HOPS.get() or CLIENT_ID.get() else None
@@ -196,6 +196,9 @@ class HttpBackend:
     def _written(self, request: ModelRequest) -> Mapping[str, Any]:
         body = with_limit_field(self.wire.write_request(request), self.capabilities, self.wire)
         return reasoning_named(body, self.capabilities, self.wire)
+
+    def _written_large(self, request: ModelRequest) -> bytes:
+        return dump_request(self._written(request), self.wire.items_field, request.past)
 
     def _connections(self, url: URL) -> Client:
         return WireClient(url, self._headers, self._config, self._out_of_step)

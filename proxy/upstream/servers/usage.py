@@ -17,25 +17,28 @@ import hashlib
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 
+from toolwire.known.past import fold
 from toolwire.model import (
     Image,
+    Message,
     ModelRequest,
     Part,
     Reasoning,
     Refusal,
     Text,
     ToolResult,
+    ToolSpec,
     ToolUse,
     Usage,
     are_plain,
 )
-from toolwire.support.offload import is_large, offload
+from toolwire.support.offload import is_large, is_slow, offload
 
 LOG: Final = logging.getLogger("toolwire.usage")
 
@@ -84,6 +87,16 @@ def cached_file(encoding: str) -> Path | None:
     return path if whole else None
 
 
+class _Counted(NamedTuple):
+    """The size of the texts of messages (`Estimator._size`), and how many images they hold."""
+
+    size: int
+    images: int
+
+
+_NOTHING: Final = _Counted(0, 0)
+
+
 class Estimator:
     """Counts tokens in one encoding. Loads the tokenizer at the first count."""
 
@@ -115,12 +128,26 @@ class Estimator:
         """Returns the number of tokens in the prompt of `request`: all texts, images, and the markers around
         messages."""
         if is_large(request):
-            await self.count(" ")  # loads the tokenizer
-            return await offload(True, self._count_large, request)
+            await self.count(" ")  # loads what counts
+            return await offload(is_slow(request), self._count_large, request)
         return _fixed_tokens(request) + await self.count("\n".join(request_texts(request)))
 
     def _count_large(self, request: ModelRequest) -> int:
-        return _fixed_tokens(request) + sum(map(self._count_safely, _text_pieces(request_texts(request))))
+        key = "tokens", self.tokenizer
+        messages = fold(request.past, key, request.messages, _NOTHING, self._count_more)[1]
+        fixed = MESSAGE_TOKENS * (len(request.messages) + 1) + IMAGE_TOKENS * messages.images
+        size = messages.size + self._size(_tool_texts(request.tools))
+        return fixed + (size if self.exact else -(-size // BYTES_PER_TOKEN))
+
+    def _count_more(self, before: _Counted, messages: Sequence[Message], start: int, made: list[None]) -> _Counted:
+        images = sum(_images(message.parts) for message in messages)
+        size = sum(self._size(_message_texts(message)) for message in messages)
+        return _Counted(before.size + size, before.images + images)
+
+    def _size(self, texts: Iterable[str]) -> int:
+        """Tokens of these lines; their bytes, where a token is taken to be some of them."""
+        measure = self._count_safely if self.exact else _bytes_in
+        return sum(map(measure, _text_pieces((*texts, ""))))
 
     def _load(self) -> Callable[[str], int]:
         if cached_file(self.encoding) is not None:
@@ -148,8 +175,12 @@ class Estimator:
 
 
 def count_bytes(text: str) -> int:
-    """Estimates the number of tokens from the number of bytes (rule 1)."""
-    return -(-len(text.encode("utf-8", "surrogatepass")) // BYTES_PER_TOKEN)
+    """The crude estimate of rule 1."""
+    return -(-_bytes_in(text) // BYTES_PER_TOKEN)
+
+
+def _bytes_in(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def by_bytes(read: Usage | None, size: int, written: int) -> Usage:
@@ -202,15 +233,23 @@ def _fixed_tokens(request: ModelRequest) -> int:
 def request_texts(request: ModelRequest) -> Iterator[str]:
     """Yields every text of a request that is part of the model's prompt."""
     for message in request.messages:
-        yield message.role
-        if message.name:
-            yield message.name
-        for part in message.parts:
-            if type(part) is Text:  # nearly always
-                yield part.text
-            else:
-                yield from _texts((part,))
-    for tool in request.tools:
+        yield from _message_texts(message)
+    yield from _tool_texts(request.tools)
+
+
+def _message_texts(message: Message) -> Iterator[str]:
+    yield message.role
+    if message.name:
+        yield message.name
+    for part in message.parts:
+        if type(part) is Text:  # nearly always
+            yield part.text
+        else:
+            yield from _texts((part,))
+
+
+def _tool_texts(tools: Iterable[ToolSpec]) -> Iterator[str]:
+    for tool in tools:
         yield orjson.dumps(
             {"name": tool.name, "description": tool.description, "parameters": _plain(tool.parameters)}
         ).decode()

@@ -1,0 +1,1 @@
+"""Known conversations: results of earlier requests that the next request uses again."""

@@ -1,0 +1,154 @@
+# The outline of a JSON text: part of `_fastparse.pyx`, the twin of `_pyoutline.py`.
+
+cdef extern from *:
+    """
+    /* Sums of bytes that hold 0 or 1 fit a byte for 255 rounds: so the compiler can count many places at once. */
+    static void
+    toolwire_json_marks(const unsigned char *p, Py_ssize_t size, Py_ssize_t *found)
+    {
+        const unsigned char *end = p + size;
+        while (p < end) {
+            const unsigned char *stop = end - p > 240 ? p + 240 : end;
+            unsigned char openers = 0, commas = 0, quotes = 0;
+            for (; p < stop; p++) {
+                openers += (*p & 0xdf) == '[';
+                commas += *p == ',';
+                quotes += *p == '"';
+            }
+            found[0] += openers;
+            found[1] += commas;
+            found[2] += quotes;
+        }
+    }
+
+    /* The quote that ends a string whose text begins at `p`; `end` if there is none. */
+    static const unsigned char *
+    toolwire_string_end(const unsigned char *p, const unsigned char *end)
+    {
+        const unsigned char *begin = p;
+        while (p < end) {
+            const unsigned char *quote = memchr(p, '"', (size_t)(end - p));
+            if (quote == NULL)
+                return end;
+            const unsigned char *run = quote;
+            while (run > begin && run[-1] == '\\\\')
+                run--;
+            if ((quote - run) % 2 == 0)
+                return quote;
+            begin = p = quote + 1;
+        }
+        return end;
+    }
+
+    static Py_ssize_t
+    toolwire_common_length(const unsigned char *one, const unsigned char *other, Py_ssize_t size)
+    {
+        Py_ssize_t at = 0;
+        while (at + 4096 <= size && memcmp(one + at, other + at, 4096) == 0)
+            at += 4096;
+        while (at < size && one[at] == other[at])
+            at++;
+        return at;
+    }
+    """
+    void toolwire_json_marks(Bytes p, Py_ssize_t size, Py_ssize_t *found) noexcept nogil
+    Bytes toolwire_string_end(Bytes p, Bytes end) noexcept nogil
+    Py_ssize_t toolwire_common_length(Bytes one, Bytes other, Py_ssize_t size) noexcept nogil
+
+
+def json_marks(bytes text not None):
+    """Returns how many opening brackets, commas and quotes `text` has, those in strings included."""
+    cdef Py_ssize_t[3] found = [0, 0, 0]
+    toolwire_json_marks(<Bytes>PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text), found)
+    return found[0], found[1], found[2]
+
+
+def array_start(bytes text not None, bytes key not None):
+    """Returns where the first item of the array `key` may begin, behind its bracket; -1 if the object has no such key
+    with an array. `key` comes with its quotes."""
+    cdef Bytes begin = <Bytes>PyBytes_AS_STRING(text)
+    cdef Bytes end = begin + PyBytes_GET_SIZE(text)
+    cdef Bytes wanted = <Bytes>PyBytes_AS_STRING(key)
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(key), depth = 0
+    cdef Bytes p = begin
+    cdef Bytes close
+    cdef unsigned char byte
+    cdef bint named = False, meant = False, follows = False
+    while p < end:
+        byte = p[0]
+        if byte == c' ' or byte == c'\t' or byte == c'\r' or byte == c'\n':
+            p += 1
+            continue
+        if follows and byte != c'[' and byte != c'{':
+            return -1
+        follows = False
+        if byte == c'"':
+            close = toolwire_string_end(p + 1, end)
+            if depth == 1 and not named:
+                named = True
+                meant = close + 1 - p == size and close < end and memcmp(p, wanted, size) == 0
+            p = close
+        elif byte == c'[' or byte == c'{':
+            if depth == 1 and meant:
+                return p + 1 - begin if byte == c'[' else -1
+            depth += 1
+        elif byte == c']' or byte == c'}':
+            depth -= 1
+        elif depth == 1:
+            if byte == c',':
+                named = meant = False
+            elif byte == c':':
+                follows = meant
+        p += 1
+    return -1
+
+
+def item_ends(bytes text not None, Py_ssize_t start, Py_ssize_t most=maxsize):
+    """Returns where the comma or bracket behind each item of an array stands, of `most` items at most. `start` is where
+    its first item may begin, or a place returned here before: then the items behind that are meant."""
+    cdef Bytes begin = <Bytes>PyBytes_AS_STRING(text)
+    cdef Bytes end = begin + PyBytes_GET_SIZE(text)
+    cdef Bytes p = begin + start
+    cdef Py_ssize_t depth = 0
+    cdef unsigned char byte
+    cdef bint filled = False
+    cdef list ends = []
+    if p < end and p[0] == c',':
+        p += 1
+    while p < end:
+        byte = p[0]
+        if byte == c'"':
+            filled = True
+            p = toolwire_string_end(p + 1, end)
+        elif byte == c'[' or byte == c'{':
+            filled = True
+            depth += 1
+        elif byte == c']' or byte == c'}':
+            depth -= 1
+            if depth < 0:
+                if filled or ends:
+                    ends.append(p - begin)
+                break
+        elif byte == c',':
+            if depth == 0:
+                ends.append(p - begin)
+                if PyList_GET_SIZE(<PyObject *>ends) == most:
+                    break
+        elif byte != c' ' and byte != c'\t' and byte != c'\r' and byte != c'\n':
+            filled = True
+        p += 1
+    return ends
+
+
+def common_length(bytes one not None, bytes other not None, Py_ssize_t start=0):
+    """Returns how many bytes the beginning of `one` has in common with what stands in `other` from `start` on."""
+    cdef Py_ssize_t size = min(PyBytes_GET_SIZE(one), PyBytes_GET_SIZE(other) - start)
+    return toolwire_common_length(<Bytes>PyBytes_AS_STRING(one), <Bytes>PyBytes_AS_STRING(other) + start, max(size, 0))
+
+
+def same_items(tuple one not None, tuple other not None):
+    """Returns how many items at the beginnings of both are the very same objects."""
+    cdef Py_ssize_t size = min(PyTuple_GET_SIZE(one), PyTuple_GET_SIZE(other)), at = 0
+    while at < size and PyTuple_GET_ITEM(one, at) == PyTuple_GET_ITEM(other, at):
+        at += 1
+    return at

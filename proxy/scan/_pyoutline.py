@@ -1,0 +1,85 @@
+"""The outline of a JSON text, without its values: the specification of `_fastoutline.pxi`.
+
+`json_marks` is for any text. The others are for the text of a valid object, which was parsed: they only look for
+quotes, brackets and commas.
+"""
+
+from __future__ import annotations
+
+import re
+from operator import is_
+from sys import maxsize
+from typing import Final
+
+from toolwire.support.json_marks import json_marks
+
+__all__ = ["array_start", "common_length", "item_ends", "json_marks", "same_items"]
+
+_TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[\]{},:]', re.DOTALL)
+_BLANKS: Final = b" \t\r\n"
+
+
+def array_start(text: bytes, key: bytes) -> int:
+    """Returns where the first item of the array `key` may begin, behind its bracket; -1 if the object has no such key
+    with an array. `key` comes with its quotes."""
+    depth = 0
+    name: bytes | None = None
+    for found in _TOKEN.finditer(text):
+        token = found[0]
+        if token in (b"[", b"{"):
+            if depth == 1 and name == key:
+                return found.end() if token == b"[" else -1
+            depth += 1
+        elif token in (b"]", b"}"):
+            depth -= 1
+        elif depth == 1:
+            if token == b",":
+                name = None
+            elif token == b":":
+                if name == key and not text[found.end() :].lstrip(_BLANKS).startswith((b"[", b"{")):
+                    return -1
+            elif name is None:
+                name = token
+    return -1
+
+
+def item_ends(text: bytes, start: int, most: int = maxsize) -> list[int]:
+    """Returns where the comma or bracket behind each item of an array stands, of `most` items at most. `start` is where
+    its first item may begin, or a place returned here before: then the items behind that are meant."""
+    ends: list[int] = []
+    depth = 0
+    if text[start : start + 1] == b",":
+        start += 1
+    for found in _TOKEN.finditer(text, start):
+        if len(ends) == most:
+            break
+        token = found[0]
+        if token in (b"[", b"{"):
+            depth += 1
+        elif token in (b"]", b"}"):
+            depth -= 1
+            if depth < 0:
+                if ends or text[start : found.start()].strip(_BLANKS):
+                    ends.append(found.start())
+                break
+        elif token == b"," and depth == 0:
+            ends.append(found.start())
+    return ends
+
+
+def common_length(one: bytes, other: bytes, start: int = 0) -> int:
+    """Returns how many bytes the beginning of `one` has in common with what stands in `other` from `start` on."""
+    low, high = 0, max(0, min(len(one), len(other) - start))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[start + low : start + middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def same_items(one: tuple[object, ...], other: tuple[object, ...]) -> int:
+    """Returns how many items at the beginnings of both are the very same objects."""
+    same = list(map(is_, one, other))
+    return same.index(False) if False in same else len(same)

@@ -1,0 +1,106 @@
+"""What an open stream keeps of a large request: what the server has, and nobody asks for again, is let go (R34.3)."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+from toolwire.server.simulated import SimulatedGateway
+
+from bench import corpus
+from bench.load import Ask
+from tests.e2e.known import PATHS
+from tests.waiting import until
+from toolwire.configuration.settings import load
+from toolwire.ingress.conversations import Conversation
+from toolwire.known.past import Past
+from toolwire.model import Message
+from toolwire.server.serving import gateway
+
+BEGIN = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+LARGE = 50_000
+"""No text of a message, and nothing that is made of one, has so many bytes. The body and the prompt have more."""
+
+
+def chunk(text: str) -> bytes:
+    """A frame of the model server's answer, which does not end."""
+    choice = {"index": 0, "delta": {"content": text}, "finish_reason": None}
+    event = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
+    frame = b"data: %b\n\n" % json.dumps(event).encode()
+    return b"%x\r\n%b\r\n" % (len(frame), frame)
+
+
+@asynccontextmanager
+async def streams(api: str, mode: str, count: int, cache_bytes: int) -> AsyncIterator[None]:
+    """So many streams of one conversation that have begun."""
+    begun = []
+
+    def answer(request: bytes) -> list[bytes]:
+        begun.append(len(request))
+        return [BEGIN, *map(chunk, ["Well, ", *["let me see. "] * 20])]
+
+    overrides: dict[str, Any] = {
+        "backends": {"default": {"url": "http://127.0.0.1:9", "identify_s": 0}},
+        "limits": {"cache_bytes": cache_bytes},
+        "defaults": {"mode": mode},
+    }
+    played = SimulatedGateway(gateway, load(None, env={}, overrides=overrides), answer)
+    async with played:
+        asking = []
+        for number in range(count):
+            body = Ask(PATHS[api], corpus.agent_body(10, 150 + number, api=api, store=False)).raw
+            asking.append(asyncio.ensure_future(played.client()(body)))
+            await until(lambda number=number: len(begun) > number)  # type: ignore[misc]
+            for _ in range(60):  # each turn of the loop brings a frame
+                await asyncio.sleep(0)
+        del body
+        yield
+        for one in asking:
+            one.cancel()
+            with suppress(asyncio.CancelledError):
+                await one
+
+
+def alive(kind: type) -> int:
+    """How many values of a class there are."""
+    return sum(type(one) is kind for one in gc.get_objects())
+
+
+def large_values() -> Iterator[bytes]:
+    """Large byte strings that something of the gateway keeps; not what a client or a connection holds."""
+    for one in gc.get_objects():
+        if str(type(one).__module__).startswith(("proxy.", "middlewares.")) or type(one) in (dict, tuple, list):
+            for value in gc.get_referents(one):
+                if type(value) is bytes and len(value) > LARGE and not value.startswith(b"POST "):
+                    yield value
+
+
+@pytest.mark.parametrize("mode", ["prompt", "native", "template"])
+@pytest.mark.parametrize("api", PATHS)
+async def test_neither_body_nor_prompt_are_kept_nor_what_stages_made(api: str, mode: str) -> None:
+    gc.collect()
+    before, large = alive(Past), {id(value) for value in large_values()}
+    async with streams(api, mode, 1, cache_bytes=0):
+        gc.collect()
+        assert alive(Past) == before
+        assert [value[:60] for value in large_values() if id(value) not in large] == []
+
+
+@pytest.mark.parametrize("mode", ["prompt", "native", "template"])
+@pytest.mark.parametrize("api", PATHS)
+async def test_streams_of_one_conversation_share_its_messages(api: str, mode: str) -> None:
+    """And the text that it is known by is there once."""
+    held = []
+    for count in (1, 4):
+        gc.collect()
+        before = alive(Message), alive(Conversation)
+        async with streams(api, mode, count, cache_bytes=64 * 1024 * 1024):
+            gc.collect()
+            assert alive(Conversation) == before[1] + 1
+            held.append(alive(Message) - before[0])
+    assert held[1] < held[0] + 3 * 12, "a few messages for each further turn"
