@@ -10,16 +10,16 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from toolwire._version import __version__
+from ._version import __version__
 
 if TYPE_CHECKING:
-    from toolwire.app import create_app
-    from toolwire.config import GatewayConfig, MiddlewareConfig, RouteOptions
-    from toolwire.configuration.settings import load
-    from toolwire.errors import BackendFault, ClientFault, GatewayError, ModelFault
-    from toolwire.events import BlockKind, Call, Close, Delta, Event, Fault, Finish, Kind, Open, Start
-    from toolwire.folding import fold, unfold
-    from toolwire.model import (
+    from .app import create_app
+    from .config import GatewayConfig, MiddlewareConfig, RouteOptions
+    from .configuration.settings import load
+    from .errors import BackendFault, ClientFault, GatewayError, ModelFault
+    from .events import BlockKind, Call, Close, Delta, Event, Fault, Finish, Kind, Open, Start
+    from .folding import fold, unfold
+    from .model import (
         FinishReason,
         Image,
         Message,
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
         ToolUse,
         Usage,
     )
-    from toolwire.pipeline.chain.middleware import ChainPlace, Handler, Middleware
-    from toolwire.pipeline.chain.reply import Reply
-    from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
-    from toolwire.record import AccessField, CounterSpec
-    from toolwire.scanner import open_scanner
-    from toolwire.schemas.schema import validate_tool_name, validate_tool_schema
-    from toolwire.testing import run_chain
+    from .pipeline.chain.middleware import ChainPlace, Handler, Middleware
+    from .pipeline.chain.reply import Reply
+    from .pipeline.exchange.exchange import EXCHANGE, Exchange
+    from .record import AccessField, CounterSpec
+    from .scanner import open_scanner
+    from .schemas.schema import validate_tool_name, validate_tool_schema
+    from .testing import run_chain
 
 _HOME = {
     "app": ("create_app",),

@@ -15,63 +15,63 @@ from typing import Any, Final
 import orjson
 from aiohttp import web
 
-from toolwire._version import __version__
-from toolwire.config import GatewayConfig, MiddlewareConfig
-from toolwire.configuration.checks import effective_routes, has_limits
-from toolwire.configuration.settings import load, read_section
-from toolwire.fastparse import IMPLEMENTATION
-from toolwire.features import FeatureContext, features_of
-from toolwire.formats.engine.toolset import KnownTools
-from toolwire.ingress.auth import Keys
-from toolwire.ingress.budget import BODY_BUDGET, BodyBudget
-from toolwire.ingress.conversations import KnownConversations
-from toolwire.ingress.liveness import LIVENESS, LivenessMonitors
-from toolwire.ingress.receiving import ignore_expect
-from toolwire.ingress.turns import Turns
-from toolwire.observability.telemetry import Metrics
-from toolwire.openapi import routes as openapi
-from toolwire.pipeline.chain.middleware import Layer, Middleware, compose, instantiate
-from toolwire.pipeline.chain.plain import PlainLayer
-from toolwire.pipeline.chain.proxied_requests import proxied_chain
-from toolwire.pipeline.conversations.background import BACKGROUND, Background
-from toolwire.pipeline.conversations.compacting import Compacting
-from toolwire.pipeline.conversations.stored import CONVERSATIONS, Conversations
-from toolwire.pipeline.exchange.caches import CACHES
-from toolwire.pipeline.exchange.heads import OWN_MIDDLEWARES, set_common, timed
-from toolwire.pipeline.exchange.permission import Permission
-from toolwire.pipeline.exchange.routing import ROUTER, Route, Router
-from toolwire.pipeline.exchange.shared_resources import SHARED, SharedResources
-from toolwire.pipeline.handlers.admitting import CONFIG as CONFIG
-from toolwire.pipeline.handlers.counting import Counting
-from toolwire.pipeline.handlers.model_list import STARTED, list_models, show_model, started_now
-from toolwire.pipeline.sending.cors import Cors
-from toolwire.pipeline.sending.delivery import ALIVE, API_KEY, CLIENTS, READY, Delivery, boundary
-from toolwire.pipeline.transforms.sealing import sealed_of
-from toolwire.pipeline.websocket.sockets import SOCKETS, Sockets
-from toolwire.protocols.base import ClientSide
-from toolwire.ratelimit.admission import ADMISSION, Admission
-from toolwire.ratelimit.base import Ledger
-from toolwire.ratelimit.opening import counting, make_ledger
-from toolwire.record import Observe
-from toolwire.registry import MIDDLEWARES, Registries, load_attribute, registries
-from toolwire.servertools.joined import source_of
-from toolwire.servertools.source import ClientToolServers, ToolSource
-from toolwire.startup.chains import chain_of, kind_of
-from toolwire.startup.introduction import introduction
-from toolwire.startup.names import check_names
-from toolwire.startup.pass_through import pass_through_protocols
-from toolwire.startup.template_use import begin_template_probes
-from toolwire.store.opening import make_store
-from toolwire.support.cache import CacheBudget
-from toolwire.support.collecting import COLLECTING, Collecting
-from toolwire.support.conversion import ConfigError
-from toolwire.support.seals import Seals, shared_secret
-from toolwire.upstream.pool.health import HEALTH, Health
-from toolwire.upstream.pool.pool import UpstreamServer, pool_of
-from toolwire.upstream.pool.template_probing import TemplateProbes
-from toolwire.upstream.pool.verdicts import Verdicts
-from toolwire.upstream.servers.base import Backend
-from toolwire.upstream.servers.http import HttpBackend
+from ._version import __version__
+from .config import GatewayConfig, MiddlewareConfig
+from .configuration.checks import effective_routes, has_limits
+from .configuration.settings import load, read_section
+from .fastparse import IMPLEMENTATION
+from .features import FeatureContext, features_of
+from .formats.engine.toolset import KnownTools
+from .ingress.auth import Keys
+from .ingress.budget import BODY_BUDGET, BodyBudget
+from .ingress.conversations import KnownConversations
+from .ingress.liveness import LIVENESS, LivenessMonitors
+from .ingress.receiving import ignore_expect
+from .ingress.turns import Turns
+from .observability.telemetry import Metrics
+from .openapi import routes as openapi
+from .pipeline.chain.middleware import Layer, Middleware, compose, instantiate
+from .pipeline.chain.plain import PlainLayer
+from .pipeline.chain.proxied_requests import proxied_chain
+from .pipeline.conversations.background import BACKGROUND, Background
+from .pipeline.conversations.compacting import Compacting
+from .pipeline.conversations.stored import CONVERSATIONS, Conversations
+from .pipeline.exchange.caches import CACHES
+from .pipeline.exchange.heads import OWN_MIDDLEWARES, set_common, timed
+from .pipeline.exchange.permission import Permission
+from .pipeline.exchange.routing import ROUTER, Route, Router
+from .pipeline.exchange.shared_resources import SHARED, SharedResources
+from .pipeline.handlers.admitting import CONFIG as CONFIG
+from .pipeline.handlers.counting import Counting
+from .pipeline.handlers.model_list import STARTED, list_models, show_model, started_now
+from .pipeline.sending.cors import Cors
+from .pipeline.sending.delivery import ALIVE, API_KEY, CLIENTS, READY, Delivery, boundary
+from .pipeline.transforms.sealing import sealed_of
+from .pipeline.websocket.sockets import SOCKETS, Sockets
+from .protocols.base import ClientSide
+from .ratelimit.admission import ADMISSION, Admission
+from .ratelimit.base import Ledger
+from .ratelimit.opening import counting, make_ledger
+from .record import Observe
+from .registry import MIDDLEWARES, Registries, load_attribute, registries
+from .servertools.joined import source_of
+from .servertools.source import ClientToolServers, ToolSource
+from .startup.chains import chain_of, kind_of
+from .startup.introduction import introduction
+from .startup.names import check_names
+from .startup.pass_through import pass_through_protocols
+from .startup.template_use import begin_template_probes
+from .store.opening import make_store
+from .support.cache import CacheBudget
+from .support.collecting import COLLECTING, Collecting
+from .support.conversion import ConfigError
+from .support.seals import Seals, shared_secret
+from .upstream.pool.health import HEALTH, Health
+from .upstream.pool.pool import UpstreamServer, pool_of
+from .upstream.pool.template_probing import TemplateProbes
+from .upstream.pool.verdicts import Verdicts
+from .upstream.servers.base import Backend
+from .upstream.servers.http import HttpBackend
 
 METRICS: Final = web.AppKey("toolwire.metrics", Metrics)
 SERVER_TOOLS: Final = web.AppKey("toolwire.server_tools", ToolSource)

@@ -19,8 +19,8 @@ from __future__ import annotations
 from enum import Enum, Flag, auto
 from typing import Any, ClassVar, Literal
 
-from toolwire.errors import GatewayError
-from toolwire.model import EMPTY, CallKind, Extra, FinishReason, ToolUse, Usage, lasting, merged
+from .errors import GatewayError
+from .model import EMPTY, CallKind, Extra, FinishReason, ToolUse, Usage, lasting, merged
 
 BlockStatus = Literal["complete", "truncated"]
 

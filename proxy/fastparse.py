@@ -9,20 +9,20 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Literal
 
-from toolwire.scan._grammar import FrameTooLarge
+from .scan._grammar import FrameTooLarge
 
 IMPLEMENTATION: Literal["compiled", "python"]
 
 if TYPE_CHECKING or os.environ.get("TOOLWIRE_NO_EXTENSIONS"):
-    from toolwire.scan._pychunk import ChunkGate
-    from toolwire.scan._pyguard import SecretGuard
-    from toolwire.scan._pyoutline import array_start, common_length, item_ends, json_marks, same_items
-    from toolwire.scan._pyparse import CallScanner, SseFramer, frames_are_plain
+    from .scan._pychunk import ChunkGate
+    from .scan._pyguard import SecretGuard
+    from .scan._pyoutline import array_start, common_length, item_ends, json_marks, same_items
+    from .scan._pyparse import CallScanner, SseFramer, frames_are_plain
 
     IMPLEMENTATION = "python"
 else:
     try:
-        from toolwire._fastparse import (
+        from ._fastparse import (
             CallScanner,
             ChunkGate,
             SecretGuard,
@@ -35,10 +35,10 @@ else:
             same_items,
         )
     except ModuleNotFoundError:  # not built; one that was built and does not load must fail loudly
-        from toolwire.scan._pychunk import ChunkGate
-        from toolwire.scan._pyguard import SecretGuard
-        from toolwire.scan._pyoutline import array_start, common_length, item_ends, json_marks, same_items
-        from toolwire.scan._pyparse import CallScanner, SseFramer, frames_are_plain
+        from .scan._pychunk import ChunkGate
+        from .scan._pyguard import SecretGuard
+        from .scan._pyoutline import array_start, common_length, item_ends, json_marks, same_items
+        from .scan._pyparse import CallScanner, SseFramer, frames_are_plain
 
         IMPLEMENTATION = "python"
     else:

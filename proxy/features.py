@@ -12,14 +12,14 @@ from typing import Protocol
 
 from aiohttp import web
 
-from toolwire.config import GatewayConfig
-from toolwire.observability.telemetry import Metrics
-from toolwire.pipeline.exchange.routing import Router
-from toolwire.pipeline.exchange.shared_resources import SharedResources
-from toolwire.pipeline.sending.delivery import Delivery
-from toolwire.protocols.base import ClientSide
-from toolwire.record import Observe
-from toolwire.registry import Registries
+from .config import GatewayConfig
+from .observability.telemetry import Metrics
+from .pipeline.exchange.routing import Router
+from .pipeline.exchange.shared_resources import SharedResources
+from .pipeline.sending.delivery import Delivery
+from .protocols.base import ClientSide
+from .record import Observe
+from .registry import Registries
 
 MakeDelivery = Callable[[ClientSide, Router], Delivery]
 """Makes the handler of a client protocol for the routes of a router."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from toolwire.events import (
+from .events import (
     MAX_CHOICES,
     BlockKind,
     Call,
@@ -20,7 +20,7 @@ from toolwire.events import (
     StreamGrammarError,
     extra_of,
 )
-from toolwire.model import (
+from .model import (
     COMMON,
     EMPTY,
     Extra,
@@ -37,7 +37,7 @@ from toolwire.model import (
     merged,
     replace,
 )
-from toolwire.support.bounded_json import is_json
+from .support.bounded_json import is_json
 
 
 def _part(opened: Open, text: str, extra: Extra) -> Part | None:

@@ -17,10 +17,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
-from toolwire.config import RouteConfig, RouteOptions
-from toolwire.errors import GatewayError
-from toolwire.events import Event
-from toolwire.model import ModelRequest
+from .config import RouteConfig, RouteOptions
+from .errors import GatewayError
+from .events import Event
+from .model import ModelRequest
 
 if TYPE_CHECKING:
     from aiohttp import web

@@ -17,12 +17,12 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final, Generic, TypeVar, cast
 
-from toolwire.config import DEFAULT_CHAIN, ON_DEMAND, BackendConfig, LimitsConfig
-from toolwire.formats.base import ToolFormat
-from toolwire.protocols.base import ClientSide, ServerSide
-from toolwire.protocols.sides import ClientSides
-from toolwire.support.conversion import ConfigError, suggestion
-from toolwire.upstream.servers.base import Backend
+from .config import DEFAULT_CHAIN, ON_DEMAND, BackendConfig, LimitsConfig
+from .formats.base import ToolFormat
+from .protocols.base import ClientSide, ServerSide
+from .protocols.sides import ClientSides
+from .support.conversion import ConfigError, suggestion
+from .upstream.servers.base import Backend
 
 T = TypeVar("T")
 
@@ -247,7 +247,7 @@ class BackendRegistry(Registry[BackendFactory]):
 
 
 def _over_http(protocol: Callable[[], ServerSide], name: str, config: BackendConfig, limits: LimitsConfig) -> Backend:
-    from toolwire.upstream.servers.http import HttpBackend  # imported here because only HTTP backends need the client
+    from .upstream.servers.http import HttpBackend  # imported here because only HTTP backends need the client
 
     try:
         wire = protocol().configured(config)

@@ -12,19 +12,19 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from toolwire.call_policy.policy import CallPolicy
-from toolwire.config import CallsConfig, LimitsConfig, ReasoningConfig, RouteOptions
-from toolwire.errors import ClientFault, quote
-from toolwire.fastparse import CallScanner
-from toolwire.formats.base import ToolFormat
-from toolwire.formats.engine.markers import any_of
-from toolwire.formats.engine.recognition import recognising
-from toolwire.model import ModelRequest, ToolChoice, ToolSpec
-from toolwire.registry import registries
-from toolwire.scan._grammar import SPACE, BlockPolicy, Grammar
-from toolwire.scan._plan import GrammarPlan, plan
-from toolwire.scan.loose_head import BRACKETS, WORDS
-from toolwire.scan.spans import SpanObserver
+from .call_policy.policy import CallPolicy
+from .config import CallsConfig, LimitsConfig, ReasoningConfig, RouteOptions
+from .errors import ClientFault, quote
+from .fastparse import CallScanner
+from .formats.base import ToolFormat
+from .formats.engine.markers import any_of
+from .formats.engine.recognition import recognising
+from .model import ModelRequest, ToolChoice, ToolSpec
+from .registry import registries
+from .scan._grammar import SPACE, BlockPolicy, Grammar
+from .scan._plan import GrammarPlan, plan
+from .scan.loose_head import BRACKETS, WORDS
+from .scan.spans import SpanObserver
 
 PRINTED_BEGINS: Final = (
     "{",

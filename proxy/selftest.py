@@ -16,7 +16,8 @@ def check() -> str:
     """Returns the name of the scanner in use. Raises `RuntimeError` or `ImportError` with the reason if the package
     does not work."""
     import toolwire
-    from toolwire.fastparse import IMPLEMENTATION
+
+    from .fastparse import IMPLEMENTATION
 
     missing = [name for name in toolwire.__all__ if not hasattr(toolwire, name)]
     if missing or find_spec("toolwire.middlewares") is None:
@@ -29,7 +30,7 @@ def check() -> str:
 
 def _calls(size: int) -> list[tuple[str | None, str]]:
     """Returns the calls found in the text, fed in pieces of `size` characters."""
-    from toolwire import BlockKind, Delta, Open, open_scanner
+    from . import BlockKind, Delta, Open, open_scanner
 
     scanner = open_scanner("sentinel", tools=["get_weather"])
     events = [event for at in range(0, len(TEXT), size) for event in scanner.feed(TEXT[at : at + size])]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-from toolwire.events import (
+from .events import (
     BlockKind,
     Close,
     Delta,

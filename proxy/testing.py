@@ -30,7 +30,7 @@ from typing import Any, Final
 import orjson
 from aiohttp.test_utils import TestClient, TestServer
 
-from toolwire.config import (
+from .config import (
     BackendConfig,
     GatewayConfig,
     LimitsConfig,
@@ -39,10 +39,10 @@ from toolwire.config import (
     RouteOptions,
     StoreConfig,
 )
-from toolwire.model import ModelRequest
-from toolwire.record import BackendObserver
-from toolwire.registry import Registries, registries
-from toolwire.upstream.servers.mock import MockBackend, MockSource
+from .model import ModelRequest
+from .record import BackendObserver
+from .registry import Registries, registries
+from .upstream.servers.mock import MockBackend, MockSource
 
 TAKING: Final = 5
 """Turns of the event loop between asyncio accepting a connection and telling its server. Closing a server waits for
@@ -116,7 +116,7 @@ async def run_chain(
     each a name, a dotted path, a `MiddlewareConfig`, or a middleware object; `forwarding` is added. `body` without
     `model` gets one. `options` are the route's, for a list; by default nothing is retried.
     """
-    from toolwire.app import create_app  # only here: the server below is of use to programs without a gateway, too
+    from .app import create_app  # only here: the server below is of use to programs without a gateway, too
 
     scripted = backend if backend is not None else ScriptedBackend(replies)
     plugins = plugins if plugins is not None else registries()

@@ -19,13 +19,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 
-from toolwire.call_policy.elements import Element, element_value, read_elements, text_value
-from toolwire.call_policy.json_calls import TextArguments, json_calls, quick_call, read_nearly
-from toolwire.call_policy.lines import is_line, line_call
-from toolwire.call_policy.tags import key_of, name_of, unframed
-from toolwire.call_policy.untyped import ParameterTypes, Types, kind_of_value, typed_value
-from toolwire.call_policy.written import Settled, UnreadableArguments, WrittenArguments, WrittenCall, object_text
-from toolwire.repair.literals import (
+from ..repair.literals import (
     MAX_VALUES,
     PythonCall,
     braces_value,
@@ -35,8 +29,14 @@ from toolwire.repair.literals import (
     python_value,
     without_wrapping,
 )
-from toolwire.repair.repair import RepairKind, parses, read_json, skip_space
-from toolwire.scan._grammar import SPACE, Block, BlockSyntax, Field, ValueKind
+from ..repair.repair import RepairKind, parses, read_json, skip_space
+from ..scan._grammar import SPACE, Block, BlockSyntax, Field, ValueKind
+from .elements import Element, element_value, read_elements, text_value
+from .json_calls import TextArguments, json_calls, quick_call, read_nearly
+from .lines import is_line, line_call
+from .tags import key_of, name_of, unframed
+from .untyped import ParameterTypes, Types, kind_of_value, typed_value
+from .written import Settled, UnreadableArguments, WrittenArguments, WrittenCall, object_text
 
 MAX_PIECES: Final = 2 * MAX_VALUES
 """A block with more fields (keys and values counted separately) is malformed."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from toolwire.call_policy.call_words import (
+from ..scan._grammar import SPACE
+from .call_words import (
     A_WORD,
     BEHIND_NAME,
     CALLISH,
@@ -22,9 +23,8 @@ from toolwire.call_policy.call_words import (
     is_framing,
     past_space,
 )
-from toolwire.call_policy.markup import Tag, tag_at
-from toolwire.call_policy.written import WrittenCall
-from toolwire.scan._grammar import SPACE
+from .markup import Tag, tag_at
+from .written import WrittenCall
 
 OPENED: Final = (("<|open|>", "<"), ("<|close|>", "</"), ("<|sep|>", ">"))
 """Tokens that some templates write instead of the brackets of tags."""

@@ -6,11 +6,11 @@ import json
 import re
 from typing import Any, Final
 
-from toolwire.call_policy.markup import Tag
-from toolwire.call_policy.untyped import OTHERS, STRING, Types
-from toolwire.formats.engine.keys import METADATA
-from toolwire.repair.literals import json_string
-from toolwire.scan._grammar import SPACE
+from ..formats.engine.keys import METADATA
+from ..repair.literals import json_string
+from ..scan._grammar import SPACE
+from .markup import Tag
+from .untyped import OTHERS, STRING, Types
 
 CALLISH: Final = re.compile(r"tool|call|func|invoke|action|execute|use|python_")
 FRAMING: Final = re.compile(

@@ -6,16 +6,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from toolwire.call_policy.coercion import CoercionKind
-from toolwire.call_policy.custom import custom_input, free_text
-from toolwire.call_policy.json_calls import raw_string
-from toolwire.call_policy.written import Settled, WrittenCall
-from toolwire.config import CallsConfig
-from toolwire.formats.engine.rendering import by_prompt_name, prompt_parameters
-from toolwire.formats.engine.toolset import NAME_BYTES, note, note_of
-from toolwire.model import ModelRequest, ToolChoice, ToolSpec
-from toolwire.scan._grammar import valid_text
-from toolwire.support.duplicate_keys import each_key_once
+from ..config import CallsConfig
+from ..formats.engine.rendering import by_prompt_name, prompt_parameters
+from ..formats.engine.toolset import NAME_BYTES, note, note_of
+from ..model import ModelRequest, ToolChoice, ToolSpec
+from ..scan._grammar import valid_text
+from ..support.duplicate_keys import each_key_once
+from .coercion import CoercionKind
+from .custom import custom_input, free_text
+from .json_calls import raw_string
+from .written import Settled, WrittenCall
 
 
 @dataclass(slots=True)

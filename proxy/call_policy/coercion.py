@@ -24,11 +24,11 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 
 import orjson
 
-from toolwire.call_policy.untyped import types_of
-from toolwire.repair.literals import json_string
-from toolwire.repair.repair import MAX_REPAIRED_VALUES, NUMBER, parses, read_value, repair_json, skip_space
-from toolwire.scan._grammar import SPACE
-from toolwire.schemas.schema import FURTHER_CHECKS, Flaw, Path, ToolSchema
+from ..repair.literals import json_string
+from ..repair.repair import MAX_REPAIRED_VALUES, NUMBER, parses, read_value, repair_json, skip_space
+from ..scan._grammar import SPACE
+from ..schemas.schema import FURTHER_CHECKS, Flaw, Path, ToolSchema
+from .untyped import types_of
 
 CoercionKind = Literal["string", "number", "boolean", "null", "json", "array", "enum"]
 COERCIONS: Final[tuple[CoercionKind, ...]] = get_args(CoercionKind)

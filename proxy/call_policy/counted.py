@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from toolwire.call_policy.coercion import COERCIONS
-from toolwire.call_policy.policy import PARSE_FAILURES, REPAIRS
-from toolwire.call_policy.recognised import REASONS
-from toolwire.record import AccessField, CounterSpec
+from ..record import AccessField, CounterSpec
+from .coercion import COERCIONS
+from .policy import PARSE_FAILURES, REPAIRS
+from .recognised import REASONS
 
 OUTCOMES: Final = CounterSpec(
     "toolwire_tool_calls_total",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from toolwire.call_policy.json_calls import read_nearly
-from toolwire.repair.repair import read_json
+from ..repair.repair import read_json
+from .json_calls import read_nearly
 
 _ATTEMPT: Final = re.compile(r"""\s*\{\s*["']?input["']?\s*:""")
 """The beginning of text that was meant to be the taught object."""

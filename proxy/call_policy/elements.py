@@ -15,9 +15,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from toolwire.call_policy.untyped import ParameterTypes, Types, typed_value
-from toolwire.repair.literals import MAX_VALUES, json_string
-from toolwire.scan._grammar import SPACE
+from ..repair.literals import MAX_VALUES, json_string
+from ..scan._grammar import SPACE
+from .untyped import ParameterTypes, Types, typed_value
 
 MAX_DEPTH: Final = 100
 """Maximum nesting of arguments; deeper ones are malformed."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from toolwire.call_policy.written import WrittenCall
-from toolwire.model import ToolSpec
-from toolwire.scan._grammar import BlockSyntax
+from ..model import ToolSpec
+from ..scan._grammar import BlockSyntax
+from .written import WrittenCall
 
 
 def is_object(syntax: BlockSyntax) -> bool:

@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from toolwire.model import Message, ToolResult, ToolUse
-from toolwire.support.repeated_ids import numbered
+from ..model import Message, ToolResult, ToolUse
+from ..support.repeated_ids import numbered
 
 LONGEST_ID: Final = 256
 """A longer call id from a model is replaced: requests with it would be refused."""

@@ -28,10 +28,8 @@ from typing import Any, Final, Literal
 
 import orjson
 
-from toolwire.call_policy.untyped import ParameterTypes
-from toolwire.call_policy.written import Settled, UnreadableArguments, WrittenArguments, WrittenCall, object_text
-from toolwire.formats.engine.keys import ARGUMENTS, METADATA, NAMES, WRAPPERS
-from toolwire.repair.repair import (
+from ..formats.engine.keys import ARGUMENTS, METADATA, NAMES, WRAPPERS
+from ..repair.repair import (
     MAX_DEPTH,
     RepairKind,
     compact_json,
@@ -41,8 +39,10 @@ from toolwire.repair.repair import (
     repair_json,
     skip_space,
 )
-from toolwire.scan._grammar import SPACE, BlockSyntax, valid_text
-from toolwire.support.duplicate_keys import each_key_once
+from ..scan._grammar import SPACE, BlockSyntax, valid_text
+from ..support.duplicate_keys import each_key_once
+from .untyped import ParameterTypes
+from .written import Settled, UnreadableArguments, WrittenArguments, WrittenCall, object_text
 
 _COMBINED: Final = frozenset(("$ref", "allOf", "anyOf", "oneOf"))
 

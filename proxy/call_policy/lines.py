@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-from toolwire.call_policy.untyped import ParameterTypes, typed_value
-from toolwire.call_policy.written import Settled, WrittenCall, object_text
-from toolwire.repair.literals import json_string
-from toolwire.repair.repair import parses, read_json
-from toolwire.scan._grammar import SPACE, BlockSyntax
+from ..repair.literals import json_string
+from ..repair.repair import parses, read_json
+from ..scan._grammar import SPACE, BlockSyntax
+from .untyped import ParameterTypes, typed_value
+from .written import Settled, WrittenCall, object_text
 
 _NAMED: Final = re.compile(r"[ \t\r\n]*(?:function>[ \t\r\n]*)?([\w.:/-]+)(?:>|(?=[ \t\r\n])|\Z)[ \t\r\n]*")
 """The name, after the word `function>` or without it."""

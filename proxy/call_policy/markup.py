@@ -18,10 +18,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from toolwire.call_policy.untyped import Types, typed_value
-from toolwire.repair.literals import QUOTE_TOKEN, json_string
-from toolwire.repair.repair import MAX_DEPTH, read_value
-from toolwire.scan._grammar import SPACE
+from ..repair.literals import QUOTE_TOKEN, json_string
+from ..repair.repair import MAX_DEPTH, read_value
+from ..scan._grammar import SPACE
+from .untyped import Types, typed_value
 
 _TAG: Final = re.compile(
     r"""[<‹]((?:[^<>‹›\n"]|"(?:[^"\n<>]|<[|｜][^"\n<>]{0,40}>){0,200}"){1,200})[>›]|\[([A-Za-z_/]{2,40})\]"""

@@ -23,15 +23,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-from toolwire.call_policy.assembly import PythonArguments
-from toolwire.call_policy.candidate import Names
-from toolwire.call_policy.json_calls import JsonArguments, MemberArguments
-from toolwire.call_policy.tags import name_of
-from toolwire.call_policy.written import WrittenCall
-from toolwire.formats.engine.keys import ARGUMENTS, METADATA, NAMES
-from toolwire.model import ToolSpec
-from toolwire.repair.repair import read_json
-from toolwire.scan._grammar import FENCE, SPACE, BlockSyntax, Field
+from ..formats.engine.keys import ARGUMENTS, METADATA, NAMES
+from ..model import ToolSpec
+from ..repair.repair import read_json
+from ..scan._grammar import FENCE, SPACE, BlockSyntax, Field
+from .assembly import PythonArguments
+from .candidate import Names
+from .json_calls import JsonArguments, MemberArguments
+from .tags import name_of
+from .written import WrittenCall
 
 NAME_CHARS: Final = 256
 """A longer name cannot be a tool's name."""

@@ -24,22 +24,22 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from toolwire.call_policy.assembly import begun, begun_member, member
-from toolwire.call_policy.candidate import CandidateCall
-from toolwire.call_policy.heads import is_object, is_only_a_name
-from toolwire.call_policy.ids import CallIds
-from toolwire.call_policy.json_calls import settle_arguments
-from toolwire.call_policy.near import NearMiss, near_name, unreadable
-from toolwire.call_policy.recognised import Recogniser, Schemas, Unrecognised, checker
-from toolwire.call_policy.taught import FailureCode, Rejected, TaughtReader
-from toolwire.call_policy.untyped import ParameterTypes
-from toolwire.config import BadAnswersConfig, LimitsConfig, RouteOptions
-from toolwire.errors import GatewayError, ModelFault, quote
-from toolwire.formats.engine.recognition import BARE
-from toolwire.formats.engine.rendering import prompt_parameters
-from toolwire.model import CallKind, ToolChoice, ToolSpec
-from toolwire.repair.repair import REPAIR_KINDS, compact_json
-from toolwire.scan._grammar import AS_TEXT, DROPPED, Block, BlockSyntax, Decision, Field, FoundCall, ValueKind, Why
+from ..config import BadAnswersConfig, LimitsConfig, RouteOptions
+from ..errors import GatewayError, ModelFault, quote
+from ..formats.engine.recognition import BARE
+from ..formats.engine.rendering import prompt_parameters
+from ..model import CallKind, ToolChoice, ToolSpec
+from ..repair.repair import REPAIR_KINDS, compact_json
+from ..scan._grammar import AS_TEXT, DROPPED, Block, BlockSyntax, Decision, Field, FoundCall, ValueKind, Why
+from .assembly import begun, begun_member, member
+from .candidate import CandidateCall
+from .heads import is_object, is_only_a_name
+from .ids import CallIds
+from .json_calls import settle_arguments
+from .near import NearMiss, near_name, unreadable
+from .recognised import Recogniser, Schemas, Unrecognised, checker
+from .taught import FailureCode, Rejected, TaughtReader
+from .untyped import ParameterTypes
 
 __all__ = ["CallPolicy", "FailureCode", "settle_arguments", "strict_failure"]
 

@@ -18,23 +18,23 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final, Literal, get_args
 
-from toolwire.call_policy.assembly import Assembly, assemble
-from toolwire.call_policy.candidate import CandidateCall, Names, settled
-from toolwire.call_policy.coercion import Coerced, coerce
-from toolwire.call_policy.json_calls import MemberArguments
-from toolwire.call_policy.near import NearMiss, is_template, misfit, recites, stands_for_values, tool_of, unreadable
-from toolwire.call_policy.recovery import recover
-from toolwire.call_policy.tagged_text import NoCall
-from toolwire.call_policy.untyped import ParameterTypes
-from toolwire.call_policy.written import WrittenCall
-from toolwire.config import CallsConfig, LimitsConfig
-from toolwire.errors import quote
-from toolwire.formats.engine.recognition import RECOVERED
-from toolwire.formats.engine.rendering import prompt_name, prompt_parameters
-from toolwire.model import ToolSpec
-from toolwire.repair.repair import read_json
-from toolwire.scan._grammar import SPACE, Block, BlockSyntax
-from toolwire.schemas.schema import SchemaProblem, ToolSchema, compile_schema
+from ..config import CallsConfig, LimitsConfig
+from ..errors import quote
+from ..formats.engine.recognition import RECOVERED
+from ..formats.engine.rendering import prompt_name, prompt_parameters
+from ..model import ToolSpec
+from ..repair.repair import read_json
+from ..scan._grammar import SPACE, Block, BlockSyntax
+from ..schemas.schema import SchemaProblem, ToolSchema, compile_schema
+from .assembly import Assembly, assemble
+from .candidate import CandidateCall, Names, settled
+from .coercion import Coerced, coerce
+from .json_calls import MemberArguments
+from .near import NearMiss, is_template, misfit, recites, stands_for_values, tool_of, unreadable
+from .recovery import recover
+from .tagged_text import NoCall
+from .untyped import ParameterTypes
+from .written import WrittenCall
 
 Schemas = Callable[[ToolSpec], ToolSchema]
 """Returns the checker for a tool. Raises `SchemaProblem`."""

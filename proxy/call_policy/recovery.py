@@ -25,7 +25,10 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from toolwire.call_policy.call_words import (
+from ..formats.engine.keys import ARGUMENTS, METADATA, NAMES, WRAPPERS
+from ..repair.repair import MAX_REPAIRED_VALUES, has_more_values
+from ..scan._grammar import FENCE, SPACE
+from .call_words import (
     BEFORE_ARGUMENTS,
     BEFORE_OBJECT,
     FENCE_LINE,
@@ -37,14 +40,11 @@ from toolwire.call_policy.call_words import (
     is_framing,
     past_space,
 )
-from toolwire.call_policy.json_calls import TextArguments
-from toolwire.call_policy.markup import MarkupError, Value, read_json_like, read_members, tag_at
-from toolwire.call_policy.tagged_text import NoCall, TaggedArgumentsText
-from toolwire.call_policy.untyped import ParameterTypes, typed_value
-from toolwire.call_policy.written import WrittenCall, object_text
-from toolwire.formats.engine.keys import ARGUMENTS, METADATA, NAMES, WRAPPERS
-from toolwire.repair.repair import MAX_REPAIRED_VALUES, has_more_values
-from toolwire.scan._grammar import FENCE, SPACE
+from .json_calls import TextArguments
+from .markup import MarkupError, Value, read_json_like, read_members, tag_at
+from .tagged_text import NoCall, TaggedArgumentsText
+from .untyped import ParameterTypes, typed_value
+from .written import WrittenCall, object_text
 
 MAX_STARTS: Final = 4
 """The number of lines that are tried as the first line of the calls."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from toolwire.call_policy.call_text import CallText
-from toolwire.call_policy.call_words import (
+from ..scan._grammar import SPACE
+from .call_text import CallText
+from .call_words import (
     BOTH,
     CLOSERS,
     KEY,
@@ -20,10 +21,9 @@ from toolwire.call_policy.call_words import (
     past_space,
     types_in,
 )
-from toolwire.call_policy.markup import Tag, next_tag, tag_at
-from toolwire.call_policy.tags import unframed
-from toolwire.call_policy.untyped import STRING, ParameterTypes, Types, typed_value
-from toolwire.scan._grammar import SPACE
+from .markup import Tag, next_tag, tag_at
+from .tags import unframed
+from .untyped import STRING, ParameterTypes, Types, typed_value
 
 
 class NoCall(Exception):

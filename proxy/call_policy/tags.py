@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from toolwire.call_policy.untyped import OTHERS, STRING, Types
-from toolwire.scan._grammar import BlockSyntax
+from ..scan._grammar import BlockSyntax
+from .untyped import OTHERS, STRING, Types
 
 _ATTRIBUTE: Final = re.compile(r"""["']?\s[\w:.-]+=["']""")
 _TYPED: Final = re.compile(r"""\b(string|type)=["']?(\w+)""")

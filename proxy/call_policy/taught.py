@@ -9,11 +9,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from toolwire.call_policy.assembly import Assembly, assemble
-from toolwire.call_policy.candidate import CandidateCall, Names, names_on_offer, settled
-from toolwire.call_policy.heads import reading_on_offer
-from toolwire.call_policy.json_calls import raw_arguments
-from toolwire.call_policy.near import (
+from ..config import CallsConfig
+from ..errors import quote
+from ..formats.engine.rendering import prompt_parameters
+from ..model import ToolChoice, ToolSpec
+from ..scan._grammar import Block, BlockSyntax, Field
+from .assembly import Assembly, assemble
+from .candidate import CandidateCall, Names, names_on_offer, settled
+from .heads import reading_on_offer
+from .json_calls import raw_arguments
+from .near import (
     NearMiss,
     is_marked,
     is_template,
@@ -23,14 +28,9 @@ from toolwire.call_policy.near import (
     recites,
     unreadable,
 )
-from toolwire.call_policy.recognised import RECITED
-from toolwire.call_policy.untyped import ParameterTypes
-from toolwire.call_policy.written import WrittenCall
-from toolwire.config import CallsConfig
-from toolwire.errors import quote
-from toolwire.formats.engine.rendering import prompt_parameters
-from toolwire.model import ToolChoice, ToolSpec
-from toolwire.scan._grammar import Block, BlockSyntax, Field
+from .recognised import RECITED
+from .untyped import ParameterTypes
+from .written import WrittenCall
 
 FailureCode = Literal["malformed_tool_arguments", "invalid_tool_arguments", "unknown_tool_call"]
 

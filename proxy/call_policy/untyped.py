@@ -18,9 +18,9 @@ from copy import copy
 from typing import Any, Final, Self
 from urllib.parse import unquote
 
-from toolwire.repair.literals import json_string, python_value
-from toolwire.repair.repair import NUMBER, compact_json, parses
-from toolwire.scan._grammar import SPACE, ValueKind
+from ..repair.literals import json_string, python_value
+from ..repair.repair import NUMBER, compact_json, parses
+from ..scan._grammar import SPACE, ValueKind
 
 Types = frozenset[str]
 """Names of JSON Schema types."""

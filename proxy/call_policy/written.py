@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from toolwire.repair.literals import json_string
-from toolwire.repair.repair import RepairKind
+from ..repair.literals import json_string
+from ..repair.repair import RepairKind
 
 
 class Settled(NamedTuple):

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import click
 
-from toolwire.cli.common import legible_errors, say
+from .common import legible_errors, say
 
 COMMANDS: Final = {
     "serve": "toolwire.cli.serve",
@@ -38,8 +38,8 @@ def _version(context: click.Context, parameter: click.Parameter, wanted: bool) -
         return
     import aiohttp
 
-    from toolwire._version import __version__
-    from toolwire.fastparse import IMPLEMENTATION
+    from .._version import __version__
+    from ..fastparse import IMPLEMENTATION
 
     say(f"toolwire {__version__}")
     say(f"scanner: {IMPLEMENTATION}")

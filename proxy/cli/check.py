@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from toolwire.cli.common import USUAL_FILE, reported, say, usual_file
-from toolwire.cli.tools import list_tools
+from .common import USUAL_FILE, reported, say, usual_file
+from .tools import list_tools
 
 
 @click.command("check")
@@ -32,17 +32,17 @@ def command(file: str | None, schema: bool, probe: bool) -> None:
     servers, use `toolwire doctor`.
     """
     if schema:
-        from toolwire.configuration.first_file import schema_text
+        from ..configuration.first_file import schema_text
 
         say(schema_text(), nl=False)
         return
     file = file or usual_file("checking")
     if file is None:
         raise click.UsageError(f"Say which FILE. There is no {USUAL_FILE} here (`toolwire init` writes one).")
-    from toolwire.configuration.positions import with_lines
-    from toolwire.registry import registries
-    from toolwire.startup.description import describe
-    from toolwire.startup.examination import examined
+    from ..configuration.positions import with_lines
+    from ..registry import registries
+    from ..startup.description import describe
+    from ..startup.examination import examined
 
     with reported():
         config, mistakes = examined(file, registries())
@@ -52,7 +52,7 @@ def command(file: str | None, schema: bool, probe: bool) -> None:
         say(f"{file}: valid")
         say(describe(config, registries()))
         if probe:
-            from toolwire.startup.probed import probed
+            from ..startup.probed import probed
 
             for line in probed(config, registries()):
                 say(line)

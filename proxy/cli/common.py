@@ -9,8 +9,8 @@ from typing import Final
 
 import click
 
-from toolwire.support.conversion import ConfigError
-from toolwire.support.legible import visible, visible_json, visible_lines
+from ..support.conversion import ConfigError
+from ..support.legible import visible, visible_json, visible_lines
 
 FORMATS: Final = "sentinel, auto, hermes, mistral and others (docs/reference/formats.md), or a plug-in's name"
 """For the help of `--format`."""
@@ -64,7 +64,7 @@ def reported(*others: type[Exception]) -> Iterator[None]:
 
 def formats(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Completes names of formats for the shell, including plug-ins."""
-    from toolwire.registry import registries
+    from ..registry import registries
 
     try:
         return [name for name in registries().formats.names() if name.startswith(incomplete)]
@@ -74,6 +74,6 @@ def formats(context: click.Context, parameter: click.Parameter, incomplete: str)
 
 def presets(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Completes names of presets for the shell."""
-    from toolwire.upstream.servers.presets import AUTO, PRESETS
+    from ..upstream.servers.presets import AUTO, PRESETS
 
     return [name for name in (AUTO, *PRESETS) if name.startswith(incomplete)]

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import click
 
-from toolwire.cli.common import say
-from toolwire.cli.shells import PLACES, install, script, shell_of, uninstall
+from .common import say
+from .shells import PLACES, install, script, shell_of, uninstall
 
 
 def _shell(context: click.Context, parameter: click.Parameter, value: str | None) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from toolwire.cli.common import USUAL_FILE, say
+from .common import USUAL_FILE, say
 
 
 @click.command("init")
@@ -14,7 +14,7 @@ from toolwire.cli.common import USUAL_FILE, say
 def command(file: Path) -> None:
     """Write a commented example configuration to FILE (default: toolwire.yaml), and toolwire.schema.json beside it,
     which lets editors with a YAML language server complete and check the file. An existing FILE is not overwritten."""
-    from toolwire.configuration.first_file import write_first_file
+    from ..configuration.first_file import write_first_file
 
     try:
         schema = write_first_file(file)

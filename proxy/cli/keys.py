@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from toolwire.cli.common import say
+from .common import say
 
 
 @click.group("keys")
@@ -15,7 +15,7 @@ def command() -> None:
 @command.command("new")
 def new_() -> None:
     """Print a new client key, and its hash for `auth.keys` or the key file."""
-    from toolwire.ingress.auth import hash_key, new_key
+    from ..ingress.auth import hash_key, new_key
 
     key = new_key()
     say(key)
@@ -25,7 +25,7 @@ def new_() -> None:
 @command.command("hash")
 def hash_() -> None:
     """Print the hash of a key, for `auth.keys` or the key file. The key is read from standard input and not shown."""
-    from toolwire.ingress.auth import hash_key
+    from ..ingress.auth import hash_key
 
     with click.open_file("-") as piped:
         key = click.prompt("Key", hide_input=True, err=True) if piped.isatty() else piped.readline().strip()

@@ -7,7 +7,7 @@ from functools import partial
 
 import click
 
-from toolwire.cli.common import FORMATS, USUAL_FILE, formats, presets, reported, usual_file
+from .common import FORMATS, USUAL_FILE, formats, presets, reported, usual_file
 
 MODES = ("prompt", "template", "text", "native", "hybrid", "auto")
 
@@ -67,8 +67,8 @@ def command(
     --preset apply to its only backend, or to the one called `default`; --format and --mode set `defaults`, which a
     route may override.
     """
-    from toolwire.configuration.settings import has_backends, is_set, load
-    from toolwire.server.serving import serve as run
+    from ..configuration.settings import has_backends, is_set, load
+    from ..server.serving import serve as run
 
     if not (backend or file or has_backends()):
         file = usual_file("using")

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from toolwire.cli.common import reported, say, say_json, usual_file
+from .common import reported, say, say_json, usual_file
 
 if TYPE_CHECKING:
-    from toolwire.config import ToolsConfig
+    from ..config import ToolsConfig
 
 
 def list_tools(config: ToolsConfig, *, as_json: bool) -> None:
-    from toolwire.servertools.listing import failed, lines, look
+    from ..servertools.listing import failed, lines, look
 
     shown = look(config)
     data = {"modules": shown["modules"], "mcp": shown["mcp"]} if "mcp" in shown else shown["modules"]
@@ -51,9 +51,9 @@ def list_(folder: str | None, file: str | None, as_json: bool) -> None:
 
     The exit status is 1 if a module cannot be used or a server cannot be reached.
     """
-    from toolwire.config import ToolsConfig
-    from toolwire.configuration.settings import load
-    from toolwire.support.processes import NO_TOOLS, has_groups
+    from ..config import ToolsConfig
+    from ..configuration.settings import load
+    from ..support.processes import NO_TOOLS, has_groups
 
     if folder is not None:
         if not has_groups():

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from toolwire.config.documented import doc
+from .documented import doc
 
 DEFAULT_CHAIN: tuple[str, ...] = (
     "conversation",

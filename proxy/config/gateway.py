@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from toolwire.config.backend import BackendConfig
-from toolwire.config.chain import MiddlewareConfig, default_chain
-from toolwire.config.documented import doc
-from toolwire.config.keeping import (
+from .backend import BackendConfig
+from .chain import MiddlewareConfig, default_chain
+from .documented import doc
+from .keeping import (
     BackgroundConfig,
     CaptureConfig,
     InspectConfig,
@@ -16,7 +16,7 @@ from toolwire.config.keeping import (
     TelemetryConfig,
     ToolsConfig,
 )
-from toolwire.config.listening import (
+from .listening import (
     AuthConfig,
     CorsConfig,
     LimitsConfig,
@@ -24,8 +24,8 @@ from toolwire.config.listening import (
     ServerConfig,
     WebsocketConfig,
 )
-from toolwire.config.options import RouteOptions
-from toolwire.config.route import RouteConfig
+from .options import RouteOptions
+from .route import RouteConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from toolwire.config.documented import doc
+from .documented import doc
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from toolwire.config.documented import doc
+from .documented import doc
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

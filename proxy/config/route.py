@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from toolwire.config.chain import MiddlewareConfig
-from toolwire.config.documented import doc
-from toolwire.config.listening import RateLimitConfig
-from toolwire.config.options import RouteOptions
+from .chain import MiddlewareConfig
+from .documented import doc
+from .listening import RateLimitConfig
+from .options import RouteOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,17 +17,17 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from toolwire.config import BackendConfig, CorsConfig, GatewayConfig, PromptConfig, RouteConfig, RouteOptions
-from toolwire.configuration.mcp_checks import mcp_mistakes
-from toolwire.configuration.mistakes import Mistakes
-from toolwire.ingress.auth import ApiKey, key_mistakes, owner_of, read_keys
-from toolwire.prompting.prompt import check_template
-from toolwire.registry import SERVER_PROTOCOLS, usual_server
-from toolwire.support.conversion import ConfigError, join, suggestion
-from toolwire.support.plainyaml import read_yaml
-from toolwire.support.processes import NO_TOOLS, has_groups
-from toolwire.upstream.client.connections import check_header
-from toolwire.upstream.servers.mock import read_script
+from ..config import BackendConfig, CorsConfig, GatewayConfig, PromptConfig, RouteConfig, RouteOptions
+from ..ingress.auth import ApiKey, key_mistakes, owner_of, read_keys
+from ..prompting.prompt import check_template
+from ..registry import SERVER_PROTOCOLS, usual_server
+from ..support.conversion import ConfigError, join, suggestion
+from ..support.plainyaml import read_yaml
+from ..support.processes import NO_TOOLS, has_groups
+from ..upstream.client.connections import check_header
+from ..upstream.servers.mock import read_script
+from .mcp_checks import mcp_mistakes
+from .mistakes import Mistakes
 
 SECRET_CHARS: Final = 32
 """A shorter secret could be guessed."""

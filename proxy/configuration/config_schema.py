@@ -11,10 +11,10 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any, Final, cast, get_args, get_origin
 
-from toolwire.config import GatewayConfig
-from toolwire.configuration.checks import BOUNDS
-from toolwire.configuration.settings import SHORTHAND
-from toolwire.support.conversion import hints_of, is_mapping, is_sequence, join, options_of, to_mapping, without_none
+from ..config import GatewayConfig
+from ..support.conversion import hints_of, is_mapping, is_sequence, join, options_of, to_mapping, without_none
+from .checks import BOUNDS
+from .settings import SHORTHAND
 
 EXPANSION: Final = {"type": "string", "pattern": r"\$\{"}
 """A text with `${NAME}` may replace any scalar."""

@@ -8,8 +8,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 from urllib.parse import urlsplit
 
-from toolwire.config import McpServerConfig, ToolsConfig
-from toolwire.support.locations import AllowList
+from ..config import McpServerConfig, ToolsConfig
+from ..support.locations import AllowList
 
 INSTALL: Final = "pip install 'toolwire[mcp]'"
 SDK: Final = 2

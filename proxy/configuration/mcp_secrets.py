@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 from urllib.parse import urlsplit
 
-from toolwire.config import McpServerConfig
+from ..config import McpServerConfig
 
 MIN_CHARS: Final = 6
 """Shorter texts are not hidden, because they would match inside of ordinary words."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from toolwire.support.conversion import ConfigError
+from ..support.conversion import ConfigError
 
 
 class Mistakes:

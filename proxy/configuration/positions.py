@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 
 import yaml
 
-from toolwire.support.conversion import join
-from toolwire.support.plainyaml import PlainLoader
+from ..support.conversion import join
+from ..support.plainyaml import PlainLoader
 
 
 def with_lines(mistakes: Iterable[str], text: str) -> list[str]:

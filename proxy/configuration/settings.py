@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from toolwire.config import (
+from ..config import (
     CaptureConfig,
     EndpointConfig,
     GatewayConfig,
@@ -33,10 +33,10 @@ from toolwire.config import (
     RouteConfig,
     RouteOptions,
 )
-from toolwire.configuration.checks import value_mistakes
-from toolwire.configuration.mistakes import Mistakes
-from toolwire.support.conversion import ConfigError, ConversionRules, EnvText, from_mapping, join
-from toolwire.support.plainyaml import parse_yaml, read_yaml
+from ..support.conversion import ConfigError, ConversionRules, EnvText, from_mapping, join
+from ..support.plainyaml import parse_yaml, read_yaml
+from .checks import value_mistakes
+from .mistakes import Mistakes
 
 T = TypeVar("T")
 

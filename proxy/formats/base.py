@@ -11,21 +11,21 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, Final, Protocol
 
-from toolwire.formats.engine.escaping import Escaping
-from toolwire.formats.engine.layout import FUNCTION, Layout, Tagged
-from toolwire.formats.engine.listing import Listing
-from toolwire.formats.engine.markers import MarkerSet
-from toolwire.formats.engine.reading_back import Fields, fields_of
-from toolwire.formats.engine.rendering import prompt_name, prompt_parameters
-from toolwire.formats.engine.restoring import Escapes
-from toolwire.formats.engine.results import TOOL_RESPONSE, ResultForm
-from toolwire.formats.engine.templates import ALL, tokens
-from toolwire.formats.engine.values import Syntax
-from toolwire.formats.engine.words import COMMON, Words, words_of
-from toolwire.formats.gbnf.grammar import STANDARD, Around, GrammarBounds, Inexpressible, answer_grammar
-from toolwire.formats.gbnf.tags import structural_tag
-from toolwire.model import ToolResult, ToolSpec, ToolUse
-from toolwire.scan._grammar import BlockSyntax, Branch, Grammar
+from ..model import ToolResult, ToolSpec, ToolUse
+from ..scan._grammar import BlockSyntax, Branch, Grammar
+from .engine.escaping import Escaping
+from .engine.layout import FUNCTION, Layout, Tagged
+from .engine.listing import Listing
+from .engine.markers import MarkerSet
+from .engine.reading_back import Fields, fields_of
+from .engine.rendering import prompt_name, prompt_parameters
+from .engine.restoring import Escapes
+from .engine.results import TOOL_RESPONSE, ResultForm
+from .engine.templates import ALL, tokens
+from .engine.values import Syntax
+from .engine.words import COMMON, Words, words_of
+from .gbnf.grammar import STANDARD, Around, GrammarBounds, Inexpressible, answer_grammar
+from .gbnf.tags import structural_tag
 
 __all__ = [
     "VERBATIM",

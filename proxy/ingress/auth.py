@@ -11,10 +11,10 @@ from typing import Final
 
 import orjson
 
-from toolwire.config import AuthConfig, KeyConfig, RateLimitConfig
-from toolwire.errors import ClientFault, quote
-from toolwire.support.conversion import ConfigError, ConversionRules, from_mapping
-from toolwire.support.plainyaml import parse_yaml
+from ..config import AuthConfig, KeyConfig, RateLimitConfig
+from ..errors import ClientFault, quote
+from ..support.conversion import ConfigError, ConversionRules, from_mapping
+from ..support.plainyaml import parse_yaml
 
 _PREFIX: Final = "sha256:"
 _STRUCTURED: Final = frozenset({".yaml", ".yml", ".json"})

@@ -13,12 +13,11 @@ from typing import Any, Final
 
 import orjson
 
-from toolwire.config import LimitsConfig
-from toolwire.errors import ClientFault, quote
-from toolwire.fastparse import json_marks
-from toolwire.formats.engine.toolset import TOOLS_KEY, KnownTools
-from toolwire.ingress.conversations import Cut, Whose
-from toolwire.support.bounded_json import (
+from ..config import LimitsConfig
+from ..errors import ClientFault, quote
+from ..fastparse import json_marks
+from ..formats.engine.toolset import TOOLS_KEY, KnownTools
+from ..support.bounded_json import (
     LARGE_BYTES,
     BoundExceeded,
     DuplicateKey,
@@ -27,8 +26,9 @@ from toolwire.support.bounded_json import (
     is_deep,
     loads,
 )
-from toolwire.support.duplicate_keys import duplicate_key, has_duplicates
-from toolwire.support.offload import OFFLOAD_BYTES, offload
+from ..support.duplicate_keys import duplicate_key, has_duplicates
+from ..support.offload import OFFLOAD_BYTES, offload
+from .conversations import Cut, Whose
 
 _HINT: Final = "Send one JSON object in UTF-8."
 

@@ -20,8 +20,8 @@ from typing import Final, Protocol
 
 from aiohttp import web
 
-from toolwire.errors import ClientFault, GatewayError, Unavailable
-from toolwire.support.allocator import MemoryReturner
+from ..errors import ClientFault, GatewayError, Unavailable
+from ..support.allocator import MemoryReturner
 
 OPTION: Final = "limits.total_body_bytes"
 GIVE_BACK_BYTES: Final = 64 * 1024 * 1024

@@ -19,9 +19,9 @@ from bisect import bisect_right
 from collections.abc import Hashable
 from typing import Any, Final, NamedTuple
 
-from toolwire.fastparse import array_start, common_length, item_ends
-from toolwire.known.past import KnownItems, Past, bytes_of
-from toolwire.support.cache import Cache
+from ..fastparse import array_start, common_length, item_ends
+from ..known.past import KnownItems, Past, bytes_of
+from ..support.cache import Cache
 
 LEAST_BYTES: Final = 16 * 1024
 """Shorter bodies are read as before: looking for what is known would take as long."""

@@ -11,7 +11,7 @@ from typing import Final
 
 from aiohttp import web
 
-from toolwire.errors import GatewayError
+from ..errors import GatewayError
 
 TICK_S: Final = 0.1
 """Interval of the checks of running exchanges (R10.7 requires one second)."""

@@ -21,11 +21,11 @@ from typing import Final
 from aiohttp import web
 from aiohttp.http import HttpVersion11
 
-from toolwire.errors import ClientFault
-from toolwire.ingress.budget import BodyShare
-from toolwire.ingress.liveness import INTERIM
-from toolwire.support.bounded_json import LARGE_BYTES
-from toolwire.support.codings import Decoder, coding_of, supported
+from ..errors import ClientFault
+from ..support.bounded_json import LARGE_BYTES
+from ..support.codings import Decoder, coding_of, supported
+from .budget import BodyShare
+from .liveness import INTERIM
 
 BODY_RATE: Final = 16 * 1024
 """Bytes per second. A body that arrives at this rate never times out."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from toolwire.known.past import Past, fold
-from toolwire.model import Message, PlainMessages, Text, ToolResult, ToolUse, are_plain
+from ..model import Message, PlainMessages, Text, ToolResult, ToolUse, are_plain
+from .past import Past, fold
 
 _PLAIN: Final[frozenset[type]] = frozenset({Text})
 _HISTORY: Final = (ToolUse, ToolResult)

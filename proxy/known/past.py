@@ -26,7 +26,7 @@ from sys import getsizeof
 from typing import Any, Final, NamedTuple, TypeVar
 from weakref import ref
 
-from toolwire.fastparse import same_items
+from ..fastparse import same_items
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")

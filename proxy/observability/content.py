@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from toolwire.model import Image, ModelReply, ModelRequest, Part, Reasoning, Refusal, Text, ToolResult, ToolUse
+from ..model import Image, ModelReply, ModelRequest, Part, Reasoning, Refusal, Text, ToolResult, ToolUse
 
 
 def input_messages(request: ModelRequest) -> dict[str, str]:

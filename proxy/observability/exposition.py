@@ -17,7 +17,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from toolwire.observability.metrics import CELLS, Counter, Family, Gauge, Histogram, Series, SharedCounters, read_file
+from .metrics import CELLS, Counter, Family, Gauge, Histogram, Series, SharedCounters, read_file
 
 _Merged = Mapping[str, Mapping[tuple[str, ...], tuple[float, ...]]]
 

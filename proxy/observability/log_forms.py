@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import orjson
 
-from toolwire.support.legible import visible_json, visible_lines
+from ..support.legible import visible_json, visible_lines
 
 Entry = tuple[float, str, str, str, Mapping[str, Any], str]
 """The content of a line: Unix time in seconds, level, logger, message, fields, traceback."""

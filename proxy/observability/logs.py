@@ -11,8 +11,8 @@ import traceback
 from collections.abc import Mapping
 from typing import Any, Final, Literal, TextIO
 
-from toolwire.observability.log_forms import Entry, JsonFormatter, LineFormatter, TextFormatter, fields_of
-from toolwire.observability.terminal import TerminalFormatter, takes_colours
+from .log_forms import Entry, JsonFormatter, LineFormatter, TextFormatter, fields_of
+from .terminal import TerminalFormatter, takes_colours
 
 LogFormat = Literal["auto", "text", "json"]
 """`auto`: lines for people if the stream is a terminal, else `text`."""

@@ -14,12 +14,12 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from toolwire.config import GatewayConfig
-from toolwire.configuration.mcp_secrets import secrets_of
-from toolwire.support.escapes import views
-from toolwire.support.linear import linear
-from toolwire.support.pieces import matches, places_of
-from toolwire.upstream.servers.private_data import forms, private_of
+from ..config import GatewayConfig
+from ..configuration.mcp_secrets import secrets_of
+from ..support.escapes import views
+from ..support.linear import linear
+from ..support.pieces import matches, places_of
+from ..upstream.servers.private_data import forms, private_of
 
 LEAST: Final = 8
 """Shorter words are not treated as secrets, because they would match in ordinary texts."""

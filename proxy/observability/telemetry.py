@@ -14,10 +14,13 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Any, Final
 
-from toolwire.config import LimitsConfig
-from toolwire.observability import terminal
-from toolwire.observability.logs import log_fields
-from toolwire.observability.metrics import (
+from ..config import LimitsConfig
+from ..record import AccessField, AccessRecord, CounterSpec
+from ..support.cache import CacheUse
+from ..support.conversion import ConfigError
+from . import terminal
+from .logs import log_fields
+from .metrics import (
     SERIES_PER_FAMILY,
     BoundedNames,
     Counter,
@@ -26,9 +29,6 @@ from toolwire.observability.metrics import (
     Histogram,
     SharedCounters,
 )
-from toolwire.record import AccessField, AccessRecord, CounterSpec
-from toolwire.support.cache import CacheUse
-from toolwire.support.conversion import ConfigError
 
 ACCESS: Final = logging.getLogger(terminal.ACCESS)
 
@@ -191,7 +191,7 @@ class Metrics:
 
     def page(self, accept: str = "") -> tuple[bytes, str]:
         """Returns the metrics page of all workers and its content type, for this `Accept` header."""
-        from toolwire.observability.exposition import page  # not before the first scrape: it takes 50 ms
+        from .exposition import page  # not before the first scrape: it takes 50 ms
 
         return page(self.families, self.cells, accept)
 

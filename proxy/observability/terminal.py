@@ -17,8 +17,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from toolwire.observability.log_forms import TextFormatter
-from toolwire.support.legible import visible, visible_lines
+from ..support.legible import visible, visible_lines
+from .log_forms import TextFormatter
 
 ACCESS: Final = "toolwire.access"
 """The logger of the access line."""

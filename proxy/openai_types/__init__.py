@@ -13,13 +13,13 @@ path of the mistake.
 
 from __future__ import annotations
 
-from toolwire.openai_types.calls import ToolCall, ToolCallFunction
-from toolwire.openai_types.conversation import ChatRequest, ChatResponse, Choice, Usage
-from toolwire.openai_types.messages import Message
-from toolwire.openai_types.results import ToolResult, ToolResultContent
-from toolwire.openai_types.streams import Delta, ToolCallAccumulator, ToolCallDelta, ToolCallFunctionDelta
-from toolwire.openai_types.tools import FunctionDefinition, ToolChoice, ToolDefinition
-from toolwire.support.decoding import DecodeError, decode, encode
+from ..support.decoding import DecodeError, decode, encode
+from .calls import ToolCall, ToolCallFunction
+from .conversation import ChatRequest, ChatResponse, Choice, Usage
+from .messages import Message
+from .results import ToolResult, ToolResultContent
+from .streams import Delta, ToolCallAccumulator, ToolCallDelta, ToolCallFunctionDelta
+from .tools import FunctionDefinition, ToolChoice, ToolDefinition
 
 __all__ = [
     "ChatRequest", "ChatResponse", "Choice", "DecodeError", "Delta", "FunctionDefinition", "Message", "ToolCall",

@@ -8,9 +8,9 @@ from typing import Any, ClassVar, Self
 
 import orjson
 
-from toolwire.model import ToolUse
-from toolwire.protocols.shared.wire import dump
-from toolwire.support.decoding import Fields, Wire
+from ..model import ToolUse
+from ..protocols.shared.wire import dump
+from ..support.decoding import Fields, Wire
 
 
 class ToolCallFunction(Wire):

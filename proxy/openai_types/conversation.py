@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
-from toolwire.openai_types.messages import Message
-from toolwire.openai_types.streams import Delta
-from toolwire.openai_types.tools import ToolChoice, ToolDefinition
-from toolwire.support.decoding import DecodeError, Fields, Wire, present
+from ..support.decoding import DecodeError, Fields, Wire, present
+from .messages import Message
+from .streams import Delta
+from .tools import ToolChoice, ToolDefinition
 
 _FinishWord = Literal["stop", "length", "tool_calls", "content_filter"]
 

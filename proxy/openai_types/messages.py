@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
-from toolwire.openai_types.calls import ToolCall
-from toolwire.support.decoding import DecodeError, Fields, Wire, present
+from ..support.decoding import DecodeError, Fields, Wire, present
+from .calls import ToolCall
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
-from toolwire.openai_types.messages import Message
-from toolwire.protocols.shared.wire import dump
-from toolwire.support.decoding import DecodeError, Fields, Wire
+from ..protocols.shared.wire import dump
+from ..support.decoding import DecodeError, Fields, Wire
+from .messages import Message
 
 
 @dataclass(frozen=True, slots=True)

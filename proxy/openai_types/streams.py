@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
-from toolwire.openai_types.calls import ToolCall, ToolCallFunction
-from toolwire.protocols.shared.call_deltas import CallDeltas
-from toolwire.support.decoding import Fields, Wire, present
+from ..protocols.shared.call_deltas import CallDeltas
+from ..support.decoding import Fields, Wire, present
+from .calls import ToolCall, ToolCallFunction
 
 
 @dataclass(frozen=True, slots=True)

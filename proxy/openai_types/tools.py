@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
-from toolwire.support.decoding import DecodeError, Fields, Wire, present
+from ..support.decoding import DecodeError, Fields, Wire, present
 
 
 @dataclass(frozen=True, slots=True)

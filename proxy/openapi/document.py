@@ -20,15 +20,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from toolwire._version import __version__
-from toolwire.errors import CODES, GatewayError
-from toolwire.openapi.parts import OWN, OWN_WORDS, SCHEMAS, Json, Part, read_part
-from toolwire.pipeline.exchange.heads import TOKENIZER, USAGE_SOURCE
-from toolwire.protocols.base import Allowance, ClientSide
-from toolwire.protocols.shared.openai import TIME_HEADER
-from toolwire.protocols.shared.passed import VERSION, PassedProtocol
-from toolwire.protocols.sides import owns
-from toolwire.upstream.servers.client_ids import HEADER as CLIENT_ID
+from .._version import __version__
+from ..errors import CODES, GatewayError
+from ..pipeline.exchange.heads import TOKENIZER, USAGE_SOURCE
+from ..protocols.base import Allowance, ClientSide
+from ..protocols.shared.openai import TIME_HEADER
+from ..protocols.shared.passed import VERSION, PassedProtocol
+from ..protocols.sides import owns
+from ..upstream.servers.client_ids import HEADER as CLIENT_ID
+from .parts import OWN, OWN_WORDS, SCHEMAS, Json, Part, read_part
 
 UNKNOWN: Final = "This gateway has no description of the request and the answer."
 """Description of a path that no part describes."""

@@ -12,10 +12,10 @@ from typing import Final
 import orjson
 from aiohttp import web
 
-from toolwire.openapi.document import ApiSurface, ServedPath, document
-from toolwire.openapi.parts import Json
-from toolwire.pipeline.sending.delivery import CLIENTS
-from toolwire.protocols.shared.passed import PassedProtocol
+from ..pipeline.sending.delivery import CLIENTS
+from ..protocols.shared.passed import PassedProtocol
+from .document import ApiSurface, ServedPath, document
+from .parts import Json
 
 PATH: Final = "/openapi.json"
 

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from toolwire.config import PromptConfig
-from toolwire.formats.base import ToolFormat, escaping_for
-from toolwire.formats.engine.restoring import Escapes
-from toolwire.model import Message, ModelRequest, Part, Text, ToolChoice, ToolResult, ToolSpec, replace
-from toolwire.prompting.placing import SYSTEM, Placement, completed
-from toolwire.prompting.prompt import MAY, NEVER, policy
-from toolwire.prompting.transcript import TranscriptWriter, Write, write_each
+from ..config import PromptConfig
+from ..formats.base import ToolFormat, escaping_for
+from ..formats.engine.restoring import Escapes
+from ..model import Message, ModelRequest, Part, Text, ToolChoice, ToolResult, ToolSpec, replace
+from .placing import SYSTEM, Placement, completed
+from .prompt import MAY, NEVER, policy
+from .transcript import TranscriptWriter, Write, write_each
 
 
 def policy_beside(request: ModelRequest, tool_format: ToolFormat, prompt: PromptConfig) -> str:

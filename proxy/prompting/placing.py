@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Literal
 
-from toolwire.known.past import Past, once
-from toolwire.model import Message, OpaquePart, Part, Reasoning, Role, Text, ToolResult, replace
+from ..known.past import Past, once
+from ..model import Message, OpaquePart, Part, Reasoning, Role, Text, ToolResult, replace
 
 Placement = Literal["append", "prepend", "separate", "user"]
 

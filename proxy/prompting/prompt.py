@@ -17,12 +17,12 @@ from typing import Any, Final
 
 import orjson
 
-from toolwire.config import PromptConfig
-from toolwire.formats.base import ToolFormat, call_form, escaping_for
-from toolwire.formats.engine.longjson import compact
-from toolwire.formats.engine.rendering import prompt_name, taught_description, with_groups
-from toolwire.formats.engine.values import Escape
-from toolwire.model import ModelRequest, ToolChoice, ToolSpec
+from ..config import PromptConfig
+from ..formats.base import ToolFormat, call_form, escaping_for
+from ..formats.engine.longjson import compact
+from ..formats.engine.rendering import prompt_name, taught_description, with_groups
+from ..formats.engine.values import Escape
+from ..model import ModelRequest, ToolChoice, ToolSpec
 
 PLACEHOLDERS: Final = ("tools", "policy", "format", "examples")
 """The placeholders that a template must contain, in braces."""

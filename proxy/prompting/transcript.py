@@ -20,21 +20,21 @@ from functools import lru_cache, partial
 from itertools import groupby
 from typing import Final, Literal, NamedTuple
 
-from toolwire.call_policy.ids import is_gateway_id
-from toolwire.formats.base import ToolFormat, earlier_calls, escaping_for
-from toolwire.formats.engine.brackets import MARKERS as BRACKET_MARKERS
-from toolwire.formats.engine.brackets import RESULTS as BRACKET_RESULTS
-from toolwire.formats.engine.brackets import attribute as bracket_attribute
-from toolwire.formats.engine.brackets import is_word
-from toolwire.formats.engine.escaping import SLICE_CHARS, Escaping, Markup, Pieces
-from toolwire.formats.engine.layout import plain_name
-from toolwire.formats.engine.longjson import compact
-from toolwire.formats.engine.rendering import is_json_object, prompt_name, taught_arguments
-from toolwire.formats.engine.restoring import Escapes, EscapesMade
-from toolwire.formats.engine.results import marked_text
-from toolwire.known.kinds import history_in
-from toolwire.known.past import Past, fold
-from toolwire.model import (
+from ..call_policy.ids import is_gateway_id
+from ..formats.base import ToolFormat, earlier_calls, escaping_for
+from ..formats.engine.brackets import MARKERS as BRACKET_MARKERS
+from ..formats.engine.brackets import RESULTS as BRACKET_RESULTS
+from ..formats.engine.brackets import attribute as bracket_attribute
+from ..formats.engine.brackets import is_word
+from ..formats.engine.escaping import SLICE_CHARS, Escaping, Markup, Pieces
+from ..formats.engine.layout import plain_name
+from ..formats.engine.longjson import compact
+from ..formats.engine.rendering import is_json_object, prompt_name, taught_arguments
+from ..formats.engine.restoring import Escapes, EscapesMade
+from ..formats.engine.results import marked_text
+from ..known.kinds import history_in
+from ..known.past import Past, fold
+from ..model import (
     Attempt,
     Image,
     Message,
@@ -51,7 +51,7 @@ from toolwire.model import (
     ToolUse,
     replace,
 )
-from toolwire.prompting.placing import SYSTEM, Placement, completed
+from .placing import SYSTEM, Placement, completed
 
 Flatten = Literal["sentinel", "bracket", "native"]
 

@@ -20,18 +20,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
-from toolwire.config import BackendConfig
-from toolwire.errors import GatewayError
-from toolwire.events import Event
-from toolwire.model import EMPTY, Message, ModelReply, ModelRequest, ToolUse, Usage, dataclass
-from toolwire.protocols.shared import openai
-from toolwire.protocols.shared.mending import Mending
-from toolwire.protocols.shared.noise import Note, ignore_note
-from toolwire.protocols.shared.numbers import MAX_CHOICES
-from toolwire.protocols.shared.served import ServedForm
-from toolwire.protocols.shared.wire import load
-from toolwire.protocols.streams import StreamReader, StreamWriter, WriteOptions
-from toolwire.protocols.turn_form import TurnForm
+from ..config import BackendConfig
+from ..errors import GatewayError
+from ..events import Event
+from ..model import EMPTY, Message, ModelReply, ModelRequest, ToolUse, Usage, dataclass
+from .shared import openai
+from .shared.mending import Mending
+from .shared.noise import Note, ignore_note
+from .shared.numbers import MAX_CHOICES
+from .shared.served import ServedForm
+from .shared.wire import load
+from .streams import StreamReader, StreamWriter, WriteOptions
+from .turn_form import TurnForm
 
 
 @dataclass(frozen=True, slots=True)

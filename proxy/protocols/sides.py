@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from toolwire.protocols.base import ClientSide
+from .base import ClientSide
 
 
 def owns(side: ClientSide, place: str) -> bool:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
 from typing import Any, Final, Protocol, runtime_checkable
 
-from toolwire.config import ResponsesConfig
-from toolwire.events import BlockKind, Event
-from toolwire.model import Message, ModelRequest, dataclass
+from ..config import ResponsesConfig
+from ..events import BlockKind, Event
+from ..model import Message, ModelRequest, dataclass
 
 KEEPALIVE: Final = b": keep-alive\n\n"
 """Comment in a stream of server-sent events that keeps the connection alive (R6.14)."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
-from toolwire.errors import GatewayError
-from toolwire.model import Message, ModelReply, ModelRequest, OpaquePart
-from toolwire.protocols.shared.conversation_form import ConversationForm
-from toolwire.protocols.shared.turn import StoredTurn
-from toolwire.protocols.streams import WriteOptions
+from ..errors import GatewayError
+from ..model import Message, ModelReply, ModelRequest, OpaquePart
+from .shared.conversation_form import ConversationForm
+from .shared.turn import StoredTurn
+from .streams import WriteOptions
 
 
 class TurnForm(Protocol):

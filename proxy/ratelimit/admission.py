@@ -16,16 +16,16 @@ from typing import Final, Literal
 
 from aiohttp import web
 
-from toolwire.config import GatewayConfig, RateLimitConfig, RouteConfig
-from toolwire.errors import ClientFault, GatewayError, Unavailable, quote, retry_after
-from toolwire.ingress.auth import ApiKey
-from toolwire.ingress.liveness import LivenessMonitor
-from toolwire.model import Image, ModelRequest, Part, ToolResult
-from toolwire.protocols.base import Allowance, ClientSide
-from toolwire.protocols.shared.openai import duration
-from toolwire.ratelimit.base import WINDOW_S, Booking, Bound, Kind, Ledger, LedgerUnavailable, Scope, wait_s
-from toolwire.ratelimit.slots import Arrivals, Slot
-from toolwire.upstream.servers.usage import BYTES_PER_TOKEN, IMAGE_TOKENS
+from ..config import GatewayConfig, RateLimitConfig, RouteConfig
+from ..errors import ClientFault, GatewayError, Unavailable, quote, retry_after
+from ..ingress.auth import ApiKey
+from ..ingress.liveness import LivenessMonitor
+from ..model import Image, ModelRequest, Part, ToolResult
+from ..protocols.base import Allowance, ClientSide
+from ..protocols.shared.openai import duration
+from ..upstream.servers.usage import BYTES_PER_TOKEN, IMAGE_TOKENS
+from .base import WINDOW_S, Booking, Bound, Kind, Ledger, LedgerUnavailable, Scope, wait_s
+from .slots import Arrivals, Slot
 
 ANONYMOUS: Final = "anonymous"
 """Account of all clients together if no keys are configured."""

@@ -21,8 +21,8 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
-from toolwire.ratelimit.base import RENEW_S, Booking, Bound, Change, Ledger, LedgerUnavailable, changes, gives_back
-from toolwire.ratelimit.memory import MemoryLedger
+from .base import RENEW_S, Booking, Bound, Change, Ledger, LedgerUnavailable, changes, gives_back
+from .memory import MemoryLedger
 
 T = TypeVar("T")
 

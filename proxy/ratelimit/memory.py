@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from toolwire.ratelimit.base import Booking, Bound, Change, Ledger, fits
+from .base import Booking, Bound, Change, Ledger, fits
 
 
 class MemoryLedger(Ledger):

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from toolwire.config import RateLimitConfig, RateLimitsConfig
-from toolwire.ratelimit.base import Ledger
-from toolwire.ratelimit.failover import FailoverLedger
-from toolwire.ratelimit.memory import MemoryLedger
+from ..config import RateLimitConfig, RateLimitsConfig
+from .base import Ledger
+from .failover import FailoverLedger
+from .memory import MemoryLedger
 
 
 def counting(config: RateLimitsConfig) -> RateLimitsConfig:
@@ -28,7 +28,7 @@ def make_ledger(
         if config.url is None:
             raise ValueError("rate_limits.url: required for the store 'redis', such as 'redis://127.0.0.1:6379/0'")
         try:
-            from toolwire.ratelimit.redis import RedisLedger
+            from .redis import RedisLedger
         except ImportError as error:
             raise ValueError(f"rate_limits.store: {error}") from error
         try:
@@ -38,7 +38,7 @@ def make_ledger(
         return FailoverLedger(shared, closed=closed, report=report)
     if config.store == "memory" or shared_folder is None:
         return MemoryLedger()
-    from toolwire.ratelimit.sqlite import SqliteLedger
+    from .sqlite import SqliteLedger
 
     path = shared_folder / "limits.sqlite3"
     return FailoverLedger(SqliteLedger(path, timeout_s=config.timeout_s), closed=closed, report=report)

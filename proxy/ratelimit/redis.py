@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
-from toolwire.ratelimit.base import LEASE_S, ROUNDING, WINDOW_S, Booking, Bound, Change, Ledger, LedgerUnavailable
-from toolwire.support.redis_client import FAILURES, RedisClient, Script, described
-from toolwire.support.redis_url import read_url
+from ..support.redis_client import FAILURES, RedisClient, Script, described
+from ..support.redis_url import read_url
+from .base import LEASE_S, ROUNDING, WINDOW_S, Booking, Bound, Change, Ledger, LedgerUnavailable
 
 LAYOUT: Final = 1
 """Part of each key, so that gateways with different layouts do not share counts."""

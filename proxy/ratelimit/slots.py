@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Coroutine, Sequence
 
-from toolwire.errors import GatewayError
-from toolwire.ingress.liveness import LivenessMonitor
-from toolwire.ratelimit.base import Bound, Ledger, changes
+from ..errors import GatewayError
+from ..ingress.liveness import LivenessMonitor
+from .base import Bound, Ledger, changes
 
 
 class Slot:

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
-from toolwire.ratelimit.base import LEASE_S, Booking, Bound, Change, Ledger, LedgerUnavailable, fits
-from toolwire.support.sqlite_thread import SqliteThread, write_ahead
+from ..support.sqlite_thread import SqliteThread, write_ahead
+from .base import LEASE_S, Booking, Bound, Change, Ledger, LedgerUnavailable, fits
 
 T = TypeVar("T")
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, Literal, Protocol
 
-from toolwire.errors import GatewayError
-from toolwire.model import CallKind
-from toolwire.repair.characters import SPACE as SPACE
-from toolwire.repair.characters import valid_text as valid_text
+from ..errors import GatewayError
+from ..model import CallKind
+from ..repair.characters import SPACE as SPACE
+from ..repair.characters import valid_text as valid_text
 
 BLOCK_BYTES: Final = 1024 * 1024
 """Default limit of one block including its tags, in bytes of UTF-8 (`limits.block_bytes`)."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final
 
-from toolwire.scan._grammar import (
+from ._grammar import (
     END,
     LITERAL_BYTES,
     MAX_FIRSTS,

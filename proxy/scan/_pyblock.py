@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from toolwire.scan._grammar import (
+from ._grammar import (
     BODY,
     BROKEN,
     END,
@@ -33,7 +33,7 @@ from toolwire.scan._grammar import (
     Framing,
     Why,
 )
-from toolwire.scan._plan import (
+from ._plan import (
     CODE,
     JSON,
     LIKELY,
@@ -47,13 +47,13 @@ from toolwire.scan._plan import (
     PlanBranch,
     PlanNode,
 )
-from toolwire.scan._pybuffer import Buffer
-from toolwire.scan._pyfields import AT_BRANCH, BY_ITSELF, GOES_ON, NO_FIELD, NO_KEY, FieldReader
-from toolwire.scan._pyoutput import Output
-from toolwire.scan.blocks import TO_CLOSER, Piece
-from toolwire.scan.closers import CLOSER, OPENER, CloserSearch
-from toolwire.scan.live import LiveCalls
-from toolwire.scan.surroundings import ALONE
+from ._pybuffer import Buffer
+from ._pyfields import AT_BRANCH, BY_ITSELF, GOES_ON, NO_FIELD, NO_KEY, FieldReader
+from ._pyoutput import Output
+from .blocks import TO_CLOSER, Piece
+from .closers import CLOSER, OPENER, CloserSearch
+from .live import LiveCalls
+from .surroundings import ALONE
 
 _SPACE: Final = SPACE.encode()
 _FENCE: Final = FENCE.encode()

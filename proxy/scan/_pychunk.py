@@ -20,11 +20,11 @@ from typing import Final
 
 import orjson
 
-from toolwire.events import Event
-from toolwire.scan._grammar import FRAME_BYTES
-from toolwire.scan._pyframe import find_text, is_text
-from toolwire.scan._pyguard import SecretGuard
-from toolwire.scan._pyparse import CallScanner
+from ..events import Event
+from ._grammar import FRAME_BYTES
+from ._pyframe import find_text, is_text
+from ._pyguard import SecretGuard
+from ._pyparse import CallScanner
 
 _GROUP: Final = 32
 """Maximum number of frames that take the slow path together."""

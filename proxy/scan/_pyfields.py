@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from toolwire.scan._grammar import LITERAL_BYTES, SPACE, WORD_BYTES, BlockPolicy, Field
-from toolwire.scan._plan import (
+from ._grammar import LITERAL_BYTES, SPACE, WORD_BYTES, BlockPolicy, Field
+from ._plan import (
     BRACES,
     CODE,
     JSON,
@@ -28,16 +28,16 @@ from toolwire.scan._plan import (
     PlanBranch,
     PlanNode,
 )
-from toolwire.scan._pybuffer import Buffer
-from toolwire.scan._pyoutput import Output
-from toolwire.scan._pystring import NO_STRING, certain
-from toolwire.scan.blocks import Piece
-from toolwire.scan.first_key import FirstKey
-from toolwire.scan.live import LiveCalls
-from toolwire.scan.loose_head import LooseHead
-from toolwire.scan.modes import STRING, WHOLE, WRONG
-from toolwire.scan.parts.code import BracesReader, CodeReader
-from toolwire.scan.parts.json import ObjectReader
+from ._pybuffer import Buffer
+from ._pyoutput import Output
+from ._pystring import NO_STRING, certain
+from .blocks import Piece
+from .first_key import FirstKey
+from .live import LiveCalls
+from .loose_head import LooseHead
+from .modes import STRING, WHOLE, WRONG
+from .parts.code import BracesReader, CodeReader
+from .parts.json import ObjectReader
 
 _SPACE: Final = SPACE.encode()
 _NEWLINE: Final = ord("\n")

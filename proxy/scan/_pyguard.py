@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import orjson
 
-from toolwire.scan._pyframe import find_text, is_text
+from ._pyframe import find_text, is_text
 
 
 class SecretGuard:

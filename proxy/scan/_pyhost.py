@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from toolwire.events import Close
-from toolwire.scan._grammar import FoundCall
-from toolwire.scan._pybuffer import Buffer
-from toolwire.scan._pyoutput import Output
-from toolwire.scan._pyprose import Prose
+from ..events import Close
+from ._grammar import FoundCall
+from ._pybuffer import Buffer
+from ._pyoutput import Output
+from ._pyprose import Prose
 
 
 class LiveHost:

@@ -11,7 +11,7 @@ from operator import is_
 from sys import maxsize
 from typing import Final
 
-from toolwire.support.json_marks import json_marks
+from ..support.json_marks import json_marks
 
 __all__ = ["array_start", "common_length", "item_ends", "json_marks", "same_items"]
 

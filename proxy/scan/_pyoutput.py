@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from toolwire.events import BlockKind, BlockStatus, Close, Delta, Event, Open
-from toolwire.scan._grammar import REASONING, SPACE, TEXT, FoundCall
-from toolwire.scan.blocks import opening
+from ..events import BlockKind, BlockStatus, Close, Delta, Event, Open
+from ._grammar import REASONING, SPACE, TEXT, FoundCall
+from .blocks import opening
 
 
 class Blanks:

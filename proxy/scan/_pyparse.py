@@ -31,9 +31,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from toolwire.errors import GatewayError
-from toolwire.events import Event, Fault
-from toolwire.scan._grammar import (
+from ..errors import GatewayError
+from ..events import Event, Fault
+from ._grammar import (
     AS_TEXT,
     BLOCK_BYTES,
     DONE,
@@ -45,18 +45,18 @@ from toolwire.scan._grammar import (
     only,
     valid_text,
 )
-from toolwire.scan._plan import GrammarPlan, Opener, plan
-from toolwire.scan._pyblock import FRAMING, NONE, OPEN, WHOLE, BlockReader
-from toolwire.scan._pybuffer import Buffer
-from toolwire.scan._pyhost import LiveHost
-from toolwire.scan._pyoutput import Output
-from toolwire.scan._pyprose import Prose
-from toolwire.scan._pysse import SseFramer, frames_are_plain
-from toolwire.scan.blocks import as_text, dropped, ended
-from toolwire.scan.decoding import DeltaDecoder, size_of
-from toolwire.scan.live import LiveCalls
-from toolwire.scan.spans import SpanKind, SpanObserver, SpanReports
-from toolwire.scan.surroundings import (
+from ._plan import GrammarPlan, Opener, plan
+from ._pyblock import FRAMING, NONE, OPEN, WHOLE, BlockReader
+from ._pybuffer import Buffer
+from ._pyhost import LiveHost
+from ._pyoutput import Output
+from ._pyprose import Prose
+from ._pysse import SseFramer, frames_are_plain
+from .blocks import as_text, dropped, ended
+from .decoding import DeltaDecoder, size_of
+from .live import LiveCalls
+from .spans import SpanKind, SpanObserver, SpanReports
+from .surroundings import (
     ALONE,
     FENCE,
     FRAMED,

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from toolwire.scan._grammar import FENCE, REASONING, SPACE, TEXT, WORD_BYTES, BlockPolicy
-from toolwire.scan._plan import TICK, GrammarPlan, Marker, Opener
-from toolwire.scan._pybuffer import Buffer
-from toolwire.scan._pyoutput import Output
-from toolwire.scan.loose_head import loose_words
-from toolwire.scan.parts.quoting import Quoting
-from toolwire.scan.surroundings import (
+from ._grammar import FENCE, REASONING, SPACE, TEXT, WORD_BYTES, BlockPolicy
+from ._plan import TICK, GrammarPlan, Marker, Opener
+from ._pybuffer import Buffer
+from ._pyoutput import Output
+from .loose_head import loose_words
+from .parts.quoting import Quoting
+from .surroundings import (
     ALONE,
     CODE,
     GOES_ON,
@@ -22,7 +22,7 @@ from toolwire.scan.surroundings import (
     Surroundings,
     behind_info,
 )
-from toolwire.scan.surroundings import FENCE as IN_FENCE
+from .surroundings import FENCE as IN_FENCE
 
 _SPACE: Final = SPACE.encode()
 _NEWLINE: Final = ord("\n")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import codecs
 from typing import Final
 
-from toolwire.scan._grammar import FRAME_BYTES, too_large
+from ._grammar import FRAME_BYTES, too_large
 
 _NEWLINE: Final = ord("\n")
 

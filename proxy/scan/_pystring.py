@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from toolwire.repair.literals import json_string
+from ..repair.literals import json_string
 
 NO_STRING: Final = 0
 JSON_STRING: Final = 1

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
-from toolwire.events import BlockKind, Open
-from toolwire.scan._grammar import AS_TEXT, DROPPED, Block, BlockSyntax, Decision, Field, FoundCall
+from ..events import BlockKind, Open
+from ._grammar import AS_TEXT, DROPPED, Block, BlockSyntax, Decision, Field, FoundCall
 
 Piece = tuple[Field, int, int]
 """A field with its start and end offset in the block."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import codecs
 
-from toolwire.scan._grammar import valid_text
+from ._grammar import valid_text
 
 UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 

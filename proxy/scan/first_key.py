@@ -7,8 +7,8 @@ from bisect import bisect_left
 from collections.abc import Callable
 from typing import Final
 
-from toolwire.scan._grammar import SPACE, WORD_BYTES, BlockSyntax
-from toolwire.scan._plan import CODE, JSON, NOTHING, PRINTED, heads
+from ._grammar import SPACE, WORD_BYTES, BlockSyntax
+from ._plan import CODE, JSON, NOTHING, PRINTED, heads
 
 _SPACE: Final = SPACE.encode()
 _SCALAR: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+-."

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from toolwire.repair.literals import json_string, scalar
-from toolwire.repair.repair import MAX_DEPTH
-from toolwire.scan._pystring import PLAIN_TEXT
-from toolwire.scan.follower import COLON, ITEM, KEY, NEXT, SPACE, START, STUCK, TEXT, VALUE, WORD, SyntaxFollower
+from ..repair.literals import json_string, scalar
+from ..repair.repair import MAX_DEPTH
+from ._pystring import PLAIN_TEXT
+from .follower import COLON, ITEM, KEY, NEXT, SPACE, START, STUCK, TEXT, VALUE, WORD, SyntaxFollower
 
 _BARE_KEY: Final = re.compile(r"[^:,{}\[\]]+")
 _BARE_VALUE: Final = re.compile(r"[^,{}\[\]]+")

@@ -16,10 +16,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from toolwire.repair.literals import ESCAPE, SCALAR, json_string, scalar, unescape
-from toolwire.repair.repair import MAX_DEPTH
-from toolwire.scan._pystring import CODE_STRING, PLAIN_TEXT
-from toolwire.scan.follower import (
+from ..repair.literals import ESCAPE, SCALAR, json_string, scalar, unescape
+from ..repair.repair import MAX_DEPTH
+from ._pystring import CODE_STRING, PLAIN_TEXT
+from .follower import (
     COLON,
     ITEM,
     KEY,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from toolwire.scan._grammar import SPACE
-from toolwire.scan._pystring import JSON_STRING, NESTED_STRING, NO_STRING, UNSAID
-from toolwire.scan.json_text import ENDED, ESCAPES, FAILED, HEX, PLAIN, SCALAR, JsonText
+from ._grammar import SPACE
+from ._pystring import JSON_STRING, NESTED_STRING, NO_STRING, UNSAID
+from .json_text import ENDED, ESCAPES, FAILED, HEX, PLAIN, SCALAR, JsonText
 
 _SPACE: Final = SPACE.encode()
 _QUOTE: Final = ord('"')

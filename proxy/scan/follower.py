@@ -6,8 +6,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from toolwire.repair.literals import json_string
-from toolwire.scan._pystring import NO_STRING, UNSAID
+from ..repair.literals import json_string
+from ._pystring import NO_STRING, UNSAID
 
 SPACE: Final = re.compile(r"[ \t\r\n]+")
 LONGEST: Final = 1024

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from toolwire.repair.repair import MAX_DEPTH
-from toolwire.scan._grammar import SPACE
+from ..repair.repair import MAX_DEPTH
+from ._grammar import SPACE
 
 _SPACE: Final = SPACE.encode()
 _QUOTE: Final = ord('"')

@@ -18,16 +18,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Literal, Protocol
 
-from toolwire.errors import GatewayError
-from toolwire.repair.literals import json_string
-from toolwire.scan._grammar import SPACE, Block, BlockPolicy, BlockSyntax, Decision, Field, FoundCall, ValueKind
-from toolwire.scan._plan import BRACES, CODE, JSON, NAME, PROSE, WORD
-from toolwire.scan._pystring import JSON_STRING, LINES, NO_STRING, PLAIN_TEXT, UNSAID
-from toolwire.scan.blocks import TO_CLOSER, Piece
-from toolwire.scan.follow_braces import BracesFollower
-from toolwire.scan.follow_code import PythonFollower
-from toolwire.scan.follow_json import CallFollower
-from toolwire.scan.json_text import ENDED, FAILED, JsonText
+from ..errors import GatewayError
+from ..repair.literals import json_string
+from ._grammar import SPACE, Block, BlockPolicy, BlockSyntax, Decision, Field, FoundCall, ValueKind
+from ._plan import BRACES, CODE, JSON, NAME, PROSE, WORD
+from ._pystring import JSON_STRING, LINES, NO_STRING, PLAIN_TEXT, UNSAID
+from .blocks import TO_CLOSER, Piece
+from .follow_braces import BracesFollower
+from .follow_code import PythonFollower
+from .follow_json import CallFollower
+from .json_text import ENDED, FAILED, JsonText
 
 _UNSURE: Final = 256
 """If the kind of a value is not certain after this many characters, it is decided at the value's end."""

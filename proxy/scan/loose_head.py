@@ -18,7 +18,7 @@ from collections.abc import Collection
 from functools import lru_cache
 from typing import Final
 
-from toolwire.scan._grammar import SPACE
+from ._grammar import SPACE
 
 HEAD_CHARS: Final = 320
 """The name of a tool must occur within this many characters."""

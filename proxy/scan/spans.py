@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from toolwire.scan._grammar import AS_TEXT, Decision
-from toolwire.scan.live import LiveCalls
+from ._grammar import AS_TEXT, Decision
+from .live import LiveCalls
 
 SpanKind = Literal["block", "framing", "reasoning", "text"]
 

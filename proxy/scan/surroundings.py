@@ -22,8 +22,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from toolwire.scan._grammar import SPACE, WORD_BYTES, Decision
-from toolwire.scan._plan import NAMED
+from ._grammar import SPACE, WORD_BYTES, Decision
+from ._plan import NAMED
 
 CODE: Final = 1
 STRING: Final = 2

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from toolwire.scan._grammar import BODY, BROKEN, DONE, HELD, KEY, LEAD, REASONING, TAIL, TEXT
+from ._grammar import BODY, BROKEN, DONE, HELD, KEY, LEAD, REASONING, TAIL, TEXT
 
 OUTSIDE: Final = (TEXT, REASONING)
 """States outside blocks: at the start of an answer (reasoning if `preopened`) and after a block."""

@@ -23,7 +23,7 @@ from urllib.parse import unquote
 
 import orjson
 
-from toolwire.errors import quote
+from ..errors import quote
 
 Path = tuple[str | int, ...]
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import unquote
 
-from toolwire.schemas._schema_walk import EDGES
+from ._schema_walk import EDGES
 
 MAX_DEPTH: Final = 200
 

@@ -14,8 +14,8 @@ from typing import Final
 
 import jsonschema_rs
 
-from toolwire.errors import quote
-from toolwire.schemas._schema_walk import Graph, Path, SchemaProblem, Uncheckable
+from ..errors import quote
+from ._schema_walk import Graph, Path, SchemaProblem, Uncheckable
 
 MAX_PATTERNS: Final = 32
 """Maximum number of different patterns compiled for one schema: each takes up to 1.5 ms."""

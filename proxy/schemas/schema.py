@@ -28,9 +28,10 @@ from urllib.parse import quote as percent_encoded
 import jsonschema_rs
 import orjson
 
-from toolwire.config import LimitsConfig
-from toolwire.errors import quote
-from toolwire.schemas._schema_walk import (
+from ..config import LimitsConfig
+from ..errors import quote
+from ..support.cache import Cache, CacheBudget, chars_of, weight_of
+from ._schema_walk import (
     BUDGET,
     Graph,
     SchemaNode,
@@ -41,8 +42,7 @@ from toolwire.schemas._schema_walk import (
     path_text,
     private_copy,
 )
-from toolwire.schemas.patterns import LINEAR, settle_patterns
-from toolwire.support.cache import Cache, CacheBudget, chars_of, weight_of
+from .patterns import LINEAR, settle_patterns
 
 __all__ = [
     "NotCompiled",

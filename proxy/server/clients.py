@@ -32,16 +32,16 @@ from aiohttp import web
 from aiohttp.http import HttpVersion10, HttpVersion11, RawRequestMessage
 from aiohttp.http_exceptions import HttpProcessingError
 
-from toolwire.config import LimitsConfig, ServerConfig
-from toolwire.errors import ClientFault, Defect, GatewayError, Unavailable, quote
-from toolwire.ingress.turns import Turns
-from toolwire.observability.logs import log_fields
-from toolwire.observability.metrics import Counter, Gauge
-from toolwire.pipeline.exchange.heads import request_id
-from toolwire.protocols.shared.wire import dump
-from toolwire.server.closing import LINGER_S, ClosingProtocol, answer, malformed
-from toolwire.server.descriptors import files_allowed, room
-from toolwire.server.parsing import SLICE_BYTES, SlicingHandler
+from ..config import LimitsConfig, ServerConfig
+from ..errors import ClientFault, Defect, GatewayError, Unavailable, quote
+from ..ingress.turns import Turns
+from ..observability.logs import log_fields
+from ..observability.metrics import Counter, Gauge
+from ..pipeline.exchange.heads import request_id
+from ..protocols.shared.wire import dump
+from .closing import LINGER_S, ClosingProtocol, answer, malformed
+from .descriptors import files_allowed, room
+from .parsing import SLICE_BYTES, SlicingHandler
 
 LOG: Final = logging.getLogger("toolwire.clients")
 

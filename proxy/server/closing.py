@@ -8,8 +8,8 @@ from typing import Final, cast
 
 from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 
-from toolwire.errors import ClientFault, GatewayError
-from toolwire.ingress.turns import Turns
+from ..errors import ClientFault, GatewayError
+from ..ingress.turns import Turns
 
 LINGER_S: Final = 2.0
 """Time that a refused client has to read the answer."""

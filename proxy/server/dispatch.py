@@ -15,8 +15,8 @@ from typing import Final
 from aiohttp import web
 from aiohttp.http import HttpVersion11
 
-from toolwire.pipeline.exchange.routing import Handler
-from toolwire.server.clients import check_head
+from ..pipeline.exchange.routing import Handler
+from .clients import check_head
 
 MATCH: Final = "_match_info"
 """aiohttp's private attribute for the match of a request; there is no public setter."""

@@ -20,22 +20,22 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from toolwire.config import GatewayConfig
-from toolwire.configuration.checks import check_values
-from toolwire.errors import GatewayError
-from toolwire.ingress.liveness import LIVENESS, LivenessMonitors
-from toolwire.observability.logs import change_logging
-from toolwire.observability.telemetry import Metrics
-from toolwire.pipeline.conversations.background import BACKGROUND
-from toolwire.pipeline.sending.delivery import CLIENTS
-from toolwire.registry import registries
-from toolwire.server.clients import ClientServer, usual_envelope
-from toolwire.server.descriptors import log_room
-from toolwire.server.dispatch import Dispatch
-from toolwire.startup.backend_loops import loop_mistakes
-from toolwire.startup.chains import told
-from toolwire.support.conversion import ConfigError
-from toolwire.upstream.pool.health import HEALTH
+from ..config import GatewayConfig
+from ..configuration.checks import check_values
+from ..errors import GatewayError
+from ..ingress.liveness import LIVENESS, LivenessMonitors
+from ..observability.logs import change_logging
+from ..observability.telemetry import Metrics
+from ..pipeline.conversations.background import BACKGROUND
+from ..pipeline.sending.delivery import CLIENTS
+from ..registry import registries
+from ..startup.backend_loops import loop_mistakes
+from ..startup.chains import told
+from ..support.conversion import ConfigError
+from ..upstream.pool.health import HEALTH
+from .clients import ClientServer, usual_envelope
+from .descriptors import log_room
+from .dispatch import Dispatch
 
 LOG: Final = logging.getLogger("toolwire.serving")
 

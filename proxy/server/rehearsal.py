@@ -22,19 +22,19 @@ from typing import Any, Final
 
 import orjson
 
-from toolwire.config import BackendConfig, GatewayConfig, RouteConfig, RouteOptions, StoreConfig
-from toolwire.configuration.checks import effective_routes
-from toolwire.events import BlockKind, Close, Delta, Event, Finish, Open, Start
-from toolwire.folding import fold
-from toolwire.formats.base import ToolFormat
-from toolwire.model import ModelRequest, ToolUse, Usage
-from toolwire.observability.telemetry import ACCESS
-from toolwire.pipeline.sending.delivery import CLIENTS
-from toolwire.protocols.base import ClientSide, ServerSide
-from toolwire.protocols.streams import WriteOptions
-from toolwire.registry import Registries, registries
-from toolwire.server.hosting import AppFactory
-from toolwire.server.simulated import SimulatedAnswer, SimulatedGateway
+from ..config import BackendConfig, GatewayConfig, RouteConfig, RouteOptions, StoreConfig
+from ..configuration.checks import effective_routes
+from ..events import BlockKind, Close, Delta, Event, Finish, Open, Start
+from ..folding import fold
+from ..formats.base import ToolFormat
+from ..model import ModelRequest, ToolUse, Usage
+from ..observability.telemetry import ACCESS
+from ..pipeline.sending.delivery import CLIENTS
+from ..protocols.base import ClientSide, ServerSide
+from ..protocols.streams import WriteOptions
+from ..registry import Registries, registries
+from .hosting import AppFactory
+from .simulated import SimulatedAnswer, SimulatedGateway
 
 LOG: Final = logging.getLogger("toolwire")
 TIMES: Final = 4

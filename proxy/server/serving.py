@@ -33,18 +33,18 @@ from typing import Final
 
 from aiohttp import web
 
-from toolwire.config import GatewayConfig
-from toolwire.errors import Unavailable
-from toolwire.observability.logs import flush_logs, set_up_logging
-from toolwire.observability.telemetry import Metrics
-from toolwire.server.clients import limit_unsent
-from toolwire.server.descriptors import ACCEPTED_AT_ONCE, Shortage, allow_files, log_room
-from toolwire.server.hosting import AppFactory, AppHost, reread, settle_memory
-from toolwire.server.notify import READY, STOPPING, notify, reloading
-from toolwire.server.starting import tell
-from toolwire.startup.backend_loops import loop_mistakes
-from toolwire.support.conversion import ConfigError
-from toolwire.support.legible import visible_lines
+from ..config import GatewayConfig
+from ..errors import Unavailable
+from ..observability.logs import flush_logs, set_up_logging
+from ..observability.telemetry import Metrics
+from ..startup.backend_loops import loop_mistakes
+from ..support.conversion import ConfigError
+from ..support.legible import visible_lines
+from .clients import limit_unsent
+from .descriptors import ACCEPTED_AT_ONCE, Shortage, allow_files, log_room
+from .hosting import AppFactory, AppHost, reread, settle_memory
+from .notify import READY, STOPPING, notify, reloading
+from .starting import tell
 
 LOG: Final = logging.getLogger("toolwire.serving")
 
@@ -119,7 +119,7 @@ def serve(
 
     try:
         if share:
-            from toolwire.server.workers import Supervisor
+            from .workers import Supervisor
 
             return Supervisor(config, create, sockets, ready, load).run()
         return run(config, create, sockets, Metrics(), ready=ready, load=load)
@@ -216,7 +216,7 @@ def run(
     """
 
     async def main() -> None:
-        from toolwire.server.rehearsal import rehearse
+        from .rehearsal import rehearse
 
         host = AppHost(create, metrics, speaks=looks, prepare=rehearse if create is gateway else None)
         await _Serving(config, host, load, listen, looks).run(sockets, ready)
@@ -435,7 +435,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 def gateway(config: GatewayConfig, metrics: Metrics, before: web.Application | None) -> web.Application:
     """Creates the gateway's own application."""
-    from toolwire.app import create_app
+    from ..app import create_app
 
     return create_app(config, metrics=metrics, before=before)
 

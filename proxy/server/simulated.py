@@ -14,13 +14,13 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from toolwire.app import BACKENDS
-from toolwire.config import GatewayConfig
-from toolwire.observability.telemetry import Metrics
-from toolwire.server.hosting import AppFactory, AppHost
-from toolwire.upstream.client.wire_client import WireClient
-from toolwire.upstream.client.wire_connection import HttpConnection
-from toolwire.upstream.servers.http import HttpBackend
+from ..app import BACKENDS
+from ..config import GatewayConfig
+from ..observability.telemetry import Metrics
+from ..upstream.client.wire_client import WireClient
+from ..upstream.client.wire_connection import HttpConnection
+from ..upstream.servers.http import HttpBackend
+from .hosting import AppFactory, AppHost
 
 SimulatedAnswer = Callable[[bytes], Sequence[bytes]]
 """What a model server sends for the bytes of a request, by read."""

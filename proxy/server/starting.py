@@ -6,12 +6,12 @@ import logging
 import os
 from typing import Final
 
-from toolwire.config import GatewayConfig
-from toolwire.configuration.mistakes import Mistakes
-from toolwire.fastparse import IMPLEMENTATION
-from toolwire.registry import registries
-from toolwire.startup.chains import told
-from toolwire.startup.ineffective import ineffective_parts
+from ..config import GatewayConfig
+from ..configuration.mistakes import Mistakes
+from ..fastparse import IMPLEMENTATION
+from ..registry import registries
+from ..startup.chains import told
+from ..startup.ineffective import ineffective_parts
 
 LOG: Final = logging.getLogger("toolwire.serving")
 

@@ -33,13 +33,13 @@ from tempfile import mkdtemp
 from types import FrameType
 from typing import Final, Literal
 
-from toolwire.config import GatewayConfig
-from toolwire.observability.logs import number_lines
-from toolwire.observability.metrics import CELLS, SharedCounters
-from toolwire.observability.telemetry import Metrics
-from toolwire.server.hosting import AppFactory, apply_logging, log_refusal, reread
-from toolwire.server.notify import READY, STOPPING, notify, reloading
-from toolwire.server.serving import LAST_S, Order, bind, close, run
+from ..config import GatewayConfig
+from ..observability.logs import number_lines
+from ..observability.metrics import CELLS, SharedCounters
+from ..observability.telemetry import Metrics
+from .hosting import AppFactory, apply_logging, log_refusal, reread
+from .notify import READY, STOPPING, notify, reloading
+from .serving import LAST_S, Order, bind, close, run
 
 LOG: Final = logging.getLogger("toolwire.workers")
 

@@ -10,13 +10,13 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from toolwire.model import ToolUse
-from toolwire.observability.logs import log_fields
-from toolwire.protocols.shared.wire import whole
-from toolwire.servertools.definition import MAX_NAME_CHARS, ServerTool
-from toolwire.servertools.parameters import BadArguments
-from toolwire.servertools.source import CallState, Enter, Result, unknown_tool
-from toolwire.servertools.worker.answers import MAX_RESULT_CHARS
+from ..model import ToolUse
+from ..observability.logs import log_fields
+from ..protocols.shared.wire import whole
+from .definition import MAX_NAME_CHARS, ServerTool
+from .parameters import BadArguments
+from .source import CallState, Enter, Result, unknown_tool
+from .worker.answers import MAX_RESULT_CHARS
 
 LOG: Final = logging.getLogger("toolwire.tools")
 

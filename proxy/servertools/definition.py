@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from toolwire.errors import quote
-from toolwire.model import ToolSpec
-from toolwire.schemas._schema_walk import Graph, SchemaProblem, private_copy
-from toolwire.servertools.parameters import Parameters
-from toolwire.servertools.source import Result
+from ..errors import quote
+from ..model import ToolSpec
+from ..schemas._schema_walk import Graph, SchemaProblem, private_copy
+from .parameters import Parameters
+from .source import Result
 
 MAX_TOOLS: Final = 10
 MAX_NAME_CHARS: Final = 50

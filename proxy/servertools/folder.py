@@ -23,15 +23,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from toolwire.config import ToolsConfig
-from toolwire.errors import quote
-from toolwire.formats.engine.toolset import ToolSet
-from toolwire.servertools.calls import Calls
-from toolwire.servertools.definition import NotRun, ServerTool, ToolModuleError
-from toolwire.servertools.loading import Loaded, LoadState, load
-from toolwire.servertools.pool import ModuleGeneration, WorkerPool
-from toolwire.servertools.source import Tools
-from toolwire.servertools.worker.sources import MAX_BYTES, MAX_FILES, FolderSnapshot, read
+from ..config import ToolsConfig
+from ..errors import quote
+from ..formats.engine.toolset import ToolSet
+from .calls import Calls
+from .definition import NotRun, ServerTool, ToolModuleError
+from .loading import Loaded, LoadState, load
+from .pool import ModuleGeneration, WorkerPool
+from .source import Tools
+from .worker.sources import MAX_BYTES, MAX_FILES, FolderSnapshot, read
 
 LOG: Final = logging.getLogger("toolwire.tools")
 

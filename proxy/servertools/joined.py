@@ -18,13 +18,13 @@ from functools import partial
 from operator import is_
 from typing import Any, Final, Literal
 
-from toolwire.config import McpServerConfig, ToolsConfig
-from toolwire.errors import quote
-from toolwire.formats.engine.toolset import ToolSet
-from toolwire.model import ToolUse
-from toolwire.registry import Registry, builtin_tool_sources
-from toolwire.servertools.folder import ToolFolder
-from toolwire.servertools.source import Enter, RemoteTools, Result, Tools, ToolSource, unknown_tool
+from ..config import McpServerConfig, ToolsConfig
+from ..errors import quote
+from ..formats.engine.toolset import ToolSet
+from ..model import ToolUse
+from ..registry import Registry, builtin_tool_sources
+from .folder import ToolFolder
+from .source import Enter, RemoteTools, Result, Tools, ToolSource, unknown_tool
 
 LOG: Final = logging.getLogger("toolwire.tools")
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from toolwire.config import ToolsConfig
-from toolwire.servertools.joined import source_of
-from toolwire.servertools.loading import LoadState
+from ..config import ToolsConfig
+from .joined import source_of
+from .loading import LoadState
 
 
 def look(config: ToolsConfig) -> dict[str, Any]:

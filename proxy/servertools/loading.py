@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from toolwire.servertools.definition import ServerTool, read_tools
-from toolwire.servertools.pool import ModuleGeneration
+from .definition import ServerTool, read_tools
+from .pool import ModuleGeneration
 
 
 class LoadState(Enum):

@@ -16,7 +16,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, Final
 
-from toolwire.support.legible import visible
+from ..support.legible import visible
 
 LOG: Final = logging.getLogger("toolwire.tools")
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import orjson
 
-from toolwire.schemas.schema import ToolSchema, compile_schema
-from toolwire.servertools.shape import Shape, fill, known_members, shaped
+from ..schemas.schema import ToolSchema, compile_schema
+from .shape import Shape, fill, known_members, shaped
 
 MAX_ARGUMENTS_BYTES: Final = 2048
 

@@ -21,13 +21,13 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final
 
-from toolwire.config import ToolsConfig
-from toolwire.servertools.definition import TIMED_OUT, Declared, NotRun, ToolModuleError
-from toolwire.servertools.process import WorkerEnded, WorkerProcess
-from toolwire.servertools.source import Result
-from toolwire.servertools.worker.sources import FolderSnapshot
-from toolwire.servertools.worker.values import NotDeclarable, decode
-from toolwire.support.legible import visible
+from ..config import ToolsConfig
+from ..support.legible import visible
+from .definition import TIMED_OUT, Declared, NotRun, ToolModuleError
+from .process import WorkerEnded, WorkerProcess
+from .source import Result
+from .worker.sources import FolderSnapshot
+from .worker.values import NotDeclarable, decode
 
 LOG: Final = logging.getLogger("toolwire.tools")
 

@@ -24,11 +24,11 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from toolwire.config import ToolsConfig
-from toolwire.servertools.output_log import OutputLog, OutputPipe
-from toolwire.servertools.worker import frames, guardian
-from toolwire.servertools.worker.sources import FolderSnapshot, encode_snapshot
-from toolwire.support.environment import INHERITED, INTERPRETER
+from ..config import ToolsConfig
+from ..support.environment import INHERITED, INTERPRETER
+from .output_log import OutputLog, OutputPipe
+from .worker import frames, guardian
+from .worker.sources import FolderSnapshot, encode_snapshot
 
 LOG: Final = logging.getLogger("toolwire.tools")
 

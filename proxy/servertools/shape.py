@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import orjson
 
-from toolwire.schemas.schema import SchemaProblem, ToolSchema, compile_schema
+from ..schemas.schema import SchemaProblem, ToolSchema, compile_schema
 
 _OTHERS: Final = ("additionalProperties", "unevaluatedProperties", "patternProperties")
 

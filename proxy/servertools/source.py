@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Protocol
 
-from toolwire.formats.engine.toolset import ToolSet
-from toolwire.model import Image, Text, ToolSpec, ToolUse
-from toolwire.protocols.shared.wire import whole
+from ..formats.engine.toolset import ToolSet
+from ..model import Image, Text, ToolSpec, ToolUse
+from ..protocols.shared.wire import whole
 
 MAX_NAME_SHOWN: Final = 1000 - len("Error: Unknown tool: ")
 """A result has at most 1000 characters (R15.5), and a model may write a name of any length."""

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Final
 from urllib.parse import urlsplit
 
-from toolwire.config import GatewayConfig
+from ..config import GatewayConfig
 
 LOOKUP_S: Final = 1.0
 """The longest wait for the addresses of a host name at the start."""

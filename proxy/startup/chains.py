@@ -9,13 +9,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-from toolwire.config import DEFAULT_CHAIN, ON_DEMAND, GatewayConfig, MiddlewareConfig, RouteConfig
-from toolwire.configuration.checks import effective_routes
-from toolwire.configuration.mistakes import Mistakes
-from toolwire.configuration.settings import read_section
-from toolwire.pipeline.chain.middleware import ChainPlace, Middleware
-from toolwire.registry import MIDDLEWARES, Registries
-from toolwire.support.conversion import ConfigError
+from ..config import DEFAULT_CHAIN, ON_DEMAND, GatewayConfig, MiddlewareConfig, RouteConfig
+from ..configuration.checks import effective_routes
+from ..configuration.mistakes import Mistakes
+from ..configuration.settings import read_section
+from ..pipeline.chain.middleware import ChainPlace, Middleware
+from ..registry import MIDDLEWARES, Registries
+from ..support.conversion import ConfigError
 
 
 def chain_of(

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from typing import Final
 from urllib.parse import urlsplit
 
-from toolwire.config import EndpointConfig, GatewayConfig, RateLimitConfig, RouteConfig
-from toolwire.configuration.checks import effective_routes, has_limits
-from toolwire.formats.model_families import format_for
-from toolwire.ingress.auth import Keys
-from toolwire.registry import Registries
-from toolwire.startup.chains import chain_of, told
+from ..config import EndpointConfig, GatewayConfig, RateLimitConfig, RouteConfig
+from ..configuration.checks import effective_routes, has_limits
+from ..formats.model_families import format_for
+from ..ingress.auth import Keys
+from ..registry import Registries
+from .chains import chain_of, told
 
 CONTROL_TOKEN: Final = re.compile(r"<[|｜]|\[[A-Z_]+\]")
 """Matches format instructions that use control tokens of the model, and not only words of its vocabulary."""

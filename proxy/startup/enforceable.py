@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from toolwire.config import GatewayConfig, RouteConfig
-from toolwire.configuration.checks import effective_routes
-from toolwire.configuration.mistakes import Mistakes
-from toolwire.formats.base import ToolFormat
-from toolwire.registry import SERVER_PROTOCOLS, Registries
-from toolwire.support.conversion import ConfigError
-from toolwire.upstream.servers.presets import AUTO, GENERIC, GRAMMAR_CONSTRAINTS, SCHEMA_CONSTRAINTS, preset_of
+from ..config import GatewayConfig, RouteConfig
+from ..configuration.checks import effective_routes
+from ..configuration.mistakes import Mistakes
+from ..formats.base import ToolFormat
+from ..registry import SERVER_PROTOCOLS, Registries
+from ..support.conversion import ConfigError
+from ..upstream.servers.presets import AUTO, GENERIC, GRAMMAR_CONSTRAINTS, SCHEMA_CONSTRAINTS, preset_of
 
 
 def why_not(feature: str, tool_format: ToolFormat | None) -> str | None:

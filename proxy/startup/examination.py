@@ -6,13 +6,13 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from toolwire.config import GatewayConfig
-from toolwire.configuration.mistakes import Mistakes
-from toolwire.configuration.settings import examine
-from toolwire.registry import Registries
-from toolwire.startup.backend_loops import loop_mistakes
-from toolwire.startup.ineffective import idle_parts, ineffective_parts
-from toolwire.startup.names import name_mistakes
+from ..config import GatewayConfig
+from ..configuration.mistakes import Mistakes
+from ..configuration.settings import examine
+from ..registry import Registries
+from .backend_loops import loop_mistakes
+from .ineffective import idle_parts, ineffective_parts
+from .names import name_mistakes
 
 
 def examined(

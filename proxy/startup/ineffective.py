@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from toolwire.config import GatewayConfig
-from toolwire.configuration.checks import effective_routes
-from toolwire.configuration.mistakes import Mistakes
-from toolwire.ingress.auth import read_keys
-from toolwire.registry import Registries
-from toolwire.startup.chains import ineffective_chains
-from toolwire.startup.enforceable import unenforceable
+from ..config import GatewayConfig
+from ..configuration.checks import effective_routes
+from ..configuration.mistakes import Mistakes
+from ..ingress.auth import read_keys
+from ..registry import Registries
+from .chains import ineffective_chains
+from .enforceable import unenforceable
 
 _ANY: Final = "\0"
 """Stands for the variable parts of a glob."""

@@ -10,17 +10,17 @@ from typing import Final
 
 from yarl import URL
 
-from toolwire.config import RouteOptions
-from toolwire.errors import quote
-from toolwire.formats.base import ToolFormat
-from toolwire.formats.families import auto
-from toolwire.pipeline.exchange.routing import Route
-from toolwire.startup.description import CONTROL_TOKEN
-from toolwire.startup.enforceable import why_not
-from toolwire.startup.template_use import use_of_template
-from toolwire.upstream.pool.pool import UpstreamServer
-from toolwire.upstream.servers.identity import ENGINES, Identity, ServedModel
-from toolwire.upstream.servers.presets import AUTO, PROVEN, preset_of
+from ..config import RouteOptions
+from ..errors import quote
+from ..formats.base import ToolFormat
+from ..formats.families import auto
+from ..pipeline.exchange.routing import Route
+from ..upstream.pool.pool import UpstreamServer
+from ..upstream.servers.identity import ENGINES, Identity, ServedModel
+from ..upstream.servers.presets import AUTO, PROVEN, preset_of
+from .description import CONTROL_TOKEN
+from .enforceable import why_not
+from .template_use import use_of_template
 
 SHOWN: Final = 4
 """The most models, and routes, that are named."""

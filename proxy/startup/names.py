@@ -11,18 +11,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from toolwire.config import GatewayConfig, MiddlewareConfig
-from toolwire.configuration.mistakes import Mistakes
-from toolwire.configuration.settings import read_section
-from toolwire.pipeline.chain.middleware import instantiate
-from toolwire.ratelimit.opening import make_ledger
-from toolwire.registry import Registries
-from toolwire.startup.chains import chain_mistakes
-from toolwire.startup.pass_through import pass_through_protocols
-from toolwire.store.opening import make_store
-from toolwire.support.conversion import ConfigError, from_mapping
-from toolwire.support.linear import linear
-from toolwire.upstream.pool.pool import UpstreamServer, pool_of
+from ..config import GatewayConfig, MiddlewareConfig
+from ..configuration.mistakes import Mistakes
+from ..configuration.settings import read_section
+from ..pipeline.chain.middleware import instantiate
+from ..ratelimit.opening import make_ledger
+from ..registry import Registries
+from ..store.opening import make_store
+from ..support.conversion import ConfigError, from_mapping
+from ..support.linear import linear
+from ..upstream.pool.pool import UpstreamServer, pool_of
+from .chains import chain_mistakes
+from .pass_through import pass_through_protocols
 
 OTEL_PACKAGES: Final = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 """The packages that `telemetry` needs."""

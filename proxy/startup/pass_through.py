@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from toolwire.config import GatewayConfig
-from toolwire.protocols.shared.passed import PassedProtocol
-from toolwire.protocols.sides import ClientSides
-from toolwire.support.conversion import ConfigError
+from ..config import GatewayConfig
+from ..protocols.shared.passed import PassedProtocol
+from ..protocols.sides import ClientSides
+from ..support.conversion import ConfigError
 
 
 def pass_through_protocols(config: GatewayConfig, clients: ClientSides) -> list[PassedProtocol]:

@@ -7,16 +7,16 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from toolwire.config import GatewayConfig, RouteConfig
-from toolwire.configuration.checks import effective_routes
-from toolwire.errors import GatewayError, quote
-from toolwire.registry import Registries
-from toolwire.startup.template_use import format_of_served
-from toolwire.upstream.pool.pool import UpstreamServer, WeightedServer, pool_of
-from toolwire.upstream.pool.probing import Probed, probe
-from toolwire.upstream.pool.template_probing import WORDS as TEMPLATE_WORDS
-from toolwire.upstream.pool.template_probing import probe_template
-from toolwire.upstream.servers.base import Backend
+from ..config import GatewayConfig, RouteConfig
+from ..configuration.checks import effective_routes
+from ..errors import GatewayError, quote
+from ..registry import Registries
+from ..upstream.pool.pool import UpstreamServer, WeightedServer, pool_of
+from ..upstream.pool.probing import Probed, probe
+from ..upstream.pool.template_probing import WORDS as TEMPLATE_WORDS
+from ..upstream.pool.template_probing import probe_template
+from ..upstream.servers.base import Backend
+from .template_use import format_of_served
 
 WORDS: Final = {
     "called": "it called the tool by itself (`mode: native`)",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from toolwire.formats.base import ToolFormat
-from toolwire.formats.model_families import format_for
-from toolwire.pipeline.exchange.routing import Route
-from toolwire.registry import Registries
-from toolwire.upstream.pool.pool import UpstreamServer
-from toolwire.upstream.pool.template_probing import WORDS
+from ..formats.base import ToolFormat
+from ..formats.model_families import format_for
+from ..pipeline.exchange.routing import Route
+from ..registry import Registries
+from ..upstream.pool.pool import UpstreamServer
+from ..upstream.pool.template_probing import WORDS
 
 MODES = ("template", "text", "auto")
 """The modes in which a chat template may describe tools."""

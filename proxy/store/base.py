@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import Literal, Protocol
 
-from toolwire.protocols.shared.turn import StoredTurn
+from ..protocols.shared.turn import StoredTurn
 
 Change = Callable[[StoredTurn | None], StoredTurn | None]
 """Takes the stored turn, or None, and returns the turn to store; None stores nothing."""

@@ -16,12 +16,12 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Any, Final
 
-from toolwire.protocols.shared.stored_form import UnknownForm, read_turn, write_turn
-from toolwire.protocols.shared.turn import StoredTurn
-from toolwire.protocols.shared.wire import dump, dump_in_pieces, load
-from toolwire.store.base import ReadBudget, StoreUnavailable
-from toolwire.support.bounded_json import count_values
-from toolwire.support.offload import OFFLOAD_BYTES, is_long, offload
+from ..protocols.shared.stored_form import UnknownForm, read_turn, write_turn
+from ..protocols.shared.turn import StoredTurn
+from ..protocols.shared.wire import dump, dump_in_pieces, load
+from ..support.bounded_json import count_values
+from ..support.offload import OFFLOAD_BYTES, is_long, offload
+from .base import ReadBudget, StoreUnavailable
 
 MAX_TURNS: Final = 10_000
 """Default maximum number of turns in a store (R12.1)."""

@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from toolwire.protocols.shared.turn import StoredTurn
-from toolwire.store.base import Change, ReadBudget, ResponseStore, StoreUnavailable
-from toolwire.store.encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decoded, encoded, key_of, with_expiry
-from toolwire.support.offload import OFFLOAD_BYTES, offload
+from ..protocols.shared.turn import StoredTurn
+from ..support.offload import OFFLOAD_BYTES, offload
+from .base import Change, ReadBudget, ResponseStore, StoreUnavailable
+from .encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decoded, encoded, key_of, with_expiry
 
 MAX_BYTES: Final = 256 * 1024 * 1024
 

@@ -6,9 +6,9 @@ import os
 import tempfile
 from pathlib import Path
 
-from toolwire.config import StoreConfig
-from toolwire.store.base import ResponseStore
-from toolwire.support.redis_url import read_url
+from ..config import StoreConfig
+from ..support.redis_url import read_url
+from .base import ResponseStore
 
 
 def make_store(config: StoreConfig) -> ResponseStore | None:
@@ -18,11 +18,11 @@ def make_store(config: StoreConfig) -> ResponseStore | None:
         case "none":
             return None
         case "memory":
-            from toolwire.store.memory import MemoryStore
+            from .memory import MemoryStore
 
             return MemoryStore(config.max_responses, max_turns_per_owner=config.max_responses_per_key)
         case "sqlite":
-            from toolwire.store.sqlite import SqliteStore
+            from .sqlite import SqliteStore
 
             return SqliteStore(
                 sqlite_path(config), config.max_responses, max_turns_per_owner=config.max_responses_per_key
@@ -31,7 +31,7 @@ def make_store(config: StoreConfig) -> ResponseStore | None:
             if config.url is None:
                 raise ValueError("store.url: required for the kind 'redis', such as 'redis://127.0.0.1:6379/0'")
             try:
-                from toolwire.store.redis import RedisStore
+                from .redis import RedisStore
             except ImportError as error:
                 raise ValueError(f"store.kind: {error}") from error
 

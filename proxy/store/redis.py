@@ -24,12 +24,12 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from hashlib import sha1
 from typing import Any, Final, TypeVar
 
-from toolwire.protocols.shared.turn import StoredTurn
-from toolwire.store.base import Change, ReadBudget, ResponseStore, StoreUnavailable
-from toolwire.store.encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decoded, encoded, key_of, with_expiry
-from toolwire.support.offload import OFFLOAD_BYTES, offload
-from toolwire.support.redis_client import FAILURES, RedisClient, Script, Server, described
-from toolwire.support.redis_url import read_url
+from ..protocols.shared.turn import StoredTurn
+from ..support.offload import OFFLOAD_BYTES, offload
+from ..support.redis_client import FAILURES, RedisClient, Script, Server, described
+from ..support.redis_url import read_url
+from .base import Change, ReadBudget, ResponseStore, StoreUnavailable
+from .encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decoded, encoded, key_of, with_expiry
 
 T = TypeVar("T")
 

@@ -27,10 +27,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
-from toolwire.protocols.shared.turn import StoredTurn
-from toolwire.store.base import Change, ReadBudget, ResponseStore, StoreUnavailable
-from toolwire.store.encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decode, encode, key_of, with_expiry
-from toolwire.support.sqlite_thread import SqliteThread, write_ahead
+from ..protocols.shared.turn import StoredTurn
+from ..support.sqlite_thread import SqliteThread, write_ahead
+from .base import Change, ReadBudget, ResponseStore, StoreUnavailable
+from .encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decode, encode, key_of, with_expiry
 
 T = TypeVar("T")
 

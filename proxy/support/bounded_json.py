@@ -25,8 +25,8 @@ from typing import Any, Final, Literal, NamedTuple
 
 import orjson
 
-from toolwire.support.duplicate_keys import count_keys, duplicate_key
-from toolwire.support.json_marks import CountMarks, json_marks
+from .duplicate_keys import count_keys, duplicate_key
+from .json_marks import CountMarks, json_marks
 
 PIECE_BYTES: Final = 64 * 1024
 """Size of a piece, and of a slice of a string. The parser needs less than 5 ms for it."""

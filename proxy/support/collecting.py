@@ -12,8 +12,8 @@ from typing import Final
 
 from aiohttp import web
 
-from toolwire.support.json_marks import CountMarks, json_marks
-from toolwire.support.offload import offload
+from .json_marks import CountMarks, json_marks
+from .offload import offload
 
 HUGE_VALUES: Final = 4096
 """Objects and lists in a body that make it such a one."""

@@ -25,8 +25,8 @@ from enum import Enum
 from functools import cache
 from typing import Any, Final, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from toolwire.errors import quote
-from toolwire.support.plainyaml import parse_yaml
+from ..errors import quote
+from .plainyaml import parse_yaml
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar
 
 import orjson
 
-from toolwire.errors import quote
+from ..errors import quote
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from toolwire.support.json_marks import CountMarks, json_marks
+from .json_marks import CountMarks, json_marks
 
 
 def has_duplicates(text: bytes, value: Any, count: CountMarks = json_marks) -> bool:

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from toolwire.support.pieces import matches, places_of
+from .pieces import matches, places_of
 
 DEPTH: Final = 3
 """Maximum number of nested levels of escapes. Each level costs as much as the first search."""

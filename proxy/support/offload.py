@@ -21,7 +21,7 @@ from operator import attrgetter
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
-from toolwire.model import (
+from ..model import (
     Attempt,
     Image,
     Message,

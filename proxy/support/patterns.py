@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from toolwire.support.linear import reason_of
+from .linear import reason_of
 
 LONGEST: Final = 8192
 """Maximum length of a match, in characters."""

@@ -31,8 +31,8 @@ try:
 except ImportError as error:
     raise ImportError("'redis' needs a package: pip install 'toolwire[redis]'") from error
 
-from toolwire.support.redis_nodes import Cluster, Master, MasterFinder, NoMaster, OtherKind, Sentinels, UnknownService
-from toolwire.support.redis_url import RedisUrl
+from .redis_nodes import Cluster, Master, MasterFinder, NoMaster, OtherKind, Sentinels, UnknownService
+from .redis_url import RedisUrl
 
 T = TypeVar("T")
 

@@ -26,7 +26,7 @@ from redis.crc import key_slot
 from redis.exceptions import ConnectionError as CannotConnect
 from redis.exceptions import RedisError, ResponseError
 
-from toolwire.support.redis_url import Address, RedisUrl
+from .redis_url import Address, RedisUrl
 
 ASKED: Final = 5
 """Number of cluster nodes that are asked at once."""

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pytest
-from toolwire.server.simulated import SimulatedGateway
 
 from toolwire.configuration.settings import load
 from toolwire.ingress import conversations
 from toolwire.server.serving import gateway
+from toolwire.server.simulated import SimulatedGateway
 
 ROUTES: Final[Mapping[str, Mapping[str, Any]]] = {
     "prompt": {},

@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
-from toolwire.server.simulated import SimulatedGateway
 
 from bench import corpus
 from bench.load import Ask
@@ -21,6 +20,7 @@ from toolwire.ingress.conversations import Conversation
 from toolwire.known.past import Past
 from toolwire.model import Message
 from toolwire.server.serving import gateway
+from toolwire.server.simulated import SimulatedGateway
 
 BEGIN = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 LARGE = 50_000

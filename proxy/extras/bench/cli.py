@@ -8,24 +8,24 @@ from typing import Any, BinaryIO, TextIO
 
 import click
 
-from toolwire.cli.common import FORMATS, formats, reported, say
-from toolwire.extras.replay.chunks_option import chunkings, chunks_of
+from ...cli.common import FORMATS, formats, reported, say
+from ..replay.chunks_option import chunkings, chunks_of
 
 
 def _case(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    from toolwire.extras.bench.command import unknown_case
+    from .command import unknown_case
 
     return _known(values, unknown_case(values) if values else None)
 
 
 def _contestant(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    from toolwire.extras.bench.command import unknown_contestant
+    from .command import unknown_contestant
 
     return _known(values, unknown_contestant(values) if values else None)
 
 
 def _contestants(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    from toolwire.extras.bench.contestants import CONTESTANTS
+    from .contestants import CONTESTANTS
 
     return [name for name in CONTESTANTS if name.startswith(incomplete)]
 
@@ -143,9 +143,9 @@ def parse(
     A parser is measured only if it finds the right calls. Prints tables. The exit status is 1 if no parser could be
     measured, or if the two scanners disagree.
     """
-    from toolwire.extras.bench.command import formats_of, run
-    from toolwire.extras.bench.parse import MeasurePlan
-    from toolwire.extras.capture.recording import RecordingError
+    from ..capture.recording import RecordingError
+    from .command import formats_of, run
+    from .parse import MeasurePlan
 
     if chunks == "recorded" and file is None:
         raise click.UsageError("--chunks recorded is for a recording: give --input FILE.")
@@ -186,8 +186,8 @@ def gateway(file: str | None, format_: str | None, requests: int, json_file: Tex
     The configured gateway runs in front of a scripted model server. Requests go alternately directly and through the
     gateway. Only the first route of the configuration is measured; its backends are not contacted.
     """
-    from toolwire.configuration.settings import load
-    from toolwire.extras.bench.command import run_gateway
+    from ...configuration.settings import load
+    from .command import run_gateway
 
     overrides = {"defaults.format": format_, "backends.*.url": None if file else "http://127.0.0.1"}
     with reported():

@@ -6,14 +6,14 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TextIO
 
-from toolwire.config import GatewayConfig
-from toolwire.extras.bench import gateway
-from toolwire.extras.bench.contestants import CONTESTANTS
-from toolwire.extras.bench.corpus import CASES
-from toolwire.extras.bench.parse import MeasurePlan, Report, measure, names_of_formats
-from toolwire.extras.bench.plot import svg
-from toolwire.extras.bench.report import as_json, as_text
-from toolwire.support.legible import visible_json
+from ...config import GatewayConfig
+from ...support.legible import visible_json
+from . import gateway
+from .contestants import CONTESTANTS
+from .corpus import CASES
+from .parse import MeasurePlan, Report, measure, names_of_formats
+from .plot import svg
+from .report import as_json, as_text
 
 OWN: Final = ("compiled", "python")
 """The two scanners, which must find the right calls."""

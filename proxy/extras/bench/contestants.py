@@ -14,14 +14,14 @@ from functools import partial
 from importlib import import_module
 from typing import Any, Final, Protocol
 
-from toolwire.config import LimitsConfig
-from toolwire.events import BlockKind, Close, Delta, Event, Open
-from toolwire.extras.bench import libraries
-from toolwire.extras.bench.corpus import CorpusCall, value_of
-from toolwire.extras.bench.naive import TAGS, BufferingScanner, RescanningScanner, Tags
-from toolwire.extras.replay.replay import FrameScanner
-from toolwire.fastparse import IMPLEMENTATION
-from toolwire.scanner import open_scanner
+from ...config import LimitsConfig
+from ...events import BlockKind, Close, Delta, Event, Open
+from ...fastparse import IMPLEMENTATION
+from ...scanner import open_scanner
+from ..replay.replay import FrameScanner
+from . import libraries
+from .corpus import CorpusCall, value_of
+from .naive import TAGS, BufferingScanner, RescanningScanner, Tags
 
 LIMITS: Final = LimitsConfig(block_bytes=1 << 30, calls_per_response=1 << 30)
 """No limit is reached during a measurement, however long the text: text beyond a limit would not be parsed."""

@@ -20,9 +20,9 @@ from functools import partial
 from itertools import takewhile
 from typing import Any, Final
 
-from toolwire.formats.base import ToolFormat
-from toolwire.formats.engine.longjson import compact
-from toolwire.model import ToolUse
+from ...formats.base import ToolFormat
+from ...formats.engine.longjson import compact
+from ...model import ToolUse
 
 TOOLS: Final[Sequence[Mapping[str, Any]]] = tuple(
     {"type": "function", "function": {"name": name, "description": name, "parameters": {"type": "object", **schema}}}

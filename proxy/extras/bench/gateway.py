@@ -19,15 +19,15 @@ from typing import Any, Final
 
 from aiohttp import ClientSession, web
 
-from toolwire.app import create_app
-from toolwire.config import AuthConfig, GatewayConfig, RouteConfig, StoreConfig
-from toolwire.configuration.checks import effective_routes
-from toolwire.extras.bench.corpus import TOOLS, large_call, prose, rendered
-from toolwire.extras.bench.report import described, environment, table
-from toolwire.extras.bench.timing import Estimate, estimate, percentile
-from toolwire.extras.capture.recording import SEED
-from toolwire.registry import registries
-from toolwire.support.conversion import ConfigError
+from ...app import create_app
+from ...config import AuthConfig, GatewayConfig, RouteConfig, StoreConfig
+from ...configuration.checks import effective_routes
+from ...registry import registries
+from ...support.conversion import ConfigError
+from ..capture.recording import SEED
+from .corpus import TOOLS, large_call, prose, rendered
+from .report import described, environment, table
+from .timing import Estimate, estimate, percentile
 
 TEXT_CHARS: Final = 2_000
 """The length of each answer: about 500 frames."""

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Final
 
-from toolwire.events import Event
-from toolwire.extras.bench.naive import TAGS, Blocks, Tags, json_calls, partial_opener
+from ...events import Event
+from .naive import TAGS, Blocks, Tags, json_calls, partial_opener
 
 Load = Callable[[str], Any]
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from toolwire.events import BlockKind, Close, Delta, Event, Open
+from ...events import BlockKind, Close, Delta, Event, Open
 
 Written = tuple[str, str]
 """Name and arguments (JSON text) of a call."""

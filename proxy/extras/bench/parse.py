@@ -14,8 +14,12 @@ from math import inf
 from time import perf_counter_ns
 from typing import Final, Literal
 
-from toolwire.extras.bench import corpus, timing
-from toolwire.extras.bench.contestants import (
+from ...fastparse import IMPLEMENTATION
+from ...registry import registries
+from ..capture import recording
+from ..capture.recording import SEED, Chunks, cut_text, is_sse
+from . import corpus, timing
+from .contestants import (
     CONTESTANTS,
     Contestant,
     Make,
@@ -24,11 +28,7 @@ from toolwire.extras.bench.contestants import (
     for_bytes,
     parse_result,
 )
-from toolwire.extras.bench.corpus import CASES, TOOLS, CorpusCall
-from toolwire.extras.capture import recording
-from toolwire.extras.capture.recording import SEED, Chunks, cut_text, is_sse
-from toolwire.fastparse import IMPLEMENTATION
-from toolwire.registry import registries
+from .corpus import CASES, TOOLS, CorpusCall
 
 Status = Literal["measured", "missing", "unreadable", "failed", "different", "too slow"]
 Pieces = Sequence[str] | Sequence[bytes]

@@ -13,11 +13,11 @@ from math import ceil, floor, log10
 from typing import Final
 from xml.sax.saxutils import escape, quoteattr
 
-from toolwire.extras.bench.contestants import CONTESTANTS
-from toolwire.extras.bench.parse import Report
-from toolwire.extras.bench.report import NAMES, environment
-from toolwire.extras.bench.svg import PALETTE, TEXT_STYLE, picture
-from toolwire.extras.bench.svg import text as _text
+from .contestants import CONTESTANTS
+from .parse import Report
+from .report import NAMES, environment
+from .svg import PALETTE, TEXT_STYLE, picture
+from .svg import text as _text
 
 WIDTH: Final = 300
 HEIGHT: Final = 230

@@ -9,11 +9,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from toolwire._version import __version__
-from toolwire.extras.bench import libraries
-from toolwire.extras.bench.parse import ContestantResult, Group, Growth, Report
-from toolwire.extras.bench.timing import PERCENTILES, Spread
-from toolwire.fastparse import IMPLEMENTATION
+from ..._version import __version__
+from ...fastparse import IMPLEMENTATION
+from . import libraries
+from .parse import ContestantResult, Group, Growth, Report
+from .timing import PERCENTILES, Spread
 
 SCHEMA_VERSION: Final = 1
 NAMES: Final = tuple(f"p{percent:g}" for percent in PERCENTILES)

@@ -17,8 +17,8 @@ from math import ceil, exp, inf, lgamma, log, log1p
 from time import perf_counter_ns, thread_time_ns
 from typing import Final
 
-from toolwire.events import Event
-from toolwire.extras.bench.contestants import Make
+from ...events import Event
+from .contestants import Make
 
 PERCENTILES: Final = (50.0, 90.0, 99.0, 99.9)
 CONFIDENCE: Final = 0.95

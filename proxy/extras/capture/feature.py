@@ -7,10 +7,10 @@ from typing import ClassVar
 
 from aiohttp import web
 
-from toolwire.extras.capture.recorder import CaptureFolder, Captures
-from toolwire.extras.capture.routes import CAPTURES, add_routes
-from toolwire.features import FeatureContext, MakeDelivery
-from toolwire.record import Observe
+from ...features import FeatureContext, MakeDelivery
+from ...record import Observe
+from .recorder import CaptureFolder, Captures
+from .routes import CAPTURES, add_routes
 
 
 class Capturing:

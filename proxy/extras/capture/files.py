@@ -16,9 +16,9 @@ from typing import Any, Final, Literal, get_args
 
 import orjson
 
-from toolwire.extras.capture.recording import RecordingError
-from toolwire.protocols.shared.wire import BOUNDS
-from toolwire.support.bounded_json import loads
+from ...protocols.shared.wire import BOUNDS
+from ...support.bounded_json import loads
+from .recording import RecordingError
 
 VERSION: Final = 1
 MARK: Final = "toolwire_capture"

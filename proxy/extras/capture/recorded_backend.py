@@ -6,12 +6,12 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequenc
 
 from multidict import CIMultiDict
 
-from toolwire.config import BackendConfig, LimitsConfig
-from toolwire.errors import CODES, BackendFault, GatewayError
-from toolwire.extras.capture.files import RecordedCall
-from toolwire.protocols.base import ServerSide
-from toolwire.upstream.client.connections import disconnected, too_large
-from toolwire.upstream.servers.http import HttpBackend
+from ...config import BackendConfig, LimitsConfig
+from ...errors import CODES, BackendFault, GatewayError
+from ...protocols.base import ServerSide
+from ...upstream.client.connections import disconnected, too_large
+from ...upstream.servers.http import HttpBackend
+from .files import RecordedCall
 
 NOWHERE = "http://recorded.invalid"
 

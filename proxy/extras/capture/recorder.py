@@ -33,21 +33,21 @@ from typing import Any, Final, NamedTuple, Protocol
 import orjson
 from aiohttp import web
 
-from toolwire._version import __version__
-from toolwire.config import CaptureConfig, GatewayConfig, RouteConfig, RouteOptions
-from toolwire.errors import GatewayError
-from toolwire.events import Event
-from toolwire.extras.capture.files import Entry, Kind, write_capture
-from toolwire.fastparse import IMPLEMENTATION
-from toolwire.model import EMPTY, ModelRequest
-from toolwire.observability.redaction import Redaction, known_secrets, words_of
-from toolwire.protocols.base import ServerSide
-from toolwire.protocols.streams import StreamWriter, WriteOptions
-from toolwire.record import AccessRecord, BackendObserver, CallDecision, ReadRequest, ToolRun
-from toolwire.registry import usual_server
-from toolwire.support.conversion import to_mapping
-from toolwire.upstream.servers.leak_detection import leak_detector
-from toolwire.upstream.servers.private_data import NOTHING, PrivateData, private_of
+from ..._version import __version__
+from ...config import CaptureConfig, GatewayConfig, RouteConfig, RouteOptions
+from ...errors import GatewayError
+from ...events import Event
+from ...fastparse import IMPLEMENTATION
+from ...model import EMPTY, ModelRequest
+from ...observability.redaction import Redaction, known_secrets, words_of
+from ...protocols.base import ServerSide
+from ...protocols.streams import StreamWriter, WriteOptions
+from ...record import AccessRecord, BackendObserver, CallDecision, ReadRequest, ToolRun
+from ...registry import usual_server
+from ...support.conversion import to_mapping
+from ...upstream.servers.leak_detection import leak_detector
+from ...upstream.servers.private_data import NOTHING, PrivateData, private_of
+from .files import Entry, Kind, write_capture
 
 LOG: Final = logging.getLogger("toolwire.capture")
 

@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final, Literal
 
-from toolwire.config import LimitsConfig
-from toolwire.events import BlockKind, Delta, Event, Fault, Open
-from toolwire.protocols.streams import StreamReader
-from toolwire.registry import usual_server
+from ...config import LimitsConfig
+from ...events import BlockKind, Delta, Event, Fault, Open
+from ...protocols.streams import StreamReader
+from ...registry import usual_server
 
 Chunks = Literal["recorded", "tokens", "bytes", "whole"] | int
 """How a recording is split: as recorded (by frame, text by line), into pieces like tokens, by byte, not at all, or into

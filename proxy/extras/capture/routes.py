@@ -10,9 +10,9 @@ from typing import Final
 import orjson
 from aiohttp import web
 
-from toolwire.errors import ClientFault, quote
-from toolwire.extras.capture.recorder import CaptureFolder, named
-from toolwire.pipeline.sending.delivery import API_KEY, OWNER
+from ...errors import ClientFault, quote
+from ...pipeline.sending.delivery import API_KEY, OWNER
+from .recorder import CaptureFolder, named
 
 CAPTURES: Final = web.AppKey("toolwire.captures", CaptureFolder)
 

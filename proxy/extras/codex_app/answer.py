@@ -17,13 +17,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from toolwire.errors import BackendFault, GatewayError
-from toolwire.events import BlockKind, Call, Close, Delta, Event, Finish, Open
-from toolwire.extras.codex_app import failures
-from toolwire.model import FinishReason, ToolUse, Usage
-from toolwire.protocols.shared.wire import dump
-from toolwire.upstream.servers.private_data import PrivateData
-from toolwire.upstream.servers.usage import added
+from ...errors import BackendFault, GatewayError
+from ...events import BlockKind, Call, Close, Delta, Event, Finish, Open
+from ...model import FinishReason, ToolUse, Usage
+from ...protocols.shared.wire import dump
+from ...upstream.servers.private_data import PrivateData
+from ...upstream.servers.usage import added
+from . import failures
 
 _SUMMARY: Final = "item/reasoning/summaryTextDelta"
 _REASONING: Final = frozenset({"item/reasoning/textDelta", _SUMMARY})

@@ -22,27 +22,27 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from toolwire._version import __version__
-from toolwire.config import BackendConfig, LimitsConfig
-from toolwire.errors import BackendFault, GatewayError
-from toolwire.events import Event, Fault, Start
-from toolwire.extras.codex_app import failures
-from toolwire.extras.codex_app.answer import TurnEvents
-from toolwire.extras.codex_app.link import Link
-from toolwire.extras.codex_app.rpc import Inbox, RpcConnection, RpcError
-from toolwire.extras.codex_app.stdio import ProcessTransport
-from toolwire.extras.codex_app.thread_request import ThreadRequest, thread_request
-from toolwire.extras.codex_app.transport import Transport
-from toolwire.extras.codex_app.websocket import WebSocketTransport
-from toolwire.folding import Folding
-from toolwire.model import ModelReply, ModelRequest
-from toolwire.record import BackendObserver
-from toolwire.support.environment import environment
-from toolwire.support.offload import is_large, offload
-from toolwire.upstream.client.connections import CONNECTING, disconnected, shortest, timed_out
-from toolwire.upstream.servers.base import Backend, Capabilities, EventSource
-from toolwire.upstream.servers.presets import capabilities
-from toolwire.upstream.servers.private_data import PrivateData, private_of
+from ..._version import __version__
+from ...config import BackendConfig, LimitsConfig
+from ...errors import BackendFault, GatewayError
+from ...events import Event, Fault, Start
+from ...folding import Folding
+from ...model import ModelReply, ModelRequest
+from ...record import BackendObserver
+from ...support.environment import environment
+from ...support.offload import is_large, offload
+from ...upstream.client.connections import CONNECTING, disconnected, shortest, timed_out
+from ...upstream.servers.base import Backend, Capabilities, EventSource
+from ...upstream.servers.presets import capabilities
+from ...upstream.servers.private_data import PrivateData, private_of
+from . import failures
+from .answer import TurnEvents
+from .link import Link
+from .rpc import Inbox, RpcConnection, RpcError
+from .stdio import ProcessTransport
+from .thread_request import ThreadRequest, thread_request
+from .transport import Transport
+from .websocket import WebSocketTransport
 
 LOG: Final = logging.getLogger("toolwire.backends")
 

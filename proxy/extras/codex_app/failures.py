@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import orjson
 
-from toolwire.errors import BackendFault, ClientFault, GatewayError
-from toolwire.extras.codex_app.rpc import RpcError
-from toolwire.model import FinishReason
-from toolwire.upstream.servers.private_data import PrivateData
-from toolwire.upstream.servers.upstream_errors import clean, read_refusal
+from ...errors import BackendFault, ClientFault, GatewayError
+from ...model import FinishReason
+from ...upstream.servers.private_data import PrivateData
+from ...upstream.servers.upstream_errors import clean, read_refusal
+from .rpc import RpcError
 
 OVERLOADED: Final = -32001
 WRONG_VALUE: Final = -32602

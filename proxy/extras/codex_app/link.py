@@ -17,9 +17,9 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from toolwire.errors import GatewayError
-from toolwire.extras.codex_app.rpc import RpcConnection
-from toolwire.upstream.client.connections import CONNECTING, timed_out, unreachable
+from ...errors import GatewayError
+from ...upstream.client.connections import CONNECTING, timed_out, unreachable
+from .rpc import RpcConnection
 
 LOG: Final = logging.getLogger("toolwire.backends")
 

@@ -23,13 +23,13 @@ from typing import Any, Final
 
 import orjson
 
-from toolwire.errors import BackendFault, GatewayError
-from toolwire.extras.codex_app.transport import Transport, TransportBroken
-from toolwire.protocols.shared.wire import BOUNDS, dump
-from toolwire.support.bounded_json import BoundExceeded, loads
-from toolwire.support.lines import HEAD_BYTES, OversizedLine
-from toolwire.support.offload import OFFLOAD_BYTES, offload
-from toolwire.upstream.client.connections import disconnected, too_large
+from ...errors import BackendFault, GatewayError
+from ...protocols.shared.wire import BOUNDS, dump
+from ...support.bounded_json import BoundExceeded, loads
+from ...support.lines import HEAD_BYTES, OversizedLine
+from ...support.offload import OFFLOAD_BYTES, offload
+from ...upstream.client.connections import disconnected, too_large
+from .transport import Transport, TransportBroken
 
 LOG: Final = logging.getLogger("toolwire.backends")
 

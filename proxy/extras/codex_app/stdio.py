@@ -21,11 +21,11 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
-from toolwire.errors import BackendFault
-from toolwire.extras.codex_app.transport import MOST_UNSENT, READ_BYTES, Transport, TransportBroken
-from toolwire.support.lines import LineSplitter, OversizedLine
-from toolwire.upstream.servers.private_data import HIDDEN, PrivateData
-from toolwire.upstream.servers.upstream_errors import MOST_READ_CHARS, clean
+from ...errors import BackendFault
+from ...support.lines import LineSplitter, OversizedLine
+from ...upstream.servers.private_data import HIDDEN, PrivateData
+from ...upstream.servers.upstream_errors import MOST_READ_CHARS, clean
+from .transport import MOST_UNSENT, READ_BYTES, Transport, TransportBroken
 
 LOG: Final = logging.getLogger("toolwire.backends")
 

@@ -19,10 +19,10 @@ from typing import Any, Final
 
 import orjson
 
-from toolwire.config import CodexConfig
-from toolwire.model import Image, Message, ModelRequest, OpaquePart, Part, Reasoning, Refusal, Text, ToolResult, ToolUse
-from toolwire.protocols.shared.call_ids import at_most
-from toolwire.protocols.shared.wire import dump, dump_in_pieces
+from ...config import CodexConfig
+from ...model import Image, Message, ModelRequest, OpaquePart, Part, Reasoning, Refusal, Text, ToolResult, ToolUse
+from ...protocols.shared.call_ids import at_most
+from ...protocols.shared.wire import dump, dump_in_pieces
 
 WHOLE_RESULTS: Final = 1_000_000_000
 """Token limit for a tool's result, so that the server does not truncate long ones."""

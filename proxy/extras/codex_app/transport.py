@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import AsyncIterator
 from typing import Final, Protocol
 
-from toolwire.support.lines import OversizedLine
+from ...support.lines import OversizedLine
 
 MOST_UNSENT: Final = 64 * 1024 * 1024
 """A server that leaves this many bytes unread is considered stuck."""

@@ -17,11 +17,11 @@ from typing import Final
 
 import aiohttp
 
-from toolwire.config import BackendConfig, LimitsConfig
-from toolwire.extras.codex_app.transport import MOST_UNSENT, READ_BYTES, Transport, TransportBroken
-from toolwire.support.lines import HEAD_BYTES, OversizedLine
-from toolwire.upstream.client.connections import unreachable, untrusted
-from toolwire.upstream.client.sessions import refuse_redirect
+from ...config import BackendConfig, LimitsConfig
+from ...support.lines import HEAD_BYTES, OversizedLine
+from ...upstream.client.connections import unreachable, untrusted
+from ...upstream.client.sessions import refuse_redirect
+from .transport import MOST_UNSENT, READ_BYTES, Transport, TransportBroken
 
 HEARTBEAT_S: Final = 30.0
 """Interval of pings. A server that does not answer one for half of it counts as lost."""

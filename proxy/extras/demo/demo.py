@@ -27,9 +27,9 @@ import aiohttp
 import jsonschema_rs
 from aiohttp import web
 
-from toolwire._version import __version__
-from toolwire.app import create_app
-from toolwire.config import (
+from ..._version import __version__
+from ...app import create_app
+from ...config import (
     DEFAULT_CHAIN,
     BackendConfig,
     GatewayConfig,
@@ -40,20 +40,20 @@ from toolwire.config import (
     ServerConfig,
     ToolsConfig,
 )
-from toolwire.configuration import mcp_checks
-from toolwire.configuration.checks import is_loopback
-from toolwire.events import Delta, Event, Kind
-from toolwire.extras.demo.engine import Engine, EngineError, find_weights
-from toolwire.fastparse import IMPLEMENTATION
-from toolwire.formats.engine.rendering import result_text
-from toolwire.model import ModelRequest, ToolResult
-from toolwire.openai_types import ChatResponse, ToolCall, ToolCallAccumulator
-from toolwire.pipeline.chain.middleware import Middleware
-from toolwire.pipeline.exchange.exchange import Exchange
-from toolwire.registry import registries
-from toolwire.server import serving
-from toolwire.support.legible import visible, visible_lines
-from toolwire.support.processes import has_groups
+from ...configuration import mcp_checks
+from ...configuration.checks import is_loopback
+from ...events import Delta, Event, Kind
+from ...fastparse import IMPLEMENTATION
+from ...formats.engine.rendering import result_text
+from ...model import ModelRequest, ToolResult
+from ...openai_types import ChatResponse, ToolCall, ToolCallAccumulator
+from ...pipeline.chain.middleware import Middleware
+from ...pipeline.exchange.exchange import Exchange
+from ...registry import registries
+from ...server import serving
+from ...support.legible import visible, visible_lines
+from ...support.processes import has_groups
+from .engine import Engine, EngineError, find_weights
 
 WEIGHTS_VARIABLE: Final = "TOOLWIRE_DEMO_WEIGHTS"
 SHA256_VARIABLE: Final = "TOOLWIRE_DEMO_SHA256"

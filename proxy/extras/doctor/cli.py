@@ -8,7 +8,7 @@ import sys
 
 import click
 
-from toolwire.cli.common import USUAL_FILE, say, say_json, usual_file
+from ...cli.common import USUAL_FILE, say, say_json, usual_file
 
 
 @click.command("doctor")
@@ -37,11 +37,11 @@ def command(
 
     Each finding is ok, a warning or a problem. The exit status is 1 if there is a problem.
     """
-    from toolwire.configuration.settings import has_backends
-    from toolwire.extras.doctor.command import examine_all
-    from toolwire.extras.doctor.finding import as_json as json_of
-    from toolwire.extras.doctor.finding import as_text, count
-    from toolwire.registry import registries
+    from ...configuration.settings import has_backends
+    from ...registry import registries
+    from .command import examine_all
+    from .finding import as_json as json_of
+    from .finding import as_text, count
 
     if not (file or backend or has_backends()):
         file = usual_file("examining")

@@ -8,20 +8,20 @@ from contextlib import contextmanager
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-from toolwire.config import GatewayConfig
-from toolwire.configuration.checks import effective_routes
-from toolwire.configuration.mistakes import Mistakes
-from toolwire.extras.doctor.files import files
-from toolwire.extras.doctor.finding import Finding, cleaned, ok, problem, warning
-from toolwire.extras.doctor.installation import installation
-from toolwire.extras.doctor.machine import machine
-from toolwire.extras.doctor.servers import servers
-from toolwire.extras.doctor.stores import stores
-from toolwire.registry import Registries
-from toolwire.servertools.listing import look
-from toolwire.servertools.loading import LoadState
-from toolwire.startup.examination import examined
-from toolwire.support.conversion import ConfigError
+from ...config import GatewayConfig
+from ...configuration.checks import effective_routes
+from ...configuration.mistakes import Mistakes
+from ...registry import Registries
+from ...servertools.listing import look
+from ...servertools.loading import LoadState
+from ...startup.examination import examined
+from ...support.conversion import ConfigError
+from .files import files
+from .finding import Finding, cleaned, ok, problem, warning
+from .installation import installation
+from .machine import machine
+from .servers import servers
+from .stores import stores
 
 AREA: Final = "configuration"
 COVER: Final = "***"

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from toolwire.config import GatewayConfig
-from toolwire.extras.doctor.finding import Finding, ok, problem, warning
-from toolwire.store.opening import sqlite_path
-from toolwire.support.conversion import SECRET_KEYS
-from toolwire.support.plainyaml import read_yaml
+from ...config import GatewayConfig
+from ...store.opening import sqlite_path
+from ...support.conversion import SECRET_KEYS
+from ...support.plainyaml import read_yaml
+from .finding import Finding, ok, problem, warning
 
 AREA: Final = "files"
 

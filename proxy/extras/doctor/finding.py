@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any, Final, Literal
 
-from toolwire.support.legible import visible
+from ...support.legible import visible
 
 Level = Literal["ok", "warning", "problem"]
 

@@ -9,12 +9,12 @@ import platform
 from collections.abc import Iterator
 from typing import Final
 
-from toolwire._version import __version__
-from toolwire.config import GatewayConfig
-from toolwire.configuration.checks import effective_routes
-from toolwire.extras.doctor.finding import Finding, ok, warning
-from toolwire.fastparse import IMPLEMENTATION
-from toolwire.server.starting import NOT_BUILT, SWITCHED_OFF
+from ..._version import __version__
+from ...config import GatewayConfig
+from ...configuration.checks import effective_routes
+from ...fastparse import IMPLEMENTATION
+from ...server.starting import NOT_BUILT, SWITCHED_OFF
+from .finding import Finding, ok, warning
 
 AREA: Final = "installation"
 

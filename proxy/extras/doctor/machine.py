@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from toolwire.config import GatewayConfig
-from toolwire.extras.doctor.finding import Finding, ok, problem, warning
-from toolwire.server.descriptors import room
-from toolwire.server.serving import bind, close
+from ...config import GatewayConfig
+from ...server.descriptors import room
+from ...server.serving import bind, close
+from .finding import Finding, ok, problem, warning
 
 AREA: Final = "machine"
 

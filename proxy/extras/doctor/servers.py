@@ -16,27 +16,27 @@ from typing import Final
 import aiohttp
 from yarl import URL
 
-from toolwire.config import BackendConfig, GatewayConfig, RouteConfig
-from toolwire.configuration.checks import effective_routes
-from toolwire.errors import GatewayError, quote
-from toolwire.extras.doctor.finding import Finding, ok, problem, warning
-from toolwire.model import ModelRequest
-from toolwire.registry import Registries
-from toolwire.startup.enforceable import why_not
-from toolwire.startup.probed import WORDS, asked_model
-from toolwire.startup.template_use import format_of_served
-from toolwire.support.conversion import ConfigError
-from toolwire.upstream.client.connections import disconnected
-from toolwire.upstream.client.tls import tls_context
-from toolwire.upstream.pool.pool import UpstreamServer, WeightedServer, pool_of
-from toolwire.upstream.pool.probing import ASKED, Probed, probe
-from toolwire.upstream.pool.template_probing import WORDS as TEMPLATE_WORDS
-from toolwire.upstream.pool.template_probing import probe_template
-from toolwire.upstream.servers.adapt import adapt
-from toolwire.upstream.servers.base import Backend, TokenCounter
-from toolwire.upstream.servers.http import HttpBackend
-from toolwire.upstream.servers.identity import ENGINES, Identity
-from toolwire.upstream.servers.presets import AUTO, preset_of
+from ...config import BackendConfig, GatewayConfig, RouteConfig
+from ...configuration.checks import effective_routes
+from ...errors import GatewayError, quote
+from ...model import ModelRequest
+from ...registry import Registries
+from ...startup.enforceable import why_not
+from ...startup.probed import WORDS, asked_model
+from ...startup.template_use import format_of_served
+from ...support.conversion import ConfigError
+from ...upstream.client.connections import disconnected
+from ...upstream.client.tls import tls_context
+from ...upstream.pool.pool import UpstreamServer, WeightedServer, pool_of
+from ...upstream.pool.probing import ASKED, Probed, probe
+from ...upstream.pool.template_probing import WORDS as TEMPLATE_WORDS
+from ...upstream.pool.template_probing import probe_template
+from ...upstream.servers.adapt import adapt
+from ...upstream.servers.base import Backend, TokenCounter
+from ...upstream.servers.http import HttpBackend
+from ...upstream.servers.identity import ENGINES, Identity
+from ...upstream.servers.presets import AUTO, preset_of
+from .finding import Finding, ok, problem, warning
 
 LOOK_S: Final = 5.0
 """The time limit for reading a clock or a certificate."""

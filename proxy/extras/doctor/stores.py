@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import Final
 from urllib.parse import urlsplit
 
-from toolwire.config import GatewayConfig, StoreConfig
-from toolwire.configuration.mistakes import Mistakes
-from toolwire.extras.doctor.finding import Finding, ok, problem
-from toolwire.store.base import StoreUnavailable
-from toolwire.store.opening import make_store
+from ...config import GatewayConfig, StoreConfig
+from ...configuration.mistakes import Mistakes
+from ...store.base import StoreUnavailable
+from ...store.opening import make_store
+from .finding import Finding, ok, problem
 
 AREA: Final = "stores"
 

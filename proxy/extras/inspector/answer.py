@@ -15,25 +15,25 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Final
 
-from toolwire.call_policy.assembly import assemble
-from toolwire.call_policy.ids import CallIds
-from toolwire.call_policy.policy import CallPolicy
-from toolwire.events import BlockKind, Delta, Event, Fault, Finish, Open, text_block
-from toolwire.extras.capture.files import Entry
-from toolwire.extras.inspector.asked import Asked
-from toolwire.extras.inspector.bounds import READ_CHARS
-from toolwire.extras.inspector.judgements import SECOND_CALL, Judgement, Notes, judgements_of
-from toolwire.extras.inspector.text_spans import FedText, Piece, SpanKind, TextSpan, joined
-from toolwire.fastparse import CallScanner
-from toolwire.folding import unfold
-from toolwire.formats.engine.keys import NAMES
-from toolwire.model import FinishReason, ModelReply
-from toolwire.observability.redaction import Redaction
-from toolwire.pipeline.transforms.scanners import ScannerFactory
-from toolwire.record import CallDecision
-from toolwire.scan._grammar import Block, BlockSyntax, Decision, FoundCall, Grammar, valid_text, without_calls
-from toolwire.scan.spans import Span
-from toolwire.scanner import build_scanner
+from ...call_policy.assembly import assemble
+from ...call_policy.ids import CallIds
+from ...call_policy.policy import CallPolicy
+from ...events import BlockKind, Delta, Event, Fault, Finish, Open, text_block
+from ...fastparse import CallScanner
+from ...folding import unfold
+from ...formats.engine.keys import NAMES
+from ...model import FinishReason, ModelReply
+from ...observability.redaction import Redaction
+from ...pipeline.transforms.scanners import ScannerFactory
+from ...record import CallDecision
+from ...scan._grammar import Block, BlockSyntax, Decision, FoundCall, Grammar, valid_text, without_calls
+from ...scan.spans import Span
+from ...scanner import build_scanner
+from ..capture.files import Entry
+from .asked import Asked
+from .bounds import READ_CHARS
+from .judgements import SECOND_CALL, Judgement, Notes, judgements_of
+from .text_spans import FedText, Piece, SpanKind, TextSpan, joined
 
 CHOICE: Final = 0
 """The answer that is shown where a server gave several."""

@@ -6,19 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from toolwire.config import LimitsConfig, ReasoningConfig, RouteOptions
-from toolwire.errors import GatewayError
-from toolwire.extras.capture.files import Captured
-from toolwire.extras.inspector.bounds import MOST_TOOLS, SCHEMA_CHARS
-from toolwire.formats.base import ToolFormat
-from toolwire.model import Message, ModelRequest, ToolChoice, ToolSpec
-from toolwire.pipeline.exchange.exchange import OfferedTools
-from toolwire.pipeline.transforms.scanners import not_taught
-from toolwire.protocols.base import ServerSide
-from toolwire.protocols.shared.wire import BOUNDS, dump_in_pieces
-from toolwire.registry import Registries, usual_server
-from toolwire.support.bounded_json import loads
-from toolwire.support.conversion import ConfigError, from_mapping
+from ...config import LimitsConfig, ReasoningConfig, RouteOptions
+from ...errors import GatewayError
+from ...formats.base import ToolFormat
+from ...model import Message, ModelRequest, ToolChoice, ToolSpec
+from ...pipeline.exchange.exchange import OfferedTools
+from ...pipeline.transforms.scanners import not_taught
+from ...protocols.base import ServerSide
+from ...protocols.shared.wire import BOUNDS, dump_in_pieces
+from ...registry import Registries, usual_server
+from ...support.bounded_json import loads
+from ...support.conversion import ConfigError, from_mapping
+from ..capture.files import Captured
+from .bounds import MOST_TOOLS, SCHEMA_CHARS
 
 _NOTHING: Final = ModelRequest("", ())
 

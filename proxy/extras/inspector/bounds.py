@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from toolwire.config import LimitsConfig
-from toolwire.extras.capture.files import Captured, Entry, Kind
-from toolwire.extras.capture.recording import RecordingError
-from toolwire.extras.inspector.output import frames
-from toolwire.support.bounded_json import BoundExceeded, JsonBounds, loads
-from toolwire.support.offload import OFFLOAD_BYTES
+from ...config import LimitsConfig
+from ...support.bounded_json import BoundExceeded, JsonBounds, loads
+from ...support.offload import OFFLOAD_BYTES
+from ..capture.files import Captured, Entry, Kind
+from ..capture.recording import RecordingError
+from .output import frames
 
 MOST_BYTES: Final = 4 * 1024 * 1024
 """The limit for the request, for each body sent to a server, for each response of a server, and for the client's

@@ -6,7 +6,7 @@ from typing import BinaryIO
 
 import click
 
-from toolwire.cli.common import reported, say
+from ...cli.common import reported, say
 
 
 @click.command("inspect")
@@ -18,9 +18,9 @@ def command(file: BinaryIO, port: int) -> None:
     FILE is a capture, downloaded from the inspector or from `GET /admin/captures/ID`; - reads standard input. Nothing
     is sent to any server. Ctrl-C ends it. To see the exchanges of a running gateway, use `toolwire serve --inspect`.
     """
-    from toolwire.extras.capture.files import is_capture, read_capture
-    from toolwire.extras.capture.recording import RecordingError
-    from toolwire.extras.inspector.offline import offline, show
+    from ..capture.files import is_capture, read_capture
+    from ..capture.recording import RecordingError
+    from .offline import offline, show
 
     content = file.read()
     with reported(RecordingError):

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, get_args
 
-from toolwire.errors import quote
-from toolwire.extras.capture.files import Entry
-from toolwire.extras.inspector.answer import CHOICE, Answer
-from toolwire.extras.inspector.asked import Asked
-from toolwire.extras.inspector.judgements import Judgement, coerced, dropped, repaired
-from toolwire.model import FinishReason
-from toolwire.record import CallDecision, Decided
+from ...errors import quote
+from ...model import FinishReason
+from ...record import CallDecision, Decided
+from ..capture.files import Entry
+from .answer import CHOICE, Answer
+from .asked import Asked
+from .judgements import Judgement, coerced, dropped, repaired
 
 _FATES: Final = {"refused": "Text, not a call", "misfit": "Passed on as it is", "failed": "Ended the answer"}
 

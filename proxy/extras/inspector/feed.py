@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import orjson
 
-from toolwire.extras.inspector.holders import WAIT_S, Holder, HolderGone, Holders
-from toolwire.extras.inspector.ring import Changes, Row
+from .holders import WAIT_S, Holder, HolderGone, Holders
+from .ring import Changes, Row
 
 PAUSE_S: Final = 0.1
 """The pause between two events; changes in between are combined."""

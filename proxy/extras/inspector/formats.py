@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from toolwire.extras.capture.files import Captured
-from toolwire.extras.inspector.answer import COVER, Answer, read_text
-from toolwire.extras.inspector.asked import Asked, read_asked
-from toolwire.extras.inspector.bounds import FORMATS_CHARS
-from toolwire.extras.inspector.rounds import rounds_of
-from toolwire.formats.base import ToolFormat
-from toolwire.registry import Registries
+from ...formats.base import ToolFormat
+from ...registry import Registries
+from ..capture.files import Captured
+from .answer import COVER, Answer, read_text
+from .asked import Asked, read_asked
+from .bounds import FORMATS_CHARS
+from .rounds import rounds_of
 
 
 def read_in_all_formats(captured: Captured, plugins: Registries) -> dict[str, Any]:

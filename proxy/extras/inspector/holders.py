@@ -15,8 +15,8 @@ from typing import Any, Final, Protocol
 import orjson
 from aiohttp import ClientError, ClientSession, ClientTimeout, UnixConnector, web
 
-from toolwire.extras.inspector.ring import Changes, Ring
-from toolwire.support.offload import in_thread
+from ...support.offload import in_thread
+from .ring import Changes, Ring
 
 WAIT_S: Final = 10.0
 """The longest time that a request for changes waits for one."""

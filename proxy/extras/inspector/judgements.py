@@ -8,11 +8,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from toolwire.call_policy.near import NearMiss
-from toolwire.errors import quote
-from toolwire.formats.engine.recognition import BARE, FENCE
-from toolwire.record import CallDecision
-from toolwire.scan._grammar import Decision
+from ...call_policy.near import NearMiss
+from ...errors import quote
+from ...formats.engine.recognition import BARE, FENCE
+from ...record import CallDecision
+from ...scan._grammar import Decision
 
 MOST_COMPARED: Final = 32
 """The number of unknown names in one answer for which the closest tool on offer is looked up."""

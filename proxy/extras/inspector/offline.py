@@ -10,21 +10,21 @@ from typing import Any
 
 from aiohttp import web
 
-from toolwire.config import GatewayConfig
-from toolwire.errors import ClientFault
-from toolwire.extras.capture.files import Captured
-from toolwire.extras.capture.recording import RecordingError
-from toolwire.extras.inspector.asked import so_far
-from toolwire.extras.inspector.holders import Counts, Holder, Holders
-from toolwire.extras.inspector.ring import Changes, Ring, Row, client_of
-from toolwire.extras.inspector.routes import PLACE, Pages
-from toolwire.extras.inspector.view import UNREADABLE, began, view
-from toolwire.ingress.auth import ApiKey, Keys
-from toolwire.ingress.budget import BODY_BUDGET, BodyBudget
-from toolwire.ingress.liveness import LIVENESS, LivenessMonitors
-from toolwire.observability.telemetry import Metrics
-from toolwire.pipeline.sending.delivery import boundary
-from toolwire.registry import registries
+from ...config import GatewayConfig
+from ...errors import ClientFault
+from ...ingress.auth import ApiKey, Keys
+from ...ingress.budget import BODY_BUDGET, BodyBudget
+from ...ingress.liveness import LIVENESS, LivenessMonitors
+from ...observability.telemetry import Metrics
+from ...pipeline.sending.delivery import boundary
+from ...registry import registries
+from ..capture.files import Captured
+from ..capture.recording import RecordingError
+from .asked import so_far
+from .holders import Counts, Holder, Holders
+from .ring import Changes, Ring, Row, client_of
+from .routes import PLACE, Pages
+from .view import UNREADABLE, began, view
 
 
 class FileHolder:

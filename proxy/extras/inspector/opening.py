@@ -11,30 +11,30 @@ from typing import Any, ClassVar, Final
 
 from aiohttp import web
 
-from toolwire.config import RouteConfig
-from toolwire.configuration.checks import effective_routes
-from toolwire.errors import ClientFault, GatewayError
-from toolwire.extras.capture.recorder import Captures
-from toolwire.extras.inspector.holders import Holders
-from toolwire.extras.inspector.ring import COUNTED, MINUTES, Ring
-from toolwire.extras.inspector.routes import PLACE, PLAYGROUND, Pages
-from toolwire.features import FeatureContext, MakeDelivery
-from toolwire.formats.base import ToolFormat
-from toolwire.ingress.auth import ApiKey
-from toolwire.ingress.bodies import read_json
-from toolwire.observability.metrics import CELLS
-from toolwire.pipeline.chain.middleware import Middleware
-from toolwire.pipeline.exchange.exchange import Exchange
-from toolwire.pipeline.exchange.routing import Route, Router
-from toolwire.pipeline.reasoning.preopened import Learned
-from toolwire.pipeline.sending.delivery import API_KEY, Delivery
-from toolwire.protocols.base import ClientSide
-from toolwire.protocols.shared.wire import dump_in_pieces
-from toolwire.record import AccessRecord, Observe
-from toolwire.registry import Registries
-from toolwire.support.conversion import ConfigError
-from toolwire.support.offload import in_thread
-from toolwire.upstream.pool.health import HEALTH
+from ...config import RouteConfig
+from ...configuration.checks import effective_routes
+from ...errors import ClientFault, GatewayError
+from ...features import FeatureContext, MakeDelivery
+from ...formats.base import ToolFormat
+from ...ingress.auth import ApiKey
+from ...ingress.bodies import read_json
+from ...observability.metrics import CELLS
+from ...pipeline.chain.middleware import Middleware
+from ...pipeline.exchange.exchange import Exchange
+from ...pipeline.exchange.routing import Route, Router
+from ...pipeline.reasoning.preopened import Learned
+from ...pipeline.sending.delivery import API_KEY, Delivery
+from ...protocols.base import ClientSide
+from ...protocols.shared.wire import dump_in_pieces
+from ...record import AccessRecord, Observe
+from ...registry import Registries
+from ...support.conversion import ConfigError
+from ...support.offload import in_thread
+from ...upstream.pool.health import HEALTH
+from ..capture.recorder import Captures
+from .holders import Holders
+from .ring import COUNTED, MINUTES, Ring
+from .routes import PLACE, PLAYGROUND, Pages
 
 HOLDERS: Final = web.AppKey("toolwire.inspector.holders", Holders)
 

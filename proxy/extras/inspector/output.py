@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
-from toolwire.extras.capture.files import Entry
-from toolwire.folding import unfold
-from toolwire.protocols.base import ServerSide
+from ...events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
+from ...folding import unfold
+from ...protocols.base import ServerSide
+from ..capture.files import Entry
 
 _FRAME_END: Final = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 SHOWN_CHARS: Final = 60

@@ -15,13 +15,13 @@ from typing import Any, Final
 
 import orjson
 
-from toolwire.errors import GatewayError
-from toolwire.extras.inspector.asked import Asked
-from toolwire.extras.inspector.bounds import COMPARED_STEPS, MOST_MESSAGES
-from toolwire.model import Message, OpaquePart, Part, Reasoning, Refusal, Text, ToolResult, ToolUse
-from toolwire.protocols.base import ClientSide, ServerSide
-from toolwire.protocols.shared.wire import BOUNDS
-from toolwire.support.bounded_json import loads
+from ...errors import GatewayError
+from ...model import Message, OpaquePart, Part, Reasoning, Refusal, Text, ToolResult, ToolUse
+from ...protocols.base import ClientSide, ServerSide
+from ...protocols.shared.wire import BOUNDS
+from ...support.bounded_json import loads
+from .asked import Asked
+from .bounds import COMPARED_STEPS, MOST_MESSAGES
 
 COMPARED_CHARS: Final = 20_000
 """The length up to which texts are compared word by word. A longer text that is not found as a whole is injected."""

@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from toolwire.extras.capture.recorder import Capture
-from toolwire.record import AccessRecord
+from ...record import AccessRecord
+from ..capture.recorder import Capture
 
 LEAST_BYTES: Final = 4096
 """The least size that an exchange counts: its head, its row and their Python objects."""

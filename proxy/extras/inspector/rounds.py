@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from toolwire.extras.capture.files import Captured, Entry, Kind
-from toolwire.extras.inspector.answer import Answer, read_answer
-from toolwire.extras.inspector.asked import Asked
-from toolwire.extras.inspector.decisions import Outcome, decisions_of, finish_calls
-from toolwire.extras.inspector.judgements import Judgement
-from toolwire.record import CallDecision
+from ...record import CallDecision
+from ..capture.files import Captured, Entry, Kind
+from .answer import Answer, read_answer
+from .asked import Asked
+from .decisions import Outcome, decisions_of, finish_calls
+from .judgements import Judgement
 
 _STREAM: Final = "text/event-stream"
 

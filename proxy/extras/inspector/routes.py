@@ -24,25 +24,25 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from toolwire._version import __version__
-from toolwire.config import GatewayConfig
-from toolwire.configuration.checks import is_loopback
-from toolwire.errors import ClientFault, GatewayError, quote
-from toolwire.extras.capture.files import Captured, is_capture
-from toolwire.extras.capture.recording import RecordingError
-from toolwire.extras.inspector.feed import Feed
-from toolwire.extras.inspector.formats import read_in_all_formats
-from toolwire.extras.inspector.holders import Holders
-from toolwire.extras.inspector.uploads import open_capture
-from toolwire.extras.inspector.view import UNREADABLE, view
-from toolwire.ingress.auth import ApiKey
-from toolwire.ingress.liveness import LIVENESS
-from toolwire.ingress.receiving import ignore_expect
-from toolwire.pipeline.handlers.admitting import AdmittedRequest, ConcurrencyLimit, admitted
-from toolwire.pipeline.sending.delivery import API_KEY, OWNER
-from toolwire.protocols.shared.wire import dump, dump_in_pieces
-from toolwire.registry import Registries
-from toolwire.support.offload import in_thread
+from ..._version import __version__
+from ...config import GatewayConfig
+from ...configuration.checks import is_loopback
+from ...errors import ClientFault, GatewayError, quote
+from ...ingress.auth import ApiKey
+from ...ingress.liveness import LIVENESS
+from ...ingress.receiving import ignore_expect
+from ...pipeline.handlers.admitting import AdmittedRequest, ConcurrencyLimit, admitted
+from ...pipeline.sending.delivery import API_KEY, OWNER
+from ...protocols.shared.wire import dump, dump_in_pieces
+from ...registry import Registries
+from ...support.offload import in_thread
+from ..capture.files import Captured, is_capture
+from ..capture.recording import RecordingError
+from .feed import Feed
+from .formats import read_in_all_formats
+from .holders import Holders
+from .uploads import open_capture
+from .view import UNREADABLE, view
 
 PLACE: Final = "/inspect"
 

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from toolwire.extras.inspector.judgements import Judgement
-from toolwire.scan._grammar import SPACE
-from toolwire.scan.spans import Span
+from ...scan._grammar import SPACE
+from ...scan.spans import Span
+from .judgements import Judgement
 
 SpanKind = Literal["text", "reasoning", "call", "refused", "markup", "dropped", "open"]
 

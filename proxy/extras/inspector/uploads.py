@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from toolwire.config import LimitsConfig
-from toolwire.extras.capture.files import Captured, read_capture
-from toolwire.extras.capture.recorder import MOST_ENTRIES
-from toolwire.extras.capture.recording import RecordingError
-from toolwire.extras.inspector.bounds import within_bounds
-from toolwire.support.bounded_json import BoundExceeded, JsonBounds, count_values, loads
+from ...config import LimitsConfig
+from ...support.bounded_json import BoundExceeded, JsonBounds, count_values, loads
+from ..capture.files import Captured, read_capture
+from ..capture.recorder import MOST_ENTRIES
+from ..capture.recording import RecordingError
+from .bounds import within_bounds
 
 MOST_LINES: Final = 2 * MOST_ENTRIES
 """The limit of lines. The recorder writes at most `MOST_ENTRIES` with data, and few without."""

@@ -13,20 +13,20 @@ from typing import Any, Final
 
 import orjson
 
-from toolwire.extras.capture.files import Captured, Entry
-from toolwire.extras.inspector.answer import COVER, Answer, MadeCall
-from toolwire.extras.inspector.asked import read_asked, so_far
-from toolwire.extras.inspector.bounds import SHOWN_CHARS
-from toolwire.extras.inspector.decisions import why
-from toolwire.extras.inspector.judgements import Judgement
-from toolwire.extras.inspector.output import SentCall, read_output
-from toolwire.extras.inspector.prompt import Prompt, read_prompt
-from toolwire.extras.inspector.ring import client_of
-from toolwire.extras.inspector.rounds import Round, rounds_of
-from toolwire.protocols.base import ServerSide
-from toolwire.protocols.shared.wire import BOUNDS
-from toolwire.registry import Registries
-from toolwire.support.bounded_json import loads
+from ...protocols.base import ServerSide
+from ...protocols.shared.wire import BOUNDS
+from ...registry import Registries
+from ...support.bounded_json import loads
+from ..capture.files import Captured, Entry
+from .answer import COVER, Answer, MadeCall
+from .asked import read_asked, so_far
+from .bounds import SHOWN_CHARS
+from .decisions import why
+from .judgements import Judgement
+from .output import SentCall, read_output
+from .prompt import Prompt, read_prompt
+from .ring import client_of
+from .rounds import Round, rounds_of
 
 _FACTS: Final[Mapping[str, str]] = {
     "input_tokens": "tokens of the prompt",

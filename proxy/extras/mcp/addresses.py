@@ -17,8 +17,8 @@ from typing import Final
 
 import httpx2
 
-from toolwire import __version__
-from toolwire.extras.mcp.pipes import MAX_MESSAGE_BYTES
+from ... import __version__
+from .pipes import MAX_MESSAGE_BYTES
 
 CONNECT_S: Final = 30.0
 SILENCE_S: Final = 300.0

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import mcp_types as types
 
-from toolwire.extras.mcp.frames import MAX_IMAGE_BYTES
+from .frames import MAX_IMAGE_BYTES
 
 IMAGES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/]+={0,2}")

@@ -23,10 +23,10 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from toolwire.config import McpServerConfig
-from toolwire.extras.mcp.server import McpServer, OnOversize
-from toolwire.servertools.source import NotListed
-from toolwire.support.locations import AllowList, location, written
+from ...config import McpServerConfig
+from ...servertools.source import NotListed
+from ...support.locations import AllowList, location, written
+from .server import McpServer, OnOversize
 
 LOG: Final = logging.getLogger("toolwire.tools")
 

@@ -37,16 +37,16 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import SubscriptionLost
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from toolwire import __version__
-from toolwire.extras.mcp.addresses import http_client
-from toolwire.extras.mcp.contents import Part, parts_of
-from toolwire.extras.mcp.frames import HEAD, MAX_FRAME_BYTES, MAX_LISTING_BYTES, MAX_TOOLS, Frame, HostSettings
-from toolwire.extras.mcp.pipes import GRACE_S, MAX_MESSAGE_BYTES, ConnectionFailed, piped
-from toolwire.extras.mcp.sifting import Sieve, sifted
-from toolwire.servertools.names import is_allowed
-from toolwire.servertools.worker.guardian import adopt_orphans
-from toolwire.servertools.worker.leftovers import kill_children
-from toolwire.support.escapes import without
+from ... import __version__
+from ...servertools.names import is_allowed
+from ...servertools.worker.guardian import adopt_orphans
+from ...servertools.worker.leftovers import kill_children
+from ...support.escapes import without
+from .addresses import http_client
+from .contents import Part, parts_of
+from .frames import HEAD, MAX_FRAME_BYTES, MAX_LISTING_BYTES, MAX_TOOLS, Frame, HostSettings
+from .pipes import GRACE_S, MAX_MESSAGE_BYTES, ConnectionFailed, piped
+from .sifting import Sieve, sifted
 
 HIDDEN: Final = "[hidden]"
 _PATH: Final = re.compile(r"(https?://[^\s/?#]+)[/?#]\S*", re.IGNORECASE)

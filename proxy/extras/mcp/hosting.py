@@ -23,11 +23,11 @@ from typing import Any, Final
 
 import orjson
 
-from toolwire.extras.mcp.frames import HEAD, MAX_FRAME_BYTES, Frame, HostSettings
-from toolwire.protocols.shared.wire import BOUNDS
-from toolwire.support.bounded_json import loads
-from toolwire.support.environment import INTERPRETER, environment
-from toolwire.support.offload import OFFLOAD_BYTES, offload
+from ...protocols.shared.wire import BOUNDS
+from ...support.bounded_json import loads
+from ...support.environment import INTERPRETER, environment
+from ...support.offload import OFFLOAD_BYTES, offload
+from .frames import HEAD, MAX_FRAME_BYTES, Frame, HostSettings
 
 LOG: Final = logging.getLogger("toolwire.tools")
 

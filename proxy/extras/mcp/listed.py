@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from toolwire.errors import quote
-from toolwire.model import ToolSpec
-from toolwire.schemas.schema import SchemaProblem, ToolSchema, compile_schema
-from toolwire.servertools.names import offered_name
+from ...errors import quote
+from ...model import ToolSpec
+from ...schemas.schema import SchemaProblem, ToolSchema, compile_schema
+from ...servertools.names import offered_name
 
 MAX_DESCRIPTION_CHARS: Final = 2000
 

@@ -25,7 +25,7 @@ import mcp_types as types
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 
-from toolwire.support.lines import LineSplitter
+from ...support.lines import LineSplitter
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 READ_BYTES: Final = 64 * 1024

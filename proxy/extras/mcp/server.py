@@ -19,19 +19,19 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Literal
 
-from toolwire.config import McpServerConfig
-from toolwire.configuration.mcp_secrets import secrets_of
-from toolwire.errors import quote
-from toolwire.extras.mcp.frames import Frame, HostSettings
-from toolwire.extras.mcp.hosting import HostEnded, HostProcess
-from toolwire.extras.mcp.listed import LeftOut, McpTool, read_listing
-from toolwire.formats.engine.toolset import ToolSet
-from toolwire.model import Image, Text, ToolUse
-from toolwire.servertools.definition import TIMED_OUT
-from toolwire.servertools.parameters import BadArguments, read_arguments
-from toolwire.servertools.source import CallState, Enter, Result, Tools, unknown_tool
-from toolwire.support.environment import environment
-from toolwire.support.offload import offload
+from ...config import McpServerConfig
+from ...configuration.mcp_secrets import secrets_of
+from ...errors import quote
+from ...formats.engine.toolset import ToolSet
+from ...model import Image, Text, ToolUse
+from ...servertools.definition import TIMED_OUT
+from ...servertools.parameters import BadArguments, read_arguments
+from ...servertools.source import CallState, Enter, Result, Tools, unknown_tool
+from ...support.environment import environment
+from ...support.offload import offload
+from .frames import Frame, HostSettings
+from .hosting import HostEnded, HostProcess
+from .listed import LeftOut, McpTool, read_listing
 
 LOG: Final = logging.getLogger("toolwire.tools")
 

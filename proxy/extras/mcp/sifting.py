@@ -17,7 +17,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import methods
 from mcp_types.version import LATEST_HANDSHAKE_VERSION
 
-from toolwire.extras.mcp.pipes import Streams
+from .pipes import Streams
 
 _LIST = "tools/list"
 

@@ -27,16 +27,16 @@ from typing import Any, ClassVar, Final, Literal
 import orjson
 from aiohttp import web
 
-from toolwire.events import Close, Delta, Event, Finish, Start
-from toolwire.model import ModelRequest
-from toolwire.pipeline.chain.middleware import Handler, Middleware
-from toolwire.pipeline.chain.reply import Reply
-from toolwire.pipeline.exchange.caches import CACHES
-from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
-from toolwire.record import AccessField
-from toolwire.stream_grammar import normalise
-from toolwire.support.cache import Cache as AnswerCache
-from toolwire.support.cache import CacheBudget, weight_of
+from ...events import Close, Delta, Event, Finish, Start
+from ...model import ModelRequest
+from ...pipeline.chain.middleware import Handler, Middleware
+from ...pipeline.chain.reply import Reply
+from ...pipeline.exchange.caches import CACHES
+from ...pipeline.exchange.exchange import EXCHANGE, Exchange
+from ...record import AccessField
+from ...stream_grammar import normalise
+from ...support.cache import Cache as AnswerCache
+from ...support.cache import CacheBudget, weight_of
 
 EVENT_BYTES: Final = 300
 """The estimated size of an event without its content, in bytes."""

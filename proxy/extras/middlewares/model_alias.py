@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import ClassVar
 
-from toolwire.events import Event, Kind
-from toolwire.model import ModelRequest
-from toolwire.pipeline.chain.middleware import Middleware
-from toolwire.pipeline.chain.reply import Reply
-from toolwire.pipeline.exchange.exchange import Exchange
+from ...events import Event, Kind
+from ...model import ModelRequest
+from ...pipeline.chain.middleware import Middleware
+from ...pipeline.chain.reply import Reply
+from ...pipeline.exchange.exchange import Exchange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

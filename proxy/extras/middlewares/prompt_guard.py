@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from toolwire.errors import ClientFault
-from toolwire.model import ModelRequest
-from toolwire.pipeline.chain.middleware import Middleware
-from toolwire.pipeline.exchange.exchange import Exchange
-from toolwire.upstream.servers.usage import Estimator, request_texts
+from ...errors import ClientFault
+from ...model import ModelRequest
+from ...pipeline.chain.middleware import Middleware
+from ...pipeline.exchange.exchange import Exchange
+from ...upstream.servers.usage import Estimator, request_texts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,14 +17,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final, Literal
 
-from toolwire.events import Close, Delta, Event, Kind, Open
-from toolwire.model import Message, ModelRequest, Part, Reasoning, Refusal, Text, ToolResult, ToolUse
-from toolwire.pipeline.chain.middleware import Middleware
-from toolwire.pipeline.chain.reply import Reply
-from toolwire.pipeline.exchange.exchange import Exchange
-from toolwire.record import AccessField
-from toolwire.support.offload import is_large, offload
-from toolwire.support.patterns import Patterns, StreamReplacer, replaced
+from ...events import Close, Delta, Event, Kind, Open
+from ...model import Message, ModelRequest, Part, Reasoning, Refusal, Text, ToolResult, ToolUse
+from ...pipeline.chain.middleware import Middleware
+from ...pipeline.chain.reply import Reply
+from ...pipeline.exchange.exchange import Exchange
+from ...record import AccessField
+from ...support.offload import is_large, offload
+from ...support.patterns import Patterns, StreamReplacer, replaced
 
 KindName = Literal["card", "email", "iban", "ipv4", "private_key", "ssn", "token"]
 

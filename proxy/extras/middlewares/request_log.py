@@ -17,15 +17,15 @@ from typing import Any, ClassVar, Final
 
 from aiohttp import web
 
-from toolwire.app import CONFIG
-from toolwire.events import BlockKind, Delta, Event, Fault, Finish, Open
-from toolwire.model import ModelRequest
-from toolwire.observability.logs import log_fields
-from toolwire.observability.redaction import Redaction, known_secrets, words_of
-from toolwire.pipeline.chain.middleware import Middleware
-from toolwire.pipeline.chain.reply import Reply
-from toolwire.pipeline.exchange.exchange import Exchange
-from toolwire.support.offload import is_large, offload
+from ...app import CONFIG
+from ...events import BlockKind, Delta, Event, Fault, Finish, Open
+from ...model import ModelRequest
+from ...observability.logs import log_fields
+from ...observability.redaction import Redaction, known_secrets, words_of
+from ...pipeline.chain.middleware import Middleware
+from ...pipeline.chain.reply import Reply
+from ...pipeline.exchange.exchange import Exchange
+from ...support.offload import is_large, offload
 
 LOG: Final = logging.getLogger("toolwire.requests")
 

@@ -16,18 +16,18 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import ClassVar, Final, Literal
 
-from toolwire.call_policy.near import is_near
-from toolwire.errors import ClientFault, quote
-from toolwire.events import Close, Delta, Event, Kind, Opaque, Open, text_block
-from toolwire.formats.engine.longjson import compact
-from toolwire.formats.engine.rendering import prompt_name
-from toolwire.model import ModelRequest, ToolChoice, ToolSpec, ToolUse
-from toolwire.pipeline.chain.middleware import ChainPlace, Middleware
-from toolwire.pipeline.chain.reply import Reply
-from toolwire.pipeline.exchange.exchange import Exchange
-from toolwire.pipeline.exchange.served_tools import stand_for_servers
-from toolwire.protocols.shared.tool_names import is_item, names_of
-from toolwire.record import AccessField
+from ...call_policy.near import is_near
+from ...errors import ClientFault, quote
+from ...events import Close, Delta, Event, Kind, Opaque, Open, text_block
+from ...formats.engine.longjson import compact
+from ...formats.engine.rendering import prompt_name
+from ...model import ModelRequest, ToolChoice, ToolSpec, ToolUse
+from ...pipeline.chain.middleware import ChainPlace, Middleware
+from ...pipeline.chain.reply import Reply
+from ...pipeline.exchange.exchange import Exchange
+from ...pipeline.exchange.served_tools import stand_for_servers
+from ...protocols.shared.tool_names import is_item, names_of
+from ...record import AccessField
 
 SEES_CALLS: Final = ("arguments", "transformation", "injection", "forwarding")
 """Middlewares that offer the remaining tools, or find and name the calls that are checked here."""

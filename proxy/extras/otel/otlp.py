@@ -23,11 +23,11 @@ from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
-from toolwire._version import __version__
-from toolwire.config import BackendConfig, TelemetryConfig
-from toolwire.extras.otel.tracing import NAME, ExchangeTrace, Tracing
-from toolwire.features import FeatureContext, MakeDelivery
-from toolwire.record import Observe
+from ..._version import __version__
+from ...config import BackendConfig, TelemetryConfig
+from ...features import FeatureContext, MakeDelivery
+from ...record import Observe
+from .tracing import NAME, ExchangeTrace, Tracing
 
 LOG: Final = logging.getLogger("toolwire.telemetry")
 

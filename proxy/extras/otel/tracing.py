@@ -21,14 +21,14 @@ from opentelemetry.trace import SpanKind, Status, StatusCode, TracerProvider, se
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from yarl import URL
 
-from toolwire._version import __version__
-from toolwire.config import BackendConfig
-from toolwire.errors import GatewayError
-from toolwire.events import Event, Fault, Finish, Start
-from toolwire.folding import fold
-from toolwire.model import ModelRequest, Usage
-from toolwire.observability.content import input_messages, output_messages, tool_definitions
-from toolwire.record import COMPLETED, AccessRecord, BackendObserver, CallDecision, ReadRequest, ToolRun
+from ..._version import __version__
+from ...config import BackendConfig
+from ...errors import GatewayError
+from ...events import Event, Fault, Finish, Start
+from ...folding import fold
+from ...model import ModelRequest, Usage
+from ...observability.content import input_messages, output_messages, tool_definitions
+from ...record import COMPLETED, AccessRecord, BackendObserver, CallDecision, ReadRequest, ToolRun
 
 NAME: Final = "toolwire"
 

@@ -7,8 +7,8 @@ from typing import Any, BinaryIO
 
 import click
 
-from toolwire.cli.common import FORMATS, formats, reported, say, say_json
-from toolwire.extras.replay.chunks_option import chunkings, chunks_of
+from ...cli.common import FORMATS, formats, reported, say, say_json
+from .chunks_option import chunkings, chunks_of
 
 
 @click.command("replay")
@@ -40,10 +40,10 @@ def command(file: BinaryIO, format_: str | None, chunks: Any, as_json: bool) -> 
     input. At the end it prints the calls, and whether they are the same however the recording is split. For a capture
     it also prints whether the client would get the same response again. If not, which is a bug, the exit status is 1.
     """
-    from toolwire.extras.capture.files import is_capture, read_capture
-    from toolwire.extras.capture.recording import RecordingError
-    from toolwire.extras.replay.replay import Summary, show, show_json
-    from toolwire.extras.replay.replay_capture import Outcome, show_capture
+    from ..capture.files import is_capture, read_capture
+    from ..capture.recording import RecordingError
+    from .replay import Summary, show, show_json
+    from .replay_capture import Outcome, show_capture
 
     recording, found, outcome = file.read(), Summary(), Outcome()
     with reported(RecordingError):

@@ -13,11 +13,11 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start, StreamGrammarError
-from toolwire.extras.capture.recording import Chunks, is_sse, pieces_of, reader_of
-from toolwire.fastparse import CallScanner
-from toolwire.scanner import open_scanner
-from toolwire.stream_grammar import StreamGrammar, normalise
+from ...events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start, StreamGrammarError
+from ...fastparse import CallScanner
+from ...scanner import open_scanner
+from ...stream_grammar import StreamGrammar, normalise
+from ..capture.recording import Chunks, is_sse, pieces_of, reader_of
 
 CUTS: Final[tuple[Chunks, ...]] = ("recorded", "whole", "tokens", "bytes", 3, 7)
 """The ways to split a recording that must all give the same result (rule 2 of `toolwire.events`)."""

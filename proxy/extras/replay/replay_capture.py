@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from toolwire.errors import quote
-from toolwire.extras.capture.files import Captured, RecordedCall
-from toolwire.extras.capture.recording import Chunks, RecordingError
-from toolwire.extras.inspector.decisions import decisions_of
-from toolwire.extras.inspector.view import UNREADABLE
-from toolwire.extras.replay.replay import Recording, Summary, show, show_json
-from toolwire.extras.replay.reproduction import Reproduction, reproduce
-from toolwire.protocols.base import ServerSide
-from toolwire.record import CallDecision
-from toolwire.registry import usual_server
-from toolwire.support.conversion import ConfigError
+from ...errors import quote
+from ...protocols.base import ServerSide
+from ...record import CallDecision
+from ...registry import usual_server
+from ...support.conversion import ConfigError
+from ..capture.files import Captured, RecordedCall
+from ..capture.recording import Chunks, RecordingError
+from ..inspector.decisions import decisions_of
+from ..inspector.view import UNREADABLE
+from .replay import Recording, Summary, show, show_json
+from .reproduction import Reproduction, reproduce
 
 
 @dataclass(slots=True)

@@ -17,13 +17,13 @@ from aiohttp import ClientError
 from aiohttp.test_utils import TestClient, TestServer
 from yarl import URL
 
-from toolwire.config import DEFAULT_CHAIN, BackendConfig, LimitsConfig
-from toolwire.extras.capture.files import Captured
-from toolwire.extras.capture.recorded_backend import NOWHERE, RecordedBackend, replayable
-from toolwire.extras.capture.recorder import harmless
-from toolwire.extras.capture.recording import RecordingError
-from toolwire.observability.redaction import Redaction
-from toolwire.registry import registries
+from ...config import DEFAULT_CHAIN, BackendConfig, LimitsConfig
+from ...observability.redaction import Redaction
+from ...registry import registries
+from ..capture.files import Captured
+from ..capture.recorded_backend import NOWHERE, RecordedBackend, replayable
+from ..capture.recorder import harmless
+from ..capture.recording import RecordingError
 
 _IDS: Final = re.compile(rb"\b(?:chatcmpl-|(?:call|fc|ctc|msg|rs|resp|req)_)[0-9A-Za-z]{16,}\b|\bfc_[0-9]{3,}\b")
 _TIMES: Final = re.compile(rb'("(?:created|created_at|completed_at)": ?)[0-9.]+')
@@ -81,7 +81,7 @@ def reproduce(captured: Captured) -> Reproduction:
 
 async def reproduced(captured: Captured) -> Reproduction:
     """Runs a capture again in the running event loop; see `reproduce`."""
-    from toolwire.app import create_app  # imported here, because programs that only read captures need no gateway
+    from ...app import create_app  # imported here, because programs that only read captures need no gateway
 
     body = captured.bytes_of("request")
     if not captured.complete:

@@ -25,8 +25,8 @@ import aiohttp
 import orjson
 from aiohttp import web
 
-from toolwire.app import create_app
-from toolwire.config import (
+from ...app import create_app
+from ...config import (
     AuthConfig,
     BackendConfig,
     GatewayConfig,
@@ -37,18 +37,18 @@ from toolwire.config import (
     ServerConfig,
     StoreConfig,
 )
-from toolwire.errors import GatewayError
-from toolwire.extras.tune.cases import Case
-from toolwire.extras.tune.scoring import ClientAnswer, Made
-from toolwire.formats.model_families import format_for
-from toolwire.registry import Registries
-from toolwire.support.conversion import ConfigError
-from toolwire.upstream.pool.pool import UpstreamServer
-from toolwire.upstream.pool.template_probing import probe_template
-from toolwire.upstream.servers.base import Capabilities
-from toolwire.upstream.servers.http import HttpBackend
-from toolwire.upstream.servers.identity import Identity, ServedModel
-from toolwire.upstream.servers.presets import AUTO, preset_of
+from ...errors import GatewayError
+from ...formats.model_families import format_for
+from ...registry import Registries
+from ...support.conversion import ConfigError
+from ...upstream.pool.pool import UpstreamServer
+from ...upstream.pool.template_probing import probe_template
+from ...upstream.servers.base import Capabilities
+from ...upstream.servers.http import HttpBackend
+from ...upstream.servers.identity import Identity, ServedModel
+from ...upstream.servers.presets import AUTO, preset_of
+from .cases import Case
+from .scoring import ClientAnswer, Made
 
 BACKEND: Final = "model"
 GRACE_S: Final = 30.0

@@ -21,13 +21,13 @@ from typing import Any, Final
 import jsonschema_rs
 import orjson
 
-from toolwire.errors import ClientFault
-from toolwire.extras.tune.matching import problem
-from toolwire.formats.engine.longjson import compact
-from toolwire.registry import usual_client
-from toolwire.schemas.schema import validate_tool_name, validate_tool_schema
-from toolwire.support.conversion import ConfigError, suggestion
-from toolwire.support.plainyaml import parse_yaml
+from ...errors import ClientFault
+from ...formats.engine.longjson import compact
+from ...registry import usual_client
+from ...schemas.schema import validate_tool_name, validate_tool_schema
+from ...support.conversion import ConfigError, suggestion
+from ...support.plainyaml import parse_yaml
+from .matching import problem
 
 MESSAGE_CHARS: Final = 300
 """The limit for messages about a mistake in a file, which may quote a part of it."""

@@ -8,7 +8,7 @@ from typing import TextIO
 
 import click
 
-from toolwire.cli.common import formats, presets, reported, say
+from ...cli.common import formats, presets, reported, say
 
 
 @click.command("tune")
@@ -131,8 +131,8 @@ def command(
     more for the better half, and so on. The result is a table, and with --write a configuration for `toolwire serve`.
     Ctrl-C stops and keeps the results so far (exit status 130).
     """
-    from toolwire.extras.tune.asking import Ask
-    from toolwire.extras.tune.command import TuningPlan, command_line, run
+    from .asking import Ask
+    from .command import TuningPlan, command_line, run
 
     ask = Ask(choice=choice, max_tokens=max_tokens, temperature=temperature, seed=seed, timeout_s=timeout)
     plan = TuningPlan(

@@ -16,21 +16,21 @@ from typing import Final, TextIO
 import click
 from click.core import ParameterSource
 
-from toolwire.config import Timeouts
-from toolwire.configuration.settings import load
-from toolwire.extras.tune.asking import Ask, TuningGateway, identify_server, uses_template, without_password
-from toolwire.extras.tune.cases import Case, load_cases, own_cases
-from toolwire.extras.tune.plot import svg
-from toolwire.extras.tune.report import About, as_json, as_text, as_yaml
-from toolwire.extras.tune.show import ProgressView, view
-from toolwire.extras.tune.space import build_space
-from toolwire.extras.tune.tuner import Progress, Tuner
-from toolwire.extras.tune.wordings import WORDINGS, Wording, from_template
-from toolwire.prompting.prompt import check_template
-from toolwire.registry import registries
-from toolwire.startup.names import check_names
-from toolwire.support.conversion import ConfigError
-from toolwire.support.legible import visible_json
+from ...config import Timeouts
+from ...configuration.settings import load
+from ...prompting.prompt import check_template
+from ...registry import registries
+from ...startup.names import check_names
+from ...support.conversion import ConfigError
+from ...support.legible import visible_json
+from .asking import Ask, TuningGateway, identify_server, uses_template, without_password
+from .cases import Case, load_cases, own_cases
+from .plot import svg
+from .report import About, as_json, as_text, as_yaml
+from .show import ProgressView, view
+from .space import build_space
+from .tuner import Progress, Tuner
+from .wordings import WORDINGS, Wording, from_template
 
 INTERRUPTED: Final = 130
 """The exit status after Ctrl-C, as in shells."""

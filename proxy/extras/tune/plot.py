@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Final
 from xml.sax.saxutils import escape, quoteattr
 
-from toolwire.extras.bench.svg import PALETTE, TEXT_STYLE, picture, text
-from toolwire.extras.tune.report import About
-from toolwire.extras.tune.scoring import Figures, share
-from toolwire.extras.tune.space import TuningCandidate
-from toolwire.extras.tune.tuner import Progress
+from ..bench.svg import PALETTE, TEXT_STYLE, picture, text
+from .report import About
+from .scoring import Figures, share
+from .space import TuningCandidate
+from .tuner import Progress
 
 LEFT: Final = 250
 SCALE: Final = 440

@@ -14,8 +14,8 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from toolwire.extras.tune.reading import PrintedCall, Schemas, balanced, calls_of, json_value, python_calls
-from toolwire.schemas.schema import compile_schema
+from ...schemas.schema import compile_schema
+from .reading import PrintedCall, Schemas, balanced, calls_of, json_value, python_calls
 
 MAX_CHARS: Final = 8_000
 """Longer answers are cut, because some patterns take quadratic time."""

@@ -10,14 +10,14 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from toolwire._version import __version__
-from toolwire.config import BackendConfig
-from toolwire.extras.bench.report import table
-from toolwire.extras.tune.asking import Ask, without_password
-from toolwire.extras.tune.scoring import Figures, share
-from toolwire.extras.tune.space import TuningCandidate
-from toolwire.extras.tune.tuner import Progress, common_cases
-from toolwire.upstream.servers.presets import AUTO
+from ..._version import __version__
+from ...config import BackendConfig
+from ...upstream.servers.presets import AUTO
+from ..bench.report import table
+from .asking import Ask, without_password
+from .scoring import Figures, share
+from .space import TuningCandidate
+from .tuner import Progress, common_cases
 
 SCHEMA_VERSION: Final = 1
 KEY_VARIABLE: Final = "MODEL_SERVER_KEY"

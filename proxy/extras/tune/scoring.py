@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from toolwire.extras.tune.cases import Case, Expected
-from toolwire.extras.tune.matching import fits, pairs_up
-from toolwire.extras.tune.printed import printed
-from toolwire.schemas.schema import compile_schema
+from ...schemas.schema import compile_schema
+from .cases import Case, Expected
+from .matching import fits, pairs_up
+from .printed import printed
 
 CALLED: Final = 0.1
 RIGHT_TOOL: Final = 0.2

@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
-from toolwire.extras.tune.report import COLUMNS, row
-from toolwire.extras.tune.tuner import Progress, Sees
-from toolwire.support.legible import visible
+from ...support.legible import visible
+from .report import COLUMNS, row
+from .tuner import Progress, Sees
 
 ROWS: Final = 12
 """The number of candidates shown: the remaining ones, then the last dropped ones."""

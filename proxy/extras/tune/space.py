@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 from itertools import combinations, product
 from typing import Any, Final
 
-from toolwire.config import RouteOptions
-from toolwire.extras.tune.wordings import WORDINGS, Wording
-from toolwire.formats.model_families import format_for
-from toolwire.registry import Registries
-from toolwire.support.conversion import ConfigError, from_mapping
-from toolwire.upstream.servers.base import Capabilities
-from toolwire.upstream.servers.presets import SCHEMA_CONSTRAINTS
+from ...config import RouteOptions
+from ...formats.model_families import format_for
+from ...registry import Registries
+from ...support.conversion import ConfigError, from_mapping
+from ...upstream.servers.base import Capabilities
+from ...upstream.servers.presets import SCHEMA_CONSTRAINTS
+from .wordings import WORDINGS, Wording
 
 FORMATS: Final = ("sentinel", "hermes", "fenced_json", "bare_json", "llama3_json", "pythonic", "qwen3_coder")
 """The formats that are tried by default, one of each kind. The format of the model's family comes first."""

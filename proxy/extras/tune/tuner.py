@@ -15,12 +15,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from toolwire.extras.tune.asking import cancelled
-from toolwire.extras.tune.cases import Case
-from toolwire.extras.tune.halving import FIRST, Race
-from toolwire.extras.tune.scoring import ClientAnswer, Figures, Score, added_up, mark
-from toolwire.extras.tune.space import TuningCandidate, neighbours, thinned
-from toolwire.support.conversion import ConfigError
+from ...support.conversion import ConfigError
+from .asking import cancelled
+from .cases import Case
+from .halving import FIRST, Race
+from .scoring import ClientAnswer, Figures, Score, added_up, mark
+from .space import TuningCandidate, neighbours, thinned
 
 FAULTS_IN_A_ROW: Final = 12
 """After this many consecutive errors the model server has a problem, not the candidates."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from toolwire.formats.base import ToolFormat
-from toolwire.model import ToolUse
+from ...formats.base import ToolFormat
+from ...model import ToolUse
 
 _LIST: Final = """# Tools
 

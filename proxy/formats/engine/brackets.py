@@ -10,10 +10,10 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
-from toolwire.formats.base import ToolFormat
-from toolwire.formats.engine.escaping import Escaping, spelled
-from toolwire.formats.engine.results import ResultForm
-from toolwire.scan._grammar import WORD_BYTES, BlockSyntax, Branch
+from ...scan._grammar import WORD_BYTES, BlockSyntax, Branch
+from ..base import ToolFormat
+from .escaping import Escaping, spelled
+from .results import ResultForm
 
 OPENER: Final = "[function_call"
 

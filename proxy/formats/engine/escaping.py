@@ -23,9 +23,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, groupby, pairwise
 from typing import Final
 
-from toolwire.formats.engine.markers import LAST, STEP_CHARS, TAIL_CHARS, MarkerSet, is_blank
-from toolwire.formats.engine.restoring import Escapes, Restorer
-from toolwire.scan._grammar import SPACE
+from ...scan._grammar import SPACE
+from .markers import LAST, STEP_CHARS, TAIL_CHARS, MarkerSet, is_blank
+from .restoring import Escapes, Restorer
 
 SLICE_CHARS: Final = STEP_CHARS
 

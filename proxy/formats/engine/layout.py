@@ -17,11 +17,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from toolwire.formats.engine.escaping import Escaping
-from toolwire.formats.engine.longjson import compact, sound
-from toolwire.formats.engine.rendering import json_value, prompt_name, taught_arguments
-from toolwire.formats.engine.values import JSON, PYTHON, Syntax, read_object
-from toolwire.model import ToolUse
+from ...model import ToolUse
+from .escaping import Escaping
+from .longjson import compact, sound
+from .rendering import json_value, prompt_name, taught_arguments
+from .values import JSON, PYTHON, Syntax, read_object
 
 NOTHING: Final = Escaping(())
 """An escaping that changes nothing."""

@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from toolwire.formats.engine.escaping import Escaping, Markup, Pieces
-from toolwire.formats.engine.longjson import compact
-from toolwire.formats.engine.rendering import prompt_name, prompt_parameters, taught_description
-from toolwire.formats.engine.values import Syntax
-from toolwire.model import ToolSpec
+from ...model import ToolSpec
+from .escaping import Escaping, Markup, Pieces
+from .longjson import compact
+from .rendering import prompt_name, prompt_parameters, taught_description
+from .values import Syntax
 
 Listing = Callable[[Sequence[ToolSpec], Escaping], str]
 """Returns the text for `{tools}`: the tools on offer."""

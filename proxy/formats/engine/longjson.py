@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from secrets import token_hex
 from typing import Any, Final, NoReturn
 
-from toolwire.scan._grammar import valid_text
+from ...scan._grammar import valid_text
 
 LONG_CHARS: Final = 256 * 1024
 """Shorter texts are read and written at once, which takes less than 3 ms."""

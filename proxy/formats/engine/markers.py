@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from functools import cached_property
 from typing import Any, Final
 
-from toolwire.scan._grammar import SPACE, BlockSyntax, Grammar
-from toolwire.scan._plan import NAMED
+from ...scan._grammar import SPACE, BlockSyntax, Grammar
+from ...scan._plan import NAMED
 
 TAIL_CHARS: Final = 1024
 """How many characters after the first one are examined at the beginning of an answer."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final, cast
 
-from toolwire.events import Delta, Open
-from toolwire.fastparse import CallScanner
-from toolwire.scan._grammar import DROPPED, Block, BlockPolicy, BlockSyntax, Decision, Field, FoundCall, Grammar, Why
+from ...events import Delta, Open
+from ...fastparse import CallScanner
+from ...scan._grammar import DROPPED, Block, BlockPolicy, BlockSyntax, Decision, Field, FoundCall, Grammar, Why
 
 _SLICE_CHARS: Final = 64 * 1024
 

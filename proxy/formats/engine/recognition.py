@@ -14,11 +14,9 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final, Literal
 
-from toolwire.formats.base import ToolFormat
-from toolwire.formats.engine.keys import ARGUMENTS, METADATA, NAMES, WRAPPERS
-from toolwire.formats.engine.slips import SLIPS
-from toolwire.formats.engine.syntaxes import elements, framing, function_tags, listed, section
-from toolwire.formats.families import (
+from ...scan._grammar import BlockSyntax, Branch, Grammar, Node
+from ..base import ToolFormat
+from ..families import (
     cwm,
     deepseek,
     dsml,
@@ -36,7 +34,9 @@ from toolwire.formats.families import (
     pythonic,
     qwen,
 )
-from toolwire.scan._grammar import BlockSyntax, Branch, Grammar, Node
+from .keys import ARGUMENTS, METADATA, NAMES, WRAPPERS
+from .slips import SLIPS
+from .syntaxes import elements, framing, function_tags, listed, section
 
 Mode = Literal["any", "whole", "taught"]
 

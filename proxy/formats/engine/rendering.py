@@ -15,12 +15,12 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import Any, Final
 
-from toolwire.formats.engine.escaping import Escaping
-from toolwire.formats.engine.longjson import compact
-from toolwire.formats.engine.toolset import NAME_BYTES, note, note_of
-from toolwire.formats.engine.values import read_object
-from toolwire.model import Image, OpaquePart, Refusal, Text, ToolResult, ToolSpec, ToolUse
-from toolwire.support.legible import without_files
+from ...model import Image, OpaquePart, Refusal, Text, ToolResult, ToolSpec, ToolUse
+from ...support.legible import without_files
+from .escaping import Escaping
+from .longjson import compact
+from .toolset import NAME_BYTES, note, note_of
+from .values import read_object
 
 CUSTOM_PARAMETERS: Final[Mapping[str, Any]] = {
     "type": "object",

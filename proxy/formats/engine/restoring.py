@@ -18,11 +18,11 @@ import re
 from collections.abc import Set
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from toolwire.formats.engine.markers import STEP_CHARS, TAIL_CHARS, MarkerSet
-from toolwire.scan._grammar import SPACE
+from ...scan._grammar import SPACE
+from .markers import STEP_CHARS, TAIL_CHARS, MarkerSet
 
 if TYPE_CHECKING:
-    from toolwire.formats.engine.results import ResultForm
+    from .results import ResultForm
 
 _HIGH: Final = r"\\u[dD][89abAB][0-9a-fA-F]{2}"
 _UNIT: Final = re.compile(

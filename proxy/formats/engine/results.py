@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from toolwire.formats.engine.escaping import Escaping, Markup, Pieces
-from toolwire.formats.engine.rendering import attribute, result_text
-from toolwire.model import ToolResult
+from ...model import ToolResult
+from .escaping import Escaping, Markup, Pieces
+from .rendering import attribute, result_text
 
 _PLACE: Final = re.compile(r"\{(name|id)\}")
 _ERROR: Final = "Error: "

@@ -12,9 +12,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from toolwire.formats.engine.syntaxes import DONE
-from toolwire.formats.families import gemma, kimi
-from toolwire.scan._grammar import BlockSyntax, Branch, Node
+from ...scan._grammar import BlockSyntax, Branch, Node
+from ..families import gemma, kimi
+from .syntaxes import DONE
 
 _END: Final = Branch(read="end")
 

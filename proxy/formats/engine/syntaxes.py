@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final, Literal
 
-from toolwire.scan._grammar import END, Anchor, BlockSyntax, Branch, Framing, Node
+from ...scan._grammar import END, Anchor, BlockSyntax, Branch, Framing, Node
 
 Nodes = Callable[[int], tuple[Node, ...]]
 """Returns the nodes of a call, numbered from `base`."""

@@ -12,9 +12,9 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from secrets import token_hex
 from typing import Any, Final, TypeVar
 
-from toolwire.fastparse import array_start, item_ends, json_marks
-from toolwire.model import ToolSpec
-from toolwire.support.cache import Cache, weight_of
+from ...fastparse import array_start, item_ends, json_marks
+from ...model import ToolSpec
+from ...support.cache import Cache, weight_of
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from toolwire.formats.engine.longjson import Number, compact, quoted, read_json, sound
+from .longjson import Number, compact, quoted, read_json, sound
 
 __all__ = ["JSON", "PYTHON", "Escape", "Number", "Syntax", "escape_json", "read_object"]
 

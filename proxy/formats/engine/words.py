@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from toolwire.formats.engine.listing import (
+from .listing import (
     Listing,
     declarations,
     elements,
@@ -25,8 +25,8 @@ from toolwire.formats.engine.listing import (
     signatures,
     tagged_functions,
 )
-from toolwire.formats.engine.results import TOOL_RESPONSE, ResultForm
-from toolwire.formats.engine.values import Syntax
+from .results import TOOL_RESPONSE, ResultForm
+from .values import Syntax
 
 COMMON: Final = """{policy}
 

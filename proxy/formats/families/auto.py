@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from toolwire.formats.base import make_format
-from toolwire.formats.engine.recognition import FAMILIES, reasoning_tags, recognising
-from toolwire.formats.families import hermes
-from toolwire.scan._grammar import Grammar
+from ...scan._grammar import Grammar
+from ..base import make_format
+from ..engine.recognition import FAMILIES, reasoning_tags, recognising
+from . import hermes
 
 GRAMMAR: Final = recognising(
     Grammar(

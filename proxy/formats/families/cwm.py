@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from toolwire.formats.base import make_format
-from toolwire.formats.engine.layout import Layout
-from toolwire.formats.engine.values import JSON
-from toolwire.scan._grammar import BlockSyntax, Branch, Grammar
+from ...scan._grammar import BlockSyntax, Branch, Grammar
+from ..base import make_format
+from ..engine.layout import Layout
+from ..engine.values import JSON
 
 FORMAT: Final = make_format(
     "cwm",

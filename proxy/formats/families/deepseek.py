@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from toolwire.formats.base import make_format
-from toolwire.formats.engine.layout import Layout
-from toolwire.formats.engine.syntaxes import section
-from toolwire.scan._grammar import BlockSyntax, Branch, Grammar, Node
+from ...scan._grammar import BlockSyntax, Branch, Grammar, Node
+from ..base import make_format
+from ..engine.layout import Layout
+from ..engine.syntaxes import section
 
 _CALL: Final = "<｜tool▁call▁begin｜>"
 _SEP: Final = "<｜tool▁sep｜>"

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from toolwire.formats.base import VERBATIM, ToolFormat, make_format
-from toolwire.formats.engine.layout import Layout, Tagged
-from toolwire.formats.engine.syntaxes import GIGACHAT_FRAMING
-from toolwire.scan._grammar import END, BlockSyntax, Branch, Grammar, Node
+from ...scan._grammar import END, BlockSyntax, Branch, Grammar, Node
+from ..base import VERBATIM, ToolFormat, make_format
+from ..engine.layout import Layout, Tagged
+from ..engine.syntaxes import GIGACHAT_FRAMING
 
 _SECTIONS: Final = (
     *("function_calls>", "tool_calls>", "tool_call>", "toolcalls>", "toolcall>", "tool_use>", "tool>", "calls>"),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from toolwire.formats.base import make_format
-from toolwire.formats.engine.layout import Layout
-from toolwire.scan._grammar import BlockSyntax, Grammar
+from ...scan._grammar import BlockSyntax, Grammar
+from ..base import make_format
+from ..engine.layout import Layout
 
 GRAMMAR: Final = Grammar(
     syntaxes=(BlockSyntax(opener="```json", closer="```", anchor="line", first_keys=("tool_calls",)),),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from toolwire.formats.base import make_format
-from toolwire.formats.engine.layout import Layout
-from toolwire.formats.engine.syntaxes import DONE
-from toolwire.formats.engine.values import Syntax
-from toolwire.scan._grammar import BlockSyntax, Branch, Grammar, Node
+from ...scan._grammar import BlockSyntax, Branch, Grammar, Node
+from ..base import make_format
+from ..engine.layout import Layout
+from ..engine.syntaxes import DONE
+from ..engine.values import Syntax
 
 
 def _call(*ends: str) -> tuple[Node, ...]:

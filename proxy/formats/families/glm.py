@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from toolwire.formats.base import VERBATIM, make_format
-from toolwire.formats.engine.layout import Layout, Tagged
-from toolwire.formats.engine.syntaxes import DONE, pairs, section
-from toolwire.scan._grammar import BlockSyntax, Branch, Grammar, Node
+from ...scan._grammar import BlockSyntax, Branch, Grammar, Node
+from ..base import VERBATIM, make_format
+from ..engine.layout import Layout, Tagged
+from ..engine.syntaxes import DONE, pairs, section
 
 
 def _syntax(tag: str, *prefixes: str) -> BlockSyntax:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from toolwire.formats.base import VERBATIM, make_format
-from toolwire.formats.engine.layout import Layout, Tagged
-from toolwire.formats.engine.syntaxes import ELEMENTS, elements, framing, section
-from toolwire.scan._grammar import BlockSyntax, Branch, Grammar, Node
+from ...scan._grammar import BlockSyntax, Branch, Grammar, Node
+from ..base import VERBATIM, make_format
+from ..engine.layout import Layout, Tagged
+from ..engine.syntaxes import ELEMENTS, elements, framing, section
 
 
 def _invoke(prefix: str = "") -> Layout:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from toolwire.formats.base import make_format
-from toolwire.formats.engine.layout import Layout
-from toolwire.formats.engine.syntaxes import DONE, GIGACHAT_FRAMING, bare, framing, listed
-from toolwire.scan._grammar import BlockSyntax, Branch, Grammar
+from ...scan._grammar import BlockSyntax, Branch, Grammar
+from ..base import make_format
+from ..engine.layout import Layout
+from ..engine.syntaxes import DONE, GIGACHAT_FRAMING, bare, framing, listed
 
 _NAMED: Final = ("name", "arguments")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from toolwire.formats.base import VERBATIM, make_format
-from toolwire.formats.engine.layout import Layout, Tagged
-from toolwire.formats.engine.syntaxes import framing, section
-from toolwire.scan._grammar import BlockSyntax, Branch, Grammar, Node
+from ...scan._grammar import BlockSyntax, Branch, Grammar, Node
+from ..base import VERBATIM, make_format
+from ..engine.layout import Layout, Tagged
+from ..engine.syntaxes import framing, section
 
 _CALL: Final = "<|tool_call_begin|>"
 ARGUMENTS: Final = "<|tool_call_argument_begin|>"

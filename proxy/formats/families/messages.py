@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from toolwire.formats.base import make_format
-from toolwire.formats.engine.layout import Layout
-from toolwire.formats.engine.syntaxes import DONE, framing
-from toolwire.scan._grammar import BlockSyntax, Branch, Grammar, Node
+from ...scan._grammar import BlockSyntax, Branch, Grammar, Node
+from ..base import make_format
+from ..engine.layout import Layout
+from ..engine.syntaxes import DONE, framing
 
 # Inkling: `<|message_model|>`, perhaps a tool's name, then the kind of the message. The first `<|message_model|>` is
 # part of the prompt.

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from toolwire.formats.base import VERBATIM, make_format
-from toolwire.formats.engine.layout import Layout, Tagged
-from toolwire.formats.engine.syntaxes import section
-from toolwire.scan._grammar import Branch, Grammar, Node
+from ...scan._grammar import Branch, Grammar, Node
+from ..base import VERBATIM, make_format
+from ..engine.layout import Layout, Tagged
+from ..engine.syntaxes import section
 
 PREFIX: Final = "]<]minimax[>["
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from toolwire.formats.base import make_format
-from toolwire.formats.engine.layout import Layout
-from toolwire.scan._grammar import BlockSyntax, Branch, Grammar
+from ...scan._grammar import BlockSyntax, Branch, Grammar
+from ..base import make_format
+from ..engine.layout import Layout
 
 _ARGUMENTS: Final = Branch(literal="[ARGS]", read="object", field="arguments")
 

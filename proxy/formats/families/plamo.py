@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from toolwire.formats.base import make_format
-from toolwire.formats.engine.layout import Layout
-from toolwire.formats.engine.syntaxes import framing, section
-from toolwire.scan._grammar import Branch, Grammar, Node
+from ...scan._grammar import Branch, Grammar, Node
+from ..base import make_format
+from ..engine.layout import Layout
+from ..engine.syntaxes import framing, section
 
 
 def _begin(what: str) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from toolwire.formats.base import make_format
-from toolwire.formats.engine.layout import Layout
-from toolwire.formats.engine.syntaxes import DONE, bare, listed
-from toolwire.formats.engine.values import PYTHON
-from toolwire.scan._grammar import BlockSyntax, Branch, Grammar
+from ...scan._grammar import BlockSyntax, Branch, Grammar
+from ..base import make_format
+from ..engine.layout import Layout
+from ..engine.syntaxes import DONE, bare, listed
+from ..engine.values import PYTHON
 
 _NOTES: Final = "Arguments are written as Python writes them: strings in quotes, True, False, None, lists and dicts."
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from toolwire.formats.base import VERBATIM, make_format
-from toolwire.formats.engine.layout import Layout, Tagged
-from toolwire.formats.engine.syntaxes import DONE, FUNCTION_STOPS, function_tags
-from toolwire.scan._grammar import BlockSyntax, Branch, Grammar
+from ...scan._grammar import BlockSyntax, Branch, Grammar
+from ..base import VERBATIM, make_format
+from ..engine.layout import Layout, Tagged
+from ..engine.syntaxes import DONE, FUNCTION_STOPS, function_tags
 
 _ARGUMENTS: Final = Tagged(opener="<parameter=", strings=">\n", closer="\n</parameter>\n", stops=FUNCTION_STOPS)
 

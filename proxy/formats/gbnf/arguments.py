@@ -23,12 +23,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
-from toolwire.formats.engine.layout import Layout, Tagged, json_type, keyword
-from toolwire.formats.engine.longjson import compact
-from toolwire.formats.engine.values import PYTHON, Syntax
-from toolwire.formats.gbnf.notation import Expression, Inexpressible, Rule, choice, literal, optional, sequence
-from toolwire.formats.gbnf.numbers import integers, numbers
-from toolwire.formats.gbnf.rules import (
+from ...scan._grammar import valid_text
+from ...support.cache import chars_of
+from ..engine.layout import Layout, Tagged, json_type, keyword
+from ..engine.longjson import compact
+from ..engine.values import PYTHON, Syntax
+from .notation import Expression, Inexpressible, Rule, choice, literal, optional, sequence
+from .numbers import integers, numbers
+from .rules import (
     CHARS_PER_STEP,
     FREE_KEY,
     MAX_STEPS,
@@ -36,10 +38,8 @@ from toolwire.formats.gbnf.rules import (
     GrammarRules,
     GrammarTooLarge,
 )
-from toolwire.formats.gbnf.schemas import JSON_TYPES, NOTES, has_type, merge, sizes, type_names
-from toolwire.formats.gbnf.text import CONTROLS, Pattern, TextWithout
-from toolwire.scan._grammar import valid_text
-from toolwire.support.cache import chars_of
+from .schemas import JSON_TYPES, NOTES, has_type, merge, sizes, type_names
+from .text import CONTROLS, Pattern, TextWithout
 
 
 def rules_for(layout: Layout, bounds: GrammarBounds) -> GrammarRules:

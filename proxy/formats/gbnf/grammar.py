@@ -18,13 +18,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from toolwire.formats.engine.layout import Layout
-from toolwire.formats.engine.longjson import compact
-from toolwire.formats.gbnf.arguments import arguments, rules_for
-from toolwire.formats.gbnf.notation import Expression, Inexpressible, choice, literal, optional, sequence
-from toolwire.formats.gbnf.rules import STANDARD, GrammarBounds
-from toolwire.formats.gbnf.text import SPACE, Pattern, TextWithout, Unit, Where, spaced, units
-from toolwire.scan._grammar import BlockSyntax, Grammar
+from ...scan._grammar import BlockSyntax, Grammar
+from ..engine.layout import Layout
+from ..engine.longjson import compact
+from .arguments import arguments, rules_for
+from .notation import Expression, Inexpressible, choice, literal, optional, sequence
+from .rules import STANDARD, GrammarBounds
+from .text import SPACE, Pattern, TextWithout, Unit, Where, spaced, units
 
 __all__ = ["CALLS_ONLY", "STANDARD", "Around", "GrammarBounds", "Inexpressible", "answer_grammar"]
 

@@ -10,8 +10,9 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, Final
 
-from toolwire.formats.engine.values import JSON, Syntax, escape_json
-from toolwire.formats.gbnf.notation import (
+from ...scan._grammar import valid_text
+from ..engine.values import JSON, Syntax, escape_json
+from .notation import (
     Alternatives,
     Expression,
     Inexpressible,
@@ -24,9 +25,8 @@ from toolwire.formats.gbnf.notation import (
     sequence,
     to_gbnf,
 )
-from toolwire.formats.gbnf.numbers import numbers
-from toolwire.formats.gbnf.text import CONTROLS, Pattern, TextWithout
-from toolwire.scan._grammar import valid_text
+from .numbers import numbers
+from .text import CONTROLS, Pattern, TextWithout
 
 MAX_STEPS: Final = 10_000
 """Maximum number of subschemas visited and constants written for one grammar."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from toolwire.formats.gbnf.notation import Inexpressible
+from .notation import Inexpressible
 
 NOTES: Final = frozenset(
     (

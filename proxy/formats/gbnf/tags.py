@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from toolwire.formats.engine.layout import Layout, Tagged
-from toolwire.formats.engine.longjson import compact
-from toolwire.formats.gbnf.arguments import arguments, rules_for
-from toolwire.formats.gbnf.notation import Inexpressible
-from toolwire.formats.gbnf.rules import STANDARD, GrammarBounds
-from toolwire.scan._grammar import Grammar
+from ...scan._grammar import Grammar
+from ..engine.layout import Layout, Tagged
+from ..engine.longjson import compact
+from .arguments import arguments, rules_for
+from .notation import Inexpressible
+from .rules import STANDARD, GrammarBounds
 
 _STYLES: Final[Mapping[str, str]] = {
     '<parameter name="': "minimax_xml",

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal
 
-from toolwire.formats.gbnf.notation import Expression, Rule, choice, in_class, literal, sequence
+from .notation import Expression, Rule, choice, in_class, literal, sequence
 
 if TYPE_CHECKING:
-    from toolwire.formats.gbnf.rules import GrammarRules
+    from .rules import GrammarRules
 
 MAX_STATES: Final = 600
 """Maximum number of states of a text whose characters are counted."""

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 
-from toolwire.events import Event, Fault, Finish
-from toolwire.folding import finished, fold, unfold
-from toolwire.model import ModelReply
-from toolwire.pipeline.chain.stages import AnyStage, Batches, FinishStage, Following, RewriteStage, Stage
+from ...events import Event, Fault, Finish
+from ...folding import finished, fold, unfold
+from ...model import ModelReply
+from .stages import AnyStage, Batches, FinishStage, Following, RewriteStage, Stage
 
 
 class Chain:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from operator import is_
 from typing import Final
 
-from toolwire.errors import BackendFault
-from toolwire.events import (
+from ...errors import BackendFault
+from ...events import (
     BlockKind,
     BlockStatus,
     Call,
@@ -30,8 +30,8 @@ from toolwire.events import (
     extra_of,
     is_live,
 )
-from toolwire.folding import add_part, has_incomplete_arguments, parts_of
-from toolwire.model import (
+from ...folding import add_part, has_incomplete_arguments, parts_of
+from ...model import (
     FinishReason,
     ModelReply,
     OpaquePart,
@@ -44,7 +44,7 @@ from toolwire.model import (
     lasting,
     replace,
 )
-from toolwire.pipeline.chain.stages import Owner, Stage, broken
+from .stages import Owner, Stage, broken
 
 MERGED: Final = 256
 """This many neighbouring fragments of a held call are merged. A call has some dozens. A call of a hundred thousand

@@ -27,18 +27,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from aiohttp import web
 
-from toolwire.errors import Defect, GatewayError
-from toolwire.events import Event, Kind
-from toolwire.model import ModelReply, ModelRequest
-from toolwire.pipeline.chain.reply import Reply
-from toolwire.pipeline.chain.stages import collected
-from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
-from toolwire.pipeline.exchange.routing import Handler as Handler
+from ...errors import Defect, GatewayError
+from ...events import Event, Kind
+from ...model import ModelReply, ModelRequest
+from ..exchange.exchange import EXCHANGE, Exchange
+from ..exchange.routing import Handler as Handler
+from .reply import Reply
+from .stages import collected
 
 if TYPE_CHECKING:
-    from toolwire.config import GatewayConfig, MiddlewareConfig, RouteConfig
-    from toolwire.protocols.base import ClientSide
-    from toolwire.record import AccessField
+    from ...config import GatewayConfig, MiddlewareConfig, RouteConfig
+    from ...protocols.base import ClientSide
+    from ...record import AccessField
 
 PlainMiddleware = Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]
 

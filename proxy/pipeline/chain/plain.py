@@ -23,16 +23,16 @@ from typing import Any
 from aiohttp import EMPTY_PAYLOAD, StreamReader, web, web_exceptions
 from aiohttp.base_protocol import BaseProtocol
 
-from toolwire.errors import GatewayError
-from toolwire.ingress.bodies import read_json
-from toolwire.known.past import KnownItems
-from toolwire.model import ModelRequest
-from toolwire.pipeline.chain.middleware import Handler, Layer
-from toolwire.pipeline.chain.reply import Reply
-from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
-from toolwire.pipeline.exchange.heads import ADDED_HEADERS, is_enclosed
-from toolwire.pipeline.paths.whole import WholeReply, completed, taken
-from toolwire.support.offload import OFFLOAD_BYTES, OFFLOAD_OBJECTS, offload
+from ...errors import GatewayError
+from ...ingress.bodies import read_json
+from ...known.past import KnownItems
+from ...model import ModelRequest
+from ...support.offload import OFFLOAD_BYTES, OFFLOAD_OBJECTS, offload
+from ..exchange.exchange import EXCHANGE, Exchange
+from ..exchange.heads import ADDED_HEADERS, is_enclosed
+from ..paths.whole import WholeReply, completed, taken
+from .middleware import Handler, Layer
+from .reply import Reply
 
 
 class PlainLayer(Layer):

@@ -15,19 +15,19 @@ from functools import partial
 import orjson
 from aiohttp import web
 
-from toolwire.errors import ClientFault
-from toolwire.model import ModelRequest
-from toolwire.pipeline.chain.middleware import Layer, compose
-from toolwire.pipeline.chain.reply import Reply
-from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
-from toolwire.pipeline.exchange.routing import Handler
-from toolwire.pipeline.paths.renaming import Renaming
-from toolwire.protocols.shared.passed import PassedProtocol
-from toolwire.protocols.shared.wire import dump_in_pieces
-from toolwire.support.offload import is_large
-from toolwire.upstream.pool.pool import WeightedServer
-from toolwire.upstream.pool.unchanged import open_unchanged
-from toolwire.upstream.pool.wire_attempts import WireAttempts
+from ...errors import ClientFault
+from ...model import ModelRequest
+from ...protocols.shared.passed import PassedProtocol
+from ...protocols.shared.wire import dump_in_pieces
+from ...support.offload import is_large
+from ...upstream.pool.pool import WeightedServer
+from ...upstream.pool.unchanged import open_unchanged
+from ...upstream.pool.wire_attempts import WireAttempts
+from ..exchange.exchange import EXCHANGE, Exchange
+from ..exchange.routing import Handler
+from ..paths.renaming import Renaming
+from .middleware import Layer, compose
+from .reply import Reply
 
 
 def proxied_chain(layers: Sequence[Layer], passed: PassedProtocol) -> Handler:

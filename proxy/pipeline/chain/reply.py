@@ -20,13 +20,16 @@ from typing import Any, Literal, NoReturn, TypeVar, cast, overload
 
 from aiohttp import web
 
-from toolwire.errors import GatewayError
-from toolwire.events import Event, Kind
-from toolwire.folding import unfold
-from toolwire.model import ModelReply
-from toolwire.pipeline.chain.chain import Chain, run
-from toolwire.pipeline.chain.mapping import MapFunction, MapStage
-from toolwire.pipeline.chain.stages import (
+from ...errors import GatewayError
+from ...events import Event, Kind
+from ...folding import unfold
+from ...model import ModelReply
+from ...protocols.base import ServerSide
+from ...upstream.servers.base import EventSource, WireSource, fold_batches
+from ..paths.renaming import Renaming
+from .chain import Chain, run
+from .mapping import MapFunction, MapStage
+from .stages import (
     AnyStage,
     Batches,
     FinishFunction,
@@ -38,9 +41,6 @@ from toolwire.pipeline.chain.stages import (
     Stage,
     WatchStage,
 )
-from toolwire.pipeline.paths.renaming import Renaming
-from toolwire.protocols.base import ServerSide
-from toolwire.upstream.servers.base import EventSource, WireSource, fold_batches
 
 T = TypeVar("T")
 

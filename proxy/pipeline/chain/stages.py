@@ -17,10 +17,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing
 from typing import Final, Protocol
 
-from toolwire.errors import Defect, GatewayError
-from toolwire.events import Event, Fault
-from toolwire.folding import ending, fold, unfold
-from toolwire.model import ModelReply
+from ...errors import Defect, GatewayError
+from ...events import Event, Fault
+from ...folding import ending, fold, unfold
+from ...model import ModelReply
 
 Batches = AsyncIterator[list[Event]]
 """Events, one list per read."""

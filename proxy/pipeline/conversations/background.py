@@ -26,18 +26,18 @@ from typing import Any, Final, Literal
 
 from aiohttp import web
 
-from toolwire.config import BackgroundConfig
-from toolwire.errors import Cancelled, ClientFault, Defect, GatewayError, Unavailable
-from toolwire.ingress.liveness import LivenessMonitor
-from toolwire.pipeline.conversations.background_events import MARK, EventLog, EventReplay, lease_id, runs
-from toolwire.pipeline.conversations.stored import Conversations
-from toolwire.pipeline.exchange.exchange import Exchange
-from toolwire.pipeline.sending.detached import ResponseSink, detached
-from toolwire.protocols.shared.turn import StoredTurn
-from toolwire.protocols.streams import WriteOptions
-from toolwire.protocols.turn_form import TurnForm
-from toolwire.store.base import StoreUnavailable
-from toolwire.support.offload import offload
+from ...config import BackgroundConfig
+from ...errors import Cancelled, ClientFault, Defect, GatewayError, Unavailable
+from ...ingress.liveness import LivenessMonitor
+from ...protocols.shared.turn import StoredTurn
+from ...protocols.streams import WriteOptions
+from ...protocols.turn_form import TurnForm
+from ...store.base import StoreUnavailable
+from ...support.offload import offload
+from ..exchange.exchange import Exchange
+from ..sending.detached import ResponseSink, detached
+from .background_events import MARK, EventLog, EventReplay, lease_id, runs
+from .stored import Conversations
 
 LOG: Final = logging.getLogger("toolwire.background")
 

@@ -11,13 +11,13 @@ from typing import Final
 
 from aiohttp import web
 
-from toolwire.errors import GatewayError
-from toolwire.ingress.liveness import LivenessMonitor
-from toolwire.pipeline.conversations.stored import Conversations
-from toolwire.protocols.shared.turn import RUNNING, StoredTurn
-from toolwire.protocols.streams import KEEPALIVE
-from toolwire.protocols.turn_form import TurnForm
-from toolwire.store.base import StoreUnavailable
+from ...errors import GatewayError
+from ...ingress.liveness import LivenessMonitor
+from ...protocols.shared.turn import RUNNING, StoredTurn
+from ...protocols.streams import KEEPALIVE
+from ...protocols.turn_form import TurnForm
+from ...store.base import StoreUnavailable
+from .stored import Conversations
 
 LOG: Final = logging.getLogger("toolwire.background")
 

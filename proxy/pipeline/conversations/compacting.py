@@ -10,14 +10,14 @@ from typing import Any
 
 from aiohttp import web
 
-from toolwire.ingress.budget import BodyShare
-from toolwire.model import ModelRequest
-from toolwire.pipeline.chain.reply import Reply
-from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
-from toolwire.pipeline.paths.whole import note_usage
-from toolwire.pipeline.sending.delivery import Delivery
-from toolwire.protocols.shared.wire import dump
-from toolwire.record import AccessRecord
+from ...ingress.budget import BodyShare
+from ...model import ModelRequest
+from ...protocols.shared.wire import dump
+from ...record import AccessRecord
+from ..chain.reply import Reply
+from ..exchange.exchange import EXCHANGE, Exchange
+from ..paths.whole import note_usage
+from ..sending.delivery import Delivery
 
 
 class Compacting(Delivery):

@@ -18,17 +18,17 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from toolwire.config import StoreConfig
-from toolwire.errors import ClientFault, quote
-from toolwire.pipeline.conversations.responses import Page, list_of
-from toolwire.pipeline.conversations.stored import CONVERSATIONS, Conversations, away
-from toolwire.pipeline.handlers.admitting import AdmittedRequest, admitted
-from toolwire.pipeline.sending.delivery import CLIENTS, OWNER
-from toolwire.protocols.shared.conversation_form import ConversationForm, Items
-from toolwire.protocols.shared.turn import StoredTurn
-from toolwire.protocols.shared.wire import dump, dump_in_pieces
-from toolwire.store.base import BudgetExceeded, ReadBudget, StoreUnavailable
-from toolwire.support.offload import OFFLOAD_BYTES, is_long, offload
+from ...config import StoreConfig
+from ...errors import ClientFault, quote
+from ...protocols.shared.conversation_form import ConversationForm, Items
+from ...protocols.shared.turn import StoredTurn
+from ...protocols.shared.wire import dump, dump_in_pieces
+from ...store.base import BudgetExceeded, ReadBudget, StoreUnavailable
+from ...support.offload import OFFLOAD_BYTES, is_long, offload
+from ..handlers.admitting import AdmittedRequest, admitted
+from ..sending.delivery import CLIENTS, OWNER
+from .responses import Page, list_of
+from .stored import CONVERSATIONS, Conversations, away
 
 NOBODY: Final = ""
 """The first and the last id of an empty list: the published type has texts there."""

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start, is_live, numbered
-from toolwire.folding import Folding
-from toolwire.model import Part, Refusal, Text, ToolUse, Usage
-from toolwire.pipeline.conversations.tool_memory import marked_id
-from toolwire.upstream.servers.usage import added
+from ...events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start, is_live, numbered
+from ...folding import Folding
+from ...model import Part, Refusal, Text, ToolUse, Usage
+from ...upstream.servers.usage import added
+from .tool_memory import marked_id
 
 BREAK = "\n\n"
 

@@ -12,18 +12,18 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from toolwire.errors import ClientFault, quote
-from toolwire.pipeline.conversations.background import BACKGROUND
-from toolwire.pipeline.conversations.background_events import MARK, forget_events, settled
-from toolwire.pipeline.conversations.stored import CONVERSATIONS, away
-from toolwire.pipeline.conversations.tool_memory import kept_for
-from toolwire.pipeline.handlers.admitting import AdmittedRequest, admitted
-from toolwire.pipeline.sending.delivery import CLIENTS, OWNER
-from toolwire.protocols.shared.turn import RUNNING, StoredTurn
-from toolwire.protocols.shared.wire import dump, dump_in_pieces
-from toolwire.protocols.turn_form import TurnForm
-from toolwire.store.base import BudgetExceeded, ReadBudget, StoreUnavailable
-from toolwire.support.offload import OFFLOAD_BYTES, OFFLOAD_MESSAGES, offload
+from ...errors import ClientFault, quote
+from ...protocols.shared.turn import RUNNING, StoredTurn
+from ...protocols.shared.wire import dump, dump_in_pieces
+from ...protocols.turn_form import TurnForm
+from ...store.base import BudgetExceeded, ReadBudget, StoreUnavailable
+from ...support.offload import OFFLOAD_BYTES, OFFLOAD_MESSAGES, offload
+from ..handlers.admitting import AdmittedRequest, admitted
+from ..sending.delivery import CLIENTS, OWNER
+from .background import BACKGROUND
+from .background_events import MARK, forget_events, settled
+from .stored import CONVERSATIONS, away
+from .tool_memory import kept_for
 
 MAX_PAGE: Final = 100
 DEFAULT_PAGE: Final = 20

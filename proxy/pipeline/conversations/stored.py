@@ -11,11 +11,11 @@ from typing import Any, Final, Protocol
 
 from aiohttp import web
 
-from toolwire.config import StoreConfig
-from toolwire.errors import Cancelled, GatewayError, Unavailable
-from toolwire.protocols.shared.turn import RUNNING, StoredTurn
-from toolwire.record import AccessField
-from toolwire.store.base import Change, ReadBudget, ResponseStore, StoreUnavailable
+from ...config import StoreConfig
+from ...errors import Cancelled, GatewayError, Unavailable
+from ...protocols.shared.turn import RUNNING, StoredTurn
+from ...record import AccessField
+from ...store.base import Change, ReadBudget, ResponseStore, StoreUnavailable
 
 LOG: Final = logging.getLogger("toolwire.conversation")
 

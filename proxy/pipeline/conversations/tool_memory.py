@@ -28,15 +28,15 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
-from toolwire.call_policy.ids import new_call_id
-from toolwire.model import Image, Message, ModelRequest, Part, Text, ToolResult, ToolUse
-from toolwire.pipeline.exchange.exchange import Exchange
-from toolwire.pipeline.exchange.growth import read_budget, too_much
-from toolwire.protocols.shared.turn import StoredTurn
-from toolwire.store.base import BudgetExceeded, ReadBudget, StoreUnavailable
+from ...call_policy.ids import new_call_id
+from ...model import Image, Message, ModelRequest, Part, Text, ToolResult, ToolUse
+from ...protocols.shared.turn import StoredTurn
+from ...store.base import BudgetExceeded, ReadBudget, StoreUnavailable
+from ..exchange.exchange import Exchange
+from ..exchange.growth import read_budget, too_much
 
 if TYPE_CHECKING:
-    from toolwire.pipeline.conversations.stored import Conversations
+    from .stored import Conversations
 
 LOG: Final = logging.getLogger("toolwire.tools")
 

@@ -6,6 +6,6 @@ from typing import Final
 
 from aiohttp import web
 
-from toolwire.support.cache import CacheBudget
+from ...support.cache import CacheBudget
 
 CACHES: Final = web.AppKey("toolwire.caches", CacheBudget)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from toolwire.errors import ClientFault, quote
-from toolwire.known.past import fold
-from toolwire.model import Message, ModelRequest, ToolResult, ToolUse
-from toolwire.pipeline.exchange.exchange import Exchange
-from toolwire.pipeline.exchange.places import Places
-from toolwire.tolerances import MOVED, NO_CALL, REPEATED
+from ...errors import ClientFault, quote
+from ...known.past import fold
+from ...model import Message, ModelRequest, ToolResult, ToolUse
+from ...tolerances import MOVED, NO_CALL, REPEATED
+from .exchange import Exchange
+from .places import Places
 
 
 class _Checked(NamedTuple):

@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from aiohttp import web
 
-from toolwire.call_policy.near import NearMiss
-from toolwire.errors import GatewayError
-from toolwire.model import EMPTY, Message, ModelRequest, ToolChoice, ToolSpec
-from toolwire.protocols.streams import WriteOptions
-from toolwire.record import AccessRecord
+from ...call_policy.near import NearMiss
+from ...errors import GatewayError
+from ...model import EMPTY, Message, ModelRequest, ToolChoice, ToolSpec
+from ...protocols.streams import WriteOptions
+from ...record import AccessRecord
 
 if TYPE_CHECKING:
-    from toolwire.formats.base import ToolFormat
-    from toolwire.formats.engine.restoring import Escapes
-    from toolwire.ingress.auth import ApiKey
-    from toolwire.pipeline.chain.reply import Reply
-    from toolwire.pipeline.conversations.background import BackgroundRun
-    from toolwire.pipeline.exchange.routing import Route
-    from toolwire.protocols.base import ClientSide
+    from ...formats.base import ToolFormat
+    from ...formats.engine.restoring import Escapes
+    from ...ingress.auth import ApiKey
+    from ...protocols.base import ClientSide
+    from ..chain.reply import Reply
+    from ..conversations.background import BackgroundRun
+    from .routing import Route
 
 LOG: Final = logging.getLogger("toolwire")
 

@@ -7,16 +7,16 @@ import asyncio
 from hashlib import blake2b
 from typing import Final
 
-from toolwire.known.kinds import kinds_of
-from toolwire.model import ModelRequest, OpaquePart, Part, ToolResult, replace
-from toolwire.pipeline.exchange.exchange import Exchange
-from toolwire.protocols.shared.files import PDF, FileContent
-from toolwire.support.cache import Cache, CacheBudget, weight_of
-from toolwire.support.offload import offload
-from toolwire.support.pdf_text import pdf_text
-from toolwire.upstream.pool.concession_retries import find_concessions
-from toolwire.upstream.servers.adapt import capabilities_after
-from toolwire.upstream.servers.fit_files import as_text_or_note, changed_parts, file_as_text, files_in, is_sent
+from ...known.kinds import kinds_of
+from ...model import ModelRequest, OpaquePart, Part, ToolResult, replace
+from ...protocols.shared.files import PDF, FileContent
+from ...support.cache import Cache, CacheBudget, weight_of
+from ...support.offload import offload
+from ...support.pdf_text import pdf_text
+from ...upstream.pool.concession_retries import find_concessions
+from ...upstream.servers.adapt import capabilities_after
+from ...upstream.servers.fit_files import as_text_or_note, changed_parts, file_as_text, files_in, is_sent
+from .exchange import Exchange
 
 READERS: Final = 2
 """Files that are read at the same time."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from toolwire.config import LimitsConfig
-from toolwire.errors import ClientFault
-from toolwire.model import ModelRequest
-from toolwire.store.base import ReadBudget
+from ...config import LimitsConfig
+from ...errors import ClientFault
+from ...model import ModelRequest
+from ...store.base import ReadBudget
 
 
 def read_budget(request: ModelRequest, limits: LimitsConfig) -> ReadBudget:

@@ -17,10 +17,10 @@ from aiohttp import web
 from aiohttp.helpers import rfc822_formatted_time
 from aiohttp.http import HttpVersion11
 
-from toolwire.ingress.liveness import LIVENESS
-from toolwire.pipeline.chain.reply import Reply
-from toolwire.pipeline.exchange.routing import Handler
-from toolwire.protocols.sides import ClientSides
+from ...ingress.liveness import LIVENESS
+from ...protocols.sides import ClientSides
+from ..chain.reply import Reply
+from .routing import Handler
 
 REQUEST_ID: Final = web.RequestKey("toolwire.request_id", str)
 ADDED_HEADERS: Final = web.RequestKey("toolwire.added_headers", Mapping[str, str])

@@ -14,9 +14,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from toolwire.formats.engine.toolset import NAME_BYTES, ToolSet, note, note_of
-from toolwire.model import Message, ModelRequest, OpaquePart, ToolSpec, ToolUse
-from toolwire.protocols.shared.tool_names import (
+from ...formats.engine.toolset import NAME_BYTES, ToolSet, note, note_of
+from ...model import Message, ModelRequest, OpaquePart, ToolSpec, ToolUse
+from ...protocols.shared.tool_names import (
     OPTIONS_FIELD,
     SERVERS_FIELD,
     TOOL_LISTS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from toolwire.model import ToolSpec
+from ...model import ToolSpec
 
 
 class Places:

@@ -13,18 +13,18 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from toolwire.config import LimitsConfig, RouteConfig, RouteOptions
-from toolwire.errors import ClientFault, quote
-from toolwire.formats.base import ToolFormat
-from toolwire.formats.model_families import format_for, format_of_template
-from toolwire.ingress.auth import ApiKey
-from toolwire.observability.metrics import OTHER
-from toolwire.pipeline.exchange.permission import NOTHING_FORBIDDEN, Permission
-from toolwire.pipeline.reasoning.preopened import Learned
-from toolwire.pipeline.transforms.sealing import Sealed
-from toolwire.servertools.source import ClientToolServers, ToolSource
-from toolwire.upstream.pool.pool import ServerPool
-from toolwire.upstream.servers.identity import Identity
+from ...config import LimitsConfig, RouteConfig, RouteOptions
+from ...errors import ClientFault, quote
+from ...formats.base import ToolFormat
+from ...formats.model_families import format_for, format_of_template
+from ...ingress.auth import ApiKey
+from ...observability.metrics import OTHER
+from ...servertools.source import ClientToolServers, ToolSource
+from ...upstream.pool.pool import ServerPool
+from ...upstream.servers.identity import Identity
+from ..reasoning.preopened import Learned
+from ..transforms.sealing import Sealed
+from .permission import NOTHING_FORBIDDEN, Permission
 
 MAX_FOUND: Final = 1024
 """Names that are cached with their glob and their format."""

@@ -17,17 +17,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from toolwire.errors import ClientFault, quote
-from toolwire.events import Event
-from toolwire.formats.engine.rendering import prompt_name, result_text
-from toolwire.formats.engine.toolset import ToolSet
-from toolwire.model import Message, ModelRequest, Part, ToolResult, ToolSpec, ToolUse
-from toolwire.pipeline.exchange.exchange import Exchange
-from toolwire.pipeline.exchange.growth import too_much
-from toolwire.protocols.shared.served import Approved, ServedForm, ServedHistory, ServedTool, ToolServer
-from toolwire.servertools.names import offered_name
-from toolwire.servertools.source import ClientToolServers, Enter, NotListed, RemoteTools, Result, unknown_tool
-from toolwire.support.offload import weight
+from ...errors import ClientFault, quote
+from ...events import Event
+from ...formats.engine.rendering import prompt_name, result_text
+from ...formats.engine.toolset import ToolSet
+from ...model import Message, ModelRequest, Part, ToolResult, ToolSpec, ToolUse
+from ...protocols.shared.served import Approved, ServedForm, ServedHistory, ServedTool, ToolServer
+from ...servertools.names import offered_name
+from ...servertools.source import ClientToolServers, Enter, NotListed, RemoteTools, Result, unknown_tool
+from ...support.offload import weight
+from .exchange import Exchange
+from .growth import too_much
 
 NAME_CHARS: Final = 64
 """Longest name that all model servers take; label and name share it."""

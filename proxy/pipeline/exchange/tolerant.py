@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from toolwire.model import ModelRequest
-from toolwire.protocols.shared.mending import Mending
-from toolwire.protocols.shared.wire import dump_in_pieces
+from ...model import ModelRequest
+from ...protocols.shared.mending import Mending
+from ...protocols.shared.wire import dump_in_pieces
 
 Body = Mapping[str, Any]
 Mend = Callable[[Body, Mending], Body]

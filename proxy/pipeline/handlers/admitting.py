@@ -12,16 +12,16 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from toolwire.config import GatewayConfig
-from toolwire.errors import ClientFault
-from toolwire.ingress.bodies import read_json
-from toolwire.ingress.budget import BODY_BUDGET, BodyShare
-from toolwire.ingress.liveness import LIVENESS, LivenessMonitor
-from toolwire.ingress.receiving import read_body
-from toolwire.pipeline.exchange.heads import SLICE_BYTES
-from toolwire.pipeline.sending.delivery import API_KEY, CLIENTS, OWNER
-from toolwire.ratelimit.admission import ADMISSION
-from toolwire.ratelimit.slots import Slot
+from ...config import GatewayConfig
+from ...errors import ClientFault
+from ...ingress.bodies import read_json
+from ...ingress.budget import BODY_BUDGET, BodyShare
+from ...ingress.liveness import LIVENESS, LivenessMonitor
+from ...ingress.receiving import read_body
+from ...ratelimit.admission import ADMISSION
+from ...ratelimit.slots import Slot
+from ..exchange.heads import SLICE_BYTES
+from ..sending.delivery import API_KEY, CLIENTS, OWNER
 
 CONFIG: Final = web.AppKey("toolwire.config", GatewayConfig)
 """The configuration of an application."""

@@ -16,23 +16,23 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from toolwire.events import Event
-from toolwire.folding import unfold
-from toolwire.ingress.budget import BodyShare
-from toolwire.model import ModelReply, ModelRequest, ReplyChoice, Usage
-from toolwire.pipeline.chain.reply import Reply
-from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
-from toolwire.pipeline.exchange.heads import TOKENIZER, USAGE_SOURCE
-from toolwire.pipeline.exchange.routing import Route
-from toolwire.pipeline.sending.delivery import Delivery
-from toolwire.protocols.base import ServerSide
-from toolwire.protocols.streams import WriteOptions
-from toolwire.record import AccessRecord, BackendObserver
-from toolwire.upstream.pool.attempts import Attempts
-from toolwire.upstream.pool.pool import ServerPool, UpstreamServer, WeightedServer
-from toolwire.upstream.servers.base import Backend, Capabilities, TokenCounter, WireSource
-from toolwire.upstream.servers.tokenizing import BY_SERVER
-from toolwire.upstream.servers.usage import Estimator
+from ...events import Event
+from ...folding import unfold
+from ...ingress.budget import BodyShare
+from ...model import ModelReply, ModelRequest, ReplyChoice, Usage
+from ...protocols.base import ServerSide
+from ...protocols.streams import WriteOptions
+from ...record import AccessRecord, BackendObserver
+from ...upstream.pool.attempts import Attempts
+from ...upstream.pool.pool import ServerPool, UpstreamServer, WeightedServer
+from ...upstream.servers.base import Backend, Capabilities, TokenCounter, WireSource
+from ...upstream.servers.tokenizing import BY_SERVER
+from ...upstream.servers.usage import Estimator
+from ..chain.reply import Reply
+from ..exchange.exchange import EXCHANGE, Exchange
+from ..exchange.heads import TOKENIZER, USAGE_SOURCE
+from ..exchange.routing import Route
+from ..sending.delivery import Delivery
 
 _Counted = tuple[int, Mapping[str, str]]
 """Tokens, and the headers that say whose count it is."""

@@ -7,10 +7,10 @@ from typing import Final
 
 from aiohttp import web
 
-from toolwire.errors import ClientFault, GatewayError, quote
-from toolwire.pipeline.exchange.routing import ROUTER, Route
-from toolwire.pipeline.sending.delivery import API_KEY, CLIENTS
-from toolwire.protocols.base import ListedModel
+from ...errors import ClientFault, GatewayError, quote
+from ...protocols.base import ListedModel
+from ..exchange.routing import ROUTER, Route
+from ..sending.delivery import API_KEY, CLIENTS
 
 STARTED: Final = web.AppKey("toolwire.started", int)
 """When the application was made, in seconds since 1970: the `created` of its models."""

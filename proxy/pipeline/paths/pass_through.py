@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 
-from toolwire.errors import GatewayError
-from toolwire.events import Event, Fault, Finish, Start
-from toolwire.model import Usage
-from toolwire.pipeline.chain.chain import Chain
-from toolwire.pipeline.paths.relay import Relay
-from toolwire.protocols.streams import StreamReader, StreamWriter
-from toolwire.support.offload import in_thread
+from ...errors import GatewayError
+from ...events import Event, Fault, Finish, Start
+from ...model import Usage
+from ...protocols.streams import StreamReader, StreamWriter
+from ...support.offload import in_thread
+from ..chain.chain import Chain
+from .relay import Relay
 
 
 class SideReader:

@@ -19,19 +19,19 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from toolwire.errors import BackendFault, GatewayError
-from toolwire.events import Fault
-from toolwire.fastparse import SseFramer, frames_are_plain
-from toolwire.model import Usage
-from toolwire.pipeline.paths.renaming import Renaming
-from toolwire.protocols.base import ServerSide
-from toolwire.protocols.shared.noise import LEFT_OUT, Note, ignore_note
-from toolwire.protocols.shared.wire import empty_answer_fault, load
-from toolwire.support.offload import OFFLOAD_BYTES, offload
-from toolwire.upstream.pool.beginning import Beginning
-from toolwire.upstream.servers.leak_detection import LeakDetector, leak_detector
-from toolwire.upstream.servers.private_data import NOTHING, PrivateData, secret_fault
-from toolwire.upstream.servers.upstream_errors import cleaned
+from ...errors import BackendFault, GatewayError
+from ...events import Fault
+from ...fastparse import SseFramer, frames_are_plain
+from ...model import Usage
+from ...protocols.base import ServerSide
+from ...protocols.shared.noise import LEFT_OUT, Note, ignore_note
+from ...protocols.shared.wire import empty_answer_fault, load
+from ...support.offload import OFFLOAD_BYTES, offload
+from ...upstream.pool.beginning import Beginning
+from ...upstream.servers.leak_detection import LeakDetector, leak_detector
+from ...upstream.servers.private_data import NOTHING, PrivateData, secret_fault
+from ...upstream.servers.upstream_errors import cleaned
+from .renaming import Renaming
 
 _ENDS: Final = (b"\n\n", b"\n\r\n", b"\r\r")
 _END: Final = re.compile(rb"\n\n|\n\r\n|\r\r")

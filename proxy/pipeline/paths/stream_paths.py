@@ -21,24 +21,24 @@ from contextlib import aclosing
 from functools import cache
 from typing import Final, Protocol, cast
 
-from toolwire.errors import BackendFault, GatewayError
-from toolwire.events import BlockKind, Delta, Event, Fault, Finish, Opaque, Open
-from toolwire.fastparse import CallScanner, ChunkGate
-from toolwire.pipeline.chain.chain import Chain
-from toolwire.pipeline.chain.reply import Reply
-from toolwire.pipeline.chain.stages import Stage, WatchStage
-from toolwire.pipeline.exchange.exchange import Exchange
-from toolwire.pipeline.paths.pass_through import PassThrough, SideReader
-from toolwire.pipeline.paths.relay import Relay
-from toolwire.pipeline.paths.whole import note_usage
-from toolwire.pipeline.transforms.scanning import ScanStage
-from toolwire.protocols.shared.numbers import choices_of
-from toolwire.protocols.streams import ProseReader, StreamReader, StreamWriter, TextWriter
-from toolwire.support.offload import OFFLOAD_BYTES, in_thread
-from toolwire.upstream.servers.base import WireSource
-from toolwire.upstream.servers.leak_detection import leak_detector
-from toolwire.upstream.servers.private_data import NOTHING, PrivateData
-from toolwire.upstream.servers.upstream_errors import cleaned
+from ...errors import BackendFault, GatewayError
+from ...events import BlockKind, Delta, Event, Fault, Finish, Opaque, Open
+from ...fastparse import CallScanner, ChunkGate
+from ...protocols.shared.numbers import choices_of
+from ...protocols.streams import ProseReader, StreamReader, StreamWriter, TextWriter
+from ...support.offload import OFFLOAD_BYTES, in_thread
+from ...upstream.servers.base import WireSource
+from ...upstream.servers.leak_detection import leak_detector
+from ...upstream.servers.private_data import NOTHING, PrivateData
+from ...upstream.servers.upstream_errors import cleaned
+from ..chain.chain import Chain
+from ..chain.reply import Reply
+from ..chain.stages import Stage, WatchStage
+from ..exchange.exchange import Exchange
+from ..transforms.scanning import ScanStage
+from .pass_through import PassThrough, SideReader
+from .relay import Relay
+from .whole import note_usage
 
 _VISIBLE: Final = (Delta, Open, Opaque, Finish)
 

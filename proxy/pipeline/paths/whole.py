@@ -18,22 +18,22 @@ from typing import Any, Final, cast
 import orjson
 from aiohttp import web
 
-from toolwire.errors import GatewayError
-from toolwire.folding import unfold
-from toolwire.model import ModelReply, Usage
-from toolwire.pipeline.chain.reply import Reply
-from toolwire.pipeline.chain.stages import Batches
-from toolwire.pipeline.exchange.exchange import Exchange
-from toolwire.pipeline.exchange.heads import TOKENIZER, USAGE_SOURCE
-from toolwire.protocols.base import ServerSide
-from toolwire.protocols.shared.noise import without_noise
-from toolwire.protocols.shared.wire import BOUNDS, dump_in_pieces
-from toolwire.support.bounded_json import loads
-from toolwire.support.duplicate_keys import has_duplicates
-from toolwire.support.offload import OFFLOAD_BYTES, is_long, offload
-from toolwire.upstream.servers.base import EventSource, WireSource
-from toolwire.upstream.servers.leak_detection import check_whole
-from toolwire.upstream.servers.upstream_errors import cleaned
+from ...errors import GatewayError
+from ...folding import unfold
+from ...model import ModelReply, Usage
+from ...protocols.base import ServerSide
+from ...protocols.shared.noise import without_noise
+from ...protocols.shared.wire import BOUNDS, dump_in_pieces
+from ...support.bounded_json import loads
+from ...support.duplicate_keys import has_duplicates
+from ...support.offload import OFFLOAD_BYTES, is_long, offload
+from ...upstream.servers.base import EventSource, WireSource
+from ...upstream.servers.leak_detection import check_whole
+from ...upstream.servers.upstream_errors import cleaned
+from ..chain.reply import Reply
+from ..chain.stages import Batches
+from ..exchange.exchange import Exchange
+from ..exchange.heads import TOKENIZER, USAGE_SOURCE
 
 JSON: Final = "application/json"
 

@@ -37,16 +37,16 @@ from hashlib import sha256
 from threading import Lock
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar
 
-from toolwire.config import ReasoningConfig
-from toolwire.errors import quote
-from toolwire.events import BlockKind, Delta, Event, Open
-from toolwire.model import ModelRequest
-from toolwire.scan._grammar import SPACE, Grammar
-from toolwire.scanner import reasoning_tags
-from toolwire.support import legible
+from ...config import ReasoningConfig
+from ...errors import quote
+from ...events import BlockKind, Delta, Event, Open
+from ...model import ModelRequest
+from ...scan._grammar import SPACE, Grammar
+from ...scanner import reasoning_tags
+from ...support import legible
 
 if TYPE_CHECKING:
-    from toolwire.record import AccessRecord
+    from ...record import AccessRecord
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from toolwire.call_policy.near import NearMiss
-from toolwire.errors import quote
-from toolwire.events import Event, Finish
-from toolwire.folding import fold
-from toolwire.model import FinishReason, ModelReply, Reasoning, ReplyChoice
-from toolwire.pipeline.chain.stages import Stage
-from toolwire.pipeline.transforms.scanners import ScannerFactory
-from toolwire.record import CallDecision
+from ...call_policy.near import NearMiss
+from ...errors import quote
+from ...events import Event, Finish
+from ...folding import fold
+from ...model import FinishReason, ModelReply, Reasoning, ReplyChoice
+from ...record import CallDecision
+from ..chain.stages import Stage
+from ..transforms.scanners import ScannerFactory
 
 
 class ReasoningCalls(Stage):

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from toolwire.events import BlockKind, Delta, Event, Fault, Finish, Open
-from toolwire.pipeline.reasoning.preopened import (
+from ...events import BlockKind, Delta, Event, Fault, Finish, Open
+from ...scan._grammar import SPACE
+from ..transforms.scanners import ScannerFactory
+from .preopened import (
     BLOCK,
     HEAD_CHARS,
     Pair,
@@ -25,8 +27,6 @@ from toolwire.pipeline.reasoning.preopened import (
     tells_nothing_yet,
     visible,
 )
-from toolwire.pipeline.transforms.scanners import ScannerFactory
-from toolwire.scan._grammar import SPACE
 
 
 class ReasoningDetector:

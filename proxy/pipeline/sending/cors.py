@@ -20,12 +20,12 @@ from typing import Final
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from toolwire.config import CorsConfig
-from toolwire.errors import GatewayError, quote, sendable
-from toolwire.pipeline.chain.middleware import Handler
-from toolwire.pipeline.sending.delivery import error_response
-from toolwire.protocols.base import Allowance, ClientSide
-from toolwire.protocols.sides import ClientSides
+from ...config import CorsConfig
+from ...errors import GatewayError, quote, sendable
+from ...protocols.base import Allowance, ClientSide
+from ...protocols.sides import ClientSides
+from ..chain.middleware import Handler
+from .delivery import error_response
 
 METHODS: Final = "GET, POST, DELETE"
 EXPOSED: Final = (

@@ -22,42 +22,42 @@ from typing import Any, Final
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from toolwire.config import GatewayConfig
-from toolwire.errors import ClientFault, Defect, GatewayError
-from toolwire.fastparse import json_marks
-from toolwire.formats.engine.toolset import KnownTools
-from toolwire.ingress.auth import ApiKey, Keys
-from toolwire.ingress.bodies import read_json
-from toolwire.ingress.budget import BodyBudget, BodyShare
-from toolwire.ingress.conversations import KnownConversations, Whose
-from toolwire.ingress.liveness import LivenessMonitor, LivenessMonitors
-from toolwire.ingress.receiving import read_body
-from toolwire.ingress.turns import Turns
-from toolwire.known.past import past_of
-from toolwire.model import EMPTY, ModelRequest, merged
-from toolwire.observability.telemetry import Metrics
-from toolwire.pipeline.chain.middleware import Handler
-from toolwire.pipeline.chain.plain import HttpFault, unread
-from toolwire.pipeline.chain.reply import Reply
-from toolwire.pipeline.conversations.background import BACKGROUND, DETACHED
-from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
-from toolwire.pipeline.exchange.heads import ADDED_HEADERS, REQUEST_ID, TIMED, move_head, request_id
-from toolwire.pipeline.exchange.routing import Router
-from toolwire.pipeline.exchange.tolerant import read_mended
-from toolwire.pipeline.paths.whole import own_response
-from toolwire.pipeline.sending.relayed_body import show_output
-from toolwire.pipeline.sending.sending import send
-from toolwire.pipeline.transforms.sealing import ALMOST
-from toolwire.protocols.base import ClientSide
-from toolwire.protocols.shared.turn import StoredTurn
-from toolwire.protocols.shared.wire import dump, dump_in_pieces
-from toolwire.protocols.sides import ClientSides
-from toolwire.ratelimit.admission import SLOT, Admission
-from toolwire.record import AccessRecord, Observe, ReadRequest
-from toolwire.support.collecting import Collecting
-from toolwire.support.offload import OFFLOAD_BYTES, OFFLOAD_OBJECTS, offload
-from toolwire.upstream.servers import client_ids
-from toolwire.upstream.servers.hops import HEADER, HOPS, came_through
+from ...config import GatewayConfig
+from ...errors import ClientFault, Defect, GatewayError
+from ...fastparse import json_marks
+from ...formats.engine.toolset import KnownTools
+from ...ingress.auth import ApiKey, Keys
+from ...ingress.bodies import read_json
+from ...ingress.budget import BodyBudget, BodyShare
+from ...ingress.conversations import KnownConversations, Whose
+from ...ingress.liveness import LivenessMonitor, LivenessMonitors
+from ...ingress.receiving import read_body
+from ...ingress.turns import Turns
+from ...known.past import past_of
+from ...model import EMPTY, ModelRequest, merged
+from ...observability.telemetry import Metrics
+from ...protocols.base import ClientSide
+from ...protocols.shared.turn import StoredTurn
+from ...protocols.shared.wire import dump, dump_in_pieces
+from ...protocols.sides import ClientSides
+from ...ratelimit.admission import SLOT, Admission
+from ...record import AccessRecord, Observe, ReadRequest
+from ...support.collecting import Collecting
+from ...support.offload import OFFLOAD_BYTES, OFFLOAD_OBJECTS, offload
+from ...upstream.servers import client_ids
+from ...upstream.servers.hops import HEADER, HOPS, came_through
+from ..chain.middleware import Handler
+from ..chain.plain import HttpFault, unread
+from ..chain.reply import Reply
+from ..conversations.background import BACKGROUND, DETACHED
+from ..exchange.exchange import EXCHANGE, Exchange
+from ..exchange.heads import ADDED_HEADERS, REQUEST_ID, TIMED, move_head, request_id
+from ..exchange.routing import Router
+from ..exchange.tolerant import read_mended
+from ..paths.whole import own_response
+from ..transforms.sealing import ALMOST
+from .relayed_body import show_output
+from .sending import send
 
 LOG: Final = logging.getLogger("toolwire")
 OWNER: Final = web.RequestKey("toolwire.owner", str)

@@ -9,8 +9,8 @@ from typing import Any
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 
-from toolwire.pipeline.chain.plain import unread
-from toolwire.pipeline.exchange.exchange import EXCHANGE
+from ..chain.plain import unread
+from ..exchange.exchange import EXCHANGE
 
 
 class _NoConnection(asyncio.Transport):

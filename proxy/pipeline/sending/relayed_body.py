@@ -18,16 +18,16 @@ from typing import Final
 
 from aiohttp import web
 
-from toolwire.errors import GatewayError
-from toolwire.model import ModelReply, ReplyChoice
-from toolwire.pipeline.chain.reply import Reply
-from toolwire.pipeline.exchange.exchange import Exchange
-from toolwire.pipeline.paths.whole import JSON, checked, show
-from toolwire.protocols.base import ServerSide
-from toolwire.record import AccessRecord
-from toolwire.support.offload import offload
-from toolwire.upstream.servers.base import WireSource
-from toolwire.upstream.servers.private_data import PrivateData, secret_fault
+from ...errors import GatewayError
+from ...model import ModelReply, ReplyChoice
+from ...protocols.base import ServerSide
+from ...record import AccessRecord
+from ...support.offload import offload
+from ...upstream.servers.base import WireSource
+from ...upstream.servers.private_data import PrivateData, secret_fault
+from ..chain.reply import Reply
+from ..exchange.exchange import Exchange
+from ..paths.whole import JSON, checked, show
 
 WHOLE_BYTES: Final = 64 * 1024
 

@@ -26,21 +26,21 @@ from typing import Final, TypeVar
 from aiohttp import web
 from aiohttp.http import StreamWriter
 
-from toolwire.errors import BackendFault, Defect, GatewayError
-from toolwire.events import Event, Fault, Finish
-from toolwire.ingress.liveness import LivenessMonitor
-from toolwire.pipeline.chain.plain import let_go
-from toolwire.pipeline.chain.reply import Reply
-from toolwire.pipeline.exchange.exchange import Exchange
-from toolwire.pipeline.exchange.heads import is_enclosed, send_whole
-from toolwire.pipeline.paths.pass_through import PassThrough
-from toolwire.pipeline.paths.stream_paths import ShownPath, Transcode, choose
-from toolwire.pipeline.paths.whole import Known, WholeReply, body_of, note_usage
-from toolwire.pipeline.sending.relayed_body import relay, show_output
-from toolwire.protocols.shared.passed import PassedProtocol
-from toolwire.protocols.streams import KEEPALIVE
-from toolwire.upstream.client.connections import too_large
-from toolwire.upstream.servers.base import WireSource
+from ...errors import BackendFault, Defect, GatewayError
+from ...events import Event, Fault, Finish
+from ...ingress.liveness import LivenessMonitor
+from ...protocols.shared.passed import PassedProtocol
+from ...protocols.streams import KEEPALIVE
+from ...upstream.client.connections import too_large
+from ...upstream.servers.base import WireSource
+from ..chain.plain import let_go
+from ..chain.reply import Reply
+from ..exchange.exchange import Exchange
+from ..exchange.heads import is_enclosed, send_whole
+from ..paths.pass_through import PassThrough
+from ..paths.stream_paths import ShownPath, Transcode, choose
+from ..paths.whole import Known, WholeReply, body_of, note_usage
+from .relayed_body import relay, show_output
 
 LOG: Final = logging.getLogger("toolwire")
 

@@ -18,10 +18,10 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
-from toolwire.model import FinishReason, ModelReply, ToolUse, Usage
-from toolwire.pipeline.chain.stages import Stage
-from toolwire.upstream.servers.usage import by_bytes
+from ...events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
+from ...model import FinishReason, ModelReply, ToolUse, Usage
+from ...upstream.servers.usage import by_bytes
+from ..chain.stages import Stage
 
 _Name = tuple[str | None, str | None]
 

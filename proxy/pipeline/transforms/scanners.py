@@ -11,24 +11,24 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Final, NamedTuple
 
-from toolwire.call_policy.candidate import names_on_offer
-from toolwire.call_policy.ids import CallIds
-from toolwire.call_policy.near import NearMiss
-from toolwire.call_policy.policy import CallPolicy
-from toolwire.call_policy.recognised import Schemas
-from toolwire.config import LimitsConfig, RouteOptions
-from toolwire.events import BlockKind, Event, Open
-from toolwire.fastparse import CallScanner
-from toolwire.formats.base import ToolFormat
-from toolwire.formats.engine.recognition import recognising
-from toolwire.formats.engine.rendering import prompt_name
-from toolwire.model import Message, ToolUse
-from toolwire.pipeline.exchange.exchange import OfferedTools
-from toolwire.pipeline.reasoning.preopened import Pair, ReasoningTags, in_sight, marks_of, pairs_of
-from toolwire.record import CallDecision, Decided
-from toolwire.scan._grammar import Grammar, without_calls
-from toolwire.scan.spans import Span
-from toolwire.scanner import Signs, build_scanner, signs_of, triggers
+from ...call_policy.candidate import names_on_offer
+from ...call_policy.ids import CallIds
+from ...call_policy.near import NearMiss
+from ...call_policy.policy import CallPolicy
+from ...call_policy.recognised import Schemas
+from ...config import LimitsConfig, RouteOptions
+from ...events import BlockKind, Event, Open
+from ...fastparse import CallScanner
+from ...formats.base import ToolFormat
+from ...formats.engine.recognition import recognising
+from ...formats.engine.rendering import prompt_name
+from ...model import Message, ToolUse
+from ...record import CallDecision, Decided
+from ...scan._grammar import Grammar, without_calls
+from ...scan.spans import Span
+from ...scanner import Signs, build_scanner, signs_of, triggers
+from ..exchange.exchange import OfferedTools
+from ..reasoning.preopened import Pair, ReasoningTags, in_sight, marks_of, pairs_of
 
 _PER_CHOICE: Final = 1 << 32
 _NOTHING: Final = Grammar(syntaxes=())

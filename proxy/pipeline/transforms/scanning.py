@@ -23,24 +23,24 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from toolwire.call_policy.near import NearMiss
-from toolwire.call_policy.policy import CallPolicy
-from toolwire.call_policy.recognised import Schemas
-from toolwire.config import LimitsConfig, RouteOptions
-from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open
-from toolwire.fastparse import CallScanner
-from toolwire.folding import parts_of
-from toolwire.model import EMPTY, Extra, FinishReason, Message, ModelReply, ReplyChoice, Text, merged, replace
-from toolwire.pipeline.chain.stages import Stage
-from toolwire.pipeline.exchange.exchange import OfferedTools
-from toolwire.pipeline.reasoning.preopened import Pair, PreopenedReasoning
-from toolwire.pipeline.reasoning.reasoning_detector import ReasoningDetector, reason_of
-from toolwire.pipeline.transforms.scanners import Counters, ScannerFactory
-from toolwire.pipeline.transforms.waiting import WaitingCalls
-from toolwire.record import CallDecision
-from toolwire.scan._grammar import SPACE
-from toolwire.scanner import stays_unchanged
-from toolwire.support.offload import OFFLOAD_BYTES, in_thread
+from ...call_policy.near import NearMiss
+from ...call_policy.policy import CallPolicy
+from ...call_policy.recognised import Schemas
+from ...config import LimitsConfig, RouteOptions
+from ...events import BlockKind, Close, Delta, Event, Fault, Finish, Open
+from ...fastparse import CallScanner
+from ...folding import parts_of
+from ...model import EMPTY, Extra, FinishReason, Message, ModelReply, ReplyChoice, Text, merged, replace
+from ...record import CallDecision
+from ...scan._grammar import SPACE
+from ...scanner import stays_unchanged
+from ...support.offload import OFFLOAD_BYTES, in_thread
+from ..chain.stages import Stage
+from ..exchange.exchange import OfferedTools
+from ..reasoning.preopened import Pair, PreopenedReasoning
+from ..reasoning.reasoning_detector import ReasoningDetector, reason_of
+from .scanners import Counters, ScannerFactory
+from .waiting import WaitingCalls
 
 _LARGE: Final = OFFLOAD_BYTES // 2
 """The scanners are checked for large blocks each time this much more text has come. So a block of `OFFLOAD_BYTES` is

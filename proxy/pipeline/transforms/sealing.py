@@ -20,19 +20,19 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
-from toolwire.config import BackendConfig, RouteConfig
-from toolwire.events import BlockKind, Close, Delta, Event, Open
-from toolwire.model import EMPTY, Extra, ModelReply, ModelRequest, Part, Reasoning, ToolUse, fields_of, merged, replace
-from toolwire.pipeline.chain.stages import Stage
-from toolwire.protocols.base import ClientSide, ServerSide
-from toolwire.protocols.shared.opaque import CALL, SERVER, Carried, marked, opened, without_opaque
-from toolwire.record import AccessRecord
-from toolwire.support.seals import BEGINNING, BrokenSeal, Seals
-from toolwire.upstream.pool.pool import ServerPool, UpstreamServer
+from ...config import BackendConfig, RouteConfig
+from ...events import BlockKind, Close, Delta, Event, Open
+from ...model import EMPTY, Extra, ModelReply, ModelRequest, Part, Reasoning, ToolUse, fields_of, merged, replace
+from ...protocols.base import ClientSide, ServerSide
+from ...protocols.shared.opaque import CALL, SERVER, Carried, marked, opened, without_opaque
+from ...record import AccessRecord
+from ...support.seals import BEGINNING, BrokenSeal, Seals
+from ...upstream.pool.pool import ServerPool, UpstreamServer
+from ..chain.stages import Stage
 
 if TYPE_CHECKING:
-    from toolwire.pipeline.chain.reply import Reply
-    from toolwire.pipeline.exchange.exchange import Exchange
+    from ..chain.reply import Reply
+    from ..exchange.exchange import Exchange
 
 LOG: Final = logging.getLogger("toolwire")
 

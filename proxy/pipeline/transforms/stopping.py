@@ -18,13 +18,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
-from toolwire.model import FinishReason, ModelReply, Text, Usage
-from toolwire.pipeline.chain.stages import Stage
-from toolwire.protocols.base import ServerSide
-from toolwire.upstream.servers.base import Capabilities
-from toolwire.upstream.servers.presets import ANY_NUMBER
-from toolwire.upstream.servers.usage import by_bytes
+from ...events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
+from ...model import FinishReason, ModelReply, Text, Usage
+from ...protocols.base import ServerSide
+from ...upstream.servers.base import Capabilities
+from ...upstream.servers.presets import ANY_NUMBER
+from ...upstream.servers.usage import by_bytes
+from ..chain.stages import Stage
 
 
 class Stops(NamedTuple):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from toolwire.errors import GatewayError
-from toolwire.events import BlockKind, Delta, Event, Fault, Finish, Open, Start
-from toolwire.events import Opaque as OpaqueEvent
-from toolwire.model import ModelReply, OpaquePart, ReplyChoice, Text, replace
-from toolwire.pipeline.chain.stages import Stage
+from ...errors import GatewayError
+from ...events import BlockKind, Delta, Event, Fault, Finish, Open, Start
+from ...events import Opaque as OpaqueEvent
+from ...model import ModelReply, OpaquePart, ReplyChoice, Text, replace
+from ..chain.stages import Stage
 
 
 class Summarising(Stage):

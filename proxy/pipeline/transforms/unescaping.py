@@ -11,10 +11,10 @@ Rules:
 
 from __future__ import annotations
 
-from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open
-from toolwire.formats.engine.restoring import Escapes, Restorer
-from toolwire.model import ModelReply, Reasoning, Refusal, Text, ToolUse
-from toolwire.pipeline.chain.stages import Stage
+from ...events import BlockKind, Close, Delta, Event, Fault, Finish, Open
+from ...formats.engine.restoring import Escapes, Restorer
+from ...model import ModelReply, Reasoning, Refusal, Text, ToolUse
+from ..chain.stages import Stage
 
 
 class UnescapeStage(Stage):

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open
-from toolwire.formats.engine.restoring import Escapes
-from toolwire.formats.engine.results import ResultForm
-from toolwire.model import ModelReply, Text
-from toolwire.pipeline.chain.stages import Stage
+from ...events import BlockKind, Close, Delta, Event, Fault, Finish, Open
+from ...formats.engine.restoring import Escapes
+from ...formats.engine.results import ResultForm
+from ...model import ModelReply, Text
+from ..chain.stages import Stage
 
 _SLACK_CHARS: Final = 1024
 """A repetition may be this much longer than the results: whitespace, and escapes that a model adds."""

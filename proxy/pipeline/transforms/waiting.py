@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, text_block
+from ...events import BlockKind, Close, Delta, Event, Fault, Finish, Open, text_block
 
 
 class WaitingCalls:

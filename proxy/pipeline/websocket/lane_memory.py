@@ -15,9 +15,9 @@ from typing import Final
 
 from aiohttp import web
 
-from toolwire.protocols.shared.turn import StoredTurn
-from toolwire.store.base import ReadBudget, StoreUnavailable
-from toolwire.store.memory import MemoryStore
+from ...protocols.shared.turn import StoredTurn
+from ...store.base import ReadBudget, StoreUnavailable
+from ...store.memory import MemoryStore
 
 FOREVER_S: Final = 10 * 365 * 86_400.0
 """Turns are forgotten when the connection ends, not after a time."""

@@ -16,10 +16,10 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import WSMsgType
 from multidict import CIMultiDict
 
-from toolwire.errors import Defect
-from toolwire.fastparse import SseFramer
-from toolwire.protocols.shared.socket_messages import SUCCEEDED, error_event, fault_event, named
-from toolwire.protocols.shared.wire import load
+from ...errors import Defect
+from ...fastparse import SseFramer
+from ...protocols.shared.socket_messages import SUCCEEDED, error_event, fault_event, named
+from ...protocols.shared.wire import load
 
 FRAME_BYTES: Final = 1024 * 1024 * 1024
 """Of an event. What a model server sends was bounded where it came from."""

@@ -27,17 +27,17 @@ from typing import Any, Final
 from aiohttp import WSCloseCode, web
 from aiohttp.http import WSMsgType
 
-from toolwire.config import GatewayConfig, WebsocketConfig
-from toolwire.errors import ClientFault, Defect, GatewayError, Unavailable, quote
-from toolwire.ingress.bodies import read_json
-from toolwire.ingress.budget import BODY_BUDGET, BodyShare
-from toolwire.ingress.liveness import LIVENESS
-from toolwire.pipeline.sending.delivery import OWNER
-from toolwire.pipeline.websocket.lane_memory import LANE, LaneMemory, make_memory
-from toolwire.pipeline.websocket.socket_exchange import EventWriter, answer, request_of
-from toolwire.protocols.shared.socket_messages import Create, fault_event, read_create, read_stream_id
-from toolwire.protocols.shared.wire import dumper
-from toolwire.support.offload import OFFLOAD_BYTES, offload
+from ...config import GatewayConfig, WebsocketConfig
+from ...errors import ClientFault, Defect, GatewayError, Unavailable, quote
+from ...ingress.bodies import read_json
+from ...ingress.budget import BODY_BUDGET, BodyShare
+from ...ingress.liveness import LIVENESS
+from ...protocols.shared.socket_messages import Create, fault_event, read_create, read_stream_id
+from ...protocols.shared.wire import dumper
+from ...support.offload import OFFLOAD_BYTES, offload
+from ..sending.delivery import OWNER
+from .lane_memory import LANE, LaneMemory, make_memory
+from .socket_exchange import EventWriter, answer, request_of
 
 LOG: Final = logging.getLogger("toolwire")
 

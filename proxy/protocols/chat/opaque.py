@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import Any, Final
 
-from toolwire.model import EMPTY
+from ...model import EMPTY
 
 REASONING: Final = ("reasoning_content", "reasoning", "reasoning_text")
 """Names of reasoning among servers and clients; vLLM and OpenRouter use the second one."""

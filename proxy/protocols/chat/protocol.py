@@ -20,23 +20,23 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from toolwire.errors import GatewayError
-from toolwire.model import ModelReply, ModelRequest, Usage
-from toolwire.protocols.base import ClientSide, ListedModel, ServerSide
-from toolwire.protocols.chat.mending import mended
-from toolwire.protocols.chat.opaque import OPAQUE, REASONING
-from toolwire.protocols.chat.reader import ChatReader
-from toolwire.protocols.chat.reply import read_reply, read_usage, write_reply
-from toolwire.protocols.chat.request import code_of, read_request
-from toolwire.protocols.chat.request_writer import write_request
-from toolwire.protocols.chat.writer import ChatWriter
-from toolwire.protocols.shared import openai
-from toolwire.protocols.shared.mending import Mending
-from toolwire.protocols.shared.noise import Note, ignore_note, in_chat, of_frame, with_deltas
-from toolwire.protocols.shared.numbers import MAX_CHOICES
-from toolwire.protocols.shared.request_schema import RequestSchema
-from toolwire.protocols.shared.wire import load
-from toolwire.protocols.streams import StreamReader, StreamWriter, WriteOptions
+from ...errors import GatewayError
+from ...model import ModelReply, ModelRequest, Usage
+from ..base import ClientSide, ListedModel, ServerSide
+from ..shared import openai
+from ..shared.mending import Mending
+from ..shared.noise import Note, ignore_note, in_chat, of_frame, with_deltas
+from ..shared.numbers import MAX_CHOICES
+from ..shared.request_schema import RequestSchema
+from ..shared.wire import load
+from ..streams import StreamReader, StreamWriter, WriteOptions
+from .mending import mended
+from .opaque import OPAQUE, REASONING
+from .reader import ChatReader
+from .reply import read_reply, read_usage, write_reply
+from .request import code_of, read_request
+from .request_writer import write_request
+from .writer import ChatWriter
 
 DONE: Final = b"[DONE]"
 _FINISHED: Final = re.compile(rb'"finish_reason": ?"')

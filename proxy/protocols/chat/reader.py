@@ -22,12 +22,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from toolwire.errors import BackendFault, GatewayError
-from toolwire.events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
-from toolwire.fastparse import SseFramer
-from toolwire.model import EMPTY, CallKind, Extra, FinishReason, Usage, merged, scoped
-from toolwire.protocols.chat.opaque import of_deltas, opaque_of, without
-from toolwire.protocols.chat.reply import (
+from ...errors import BackendFault, GatewayError
+from ...events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
+from ...fastparse import SseFramer
+from ...model import EMPTY, CallKind, Extra, FinishReason, Usage, merged, scoped
+from ...scan._grammar import SPACE, FrameTooLarge
+from ..shared import noise
+from ..shared.call_deltas import CallDelta, CallDeltas
+from ..shared.ends import cut_off_reason, read_end
+from ..shared.numbers import MAX_CALLS, MAX_CHOICES, index_of, too_many, whole_number
+from ..shared.wire import (
+    empty_answer_fault,
+    load,
+    nameless_call_fault,
+    read_frame,
+    unfinished_call_fault,
+)
+from .opaque import of_deltas, opaque_of, without
+from .reply import (
     AN_ANSWER,
     CHOICE,
     KNOWN,
@@ -43,19 +55,7 @@ from toolwire.protocols.chat.reply import (
     text_of,
     top_level,
 )
-from toolwire.protocols.chat.unmodelled import PROTOCOL
-from toolwire.protocols.shared import noise
-from toolwire.protocols.shared.call_deltas import CallDelta, CallDeltas
-from toolwire.protocols.shared.ends import cut_off_reason, read_end
-from toolwire.protocols.shared.numbers import MAX_CALLS, MAX_CHOICES, index_of, too_many, whole_number
-from toolwire.protocols.shared.wire import (
-    empty_answer_fault,
-    load,
-    nameless_call_fault,
-    read_frame,
-    unfinished_call_fault,
-)
-from toolwire.scan._grammar import SPACE, FrameTooLarge
+from .unmodelled import PROTOCOL
 
 _PLAIN = frozenset({"role", "content"})
 

@@ -19,10 +19,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal
 from uuid import uuid4
 
-from toolwire.errors import BackendFault, ClientFault, GatewayError, quote
-from toolwire.events import BlockKind
-from toolwire.folding import has_incomplete_arguments
-from toolwire.model import (
+from ...errors import BackendFault, ClientFault, GatewayError, quote
+from ...events import BlockKind
+from ...folding import has_incomplete_arguments
+from ...model import (
     EMPTY,
     Extra,
     FinishReason,
@@ -37,15 +37,13 @@ from toolwire.model import (
     fields_of,
     scoped,
 )
-from toolwire.protocols.chat.opaque import REASONING, joined, opaque_of, without
-from toolwire.protocols.chat.request_writer import write_call
-from toolwire.protocols.chat.unmodelled import PROTOCOL, call_extra
-from toolwire.protocols.shared import overflow
-from toolwire.protocols.shared.call_deltas import new_call_id
-from toolwire.protocols.shared.ends import cut_off_reason, finish_words, read_end
-from toolwire.protocols.shared.in_band import fault_of
-from toolwire.protocols.shared.noise import NAMELESS, Note, ignore_note
-from toolwire.protocols.shared.numbers import (
+from ...scan._grammar import SPACE
+from ..shared import overflow
+from ..shared.call_deltas import new_call_id
+from ..shared.ends import cut_off_reason, finish_words, read_end
+from ..shared.in_band import fault_of
+from ..shared.noise import NAMELESS, Note, ignore_note
+from ..shared.numbers import (
     MAX_CALLS,
     MAX_CHOICES,
     index_of,
@@ -55,7 +53,7 @@ from toolwire.protocols.shared.numbers import (
     whole_number,
     with_rest,
 )
-from toolwire.protocols.shared.wire import (
+from ..shared.wire import (
     dump,
     dumper,
     nameless_call_fault,
@@ -65,8 +63,10 @@ from toolwire.protocols.shared.wire import (
     unreadable,
     whole,
 )
-from toolwire.protocols.streams import WriteOptions
-from toolwire.scan._grammar import SPACE
+from ..streams import WriteOptions
+from .opaque import REASONING, joined, opaque_of, without
+from .request_writer import write_call
+from .unmodelled import PROTOCOL, call_extra
 
 _ONLY_OBJECTS: Final = frozenset({dict})
 

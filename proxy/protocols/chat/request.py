@@ -20,10 +20,10 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
-from toolwire.errors import ClientFault, quote
-from toolwire.formats.engine.toolset import ToolSet, known_set, new_set
-from toolwire.known.past import Past, fold, past_of
-from toolwire.model import (
+from ...errors import ClientFault, quote
+from ...formats.engine.toolset import ToolSet, known_set, new_set
+from ...known.past import Past, fold, past_of
+from ...model import (
     EMPTY,
     LIKE_SERVER,
     Extra,
@@ -44,9 +44,9 @@ from toolwire.model import (
     ToolUse,
     scoped,
 )
-from toolwire.protocols.chat.opaque import OPAQUE, REASONING, opaque_of
-from toolwire.protocols.chat.unmodelled import CALL_FIELDS, PROTOCOL, call_extra, nested_rest_of, rest_of
-from toolwire.protocols.shared.request_schema import RequestSchema
+from ..shared.request_schema import RequestSchema
+from .opaque import OPAQUE, REASONING, opaque_of
+from .unmodelled import CALL_FIELDS, PROTOCOL, call_extra, nested_rest_of, rest_of
 
 MODELLED: Final = frozenset(
     {

@@ -14,8 +14,8 @@ from itertools import compress
 from operator import attrgetter, ne
 from typing import Any, Final
 
-from toolwire.known.past import Past, fold
-from toolwire.model import (
+from ...known.past import Past, fold
+from ...model import (
     EMPTY,
     LIKE_SERVER,
     Image,
@@ -33,13 +33,13 @@ from toolwire.model import (
     ToolUse,
     fields_of,
 )
-from toolwire.protocols.chat.opaque import joined
-from toolwire.protocols.chat.request import SPEAKERS, TOOL_FIELDS
-from toolwire.protocols.chat.unmodelled import PROTOCOL, nest, rest_of
-from toolwire.protocols.shared.call_ids import at_most
-from toolwire.protocols.shared.wire import dump, whole
-from toolwire.scan._grammar import SPACE
-from toolwire.support.repeated_ids import as_written
+from ...scan._grammar import SPACE
+from ...support.repeated_ids import as_written
+from ..shared.call_ids import at_most
+from ..shared.wire import dump, whole
+from .opaque import joined
+from .request import SPEAKERS, TOOL_FIELDS
+from .unmodelled import PROTOCOL, nest, rest_of
 
 ID_CHARS: Final = 40
 """Maximum length of a call id at OpenAI."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from toolwire.model import EMPTY, Extra, fields_of, scoped
+from ...model import EMPTY, Extra, fields_of, scoped
 
 PROTOCOL: Final = "chat"
 

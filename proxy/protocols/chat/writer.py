@@ -21,15 +21,15 @@ from typing import Any, Final
 
 import orjson
 
-from toolwire.errors import GatewayError
-from toolwire.events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
-from toolwire.model import EMPTY, Extra, Usage, fields_of
-from toolwire.protocols.chat.opaque import joined
-from toolwire.protocols.chat.reply import PASSED, finish_word, passed, reasoning_keys, reply_id, write_usage
-from toolwire.protocols.chat.unmodelled import PROTOCOL, nest
-from toolwire.protocols.shared.wire import dump, whole
-from toolwire.protocols.streams import KEEPALIVE, TextFrame, WriteOptions
-from toolwire.scan._grammar import SPACE
+from ...errors import GatewayError
+from ...events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
+from ...model import EMPTY, Extra, Usage, fields_of
+from ...scan._grammar import SPACE
+from ..shared.wire import dump, whole
+from ..streams import KEEPALIVE, TextFrame, WriteOptions
+from .opaque import joined
+from .reply import PASSED, finish_word, passed, reasoning_keys, reply_id, write_usage
+from .unmodelled import PROTOCOL, nest
 
 DONE: Final = b"data: [DONE]\n\n"
 

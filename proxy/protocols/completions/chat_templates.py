@@ -18,8 +18,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
-from toolwire.formats.engine.escaping import Escaping
-from toolwire.formats.engine.templates import ALL
+from ...formats.engine.escaping import Escaping
+from ...formats.engine.templates import ALL
 
 LABELS: Final = ("System:", "User:", "Assistant:")
 _LABELLED: Final = tuple(f"\n{form(label)}" for label in LABELS for form in (str, str.lower, str.upper))
@@ -171,7 +171,7 @@ def template_for(name: str | None, options: Mapping[str, Any]) -> ChatTemplate:
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"cannot read {name}: {getattr(error, 'strerror', None) or error}") from error
     try:
-        from toolwire.protocols.completions.jinja_template import JinjaTemplate
+        from .jinja_template import JinjaTemplate
     except ImportError as error:
         raise ValueError(f"{name}: a template in a file needs `pip install 'toolwire[templates]'`") from error
     return JinjaTemplate(source, **{key: str(options[key]) for key in ("bos_token", "eos_token") if key in options})

@@ -22,9 +22,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from toolwire.config import BackendConfig
-from toolwire.errors import ClientFault
-from toolwire.model import (
+from ...config import BackendConfig
+from ...errors import ClientFault
+from ...model import (
     Image,
     Message,
     ModelReply,
@@ -36,17 +36,17 @@ from toolwire.model import (
     ToolUse,
     Usage,
 )
-from toolwire.protocols.base import ServerSide
-from toolwire.protocols.chat.protocol import DONE, is_done, is_empty_frame, missing_end
-from toolwire.protocols.chat.reader import ChatReader
-from toolwire.protocols.chat.reply import read_reply, read_usage, write_reply
-from toolwire.protocols.chat.writer import ChatWriter
-from toolwire.protocols.completions.chat_templates import PLAIN, ChatTemplate, Guard, TemplateTurn, template_for
-from toolwire.protocols.shared import openai
-from toolwire.protocols.shared.noise import Note, ignore_note, in_chat, of_frame
-from toolwire.protocols.shared.numbers import MAX_CHOICES
-from toolwire.protocols.shared.wire import dump
-from toolwire.protocols.streams import StreamReader, StreamWriter, WriteOptions
+from ..base import ServerSide
+from ..chat.protocol import DONE, is_done, is_empty_frame, missing_end
+from ..chat.reader import ChatReader
+from ..chat.reply import read_reply, read_usage, write_reply
+from ..chat.writer import ChatWriter
+from ..shared import openai
+from ..shared.noise import Note, ignore_note, in_chat, of_frame
+from ..shared.numbers import MAX_CHOICES
+from ..shared.wire import dump
+from ..streams import StreamReader, StreamWriter, WriteOptions
+from .chat_templates import PLAIN, ChatTemplate, Guard, TemplateTurn, template_for
 
 _ROLES: Final[Mapping[str, str]] = {"developer": "system", "tool": "user"}
 """Role of a message in templates."""

@@ -20,8 +20,8 @@ from typing import Any, Final, NoReturn
 from jinja2 import TemplateError, nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from toolwire.formats.engine.templates import ALL
-from toolwire.protocols.completions.chat_templates import PLAIN, ChatTemplate, TemplateTurn
+from ...formats.engine.templates import ALL
+from .chat_templates import PLAIN, ChatTemplate, TemplateTurn
 
 _TOKEN: Final = re.compile(r"<[|｜][^<>|｜\s]{1,40}[|｜]>|<[/\w:]{1,40}>|\[/?[A-Z_]{2,40}\]|<<?/?[A-Z_]{2,40}>>?")
 """Pattern of texts that look like a control token."""

@@ -20,7 +20,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from toolwire.model import (
+from ...model import (
     EMPTY,
     Extra,
     Image,
@@ -34,10 +34,10 @@ from toolwire.model import (
     fields_of,
     scoped,
 )
-from toolwire.protocols.messages.ids import is_own_signature, server_id, signature_of, wire_id
-from toolwire.protocols.shared.client_tools import TOOLSET
-from toolwire.protocols.shared.wire import dump, load, whole
-from toolwire.scan._grammar import SPACE
+from ...scan._grammar import SPACE
+from ..shared.client_tools import TOOLSET
+from ..shared.wire import dump, load, whole
+from .ids import is_own_signature, server_id, signature_of, wire_id
 
 PROTOCOL: Final = "messages"
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from toolwire.formats.engine.rendering import prompt_name
-from toolwire.formats.engine.toolset import ToolSet
-from toolwire.known.past import Past, fold
-from toolwire.model import EMPTY, ToolSpec
+from ...formats.engine.rendering import prompt_name
+from ...formats.engine.toolset import ToolSet
+from ...known.past import Past, fold
+from ...model import EMPTY, ToolSpec
 
 ADDITION: Final = "tool_addition"
 REMOVAL: Final = "tool_removal"

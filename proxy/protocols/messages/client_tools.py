@@ -16,8 +16,8 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from toolwire.model import EMPTY, ToolSpec
-from toolwire.protocols.shared.client_tools import Published, integer, integers, schema, several, text, word
+from ...model import EMPTY, ToolSpec
+from ..shared.client_tools import Published, integer, integers, schema, several, text, word
 
 PROTOCOL: Final = "messages"
 

@@ -11,12 +11,12 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from toolwire.errors import BackendFault, ClientFault, GatewayError, quote
-from toolwire.protocols.base import Allowance
-from toolwire.protocols.chat.reply import text_of
-from toolwire.protocols.shared import openai, overflow
-from toolwire.protocols.shared.in_band import fault_of, status_in
-from toolwire.protocols.shared.wire import dump, shorten
+from ...errors import BackendFault, ClientFault, GatewayError, quote
+from ..base import Allowance
+from ..chat.reply import text_of
+from ..shared import openai, overflow
+from ..shared.in_band import fault_of, status_in
+from ..shared.wire import dump, shorten
 
 OVERLOADED: Final = 529
 """The status of `overloaded` in this protocol."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from toolwire.protocols.shared.mending import Mending, is_object, object_of, objects
-from toolwire.protocols.shared.wire import dump, load
-from toolwire.tolerances import ARGUMENTS
+from ...tolerances import ARGUMENTS
+from ..shared.mending import Mending, is_object, object_of, objects
+from ..shared.wire import dump, load
 
 
 def mended(body: Mapping[str, Any], mending: Mending) -> dict[str, Any]:

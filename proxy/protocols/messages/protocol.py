@@ -16,27 +16,27 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from toolwire.errors import GatewayError
-from toolwire.formats.engine.toolset import note, note_of
-from toolwire.model import ModelReply, ModelRequest, ToolSpec, Usage, fields_of
-from toolwire.protocols.base import Allowance, ClientSide, ListedModel, ServerSide
-from toolwire.protocols.messages.blocks import PART_FIELDS, PROTOCOL
-from toolwire.protocols.messages.errors import read_refusal, status_of, write_error, write_limits
-from toolwire.protocols.messages.ids import gateway_call_id
-from toolwire.protocols.messages.mending import mended
-from toolwire.protocols.messages.reader import MessagesReader
-from toolwire.protocols.messages.reply import read_reply, read_usage, thinking_of, write_reply
-from toolwire.protocols.messages.request import BETA, HEADERS, code_of, read_request
-from toolwire.protocols.messages.request_writer import COUNTED, write_request
-from toolwire.protocols.messages.streamed import frame
-from toolwire.protocols.messages.writer import MessagesWriter
-from toolwire.protocols.shared import openai
-from toolwire.protocols.shared.mending import Mending
-from toolwire.protocols.shared.noise import Note, ignore_note, in_messages, of_frame
-from toolwire.protocols.shared.numbers import MAX_CHOICES
-from toolwire.protocols.shared.request_schema import RequestSchema
-from toolwire.protocols.shared.wire import dump, load
-from toolwire.protocols.streams import StreamReader, StreamWriter, WriteOptions
+from ...errors import GatewayError
+from ...formats.engine.toolset import note, note_of
+from ...model import ModelReply, ModelRequest, ToolSpec, Usage, fields_of
+from ..base import Allowance, ClientSide, ListedModel, ServerSide
+from ..shared import openai
+from ..shared.mending import Mending
+from ..shared.noise import Note, ignore_note, in_messages, of_frame
+from ..shared.numbers import MAX_CHOICES
+from ..shared.request_schema import RequestSchema
+from ..shared.wire import dump, load
+from ..streams import StreamReader, StreamWriter, WriteOptions
+from .blocks import PART_FIELDS, PROTOCOL
+from .errors import read_refusal, status_of, write_error, write_limits
+from .ids import gateway_call_id
+from .mending import mended
+from .reader import MessagesReader
+from .reply import read_reply, read_usage, thinking_of, write_reply
+from .request import BETA, HEADERS, code_of, read_request
+from .request_writer import COUNTED, write_request
+from .streamed import frame
+from .writer import MessagesWriter
 
 EARLY: Final = "fine-grained-tool-streaming"
 """Prefix of the beta that asks for streamed arguments."""

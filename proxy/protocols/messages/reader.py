@@ -19,21 +19,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from toolwire.errors import BackendFault, GatewayError
-from toolwire.events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
-from toolwire.fastparse import SseFramer
-from toolwire.model import EMPTY, Extra, FinishReason, scoped
-from toolwire.protocols.chat.reply import arguments_text, text_of
-from toolwire.protocols.messages.blocks import CALL, PROTOCOL, REDACTED, TEXT, THINKING, block_extra, rest_of
-from toolwire.protocols.messages.errors import read_error
-from toolwire.protocols.messages.reply import ANSWER, is_nameless, no_answer, read_stop, read_usage
-from toolwire.protocols.shared import noise
-from toolwire.protocols.shared.call_deltas import CallDelta, new_call_id
-from toolwire.protocols.shared.client_tools import TOOLSET
-from toolwire.protocols.shared.ends import cut_off_reason, read_end
-from toolwire.protocols.shared.numbers import MAX_PARTS, index_of, too_many
-from toolwire.protocols.shared.wire import load, nameless_call_fault, read_frame
-from toolwire.scan._grammar import SPACE, FrameTooLarge
+from ...errors import BackendFault, GatewayError
+from ...events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
+from ...fastparse import SseFramer
+from ...model import EMPTY, Extra, FinishReason, scoped
+from ...scan._grammar import SPACE, FrameTooLarge
+from ..chat.reply import arguments_text, text_of
+from ..shared import noise
+from ..shared.call_deltas import CallDelta, new_call_id
+from ..shared.client_tools import TOOLSET
+from ..shared.ends import cut_off_reason, read_end
+from ..shared.numbers import MAX_PARTS, index_of, too_many
+from ..shared.wire import load, nameless_call_fault, read_frame
+from .blocks import CALL, PROTOCOL, REDACTED, TEXT, THINKING, block_extra, rest_of
+from .errors import read_error
+from .reply import ANSWER, is_nameless, no_answer, read_stop, read_usage
 
 _DELTA: Final = frozenset({"stop_reason", "stop_sequence"})
 _EVENT: Final = frozenset({"type", "delta", "usage"})

@@ -20,9 +20,9 @@ from typing import Any, Final
 
 import orjson
 
-from toolwire.errors import BackendFault
-from toolwire.folding import add_part
-from toolwire.model import (
+from ...errors import BackendFault
+from ...folding import add_part
+from ...model import (
     EMPTY,
     Extra,
     FinishReason,
@@ -39,17 +39,17 @@ from toolwire.model import (
     fields_of,
     scoped,
 )
-from toolwire.protocols.chat.reply import is_whole, text_of
-from toolwire.protocols.messages.blocks import PROTOCOL, input_of, is_object, read_block, rest_of, write_block
-from toolwire.protocols.messages.errors import read_error
-from toolwire.protocols.messages.ids import message_id
-from toolwire.protocols.shared.call_deltas import new_call_id
-from toolwire.protocols.shared.ends import cut_off_reason, finish_words, meaning, read_end
-from toolwire.protocols.shared.noise import LEFT_OUT, NAMELESS, Note, ignore_note, of_item
-from toolwire.protocols.shared.numbers import MAX_PARTS, rest_of_counts, too_many, usage_of, with_rest
-from toolwire.protocols.shared.wire import dumper, nameless_call_fault, read_answer, unreadable, whole
-from toolwire.protocols.streams import WriteOptions
-from toolwire.scan._grammar import SPACE
+from ...scan._grammar import SPACE
+from ..chat.reply import is_whole, text_of
+from ..shared.call_deltas import new_call_id
+from ..shared.ends import cut_off_reason, finish_words, meaning, read_end
+from ..shared.noise import LEFT_OUT, NAMELESS, Note, ignore_note, of_item
+from ..shared.numbers import MAX_PARTS, rest_of_counts, too_many, usage_of, with_rest
+from ..shared.wire import dumper, nameless_call_fault, read_answer, unreadable, whole
+from ..streams import WriteOptions
+from .blocks import PROTOCOL, input_of, is_object, read_block, rest_of, write_block
+from .errors import read_error
+from .ids import message_id
 
 ANSWER: Final = frozenset({"id", "type", "role", "model", "content", "stop_reason", "stop_sequence", "usage"})
 _COUNTS: Final[Mapping[str, Any]] = dict.fromkeys(

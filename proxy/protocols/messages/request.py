@@ -16,10 +16,10 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
-from toolwire.errors import ClientFault, quote
-from toolwire.formats.engine.toolset import known_set, new_set
-from toolwire.known.past import Past, fold, once, past_of
-from toolwire.model import (
+from ...errors import ClientFault, quote
+from ...formats.engine.toolset import known_set, new_set
+from ...known.past import Past, fold, once, past_of
+from ...model import (
     EMPTY,
     Message,
     ModelRequest,
@@ -34,13 +34,13 @@ from toolwire.model import (
     replace,
     scoped,
 )
-from toolwire.protocols.messages.blocks import PROTOCOL, read_content, rest_of
-from toolwire.protocols.messages.changing_tools import CHANGES, changes_in, in_force, without_changes
-from toolwire.protocols.messages.client_tools import client_tools
-from toolwire.protocols.messages.ids import read_id
-from toolwire.protocols.shared.client_tools import with_distinct_names
-from toolwire.protocols.shared.request_schema import RequestSchema
-from toolwire.protocols.shared.wire import dump
+from ..shared.client_tools import with_distinct_names
+from ..shared.request_schema import RequestSchema
+from ..shared.wire import dump
+from .blocks import PROTOCOL, read_content, rest_of
+from .changing_tools import CHANGES, changes_in, in_force, without_changes
+from .client_tools import client_tools
+from .ids import read_id
 
 MODELLED: Final = frozenset(
     {

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from toolwire.known.past import Past, fold
-from toolwire.model import (
+from ...known.past import Past, fold
+from ...model import (
     EMPTY,
     Message,
     ModelRequest,
@@ -28,9 +28,9 @@ from toolwire.model import (
     ToolUse,
     fields_of,
 )
-from toolwire.protocols.messages.blocks import PROTOCOL, request_blocks, rest_of, write_content
-from toolwire.protocols.messages.request import FORMAT_NAME, HEADERS, KNOWN, TOOL_FIELDS
-from toolwire.protocols.shared.client_tools import is_client_tool
+from ..shared.client_tools import is_client_tool
+from .blocks import PROTOCOL, request_blocks, rest_of, write_content
+from .request import FORMAT_NAME, HEADERS, KNOWN, TOOL_FIELDS
 
 MAX_TOKENS: Final = 4096
 """The limit for requests without one: every model of the protocol supports this much."""

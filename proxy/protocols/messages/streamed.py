@@ -14,13 +14,13 @@ from typing import Any, Protocol
 
 import orjson
 
-from toolwire.events import BlockStatus, Open, extra_of
-from toolwire.model import EMPTY, Extra, fields_of, merged
-from toolwire.protocols.messages.blocks import PROTOCOL, as_object, call_fields, is_object
-from toolwire.protocols.messages.ids import Signing, wire_id
-from toolwire.protocols.shared.wire import dump, whole
-from toolwire.protocols.streams import TextFrame
-from toolwire.scan._grammar import SPACE
+from ...events import BlockStatus, Open, extra_of
+from ...model import EMPTY, Extra, fields_of, merged
+from ...scan._grammar import SPACE
+from ..shared.wire import dump, whole
+from ..streams import TextFrame
+from .blocks import PROTOCOL, as_object, call_fields, is_object
+from .ids import Signing, wire_id
 
 
 def frame(kind: str, **fields: Any) -> bytes:

@@ -20,14 +20,15 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from toolwire.errors import GatewayError
-from toolwire.events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
-from toolwire.model import EMPTY, Extra, Usage, fields_of
-from toolwire.protocols.messages.blocks import PROTOCOL
-from toolwire.protocols.messages.errors import error_object
-from toolwire.protocols.messages.ids import message_id
-from toolwire.protocols.messages.reply import first_usage, reasoning_placement, stop_fields, write_usage
-from toolwire.protocols.messages.streamed import (
+from ...errors import GatewayError
+from ...events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
+from ...model import EMPTY, Extra, Usage, fields_of
+from ..streams import KEEPALIVE, TextFrame, WriteOptions
+from .blocks import PROTOCOL
+from .errors import error_object
+from .ids import message_id
+from .reply import first_usage, reasoning_placement, stop_fields, write_usage
+from .streamed import (
     BlockSink,
     CallBlock,
     ContentBlock,
@@ -38,7 +39,6 @@ from toolwire.protocols.messages.streamed import (
     TextBlock,
     frame,
 )
-from toolwire.protocols.streams import KEEPALIVE, TextFrame, WriteOptions
 
 PING: Final = frame("ping")
 STOP: Final = frame("message_stop")

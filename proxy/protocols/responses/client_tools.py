@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from toolwire.model import EMPTY, Image, OpaquePart, Part, Text, ToolResult, ToolSpec, ToolUse, fields_of
-from toolwire.protocols.shared.client_tools import ITEM_TYPE, Published, integer, schema, several, text, word
-from toolwire.protocols.shared.wire import dump, load, whole
-from toolwire.scan._grammar import SPACE
+from ...model import EMPTY, Image, OpaquePart, Part, Text, ToolResult, ToolSpec, ToolUse, fields_of
+from ...scan._grammar import SPACE
+from ..shared.client_tools import ITEM_TYPE, Published, integer, schema, several, text, word
+from ..shared.wire import dump, load, whole
 
 PROTOCOL: Final = "responses"
 SEARCH: Final = "tool_search"

@@ -15,13 +15,13 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from toolwire.model import Message, ModelReply, Text, Usage
-from toolwire.protocols.responses.ids import new_response_id
-from toolwire.protocols.responses.items import own_items, whole_items, write_items
-from toolwire.protocols.responses.kept_items import listed
-from toolwire.protocols.responses.resource import write_usage
-from toolwire.protocols.responses.summaries import REQUEST, is_summary, summary_item
-from toolwire.protocols.shared.wire import dump
+from ...model import Message, ModelReply, Text, Usage
+from ..shared.wire import dump
+from .ids import new_response_id
+from .items import own_items, whole_items, write_items
+from .kept_items import listed
+from .resource import write_usage
+from .summaries import REQUEST, is_summary, summary_item
 
 PATH: Final = "/responses/compact"
 KEPT_BYTES: Final = 64 * 1024

@@ -11,14 +11,14 @@ from dataclasses import replace
 from secrets import token_hex
 from typing import Any, Final
 
-from toolwire.errors import ClientFault
-from toolwire.protocols.responses.items import whole_items
-from toolwire.protocols.responses.kept_items import listed
-from toolwire.protocols.responses.request import SHAPE
-from toolwire.protocols.responses.resource import conversation_of
-from toolwire.protocols.shared.conversation_form import ConversationForm, Items
-from toolwire.protocols.shared.turn import StoredTurn
-from toolwire.protocols.shared.wire import dump_in_pieces, load
+from ...errors import ClientFault
+from ..shared.conversation_form import ConversationForm, Items
+from ..shared.turn import StoredTurn
+from ..shared.wire import dump_in_pieces, load
+from .items import whole_items
+from .kept_items import listed
+from .request import SHAPE
+from .resource import conversation_of
 
 PREFIX: Final = "conv_"
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from toolwire.errors import BackendFault, ClientFault, GatewayError
-from toolwire.protocols.chat.reply import read_error, text_of
+from ...errors import BackendFault, ClientFault, GatewayError
+from ..chat.reply import read_error, text_of
 
 _OVERLOADED: Final = frozenset({"server_is_overloaded", "slow_down"})
 

@@ -6,11 +6,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
-from toolwire.events import BlockKind, BlockStatus, Close, Delta, Event, Opaque
-from toolwire.model import EMPTY, CallKind, Extra, ToolUse, fields_of, scoped
-from toolwire.protocols.chat.reply import arguments_text, text_of
-from toolwire.protocols.responses.client_tools import read_client_call
-from toolwire.protocols.responses.items import (
+from ...events import BlockKind, BlockStatus, Close, Delta, Event, Opaque
+from ...model import EMPTY, CallKind, Extra, ToolUse, fields_of, scoped
+from ...scan._grammar import SPACE
+from ..chat.reply import arguments_text, text_of
+from ..shared import noise
+from ..shared.call_deltas import CallDelta, new_call_id
+from .client_tools import read_client_call
+from .items import (
     MESSAGE_FIELDS,
     PROTOCOL,
     call_extra,
@@ -19,9 +22,6 @@ from toolwire.protocols.responses.items import (
     rest_of,
     text_extra,
 )
-from toolwire.protocols.shared import noise
-from toolwire.protocols.shared.call_deltas import CallDelta, new_call_id
-from toolwire.scan._grammar import SPACE
 
 CALLS: Final = frozenset({"function_call", "custom_tool_call"})
 _REFUSAL: Final = frozenset({"type", "refusal"})

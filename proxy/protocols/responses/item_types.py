@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from toolwire.known.past import KnownItems, fold
+from ...known.past import KnownItems, fold
 
 _NONE: Final = frozenset[Any]()
 

@@ -28,8 +28,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from toolwire.known.past import KnownItems, fold
-from toolwire.model import (
+from ...known.past import KnownItems, fold
+from ...model import (
     EMPTY,
     CallKind,
     Extra,
@@ -46,7 +46,10 @@ from toolwire.model import (
     merged,
     scoped,
 )
-from toolwire.protocols.responses.client_tools import (
+from ...scan._grammar import SPACE
+from ..shared.client_tools import ITEM_TYPE
+from ..shared.wire import dump, whole
+from .client_tools import (
     KEPT_FIELDS,
     call_fields,
     item_type,
@@ -55,12 +58,9 @@ from toolwire.protocols.responses.client_tools import (
     status_of,
     write_output,
 )
-from toolwire.protocols.responses.summaries import KINDS as SUMMARIES
-from toolwire.protocols.responses.summaries import REQUEST, TRIGGER, read_summary
-from toolwire.protocols.responses.tools_in_input import ADDITIONAL
-from toolwire.protocols.shared.client_tools import ITEM_TYPE
-from toolwire.protocols.shared.wire import dump, whole
-from toolwire.scan._grammar import SPACE
+from .summaries import KINDS as SUMMARIES
+from .summaries import REQUEST, TRIGGER, read_summary
+from .tools_in_input import ADDITIONAL
 
 PROTOCOL: Final = "responses"
 

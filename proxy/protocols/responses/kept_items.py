@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from toolwire.model import Message, ModelRequest, OpaquePart, Part, ToolResult, ToolUse, merged
-from toolwire.protocols.responses.ids import PREFIXES, derived_id
-from toolwire.protocols.responses.items import PROTOCOL, MessageCollector, read_call, write_result
-from toolwire.protocols.responses.reply import Origins, output_items
-from toolwire.protocols.shared.wire import dump
-from toolwire.protocols.streams import WriteOptions
+from ...model import Message, ModelRequest, OpaquePart, Part, ToolResult, ToolUse, merged
+from ..shared.wire import dump
+from ..streams import WriteOptions
+from .ids import PREFIXES, derived_id
+from .items import PROTOCOL, MessageCollector, read_call, write_result
+from .reply import Origins, output_items
 
 Items = Sequence[Mapping[str, Any]]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from toolwire.protocols.shared.mending import Mending, objects
+from ..shared.mending import Mending, objects
 
 
 def mended(body: Mapping[str, Any], mending: Mending) -> dict[str, Any]:

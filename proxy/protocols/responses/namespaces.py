@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from operator import is_
 
-from toolwire.known.past import Past, fold
-from toolwire.model import EMPTY, Message, Part, ToolResult, ToolSpec, ToolUse, replace
+from ...known.past import Past, fold
+from ...model import EMPTY, Message, Part, ToolResult, ToolSpec, ToolUse, replace
 
 
 def with_namespaces(

@@ -16,14 +16,14 @@ from typing import Any, Final, Protocol
 
 import orjson
 
-from toolwire.events import BlockStatus, Open
-from toolwire.model import EMPTY, Extra, Reasoning, Refusal, Text, ToolUse, fields_of, merged
-from toolwire.protocols.responses.client_tools import FORMS
-from toolwire.protocols.responses.items import PROTOCOL, part_fields, write_call, write_reasoning
-from toolwire.protocols.responses.reply import CallNames, item_fields, message_item, refusal_part, text_part
-from toolwire.protocols.shared.wire import dump, whole
-from toolwire.protocols.streams import TextFrame
-from toolwire.scan._grammar import SPACE
+from ...events import BlockStatus, Open
+from ...model import EMPTY, Extra, Reasoning, Refusal, Text, ToolUse, fields_of, merged
+from ...scan._grammar import SPACE
+from ..shared.wire import dump, whole
+from ..streams import TextFrame
+from .client_tools import FORMS
+from .items import PROTOCOL, part_fields, write_call, write_reasoning
+from .reply import CallNames, item_fields, message_item, refusal_part, text_part
 
 QUEUED: Final = ("response.created", "response.queued")
 """First events of a stream that is made in the background."""

@@ -16,27 +16,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from toolwire.errors import GatewayError
-from toolwire.events import Opaque
-from toolwire.model import Message, ModelReply, ModelRequest, ToolUse, Usage, fields_of
-from toolwire.protocols.base import ClientSide, ListedModel, ProtocolPath, ServerSide
-from toolwire.protocols.responses.compaction import asking, write_compacted
-from toolwire.protocols.responses.items import PROTOCOL, known_fields
-from toolwire.protocols.responses.mending import mended
-from toolwire.protocols.responses.reader import ResponsesReader
-from toolwire.protocols.responses.reply import read_reply, write_reply
-from toolwire.protocols.responses.request import read_request
-from toolwire.protocols.responses.request_writer import COUNTED, ENCRYPTED, own_body, write_request
-from toolwire.protocols.responses.resource import read_usage
-from toolwire.protocols.responses.served import ResponsesServed, secrets
-from toolwire.protocols.responses.turns import ResponsesTurns
-from toolwire.protocols.responses.writer import ResponsesWriter
-from toolwire.protocols.shared import openai
-from toolwire.protocols.shared.mending import Mending
-from toolwire.protocols.shared.noise import Note, ignore_note, in_responses, of_frame
-from toolwire.protocols.shared.numbers import MAX_CHOICES
-from toolwire.protocols.shared.wire import load
-from toolwire.protocols.streams import StreamReader, StreamWriter, WriteOptions
+from ...errors import GatewayError
+from ...events import Opaque
+from ...model import Message, ModelReply, ModelRequest, ToolUse, Usage, fields_of
+from ..base import ClientSide, ListedModel, ProtocolPath, ServerSide
+from ..shared import openai
+from ..shared.mending import Mending
+from ..shared.noise import Note, ignore_note, in_responses, of_frame
+from ..shared.numbers import MAX_CHOICES
+from ..shared.wire import load
+from ..streams import StreamReader, StreamWriter, WriteOptions
+from .compaction import asking, write_compacted
+from .items import PROTOCOL, known_fields
+from .mending import mended
+from .reader import ResponsesReader
+from .reply import read_reply, write_reply
+from .request import read_request
+from .request_writer import COUNTED, ENCRYPTED, own_body, write_request
+from .resource import read_usage
+from .served import ResponsesServed, secrets
+from .turns import ResponsesTurns
+from .writer import ResponsesWriter
 
 ENDS: Final = tuple(f"response.{how}" for how in ("completed", "incomplete", "failed", "cancelled", "done"))
 """Types of the frames that end a stream."""

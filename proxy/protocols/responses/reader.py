@@ -18,20 +18,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from toolwire.errors import BackendFault, GatewayError
-from toolwire.events import BlockKind, Event, Fault, Finish, Opaque, Open, Start
-from toolwire.fastparse import SseFramer
-from toolwire.model import EMPTY, FinishReason, fields_of, scoped
-from toolwire.protocols.chat.reply import arguments_text, text_of
-from toolwire.protocols.responses.errors import read_fault
-from toolwire.protocols.responses.item_reader import CALLS, CallIdentity, ItemReader, call_identity
-from toolwire.protocols.responses.items import PROTOCOL
-from toolwire.protocols.responses.reply import failure, finish_extra, finish_reason, probabilities
-from toolwire.protocols.responses.resource import read_usage
-from toolwire.protocols.shared import noise
-from toolwire.protocols.shared.numbers import MAX_PARTS, index_of, too_many, whole_number
-from toolwire.protocols.shared.wire import load, nameless_call_fault, read_frame
-from toolwire.scan._grammar import FrameTooLarge
+from ...errors import BackendFault, GatewayError
+from ...events import BlockKind, Event, Fault, Finish, Opaque, Open, Start
+from ...fastparse import SseFramer
+from ...model import EMPTY, FinishReason, fields_of, scoped
+from ...scan._grammar import FrameTooLarge
+from ..chat.reply import arguments_text, text_of
+from ..shared import noise
+from ..shared.numbers import MAX_PARTS, index_of, too_many, whole_number
+from ..shared.wire import load, nameless_call_fault, read_frame
+from .errors import read_fault
+from .item_reader import CALLS, CallIdentity, ItemReader, call_identity
+from .items import PROTOCOL
+from .reply import failure, finish_extra, finish_reason, probabilities
+from .resource import read_usage
 
 _TEXTS: Final[Mapping[str, tuple[str, BlockKind]]] = {
     "response.output_text": ("text", BlockKind.TEXT),

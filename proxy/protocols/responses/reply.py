@@ -23,10 +23,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-from toolwire.errors import BackendFault, GatewayError
-from toolwire.folding import add_part, has_incomplete_arguments
-from toolwire.formats.engine.toolset import NAME_BYTES, note, note_of
-from toolwire.model import (
+from ...errors import BackendFault, GatewayError
+from ...folding import add_part, has_incomplete_arguments
+from ...formats.engine.toolset import NAME_BYTES, note, note_of
+from ...model import (
     EMPTY,
     Extra,
     FinishReason,
@@ -46,11 +46,19 @@ from toolwire.model import (
     merged,
     scoped,
 )
-from toolwire.protocols.chat.reply import arguments_text, is_whole, text_of
-from toolwire.protocols.responses.client_tools import item_types, read_client_call
-from toolwire.protocols.responses.errors import read_fault
-from toolwire.protocols.responses.ids import derived_id
-from toolwire.protocols.responses.items import (
+from ...scan._grammar import SPACE
+from ..chat.reply import arguments_text, is_whole, text_of
+from ..shared.call_deltas import new_call_id
+from ..shared.client_tools import ITEM_TYPE
+from ..shared.ends import cut_off_reason, finish_words, read_end
+from ..shared.noise import LEFT_OUT, NAMELESS, Note, ignore_note, of_item
+from ..shared.numbers import MAX_PARTS, too_many, whole_number
+from ..shared.wire import nameless_call_fault, read_answer, unreadable, whole
+from ..streams import WriteOptions
+from .client_tools import item_types, read_client_call
+from .errors import read_fault
+from .ids import derived_id
+from .items import (
     PROTOCOL,
     call_extra,
     call_type,
@@ -60,7 +68,7 @@ from toolwire.protocols.responses.items import (
     write_call,
     write_reasoning,
 )
-from toolwire.protocols.responses.resource import (
+from .resource import (
     DEFAULT_TIER,
     RESOURCE_KEYS,
     read_usage,
@@ -68,14 +76,6 @@ from toolwire.protocols.responses.resource import (
     response_id,
     write_resource,
 )
-from toolwire.protocols.shared.call_deltas import new_call_id
-from toolwire.protocols.shared.client_tools import ITEM_TYPE
-from toolwire.protocols.shared.ends import cut_off_reason, finish_words, read_end
-from toolwire.protocols.shared.noise import LEFT_OUT, NAMELESS, Note, ignore_note, of_item
-from toolwire.protocols.shared.numbers import MAX_PARTS, too_many, whole_number
-from toolwire.protocols.shared.wire import nameless_call_fault, read_answer, unreadable, whole
-from toolwire.protocols.streams import WriteOptions
-from toolwire.scan._grammar import SPACE
 
 _NUMBERED: Final = re.compile(r"(?:fc|ctc)_([0-9]{1,9})")
 # --- output items ---------------------------------------------------------------------------------------------------

@@ -19,10 +19,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from toolwire.errors import ClientFault, quote
-from toolwire.formats.engine.toolset import ToolSet, known_set, new_set
-from toolwire.known.past import KnownItems, once, past_of
-from toolwire.model import (
+from ...errors import ClientFault, quote
+from ...formats.engine.toolset import ToolSet, known_set, new_set
+from ...known.past import KnownItems, once, past_of
+from ...model import (
     EMPTY,
     Extra,
     Message,
@@ -35,13 +35,13 @@ from toolwire.model import (
     replace,
     scoped,
 )
-from toolwire.protocols.responses.client_tools import chosen_tool, client_tool, item_types
-from toolwire.protocols.responses.items import PROTOCOL, own_items, read_items
-from toolwire.protocols.responses.namespaces import with_namespaces
-from toolwire.protocols.responses.summaries import asks_summary
-from toolwire.protocols.responses.tools_in_input import carried_tools, in_force, not_deferred
-from toolwire.protocols.shared.client_tools import with_distinct_names
-from toolwire.protocols.shared.request_schema import RequestSchema
+from ..shared.client_tools import with_distinct_names
+from ..shared.request_schema import RequestSchema
+from .client_tools import chosen_tool, client_tool, item_types
+from .items import PROTOCOL, own_items, read_items
+from .namespaces import with_namespaces
+from .summaries import asks_summary
+from .tools_in_input import carried_tools, in_force, not_deferred
 
 KNOWN: Final = frozenset(
     {

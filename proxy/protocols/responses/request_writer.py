@@ -19,14 +19,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
 
-from toolwire.known.kinds import kinds_of
-from toolwire.known.past import fold
-from toolwire.model import EMPTY, Message, ModelRequest, Reasoning, Text, ToolChoice, ToolSpec, fields_of
-from toolwire.protocols.responses.ids import response_of
-from toolwire.protocols.responses.items import PROTOCOL, own_items, write_items
-from toolwire.protocols.responses.request import GATEWAYS_OWN, KNOWN, TOOL_FIELDS
-from toolwire.protocols.shared.call_ids import at_most
-from toolwire.protocols.shared.client_tools import is_client_tool
+from ...known.kinds import kinds_of
+from ...known.past import fold
+from ...model import EMPTY, Message, ModelRequest, Reasoning, Text, ToolChoice, ToolSpec, fields_of
+from ..shared.call_ids import at_most
+from ..shared.client_tools import is_client_tool
+from .ids import response_of
+from .items import PROTOCOL, own_items, write_items
+from .request import GATEWAYS_OWN, KNOWN, TOOL_FIELDS
 
 LEAST_TOKENS: Final = 16
 """Minimum limit that servers accept."""

@@ -14,14 +14,14 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from toolwire.errors import GatewayError
-from toolwire.formats.engine.toolset import SPEC_BYTES, known_set, note, note_of
-from toolwire.model import EMPTY, Usage, fields_of, scoped
-from toolwire.protocols.responses.ids import new_response_id
-from toolwire.protocols.responses.items import PROTOCOL
-from toolwire.protocols.shared.numbers import rest_of_counts, usage_of, with_rest
-from toolwire.protocols.shared.wire import dump, dumper, whole
-from toolwire.protocols.streams import WriteOptions
+from ...errors import GatewayError
+from ...formats.engine.toolset import SPEC_BYTES, known_set, note, note_of
+from ...model import EMPTY, Usage, fields_of, scoped
+from ..shared.numbers import rest_of_counts, usage_of, with_rest
+from ..shared.wire import dump, dumper, whole
+from ..streams import WriteOptions
+from .ids import new_response_id
+from .items import PROTOCOL
 
 Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 

@@ -17,9 +17,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from toolwire.errors import ClientFault, quote
-from toolwire.events import Event
-from toolwire.model import (
+from ...errors import ClientFault, quote
+from ...events import Event
+from ...model import (
     EMPTY,
     Message,
     ModelRequest,
@@ -34,8 +34,17 @@ from toolwire.model import (
     are_plain,
     fields_of,
 )
-from toolwire.protocols.responses.items import PROTOCOL, own_items
-from toolwire.protocols.responses.served_items import (
+from ..shared.served import (
+    ALL_TOOLS,
+    Approved,
+    ServedForm,
+    ServedHistory,
+    ServedTool,
+    ServerToolFilter,
+    ToolServer,
+)
+from .items import PROTOCOL, own_items
+from .served_items import (
     CALL,
     LISTING,
     REQUEST,
@@ -48,15 +57,6 @@ from toolwire.protocols.responses.served_items import (
     read_result,
     read_use,
     tool_result,
-)
-from toolwire.protocols.shared.served import (
-    ALL_TOOLS,
-    Approved,
-    ServedForm,
-    ServedHistory,
-    ServedTool,
-    ServerToolFilter,
-    ToolServer,
 )
 
 LABEL_CHARS: Final = 64

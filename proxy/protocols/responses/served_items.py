@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from toolwire.events import Opaque
-from toolwire.model import Text, ToolResult, ToolUse
-from toolwire.protocols.responses.items import PROTOCOL
-from toolwire.protocols.shared.served import ServedTool
-from toolwire.protocols.shared.wire import dump, whole
+from ...events import Opaque
+from ...model import Text, ToolResult, ToolUse
+from ..shared.served import ServedTool
+from ..shared.wire import dump, whole
+from .items import PROTOCOL
 
 CALL: Final = "mcp_call"
 LISTING: Final = "mcp_list_tools"

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 from uuid import uuid4
 
-from toolwire.errors import BackendFault
-from toolwire.model import Message, Text
-from toolwire.protocols.responses.item_types import types_in
-from toolwire.protocols.shared.wire import dump, load
+from ...errors import BackendFault
+from ...model import Message, Text
+from ..shared.wire import dump, load
+from .item_types import types_in
 
 KINDS: Final = ("compaction", "compaction_summary")
 """Types of such items; some clients use the second one."""

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from toolwire.model import ToolSpec, fields_of
-from toolwire.protocols.responses.client_tools import PROTOCOL, SEARCH
-from toolwire.protocols.responses.item_types import types_in
+from ...model import ToolSpec, fields_of
+from .client_tools import PROTOCOL, SEARCH
+from .item_types import types_in
 
 SEARCH_OUTPUT: Final = f"{SEARCH}_output"
 ADDITIONAL: Final = "additional_tools"

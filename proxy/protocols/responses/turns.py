@@ -11,23 +11,23 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal, overload
 
-from toolwire.errors import GatewayError
-from toolwire.known.past import past_of
-from toolwire.model import Message, ModelReply, ModelRequest, OpaquePart, Text
-from toolwire.protocols.responses.conversations import ResponsesConversations
-from toolwire.protocols.responses.ids import new_response_id, response_of
-from toolwire.protocols.responses.item_types import types_in
-from toolwire.protocols.responses.items import PROTOCOL, joined, own_items, read_items, whole_items, write_items
-from toolwire.protocols.responses.kept_items import answered, listed, made_output
-from toolwire.protocols.responses.output import QUEUED, head_of
-from toolwire.protocols.responses.reply import Origins, broken_off, write_finished
-from toolwire.protocols.responses.request import with_earlier_tools
-from toolwire.protocols.responses.resource import resource, response_error, write_begun, write_resource
-from toolwire.protocols.responses.summaries import asks_summary, summary_item
-from toolwire.protocols.shared.turn import StoredTurn, TurnStatus
-from toolwire.protocols.shared.wire import PIECE_CHARS, dump, dump_in_pieces, dump_items, load
-from toolwire.protocols.streams import WriteOptions
-from toolwire.protocols.turn_form import TurnForm
+from ...errors import GatewayError
+from ...known.past import past_of
+from ...model import Message, ModelReply, ModelRequest, OpaquePart, Text
+from ..shared.turn import StoredTurn, TurnStatus
+from ..shared.wire import PIECE_CHARS, dump, dump_in_pieces, dump_items, load
+from ..streams import WriteOptions
+from ..turn_form import TurnForm
+from .conversations import ResponsesConversations
+from .ids import new_response_id, response_of
+from .item_types import types_in
+from .items import PROTOCOL, joined, own_items, read_items, whole_items, write_items
+from .kept_items import answered, listed, made_output
+from .output import QUEUED, head_of
+from .reply import Origins, broken_off, write_finished
+from .request import with_earlier_tools
+from .resource import resource, response_error, write_begun, write_resource
+from .summaries import asks_summary, summary_item
 
 _REFERENCE: Final = "item_reference"
 _LAST: Final = frozenset({"response.completed", "response.incomplete", "response.failed"})

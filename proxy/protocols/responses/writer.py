@@ -21,12 +21,14 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from toolwire.errors import Cancelled, GatewayError
-from toolwire.events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
-from toolwire.model import EMPTY, Extra, OpaquePart, Usage, fields_of, merged
-from toolwire.protocols.responses.ids import derived_id
-from toolwire.protocols.responses.items import PROTOCOL
-from toolwire.protocols.responses.output import (
+from ...errors import Cancelled, GatewayError
+from ...events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
+from ...model import EMPTY, Extra, OpaquePart, Usage, fields_of, merged
+from ..shared.wire import dump
+from ..streams import KEEPALIVE, TextFrame, WriteOptions
+from .ids import derived_id
+from .items import PROTOCOL
+from .output import (
     QUEUED,
     CallItem,
     ClientToolItem,
@@ -39,11 +41,9 @@ from toolwire.protocols.responses.output import (
     head_of,
     new_head,
 )
-from toolwire.protocols.responses.reply import CallNames, as_shown, end_time, is_item, opaque_item, outcome, written_as
-from toolwire.protocols.responses.resource import resource, response_id, take_begun, write_resource
-from toolwire.protocols.responses.served_items import CALL, as_announced, closing_frame, is_own, opening_frames
-from toolwire.protocols.shared.wire import dump
-from toolwire.protocols.streams import KEEPALIVE, TextFrame, WriteOptions
+from .reply import CallNames, as_shown, end_time, is_item, opaque_item, outcome, written_as
+from .resource import resource, response_id, take_begun, write_resource
+from .served_items import CALL, as_announced, closing_frame, is_own, opening_frames
 
 DONE: Final = b"data: [DONE]\n\n"
 

@@ -14,9 +14,9 @@ import re
 from typing import Final
 from uuid import uuid4
 
-from toolwire.model import EMPTY, CallKind, Extra
-from toolwire.scan._grammar import SPACE
-from toolwire.support.bounded_json import is_json
+from ...model import EMPTY, CallKind, Extra
+from ...scan._grammar import SPACE
+from ...support.bounded_json import is_json
 
 _MARKS: Final = re.compile(r'["\\{}\[\]]')
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from toolwire.model import COMMON, EMPTY, ToolResult, ToolSpec, ToolUse, replace
+from ...model import COMMON, EMPTY, ToolResult, ToolSpec, ToolUse, replace
 
 _SENT_WHOLE: Final = frozenset({None, "function", "custom"})
 """Types of tools that come with a description and parameters."""

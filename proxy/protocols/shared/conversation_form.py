@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from toolwire.errors import ClientFault
-from toolwire.protocols.shared.turn import StoredTurn
+from ...errors import ClientFault
+from .turn import StoredTurn
 
 Items = Sequence[Mapping[str, Any]]
 

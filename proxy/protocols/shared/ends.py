@@ -17,9 +17,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from toolwire.errors import BackendFault, quote
-from toolwire.model import FinishReason
-from toolwire.protocols.shared.noise import UNKNOWN_END, Note, ignore_note
+from ...errors import BackendFault, quote
+from ...model import FinishReason
+from .noise import UNKNOWN_END, Note, ignore_note
 
 ERROR: Final = "error"
 """Meaning of words that are faults. No answer has it as its reason: `read_end` raises an error."""

@@ -9,7 +9,7 @@ from base64 import b64decode
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from toolwire.model import EMPTY, OpaquePart, dataclass
+from ...model import EMPTY, OpaquePart, dataclass
 
 PDF: Final = "application/pdf"
 _UNKNOWN: Final = "application/octet-stream"

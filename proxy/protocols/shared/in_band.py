@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from toolwire.errors import BackendFault, ClientFault, GatewayError
+from ...errors import BackendFault, ClientFault, GatewayError
 
 _WORDS: Final[Mapping[str, int]] = {
     **dict.fromkeys(("badrequest", "invalidrequest", "validation", "unprocessableentity", "invalidprompt"), 400),

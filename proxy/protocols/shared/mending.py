@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from toolwire.protocols.shared.wire import dump, load
-from toolwire.tolerances import ARGUMENTS, CONTENT, NO_CALL
+from ...tolerances import ARGUMENTS, CONTENT, NO_CALL
+from .wire import dump, load
 
 MADE: Final = "result_without_id_"
 """Prefix of the ids that are made for results without a call id."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from toolwire.protocols.shared.wire import dump, load
+from .wire import dump, load
 
 Note = Callable[[str, str], None]
 """Function that is told of an oddity in a server's answer: its name (one of `NOTES`) and a detail."""

@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
-from toolwire.errors import BackendFault, quote
-from toolwire.events import MAX_CHOICES
-from toolwire.model import EMPTY, Extra, Usage
+from ...errors import BackendFault, quote
+from ...events import MAX_CHOICES
+from ...model import EMPTY, Extra, Usage
 
 __all__ = [
     "MAX_CALLS",

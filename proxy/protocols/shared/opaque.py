@@ -20,9 +20,9 @@ from dataclasses import dataclass, replace
 from operator import is_
 from typing import Any, Final
 
-from toolwire.model import EMPTY, Extra, Message, Part, Reasoning, ToolUse, fields_of, merged
-from toolwire.protocols.shared.wire import dump, load
-from toolwire.support.seals import sealed_in
+from ...model import EMPTY, Extra, Message, Part, Reasoning, ToolUse, fields_of, merged
+from ...support.seals import sealed_in
+from .wire import dump, load
 
 SERVER: Final = "server"
 CALL: Final = "call"

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from toolwire.errors import GatewayError
-from toolwire.protocols.shared import overflow
-from toolwire.protocols.shared.wire import dump
+from ...errors import GatewayError
+from . import overflow
+from .wire import dump
 
 if TYPE_CHECKING:
-    from toolwire.protocols.base import Allowance, ListedModel
+    from ..base import Allowance, ListedModel
 
 PARAMETERS: Final[Mapping[str, Any]] = {"type": "object", "properties": {"at": {"type": "string"}}, "required": ["at"]}
 TOOL: Final[Mapping[str, Any]] = {

@@ -11,18 +11,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NoReturn
 
-from toolwire.errors import GatewayError
-from toolwire.model import ModelReply, ModelRequest, Origin, ReplyChoice, Sampling
-from toolwire.protocols.base import ClientSide, ListedModel, ServerSide
-from toolwire.protocols.chat.protocol import DONE, is_done, is_empty_frame, missing_end
-from toolwire.protocols.chat.reader import ChatReader
-from toolwire.protocols.chat.reply import read_error, read_usage
-from toolwire.protocols.chat.writer import ChatWriter
-from toolwire.protocols.shared import openai
-from toolwire.protocols.shared.noise import Note, ignore_note, in_any, of_frame
-from toolwire.protocols.shared.numbers import MAX_CHOICES
-from toolwire.protocols.shared.wire import read_body
-from toolwire.protocols.streams import StreamReader, StreamWriter, WriteOptions
+from ...errors import GatewayError
+from ...model import ModelReply, ModelRequest, Origin, ReplyChoice, Sampling
+from ..base import ClientSide, ListedModel, ServerSide
+from ..chat.protocol import DONE, is_done, is_empty_frame, missing_end
+from ..chat.reader import ChatReader
+from ..chat.reply import read_error, read_usage
+from ..chat.writer import ChatWriter
+from ..streams import StreamReader, StreamWriter, WriteOptions
+from . import openai
+from .noise import Note, ignore_note, in_any, of_frame
+from .numbers import MAX_CHOICES
+from .wire import read_body
 
 VERSION: Final = "/v1"
 

@@ -19,8 +19,8 @@ import fastjsonschema
 import jsonschema_rs
 import orjson
 
-from toolwire.errors import ClientFault, quote
-from toolwire.known.past import Past, fold, past_of
+from ...errors import ClientFault, quote
+from ...known.past import Past, fold, past_of
 
 LARGE_BYTES: Final = 64 * 1024
 """Longer bodies are checked in pieces, so that other threads can run in between: the engine holds the interpreter lock,

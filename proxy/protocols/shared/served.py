@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any, Final, Protocol
 
-from toolwire.events import Event
-from toolwire.model import Message, ModelRequest, OpaquePart, ToolChoice, ToolSpec, ToolUse, dataclass
+from ...events import Event
+from ...model import Message, ModelRequest, OpaquePart, ToolChoice, ToolSpec, ToolUse, dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from toolwire.errors import CODES, ClientFault, GatewayError, quote
-from toolwire.protocols.shared.wire import dump, load
+from ...errors import CODES, ClientFault, GatewayError, quote
+from .wire import dump, load
 
 CREATE: Final = "response.create"
 STREAM_ID_CHARS: Final = 128

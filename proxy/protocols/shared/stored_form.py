@@ -18,9 +18,9 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeVar
 
-from toolwire.model import Attempt, Image, Message, OpaquePart, Part, Reasoning, Refusal, Text, ToolResult, ToolUse
-from toolwire.protocols.responses.turns import read_stored_turn
-from toolwire.protocols.shared.turn import StoredTurn
+from ...model import Attempt, Image, Message, OpaquePart, Part, Reasoning, Refusal, Text, ToolResult, ToolUse
+from ..responses.turns import read_stored_turn
+from .turn import StoredTurn
 
 T = TypeVar("T")
 

@@ -16,9 +16,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from toolwire.formats.engine.rendering import prompt_name
-from toolwire.model import EMPTY, ToolSpec, ToolUse
-from toolwire.protocols.shared.client_tools import is_client_tool
+from ...formats.engine.rendering import prompt_name
+from ...model import EMPTY, ToolSpec, ToolUse
+from .client_tools import is_client_tool
 
 Names = tuple[str, ...]
 """All names of one tool."""

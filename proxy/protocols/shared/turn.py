@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, Final, Literal
 
-from toolwire.model import EMPTY, Extra, Message, dataclass
+from ...model import EMPTY, Extra, Message, dataclass
 
 TurnStatus = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled", "kept"]
 """Progress of the answer. `kept`: the turn has no answer; it holds input for other turns

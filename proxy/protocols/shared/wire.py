@@ -17,10 +17,10 @@ from typing import Any, Final
 
 import orjson
 
-from toolwire.errors import BackendFault, quote
-from toolwire.fastparse import json_marks
-from toolwire.known.past import Past, fold
-from toolwire.support.bounded_json import PIECE_BYTES, BoundExceeded, DuplicateKey, JsonBounds, is_deep, loads
+from ...errors import BackendFault, quote
+from ...fastparse import json_marks
+from ...known.past import Past, fold
+from ...support.bounded_json import PIECE_BYTES, BoundExceeded, DuplicateKey, JsonBounds, is_deep, loads
 
 PIECE_CHARS: Final = 128 * 1024
 """Characters that `dump_in_pieces` writes at once: 1 ms if every character has to be escaped."""

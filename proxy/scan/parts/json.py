@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from toolwire.scan._grammar import MAX_DEPTH
-from toolwire.scan.modes import STRING, WHOLE, WRONG
+from .._grammar import MAX_DEPTH
+from ..modes import STRING, WHOLE, WRONG
 
 # States besides those in `modes`.
 _VALUE: Final = 0

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from toolwire.scan import search
+from .. import search
 
 _FENCE: Final = 3
 _BRIEF: Final = 32

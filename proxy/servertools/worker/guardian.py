@@ -141,7 +141,7 @@ def _work(data: int) -> None:
     assert spec.loader is not None
     module = sys.modules["proxy"] = module_from_spec(spec)
     spec.loader.exec_module(module)
-    from toolwire.servertools.worker import serve
+    from . import serve
 
     serve.main(data)
 

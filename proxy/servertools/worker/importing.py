@@ -19,7 +19,7 @@ from importlib.util import decode_source, spec_from_file_location
 from types import CodeType, ModuleType
 from typing import Final
 
-from toolwire.servertools.worker.sources import FolderSnapshot, Source
+from .sources import FolderSnapshot, Source
 
 PACKAGE: Final = "toolwire_tools"
 """The package name of the folder."""

@@ -22,14 +22,14 @@ import socket
 import sys
 from typing import TYPE_CHECKING, Any
 
-from toolwire.servertools.worker import bounds
-from toolwire.servertools.worker.answers import HandlerAnswer, raised, returned
-from toolwire.servertools.worker.declared import Handler, declared, is_coroutine, text_of
-from toolwire.servertools.worker.frames import HEAD, packed, unpacked
-from toolwire.servertools.worker.importing import Modules
-from toolwire.servertools.worker.leftovers import Leftovers
-from toolwire.servertools.worker.sources import decode_snapshot
-from toolwire.servertools.worker.values import encode
+from . import bounds
+from .answers import HandlerAnswer, raised, returned
+from .declared import Handler, declared, is_coroutine, text_of
+from .frames import HEAD, packed, unpacked
+from .importing import Modules
+from .leftovers import Leftovers
+from .sources import decode_snapshot
+from .values import encode
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop

@@ -16,8 +16,8 @@ import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Final, Protocol
 
-from toolwire.config import Timeouts
-from toolwire.errors import BackendFault
+from ...config import Timeouts
+from ...errors import BackendFault
 
 CONNECTING: Final = "connecting"
 """The phase of a timeout before the server has seen the request."""

@@ -15,11 +15,11 @@ import aiohttp
 from aiohttp.abc import AbstractStreamWriter
 from yarl import URL
 
-from toolwire.config import BackendConfig
-from toolwire.errors import BackendFault
-from toolwire.upstream.client.connections import disconnected, not_http, undecodable, unreachable, untrusted
-from toolwire.upstream.client.tls import log_untrusted, tls_context
-from toolwire.upstream.servers.upstream_errors import redirected
+from ...config import BackendConfig
+from ...errors import BackendFault
+from ..servers.upstream_errors import redirected
+from .connections import disconnected, not_http, undecodable, unreachable, untrusted
+from .tls import log_untrusted, tls_context
 
 PIECE_BYTES: Final = 64 * 1024
 """Bytes of a request body that are written at once."""

@@ -25,11 +25,11 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
-from toolwire.config import BackendConfig, LimitsConfig, Timeouts
-from toolwire.protocols.base import ServerSide
-from toolwire.protocols.shared.wire import dump, load
-from toolwire.upstream.client.connections import CONNECTING, Client, UpstreamAnswer, disconnected, timed_out, too_large
-from toolwire.upstream.client.sessions import connection_fault, open_session, refuse_redirect
+from ...config import BackendConfig, LimitsConfig, Timeouts
+from ...protocols.base import ServerSide
+from ...protocols.shared.wire import dump, load
+from .connections import CONNECTING, Client, UpstreamAnswer, disconnected, timed_out, too_large
+from .sessions import connection_fault, open_session, refuse_redirect
 
 AGAIN_S: Final = 600.0
 NOT_OFFERED: Final = frozenset({200, 400, 404, 405, 426, 501})

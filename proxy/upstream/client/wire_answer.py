@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from multidict import CIMultiDict
 
-from toolwire.config import Timeouts
-from toolwire.errors import BackendFault
-from toolwire.upstream.client.connections import disconnected, timed_out, too_large, undecodable
-from toolwire.upstream.client.inflate import Inflater
+from ...config import Timeouts
+from ...errors import BackendFault
+from .connections import disconnected, timed_out, too_large, undecodable
+from .inflate import Inflater
 
 if TYPE_CHECKING:
-    from toolwire.upstream.client.wire_connection import HttpConnection
+    from .wire_connection import HttpConnection
 
 INBOX_BYTES: Final = 32 * 1024
 """Unread data beyond this size pauses reading. It is kept small because a reader gets all of it at once, and it may

@@ -31,9 +31,9 @@ from typing import Final
 import aiohappyeyeballs
 from yarl import URL
 
-from toolwire.config import BackendConfig
-from toolwire.errors import BackendFault
-from toolwire.upstream.client.connections import (
+from ...config import BackendConfig
+from ...errors import BackendFault
+from .connections import (
     CONNECTING,
     OUT_OF_STEP_S,
     check_header,
@@ -43,10 +43,10 @@ from toolwire.upstream.client.connections import (
     unreachable,
     untrusted,
 )
-from toolwire.upstream.client.tls import log_untrusted, tls_context
-from toolwire.upstream.client.wire_answer import WireAnswer
-from toolwire.upstream.client.wire_connection import READ_BYTES, HttpConnection
-from toolwire.upstream.client.wire_proxy import authorization, open_tunnel, proxy_for
+from .tls import log_untrusted, tls_context
+from .wire_answer import WireAnswer
+from .wire_connection import READ_BYTES, HttpConnection
+from .wire_proxy import authorization, open_tunnel, proxy_for
 
 PIECE_BYTES: Final = 256 * 1024
 """Larger request bodies are sent in pieces of this size, each when the previous one is mostly sent."""

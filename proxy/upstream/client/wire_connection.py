@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Final, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
-from toolwire.errors import BackendFault
-from toolwire.upstream.client.connections import VERSIONS, disconnected, not_http
+from ...errors import BackendFault
+from .connections import VERSIONS, disconnected, not_http
 
 if TYPE_CHECKING:
-    from toolwire.upstream.client.wire_answer import ConnectionOwner, WireAnswer
+    from .wire_answer import ConnectionOwner, WireAnswer
 
 READ_BYTES: Final = 64 * 1024
 """Maximum size of a read."""

@@ -19,8 +19,8 @@ from urllib.request import getproxies, proxy_bypass
 
 from yarl import URL
 
-from toolwire.errors import BackendFault
-from toolwire.upstream.client.connections import disconnected, not_http
+from ...errors import BackendFault
+from .connections import disconnected, not_http
 
 LOG: Final = logging.getLogger("toolwire.backends")
 

@@ -25,19 +25,19 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing
 from typing import Any, Final, Protocol, TypeVar
 
-from toolwire.config import RetryConfig
-from toolwire.errors import GatewayError
-from toolwire.events import Event, Fault, Finish, Start
-from toolwire.model import ModelReply, ModelRequest
-from toolwire.protocols.base import ServerSide
-from toolwire.record import AccessRecord, BackendObserver, observe_call
-from toolwire.support.offload import is_long, offload
-from toolwire.upstream.client.connections import disconnected, timed_out
-from toolwire.upstream.pool.pool import ServerPool, WeightedServer, is_failure
-from toolwire.upstream.servers.base import EventSource
-from toolwire.upstream.servers.leak_detection import check_reply, leak_detector
-from toolwire.upstream.servers.retry_after import wait_s
-from toolwire.upstream.servers.upstream_errors import hidden
+from ...config import RetryConfig
+from ...errors import GatewayError
+from ...events import Event, Fault, Finish, Start
+from ...model import ModelReply, ModelRequest
+from ...protocols.base import ServerSide
+from ...record import AccessRecord, BackendObserver, observe_call
+from ...support.offload import is_long, offload
+from ..client.connections import disconnected, timed_out
+from ..servers.base import EventSource
+from ..servers.leak_detection import check_reply, leak_detector
+from ..servers.retry_after import wait_s
+from ..servers.upstream_errors import hidden
+from .pool import ServerPool, WeightedServer, is_failure
 
 LOG: Final = logging.getLogger("toolwire.retry")
 T = TypeVar("T")

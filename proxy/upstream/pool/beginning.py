@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from toolwire.fastparse import FrameTooLarge, SseFramer
+from ...fastparse import FrameTooLarge, SseFramer
 
 MOST_BYTES: Final = 16 * 1024
 """More bytes than this count as content."""

@@ -11,10 +11,10 @@ Rules:
 
 from __future__ import annotations
 
-from toolwire.errors import GatewayError
-from toolwire.upstream.pool.lessons import Lessons
-from toolwire.upstream.pool.pool import WeightedServer
-from toolwire.upstream.servers.upstream_errors import refuses_choice_form
+from ...errors import GatewayError
+from ..servers.upstream_errors import refuses_choice_form
+from .lessons import Lessons
+from .pool import WeightedServer
 
 
 class ChoiceRetries:

@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Final
 
-from toolwire.errors import GatewayError
-from toolwire.model import ModelRequest
-from toolwire.upstream.pool.lessons import Kind, Lessons
-from toolwire.upstream.servers.concessions import NONE, ROLE_RULES, Concessions, learn_concession
+from ...errors import GatewayError
+from ...model import ModelRequest
+from ..servers.concessions import NONE, ROLE_RULES, Concessions, learn_concession
+from .lessons import Kind, Lessons
 
 if TYPE_CHECKING:
-    from toolwire.upstream.pool.attempts import RetryWithLess
-    from toolwire.upstream.pool.pool import WeightedServer
+    from .attempts import RetryWithLess
+    from .pool import WeightedServer
 
 MOST_TIMES: Final = 6
 """Maximum number of retries of one request at one server, each with less."""

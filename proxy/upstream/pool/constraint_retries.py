@@ -19,17 +19,17 @@ import logging
 import re
 from typing import TYPE_CHECKING, Final
 
-from toolwire.errors import ClientFault, GatewayError
-from toolwire.events import Fault, Start
-from toolwire.formats.engine.longjson import compact
-from toolwire.model import Constraint
-from toolwire.protocols.base import ServerSide
-from toolwire.upstream.pool.lessons import Lessons
-from toolwire.upstream.servers.upstream_errors import says_no_tools
+from ...errors import ClientFault, GatewayError
+from ...events import Fault, Start
+from ...formats.engine.longjson import compact
+from ...model import Constraint
+from ...protocols.base import ServerSide
+from ..servers.upstream_errors import says_no_tools
+from .lessons import Lessons
 
 if TYPE_CHECKING:
-    from toolwire.record import AccessRecord
-    from toolwire.upstream.pool.pool import WeightedServer
+    from ...record import AccessRecord
+    from .pool import WeightedServer
 
 LOG: Final = logging.getLogger("toolwire.constrain")
 

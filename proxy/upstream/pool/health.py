@@ -12,10 +12,10 @@ from typing import Final
 from aiohttp import web
 from yarl import URL
 
-from toolwire.errors import GatewayError, quote
-from toolwire.support.legible import visible
-from toolwire.upstream.pool.pool import UpstreamServer
-from toolwire.upstream.servers.identity import Identity
+from ...errors import GatewayError, quote
+from ...support.legible import visible
+from ..servers.identity import Identity
+from .pool import UpstreamServer
 
 LOG: Final = logging.getLogger("toolwire.health")
 

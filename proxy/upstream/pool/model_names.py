@@ -19,9 +19,9 @@ from collections.abc import Awaitable, Callable
 from contextvars import Context
 from typing import Final
 
-from toolwire.errors import GatewayError
-from toolwire.upstream.servers.hops import HOPS, LOOP
-from toolwire.upstream.servers.identity import NAME_CHARS
+from ...errors import GatewayError
+from ..servers.hops import HOPS, LOOP
+from ..servers.identity import NAME_CHARS
 
 FRESH_S: Final = 5.0
 STALE_S: Final = 300.0

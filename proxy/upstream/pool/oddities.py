@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from toolwire.errors import quote
-from toolwire.protocols.shared.noise import LEFT_OUT, UNKNOWN_END
+from ...errors import quote
+from ...protocols.shared.noise import LEFT_OUT, UNKNOWN_END
 
 if TYPE_CHECKING:
-    from toolwire.record import AccessRecord
-    from toolwire.upstream.pool.pool import WeightedServer
+    from ...record import AccessRecord
+    from .pool import WeightedServer
 
 LOG: Final = logging.getLogger("toolwire.backends")
 MAX_WORDS: Final = 64

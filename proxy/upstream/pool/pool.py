@@ -21,21 +21,21 @@ from dataclasses import fields, replace
 from operator import is_
 from typing import Any, Final, NamedTuple, TypeVar
 
-from toolwire.config import BackendConfig, EndpointConfig, RouteConfig
-from toolwire.errors import BackendFault, GatewayError, Unavailable, quote
-from toolwire.protocols.base import ServerSide
-from toolwire.support.conversion import ConfigError
-from toolwire.upstream.pool.balancing import Balance, LeastBusy, Rotation, Sticky
-from toolwire.upstream.pool.breaker import Breaker
-from toolwire.upstream.pool.lessons import Lessons
-from toolwire.upstream.pool.model_names import ModelNames
-from toolwire.upstream.pool.template_probing import TemplateProbes
-from toolwire.upstream.pool.verdicts import Cause, Mode, Verdict, Verdicts
-from toolwire.upstream.servers.base import Backend, Capabilities
-from toolwire.upstream.servers.identity import MOST_NAMES, NAME_CHARS, Identity
-from toolwire.upstream.servers.presets import AUTO, GRAMMAR_CONSTRAINTS, SCHEMA_CONSTRAINTS, TAG_CONSTRAINTS
-from toolwire.upstream.servers.private_data import NOTHING, PrivateData
-from toolwire.upstream.servers.upstream_errors import hidden
+from ...config import BackendConfig, EndpointConfig, RouteConfig
+from ...errors import BackendFault, GatewayError, Unavailable, quote
+from ...protocols.base import ServerSide
+from ...support.conversion import ConfigError
+from ..servers.base import Backend, Capabilities
+from ..servers.identity import MOST_NAMES, NAME_CHARS, Identity
+from ..servers.presets import AUTO, GRAMMAR_CONSTRAINTS, SCHEMA_CONSTRAINTS, TAG_CONSTRAINTS
+from ..servers.private_data import NOTHING, PrivateData
+from ..servers.upstream_errors import hidden
+from .balancing import Balance, LeastBusy, Rotation, Sticky
+from .breaker import Breaker
+from .lessons import Lessons
+from .model_names import ModelNames
+from .template_probing import TemplateProbes
+from .verdicts import Cause, Mode, Verdict, Verdicts
 
 T = TypeVar("T")
 

@@ -14,13 +14,13 @@ import logging
 import uuid
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from toolwire.errors import GatewayError, quote
-from toolwire.model import FinishReason, Message, ModelReply, ModelRequest, Sampling, Text, ToolSpec
-from toolwire.upstream.pool.verdicts import Cause, Mode, refuses_all_tools
-from toolwire.upstream.servers.adapt import adapt
+from ...errors import GatewayError, quote
+from ...model import FinishReason, Message, ModelReply, ModelRequest, Sampling, Text, ToolSpec
+from ..servers.adapt import adapt
+from .verdicts import Cause, Mode, refuses_all_tools
 
 if TYPE_CHECKING:
-    from toolwire.upstream.pool.pool import UpstreamServer
+    from .pool import UpstreamServer
 
 LOG: Final = logging.getLogger("toolwire.tool_mode")
 

@@ -21,16 +21,16 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Final
 
-from toolwire.errors import GatewayError, quote
-from toolwire.model import Message, ModelReply, ModelRequest, Sampling, Text, ToolChoice, replace
-from toolwire.upstream.pool.probing import TOOL, Probed
-from toolwire.upstream.pool.verdicts import MOST, Cause, Verdict, Verdicts, refuses_all_tools
-from toolwire.upstream.servers.adapt import adapt
-from toolwire.upstream.servers.base import TokenCounter
-from toolwire.upstream.servers.presets import LEAVES_TEXT, preset_of
+from ...errors import GatewayError, quote
+from ...model import Message, ModelReply, ModelRequest, Sampling, Text, ToolChoice, replace
+from ..servers.adapt import adapt
+from ..servers.base import TokenCounter
+from ..servers.presets import LEAVES_TEXT, preset_of
+from .probing import TOOL, Probed
+from .verdicts import MOST, Cause, Verdict, Verdicts, refuses_all_tools
 
 if TYPE_CHECKING:
-    from toolwire.upstream.pool.pool import UpstreamServer
+    from .pool import UpstreamServer
 
 LOG: Final = logging.getLogger("toolwire.tool_mode")
 

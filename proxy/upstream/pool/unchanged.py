@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from toolwire.errors import ClientFault, GatewayError
-from toolwire.model import ModelRequest
-from toolwire.protocols.shared.passed import PassedProtocol
-from toolwire.record import BackendObserver
-from toolwire.upstream.pool.pool import WeightedServer
-from toolwire.upstream.servers.base import EventSource
+from ...errors import ClientFault, GatewayError
+from ...model import ModelRequest
+from ...protocols.shared.passed import PassedProtocol
+from ...record import BackendObserver
+from ..servers.base import EventSource
+from .pool import WeightedServer
 
 
 async def open_unchanged(

@@ -24,8 +24,8 @@ from typing import Any, Final, Literal
 
 import orjson
 
-from toolwire.errors import GatewayError, quote
-from toolwire.upstream.servers.upstream_errors import refuses_tools
+from ...errors import GatewayError, quote
+from ..servers.upstream_errors import refuses_tools
 
 LOG: Final = logging.getLogger("toolwire.tool_mode")
 

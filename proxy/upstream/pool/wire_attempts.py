@@ -12,14 +12,14 @@ from functools import partial
 from operator import methodcaller
 from typing import Final
 
-from toolwire.upstream.client.connections import disconnected
-from toolwire.upstream.pool.attempts import Attempts
-from toolwire.upstream.pool.beginning import Beginning
-from toolwire.upstream.pool.constraint_retries import refusal_in_band
-from toolwire.upstream.pool.oddities import report_oddity
-from toolwire.upstream.pool.pool import WeightedServer
-from toolwire.upstream.servers.base import WireSource
-from toolwire.upstream.servers.upstream_errors import cleaned
+from ..client.connections import disconnected
+from ..servers.base import WireSource
+from ..servers.upstream_errors import cleaned
+from .attempts import Attempts
+from .beginning import Beginning
+from .constraint_retries import refusal_in_band
+from .oddities import report_oddity
+from .pool import WeightedServer
 
 _BODY: Final = methodcaller("body")
 

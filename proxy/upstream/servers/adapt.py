@@ -12,8 +12,8 @@ from functools import lru_cache
 from operator import is_
 from typing import Any, Final, Literal
 
-from toolwire.config import BackendConfig
-from toolwire.formats.engine.rendering import (
+from ...config import BackendConfig
+from ...formats.engine.rendering import (
     SHORT_NAME_CHARS,
     as_taught,
     prompt_name,
@@ -21,9 +21,9 @@ from toolwire.formats.engine.rendering import (
     taught_arguments,
     with_groups,
 )
-from toolwire.known.kinds import kinds_of, plain_in
-from toolwire.known.past import Past, each
-from toolwire.model import (
+from ...known.kinds import kinds_of, plain_in
+from ...known.past import Past, each
+from ...model import (
     EMPTY,
     Extra,
     Image,
@@ -40,12 +40,12 @@ from toolwire.model import (
     replace,
     scoped,
 )
-from toolwire.protocols.base import ServerSide
-from toolwire.protocols.shared.client_tools import as_function, form_of, is_client_tool
-from toolwire.schemas.lenient import complete
-from toolwire.tolerances import NAMES
-from toolwire.upstream.servers.base import Capabilities
-from toolwire.upstream.servers.concessions import (
+from ...protocols.base import ServerSide
+from ...protocols.shared.client_tools import as_function, form_of, is_client_tool
+from ...schemas.lenient import complete
+from ...tolerances import NAMES
+from .base import Capabilities
+from .concessions import (
     NONE,
     Concessions,
     Limits,
@@ -53,11 +53,11 @@ from toolwire.upstream.servers.concessions import (
     is_usual,
     reduced_capabilities,
 )
-from toolwire.upstream.servers.constraints import constraint_fields
-from toolwire.upstream.servers.fit_files import files_in, fit_files, is_sent
-from toolwire.upstream.servers.fit_history import Tell, with_paired_results
-from toolwire.upstream.servers.fit_media import fit_images, has_images, images_after_results
-from toolwire.upstream.servers.fit_messages import (
+from .constraints import constraint_fields
+from .fit_files import files_in, fit_files, is_sent
+from .fit_history import Tell, with_paired_results
+from .fit_media import fit_images, has_images, images_after_results
+from .fit_messages import (
     fit_parts,
     fit_reasoning,
     fit_roles,

@@ -15,14 +15,14 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
-from toolwire.events import Event
-from toolwire.folding import Folding
-from toolwire.model import ModelReply, ModelRequest
-from toolwire.protocols.base import ServerSide
-from toolwire.protocols.shared.noise import Note, ignore_note
-from toolwire.record import BackendObserver
-from toolwire.upstream.client.connections import disconnected
-from toolwire.upstream.servers.private_data import NOTHING, PrivateData
+from ...events import Event
+from ...folding import Folding
+from ...model import ModelReply, ModelRequest
+from ...protocols.base import ServerSide
+from ...protocols.shared.noise import Note, ignore_note
+from ...record import BackendObserver
+from ..client.connections import disconnected
+from .private_data import NOTHING, PrivateData
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from typing import Final
 
 from multidict import CIMultiDictProxy
 
-from toolwire.errors import ClientFault
+from ...errors import ClientFault
 
 HEADER: Final = "x-client-request-id"
 

@@ -17,13 +17,13 @@ from dataclasses import replace as changed
 from itertools import pairwise
 from typing import Any, Final, Literal, NamedTuple, get_args
 
-from toolwire.errors import GatewayError
-from toolwire.formats.engine.rendering import SHORT_NAME_CHARS
-from toolwire.model import Message, ModelRequest, OpaquePart, Part, Sampling, ToolResult, dataclass, replace
-from toolwire.tolerances import EFFORT, MAX_TOKENS, REFUSED, TEMPERATURE, TOP_P
-from toolwire.upstream.servers.base import Capabilities
-from toolwire.upstream.servers.fit_history import Tell
-from toolwire.upstream.servers.fit_media import has_images
+from ...errors import GatewayError
+from ...formats.engine.rendering import SHORT_NAME_CHARS
+from ...model import Message, ModelRequest, OpaquePart, Part, Sampling, ToolResult, dataclass, replace
+from ...tolerances import EFFORT, MAX_TOKENS, REFUSED, TEMPERATURE, TOP_P
+from .base import Capabilities
+from .fit_history import Tell
+from .fit_media import has_images
 
 _STATUSES: Final = frozenset({400, 413, 415, 422, 500, 501})
 EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")

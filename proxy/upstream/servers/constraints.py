@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from toolwire.formats.engine.longjson import compact
-from toolwire.model import Constraint, ToolSpec
+from ...formats.engine.longjson import compact
+from ...model import Constraint, ToolSpec
 
 
 def constraint_fields(constraint: Constraint, feature: str) -> dict[str, Any]:

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import is_
 from typing import Final
 
-from toolwire.model import Message, OpaquePart, Part, PlainMessages, Text, ToolResult, replace
-from toolwire.protocols.base import ServerSide
-from toolwire.protocols.shared.files import OTHER_MEDIA, FileContent, read_file, write_file
-from toolwire.tolerances import FILES, FILES_TEXT, IMAGES
-from toolwire.upstream.servers.base import Capabilities
-from toolwire.upstream.servers.fit_history import Tell
-from toolwire.upstream.servers.fit_media import IMAGE_OMITTED
+from ...model import Message, OpaquePart, Part, PlainMessages, Text, ToolResult, replace
+from ...protocols.base import ServerSide
+from ...protocols.shared.files import OTHER_MEDIA, FileContent, read_file, write_file
+from ...tolerances import FILES, FILES_TEXT, IMAGES
+from .base import Capabilities
+from .fit_history import Tell
+from .fit_media import IMAGE_OMITTED
 
 MAX_CHARS: Final = 400_000
 """Maximum number of characters of a file's text."""

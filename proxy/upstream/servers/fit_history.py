@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import is_
 from typing import Final, NamedTuple
 
-from toolwire.known.past import Past, fold
-from toolwire.model import Message, Part, PlainMessages, Text, ToolResult, ToolUse, replace
-from toolwire.protocols.shared.mending import is_object, object_of
-from toolwire.tolerances import ARGUMENTS, MOVED, NO_CALL, REPEATED, UNANSWERED
+from ...known.past import Past, fold
+from ...model import Message, Part, PlainMessages, Text, ToolResult, ToolUse, replace
+from ...protocols.shared.mending import is_object, object_of
+from ...tolerances import ARGUMENTS, MOVED, NO_CALL, REPEATED, UNANSWERED
 
 Tell = Callable[[str, str], None]
 """Reports a tolerance: its name, and a text about what was changed."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from toolwire.errors import ClientFault
-from toolwire.model import Image, Message, Part, PlainMessages, Text, ToolResult, replace
-from toolwire.tolerances import IMAGES, IMAGES_MOVED
-from toolwire.upstream.servers.base import Capabilities
-from toolwire.upstream.servers.fit_history import Tell
+from ...errors import ClientFault
+from ...model import Image, Message, Part, PlainMessages, Text, ToolResult, replace
+from ...tolerances import IMAGES, IMAGES_MOVED
+from .base import Capabilities
+from .fit_history import Tell
 
 IMAGE_OMITTED: Final = "[image omitted: this model takes no images]"
 SHOWN_BELOW: Final = "[image: it follows in the next user message]"

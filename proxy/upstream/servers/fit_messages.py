@@ -9,13 +9,13 @@ from collections.abc import Iterable, Sequence
 from operator import is_
 from typing import Final
 
-from toolwire.formats.engine.results import mark_failed
-from toolwire.known.past import Past, each
-from toolwire.model import Message, OpaquePart, Part, Reasoning, Text, ToolResult, fields_of, merged, replace
-from toolwire.protocols.base import ServerSide
-from toolwire.protocols.shared.wire import dump
-from toolwire.support.legible import without_files
-from toolwire.upstream.servers.base import Capabilities
+from ...formats.engine.results import mark_failed
+from ...known.past import Past, each
+from ...model import Message, OpaquePart, Part, Reasoning, Text, ToolResult, fields_of, merged, replace
+from ...protocols.base import ServerSide
+from ...protocols.shared.wire import dump
+from ...support.legible import without_files
+from .base import Capabilities
 
 CONTINUE: Final = "Continue."
 """Text of the user message that is added where the backend's template needs one (R5.8a)."""

@@ -12,7 +12,7 @@ from typing import Final
 
 from multidict import CIMultiDictProxy
 
-from toolwire.errors import BackendFault, GatewayError
+from ...errors import BackendFault, GatewayError
 
 HEADER: Final = "X-Toolwire-Hops"
 

@@ -23,35 +23,35 @@ from typing import Any, Final
 import aiohttp
 from yarl import URL
 
-from toolwire._version import __version__
-from toolwire.config import BackendConfig, LimitsConfig
-from toolwire.errors import BackendFault, ClientFault, GatewayError, quote
-from toolwire.events import Event, Fault, Finish
-from toolwire.folding import unfold
-from toolwire.model import ModelReply, ModelRequest, fields_of
-from toolwire.protocols.base import ServerSide
-from toolwire.protocols.shared.numbers import choices_of
-from toolwire.protocols.shared.passed import PassedProtocol
-from toolwire.protocols.shared.wire import dump, dump_request
-from toolwire.protocols.streams import WriteOptions
-from toolwire.record import BackendObserver
-from toolwire.support.offload import OFFLOAD_BYTES, in_thread, is_large, is_long, is_slow, offload
-from toolwire.upstream.client.connections import OUT_OF_STEP_S, Client, UpstreamAnswer, check_header, too_large
-from toolwire.upstream.client.content import STREAM, is_whole, may_be_stream
-from toolwire.upstream.client.sessions import open_session
-from toolwire.upstream.client.wire_client import WireClient
-from toolwire.upstream.servers import client_ids
-from toolwire.upstream.servers.adapt import reasoning_named, with_limit_field
-from toolwire.upstream.servers.base import Capabilities, WireSource, fold_batches
-from toolwire.upstream.servers.client_ids import CLIENT_ID
-from toolwire.upstream.servers.hops import HEADER, HOPS
-from toolwire.upstream.servers.identity import Identity
-from toolwire.upstream.servers.observed import ObservedAnswer
-from toolwire.upstream.servers.presets import AUTO, GENERIC, OPENAI_HOST, capabilities
-from toolwire.upstream.servers.private_data import private_of
-from toolwire.upstream.servers.server_queries import API_VERSION, PROBE_S, ServerQueries, engine_url
-from toolwire.upstream.servers.tokenizing import Ask, count, count_text, rendered, renders
-from toolwire.upstream.servers.upstream_errors import cleaned, read_refusal
+from ..._version import __version__
+from ...config import BackendConfig, LimitsConfig
+from ...errors import BackendFault, ClientFault, GatewayError, quote
+from ...events import Event, Fault, Finish
+from ...folding import unfold
+from ...model import ModelReply, ModelRequest, fields_of
+from ...protocols.base import ServerSide
+from ...protocols.shared.numbers import choices_of
+from ...protocols.shared.passed import PassedProtocol
+from ...protocols.shared.wire import dump, dump_request
+from ...protocols.streams import WriteOptions
+from ...record import BackendObserver
+from ...support.offload import OFFLOAD_BYTES, in_thread, is_large, is_long, is_slow, offload
+from ..client.connections import OUT_OF_STEP_S, Client, UpstreamAnswer, check_header, too_large
+from ..client.content import STREAM, is_whole, may_be_stream
+from ..client.sessions import open_session
+from ..client.wire_client import WireClient
+from . import client_ids
+from .adapt import reasoning_named, with_limit_field
+from .base import Capabilities, WireSource, fold_batches
+from .client_ids import CLIENT_ID
+from .hops import HEADER, HOPS
+from .identity import Identity
+from .observed import ObservedAnswer
+from .presets import AUTO, GENERIC, OPENAI_HOST, capabilities
+from .private_data import private_of
+from .server_queries import API_VERSION, PROBE_S, ServerQueries, engine_url
+from .tokenizing import Ask, count, count_text, rendered, renders
+from .upstream_errors import cleaned, read_refusal
 
 LOG: Final = logging.getLogger("toolwire.backends")
 
@@ -118,7 +118,7 @@ class HttpBackend:
             check_header(name, value)
         self.client = self._connections(self.url)
         if self._config.websocket:
-            from toolwire.upstream.client.socket_client import SocketClient
+            from ..client.socket_client import SocketClient
 
             self.client = SocketClient(self.url, self._headers, self._config, self.limits, self.client, self.wire)
         self._prober = open_session(self.url, self._headers, self._config)

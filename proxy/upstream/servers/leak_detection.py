@@ -14,12 +14,12 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
-from toolwire.fastparse import SecretGuard, SseFramer
-from toolwire.folding import unfold
-from toolwire.model import ModelReply
-from toolwire.protocols.shared.wire import dump, load
-from toolwire.upstream.servers.private_data import PrivateData, secret_fault
+from ...events import BlockKind, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
+from ...fastparse import SecretGuard, SseFramer
+from ...folding import unfold
+from ...model import ModelReply
+from ...protocols.shared.wire import dump, load
+from .private_data import PrivateData, secret_fault
 
 _TEXTS: Final = frozenset(
     [

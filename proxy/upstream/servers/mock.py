@@ -37,17 +37,17 @@ from typing import Any, Final
 
 import orjson
 
-from toolwire.config import BackendConfig, LimitsConfig
-from toolwire.errors import BackendFault, GatewayError
-from toolwire.events import BlockKind, Call, Close, Delta, Event, Fault, Finish, Open, Start
-from toolwire.formats.engine.results import TOOL_RESPONSE
-from toolwire.model import Message, ModelRequest, Text, ToolResult, ToolUse, Usage
-from toolwire.protocols.base import ServerSide
-from toolwire.record import BackendObserver
-from toolwire.support.plainyaml import read_yaml
-from toolwire.upstream.servers.base import EventSource
-from toolwire.upstream.servers.presets import capabilities
-from toolwire.upstream.servers.upstream_errors import read_refusal
+from ...config import BackendConfig, LimitsConfig
+from ...errors import BackendFault, GatewayError
+from ...events import BlockKind, Call, Close, Delta, Event, Fault, Finish, Open, Start
+from ...formats.engine.results import TOOL_RESPONSE
+from ...model import Message, ModelRequest, Text, ToolResult, ToolUse, Usage
+from ...protocols.base import ServerSide
+from ...record import BackendObserver
+from ...support.plainyaml import read_yaml
+from .base import EventSource
+from .presets import capabilities
+from .upstream_errors import read_refusal
 
 CREATED: Final = 1_700_000_000
 DEFAULT_CHUNK: Final = 4

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from toolwire.errors import BackendFault
-from toolwire.protocols.shared.wire import BOUNDS
-from toolwire.support.bounded_json import loads
-from toolwire.upstream.servers.hops import loop
+from ...errors import BackendFault
+from ...protocols.shared.wire import BOUNDS
+from ...support.bounded_json import loads
+from .hops import loop
 
 MOST_MODELS: Final = 10_000
 """Maximum number of models in one list. All are read whenever a client asks for the models."""

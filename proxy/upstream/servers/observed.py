@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 
-from toolwire.errors import BackendFault
-from toolwire.record import BackendObserver
-from toolwire.upstream.client.connections import UpstreamAnswer
+from ...errors import BackendFault
+from ...record import BackendObserver
+from ..client.connections import UpstreamAnswer
 
 
 class ObservedAnswer:

@@ -14,9 +14,9 @@ from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from toolwire.config import BackendConfig
-from toolwire.upstream.servers.base import Capabilities
-from toolwire.upstream.servers.identity import Identity
+from ...config import BackendConfig
+from .base import Capabilities
+from .identity import Identity
 
 AUTO: Final = "auto"
 """No preset is configured: the server is asked."""

@@ -31,9 +31,9 @@ from urllib.parse import quote, quote_plus
 
 from yarl import URL
 
-from toolwire.config import BackendConfig
-from toolwire.errors import BackendFault
-from toolwire.support.escapes import views, without
+from ...config import BackendConfig
+from ...errors import BackendFault
+from ...support.escapes import views, without
 
 LOG: Final = logging.getLogger("toolwire.backends")
 

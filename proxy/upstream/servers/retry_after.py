@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from email.utils import format_datetime, parsedate_to_datetime
 from typing import Final
 
-from toolwire.errors import retry_after
+from ...errors import retry_after
 
 LONGEST_S: Final = 86_400
 """Upper limit for a wait; a longer one is shortened to it."""

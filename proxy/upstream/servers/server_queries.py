@@ -18,20 +18,20 @@ from typing import Any, Final, TypeVar
 import aiohttp
 from yarl import URL
 
-from toolwire.config import BackendConfig
-from toolwire.errors import BackendFault, GatewayError
-from toolwire.model import EMPTY, ModelRequest
-from toolwire.protocols.base import ServerSide
-from toolwire.protocols.shared.wire import BOUNDS, dumper
-from toolwire.support.bounded_json import loads
-from toolwire.support.offload import OFFLOAD_BYTES, is_large, is_long, offload
-from toolwire.upstream.client.sessions import BodyInPieces, connection_fault
-from toolwire.upstream.servers.hops import HEADER, HOPS
-from toolwire.upstream.servers.identity import Identity, Probe, is_stranger, probes_for, read_listed
-from toolwire.upstream.servers.model_list import model_names, no_list, read_model_list
-from toolwire.upstream.servers.presets import OPENAI_HOST
-from toolwire.upstream.servers.private_data import PrivateData
-from toolwire.upstream.servers.tokenizing import Ask
+from ...config import BackendConfig
+from ...errors import BackendFault, GatewayError
+from ...model import EMPTY, ModelRequest
+from ...protocols.base import ServerSide
+from ...protocols.shared.wire import BOUNDS, dumper
+from ...support.bounded_json import loads
+from ...support.offload import OFFLOAD_BYTES, is_large, is_long, offload
+from ..client.sessions import BodyInPieces, connection_fault
+from .hops import HEADER, HOPS
+from .identity import Identity, Probe, is_stranger, probes_for, read_listed
+from .model_list import model_names, no_list, read_model_list
+from .presets import OPENAI_HOST
+from .private_data import PrivateData
+from .tokenizing import Ask
 
 T = TypeVar("T")
 

@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 from ipaddress import ip_address
 from typing import Final
 
-from toolwire.errors import MAX_VALUE_CHARS, BackendFault, ClientFault, GatewayError
-from toolwire.protocols.shared import openai
-from toolwire.protocols.shared.overflow import is_overflow
-from toolwire.upstream.servers.hops import loop
-from toolwire.upstream.servers.private_data import ADDRESS, NOTHING, PrivateData
-from toolwire.upstream.servers.retry_after import as_headers
+from ...errors import MAX_VALUE_CHARS, BackendFault, ClientFault, GatewayError
+from ...protocols.shared import openai
+from ...protocols.shared.overflow import is_overflow
+from .hops import loop
+from .private_data import ADDRESS, NOTHING, PrivateData
+from .retry_after import as_headers
 
 MAX_MESSAGE_CHARS: Final = 500
 """A server's message is shortened to this many characters."""

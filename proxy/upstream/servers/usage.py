@@ -23,8 +23,8 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from toolwire.known.past import fold
-from toolwire.model import (
+from ...known.past import fold
+from ...model import (
     Image,
     Message,
     ModelRequest,
@@ -38,7 +38,7 @@ from toolwire.model import (
     Usage,
     are_plain,
 )
-from toolwire.support.offload import is_large, is_slow, offload
+from ...support.offload import is_large, is_slow, offload
 
 LOG: Final = logging.getLogger("toolwire.usage")
 
