@@ -44,7 +44,7 @@ SHORT: Final = 12
 KEPT: Final = Path(__file__).with_name("budget.json")
 PACKAGE: Final = Path(toolwire.__file__).parent
 OWN: Final = f"{PACKAGE}/"
-PLAYED: Final = str(PACKAGE / "server" / "played.py")
+PLAYED: Final = str(PACKAGE / "server" / "simulated.py")
 """Both ends of the connections are no part of the gateway."""
 
 AGENTS: Final[Mapping[str, Api]] = {"Chat": "chat", "Messages": "messages", "Responses": "responses"}
