@@ -86,7 +86,7 @@ def _read_all(body: bytes, limits: LimitsConfig, known: KnownTools | None) -> An
         raise _duplicate_key(error.key) from None
     except MalformedJson as error:
         raise _malformed(body, error) from None
-    if len(body) <= LARGE_BYTES and has_duplicates(body, value, json_marks):
+    if len(body) <= LARGE_BYTES and has_duplicates(body, value):
         raise _duplicate_key(duplicate_key(body))
     if known is not None and isinstance(value, dict):
         known.learn(body, value)
@@ -106,7 +106,7 @@ def _read_known(body: bytes, limits: LimitsConfig, known: KnownTools) -> dict[st
         value = orjson.loads(rest)
     except orjson.JSONDecodeError:
         return None
-    if has_duplicates(rest, value, json_marks) or (openers > limits.json_depth and is_deep(value, limits.json_depth)):
+    if has_duplicates(rest, value) or (openers > limits.json_depth and is_deep(value, limits.json_depth)):
         return None
     if not known.put_back(value, tools):
         return None

@@ -82,18 +82,19 @@ def inject(
     answer. `wire` is the name of the backend's protocol, whose own parts are kept. `special_tokens`: ask the server to
     include them in its answer, if the request is changed at all. `escaping`: the result of `escaping_of`, if available.
     """
-    history = history_in(request.messages, request.past)
+    past = request.past
+    history = history_in(request.messages, past)
     if not segment and not history and not request.tools:
         return request
     messages: Sequence[Message] = request.messages
     if flatten != "native" and not history:
         bracket = flatten == "bracket"
         escaping = escaping or escaping_of(tool_format, bracket, also)
-        messages = _spoken(request.messages, tool_format, bracket, also, escapes, escaping, request.past)
+        messages = _spoken(request.messages, tool_format, bracket, also, escapes, escaping, past)
     elif flatten != "native":
         bracket = flatten == "bracket"
-        messages = flattened(messages, tool_format, bracket=bracket, also=also, escapes=escapes, past=request.past)
-    messages = completed(messages, request.messages, segment, placement, reminder, wire, request.past)
+        messages = flattened(messages, tool_format, bracket=bracket, also=also, escapes=escapes, past=past)
+    messages = completed(messages, request.messages, segment, placement, reminder, wire, past)
     return replace(
         request,
         messages=PlainMessages(messages) if type(request.messages) is PlainMessages else tuple(messages),
