@@ -17,7 +17,7 @@ def has_duplicates(text: bytes, value: Any) -> bool:
     """Returns True if an object of the JSON `text` has the same key twice. `value` is the result of
     `orjson.loads(text)`."""
     # Fast path: a duplicate key is missing from the value, so the serialised value has fewer quotes than the text.
-    # Not for texts with the escape \\u0022, which is serialised as a quote that the text does not have.
+    # Not for texts with the escape \u0022, which is serialised as a quote that the text does not have.
     try:
         if rb"\u0022" not in text and text.count(b'"') == orjson.dumps(value).count(b'"'):
             return False
