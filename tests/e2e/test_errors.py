@@ -625,7 +625,7 @@ async def test_stored_chat_completions_are_not_there(gateway: Gateway, method: s
         async with session.request(method, f"{url}{path}", json={"metadata": {}}) as answer:
             error = (await answer.json())["error"]
             assert (answer.status, error["code"]) == (404, "not_found")
-            assert "not kept" in error["message"]
+            assert "does not store" in error["message"]
             assert "/v1/responses" in error["message"]
         async with session.put(url) as answer:
             assert answer.status == 405

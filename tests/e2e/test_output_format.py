@@ -79,7 +79,7 @@ async def test_by_default_a_miss_is_only_noticed(gateway: Gateway, caplog: pytes
         server = await gateway(upstream_config(upstream.url))
         answer = await post(server, body(RESPONSES), path=RESPONSES)
     assert text_of(RESPONSES, answer.json()) == "no"
-    assert "does not have the form" in caplog.text
+    assert "does not have the requested format" in caplog.text
 
 
 async def test_a_cut_off_answer_is_not_judged(gateway: Gateway) -> None:

@@ -89,6 +89,7 @@ def test_the_scrubber_goes_frame_by_frame(page: Page, gateway: Gateway) -> None:
     page.open()
     open_first(page, "1 call")
     end = page.one("where").text
+    until(page.one("scrubber").is_displayed)
     page.one("scrubber").send_keys(Keys.HOME)
     until(lambda: page.text("where") != end)
     seen = {page.text("where")}
