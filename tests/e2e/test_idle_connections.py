@@ -20,7 +20,7 @@ CONNECTIONS = 5
 
 
 def held(before: Container[int] = ()) -> dict[int, str]:
-    """The kinds of objects that hold a text as long as a body, and of exchanges, by id, without those of `before`: other
+    """The kinds of objects that hold a text as long as a body, and of exchanges, by id, without `before`: other
     tests of the process may have left some."""
     found = {}
     for item in gc.get_objects():
