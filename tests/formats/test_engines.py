@@ -29,7 +29,7 @@ SGLANG = (
 
 def rows() -> Iterator[tuple[list[str], list[str], str]]:
     """Their names and ours."""
-    table = PAGE.read_text("utf-8").partition("## What engines call them")[2]
+    table = PAGE.read_text("utf-8").partition("## Parser names of engines")[2]
     for line in table.splitlines():
         if line.startswith("| ") and not line.startswith(("| ---", "| vLLM")):
             *theirs, ours = (re.findall(r"`([^`]+)`", cell) for cell in line.strip("|").split("|"))

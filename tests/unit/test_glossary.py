@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "explanation"
 TEXT = (PAGES / "glossary.md").read_text("utf-8")
 TERMS = re.findall(r"^## (.+)$", TEXT, re.M)
-NAMES = sorted(set(re.findall(r"`((?:proxy|middlewares)\.[\w.]+)`", TEXT)))
+NAMES = sorted(set(re.findall(r"`(toolwire\.[\w.]+)`", TEXT)))
 FENCE = re.compile(r"^```.*?^```$", re.M | re.S)
 ACTORS = {"glossary.md", "threat-model.md"}
 """Pages in whose bold letters stand no words of the house."""
