@@ -136,12 +136,12 @@ def _work(data: int) -> None:
     package = os.path.abspath(__file__)
     for _ in "file", "worker", "servertools":
         package = os.path.dirname(package)
-    spec = spec_from_file_location("proxy", os.path.join(package, "__init__.py"), submodule_search_locations=[package])
+    spec = spec_from_file_location("toolwire", os.path.join(package, "__init__.py"), submodule_search_locations=[package])
     assert spec is not None
     assert spec.loader is not None
-    module = sys.modules["proxy"] = module_from_spec(spec)
+    module = sys.modules["toolwire"] = module_from_spec(spec)
     spec.loader.exec_module(module)
-    from . import serve
+    from toolwire.servertools.worker import serve
 
     serve.main(data)
 
