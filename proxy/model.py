@@ -353,10 +353,12 @@ LIKE_SERVER: Final = Sampling()
 
 
 class Origin:
-    """Where a request came from: the protocol's name and the body exactly as it was received. It is let go, and empty,
-    when a streamed answer has begun; its `size` stays known. `past`: what earlier requests of its conversation have
-    left for it (`toolwire.known.past`), from then on a weak reference to that; `new`: how many bytes came with this
-    one."""
+    """The source of a request: the protocol's name and the received body.
+
+    `past` holds the results of earlier requests of the conversation (`toolwire.known.past`); None without any. `new` is
+    the number of bytes of the body that came for the first time. When a streamed answer has begun, `body` is emptied
+    and `past` becomes a weak reference, to free memory; `size` stays.
+    """
 
     __slots__ = ("body", "new", "past", "protocol", "size")
 
@@ -368,7 +370,7 @@ class Origin:
         self.new: int = self.size if past is None else past.new
 
     def let_go(self) -> None:
-        """No server is asked with these bytes any more."""
+        """Frees the memory of the body and of `past`, because no server is asked with them any more."""
         self.body = b""
         if self.past is not None and type(self.past) is not ref:
             self.past = ref(self.past)
@@ -423,7 +425,7 @@ class ModelRequest:
 
     @property
     def past(self) -> Any:
-        """See `Origin`; None once it was let go and nothing else keeps it."""
+        """Results of earlier requests of the conversation, see `Origin`; None if there are none, or none in memory."""
         past = None if self.origin is None else self.origin.past
         return past() if type(past) is ref else past
 

@@ -161,9 +161,9 @@ def unread(request: web.Request, body: bytes) -> StreamReader:
 
 
 def let_go(request: web.Request, body: Mapping[str, Any], received: ModelRequest) -> None:
-    """The answer has begun to come, so no server is asked with the client's own bytes any more: forget them, and what
-    stages have made of the conversation, unless it is kept for the next request. Middlewares around the gateway may
-    still read the request."""
+    """Frees the client's bytes, because the answer has begun and no server is asked with them any more, and the results
+    for the conversation, unless the cache keeps them for the next request. Code around the gateway may still read the
+    request."""
     if received.origin is not None:
         received.origin.let_go()
         if received.origin.past is not None:

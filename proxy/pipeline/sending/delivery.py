@@ -437,7 +437,7 @@ class Delivery:
         return exchange
 
     def _whose(self, share: BodyShare) -> Whose | None:
-        """The conversations that may be known to a request."""
+        """Returns where to look up the conversation of a request; None if the protocol has no field for it."""
         key = self._items_key
         return Whose(self._conversations, key, share.account, self._protocol.name) if key else None
 
