@@ -88,7 +88,7 @@ _ENCRYPTED: Final = re.compile(r"gAAAA[\w-]{64,}={0,2}")
 
 
 def read_items(items: str | Sequence[Mapping[str, Any]]) -> tuple[Message, ...]:
-    """The messages that items amount to. The items must have the shape of `schemas/responses_request.json`."""
+    """Returns the messages of these items, which must be valid by `schemas/responses_request.json`."""
     if isinstance(items, str):
         items = list(whole_items(items))
     if not isinstance(items, KnownItems):
@@ -97,26 +97,28 @@ def read_items(items: str | Sequence[Mapping[str, Any]]) -> tuple[Message, ...]:
             reading.take(item)
         return reading.end()
     messages, end = fold(items.past, "responses.read", items, _Read(), _read_more)
-    return tuple(messages) if end.said is None else (*messages, Message("assistant", end.said))
+    return tuple(messages) if end.turn is None else (*messages, Message("assistant", end.turn))
 
 
 class _Read(NamedTuple):
-    """The turn of the assistant that is not over, the calls so far by their ids, and whether a bare part came last."""
+    """The state after reading some items: the parts of an assistant turn that may continue, the calls by id, and
+    whether the last item was a bare content part."""
 
-    said: tuple[Part, ...] | None = None
+    turn: tuple[Part, ...] | None = None
     called: Mapping[str, ToolUse] = EMPTY
     bare: bool = False
 
 
 def _read_more(before: _Read, items: Sequence[Mapping[str, Any]], start: int, messages: list[Message]) -> _Read | None:
-    """Goes on; None if the first of these items belongs to the message of a bare part that was read."""
+    """Reads the next items. Returns None if the first one is a bare content part that belongs to the message of the
+    item before, which is already read."""
     if before.bare and items[0].get("type") in _BARE:
         return None
-    reading = MessageCollector(messages, before.said, before.called)
+    reading = MessageCollector(messages, before.turn, before.called)
     for item in whole_items(items):
         reading.take(item)
-    said, called = reading.state()
-    return _Read(said, called, bool(items) and items[-1].get("type") in _BARE)
+    turn, called = reading.state()
+    return _Read(turn, called, bool(items) and items[-1].get("type") in _BARE)
 
 
 def own_items(body: Mapping[str, Any]) -> str | list[Mapping[str, Any]]:
@@ -160,11 +162,11 @@ class MessageCollector:
     def __init__(
         self,
         messages: list[Message] | None = None,
-        said: Sequence[Part] | None = None,
+        turn: Sequence[Part] | None = None,
         called: Mapping[str, ToolUse] = EMPTY,
     ) -> None:
         self._messages: list[Message] = [] if messages is None else messages
-        self._turn: list[Part] | None = None if said is None else list(said)
+        self._turn: list[Part] | None = None if turn is None else list(turn)
         self._called: dict[str, ToolUse] = dict(called)
 
     def take(self, item: Mapping[str, Any]) -> None:
@@ -238,7 +240,8 @@ class MessageCollector:
         return tuple(self._messages)
 
     def state(self) -> tuple[tuple[Part, ...] | None, Mapping[str, ToolUse]]:
-        """The turn that is not over, and the calls so far: with these another one may go on."""
+        """Returns the parts of the current assistant turn (None if there is none) and the calls by id. A new collector
+        can continue from these."""
         return None if self._turn is None else tuple(self._turn), self._called
 
     def _message(self, item: Mapping[str, Any]) -> None:

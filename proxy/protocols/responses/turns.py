@@ -238,10 +238,11 @@ def _stored_json(options: WriteOptions, written: bytes) -> bytes:
         origin = options.request.origin
         items = own_items(options.body)
         if origin is None or origin.size <= PIECE_CHARS:
-            given = dump(items)
+            input_json = dump(items)
         elif isinstance(items, str):
-            given = dump_in_pieces(items)
+            input_json = dump_in_pieces(items)
         else:
-            given = dump_items(items, past_of(items))
-        options.made[_stored_json] = given
-    return b"".join((b'{"input":', given, b',"resource":', written, b"}"))  # others run while it copies megabytes
+            input_json = dump_items(items, past_of(items))
+        options.made[_stored_json] = input_json
+    # other threads run while it copies megabytes
+    return b"".join((b'{"input":', input_json, b',"resource":', written, b"}"))
