@@ -57,8 +57,7 @@ Extra = Mapping[str, Any]
 
 
 class FinishReason:
-    """Reasons for the end of an answer. Servers may send other words; code that does not know a word treats it as
-    `STOP`."""
+    """Reasons for the end of an answer. Servers may send other words; unknown words are treated as `STOP`."""
 
     STOP: Final = "stop"
     """The model finished, or wrote a stop sequence (`ReplyChoice.stop_sequence`)."""
@@ -78,8 +77,7 @@ class FinishReason:
 
 
 class _NoFields(dict[str, Any]):
-    """An immutable empty dict. It is hashable, so it can be a field's default without a factory call for each
-    instance."""
+    """An immutable empty dict. It is hashable, so a field's default needs no factory call for each instance."""
 
     __slots__ = ()
 
@@ -136,8 +134,7 @@ def merged(first: Extra, second: Extra) -> Extra:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Visible text. `extra`, here and in every other part, holds further fields of a protocol (`cache_control`,
-    annotations, ids)."""
+    """Visible text. `extra` of any part holds further fields of a protocol (`cache_control`, annotations, ids)."""
 
     text: str
     extra: Extra = field(default=EMPTY, hash=False)
@@ -332,8 +329,7 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Sampling parameters. None means the backend's default. `reasoning_budget` is the largest number of reasoning
-    tokens; 0 disables reasoning."""
+    """Sampling parameters. None: the backend's default. `reasoning_budget`: most reasoning tokens; 0 disables it."""
 
     temperature: float | None = None
     top_p: float | None = None
@@ -353,12 +349,9 @@ LIKE_SERVER: Final = Sampling()
 
 
 class Origin:
-    """The source of a request: the protocol's name and the received body.
-
-    `past` holds the results of earlier requests of the conversation (`toolwire.known.past`); None without any. `new` is
-    the number of bytes of the body that came for the first time. When a streamed answer has begun, `body` is emptied
-    and `past` becomes a weak reference, to free memory; `size` stays.
-    """
+    """The source of a request: the protocol's name and the received body. `past`: the results of earlier requests of
+    the conversation, or None (`toolwire.known.past`). `new`: the number of bytes that came for the first time. When a
+    streamed answer has begun, `body` is emptied and `past` becomes a weak reference, to free memory; `size` stays."""
 
     __slots__ = ("body", "new", "past", "protocol", "size")
 
@@ -472,8 +465,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class ReplyChoice:
-    """One answer: its parts in order of appearance and the reason for its end (`FinishReason`, or a server's own
-    word)."""
+    """One answer: its parts in order, and the reason for its end (`FinishReason`, or a server's own word)."""
 
     parts: tuple[Part, ...]
     reason: str = FinishReason.STOP

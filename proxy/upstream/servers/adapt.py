@@ -45,14 +45,7 @@ from ...protocols.shared.client_tools import as_function, form_of, is_client_too
 from ...schemas.lenient import complete
 from ...tolerances import NAMES
 from .base import Capabilities
-from .concessions import (
-    NONE,
-    Concessions,
-    Limits,
-    fit_sampling,
-    is_usual,
-    reduced_capabilities,
-)
+from .concessions import NONE, Concessions, Limits, fit_sampling, is_usual, reduced_capabilities
 from .constraints import constraint_fields
 from .fit_files import files_in, fit_files, is_sent
 from .fit_history import Tell, with_paired_results
