@@ -480,7 +480,7 @@ class TranscriptWriter:
         shown = [f"{key}={text} " for key, value in ids if value and is_word(text := self._attribute(value))]
         arguments = taught_arguments(use)
         if not is_json_object(arguments):
-            arguments = compact({"arguments": arguments})  # broken ones, so that the call can still be read
+            arguments = compact({"arguments": arguments})  # invalid JSON is wrapped, so that the call can still be read
         written = Markup(self._escaping.json(arguments))
         name = self._attribute(plain_name(use))
         return Markup(f"[function_call {''.join(shown)}name={name} arguments="), written, Markup("]")

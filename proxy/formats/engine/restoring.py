@@ -178,7 +178,7 @@ class Restorer:
         at = 0
         while found := _UNIT.match(text, at):
             spelled = found[0]
-            if spelled == '"':  # one end or the other of a string
+            if spelled == '"':  # a string begins or ends
                 self._settle()
                 self._out.append(spelled)
                 self._at = self._start
