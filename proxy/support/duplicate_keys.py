@@ -16,10 +16,9 @@ from .json_marks import CountMarks, json_marks
 
 
 def has_duplicates(text: bytes, value: Any, count: CountMarks = json_marks) -> bool:
-    """True if an object of the JSON `text` has the same key twice. `value` is the result of `orjson.loads(text)`;
-    `count` is `json_marks` or its compiled twin."""
-    # Fast path: a duplicate key is missing from the value, so the serialised value has fewer quotes than the text.
-    # Not for texts with the escape \u0022, which is serialised as a quote that the text does not have.
+    """Whether an object of `text`, whose value `orjson` said is `value`, has a key twice. `count` counts marks."""
+    # A duplicate is not in the value, so writing the value gives fewer quotes. Any other quote of the text is written
+    # again, unless it was written as an escape that has none.
     try:
         if rb"\u0022" not in text and count(text)[2] == count(orjson.dumps(value))[2]:
             return False

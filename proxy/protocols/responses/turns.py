@@ -245,5 +245,4 @@ def _stored_json(options: WriteOptions, written: bytes) -> bytes:
         else:
             input_json = dump_items(items, past_of(items))
         options.made[_stored_json] = input_json
-    # other threads run while it copies megabytes
-    return b"".join((b'{"input":', input_json, b',"resource":', written, b"}"))
+    return b"".join((b'{"input":', input_json, b',"resource":', written, b"}"))  # others run while it copies megabytes
