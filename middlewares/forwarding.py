@@ -117,7 +117,7 @@ class Forwarding(Middleware):
         past = asked.past
         plain = type(asked.messages) is PlainMessages or plain_in(asked.messages, past)
         reasons = not plain and Reasoning in kinds_of(asked.messages, past)
-        # The client's body says all there is to say, at most with another model name.
+        # The client's own body can be sent if it is complete; at most the model name differs.
         origin = asked.origin
         own = same and asked is exchange.received and bool(origin and origin.body) and usage.source != "estimate"
         if own and origin is not None and ALMOST in origin.body:  # data of the gateway is not for servers
@@ -150,7 +150,7 @@ class Forwarding(Middleware):
                 return sent, _own_bytes(exchange, sent, member)
             if relaxation is not None and not relaxation.applies(member, sent.model):
                 sent = replace(sent, constraint=None)
-            if not plain and _says_more(sent):
+            if not plain and _has_part_fields(sent):
                 messages = for_server(sent.messages, name_of(member))
                 sent = sent if messages is sent.messages else replace(sent, messages=messages)
             sent = self._adapted(exchange, sent, member, given_up, context, in_words=in_words, own=takes_own)
@@ -303,15 +303,15 @@ def _has_numbered_ids(request: ModelRequest) -> bool:
     return any(isinstance(part, ToolUse) and as_written(part.call_id) != part.call_id for part in parts)
 
 
-def _says_more(request: ModelRequest) -> bool:
-    """Whether of a call or of reasoning more is said than the model has a place for: perhaps what is opaque."""
+def _has_part_fields(request: ModelRequest) -> bool:
+    """Returns True if a call or reasoning has unmodelled fields, which may be private data of a server."""
 
-    def more(found: bool, messages: Sequence[Message], start: int, made: list[None]) -> bool:
-        return found or any(
+    def step(before: bool, messages: Sequence[Message], start: int, made: list[None]) -> bool:
+        return before or any(
             part.extra for message in messages for part in message.parts if isinstance(part, Reasoning | ToolUse)
         )
 
-    return fold(request.past, "says_more", request.messages, False, more)[1]
+    return fold(request.past, "part_fields", request.messages, False, step)[1]
 
 
 def _is_only_reasoning(message: Message) -> bool:

@@ -259,14 +259,14 @@ def _is_longer(request: ModelRequest, value: object, most: int) -> bool:
 
 
 def _check_messages(exchange: Exchange, request: ModelRequest) -> None:
-    if plain_in(request.messages, past := request.past):  # nothing of that finds anything in text
+    if plain_in(request.messages, past := request.past):  # text needs none of these checks
         return
     kinds = kinds_of(request.messages, past)
     places = Places(exchange.body)
-    own = exchange.received.messages  # others were not sent, but stored
+    own = exchange.received.messages  # the other messages were stored, not sent
     if echoed := fold(request.past, "echoed", own, 0, _count_calls)[1]:
         exchange.record.count("echoed_calls", echoed)
-    if exchange.protocol.whole_history:  # else a result may answer a call that only the client or the store has
+    if exchange.protocol.whole_history:  # else a result may answer a call that only the client or the store knows
         check_conversation(exchange, request, places)
     if Image in kinds:
         _check_images(exchange, request, places)

@@ -57,8 +57,7 @@ Extra = Mapping[str, Any]
 
 
 class FinishReason:
-    """Reasons for the end of an answer. Servers may send other words; code that does not know a word treats it as
-    `STOP`."""
+    """Reasons for the end of an answer. Servers may send other words; unknown words are treated as `STOP`."""
 
     STOP: Final = "stop"
     """The model finished, or wrote a stop sequence (`ReplyChoice.stop_sequence`)."""
@@ -78,8 +77,7 @@ class FinishReason:
 
 
 class _NoFields(dict[str, Any]):
-    """An immutable empty dict. It is hashable, so it can be a field's default without a factory call for each
-    instance."""
+    """An immutable empty dict. It is hashable, so a field's default needs no factory call for each instance."""
 
     __slots__ = ()
 
@@ -136,8 +134,7 @@ def merged(first: Extra, second: Extra) -> Extra:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Visible text. `extra`, here and in every other part, holds further fields of a protocol (`cache_control`,
-    annotations, ids)."""
+    """Visible text. `extra` of any part holds further fields of a protocol (`cache_control`, annotations, ids)."""
 
     text: str
     extra: Extra = field(default=EMPTY, hash=False)
@@ -332,8 +329,7 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Sampling parameters. None means the backend's default. `reasoning_budget` is the largest number of reasoning
-    tokens; 0 disables reasoning."""
+    """Sampling parameters. None: the backend's default. `reasoning_budget`: most reasoning tokens; 0 disables it."""
 
     temperature: float | None = None
     top_p: float | None = None
@@ -353,10 +349,9 @@ LIKE_SERVER: Final = Sampling()
 
 
 class Origin:
-    """Where a request came from: the protocol's name and the body exactly as it was received. It is let go, and empty,
-    when a streamed answer has begun; its `size` stays known. `past`: what earlier requests of its conversation have
-    left for it (`toolwire.known.past`), from then on a weak reference to that; `new`: how many bytes came with this
-    one."""
+    """The source of a request: the protocol's name and the received body. `past`: the results of earlier requests of
+    the conversation, or None (`toolwire.known.past`). `new`: the number of bytes that came for the first time. When a
+    streamed answer has begun, `body` is emptied and `past` becomes a weak reference, to free memory; `size` stays."""
 
     __slots__ = ("body", "new", "past", "protocol", "size")
 
@@ -368,7 +363,7 @@ class Origin:
         self.new: int = self.size if past is None else past.new
 
     def let_go(self) -> None:
-        """No server is asked with these bytes any more."""
+        """Frees the memory of the body and of `past`, because no server is asked with them any more."""
         self.body = b""
         if self.past is not None and type(self.past) is not ref:
             self.past = ref(self.past)
@@ -423,7 +418,7 @@ class ModelRequest:
 
     @property
     def past(self) -> Any:
-        """See `Origin`; None once it was let go and nothing else keeps it."""
+        """Results of earlier requests of the conversation, see `Origin`; None if there are none, or none in memory."""
         past = None if self.origin is None else self.origin.past
         return past() if type(past) is ref else past
 
@@ -470,8 +465,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class ReplyChoice:
-    """One answer: its parts in order of appearance and the reason for its end (`FinishReason`, or a server's own
-    word)."""
+    """One answer: its parts in order, and the reason for its end (`FinishReason`, or a server's own word)."""
 
     parts: tuple[Part, ...]
     reason: str = FinishReason.STOP

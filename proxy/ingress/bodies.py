@@ -36,12 +36,13 @@ _HINT: Final = "Send one JSON object in UTF-8."
 async def read_json(
     body: bytes, limits: LimitsConfig, known: KnownTools | None = None, whose: Whose | None = None
 ) -> dict[str, Any]:
-    """The JSON object that `body` holds; its `tools` are a `KnownList` if `known` is given and knows or learns them,
-    and its conversation are `KnownItems`, if `whose` is given and it has one. Raises `ClientFault` `invalid_json`."""
+    """Returns the JSON object in `body`. Its `tools` are a `KnownList` if `known` is given and has or stores them. Its
+    conversation is a `KnownItems` if `whose` is given and the body can be looked up. Raises `ClientFault`
+    `invalid_json`."""
     cut = None
     if whose is not None and len(body) <= LARGE_BYTES:
         openers, commas, _ = json_marks(body)
-        if openers + commas < limits.json_values:  # else they have to be counted, perhaps
+        if openers + commas < limits.json_values:  # else the parser may have to count all values of the body
             cut = whose.known.cut(body, whose)
     if len(body if cut is None else cut.rest) > OFFLOAD_BYTES:
         value = await offload(True, _read, body, limits, known, whose, cut)
@@ -57,12 +58,12 @@ async def read_json(
 
 
 def _read(body: bytes, limits: LimitsConfig, known: KnownTools | None, whose: Whose | None, cut: Cut | None) -> Any:
-    """The value of `body`, of which `cut` is known. Raises `ClientFault`."""
+    """Returns the value of `body`; `cut` holds its known items. Raises `ClientFault`."""
     value = None
     if cut is not None and cut.known:
         try:
             value = _read_all(cut.rest, limits, known)
-        except ClientFault:  # it is said of the whole body
+        except ClientFault:  # the error has to describe the whole body
             cut = Cut(body, cut.start)
     if value is None:
         value = _read_all(body, limits, known)
@@ -72,7 +73,7 @@ def _read(body: bytes, limits: LimitsConfig, known: KnownTools | None, whose: Wh
 
 
 def _read_all(body: bytes, limits: LimitsConfig, known: KnownTools | None) -> Any:
-    """The value of all of `body`. Raises `ClientFault`."""
+    """Returns the value of `body`, without reusing known items. Raises `ClientFault`."""
     if known is not None and (len(body) > LARGE_BYTES or TOOLS_KEY not in body):
         known = None
     value = None if known is None else _read_known(body, limits, known)

@@ -1,16 +1,18 @@
-"""Known conversations: the items of a body that came in an earlier request are not parsed again.
+"""Known conversations: messages that came in an earlier request are not parsed again.
 
-An agent sends its whole conversation with every turn. `KnownConversations` keeps the latest conversations of each
-owner: their bytes and the parsed items (messages). A body is compared with them byte by byte. The items at its
-beginning that are the same are cut out before the rest is parsed, and the kept objects are put in their place. Because
-these are the very same objects, later stages can reuse their results for them (`toolwire.known.past`).
+An agent sends its whole conversation with every turn. `KnownConversations` caches the latest conversations of each
+client: the bytes and the parsed items (messages). A new body is compared with them byte by byte. Items at its beginning
+with equal bytes are cut out before the rest is parsed, and the cached objects are put in their place. These are the
+same objects as before, so later code can reuse its results for them (`toolwire.known.past`).
 
 Rules of this module:
 
-1. Only whole items are known, together with the comma or bracket behind them. Equal bytes then mean equal values.
-2. Errors describe the whole body: if the rest cannot be read, all of it is read again (`toolwire.ingress.bodies`).
-3. Owners and protocols share nothing. What else a result depends on (route, format, tools) is in the key of its stage.
-4. A conversation that goes on replaces the one before; a conversation that branches off is kept beside it.
+1. Only whole items are reused: the comma or bracket after the item must follow in the body too, else equal bytes could
+   be the beginning of another value.
+2. Errors describe the whole body: if the rest cannot be parsed, the whole body is parsed (`toolwire.ingress.bodies`).
+3. Clients (`owner`) and protocols share nothing. Everything else that a result depends on (route, format, tools) is in
+   the key of its fold.
+4. A continued conversation replaces its earlier version. A conversation that branches off is stored beside it.
 """
 
 from __future__ import annotations
@@ -24,23 +26,23 @@ from ..known.past import KnownItems, Past, bytes_of
 from ..support.cache import Cache
 
 LEAST_BYTES: Final = 16 * 1024
-"""Shorter bodies are read as before: looking for what is known would take as long."""
+"""Shorter bodies are parsed as a whole, because the comparison would take as long."""
 HEAD_BYTES: Final = 256
-"""Bytes at both ends of the first items by which a conversation is looked up."""
+"""The lookup key has this many bytes from both ends of the first items."""
 HEAD_ITEMS: Final = 2
-"""Items that tell conversations apart: the instructions, and the user's task."""
+"""Number of first items in the lookup key: usually the instructions and the user's task."""
 SIDE_BY_SIDE: Final = 4
-"""Number of conversations with the same first items that are kept."""
+"""Maximum number of cached conversations with the same first items."""
 GOES_ON: Final = 8
-"""A body goes on from a conversation if it is no shorter and differs in at most so many of its last items."""
+"""A body continues a conversation if it has at least as many items and at most this many of the last ones differ."""
 ITEM_BYTES: Final = 100
-"""Weight of an item beside its value."""
+"""Weight of an item without its value."""
 _BLANKS: Final = b" \t\r\n"
 
 
 class Conversation:
-    """The items of a body: their text, the place behind each item in it, and their values. `weights[n]` is about how
-    many bytes the first `n + 1` values take. `past` holds what stages made of them."""
+    """The items of a body: their JSON `text`, the position after each item in it (`ends`), and the parsed `items`.
+    `weights[n]` is the approximate memory of the first `n + 1` items. `past` holds results for the items."""
 
     __slots__ = ("ends", "items", "mark", "past", "text", "weights")
 
@@ -51,17 +53,17 @@ class Conversation:
         self.weights = weights
         self.past = past
         self.mark = object()
-        """Identifies the conversation without a reference to it."""
+        """An object that identifies this conversation without keeping it in memory."""
 
     @property
     def weight(self) -> int:
-        """About how many bytes the conversation takes."""
+        """Approximate memory of the conversation in bytes."""
         return len(self.text) + self.weights[-1] + self.past.weight
 
 
 class Cut:
-    """A body, and its `rest` without the items that are known: the first `known` ones of `conversation`. `start` is
-    where the first item may begin."""
+    """A body, and the `rest` of it without the known items, which are the first `known` items of `conversation`.
+    `start` is the position after the opening bracket of the items."""
 
     __slots__ = ("body", "conversation", "known", "rest", "start")
 
@@ -73,7 +75,8 @@ class Cut:
 
 
 class Whose(NamedTuple):
-    """The owner and the protocol of a request, and the key of the array that holds its items, with quotes."""
+    """Where to look up the conversation of a request: the cache, the name of the field with the items (in quotes, as in
+    the body), the client, and the protocol."""
 
     known: KnownConversations
     key: bytes
@@ -82,16 +85,17 @@ class Whose(NamedTuple):
 
 
 class KnownConversations:
-    """The latest conversations, as far as `cache` has room for them. Several threads may use it at once."""
+    """The latest conversations, as many as `cache` has room for. Large bodies are read in threads, so calls may be
+    concurrent."""
 
     def __init__(self, cache: Cache[tuple[Conversation, ...]]) -> None:
         self._cache = cache
         self.least = LEAST_BYTES
-        """The shortest body that is looked at (`LEAST_BYTES`)."""
+        """Size of the shortest body that is looked up (`LEAST_BYTES`)."""
 
     def cut(self, body: bytes, whose: Whose) -> Cut | None:
-        """Returns the body without the items that are known; None if it is too short or has no items. The body need
-        not be valid JSON."""
+        """Returns the body with its known items cut out, possibly none of them. Returns None if the body is too short,
+        has no items, or may be invalid at the cut. The body need not be valid JSON."""
         start = array_start(body, whose.key) if len(body) >= self.least else -1
         if start < 0:
             return None
@@ -99,7 +103,7 @@ class KnownConversations:
         for one in self._cache.get(_head(body, start, whose)) or ():
             same = bisect_right(one.ends, common_length(one.text, body, start))
             if same and body[(end := start + one.ends[same - 1]) : end + 1] not in (b",", b"]"):
-                same -= 1  # it goes on there, or stands before a blank
+                same -= 1  # the item is longer here, or blanks follow it
             if same > cut.known:
                 cut.known, cut.conversation = same, one
         if cut.conversation is not None:
@@ -107,13 +111,13 @@ class KnownConversations:
             if body[end] == ord(","):
                 end += 1
                 if not (following := body[end : end + 64].lstrip(_BLANKS)) or following.startswith(b"]"):
-                    return None  # a comma with nothing behind it, perhaps: the parser is to say so
+                    return None  # maybe a trailing comma, which the parser has to report
             cut.rest = body[:start] + body[end:]
         return cut
 
     def keep(self, cut: Cut, value: dict[str, Any], whose: Whose) -> None:
-        """Put the known items into `value`, the parsed `rest` of a valid body, and keep the conversation for the next
-        request."""
+        """Puts the known items back into `value`, the parsed `rest` of a valid body, and stores the conversation for
+        the next request."""
         name = whose.key.strip(b'"').decode()
         before, known, start = cut.conversation, cut.known, cut.start
         items = value[name] if before is None else [*before.items[:known], *value[name]]
@@ -133,7 +137,8 @@ class KnownConversations:
             others = tuple(other for other in others if other is not before)
         kept = (conversation, *others)[:SIDE_BY_SIDE]
 
-        # What it keeps must not know it: only the collector could free a circle. Nor may a request keep its text.
+        # `past` must not refer to `conversation`: this would be a reference cycle, which only the garbage collector
+        # frees, and requests, which hold `past`, would keep the text.
         mark = conversation.mark
 
         def grown(by: int) -> None:
@@ -146,7 +151,7 @@ class KnownConversations:
 
 
 def _head(body: bytes, start: int, whose: Whose) -> Hashable:
-    """The key by which a conversation is looked up."""
+    """Returns the lookup key of a conversation: client, protocol, and the ends of the first items."""
     ends = item_ends(body, start, HEAD_ITEMS)
     last = ends[-1] if ends else start
     sizes = tuple(end - start for end in ends)

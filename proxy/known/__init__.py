@@ -1,1 +1,1 @@
-"""Known conversations: results of earlier requests that the next request uses again."""
+"""Known conversations: results for earlier messages are reused in the next request."""

@@ -1,4 +1,4 @@
-"""The kinds of parts that occur in a conversation, so that a stage need not search all messages for one kind."""
+"""The types of parts in a conversation. Later code need not search all messages for a type that does not occur."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _HISTORY: Final = (ToolUse, ToolResult)
 
 
 def kinds_of(messages: Sequence[Message], past: Past | None) -> frozenset[type]:
-    """The types of all parts, also of those in results; and `Message` if one of the messages is not plain
-    (`are_plain`)."""
+    """Returns the types of all parts, including those inside tool results. Contains `Message` if the messages are not
+    plain (see `are_plain`)."""
     if type(messages) is PlainMessages:
         return _PLAIN
     return fold(past, "kinds", messages, frozenset[type](), _more)[1]
@@ -33,12 +33,12 @@ def _more(before: frozenset[type], messages: Sequence[Message], start: int, made
 
 
 def plain_in(messages: Sequence[Message], past: Past | None) -> bool:
-    """As `are_plain`, of messages that come again."""
+    """Returns the result of `are_plain`, reusing that of the earlier messages."""
     return are_plain(messages) if past is None else Message not in kinds_of(messages, past)
 
 
 def history_in(messages: Sequence[Message], past: Past | None) -> bool:
-    """Whether one of the messages holds a call, or the result of one."""
+    """Returns True if a message contains a tool call or a tool result."""
     if past is not None:
         return not kinds_of(messages, past).isdisjoint(_HISTORY)
     if type(messages) is PlainMessages:

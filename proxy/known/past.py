@@ -1,19 +1,19 @@
-"""Results that stages keep for the next request of a conversation.
+"""Results that are kept for the next request of a conversation.
 
-An agent sends its whole conversation with every turn. A stage is any loop over all messages: reading, checking,
-escaping, writing. It is written as a step for `fold`, which keeps in the `Past` of the request how far it came: the
-items, the result, and the state behind the last item (`carried`). In the next request `fold` finds the longest kept
-place whose items are the same objects as those at the beginning now, and the stage goes on from there.
+An agent sends its whole conversation with every turn. A *fold* is a loop over all messages: reading, checking, escaping
+or writing them. It is a step function given to `fold`. `fold` saves a *checkpoint* in the request's `Past`: the items
+processed so far, the results, and the state after the last item (`carried`). In the next request `fold` continues from
+the longest checkpoint whose items are the same objects as the request's first items.
 
 Rules of this module:
 
-1. A step is a pure function of its state and of the items that follow. Counts and warnings are part of the state, so
-   that they are told again. Everything else that the result depends on is in the key of the stage.
-2. Items are compared by identity, never by value. `toolwire.ingress.conversations` has compared the bytes, and stages
-   return the same objects for the same beginning. A middleware that changes messages needs to know nothing of this:
-   its messages are new objects, so stages behind it do their work again.
-3. Each request has its own `Past`, which begins with what the request before kept. A stream lets it go when its answer
-   begins (R34.3).
+1. A step is a pure function of its state and the next items. Counts and warnings are part of the state, so they are
+   reported again. The key of the fold contains everything else that the result depends on.
+2. Items are compared by identity, never by value. `toolwire.ingress.conversations` has compared the bytes, and a fold
+   returns the same objects for the same first items. A middleware that changes messages needs no code for this: its
+   messages are new objects, so the folds after it process all of them.
+3. Each request has its own `Past`, which begins as a copy of the previous request's. A streamed request drops it when
+   its answer begins (R34.3).
 
 Law: `fold` returns the same with and without a `Past`.
 """
@@ -33,26 +33,27 @@ Made = TypeVar("Made")
 Carried = TypeVar("Carried")
 
 Step = Callable[[Carried, Sequence[Item], int, list[Made]], Carried | None]
-"""Goes on: with what is carried, the items that follow, and how many stand before them. Puts what it makes into the
-list, and returns what is carried then. None: it cannot go on from here, because of one of these items."""
+"""Called with the state, the next items, the number of items before them, and a list to which it appends the results.
+Returns the new state, or None if these items change results made before them, so that an earlier checkpoint is
+needed."""
 
 MOST: Final = 3
-"""Places in a list that are kept: the end of the last request, one before, and the end of the one before that."""
+"""Maximum number of checkpoints of one fold in one list of items."""
 LISTS: Final = 3
-"""Lists of items of one stage: messages as they came, and with what the gateway writes into them."""
+"""Maximum number of lists of items of one fold: some folds run over the received messages and over the prompt's."""
 MOST_KEYS: Final = 64
-"""Stages. More make a conversation forget the others."""
+"""Maximum number of folds in one conversation. One more clears the checkpoints of all others."""
 LEFT_BYTES: Final = 300
-"""Weight of a place, beside what was made."""
+"""Weight of a checkpoint without its items and results."""
 ITEM_BYTES: Final = 64
-"""The same for each item: its places in two lists, and what is carried of it."""
+"""Weight of an item in a checkpoint: its references in two lists, and its share of the state."""
 VALUE_BYTES: Final = 120
-"""Weight of a value of the model beside its fields."""
+"""Weight of a model object without its fields."""
 
 
 class KnownItems(list[Any]):
-    """The items (messages) of a conversation as a body brings them; read only. `past` holds the results of earlier
-    requests; None after `let_go`, unless the conversation is still in the cache."""
+    """The items (messages) of a conversation in a request body; must never be changed. `past` holds the results of
+    earlier requests; after `let_go` it is None unless the conversation is still cached."""
 
     __slots__ = ("_past",)
 
@@ -65,18 +66,20 @@ class KnownItems(list[Any]):
         return self._past() if isinstance(self._past, ref) else self._past
 
     def let_go(self) -> None:
-        """Keep only a weak reference to the past."""
+        """Replaces the reference to the past with a weak one, so that only the cache keeps it."""
         if not isinstance(self._past, ref):
             self._past = ref(self._past)
 
 
 def past_of(items: object) -> Past | None:
-    """The results of earlier requests for these items; None if there are none."""
+    """Returns the results of earlier requests for these items; None if the items are not `KnownItems`, or their results
+    are no longer cached."""
     return items.past if isinstance(items, KnownItems) else None
 
 
-class _Left(NamedTuple):
-    """How far a stage came: the items, what it made of them, its state, and the weight of all that."""
+class _Checkpoint(NamedTuple):
+    """The progress of a fold: the items processed, the results (`made`), the state (`carried`), and the weight of these
+    in bytes."""
 
     items: tuple[Any, ...]
     made: list[Any]
@@ -85,46 +88,51 @@ class _Left(NamedTuple):
 
 
 class Past:
-    """The places that stages came to. `new` is how many bytes of its body are new in this request. `weight` is about
-    how many bytes are kept; `grown` is called with each increase."""
+    """The checkpoints of all folds of one conversation. `new` is the number of bytes that came with this request for
+    the first time. `weight` is the approximate memory of the checkpoints in bytes; `grown` is called with each change
+    of it."""
 
-    __slots__ = ("__weakref__", "_left", "grown", "new", "weight")
+    __slots__ = ("__weakref__", "_checkpoints", "grown", "new", "weight")
 
     def __init__(self, new: int, before: Past | None = None) -> None:
         self.new = new
-        self._left: dict[Hashable, tuple[tuple[_Left, ...], ...]] = {} if before is None else dict(before._left)
+        self._checkpoints: dict[Hashable, tuple[tuple[_Checkpoint, ...], ...]] = (
+            {} if before is None else dict(before._checkpoints)
+        )
         self.weight: int = 0 if before is None else before.weight
         self.grown: Callable[[int], None] | None = None
 
-    def places(self, key: Hashable) -> list[_Left]:
-        """The places of a stage, the latest list first, and in each the latest place."""
-        return [left for places in self._left.get(key, ()) for left in places]
+    def places(self, key: Hashable) -> list[_Checkpoint]:
+        """Returns the checkpoints of the fold `key`, grouped by list. The latest list, and in it the latest checkpoint,
+        comes first."""
+        return [saved for places in self._checkpoints.get(key, ()) for saved in places]
 
-    def leave(self, key: Hashable, left: _Left) -> None:
-        """Keep a place of a stage."""
-        lists = self._left.get(key, ())
+    def leave(self, key: Hashable, saved: _Checkpoint) -> None:
+        """Saves a checkpoint of the fold `key`, and drops those over the limits `MOST`, `LISTS` and `MOST_KEYS`."""
+        lists = self._checkpoints.get(key, ())
         before = _weight(lists)
-        if not lists and len(self._left) >= MOST_KEYS:
-            before = sum(map(_weight, self._left.values()))
-            self._left.clear()
-        own = next((places for places in lists if _akin(places[0].items, left.items)), ())
-        kept = (left, *(other for other in own if len(other.items) != len(left.items)))[:MOST]
-        self._left[key] = lists = (kept, *(places for places in lists if places is not own))[:LISTS]
+        if not lists and len(self._checkpoints) >= MOST_KEYS:
+            before = sum(map(_weight, self._checkpoints.values()))
+            self._checkpoints.clear()
+        own = next((places for places in lists if _is_same_list(places[0].items, saved.items)), ())
+        kept = (saved, *(other for other in own if len(other.items) != len(saved.items)))[:MOST]
+        self._checkpoints[key] = lists = (kept, *(places for places in lists if places is not own))[:LISTS]
         by = _weight(lists) - before
         self.weight += by
         if self.grown is not None:
             self.grown(by)
 
 
-def _akin(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
-    """Whether both are the same list at different times: at least half of the shorter one is also in the longer one."""
+def _is_same_list(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
+    """Returns True if both are versions of one list: at least half of the shorter one begins the longer one."""
     return 2 * same_items(one, other) >= min(len(one), len(other))
 
 
-def _weight(lists: Iterable[Sequence[_Left]]) -> int:
-    """That of the places of one stage. Most of the values in one list are the same."""
+def _weight(lists: Iterable[Sequence[_Checkpoint]]) -> int:
+    """Returns the weight of the checkpoints of one fold. Checkpoints of one list share their values, so only the
+    heaviest one counts for these."""
     return sum(
-        sum(ITEM_BYTES * len(left.items) + LEFT_BYTES for left in places) + max(left.weight for left in places)
+        sum(ITEM_BYTES * len(saved.items) + LEFT_BYTES for saved in places) + max(saved.weight for saved in places)
         for places in lists
     )
 
@@ -137,46 +145,52 @@ def fold(
     step: Step[Carried, Item, Made],
     fits: Callable[[Sequence[Item], int], int] = lambda items, at: at,
 ) -> tuple[list[Made], Carried]:
-    """Returns what a stage makes of the items, and its state at the end; do not change either. `carried` is the state
-    at the beginning, `key` identifies the stage. From the beginning `step` never returns None.
+    """Returns the results of `step` for all items, and the state after the last one. Neither must be changed.
 
-    Two places are kept: the end, and the place before the last items that differed this time, because clients move a
-    mark or a note to the end with every turn. `fits` moves the second place forward to where `step` can go on.
+    `carried` is the initial state. `key` identifies the fold. `step` must not return None if called with the initial
+    state.
+
+    Saves two checkpoints: one at the end, and one before the last items, as many as differ from the previous request:
+    clients move a mark or a note to the end with every turn. `fits` may move the second checkpoint to an earlier
+    position from which `step` can continue.
     """
     if past is not None and items:
         whole = tuple(items)
         places = past.places(key)
-        shared = [same_items(left.items, whole) for left in places]
-        last = next((at for at, left in enumerate(places) if _akin(left.items, whole)), None)
-        others = 1 if last is None else len(places[last].items) - shared[last]  # of the last request, not in this one
-        between = fits(whole, max(0, len(whole) - others))
-        known = [left for left, same in zip(places, shared, strict=True) if same == len(left.items)]
-        known.sort(key=lambda left: -len(left.items))
-        for left in (*known, _Left((), [], carried, 0)):
-            found = _go_on(past, key, whole, left, step, between) or _go_on(past, key, whole, left, step, 0)
-            if found is not None:
-                return found
+        shared = [same_items(saved.items, whole) for saved in places]
+        last = next((at for at, saved in enumerate(places) if _is_same_list(saved.items, whole)), None)
+        # number of items of the previous request that are not in this one
+        changed = 1 if last is None else len(places[last].items) - shared[last]
+        between = fits(whole, max(0, len(whole) - changed))
+        known = [saved for saved, same in zip(places, shared, strict=True) if same == len(saved.items)]
+        known.sort(key=lambda saved: -len(saved.items))
+        for saved in (*known, _Checkpoint((), [], carried, 0)):
+            done = _continue_from(past, key, whole, saved, step, between)
+            done = done or _continue_from(past, key, whole, saved, step, 0)
+            if done is not None:
+                return done
     made: list[Made] = []
     end = step(carried, items, 0, made)
     assert end is not None
     return made, end
 
 
-def _go_on(
+def _continue_from(
     past: Past,
     key: Hashable,
     items: tuple[Item, ...],
-    left: _Left,
+    saved: _Checkpoint,
     step: Step[Carried, Item, Made],
     between: int,
 ) -> tuple[list[Made], Carried] | None:
-    """From a place to the end. What was made is kept there, and in a place between."""
-    start = len(left.items)
+    """Runs the step on all items after the checkpoint `saved` and returns the results and the state; None if the step
+    cannot continue from there. Saves checkpoints at the end and at position `between`, if that is ahead."""
+    start = len(saved.items)
     if start == len(items):
-        return left.made, left.carried
-    carried: Carried = left.carried
-    made: list[Made] = list(left.made)
-    weight = left.weight
+        return saved.made, saved.carried
+    carried: Carried = saved.carried
+    made: list[Made] = list(saved.made)
+    weight = saved.weight
     for stop in (between, len(items)) if start < between < len(items) else (len(items),):
         done = len(made)
         after = step(carried, items[start:stop], start, made)
@@ -184,16 +198,16 @@ def _go_on(
             return None
         carried, start = after, stop
         if len(made) > done:
-            weight += bytes_of(made[done:], items[len(left.items) : stop])
-        past.leave(key, _Left(items[:stop], list(made), carried, weight))
+            weight += bytes_of(made[done:], items[len(saved.items) : stop])
+        past.leave(key, _Checkpoint(items[:stop], list(made), carried, weight))
     return made, carried
 
 
 def each(
     past: Past | None, key: Hashable, items: tuple[Item, ...], change: Callable[[Item], Item | None]
 ) -> tuple[Item, ...]:
-    """Returns the items as `change` has them, without those of which it makes None; the same object if all stay as they
-    are. `key` as in `fold`."""
+    """Returns the results of `change` for all items, without those that are None; the same object if no item changes.
+    `key` identifies this fold, as in `fold`."""
 
     def step(same: bool, several: Sequence[Item], start: int, made: list[Item]) -> bool:
         changed = [change(item) for item in several]
@@ -211,22 +225,22 @@ def each(
 def once(
     past: Past | None, key: Hashable, items: Sequence[object], make: Callable[[], Made], text: str | bytes = ""
 ) -> Made:
-    """Returns what `make` makes of these few items and of `text`: the very same object as in the request before, if
-    they are the same."""
+    """Returns the result of `make`, which must depend only on the key, these few items and `text`. If an earlier
+    request of the conversation had the same items and text, returns its object without calling `make`."""
     if past is None:
         return make()
-    for left in past.places(key):
-        if len(left.items) == len(items) == same_items(left.items, tuple(items)) and left.carried == text:
-            known: Made = left.made[0]
+    for saved in past.places(key):
+        if len(saved.items) == len(items) == same_items(saved.items, tuple(items)) and saved.carried == text:
+            known: Made = saved.made[0]
             return known
     made = make()
-    past.leave(key, _Left(tuple(items), [made], text, bytes_of([made, text])))
+    past.leave(key, _Checkpoint(tuple(items), [made], text, bytes_of([made, text])))
     return made
 
 
 def bytes_of(values: Iterable[object], of: Iterable[object] = ()) -> int:
-    """About how many bytes these values keep: texts, numbers, containers, and values of the model. Texts that are also
-    in the values `of` which they were made are not counted: somebody else keeps them."""
+    """Returns the approximate memory of these values: texts, numbers, containers, and model objects. Texts that occur
+    in the values `of` as well are not counted: they are counted where those values are stored."""
     seen: set[int] = set()
     _add_up(of, seen)
     return _add_up(values, seen)
@@ -237,7 +251,7 @@ def _add_up(values: Iterable[object], seen: set[int]) -> int:
     todo = list(values)
     while todo:
         value = todo.pop()
-        if not value:  # one object for all
+        if not value:  # empty values are shared objects
             continue
         kind = type(value)
         if kind is str or kind is bytes:

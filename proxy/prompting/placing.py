@@ -1,5 +1,5 @@
-"""Where the gateway's own words stand in a conversation: the segment that teaches tools, the reminder, and the user's
-word at the end. Pure functions."""
+"""Puts the gateway's own texts into a conversation: the prompt segment that describes the tools, the reminder, and a
+final user message. Pure functions."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from ..model import Message, OpaquePart, Part, Reasoning, Role, Text, ToolResult
 Placement = Literal["append", "prepend", "separate", "user"]
 
 GO_ON: Final = "Continue."
-"""Said by the user where a transcript would not end with a user message (R5.8a)."""
-
+"""Text of the user message that is added if a transcript would not end with one (R5.8a)."""
 
 SYSTEM: Final = frozenset({"system", "developer"})
-"""Roles in which nobody but the application speaks."""
+"""Roles of messages that the application writes."""
 
 
 def is_silent(message: Message, wire: str | None) -> bool:
-    """Whether nothing that a message holds can be said to a model that only reads text, behind a backend of the
-    protocol `wire` (`toolwire.upstream.servers.fit_messages.fit_parts`)."""
+    """Returns True if a message contains nothing that can be shown as text to a model behind a backend of the protocol
+    `wire` (`toolwire.upstream.servers.fit_messages.fit_parts`)."""
     for part in message.parts:
         foreign = isinstance(part, OpaquePart) and part.protocol != wire
         if not (foreign or (isinstance(part, Reasoning) and not part.text)):
@@ -30,7 +29,7 @@ def is_silent(message: Message, wire: str | None) -> bool:
 
 
 def last_said(messages: Sequence[Message], wire: str | None) -> Message | None:
-    """The last message that is not silent."""
+    """Returns the last message that is not silent, or None."""
     for message in reversed(messages):
         if not is_silent(message, wire):
             return message
@@ -38,13 +37,13 @@ def last_said(messages: Sequence[Message], wire: str | None) -> Message | None:
 
 
 def user_speaks_last(messages: Sequence[Message], wire: str | None) -> bool:
-    """Whether the last message that says anything is the user's, and more than a tool's result."""
+    """Returns True if the last message with content is the user's and not only tool results."""
     last = last_said(messages, wire)
     return last is not None and last.role == "user" and not all(isinstance(part, ToolResult) for part in last.parts)
 
 
 def reminded(messages: Sequence[Message], reminder: str, wire: str | None) -> list[Message]:
-    """The messages with a line at the end of the last one that says anything."""
+    """Returns the messages with `reminder` at the end of the last message with content."""
     out = list(messages)
     at = next(index for index in reversed(range(len(out))) if not is_silent(out[index], wire))
     out[at] = replace(out[at], parts=_joined(out[at].parts, reminder, at_end=True))
@@ -53,19 +52,18 @@ def reminded(messages: Sequence[Message], reminder: str, wire: str | None) -> li
 
 def completed(
     messages: Sequence[Message],
-    said: Sequence[Message],
+    received: Sequence[Message],
     segment: str,
     placement: Placement,
     reminder: str,
     wire: str | None,
     past: Past | None = None,
 ) -> Sequence[Message]:
-    """The messages of a prompt with `segment` and `reminder` in their places, as far as there are some, and at the end
-    one of the user if nobody else speaks last (R5.8a). `said` are the messages of the client, `wire` is the name of the
-    server's protocol."""
+    """Returns the messages of a prompt with `segment` and `reminder` in their places (if not empty), ending with a user
+    message (R5.8a). `received` are the messages of the client. `wire` is the name of the server's protocol."""
     if segment:
         messages = placed(messages, segment, placement, past)
-    if reminder and user_speaks_last(said, wire):
+    if reminder and user_speaks_last(received, wire):
         messages = reminded(messages, reminder, wire)
     last = last_said(messages, wire)
     if last is None or last.role not in ("user", "tool"):
@@ -74,11 +72,11 @@ def completed(
 
 
 def placed(messages: Sequence[Message], segment: str, placement: Placement, past: Past | None = None) -> list[Message]:
-    """The messages with the segment in its place (R5.1).
+    """Returns the messages with the segment in its place (R5.1).
 
-    `append`, `prepend`: at the end or the head of the first system message, if it stands before what the user says;
-    `separate`: a system message behind those at the beginning; `user`: at the head of the first user message. Where
-    there is no such message a new one is made.
+    `append`, `prepend`: at the end or start of the first system message, if it precedes all user messages. `separate`:
+    as a system message after those at the beginning. `user`: at the start of the first user message. If there is no
+    such message, a new one is added.
     """
     out = list(messages)
     found = None
@@ -93,7 +91,7 @@ def placed(messages: Sequence[Message], segment: str, placement: Placement, past
     if found is None:
         role: Role = "user" if placement == "user" else "system"
         new = once(past, key, (), lambda: Message(role, (Text(segment),)))
-        out.insert(_behind_systems(out) if placement in ("separate", "user") else 0, new)
+        out.insert(_after_systems(out) if placement in ("separate", "user") else 0, new)
     else:
         old, at_end = out[found], placement == "append"
         out[found] = once(
@@ -105,8 +103,8 @@ def placed(messages: Sequence[Message], segment: str, placement: Placement, past
     return out
 
 
-def _behind_systems(messages: Sequence[Message]) -> int:
-    """The place behind the system messages at the beginning."""
+def _after_systems(messages: Sequence[Message]) -> int:
+    """Returns the position after the system messages at the beginning."""
     for at, message in enumerate(messages):
         if message.role not in SYSTEM:
             return at
@@ -114,7 +112,8 @@ def _behind_systems(messages: Sequence[Message]) -> int:
 
 
 def _joined(parts: tuple[Part, ...], segment: str, *, at_end: bool) -> tuple[Part, ...]:
-    """Into the neighbouring text if there is one: many backends take only a plain string."""
+    """Returns the parts with the segment merged into the neighbouring text, because many backends accept only a plain
+    string."""
     edge = parts[-1 if at_end else 0] if parts else None
     if not isinstance(edge, Text):
         return (*parts, Text(segment)) if at_end else (Text(segment), *parts)

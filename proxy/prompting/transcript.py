@@ -131,7 +131,7 @@ def _guard(noting: Escaping, roles: Container[str] | None, message: Message) -> 
     written: list[Part] = []
     for is_text, parts in groupby(message.parts, key=lambda part: isinstance(part, Text)):
         several = list(parts)
-        if is_text:  # together: a marker may stand over two
+        if is_text:  # joined, because a marker may be split over two texts
             text = "\n".join(part.text for part in several if isinstance(part, Text))
             written.append(Text(noting.text(text)))
         else:
@@ -140,7 +140,7 @@ def _guard(noting: Escaping, roles: Container[str] | None, message: Message) -> 
 
 
 Write = Callable[[Message], Message]
-"""Writes a message, by itself."""
+"""Returns a message as it is written, independent of other messages."""
 
 
 def write_each(
@@ -150,8 +150,8 @@ def write_each(
     escapes: Escapes | None,
     past: Past | None,
 ) -> list[Message]:
-    """Each message as what `writing` returns writes it, which is given where escapes are to be noted. `escapes` notes
-    all of them. `key`: see `fold`."""
+    """Returns the written form of each message. `writing` makes the function that writes one; its argument collects the
+    escapes made, and all of them are added to `escapes`. `key`: see `fold`."""
     if past is None:
         return list(map(writing(Escapes() if escapes is None else escapes), messages))
 
@@ -184,10 +184,10 @@ def _spoken(
     escaping: Escaping,
     past: Past | None,
 ) -> Sequence[Message]:
-    """Messages without calls and results."""
+    """Returns messages without calls and results, escaped."""
     if escapes is not None:
         escapes.markers = escaping.markers
-    if past is None and type(messages) is PlainMessages and escaping.leaves(messages.texts(SYSTEM)):  # nearly always
+    if past is None and type(messages) is PlainMessages and escaping.leaves(messages.texts(SYSTEM)):  # the usual case
         return messages
 
     def writing(made: Escapes) -> Write:
@@ -211,7 +211,8 @@ def flattened(
     escapes: Escapes | None = None,
     past: Past | None = None,
 ) -> list[Message]:
-    """Calls and results as text: calls in their assistant message, results as user messages right after it."""
+    """Returns calls and results as text: calls in their assistant message, results as user messages directly after
+    it."""
     step = partial(_flatten_more, tool_format, bracket, also)
     key = "flattened", tool_format, bracket, also
     out, flat = fold(past, key, messages, _Flat(frozenset(), 0, EscapesMade()), step, _before_results)
@@ -222,7 +223,8 @@ def flattened(
 
 
 class _Flat(NamedTuple):
-    """The calls of messages that were flattened, by their ids, how many they are, and what was escaped."""
+    """The state after flattening some messages: the ids of their calls, the number of their calls, and the escapes
+    made."""
 
     called: frozenset[str]
     calls: int
@@ -230,7 +232,8 @@ class _Flat(NamedTuple):
 
 
 def _before_results(messages: Sequence[Message], at: int) -> int:
-    """The place before the message whose results stand at `at`, or behind the end."""
+    """Moves a checkpoint at position `at` before the calls whose results stand there; at the end, before calls that
+    still lack results. Returns the new position."""
     if at == len(messages):
         return _before_open_calls(messages)
     while at > 0 and any(isinstance(part, ToolResult) for part in messages[at].parts):
@@ -239,7 +242,7 @@ def _before_results(messages: Sequence[Message], at: int) -> int:
 
 
 def _before_open_calls(messages: Sequence[Message]) -> int:
-    """The place before the last message that called, if results are missing; else the end."""
+    """Returns the position of the last message with calls if some of their results are missing, else the end."""
     answered: set[str] = set()
     for at in reversed(range(len(messages))):
         parts = messages[at].parts
@@ -259,11 +262,12 @@ def _flatten_more(
     start: int,
     out: list[Message],
 ) -> _Flat | None:
-    """See `flattened`. None if one of the messages answers a call before them, which is written already."""
-    found = _answers(messages, before.called)
-    if found is None:
+    """The step of `flattened`. Returns None if one of the messages has a result for a call before `start`, because that
+    call was written without it."""
+    paired = _answers(messages, before.called)
+    if paired is None:
         return None
-    answers, owner = found
+    answers, owner = paired
     escapes = Escapes()
     writer = TranscriptWriter(tool_format, bracket, also, escapes)
     own_id = None if bracket else tool_format.own_id
@@ -307,9 +311,9 @@ def _flatten_more(
 def _answers(
     messages: Sequence[Message], before: Container[str] = ()
 ) -> tuple[dict[_Place, list[ToolResult]], dict[_Place, _Place]] | None:
-    """The results of each call, and the call of each result. A result belongs to the latest earlier message that called
-    with its id: some clients begin to count anew in every turn. Within that message unanswered calls come first. None
-    if one belongs to a call with one of the ids `before` these messages."""
+    """Returns the results of each call, and the call of each result. A result belongs to the latest earlier message
+    with a call of its id, because some clients restart counting in every turn. Within that message unanswered calls
+    come first. Returns None if a result belongs to a call before these messages, whose ids are `before`."""
     answers: dict[_Place, list[ToolResult]] = {}
     owner: dict[_Place, _Place] = {}
     latest: dict[str, list[_Place]] = {}
@@ -477,7 +481,7 @@ class TranscriptWriter:
         shown = [f"{key}={text} " for key, value in ids if value and is_word(text := self._attribute(value))]
         arguments = taught_arguments(use)
         if not is_json_object(arguments):
-            arguments = compact({"arguments": arguments})  # broken ones, so that the call can still be read
+            arguments = compact({"arguments": arguments})  # invalid JSON is wrapped, so that the call can still be read
         written = Markup(self._escaping.json(arguments))
         name = self._attribute(plain_name(use))
         return Markup(f"[function_call {''.join(shown)}name={name} arguments="), written, Markup("]")

@@ -77,9 +77,10 @@ class ClientSide(Protocol):
     """Path for posting requests, below the base URL: `/chat/completions`. Errors at this path and below it use this
     protocol's error object."""
     content_type: str
-    """Of a streamed answer."""
+    """Content type of a streamed answer."""
     items_field: str | None = None
-    """The field of a request that holds its conversation, to which each turn adds items; None: there is none."""
+    """Name of the request field that holds the conversation, a list that grows with each turn; None if there is
+    none."""
     example: Mapping[str, Any]
     """Example of a streaming request without `model`, with one tool: `look`, which takes a text `at`."""
     whole_history: bool = True
@@ -237,9 +238,9 @@ class ServerSide(Protocol):
     name: str
     """Short name, such as `chat`; see `ClientSide.name`."""
     path: str
-    """Where requests are posted, below the server's base URL: `/chat/completions`."""
+    """Path for posting requests, below the server's base URL: `/chat/completions`."""
     items_field: str | None = None
-    """The field of a request that holds the conversation as a list; None: there is none."""
+    """Name of the request field that holds the conversation as a list; None if there is none."""
     end_marks: tuple[bytes, ...]
     """Byte strings of which every last frame of a stream contains one, and few others do. Only frames with one of them
     are passed to `is_end`."""

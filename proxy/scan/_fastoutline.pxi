@@ -2,7 +2,7 @@
 
 cdef extern from *:
     """
-    /* Sums of bytes that hold 0 or 1 fit a byte for 255 rounds: so the compiler can count many places at once. */
+    /* At most 255 matches fit into a byte. Byte counters let the compiler count many positions with one instruction. */
     static void
     toolwire_json_marks(const unsigned char *p, Py_ssize_t size, Py_ssize_t *found)
     {
@@ -21,7 +21,7 @@ cdef extern from *:
         }
     }
 
-    /* The quote that ends a string whose text begins at `p`; `end` if there is none. */
+    /* Returns the closing quote of the string whose content begins at `p`; `end` if there is none. */
     static const unsigned char *
     toolwire_string_end(const unsigned char *p, const unsigned char *end)
     {
@@ -57,15 +57,15 @@ cdef extern from *:
 
 
 def json_marks(bytes text not None):
-    """Returns how many opening brackets, commas and quotes `text` has, those in strings included."""
+    """Returns the numbers of opening brackets, commas and quotes in `text`, including those inside strings."""
     cdef Py_ssize_t[3] found = [0, 0, 0]
     toolwire_json_marks(<Bytes>PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text), found)
     return found[0], found[1], found[2]
 
 
 def array_start(bytes text not None, bytes key not None):
-    """Returns where the first item of the array `key` may begin, behind its bracket; -1 if the object has no such key
-    with an array. `key` comes with its quotes."""
+    """Returns the position after the opening bracket of the array in field `key`; -1 if the object has no array there.
+    `key` includes its quotes."""
     cdef Bytes begin = <Bytes>PyBytes_AS_STRING(text)
     cdef Bytes end = begin + PyBytes_GET_SIZE(text)
     cdef Bytes wanted = <Bytes>PyBytes_AS_STRING(key)
@@ -104,8 +104,8 @@ def array_start(bytes text not None, bytes key not None):
 
 
 def item_ends(bytes text not None, Py_ssize_t start, Py_ssize_t most=maxsize):
-    """Returns where the comma or bracket behind each item of an array stands, of `most` items at most. `start` is where
-    its first item may begin, or a place returned here before: then the items behind that are meant."""
+    """Returns the positions of the comma or bracket after each of the next items of an array, at most `most`. `start` is
+    the position after the opening bracket, or an earlier result, to continue after that item."""
     cdef Bytes begin = <Bytes>PyBytes_AS_STRING(text)
     cdef Bytes end = begin + PyBytes_GET_SIZE(text)
     cdef Bytes p = begin + start
@@ -141,13 +141,13 @@ def item_ends(bytes text not None, Py_ssize_t start, Py_ssize_t most=maxsize):
 
 
 def common_length(bytes one not None, bytes other not None, Py_ssize_t start=0):
-    """Returns how many bytes the beginning of `one` has in common with what stands in `other` from `start` on."""
+    """Returns the length of the common prefix of `one` and `other[start:]` in bytes."""
     cdef Py_ssize_t size = min(PyBytes_GET_SIZE(one), PyBytes_GET_SIZE(other) - start)
     return toolwire_common_length(<Bytes>PyBytes_AS_STRING(one), <Bytes>PyBytes_AS_STRING(other) + start, max(size, 0))
 
 
 def same_items(tuple one not None, tuple other not None):
-    """Returns how many items at the beginnings of both are the very same objects."""
+    """Returns the number of first items that are the same objects in both."""
     cdef Py_ssize_t size = min(PyTuple_GET_SIZE(one), PyTuple_GET_SIZE(other)), at = 0
     while at < size and PyTuple_GET_ITEM(one, at) == PyTuple_GET_ITEM(other, at):
         at += 1

@@ -1,7 +1,7 @@
-"""The outline of a JSON text, without its values: the specification of `_fastoutline.pxi`.
+"""Positions of arrays and their items in a JSON text: the specification of `_fastoutline.pxi`.
 
-`json_marks` is for any text. The others are for the text of a valid object, which was parsed: they only look for
-quotes, brackets and commas.
+The functions look only for quotes, brackets, commas and colons, without parsing values. `array_start` and `item_ends`
+are exact for a valid JSON object; for other texts their results mean nothing. `json_marks` takes any text.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _BLANKS: Final = b" \t\r\n"
 
 
 def array_start(text: bytes, key: bytes) -> int:
-    """Returns where the first item of the array `key` may begin, behind its bracket; -1 if the object has no such key
-    with an array. `key` comes with its quotes."""
+    """Returns the position after the opening bracket of the array in field `key`; -1 if the object has no array there.
+    `key` includes its quotes."""
     depth = 0
     name: bytes | None = None
     for found in _TOKEN.finditer(text):
@@ -44,8 +44,8 @@ def array_start(text: bytes, key: bytes) -> int:
 
 
 def item_ends(text: bytes, start: int, most: int = maxsize) -> list[int]:
-    """Returns where the comma or bracket behind each item of an array stands, of `most` items at most. `start` is where
-    its first item may begin, or a place returned here before: then the items behind that are meant."""
+    """Returns the positions of the comma or bracket after each of the next items of an array, at most `most`. `start`
+    is the position after the opening bracket, or an earlier result, to continue after that item."""
     ends: list[int] = []
     depth = 0
     if text[start : start + 1] == b",":
@@ -68,7 +68,7 @@ def item_ends(text: bytes, start: int, most: int = maxsize) -> list[int]:
 
 
 def common_length(one: bytes, other: bytes, start: int = 0) -> int:
-    """Returns how many bytes the beginning of `one` has in common with what stands in `other` from `start` on."""
+    """Returns the length of the common prefix of `one` and `other[start:]` in bytes."""
     low, high = 0, max(0, min(len(one), len(other) - start))
     while low < high:
         middle = (low + high + 1) // 2
@@ -80,6 +80,6 @@ def common_length(one: bytes, other: bytes, start: int = 0) -> int:
 
 
 def same_items(one: tuple[object, ...], other: tuple[object, ...]) -> int:
-    """Returns how many items at the beginnings of both are the very same objects."""
+    """Returns the number of first items that are the same objects in both."""
     same = list(map(is_, one, other))
     return same.index(False) if False in same else len(same)

@@ -114,7 +114,7 @@ class SlicingHandler(web.RequestHandler):
         buffered."""
         if self.held:
             self.held += data
-        # The last one shows, in a hundredth of the time, that there are not so many.
+        # `rfind` is 100 times faster than `count`: a last line break near the beginning excludes so many lines.
         elif data.rfind(b"\r") >= 2 * MANY_LINES and data.count(b"\r\n") > MANY_LINES:
             self.held = data
             self._pause_transport_reading()

@@ -23,7 +23,7 @@ from ..upstream.servers.http import HttpBackend
 from .hosting import AppFactory, AppHost
 
 SimulatedAnswer = Callable[[bytes], Sequence[bytes]]
-"""What a model server sends for the bytes of a request, by read."""
+"""Returns the reads that a model server sends for the bytes of a request."""
 _LENGTH: Final = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 
 
@@ -128,7 +128,7 @@ class _ServerTransport(asyncio.Transport):
         self._paused = False
 
     def write(self, data: Any) -> None:
-        """Take a request, or a part of a long one: its body may come later than its head."""
+        """Receives a request, or a part of it: the body of a long one may come after its head."""
         part = bytes(data)
         if not self._request:
             end = part.find(b"\r\n\r\n") + 4

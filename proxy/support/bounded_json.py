@@ -98,13 +98,13 @@ class MalformedJson(ValueError):
 
 
 def loads(text: bytes, bounds: JsonBounds, parse: Parse | None = None, count: CountMarks = json_marks) -> Any:
-    """The value of `text`, by orjson unless another parser is given. `count` counts its marks. Raises `BoundExceeded`,
-    `MalformedJson`, and `DuplicateKey` for a text that was read in pieces."""
+    """Returns the value of `text`, parsed by `parse` (default: orjson). Raises `BoundExceeded` or `MalformedJson`;
+    `DuplicateKey` only for a text that was parsed in pieces. `count`: `json_marks`, or its compiled twin."""
     if len(text) > LARGE_BYTES:
         return _Pieces(text, bounds, parse or orjson.loads).value()
     openers, commas, _ = count(text)
     most = min(bounds.values, PIECE_VALUES)
-    # No value is shorter than a byte, so that in most texts there is nothing more to count.
+    # A value needs at least one byte, so a short text cannot hold too many.
     if len(text) >= most and openers + commas >= most:
         return _Pieces(text, bounds, parse or orjson.loads).value()
     try:

@@ -16,7 +16,7 @@ from .json_marks import CountMarks, json_marks
 from .offload import offload
 
 HUGE_VALUES: Final = 4096
-"""Objects and lists in a body that make it such a one."""
+"""A body with at least this many JSON objects and lists makes full collections rare."""
 
 COUNTED_BYTES: Final = 1024 * 1024
 """Objects of a longer body are counted in a thread: 30 MB take 8 ms."""
@@ -37,7 +37,8 @@ class Collecting:
         self._usual = 0
 
     async def hold(self, request: web.Request, body: bytes, count: CountMarks = json_marks) -> None:
-        """`request` has this body, and begins. `count` counts its marks."""
+        """Called when `request` with this `body` begins. Makes full collections rare if the body is huge. `count`:
+        `json_marks`, or its compiled twin."""
         objects, _, _ = await offload(len(body) > COUNTED_BYTES, count, body)
         if objects < HUGE_VALUES:
             return

@@ -43,7 +43,7 @@ OFFLOAD_BYTES: Final = 64 * 1024
 """A longer body is large."""
 
 KNOWN_BYTES: Final = 512 * 1024
-"""A larger conversation is large even if nearly all of it is known: for another route all has to be done again."""
+"""A longer body is slow even if most of it is known: its results may be for another route, so all work is repeated."""
 
 OFFLOAD_OBJECTS: Final = 256
 """A shorter body with more objects is large too: finding the mistake in it takes up to 50 us per object."""
@@ -79,8 +79,8 @@ def is_large(request: ModelRequest) -> bool:
 
 
 def is_slow(request: ModelRequest) -> bool:
-    """As `is_large`, for work that goes on from where it came to in the request before (`toolwire.known.past`): what is
-    new decides."""
+    """True if work that reuses results of the previous request (`toolwire.known.past`) would take milliseconds. Only
+    the new bytes count. Without such results the same as `is_large`."""
     origin = request.origin
     if origin is None or origin.past is None or request.past is None or origin.size > KNOWN_BYTES:
         return is_large(request)

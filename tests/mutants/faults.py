@@ -587,7 +587,7 @@ FAULTS: Final = (
     # --- known conversations ----------------------------------------------------------------------------------------
     Fault(
         "known-items-that-differ", "proxy/known/past.py",
-        "if same == len(left.items)]", "if same]",
+        "if same == len(saved.items)]", "if same]",
         "a stage goes on from messages that the client has changed", ("tests/unit/test_past.py",),
     ),
     Fault(
@@ -612,7 +612,7 @@ FAULTS: Final = (
     ),
     Fault(
         "known-in-one-list", "proxy/known/past.py",
-        "        own = next((places for places in lists if _akin(places[0].items, left.items)), ())\n",
+        "        own = next((places for places in lists if _is_same_list(places[0].items, saved.items)), ())\n",
         "        own = lists[0] if lists else ()\n",
         "messages as they came and as they are sent push each other out", ("tests/unit/test_past.py",),
     ),

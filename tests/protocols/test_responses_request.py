@@ -33,7 +33,8 @@ from toolwire.model import (
     ToolUse,
 )
 from toolwire.protocols.chat.protocol import ChatProtocol
-from toolwire.protocols.responses.items import read_items, write_items
+from toolwire.protocols.responses.item_writer import write_items
+from toolwire.protocols.responses.items import read_items
 from toolwire.protocols.responses.namespaces import with_namespaces
 from toolwire.protocols.responses.request import read_messages
 

@@ -44,14 +44,14 @@ whole answer, which has many continuations."""
 
 
 class EscapesMade(NamedTuple):
-    """What `Escapes` noted: see its fields."""
+    """The fields of an `Escapes`, immutable, so that they can be kept for the next request."""
 
     forms: frozenset[Form] = frozenset()
     results: ResultForm | None = None
     result_chars: int = 0
 
     def and_those(self, more: Escapes) -> EscapesMade:
-        """These, and those that were made behind them."""
+        """Returns these escapes together with those made in later texts (`more`)."""
         forms = self.forms | more.forms if more.forms else self.forms
         return EscapesMade(forms, more.results or self.results, self.result_chars + more.result_chars)
 
@@ -74,7 +74,7 @@ class Escapes:
         self.result_chars += chars
 
     def add(self, made: EscapesMade) -> None:
-        """These were made as well, in texts behind."""
+        """Adds the escapes made in later texts."""
         self.forms |= made.forms
         self.results = made.results or self.results
         self.result_chars += made.result_chars
@@ -178,7 +178,7 @@ class Restorer:
         at = 0
         while found := _UNIT.match(text, at):
             spelled = found[0]
-            if spelled == '"':  # one end or the other of a string
+            if spelled == '"':  # a string begins or ends
                 self._settle()
                 self._out.append(spelled)
                 self._at = self._start

@@ -35,7 +35,7 @@ HEAD_BYTES: Final = 96
 """A list is looked up by its first bytes. Shorter lists are not cached."""
 MAX_SAME_HEAD: Final = 8
 TOOLS_KEY: Final = b'"tools"'
-"""Without it a body has no list that is looked for."""
+"""Bodies without this key have no list to look up."""
 
 
 class _Room:
@@ -178,7 +178,7 @@ class KnownTools:
     def cut(self, body: bytes) -> tuple[KnownList, bytes] | None:
         """Returns the known list in `body`, and the body with a mark in its place; None if there is none.
 
-        The body may be anything: only `put_back` can say whether it was the `tools` of the request.
+        The body need not be valid JSON: only `put_back` can tell whether the list was the `tools` of the request.
         """
         start = array_start(body, TOOLS_KEY) - 1
         if start < 0:
@@ -196,12 +196,12 @@ class KnownTools:
         return False
 
     def learn(self, body: bytes, value: dict[str, Any]) -> None:
-        """Remember the tools of `value`, the parsed JSON of `body`, in which no object has a key twice."""
+        """Stores the tools of `value`, the parsed JSON of `body`. The body must have no duplicate keys."""
         tools = value.get("tools")
         if not tools or not isinstance(tools, list):
             return
         start = array_start(body, TOOLS_KEY) - 1
-        if start < 0:  # its key is written with an escape
+        if start < 0:  # the key is written with a JSON escape, which is not looked up
             return
         text = body[start : item_ends(body, start + 1)[-1] + 1]
         if len(text) < HEAD_BYTES:

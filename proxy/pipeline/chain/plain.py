@@ -51,7 +51,7 @@ class PlainLayer(Layer):
                 if sent is not request:
                     _adopt(sent, request)
                 if untouched:
-                    exchange.body, exchange.received = before  # of an earlier try
+                    exchange.body, exchange.received = before  # undoes the changes of an earlier call of the handler
                 given_on = await _replaced_body(sent, stream, body)
                 if given_on is not None:
                     await self._take_body(given_on, exchange, untouched)
@@ -73,9 +73,9 @@ class PlainLayer(Layer):
         stream = unread(request, body)
         response = await super().around(request, inner)
         if isinstance(response, web.HTTPException):
-            raise response  # aiohttp lets it be returned as well
+            raise response  # aiohttp also allows middlewares to return it
         if refused is not None and response.status >= 400:
-            exchange.record.ended_by(refused.error)  # in the middleware's own words
+            exchange.record.ended_by(refused.error)  # the middleware may have replaced the error response
         if isinstance(response, WholeReply):
             return taken(exchange, response, response) if response.replaced else response
         return response if given is None or isinstance(response, Reply) else taken(exchange, response, given)
@@ -104,7 +104,8 @@ async def _replaced_body(sent: web.Request, stream: StreamReader, body: bytes) -
     `stream`."""
     if sent._payload is stream:
         read = sent._read_bytes
-        return None if read is None or body.endswith(read) else read  # who reads the rest has changed nothing
+        # a middleware that read a part of the stream leaves the end of `body`, which is no change
+        return None if read is None or body.endswith(read) else read
     read = await sent.read()
     return None if read == body else read
 
@@ -141,7 +142,7 @@ class Unread(StreamReader):
         return True
 
     def __getattr__(self, name: str) -> Any:
-        # What a stream is made of is not there yet, or there is no such thing.
+        # Called for attributes that do not exist (yet): the base class is initialised at the first access.
         body, self._held = self._held, None
         if body is not None:
             loop = asyncio.get_running_loop()
@@ -161,9 +162,9 @@ def unread(request: web.Request, body: bytes) -> StreamReader:
 
 
 def let_go(request: web.Request, body: Mapping[str, Any], received: ModelRequest) -> None:
-    """The answer has begun to come, so no server is asked with the client's own bytes any more: forget them, and what
-    stages have made of the conversation, unless it is kept for the next request. Middlewares around the gateway may
-    still read the request."""
+    """Frees the client's bytes, because the answer has begun and no server is asked with them any more, and the results
+    for the conversation, unless the cache keeps them for the next request. Code around the gateway may still read the
+    request."""
     if received.origin is not None:
         received.origin.let_go()
         if received.origin.past is not None:
@@ -193,7 +194,7 @@ def http_fault(error: GatewayError, exchange: Exchange) -> HttpFault:
     both = _both(kind, error.status)
     fault = both.__new__(both)
     vars(fault).update(vars(error), error=error, status_code=error.status)
-    del vars(fault)["status"], vars(fault)["headers"]  # which a response keeps in its own way
+    del vars(fault)["status"], vars(fault)["headers"]  # properties of the response class
     fault.args = error.args
     body = exchange.protocol.write_error(error, exchange.id)
     status = exchange.protocol.status_of(error)

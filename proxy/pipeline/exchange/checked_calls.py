@@ -1,4 +1,4 @@
-"""Calls and results of a conversation: ids that occur once, and results that answer a call (R2.7 to R2.9, C14)."""
+"""Checks calls and results of a conversation: call ids are unique, and results answer calls (R2.7 to R2.9, C14)."""
 
 from __future__ import annotations
 
@@ -14,22 +14,27 @@ from .places import Places
 
 
 class _Checked(NamedTuple):
-    """Messages that were checked: the message of each call by its id, the ids that were answered, the last message that
-    is no result, how many results stand elsewhere, and what was tolerated."""
+    """The state after checking some messages."""
 
     called: Mapping[str, int]
+    """Call id -> index of the message that made the call."""
     answered: frozenset[str]
+    """Call ids that have a result."""
     asked: int
+    """Index of the last message without results."""
     moved: int
+    """Number of results that are not directly after their calls."""
     tolerated: tuple[tuple[str, str], ...]
+    """Tolerated mistakes: the name of the tolerance and the call id."""
 
 
 def check_conversation(exchange: Exchange, request: ModelRequest, places: Places) -> None:
-    """R2.7 to R2.9 and C14: ids are unique, every result answers an earlier call, next to it or counted as moved."""
+    """Checks R2.7 to R2.9 and C14: ids are unique, and every result answers an earlier call, directly after it or
+    counted as moved. Raises `ClientFault`."""
     strict = exchange.route.options.requests.validation == "strict"
 
-    def tolerate(those: Iterable[tuple[str, str]]) -> None:
-        for name, ident in those:
+    def tolerate(tolerated: Iterable[tuple[str, str]]) -> None:
+        for name, ident in tolerated:
             exchange.record.tolerate(name, f"the call id {quote(ident)}", exchange.id)
 
     def step(before: _Checked, messages: Sequence[Message], start: int, made: list[None]) -> _Checked:
@@ -40,13 +45,13 @@ def check_conversation(exchange: Exchange, request: ModelRequest, places: Places
             tolerate(tolerated)
             raise
 
-    key, nothing = ("checked", strict), _Checked({}, frozenset(), -1, 0, ())
-    checked = fold(request.past, key, request.messages, nothing, step)[1]
+    key, initial = ("checked", strict), _Checked({}, frozenset(), -1, 0, ())
+    checked = fold(request.past, key, request.messages, initial, step)[1]
     tolerate(checked.tolerated)
     if checked.moved:
         exchange.record.count("moved_results", checked.moved)
-        what = f"{checked.moved} tool results do not stand right after their calls"
-        exchange.record.tolerate(MOVED, what, exchange.id)
+        detail = f"{checked.moved} tool results do not stand right after their calls"
+        exchange.record.tolerate(MOVED, detail, exchange.id)
 
 
 def _checked(
@@ -57,7 +62,8 @@ def _checked(
     strict: bool,
     places: Places,
 ) -> _Checked:
-    """Goes on with messages, of which so many stand before. Raises `ClientFault`."""
+    """Returns the state after these messages, the first of which has the index `start`. Adds tolerated mistakes to
+    `tolerated`. Raises `ClientFault`."""
     called, answered = dict(before.called), set(before.answered)
     asked, moved = before.asked, before.moved
     for index, message in enumerate(messages, start):
@@ -94,7 +100,8 @@ def _checked(
 
 
 def _without_call(call_id: str, places: Places, index: int, number: int | None) -> ClientFault:
-    """The fault for a result without its call: the `number`-th of a message, or None where no call was made before."""
+    """Returns the fault for a result without its call: the `number`-th of a message, or None if no call was made
+    before."""
     if number is None:
         return ClientFault(
             "A tool result stands without an earlier assistant message that made a call.",

@@ -32,8 +32,8 @@ class FileTexts:
         self._turns = asyncio.Semaphore(READERS)
 
     async def read(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
-        """The request with the text of each file, or a note, in its place where the server of the route is not sent the
-        file. The same object if there is none."""
+        """Returns the request in which each file that the server of the route does not take is replaced by its text, or
+        by a note. The same object if there is no such file."""
         if OpaquePart not in kinds_of(request.messages, request.past):
             return request
         found = list(files_in(request.messages))

@@ -249,7 +249,7 @@ class Delivery:
                 show_output(record, response.body)
             return response
         except (asyncio.CancelledError, ConnectionError):
-            if not record.status and DETACHED not in request:  # a client that has all of its answer may go
+            if not record.status and DETACHED not in request:  # else the client left after its whole answer
                 record.status, record.code = 499, "client_closed_request"
             raise
         finally:
@@ -267,7 +267,7 @@ class Delivery:
         self._metrics.finish(record, endpoint=self._protocol.name, request_id=ident)
         for observer in record.observers:
             observer.ended(record)
-        record.failures.clear()  # their tracebacks know the record
+        record.failures.clear()  # their tracebacks refer to the record: a reference cycle
 
     async def _answer(
         self, request: web.Request, record: AccessRecord, ident: str, monitor: LivenessMonitor, share: BodyShare
@@ -276,7 +276,7 @@ class Delivery:
         shown: web.Response | None = None
         error: GatewayError
         try:
-            exchange = request.get(EXCHANGE)  # of a request that was detached
+            exchange = request.get(EXCHANGE)  # present if the request was detached
             if exchange is None:
                 if self._admission is not None:
                     await self._enter(self._admission, request, monitor)
@@ -299,7 +299,7 @@ class Delivery:
             error = fault
         except asyncio.CancelledError:
             reason = monitor.stopped()
-            if reason is None or request.writer.output_size:  # nothing may come in the middle of another answer
+            if reason is None or request.writer.output_size:  # an error response would end up inside the answer
                 raise
             error = reason
         except web.HTTPException as raised:
@@ -318,7 +318,7 @@ class Delivery:
         try:
             answer = shown or error_response(error, self._protocol, ident)
         finally:
-            del error  # its traceback knows this frame: a circle
+            del error  # its traceback refers to this frame: a reference cycle
         if response is not None:
             move_head(response, answer)
         return answer
@@ -340,7 +340,7 @@ class Delivery:
         if not isinstance(begun, StoredTurn):
             return begun
         if (slot := request.get(SLOT)) is not None:
-            await slot.end()  # it has a place of its own, and its client may ask for it meanwhile
+            await slot.end()  # the background work has its own slot, and the client may ask for its result meanwhile
         if request[APART]:
             return await background.replay(begun, form).send(request, monitor)
         return web.Response(body=dump_in_pieces(form.shown(begun)), content_type="application/json")
@@ -437,7 +437,7 @@ class Delivery:
         return exchange
 
     def _whose(self, share: BodyShare) -> Whose | None:
-        """The conversations that may be known to a request."""
+        """Returns where to look up the conversation of a request; None if the protocol has no field for it."""
         key = self._items_key
         return Whose(self._conversations, key, share.account, self._protocol.name) if key else None
 

@@ -88,22 +88,21 @@ class StreamSender:
         self._monitor = monitor
         self._path, self._wire = choose(exchange, reply)
         bounded = self._wire is not None and not isinstance(self._path, PassThrough)
-        self._room = exchange.route.limits.stream_bytes if bounded else maxsize  # bytes that may still come
+        self._room = exchange.route.limits.stream_bytes if bounded else maxsize  # bytes the server may still send
         outputs = [observer.output for observer in exchange.record.observers if observer.output is not None]
         if outputs:
             self._path = ShownPath(self._path, outputs)
-        self._transport: asyncio.Transport | None = None  # the client's, while writing needs no waiting
+        self._transport: asyncio.Transport | None = None  # the client's; None if writing has to wait
         self._pending = bytearray()
-        self._kept = True  # something, or the headers have to wait
-        self._waiting: asyncio.Future[None] | None = None  # until nothing is
-        self._news: asyncio.Future[None] = (
-            asyncio.get_running_loop().create_future()
-        )  # an event keeps ten times as much
+        self._kept = True  # True while headers or `_pending` are unsent
+        self._waiting: asyncio.Future[None] | None = None  # done when `_kept` becomes False
+        # a future takes a tenth of the memory of an `asyncio.Event`
+        self._news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._silent = False
         self._stopped: GatewayError | None = None
-        self._committed = reply.prepared  # by a middleware
+        self._committed = reply.prepared  # True if the headers are sent, perhaps by a middleware
         self._busy_s = 0.0
-        self._holds = False  # the backend, until all that is kept has gone out
+        self._holds = False  # True while reading from the server is paused until `_pending` is sent
 
     async def run(self) -> None:
         """Sends everything. Raises `GatewayError` as long as nothing was sent, and `ConnectionError` if the client has
@@ -123,7 +122,7 @@ class StreamSender:
             await self._reply.write_eof()
             self._exchange.record.status = self._reply.status
             if self._path.drained:
-                await asyncio.sleep(0)  # most have said all with their last read, and end now
+                await asyncio.sleep(0)  # most sources end in the next iteration of the event loop
                 if not reading.done():
                     await asyncio.wait({reading}, timeout=LINGER_S)
         finally:
@@ -131,7 +130,7 @@ class StreamSender:
                 reading.cancel()
                 await asyncio.wait({reading})
             if not reading.cancelled():
-                reading.exception()  # whatever it says now comes after the end
+                reading.exception()  # marks the exception as seen: the answer has already ended
             self._path.close()
 
     # --- the task that reads ----------------------------------------------------------------------------------------
@@ -174,7 +173,7 @@ class StreamSender:
         elif data:
             if transport.is_closing():
                 raise ConnectionResetError("the client is gone")
-            transport.write(b"%x\r\n%b\r\n" % (len(data), data))  # the response is plainly chunked
+            transport.write(b"%x\r\n%b\r\n" % (len(data), data))  # the chunk format of HTTP, without compression
             self._monitor.last = before
             if self._client.writing_paused:
                 self._transport = None
@@ -235,7 +234,7 @@ class StreamSender:
     async def _work_off(self) -> None:
         """Runs the deferred work and resumes reading."""
         self._pending += await self._path.work_off()
-        if not self._path.spoke:  # else that waits until it has been sent
+        if not self._path.spoke:  # else reading resumes when the output has been sent
             self._let_go()
 
     async def _conclude(self, reading: asyncio.Task[None]) -> None:
@@ -263,18 +262,18 @@ class StreamSender:
             note_usage(self._exchange, path.last.usage, None)
 
     async def _go_on(self, reading: asyncio.Task[None]) -> None:
-        """Sends what comes in place of the end."""
+        """Sends the continuation of the answer (`path.go_on`) in place of its end."""
         await asyncio.wait({reading}, timeout=LINGER_S)
         reading.cancel()
         await asyncio.wait({reading})
-        self._room = maxsize  # what comes now is bounded where it comes from
+        self._room = maxsize  # the source of the continuation has its own limit
         following = asyncio.get_running_loop().create_task(self._follow(self._path.go_on()))
         following.add_done_callback(self._wake)
         try:
             if self._stopped is None:
                 await self._attend(following)
             if self._path.over:
-                await following  # it is about to end
+                await following  # the answer is complete, so the task ends now
         finally:
             following.cancel()
             await asyncio.wait({following})
@@ -288,7 +287,7 @@ class StreamSender:
     async def _follow(self, rest: AsyncGenerator[bytes, None]) -> None:
         async with aclosing(rest) as outputs:
             async for data in outputs:
-                self._give(bytes, data)  # it is written
+                self._give(bytes, data)  # the data is already in the protocol's form
                 if self._path.spoke and not self._path.over:
                     await self._until_gone()
 
@@ -310,7 +309,7 @@ class StreamSender:
             reply.headers.setdefault("Content-Type", self._exchange.protocol.content_type)
             reply.headers["Cache-Control"] = "no-cache"
             reply.headers["X-Accel-Buffering"] = "no"
-        writer = await reply.prepare(self._request)  # gives the writer of a response that is prepared
+        writer = await reply.prepare(self._request)  # returns the writer of a prepared response too
         assert writer is not None
         if not began:
             self._exchange.record.wrote()

@@ -113,7 +113,7 @@ def read_request(body: Mapping[str, Any], raw: bytes, shape: RequestSchema) -> M
     listed: Any = body.get("tools")
     items: Any = body.get("messages")
     tools, past = known_set(listed, PROTOCOL), past_of(items)
-    # a known list was checked when it came first
+    # a known list of tools was checked when it first came
     shape.check(body if tools is None else {**body, "tools": None}, len(raw), None if past is None else "messages")
     messages = plain_messages(items, past)
     stream = body.get("stream") is True
@@ -168,7 +168,7 @@ def _read_sampling(body: Mapping[str, Any]) -> Sampling:
 
 
 def plain_messages(items: Sequence[Mapping[str, Any]], past: Past | None = None) -> PlainMessages | None:
-    """The `messages` of a body that fits its schema, if each is a role that speaks and a text; else None."""
+    """Returns the messages if each of these items (of a valid body) has only a role and a text; otherwise None."""
     messages: list[Message] = []
     if past is None:
         plain = _read_plain(True, items, 0, messages)
@@ -184,7 +184,7 @@ def _read_plain(plain: bool, items: Sequence[Mapping[str, Any]], start: int, mes
             if len(item) != 2 or type(text) is not str or role not in SPEAKERS:
                 return False
             messages.append(Message(role, (Text(text),) if text else ()))
-    except KeyError:  # it has no content
+    except KeyError:  # the item has no content
         return False
     return plain
 
@@ -194,7 +194,8 @@ def _read_messages(items: Sequence[Mapping[str, Any]], shape: RequestSchema, pas
 
 
 class _Called(NamedTuple):
-    """Calls of earlier messages by their ids, and the id of the last one in the deprecated form."""
+    """The state after reading some messages: their calls by id, and the id of the last `function_call` (the deprecated
+    form)."""
 
     calls: Mapping[str, ToolUse]
     legacy_id: str

@@ -62,7 +62,7 @@ _UNSET: Final = _sampled(LIKE_SERVER)
 
 
 def write_request(request: ModelRequest) -> dict[str, Any]:
-    """The JSON object that asks a chat backend for the same."""
+    """Returns the JSON object of a request to a chat backend."""
     body: dict[str, Any] = {"model": request.model, "messages": write_messages(request.messages, request.past)}
     if request.tools:
         body["tools"] = [write_tool(tool) for tool in request.tools]
@@ -90,9 +90,9 @@ def write_request(request: ModelRequest) -> dict[str, Any]:
 
 
 def write_messages(messages: Sequence[Message], past: Past | None = None) -> list[dict[str, Any]]:
-    """The `messages` array. A message with tool results becomes one `tool` message each, before what else it holds.
-    Turns of the assistant of which nothing can be said here are left out."""
-    if type(messages) is PlainMessages and past is None:  # nearly always
+    """Returns the `messages` array. Each tool result of a message becomes a `tool` message before the rest of the
+    message. Assistant messages with nothing that Chat can express are left out."""
+    if type(messages) is PlainMessages and past is None:  # most short conversations
         return [
             {"role": message.role, "content": text} for message, text in zip(messages, messages.texts(), strict=True)
         ]

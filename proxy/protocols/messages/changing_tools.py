@@ -20,19 +20,21 @@ ADDITION: Final = "tool_addition"
 REMOVAL: Final = "tool_removal"
 REFERENCE: Final = "tool_reference"
 CHANGES: Final = (b"defer_loading", b"tool_addition", b"tool_removal")
-"""One of these stands in each body in which tools change."""
+"""A body that changes tools contains at least one of these."""
 _SEARCHES: Final = "tool_search_tool"
 """Prefix of the types of the server's own searches."""
 
 
 class Change(NamedTuple):
-    """A tool by its name, whether it is on offer from here on, its definition, if it has one here, and whether a result
-    says so."""
+    """A change of the tools on offer."""
 
     name: str
     added: bool
+    """True if the tool is on offer from here on, False if it is removed."""
     definition: Mapping[str, Any] | None = None
+    """The tool's definition, if the change contains one."""
     found: bool = False
+    """True if the change is in a tool result: a search found the tool."""
 
 
 def in_force(
@@ -40,11 +42,10 @@ def in_force(
     changes: Sequence[Change],
     read: Callable[[Mapping[str, Any]], tuple[ToolSpec, ...]],
 ) -> tuple[ToolSpec, ...]:
-    """The tools that are on offer at the end of a conversation with these changes; the same object if it changes
-    nothing. `read` reads a definition."""
+    """Returns the tools on offer after these changes; the same object if nothing changes. `read` reads a definition."""
     deferred = {prompt_name(tool) for tool in tools if tool.received.get("defer_loading") is True}
     if len(deferred) == len(tools) or any(_is_search(tool) for tool in tools if deferred):
-        deferred = set()  # the server finds them, or nobody could
+        deferred = set()  # the server finds them, or no search tool could
     changes = [change for change in changes if deferred or not change.found]
     if not deferred and not changes:
         return tools
@@ -73,7 +74,7 @@ def _is_search(tool: ToolSpec) -> bool:
 
 
 def changes_in(messages: Sequence[Mapping[str, Any]], past: Past | None) -> Sequence[Change]:
-    """The changes that messages make, in order."""
+    """Returns the tool changes in these messages, in order."""
     return fold(past, "messages.tools", messages, 0, _more_changes)[0]
 
 
@@ -84,15 +85,15 @@ def _more_changes(_: int, messages: Sequence[Mapping[str, Any]], start: int, cha
             continue
         if message["role"] == "system":
             for block in content:
-                changes += _said(block)
+                changes += _system_changes(block)
         elif message["role"] == "user":
             for block in content:
                 if block.get("type") == "tool_result":
-                    changes += _found(block.get("content"))
+                    changes += _result_changes(block.get("content"))
     return 0
 
 
-def _said(block: Mapping[str, Any]) -> Iterator[Change]:
+def _system_changes(block: Mapping[str, Any]) -> Iterator[Change]:
     kind, tool = block.get("type"), block.get("tool")
     if kind not in (ADDITION, REMOVAL) or not isinstance(tool, Mapping):
         return
@@ -103,7 +104,7 @@ def _said(block: Mapping[str, Any]) -> Iterator[Change]:
         yield Change(name, kind == ADDITION, defined or None)
 
 
-def _found(content: Any) -> Iterator[Change]:
+def _result_changes(content: Any) -> Iterator[Change]:
     for part in content if isinstance(content, list) else ():
         if part.get("type") == REFERENCE and isinstance(name := part.get("tool_name"), str):
             yield Change(name, True, found=True)

@@ -82,10 +82,11 @@ def code_of(param: str, general: str) -> str:
 
 
 def read_request(body: Mapping[str, Any], raw: bytes, shape: RequestSchema) -> ModelRequest:
-    """The request in `body`, whose bytes were `raw`. Raises `ClientFault` with the path of the first fault (R14.1)."""
+    """Returns the request in `body`, whose bytes were `raw`. Raises `ClientFault` with the path of the first mistake
+    (R14.1)."""
     items: Any = body.get("messages")
     tools, past = known_set(body.get("tools"), PROTOCOL), past_of(items)
-    # a known list was checked when it came first
+    # a known list of tools was checked when it first came
     shape.check(body if tools is None else {**body, "tools": None}, len(raw), None if past is None else "messages")
     _refuse_lost_turns(body)
     if tools is None:
@@ -166,9 +167,9 @@ def _without_type(form: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_system(system: Any, past: Past | None) -> tuple[Sequence[Mapping[str, Any]], tuple[Message, ...]]:
-    """Claude Code's notes on who pays, and the instructions. Such a note is new in each request and for Anthropic's
-    servers alone: in a message it would keep all others from finding the beginning of the prompt in their cache
-    (R28.6), and the gateway from knowing the conversation."""
+    """Returns Claude Code's billing notes and the system message. A billing note differs in each request and is for
+    Anthropic's servers only. In a message it would prevent prompt caching on other servers (R28.6), and reuse of
+    earlier results in the gateway."""
     notes: list[Mapping[str, Any]] = []
     if isinstance(system, list):
         notes = [block for block in system if isinstance(block, Mapping) and _is_billing(block)]
@@ -188,7 +189,7 @@ def _is_billing(block: Mapping[str, Any]) -> bool:
 def _read_more(
     before: Mapping[str, str], items: Sequence[Mapping[str, Any]], start: int, messages: list[Message]
 ) -> Mapping[str, str]:
-    """Goes on with messages; carries the names of tools by the ids of their calls."""
+    """Reads the next messages. The state has the tool name of each call by call id."""
     names = dict(before)
     for item in items:
         role: Role = item["role"]

@@ -41,8 +41,8 @@ COUNTED: Final = frozenset(
 )
 """Fields accepted by servers when counting tokens."""
 
-_ELSEWHERE: Final = frozenset({*HEADERS, "system"})
-"""Fields of the protocol that are headers, and the notes in `system`."""
+_NOT_IN_BODY: Final = frozenset({*HEADERS, "system"})
+"""Protocol fields that are not written as fields of the body: headers, and the notes in `system`."""
 _BEGIN: Final = "Continue."
 _NO_PARAMETERS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
 
@@ -50,9 +50,9 @@ _NO_PARAMETERS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
 def write_request(request: ModelRequest) -> dict[str, Any]:
     """Returns the JSON object of a request to a Messages server."""
     sampling = request.sampling
-    said = fields_of(request.protocol_fields, PROTOCOL)
+    protocol_fields = fields_of(request.protocol_fields, PROTOCOL)
     blocks, messages = write_messages(request.messages, request.past)
-    system = [*said.get("system", ()), *blocks]
+    system = [*protocol_fields.get("system", ()), *blocks]
     most = MAX_TOKENS if sampling.max_tokens is None else sampling.max_tokens
     body: dict[str, Any] = {"model": request.model, "max_tokens": most, "messages": messages}
     if system:
@@ -62,7 +62,7 @@ def write_request(request: ModelRequest) -> dict[str, Any]:
         body["tools"] = write_tools(tools)
         if choice := write_choice(request.tool_choice, parallel=request.parallel_tool_calls):
             body["tool_choice"] = choice
-    own = rest_of(said, _ELSEWHERE)
+    own = rest_of(protocol_fields, _NOT_IN_BODY)
     fields = {
         **own,
         "temperature": None if sampling.temperature is None else min(sampling.temperature, 1),
@@ -111,13 +111,14 @@ def _output(own: Mapping[str, Any], request: ModelRequest) -> dict[str, Any]:
 def write_messages(
     messages: Sequence[Message], past: Past | None = None
 ) -> tuple[Sequence[Mapping[str, Any]], Sequence[dict[str, Any]]]:
-    """The blocks of `system`, and the `messages` array."""
+    """Returns the blocks of `system`, and the `messages` array."""
     out, end = fold(past, "messages.write", messages, _Written(), _write_more, _before_results)
     return end.system, out or [{"role": "user", "content": _BEGIN}]
 
 
 class _Written(NamedTuple):
-    """The blocks of `system` so far, whether other messages were written, and whether the last one holds results."""
+    """The state after writing some messages: the blocks of `system`, whether other messages were written (`begun`), and
+    whether the last one contains tool results."""
 
     system: tuple[Mapping[str, Any], ...] = ()
     begun: bool = False
@@ -125,7 +126,7 @@ class _Written(NamedTuple):
 
 
 def _before_results(messages: Sequence[Message], at: int) -> int:
-    """The place before the results that stand at `at`."""
+    """Moves a checkpoint at position `at` before the tool results of the same turn. Returns the new position."""
     while 0 < at < len(messages) and messages[at].role == "tool":
         at -= 1
     return at
@@ -134,9 +135,10 @@ def _before_results(messages: Sequence[Message], at: int) -> int:
 def _write_more(
     before: _Written, messages: Sequence[Message], start: int, out: list[dict[str, Any]]
 ) -> _Written | None:
-    """Goes on; None if the first of these messages holds results that belong into one that is written already."""
+    """Writes the next messages. Returns None if the first one contains results that must be added to the message
+    before, which is already written."""
     system, begun, follow = list(before.system), before.begun, before.results
-    results: list[Mapping[str, Any]] | None = None  # of the last message, if it was written here
+    results: list[Mapping[str, Any]] | None = None  # results of the last message, if this call wrote it
     for message in messages:
         blocks = list(request_blocks(_in_order(message)))
         if message.role in ("system", "developer") and not begun:

@@ -18,7 +18,8 @@ from typing import Any, Final
 from ...model import Message, ModelReply, Text, Usage
 from ..shared.wire import dump
 from .ids import new_response_id
-from .items import own_items, whole_items, write_items
+from .item_writer import write_items
+from .items import own_items, whole_items
 from .kept_items import listed
 from .resource import write_usage
 from .summaries import REQUEST, is_summary, summary_item

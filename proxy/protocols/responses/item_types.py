@@ -1,4 +1,4 @@
-"""Types of the items of an input, so that who looks for one of them need not look at every item."""
+"""The types of items in an input. Later code need not search all items for a type that does not occur."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NONE: Final = frozenset[Any]()
 
 
 def types_in(items: Any) -> frozenset[Any]:
-    """The `type` of each item of an input; none of an input that is a text."""
+    """Returns the `type`s of all items of an input; an empty set if the input is a string."""
     if isinstance(items, KnownItems):
         return fold(items.past, "responses.types", items, _NONE, _more)[1]
     return frozenset([item.get("type") for item in items]) if isinstance(items, list) else _NONE

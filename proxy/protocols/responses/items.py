@@ -1,5 +1,5 @@
-"""Conversion between items of a Responses conversation and messages, for the `input` of a request and the `output` of
-an answer.
+"""Reads items of a Responses conversation as messages, for the `input` of a request and the `output` of an answer.
+`item_writer.py` is the other direction.
 
 Rules:
 
@@ -7,18 +7,9 @@ Rules:
    a chat backend expects text and calls of a turn in one message, and nothing between a call and its result.
 2. An unmodelled item or content part becomes `OpaquePart` and is written back unchanged. In an assistant message an
    `OpaquePart` holds an item, in others a content part.
-3. Only `write_call` writes call items, for all paths.
-4. All fields that are read are written back (`tests/protocols/test_nothing_is_lost.py`). The `extra` of a part holds
+3. All fields that are read are written back (`tests/protocols/test_nothing_is_lost.py`). The `extra` of a part holds
    the fields of the object that it was read from. The first part of an assistant message has the fields of its item
    under `item`, even empty ones if another message stands before it: this marks where the next message begins.
-
-Written in another form: an input that is a string, parts without a message, items without `type`, a single text in a
-list, Chat's images, results that are other JSON (as its text), empty annotations and probabilities (left out), parts of
-a summary (joined), summaries that the gateway made (`summaries.py`: as a user message), the parts of reasoning, and
-unmodelled parts of the assistant (each becomes a message). Left out: `status`, and ids, except those of calls and of
-reasoning with encrypted content: the gateway makes its own item ids, and servers have not stored the others. Not
-written: `Message.name`, `ToolResult.is_error`, `Message.extra` of a message without content, parts of other protocols
-outside results.
 """
 
 from __future__ import annotations
@@ -42,22 +33,12 @@ from ...model import (
     Text,
     ToolResult,
     ToolUse,
-    fields_of,
     merged,
     scoped,
 )
-from ...scan._grammar import SPACE
 from ..shared.client_tools import ITEM_TYPE
-from ..shared.wire import dump, whole
-from .client_tools import (
-    KEPT_FIELDS,
-    call_fields,
-    item_type,
-    read_client_call,
-    read_output,
-    status_of,
-    write_output,
-)
+from ..shared.wire import dump
+from .client_tools import KEPT_FIELDS, read_client_call, read_output
 from .summaries import KINDS as SUMMARIES
 from .summaries import REQUEST, TRIGGER, read_summary
 from .tools_in_input import ADDITIONAL
@@ -84,11 +65,8 @@ _ENCRYPTED: Final = re.compile(r"gAAAA[\w-]{64,}={0,2}")
 """Pattern of a text that OpenAI's service has encrypted (a Fernet token)."""
 
 
-# --- read -----------------------------------------------------------------------------------------------------------
-
-
 def read_items(items: str | Sequence[Mapping[str, Any]]) -> tuple[Message, ...]:
-    """The messages that items amount to. The items must have the shape of `schemas/responses_request.json`."""
+    """Returns the messages of these items, which must be valid by `schemas/responses_request.json`."""
     if isinstance(items, str):
         items = list(whole_items(items))
     if not isinstance(items, KnownItems):
@@ -97,26 +75,28 @@ def read_items(items: str | Sequence[Mapping[str, Any]]) -> tuple[Message, ...]:
             reading.take(item)
         return reading.end()
     messages, end = fold(items.past, "responses.read", items, _Read(), _read_more)
-    return tuple(messages) if end.said is None else (*messages, Message("assistant", end.said))
+    return tuple(messages) if end.turn is None else (*messages, Message("assistant", end.turn))
 
 
 class _Read(NamedTuple):
-    """The turn of the assistant that is not over, the calls so far by their ids, and whether a bare part came last."""
+    """The state after reading some items: the parts of an assistant turn that may continue, the calls by id, and
+    whether the last item was a bare content part."""
 
-    said: tuple[Part, ...] | None = None
+    turn: tuple[Part, ...] | None = None
     called: Mapping[str, ToolUse] = EMPTY
     bare: bool = False
 
 
 def _read_more(before: _Read, items: Sequence[Mapping[str, Any]], start: int, messages: list[Message]) -> _Read | None:
-    """Goes on; None if the first of these items belongs to the message of a bare part that was read."""
+    """Reads the next items. Returns None if the first one is a bare content part that belongs to the message of the
+    item before, which is already read."""
     if before.bare and items[0].get("type") in _BARE:
         return None
-    reading = MessageCollector(messages, before.said, before.called)
+    reading = MessageCollector(messages, before.turn, before.called)
     for item in whole_items(items):
         reading.take(item)
-    said, called = reading.state()
-    return _Read(said, called, bool(items) and items[-1].get("type") in _BARE)
+    turn, called = reading.state()
+    return _Read(turn, called, bool(items) and items[-1].get("type") in _BARE)
 
 
 def own_items(body: Mapping[str, Any]) -> str | list[Mapping[str, Any]]:
@@ -160,11 +140,11 @@ class MessageCollector:
     def __init__(
         self,
         messages: list[Message] | None = None,
-        said: Sequence[Part] | None = None,
+        turn: Sequence[Part] | None = None,
         called: Mapping[str, ToolUse] = EMPTY,
     ) -> None:
         self._messages: list[Message] = [] if messages is None else messages
-        self._turn: list[Part] | None = None if said is None else list(said)
+        self._turn: list[Part] | None = None if turn is None else list(turn)
         self._called: dict[str, ToolUse] = dict(called)
 
     def take(self, item: Mapping[str, Any]) -> None:
@@ -225,7 +205,7 @@ class MessageCollector:
 
     def add_parts(self, parts: Iterable[Part]) -> None:
         """Adds parts that were read from one or more message items, with the mark that the first one begins an item
-        (rule 4)."""
+        (rule 3)."""
         parts = list(parts)
         if self._follows_text() and isinstance(first := parts[0] if parts else None, Text | Refusal):
             extra = merged({PROTOCOL: {"item": EMPTY}}, first.extra)
@@ -238,7 +218,8 @@ class MessageCollector:
         return tuple(self._messages)
 
     def state(self) -> tuple[tuple[Part, ...] | None, Mapping[str, ToolUse]]:
-        """The turn that is not over, and the calls so far: with these another one may go on."""
+        """Returns the parts of the current assistant turn (None if there is none) and the calls by id. A new collector
+        can continue from these."""
         return None if self._turn is None else tuple(self._turn), self._called
 
     def _message(self, item: Mapping[str, Any]) -> None:
@@ -294,7 +275,7 @@ def rest_of(value: Mapping[str, Any], known: frozenset[str]) -> Mapping[str, Any
 
 
 def read_assistant_message(item: Mapping[str, Any], *, follows: bool) -> list[Part]:
-    """Returns the parts of an assistant message (rules 2 and 4). `follows`: another message of the assistant stands
+    """Returns the parts of an assistant message (rules 2 and 3). `follows`: another message of the assistant stands
     before it."""
     rest = rest_of(item, MESSAGE_FIELDS)
     parts = read_content(item.get("content"))
@@ -429,150 +410,3 @@ def _output_parts(output: Any) -> tuple[Part, ...]:
     if isinstance(output, list) and all(isinstance(p, Mapping) and isinstance(p.get("type"), str) for p in output):
         return tuple(read_content(output))
     return (Text(dump(output).decode()),)
-
-
-# --- write ----------------------------------------------------------------------------------------------------------
-
-
-def write_items(messages: Iterable[Message]) -> list[dict[str, Any]]:
-    """Returns the `input` array of these messages."""
-    return [item for message in messages for item in _message_items(message)]
-
-
-def _message_items(message: Message) -> Iterator[dict[str, Any]]:
-    role = "user" if message.role == "tool" else message.role
-    content: list[Mapping[str, Any]] = []
-    fields = fields_of(message.extra, PROTOCOL) if message.extra else EMPTY
-    last: dict[str, Any] = {}
-    for part in message.parts:
-        item: dict[str, Any] | None = None
-        match part:
-            case ToolResult():
-                item = write_result(part)
-            case ToolUse():
-                item = write_call(part, part.item_id)
-            case Reasoning():
-                if fields_of(part.extra, PROTOCOL).get("continues") and last.get("type") == "reasoning":
-                    last["content"] = write_reasoning(part)["content"]
-                    continue
-                item = write_reasoning(part)
-            case OpaquePart(protocol="responses") if role == "assistant":
-                item = part.payload
-            case Text() | Refusal() if part.extra and "item" in (own := fields_of(part.extra, PROTOCOL)):
-                if content:
-                    yield _write_message(role, content, fields)
-                written = _write_part(part, role)
-                content, fields = [] if written is None else [written], own["item"]
-                last = {}
-                continue
-            case _:
-                written = _write_part(part, role)
-                if written is not None:
-                    content.append(written)
-                continue
-        if content:
-            yield _write_message(role, content, fields)
-            content, fields = [], EMPTY
-        last = item
-        yield item
-    if content or not message.parts:
-        yield _write_message(role, content, fields)
-
-
-def _write_message(role: str, content: Sequence[Mapping[str, Any]], fields: Mapping[str, Any]) -> dict[str, Any]:
-    plain = len(content) == 1 and content[0].keys() == {"type", "text"}
-    shown = content[0]["text"] if plain else content
-    return {**fields, "type": "message", "role": role, "content": shown if content else ""}
-
-
-def part_fields(part: Text | Refusal | Image) -> Mapping[str, Any]:
-    """Returns the additional fields of a content part, without those of its item."""
-    fields = fields_of(part.extra, PROTOCOL)
-    return {key: value for key, value in fields.items() if key != "item"} if "item" in fields else fields
-
-
-def _write_part(part: Part, role: str, *, json_text: bool = False) -> Mapping[str, Any] | None:
-    """Returns a content part; None if the protocol cannot express it. `json_text`: parts of other protocols are written
-    as compact JSON."""
-    match part:
-        case Text():
-            kind = "output_text" if role == "assistant" else "input_text"
-            written = {"type": kind, "text": whole(part.text)}
-        case Refusal():
-            written = {"type": "refusal", "refusal": whole(part.text)}
-        case Image():
-            written = {"type": "input_image", "image_url": part.url, **({"detail": part.detail} if part.detail else {})}
-        case OpaquePart(protocol="responses"):
-            payload: Mapping[str, Any] = part.payload
-            return payload
-        case OpaquePart() if json_text:
-            return {"type": "input_text", "text": dump(part.payload).decode()}
-        case _:
-            return None
-    return {**part_fields(part), **written} if part.extra else written
-
-
-def write_result(result: ToolResult) -> dict[str, Any]:
-    """Returns the item of a tool result."""
-    if (own := item_type(result)) is not None:
-        return write_output(result, own)
-    parts = [_write_part(part, "tool", json_text=True) for part in result.parts]
-    content = [part for part in parts if part is not None]
-    plain = len(content) == 1 and content[0].keys() == {"type", "text"}
-    kind = "custom_tool_call_output" if result.kind == "custom" else "function_call_output"
-    output: Any = content[0]["text"] if plain else content or ""
-    written = {"type": kind, "call_id": result.call_id, "output": output}
-    return {**fields_of(result.extra, PROTOCOL), **written} if result.extra else written
-
-
-def write_call(use: ToolUse, item_id: str | None, status: str | None = None) -> dict[str, Any]:
-    """Returns a call item for requests, answers and events (R8.5, R8.9, R8.16). Empty arguments become `{}`."""
-    item: dict[str, Any] = {**fields_of(use.extra, PROTOCOL)} if use.extra else {}
-    if item.pop(ITEM_TYPE, None) is not None and (kind := item_type(use)) is not None:
-        named = {"id": item_id} if item_id is not None else EMPTY
-        fields = call_fields(use, kind)
-        return {**fields, **item, **named, "type": kind, "status": status_of(kind, status), "call_id": use.call_id}
-    if item_id is not None:
-        item["id"] = item_id
-    item["type"] = call_type(use)
-    if status is not None:
-        item["status"] = status
-    if use.kind == "custom":
-        item |= {"call_id": use.call_id, "input": whole(use.arguments), "name": use.name}
-    else:
-        # an item that has just begun, or was cut off, has no arguments
-        blank = "" if status in ("in_progress", "incomplete") else "{}"
-        arguments = whole(use.arguments) if use.arguments.strip(SPACE) else blank
-        item |= {"arguments": arguments, "call_id": use.call_id, "name": use.name}
-    if use.namespace is not None:
-        item["namespace"] = use.namespace
-    return item
-
-
-def call_type(use: ToolUse) -> str:
-    """Returns the type of a call's item."""
-    if use.kind == "custom":
-        return "custom_tool_call"
-    return item_type(use) or "function_call"
-
-
-_MARKS: Final = frozenset({"summary", "continues"})
-"""Keys in the `extra` of reasoning that mark its place in an item."""
-
-
-def write_reasoning(part: Reasoning, item_id: str | None = None, status: str | None = None) -> dict[str, Any]:
-    """Returns a reasoning item; its text is the summary if it was read from one. `status` is given only for reasoning
-    that was cut off."""
-    fields = fields_of(part.extra, PROTOCOL)
-    item: dict[str, Any] = {key: value for key, value in fields.items() if key not in _MARKS}
-    if item_id is not None:
-        item.setdefault("id", item_id)
-    item |= {"type": "reasoning", "summary": []}
-    text = whole(part.text)
-    if text and fields.get("summary") is True:
-        item["summary"] = [{"type": "summary_text", "text": text}]
-    elif text:
-        item["content"] = [{"type": "reasoning_text", "text": text}]
-    if status is not None:
-        item["status"] = status
-    return item

@@ -11,7 +11,8 @@ from ...model import Message, ModelRequest, OpaquePart, Part, ToolResult, ToolUs
 from ..shared.wire import dump
 from ..streams import WriteOptions
 from .ids import PREFIXES, derived_id
-from .items import PROTOCOL, MessageCollector, read_call, write_result
+from .item_writer import write_result
+from .items import PROTOCOL, MessageCollector, read_call
 from .reply import Origins, output_items
 
 Items = Sequence[Mapping[str, Any]]

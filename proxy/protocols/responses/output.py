@@ -22,7 +22,8 @@ from ...scan._grammar import SPACE
 from ..shared.wire import dump, whole
 from ..streams import TextFrame
 from .client_tools import FORMS
-from .items import PROTOCOL, part_fields, write_call, write_reasoning
+from .item_writer import part_fields, write_call, write_reasoning
+from .items import PROTOCOL
 from .reply import CallNames, item_fields, message_item, refusal_part, text_part
 
 QUEUED: Final = ("response.created", "response.queued")

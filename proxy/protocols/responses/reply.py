@@ -58,16 +58,8 @@ from ..streams import WriteOptions
 from .client_tools import item_types, read_client_call
 from .errors import read_fault
 from .ids import derived_id
-from .items import (
-    PROTOCOL,
-    call_extra,
-    call_type,
-    part_fields,
-    read_assistant_message,
-    read_reasoning,
-    write_call,
-    write_reasoning,
-)
+from .item_writer import call_type, part_fields, write_call, write_reasoning
+from .items import PROTOCOL, call_extra, read_assistant_message, read_reasoning
 from .resource import (
     DEFAULT_TIER,
     RESOURCE_KEYS,

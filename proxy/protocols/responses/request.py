@@ -85,7 +85,7 @@ def read_request(body: Mapping[str, Any], raw: bytes) -> ModelRequest:
     """Returns the request in `body`, whose bytes were `raw`. Raises `ClientFault` with the path of the first mistake
     (R8.1)."""
     tools = known_set(body.get("tools"), "responses")
-    # a known list was checked when it came first
+    # a known list of tools was checked when it first came
     past = past_of(body.get("input"))
     SHAPE.check(body if tools is None else {**body, "tools": None}, len(raw), None if past is None else "input")
     _check_fields(body)
@@ -180,16 +180,16 @@ def _check_fields(body: Mapping[str, Any]) -> None:
 
 
 def read_messages(body: Mapping[str, Any], items: Sequence[Mapping[str, Any]] | None = None) -> tuple[Message, ...]:
-    """`instructions` as a system message, then `items`, or the body's own `input`: the conversation that a request
-    stands for. Give `items` where earlier turns come before the input (R12.3)."""
-    said = own_items(body) if items is None else items
+    """Returns the conversation of a request: `instructions` as a system message, then `items`, or the body's own
+    `input`. Pass `items` if earlier turns come before the input (R12.3)."""
+    all_items = own_items(body) if items is None else items
     instructions = body.get("instructions")
     if not instructions:
-        return read_items(said)
+        return read_items(all_items)
     first = Message("system", (Text(instructions),))
-    if isinstance(said, KnownItems):
-        return once(said.past, "responses.instructions", (), lambda: first, instructions), *read_items(said)
-    return first, *read_items(said)
+    if isinstance(all_items, KnownItems):
+        return once(all_items.past, "responses.instructions", (), lambda: first, instructions), *read_items(all_items)
+    return first, *read_items(all_items)
 
 
 def with_earlier_tools(request: ModelRequest, body: Mapping[str, Any], inputs: Iterable[Any]) -> ModelRequest:

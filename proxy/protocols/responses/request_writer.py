@@ -25,7 +25,8 @@ from ...model import EMPTY, Message, ModelRequest, Reasoning, Text, ToolChoice, 
 from ..shared.call_ids import at_most
 from ..shared.client_tools import is_client_tool
 from .ids import response_of
-from .items import PROTOCOL, own_items, write_items
+from .item_writer import write_items
+from .items import PROTOCOL, own_items
 from .request import GATEWAYS_OWN, KNOWN, TOOL_FIELDS
 
 LEAST_TOKENS: Final = 16

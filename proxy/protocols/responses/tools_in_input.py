@@ -22,7 +22,7 @@ _CARRIERS: Final = (ADDITIONAL, SEARCH_OUTPUT)
 
 
 def carried_tools(items: Any) -> Iterator[tuple[str, bool, list[Mapping[str, Any]]]]:
-    """The lists of tools in the items of an input: where each stands, and whether a search has found it."""
+    """Yields the lists of tools in the items of an input: the path of each, whether a search found it, and the list."""
     if types_in(items).isdisjoint(_CARRIERS):
         return
     for place, item in enumerate(items):

@@ -21,7 +21,8 @@ from ..turn_form import TurnForm
 from .conversations import ResponsesConversations
 from .ids import new_response_id, response_of
 from .item_types import types_in
-from .items import PROTOCOL, joined, own_items, read_items, whole_items, write_items
+from .item_writer import write_items
+from .items import PROTOCOL, joined, own_items, read_items, whole_items
 from .kept_items import answered, listed, made_output
 from .output import QUEUED, head_of
 from .reply import Origins, broken_off, write_finished

@@ -188,7 +188,7 @@ class ResponsesWriter:
         self._end("response.failed", resource(self._options, self._ident, "failed", self.items, error=error))
 
     def _end(self, kind: str, shown: Mapping[str, Any]) -> None:
-        self._last = self._message = None  # they know the writer
+        self._last = self._message = None  # they refer to the writer: a reference cycle
         self._ended = True
         self.frame(head_of(kind), b',"response":%b}' % written_as(shown, self._options))
         if self._options.responses.done_marker:

@@ -56,8 +56,9 @@ class RequestSchema:
         return frozenset(_schema(self._name)["properties"])
 
     def check(self, body: Mapping[str, Any], size: int = 0, field: str | None = None) -> None:
-        """Raise `ClientFault` for the first thing in `body` that has the wrong shape. The body is not changed. `size`:
-        about how many bytes its JSON has. `field` holds its conversation, whose known items are not checked again."""
+        """Raises `ClientFault` for the first mistake in `body`. Does not change the body. `size` is the approximate
+        number of bytes of its JSON. `field` is the name of the field with the conversation, whose known items were
+        checked before and are skipped."""
         is_valid, validate = _compiled(self._name)
         past = None if field is None else past_of(body.get(field))
         try:
@@ -106,11 +107,11 @@ def _compiled(name: str) -> tuple[Callable[[Any], bool], Callable[[Any], Any]]:
 
 
 class _Misfit(Exception):
-    """Items do not fit."""
+    """An item is not valid by the schema."""
 
 
 def _fits(name: str, body: Mapping[str, Any], field: str, past: Past) -> bool:
-    """Whether `body` fits its schema, of whose items in `field` only those are looked at that are new."""
+    """Returns True if `body` is valid by its schema. Checks only the new items in `field`."""
     is_valid, _ = _compiled(name)
 
     def step(carried: int, items: Sequence[Any], start: int, made: list[None]) -> int:

@@ -183,7 +183,7 @@ def dump_in_pieces(value: Any) -> bytes:
 
 
 def dump_request(body: Mapping[str, Any], field: str | None, past: Past | None) -> bytes:
-    """As `dump_in_pieces`, of a request whose conversation stands in `field` (`dump_items`)."""
+    """Returns the JSON of a request whose conversation is in `field`; its items are written by `dump_items`."""
     pieces: list[bytes] = []
     between = b"{"
     for key, item in body.items():
@@ -194,8 +194,8 @@ def dump_request(body: Mapping[str, Any], field: str | None, past: Past | None) 
 
 
 def dump_items(items: Sequence[Any], past: Past | None) -> bytes:
-    """As `dump_in_pieces`, of the items of a conversation: those that were written for the request before are not
-    written again."""
+    """Returns the JSON array of the items of a conversation. Reuses the JSON of items that were written for an earlier
+    request; writes the others with `dump_in_pieces`."""
     return b"[%b]" % b",".join(fold(past, "written", items, 0, _dump_more)[0])
 
 

@@ -45,14 +45,7 @@ from ...protocols.shared.client_tools import as_function, form_of, is_client_too
 from ...schemas.lenient import complete
 from ...tolerances import NAMES
 from .base import Capabilities
-from .concessions import (
-    NONE,
-    Concessions,
-    Limits,
-    fit_sampling,
-    is_usual,
-    reduced_capabilities,
-)
+from .concessions import NONE, Concessions, Limits, fit_sampling, is_usual, reduced_capabilities
 from .constraints import constraint_fields
 from .fit_files import files_in, fit_files, is_sent
 from .fit_history import Tell, with_paired_results
@@ -355,24 +348,24 @@ def _without_stream_options(extra: Extra) -> Extra:
 def keep_part_fields(
     messages: tuple[Message, ...], known: Container[str], wire: ServerSide | None, past: Past | None = None
 ) -> tuple[Message, ...]:
-    """Fields of parts that are not modelled, as `keep_fields` has it of those of the request. Thinking keeps all: its
-    own server made them, and wants to see them again."""
+    """Returns the messages with the unmodelled fields of parts filtered like those of the request (`keep_fields`).
+    Reasoning keeps all of its fields, because the server that made them needs them back."""
 
     def filtered(part: Part) -> Part:
         if isinstance(part, ToolResult):
-            parts = all_kept(part.parts)
+            parts = each_filtered(part.parts)
             part = part if parts is part.parts else replace(part, parts=parts)
         if not _has_extra(part) or isinstance(part, Reasoning | OpaquePart):
             return part
         extra = _known_extra(part.extra, known, wire)
         return part if extra is part.extra else replace(part, extra=extra)
 
-    def all_kept(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    def each_filtered(parts: tuple[Part, ...]) -> tuple[Part, ...]:
         fitted = tuple(map(filtered, parts))
         return parts if all(map(is_, fitted, parts)) else merged_texts(fitted)
 
     def fit(message: Message) -> Message:
-        parts = all_kept(message.parts) if _has_fields(message) else message.parts
+        parts = each_filtered(message.parts) if _has_fields(message) else message.parts
         return message if parts is message.parts else replace(message, parts=parts)
 
     return each(past, ("fields", known, wire), messages, fit)

@@ -24,13 +24,13 @@ _AGAIN: Final = "[another result of the same tool call]\n"
 
 
 def with_paired_results(messages: tuple[Message, ...], tell: Tell, past: Past | None = None) -> tuple[Message, ...]:
-    """The messages with every result right behind its call. The same object if they are so already."""
+    """Returns the messages with every result right after its call, or the same object if nothing has to change."""
     if type(messages) is PlainMessages:
         return messages
-    if past is not None and fold(past, "settled", messages, _Settled(), _go_on)[1] == _Settled():
+    if past is not None and fold(past, "settled", messages, _Settled(), _check_more)[1] == _Settled():
         return messages
-    given = _with_objects(messages, tell)
-    return given if _in_order(given) else tuple(_ordered(given, tell))
+    with_objects = _with_objects(messages, tell)
+    return with_objects if _in_order(with_objects) else tuple(_ordered(with_objects, tell))
 
 
 def _with_objects(messages: tuple[Message, ...], tell: Tell) -> tuple[Message, ...]:
@@ -50,17 +50,18 @@ def _with_object(use: ToolUse) -> ToolUse:
     return use if use.kind == "custom" or is_object(use.arguments) else replace(use, arguments=object_of(use.arguments))
 
 
-_NOTHING_WAITS: Final[frozenset[str]] = frozenset()
+_NO_CALLS: Final[frozenset[str]] = frozenset()
 
 
 class _Settled(NamedTuple):
-    """Messages of which it is known whether they are settled so far, and which calls wait for their results."""
+    """The state after checking some messages: True (`good`) if none of them has to change, and the ids of calls that
+    lack results."""
 
     good: bool = True
-    waiting: frozenset[str] = _NOTHING_WAITS
+    waiting: frozenset[str] = _NO_CALLS
 
 
-def _go_on(before: _Settled, messages: Sequence[Message], start: int, made: list[None]) -> _Settled:
+def _check_more(before: _Settled, messages: Sequence[Message], start: int, made: list[None]) -> _Settled:
     if not before.good:
         return before
     after = _waiting(messages, before.waiting)
@@ -70,19 +71,19 @@ def _go_on(before: _Settled, messages: Sequence[Message], start: int, made: list
 
 
 def _have_objects(message: Message) -> bool:
-    """Whether the arguments of its calls are objects."""
+    """Returns True if the arguments of all calls in the message are JSON objects."""
     uses = [part for part in message.parts if isinstance(part, ToolUse)]
     return message.role != "assistant" or all(_with_object(use) is use for use in uses)
 
 
 def _in_order(messages: Sequence[Message]) -> bool:
-    """Whether each call is followed by exactly one result, before anything else is said."""
-    return _waiting(messages, _NOTHING_WAITS) == _NOTHING_WAITS
+    """Returns True if each call is followed by exactly one result, before any other part."""
+    return _waiting(messages, _NO_CALLS) == _NO_CALLS
 
 
 def _waiting(messages: Sequence[Message], before: frozenset[str]) -> frozenset[str] | None:
-    """The calls whose results have to follow, of those that waited `before` and those in the messages; None if results
-    are not in order."""
+    """Returns the ids of calls whose results must follow, None if results are not in order. `before`: the ids of calls
+    before these messages that lack results."""
     waiting = set(before)
     for message in messages:
         results = [part.call_id for part in message.parts if isinstance(part, ToolResult)]

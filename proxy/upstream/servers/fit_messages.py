@@ -27,10 +27,13 @@ _SYSTEM_ROLES: Final = ("system", "developer")
 
 
 def fit_parts(messages: tuple[Message, ...], wire: ServerSide | None, past: Past | None = None) -> tuple[Message, ...]:
-    """Neighbouring texts of a message, or of a result, as one, since many servers take only a plain string (R5.9).
-    Parts that the protocol `wire` has no form for are left out (R8.2), and a message that holds nothing else; in a
-    result they are text: their JSON, without what is no text (a PDF, say). A failed result says so in its text where
-    the protocol has no field for it."""
+    """Returns the messages with parts that the backend takes.
+
+    Adjacent texts of a message or a result are joined, since many servers take only a plain string (R5.9). Parts that
+    the protocol `wire` cannot express are dropped (R8.2), and so are messages that become empty. In a result such parts
+    become their JSON as text, without embedded files. If the protocol has no field for a failed result, its text says
+    so.
+    """
     return each(past, ("parts", wire), messages, lambda message: _fit_parts(message, wire))
 
 

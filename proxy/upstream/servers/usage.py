@@ -88,7 +88,7 @@ def cached_file(encoding: str) -> Path | None:
 
 
 class _Counted(NamedTuple):
-    """The size of the texts of messages (`Estimator._size`), and how many images they hold."""
+    """The size of the texts of messages (as `Estimator._size` returns it), and the number of their images."""
 
     size: int
     images: int
@@ -128,7 +128,7 @@ class Estimator:
         """Returns the number of tokens in the prompt of `request`: all texts, images, and the markers around
         messages."""
         if is_large(request):
-            await self.count(" ")  # loads what counts
+            await self.count(" ")  # loads the tokenizer
             return await offload(is_slow(request), self._count_large, request)
         return _fixed_tokens(request) + await self.count("\n".join(request_texts(request)))
 
@@ -145,7 +145,7 @@ class Estimator:
         return _Counted(before.size + size, before.images + images)
 
     def _size(self, texts: Iterable[str]) -> int:
-        """Tokens of these lines; their bytes, where a token is taken to be some of them."""
+        """Returns the number of tokens in these lines; the number of bytes if tokens are estimated from bytes."""
         measure = self._count_safely if self.exact else _bytes_in
         return sum(map(measure, _text_pieces((*texts, ""))))
 
@@ -175,7 +175,7 @@ class Estimator:
 
 
 def count_bytes(text: str) -> int:
-    """The crude estimate of rule 1."""
+    """Estimates the number of tokens from the number of bytes (rule 1)."""
     return -(-_bytes_in(text) // BYTES_PER_TOKEN)
 
 
