@@ -1,8 +1,8 @@
 """Results of server-side tools, for the request that continues an answer (R15.9).
 
 A client sees and echoes only its own calls. The calls that the gateway ran before them, or beside them in the same
-answer, are stored under the id of the first of the client's calls. The client's next request echoes that id, and the gateway
-finds them by it. The last digits of such an id are a checksum of the others, so that other ids cost no look-up.
+answer, are stored under the id of the first of the client's calls. The client's next request echoes that id, and the
+gateway finds them by it. The last digits of such an id are a checksum of the others, so that other ids cost no look-up.
 
 If no call of the client follows, or its protocol has other ids on the wire, the gateway's calls are stored with the
 turn of the answer, if there is one: `StoredTurn.rounds`. They are stored in one of the two places, never in both.

@@ -14,8 +14,9 @@ from .places import Places
 
 
 class _Checked(NamedTuple):
-    """Messages that were checked: the message of each call by its id, the ids that were answered, the last message that
-    is no result, how many results stand elsewhere, and what was tolerated."""
+    """The result of checking messages. `called` maps call ids to the number of their message, `answered` are the ids
+    with a result, `asked` is the number of the last message without results, `moved` counts results that do not
+    directly follow their calls, `tolerated` are names of tolerated faults with their call ids."""
 
     called: Mapping[str, int]
     answered: frozenset[str]
@@ -25,7 +26,8 @@ class _Checked(NamedTuple):
 
 
 def check_conversation(exchange: Exchange, request: ModelRequest, places: Places) -> None:
-    """R2.7 to R2.9 and C14: ids are unique, every result answers an earlier call, next to it or counted as moved."""
+    """Checks calls and results (R2.7 to R2.9, C14). Raises `ClientFault` for a duplicate call id, and in strict
+    validation for a result without an earlier call or away from its call; otherwise these are tolerated and counted."""
     strict = exchange.route.options.requests.validation == "strict"
 
     def tolerate(those: Iterable[tuple[str, str]]) -> None:
@@ -57,7 +59,8 @@ def _checked(
     strict: bool,
     places: Places,
 ) -> _Checked:
-    """Goes on with messages, of which so many stand before. Raises `ClientFault`."""
+    """Checks further messages, the first of which has number `start`. Returns the result for all messages so far.
+    Raises `ClientFault`."""
     called, answered = dict(before.called), set(before.answered)
     asked, moved = before.asked, before.moved
     for index, message in enumerate(messages, start):
@@ -94,7 +97,8 @@ def _checked(
 
 
 def _without_call(call_id: str, places: Places, index: int, number: int | None) -> ClientFault:
-    """The fault for a result without its call: the `number`-th of a message, or None where no call was made before."""
+    """Returns the error for a result without its call. `number` is its position among the results of its message, None
+    if there was no call at all before it."""
     if number is None:
         return ClientFault(
             "A tool result stands without an earlier assistant message that made a call.",
