@@ -249,7 +249,7 @@ class Delivery:
                 show_output(record, response.body)
             return response
         except (asyncio.CancelledError, ConnectionError):
-            if not record.status and DETACHED not in request:  # a client that has all of its answer may go
+            if not record.status and DETACHED not in request:  # disconnecting after the whole answer is no error
                 record.status, record.code = 499, "client_closed_request"
             raise
         finally:
@@ -267,7 +267,7 @@ class Delivery:
         self._metrics.finish(record, endpoint=self._protocol.name, request_id=ident)
         for observer in record.observers:
             observer.ended(record)
-        record.failures.clear()  # their tracebacks know the record
+        record.failures.clear()  # their tracebacks refer to the record
 
     async def _answer(
         self, request: web.Request, record: AccessRecord, ident: str, monitor: LivenessMonitor, share: BodyShare
@@ -276,7 +276,7 @@ class Delivery:
         shown: web.Response | None = None
         error: GatewayError
         try:
-            exchange = request.get(EXCHANGE)  # of a request that was detached
+            exchange = request.get(EXCHANGE)  # set if the request was detached
             if exchange is None:
                 if self._admission is not None:
                     await self._enter(self._admission, request, monitor)
@@ -299,7 +299,7 @@ class Delivery:
             error = fault
         except asyncio.CancelledError:
             reason = monitor.stopped()
-            if reason is None or request.writer.output_size:  # nothing may come in the middle of another answer
+            if reason is None or request.writer.output_size:  # an error cannot follow a part of an answer
                 raise
             error = reason
         except web.HTTPException as raised:
@@ -318,7 +318,7 @@ class Delivery:
         try:
             answer = shown or error_response(error, self._protocol, ident)
         finally:
-            del error  # its traceback knows this frame: a circle
+            del error  # breaks the cycle of traceback and frame
         if response is not None:
             move_head(response, answer)
         return answer
@@ -340,7 +340,7 @@ class Delivery:
         if not isinstance(begun, StoredTurn):
             return begun
         if (slot := request.get(SLOT)) is not None:
-            await slot.end()  # it has a place of its own, and its client may ask for it meanwhile
+            await slot.end()  # the response has a place of its own, and its client may request it meanwhile
         if request[APART]:
             return await background.replay(begun, form).send(request, monitor)
         return web.Response(body=dump_in_pieces(form.shown(begun)), content_type="application/json")
@@ -437,7 +437,7 @@ class Delivery:
         return exchange
 
     def _whose(self, share: BodyShare) -> Whose | None:
-        """The conversations that may be known to a request."""
+        """Returns the owner of the known conversations that a request may continue; None if none are kept."""
         key = self._items_key
         return Whose(self._conversations, key, share.account, self._protocol.name) if key else None
 

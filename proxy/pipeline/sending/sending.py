@@ -56,8 +56,8 @@ HELD_BYTES: Final = 64 * 1024
 
 async def send(request: web.Request, exchange: Exchange, reply: Reply, monitor: LivenessMonitor) -> web.StreamResponse:
     """Sends `reply` to the client; the caller closes it. The record has a status once everything was sent. Raises
-    `GatewayError` as long as nothing was. A whole answer that middlewares around the gateway work on is returned
-    unsent, and aiohttp sends it."""
+    `GatewayError` as long as nothing was sent. If middlewares of a program surround the gateway, a whole answer is
+    returned unsent, and aiohttp sends it."""
     if exchange.received.stream:
         await StreamSender(request, exchange, reply, monitor).run()
         return reply
@@ -88,22 +88,22 @@ class StreamSender:
         self._monitor = monitor
         self._path, self._wire = choose(exchange, reply)
         bounded = self._wire is not None and not isinstance(self._path, PassThrough)
-        self._room = exchange.route.limits.stream_bytes if bounded else maxsize  # bytes that may still come
+        self._room = exchange.route.limits.stream_bytes if bounded else maxsize  # bytes that the server may still send
         outputs = [observer.output for observer in exchange.record.observers if observer.output is not None]
         if outputs:
             self._path = ShownPath(self._path, outputs)
-        self._transport: asyncio.Transport | None = None  # the client's, while writing needs no waiting
+        self._transport: asyncio.Transport | None = None  # the client's transport, while writing needs no waiting
         self._pending = bytearray()
-        self._kept = True  # something, or the headers have to wait
-        self._waiting: asyncio.Future[None] | None = None  # until nothing is
+        self._kept = True  # True while output, or the headers, are unsent
+        self._waiting: asyncio.Future[None] | None = None  # done when the buffer is empty
         self._news: asyncio.Future[None] = (
             asyncio.get_running_loop().create_future()
-        )  # an event keeps ten times as much
+        )  # an `Event` takes ten times the memory
         self._silent = False
         self._stopped: GatewayError | None = None
-        self._committed = reply.prepared  # by a middleware
+        self._committed = reply.prepared  # a middleware may have sent the headers
         self._busy_s = 0.0
-        self._holds = False  # the backend, until all that is kept has gone out
+        self._holds = False  # True while the server is paused
 
     async def run(self) -> None:
         """Sends everything. Raises `GatewayError` as long as nothing was sent, and `ConnectionError` if the client has
@@ -123,7 +123,7 @@ class StreamSender:
             await self._reply.write_eof()
             self._exchange.record.status = self._reply.status
             if self._path.drained:
-                await asyncio.sleep(0)  # most have said all with their last read, and end now
+                await asyncio.sleep(0)  # most servers end with their last read
                 if not reading.done():
                     await asyncio.wait({reading}, timeout=LINGER_S)
         finally:
@@ -131,10 +131,10 @@ class StreamSender:
                 reading.cancel()
                 await asyncio.wait({reading})
             if not reading.cancelled():
-                reading.exception()  # whatever it says now comes after the end
+                reading.exception()  # errors after the end do not matter
             self._path.close()
 
-    # --- the task that reads ----------------------------------------------------------------------------------------
+    # --- the reading task -------------------------------------------------------------------------------------------
 
     async def _read(self, source: WireSource) -> None:
         before = time.monotonic()
@@ -189,7 +189,7 @@ class StreamSender:
         self._busy_s += time.monotonic() - before
 
     async def _until_gone(self) -> None:
-        """Waits until the buffer is empty. Only for the task that reads."""
+        """Waits until the buffer is empty. Called only by the reading task."""
         while self._kept:
             self._waiting = asyncio.get_running_loop().create_future()
             await self._waiting
@@ -210,14 +210,14 @@ class StreamSender:
         self._wake()
 
     def _wake(self, _: object = None) -> None:
-        """Wakes up the task of the exchange."""
+        """Wakes up the exchange's task."""
         if not self._news.done():
             self._news.set_result(None)
 
-    # --- the task of the exchange -----------------------------------------------------------------------------------
+    # --- the exchange's task ----------------------------------------------------------------------------------------
 
     async def _attend(self, reading: asyncio.Task[None]) -> None:
-        """Does everything that has to wait, until the stream is over."""
+        """Does the work that may have to wait, until the stream is over."""
         path = self._path
         while not reading.done():
             await self._news
@@ -233,9 +233,9 @@ class StreamSender:
                 await self._show_life()
 
     async def _work_off(self) -> None:
-        """Runs the deferred work and resumes reading."""
+        """Runs the deferred work and resumes reading from the server."""
         self._pending += await self._path.work_off()
-        if not self._path.spoke:  # else that waits until it has been sent
+        if not self._path.spoke:  # otherwise `_commit` resumes it after sending
             self._let_go()
 
     async def _conclude(self, reading: asyncio.Task[None]) -> None:
@@ -263,11 +263,11 @@ class StreamSender:
             note_usage(self._exchange, path.last.usage, None)
 
     async def _go_on(self, reading: asyncio.Task[None]) -> None:
-        """Sends what comes in place of the end."""
+        """Sends the answer that replaces the end of this one."""
         await asyncio.wait({reading}, timeout=LINGER_S)
         reading.cancel()
         await asyncio.wait({reading})
-        self._room = maxsize  # what comes now is bounded where it comes from
+        self._room = maxsize  # the following answer has its own bounds
         following = asyncio.get_running_loop().create_task(self._follow(self._path.go_on()))
         following.add_done_callback(self._wake)
         try:
@@ -288,7 +288,7 @@ class StreamSender:
     async def _follow(self, rest: AsyncGenerator[bytes, None]) -> None:
         async with aclosing(rest) as outputs:
             async for data in outputs:
-                self._give(bytes, data)  # it is written
+                self._give(bytes, data)  # already written in the client's protocol
                 if self._path.spoke and not self._path.over:
                     await self._until_gone()
 
@@ -310,7 +310,7 @@ class StreamSender:
             reply.headers.setdefault("Content-Type", self._exchange.protocol.content_type)
             reply.headers["Cache-Control"] = "no-cache"
             reply.headers["X-Accel-Buffering"] = "no"
-        writer = await reply.prepare(self._request)  # gives the writer of a response that is prepared
+        writer = await reply.prepare(self._request)  # returns the writer of a prepared response
         assert writer is not None
         if not began:
             self._exchange.record.wrote()
