@@ -51,7 +51,7 @@ class PlainLayer(Layer):
                 if sent is not request:
                     _adopt(sent, request)
                 if untouched:
-                    exchange.body, exchange.received = before  # of an earlier try
+                    exchange.body, exchange.received = before  # as before an earlier call
                 given_on = await _replaced_body(sent, stream, body)
                 if given_on is not None:
                     await self._take_body(given_on, exchange, untouched)
@@ -75,13 +75,13 @@ class PlainLayer(Layer):
         if isinstance(response, web.HTTPException):
             raise response  # aiohttp lets it be returned as well
         if refused is not None and response.status >= 400:
-            exchange.record.ended_by(refused.error)  # in the middleware's own words
+            exchange.record.ended_by(refused.error)  # the middleware wrote its own error
         if isinstance(response, WholeReply):
             return taken(exchange, response, response) if response.replaced else response
         return response if given is None or isinstance(response, Reply) else taken(exchange, response, given)
 
     async def _take_body(self, body: bytes, exchange: Exchange, untouched: bool) -> None:
-        """Uses `body` as what the client has sent. The route stays. Raises `ClientFault` if it cannot be read, and
+        """Uses `body` as the client's body. The route stays the same. Raises `ClientFault` if it cannot be read, and
         `Defect` if it would undo the changes of another middleware."""
         if not untouched:
             self.report(ValueError("it changed the body of a request that was changed before: put it further out"))
@@ -104,7 +104,7 @@ async def _replaced_body(sent: web.Request, stream: StreamReader, body: bytes) -
     `stream`."""
     if sent._payload is stream:
         read = sent._read_bytes
-        return None if read is None or body.endswith(read) else read  # who reads the rest has changed nothing
+        return None if read is None or body.endswith(read) else read  # reading the rest changes nothing
     read = await sent.read()
     return None if read == body else read
 
@@ -118,7 +118,7 @@ def _adopt(sent: web.Request, request: web.Request) -> None:
 
 
 async def _come(exchange: Exchange, reply: Reply) -> Reply:
-    """Returns the reply as a plain middleware gets it."""
+    """Returns the reply in the form that a plain middleware gets."""
     if not exchange.received.stream:
         return await completed(exchange, reply)
     reply.headers.setdefault("Content-Type", exchange.protocol.content_type)
@@ -129,7 +129,7 @@ async def _come(exchange: Exchange, reply: Reply) -> Reply:
 
 
 class Unread(StreamReader):
-    """A body that can be read again. It becomes a stream when it is first used, which is rare."""
+    """A body that can be read again. It becomes a stream at its first use, which is rare."""
 
     __slots__ = ("_held",)
 
@@ -141,7 +141,7 @@ class Unread(StreamReader):
         return True
 
     def __getattr__(self, name: str) -> Any:
-        # What a stream is made of is not there yet, or there is no such thing.
+        # The stream's attributes do not exist yet, or there is no such attribute.
         body, self._held = self._held, None
         if body is not None:
             loop = asyncio.get_running_loop()
@@ -161,9 +161,9 @@ def unread(request: web.Request, body: bytes) -> StreamReader:
 
 
 def let_go(request: web.Request, body: Mapping[str, Any], received: ModelRequest) -> None:
-    """The answer has begun to come, so no server is asked with the client's own bytes any more: forget them, and what
-    stages have made of the conversation, unless it is kept for the next request. Middlewares around the gateway may
-    still read the request."""
+    """Drops the client's body, and what stages have cached of its conversation, unless it is kept for the next request.
+    Called when the answer has begun, so that no server is asked again. If middlewares surround the gateway, the body
+    stays readable for them."""
     if received.origin is not None:
         received.origin.let_go()
         if received.origin.past is not None:
@@ -185,7 +185,7 @@ class HttpFault(web.HTTPException):
 
 
 def http_fault(error: GatewayError, exchange: Exchange) -> HttpFault:
-    """Returns the error as both, or itself if it is both already."""
+    """Returns the error as an aiohttp exception too; the error itself if it is one already."""
     known: object = error
     if isinstance(known, HttpFault):
         return known
@@ -193,7 +193,7 @@ def http_fault(error: GatewayError, exchange: Exchange) -> HttpFault:
     both = _both(kind, error.status)
     fault = both.__new__(both)
     vars(fault).update(vars(error), error=error, status_code=error.status)
-    del vars(fault)["status"], vars(fault)["headers"]  # which a response keeps in its own way
+    del vars(fault)["status"], vars(fault)["headers"]  # a response has its own `status` and `headers`
     fault.args = error.args
     body = exchange.protocol.write_error(error, exchange.id)
     status = exchange.protocol.status_of(error)
