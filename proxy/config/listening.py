@@ -186,8 +186,8 @@ class LimitsConfig:
     json_values: int = doc("Values (numbers, strings, objects, ...) in a request body; beyond: 400.", default=100_000)
     json_depth: int = doc("Nesting of a request body; beyond: 400.", default=128)
     cache_bytes: int = doc(
-        "Kept of requests and answers to be used again (compiled schemas, prompts, grammars, lists of tools, conversations, cached answers), of "
-        "each worker; beyond: what was used longest ago is forgotten.",
+        "Size of data from requests and answers that is cached (compiled schemas, prompts, grammars, lists of tools, "
+        "conversations, answers), for each worker; beyond: the least recently used is dropped.",
         default=64 * 1024 * 1024,
     )
     tools_bytes: int = doc("Size of all tools of a request, as JSON; beyond: 400.", default=4 * 1024 * 1024)

@@ -122,7 +122,8 @@ def _akin(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
 
 
 def _weight(lists: Iterable[Sequence[_Left]]) -> int:
-    """That of the places of one stage. Most of the values in one list are the same."""
+    """Returns the size in bytes of the places of one stage. Most values of one list are the same, so only the largest
+    weight counts."""
     return sum(
         sum(ITEM_BYTES * len(left.items) + LEFT_BYTES for left in places) + max(left.weight for left in places)
         for places in lists

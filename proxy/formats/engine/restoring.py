@@ -44,14 +44,14 @@ whole answer, which has many continuations."""
 
 
 class EscapesMade(NamedTuple):
-    """What `Escapes` noted: see its fields."""
+    """The fields of an `Escapes` as fixed values."""
 
     forms: frozenset[Form] = frozenset()
     results: ResultForm | None = None
     result_chars: int = 0
 
     def and_those(self, more: Escapes) -> EscapesMade:
-        """These, and those that were made behind them."""
+        """Returns these escapes together with those that were made after them."""
         forms = self.forms | more.forms if more.forms else self.forms
         return EscapesMade(forms, more.results or self.results, self.result_chars + more.result_chars)
 
