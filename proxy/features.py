@@ -1,7 +1,7 @@
-"""Features: parts of an application that exist only where the configuration switches them on, such as the inspector.
+"""Features: parts of an application that exist only if the configuration enables them, such as the inspector.
 
-The registry `features` names them after their section of the configuration; a feature is imported when its section is
-on (`toolwire.registry.FEATURES`). So the core runs without the code of a feature that nobody uses.
+The registry `features` names them after their section of the configuration (`toolwire.registry.FEATURES`). A feature is
+imported when its section enables it, so that the code of unused features is never loaded.
 """
 
 from __future__ import annotations

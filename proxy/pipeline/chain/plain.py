@@ -1,15 +1,16 @@
-"""Plain aiohttp middlewares in a chain. They see what they would see in an aiohttp application. Their changes count.
+"""Plain aiohttp middlewares in a chain. Requests and answers look to them as in any aiohttp application, and their
+changes take effect.
 
 Rules:
 
-1. The request is unread, however often it was read before: `read`, `json`, `content`, `clone`, all of it. A middleware
-   that hands on a request with another body has changed the request.
+1. The request is unread, however often it was read before: `read`, `json`, `content` and `clone` work. A middleware
+   that passes on a request with another body changes the client's request.
 2. A whole answer is a complete `web.Response` with a body. A streamed one is an unprepared `web.StreamResponse`. Both
    are still replies.
 3. An error from further in is the `web.HTTPException` of its status, with the client's error envelope as its body, and
    the original `GatewayError` at the same time. Headers that are set on it reach the client.
-4. A third-party `Middleware` with its own `__call__` is treated the same. Hooks and built-in middlewares are not: they
-   know what they get. Any middleware may read the request.
+4. A third-party `Middleware` with its own `__call__` is treated the same. Hooks and built-in middlewares get unsent
+   replies instead. Any middleware may read the request.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class Reply(web.StreamResponse):
     is a stream. `wire` is the source if its bytes may be sent unchanged."""
 
     _send_headers_immediately = False
-    """Headers leave with the first bytes of the body in one system call, as in aiohttp's own `Response`."""
+    """Headers are sent with the first bytes of the body in one system call, as in aiohttp's own `Response`."""
 
     # Initial values on the class, so that they cost an answer nothing.
     owner: Owner | None = None

@@ -65,7 +65,7 @@ class Background:
         self._idle: asyncio.Event | None = None
 
     def replay(self, turn: StoredTurn, form: TurnForm, after: int = -1) -> EventReplay:
-        """Returns a sender of the events of a response behind number `after`."""
+        """Returns a sender of the events of a response after number `after`."""
         return EventReplay(self.conversations, self._silence_s, turn, form, after)
 
     @property

@@ -31,7 +31,7 @@ from .responses import Page, list_of
 from .stored import CONVERSATIONS, Conversations, away
 
 NOBODY: Final = ""
-"""The first and the last id of an empty list: the published type has texts there."""
+"""The first and the last id of an empty list, because the published type requires strings."""
 
 
 async def create(request: web.Request) -> web.StreamResponse:
@@ -95,7 +95,7 @@ async def list_items(request: web.Request) -> web.StreamResponse:
 
 
 async def add_items(request: web.Request) -> web.StreamResponse:
-    """Adds `items` behind the existing ones and returns them."""
+    """Appends `items` to the conversation and returns them."""
     form = _form(request)
     async with _asked(request) as asked:
         body = await asked.json()

@@ -22,11 +22,11 @@ LOG: Final = logging.getLogger("toolwire.conversation")
 STORE_FAILURES: Final = AccessField("store_failures", "A response could not be kept.")
 
 PRUNE_S: Final = 60.0
-"""How often expired turns are removed, at most."""
+"""Minimum number of seconds between two removals of expired turns."""
 MARKS_S: Final = 0.25
-"""How often is looked for responses that another process wants to have cancelled, while any are made."""
+"""Seconds between two checks for marks of other processes, while this process runs responses."""
 MARKS_AT_ONCE: Final = 256
-"""For more streams there are several questions, between which they go on: a millisecond each."""
+"""Marks in one query, which takes a millisecond. Streams continue between two queries."""
 CANCEL_S: Final = 5.0
 """Seconds that a cancelling request waits for the process that runs the response."""
 CANCEL_LOOK_S: Final = 0.05

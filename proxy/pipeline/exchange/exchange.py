@@ -1,7 +1,7 @@
 """Everything about one client request, from the first byte read to the last byte written.
 
 Rule: per-request state lives here and nowhere else. A middleware instance serves all requests of an application at
-once, so what it wants to remember about one of them goes to `Exchange.state` under its own class.
+once, and stores its data about one request in `Exchange.state` under its own class.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ LOG: Final = logging.getLogger("toolwire")
 
 
 ToolsBy = Literal["server", "gateway", "template"]
-"""The side that does the tools of a request. The server teaches them and reads the calls; or the gateway does both; or
-the model's chat template, in the server, teaches them and the gateway reads the calls (docs/adr/0046)."""
+"""The side that teaches tools and reads calls (docs/adr/0046). `server`: the server does both. `gateway`: the gateway
+does both. `template`: the model's chat template in the server teaches, and the gateway reads."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """The head of an answer: headers of every answer, and a fast way to write the head of a whole one.
 
-aiohttp prepares a response in steps that code may take part in: headers, cookies, compression, signals. If nothing did,
-the head is always the same and is written with the body in one piece. Other answers are sent by aiohttp, with the same
-result.
+aiohttp prepares a response in steps that other code can change: headers, cookies, compression, signals. Without such
+changes the head is always the same, and the gateway writes it with the body in one piece. aiohttp sends all other
+answers, with the same result.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from .routing import Handler
 
 REQUEST_ID: Final = web.RequestKey("toolwire.request_id", str)
 ADDED_HEADERS: Final = web.RequestKey("toolwire.added_headers", Mapping[str, str])
-"""Further headers of the answer to a request, whatever answer it gets. Names and values are ours or were checked, of
-plain ASCII. Each request that comes to a `Delivery` has it."""
+"""Further headers of every answer to a request. Names and values are the gateway's own or were checked, and are plain
+ASCII. Set for each request of a `Delivery`."""
 TIMED: Final = web.RequestKey("toolwire.timed", tuple[str | None, float])
-"""The header of the answer that says how long the gateway had the request (`ClientSide.time_header`), and since when,
-on the monotonic clock. Each request that comes to a `Delivery` has it."""
+"""The name of the header for the processing time (`ClientSide.time_header`), and the start of the request on the
+monotonic clock. Set for each request of a `Delivery`."""
 OWN_MIDDLEWARES: Final = web.AppKey("toolwire.own_middlewares", int)
-"""How many middlewares of aiohttp's the gateway's application has by itself."""
+"""The number of aiohttp middlewares in the gateway's own application."""
 SERVER: Final = "toolwire"
 SLICE_BYTES: Final = 64 * 1024
-"""Bytes of a whole answer that are written at once."""
+"""Bytes of a whole answer in one write."""
 USAGE_SOURCE: Final = "x-usage-source"
-"""Says who counted the tokens of an answer: `backend` or `estimate` (R11.3)."""
+"""The source of a token count: `backend` or `estimate` (R11.3)."""
 TOKENIZER: Final = "x-usage-tokenizer"
 """The method of a token count: the name of an encoding, `bytes`, or `backend` for the server's own count."""
 _UNTIMED: Final = (None, 0.0)

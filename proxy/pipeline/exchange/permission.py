@@ -2,9 +2,9 @@
 
 Rules:
 
-1. The middlewares of the route's chain say what is forbidden (`Middleware.forbids`), wherever they stand in it.
-2. It is decided anew for each request and each call that is run. An earlier permission (a call that a client has
-   approved, a stored turn) does not count.
+1. The middlewares of the route's chain decide which tools are forbidden (`Middleware.forbids`), at any place in it.
+2. They decide anew for each request and for each call before it is run. An earlier permission (a call that a client
+   has approved, a stored turn) does not count.
 3. A hosted tool that brings other tools without naming them is forbidden on a route where any tool is.
 """
 

@@ -27,12 +27,12 @@ from ..transforms.sealing import Sealed
 from .permission import NOTHING_FORBIDDEN, Permission
 
 MAX_FOUND: Final = 1024
-"""Names that are cached with their glob and their format."""
+"""Maximum number of model names in a cache."""
 MAX_NAME_CHARS: Final = 256
-"""Characters of a name that is cached: clients choose them."""
+"""Maximum length of a cached model name. Limited because clients choose the names."""
 
 SHOWN: Final = 20
-"""Names of served models that an error lists."""
+"""Maximum number of model names in an error."""
 
 SHOWN_CHARS: Final = 100
 

@@ -35,7 +35,7 @@ from ..exchange.routing import Route
 from ..sending.delivery import Delivery
 
 _Counted = tuple[int, Mapping[str, str]]
-"""Tokens, and the headers that say whose count it is."""
+"""The number of tokens, and the headers with the source of the count."""
 
 _NOTHING: Final = ModelReply("", "", 0, (ReplyChoice(()),), Usage())
 

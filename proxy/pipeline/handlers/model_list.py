@@ -13,7 +13,7 @@ from ..exchange.routing import ROUTER, Route
 from ..sending.delivery import API_KEY, CLIENTS
 
 STARTED: Final = web.AppKey("toolwire.started", int)
-"""When the application was made, in seconds since 1970: the `created` of its models."""
+"""The start of the application in Unix seconds: the `created` of its models."""
 
 
 async def list_models(request: web.Request) -> web.Response:

@@ -3,10 +3,10 @@ stages they are also read into events.
 
 Rules:
 
-1. Events are read from what is sent: whole frames, up to an error, a secret or the end
+1. Events are read from the sent bytes: whole frames, up to an error, a secret or the end
    (`toolwire.pipeline.paths.relay`).
 2. The frames of the end wait until the watching stages have processed the last event.
-3. A watching stage may end the answer with an exception. Then the client gets the error and nothing else of that read.
+3. A watching stage may end the answer with an exception. The client gets the error and nothing else of that read.
 4. A large frame is read in a thread.
 """
 

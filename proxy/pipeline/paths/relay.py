@@ -9,7 +9,7 @@ Rules:
    form, without the server's addresses and secrets (R10.8). A frame with a secret also ends the stream, and one that is
    no JSON, because clients fail on it.
 3. Frames that are neither answer nor error are left out. Chunks that strict clients reject are repaired (R29.1).
-4. The end is recognised in the last frames, as the protocol defines it. Nothing is sent behind it.
+4. The end is recognised in the last frames, as the protocol defines it. Nothing is sent after it.
 5. The first and the last frames with token counts are buffered and read at the end of the stream (R29.6).
 """
 
@@ -65,7 +65,7 @@ class Relay:
         self.spoke = False
         self.ended = False
         self.large = False
-        """True if much of an incomplete frame is buffered."""
+        """True if a large part of an incomplete frame is buffered."""
         self.fault: GatewayError | None = None
         self.counts: tuple[bytes, ...] = ()
         """Frames with the server's token counts: the first and the last ones."""

@@ -2,15 +2,15 @@
 
 - **pass-through**: the client speaks the server's protocol and no middleware changes anything. The bytes are sent
   unchanged; for watching middlewares they are also read into events (`toolwire.pipeline.paths.pass_through`).
-- **fast path**: the server sends text in chunks of Chat and no middleware reads text. As **transcode**, but the text of
-  a frame that holds nothing else goes from the frame's bytes to the scanner. If no call can begin in it, it is copied
-  into a frame for the client. Law: the output equals that of transcode, byte for byte.
+- **fast path**: the server sends text in chunks of Chat and no middleware reads text. Like **transcode**, but the text
+  of a frame that holds nothing else goes from the frame's bytes to the scanner. If no call can begin in it, it is
+  copied into a frame for the client. Law: the output equals that of transcode, byte for byte.
 - **transcode**: everything else. Bytes are read into events, run through the stages of the reply, and written in the
   client's protocol. Answers that come as events, or that have stages which wait, enter here as events.
 
 Rules for all: a path never waits, so that it can run inside the read callback. It returns one piece of output for each
 piece of input. A stream never just stops: it ends with the protocol's end or with an error in its form (R7.9). Only the
-last event may have to wait (`settle`), and another answer may come in its place (`go_on`).
+last event may have to wait (`settle`), and another answer may replace it (`go_on`).
 `toolwire.pipeline.sending.sending` moves the bytes.
 """
 

@@ -2,27 +2,28 @@
 
 Templates of thinking models put the opening tag into the prompt, so that the answer begins inside the reasoning block:
 `...\n</think>\n\nanswer` (DeepSeek R1, QwQ, Qwen3), or `...</think>answer` (DeepSeek V3.1, GLM, Magistral with its own
-tags). Without that knowledge the reasoning would be taken for text. Here the answer itself shows it, and a route
-remembers it for the next answers.
+tags). Without that knowledge the reasoning would be taken for text. This module finds it out from the answer itself,
+and a route remembers it for the next answers.
 
 Rules:
 
 1. A closing tag counts only in visible text, and only if nothing was opened before it: not in arguments of a call, not
-   behind an opening tag of any pair of the route, and not behind reasoning that the server has marked itself.
-2. It stands where templates and models write it: at the start of a line, directly behind a word, or behind the end of
-   a sentence. The text behind it does not continue a sentence: no comma, no small letter behind a blank. There is text
-   behind it: the whole answer never becomes reasoning.
-3. It is not quoted: not in a fence, inline code, quotation marks, brackets, a JSON string, an indented block or a list.
+   after an opening tag of any pair of the route, and not after reasoning that the server has marked itself.
+2. The tag is where templates and models write it: at the start of a line, directly after a word, or after the end of a
+   sentence. The text after it does not continue a sentence: no comma, no small letter after a blank. Some text follows
+   the tag: the whole answer never becomes reasoning.
+3. The tag is not quoted: not in a fence, inline code, quotation marks, brackets, a JSON string, an indented block or a
+   list.
 4. A tag that also ends calls or messages does not count (`<|end|>`, `<|im_end|>`, `<|end_message|>`, `<|eom|>`).
-5. Then the answer is read as if it began with the opening tag. A call before the closing tag is reasoning, as in any
-   reasoning block (`reasoning.scan_calls`). Text that a stream has already sent stays.
+5. If a tag meets these rules, the answer is read as if it began with the opening tag. A call before the closing tag is
+   reasoning, as in any reasoning block (`reasoning.scan_calls`). Text that a stream has already sent stays.
 6. A route remembers this for the server, the model, the client's key, and everything in the request that may switch
    reasoning on and off. Each worker has its own memory, until the configuration is reloaded. It is forgotten when an
    answer begins with an opening tag, or ends without a closing one. Such an answer is read as if nothing had been
    learned. Text that a stream has already sent as reasoning is scanned and sent again, up to `limits.block_bytes`;
    otherwise an answer or a call would be lost. An answer that was cut off by its limit of length proves nothing: its
    stream stays reasoning, and a whole answer is text.
-7. `reasoning.preopened` in the configuration takes precedence: then nothing is searched and nothing learned.
+7. `reasoning.preopened` in the configuration takes precedence: if it is set, nothing is searched and nothing learned.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ reasoning was sent again."""
 OUTCOMES: Final = ("moved", "shown", "known", "repeated")
 
 MAX_LEARNED: Final = 256
-"""Kinds of requests that a route remembers."""
+"""Maximum number of kinds of requests that a route remembers."""
 
 HEAD_CHARS: Final = 256
 """Characters that a stream holds back at most until it is known whether it begins with a tag."""

@@ -41,7 +41,7 @@ class ReasoningDetector:
         self.inside: dict[int, Pair] = {}
         """The tags inside which answers begin without an opening tag, by answer."""
         self.said: dict[int, list[str]] = {}
-        """The text that the scanners got of streams, while it may have to be scanned again."""
+        """The text of streams that went to the scanners, as long as it may have to be scanned again; by answer."""
         self._preopened = preopened
         self._pairs = pairs
         self._openers, self._closers, self._firsts, self._size, self._starts = factory.plan.marks

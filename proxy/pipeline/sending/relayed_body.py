@@ -5,7 +5,7 @@ Rules:
 
 1. An answer of at most `WHOLE_BYTES` is checked as a whole, and so is one that does not begin as JSON or is an error.
 2. Of a larger one, only one read and the transport's buffer are held. The server is read as fast as the client reads.
-3. The end of what was read is held back while it could be the beginning of a secret.
+3. The last bytes that were read are held back while they could be the beginning of a secret.
 4. An error after the head closes the connection, so that the client sees that its answer was cut.
 """
 

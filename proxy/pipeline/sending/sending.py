@@ -48,10 +48,10 @@ Piece = TypeVar("Piece", bytes, list[Event])
 """Input of a path."""
 
 LINGER_S: Final = 0.2
-"""Seconds in which a server that has sent everything may end its stream, so that its connection can be reused."""
+"""Seconds that a server has to end its stream after its last event, so that its connection can be reused."""
 
 HELD_BYTES: Final = 64 * 1024
-"""Bytes that are buffered for headers that have to wait, before reading pauses."""
+"""Bytes that are buffered while headers have to wait. Reading pauses beyond."""
 
 
 async def send(request: web.Request, exchange: Exchange, reply: Reply, monitor: LivenessMonitor) -> web.StreamResponse:

@@ -3,16 +3,16 @@
 Each answer (`choice`) has one call scanner. Other blocks are forwarded unchanged. Blocks are numbered anew, because the
 scanner makes more of them.
 
-A server that makes calls itself may leave some in the text, because it does not know their form (`native`). If it made
-a call in the same answer, it knew the form: then calls in text are text, wherever they are, so that no call is made
-twice. So calls in the text of such an answer, and everything behind them, wait for its end
+A server that makes calls itself may leave some in the text, because it does not know their form (`native`). If it makes
+a call in the same answer, it knows the form, and calls in the text are only text; otherwise a call could be made twice.
+Therefore calls in the text of such a server, and everything after them, are held until the end of the answer
 (`toolwire.pipeline.transforms.waiting`).
 
 A large block is parsed in a thread. That takes up to a tenth of a second, because nearly valid JSON is repaired and
 valid JSON is checked several times. While a scanner holds a large block, text that may end it is deferred (`work`), and
-everything behind it.
+everything after it.
 
-If an answer may begin inside a reasoning block, `toolwire.pipeline.reasoning.reasoning_detector` says when its scanner
+If an answer may begin inside a reasoning block, `toolwire.pipeline.reasoning.reasoning_detector` tells when its scanner
 can be made and which text has to be scanned again.
 """
 
@@ -43,11 +43,10 @@ from .scanners import Counters, ScannerFactory
 from .waiting import WaitingCalls
 
 _LARGE: Final = OFFLOAD_BYTES // 2
-"""The scanners are checked for large blocks each time this much more text has come. So a block of `OFFLOAD_BYTES` is
-found to be large before it ends."""
+"""The scanners are checked for large blocks after each such amount of text, so that a block of `OFFLOAD_BYTES` is
+recognised before it ends."""
 _SLICE_CHARS: Final = OFFLOAD_BYTES // 4
-"""Characters that are given to a scanner at once. One call holds the interpreter lock, for 2 ms if the text is full of
-markers."""
+"""Characters in one call of a scanner. The call holds the interpreter lock, for 2 ms if the text is full of markers."""
 _MAY_END: Final = re.compile(r"[])}>:`\n]")
 """Characters with which a block may end, in any format."""
 

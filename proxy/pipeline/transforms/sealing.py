@@ -61,7 +61,7 @@ class Sealed:
     servers: tuple[str, ...]
     several: frozenset[str]
     servers_seal: bool = False
-    """The servers return reasoning as opaque fields if a client asks for them."""
+    """True if the servers return reasoning as opaque fields if a client asks for them."""
 
     def open_request(self, request: ModelRequest, owner: str, record: AccessRecord, ident: str) -> ModelRequest:
         """Returns the request with its sealed texts replaced by their contents. Texts that cannot be opened are left

@@ -18,7 +18,7 @@ from ...model import ModelReply, Text
 from ..chain.stages import Stage
 
 _SLACK_CHARS: Final = 1024
-"""A repetition may be this much longer than the results: whitespace, and escapes that a model adds."""
+"""Characters by which a repetition may exceed the results: whitespace, and escapes that a model adds."""
 
 
 class Unwrapper:

@@ -3,7 +3,7 @@
 
 Rules:
 
-1. A call that was found in text, and everything behind it in its answer, is released when the answer ends.
+1. A call that was found in text, and everything after it in its answer, is released when the answer ends.
 2. If the server makes a call in the same answer, it has parsed the model's text itself. The calls found by the gateway
    become text again.
 3. The counts of a call are held with it.

@@ -20,10 +20,10 @@ from ...store.base import ReadBudget, StoreUnavailable
 from ...store.memory import MemoryStore
 
 FOREVER_S: Final = 10 * 365 * 86_400.0
-"""Turns are forgotten when the connection ends, not after a time."""
+"""Seconds after which a turn expires: practically never, because the end of the connection removes it."""
 
 TURNS: Final = 1_000_000
-"""The shared store is bounded by bytes, not by turns."""
+"""Maximum number of turns in the shared store: practically unlimited, because its bytes are limited."""
 
 _NUMBERS: Final = count(1)
 

@@ -22,7 +22,7 @@ from ...protocols.shared.socket_messages import SUCCEEDED, error_event, fault_ev
 from ...protocols.shared.wire import load
 
 FRAME_BYTES: Final = 1024 * 1024 * 1024
-"""Of an event. What a model server sends was bounded where it came from."""
+"""Maximum size of an event. Streams of model servers are already limited where they are read."""
 
 CONNECTION_HEADERS: Final = frozenset(
     {
