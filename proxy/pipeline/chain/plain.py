@@ -59,7 +59,7 @@ class PlainLayer(Layer):
                 unread(sent, _body_of(exchange))
                 response = await handler(sent)
                 if isinstance(response, Reply):
-                    response = await _come(exchange, response)
+                    response = await _for_plain(exchange, response)
                     if isinstance(response, WholeReply):
                         given = response
                 return response
@@ -118,7 +118,7 @@ def _adopt(sent: web.Request, request: web.Request) -> None:
         sent._match_info = request.match_info
 
 
-async def _come(exchange: Exchange, reply: Reply) -> Reply:
+async def _for_plain(exchange: Exchange, reply: Reply) -> Reply:
     """Returns the reply in the form that a plain middleware gets."""
     if not exchange.received.stream:
         return await completed(exchange, reply)

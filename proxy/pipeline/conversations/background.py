@@ -212,7 +212,7 @@ class BackgroundRun:
             await self._conversations.change(
                 MARK,
                 account,
-                lambda turn, alive=alive, places=places: _only(turn, alive, places),  # type: ignore[misc]
+                lambda turn, alive=alive, places=places: _without_ended(turn, alive, places),  # type: ignore[misc]
             )
         who, option = ("in all", "total") if account == MARK else ("for one API key", "per_key")
         raise ClientFault(
@@ -274,7 +274,7 @@ class BackgroundRun:
         """Releases the places and the lease of the response."""
         try:
             for account in self._places:
-                await self._conversations.change(MARK, account, lambda turn: _only(turn, (), [(ident, owner)]))
+                await self._conversations.change(MARK, account, lambda turn: _without_ended(turn, (), [(ident, owner)]))
             await self._conversations.delete(lease_id(ident), owner)
         except StoreUnavailable as error:
             LOG.warning("response %s: its lease could not be given up: %s", ident, error)
@@ -305,10 +305,10 @@ def _with_place(turn: StoredTurn | None, account: str, most: int, mine: Place) -
     return None if len(places) >= most else _holding(account, [*places, mine])
 
 
-def _only(
-    turn: StoredTurn | None, alive: Sequence[Place] | set[Place], looked_at: Sequence[Place]
+def _without_ended(
+    turn: StoredTurn | None, alive: Sequence[Place] | set[Place], checked: Sequence[Place]
 ) -> StoredTurn | None:
-    """Returns the account without those places in `looked_at` that are not in `alive`; None if there is no account."""
+    """Returns the account without those places in `checked` that are not in `alive`; None if there is no account."""
     if turn is None:
         return None
-    return _holding(turn.owner, [place for place in _places(turn) if place in alive or place not in looked_at])
+    return _holding(turn.owner, [place for place in _places(turn) if place in alive or place not in checked])

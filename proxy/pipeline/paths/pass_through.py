@@ -117,12 +117,12 @@ class PassThrough:
         while self._deferred and not self.over:
             data = b"".join(self._deferred)
             self._deferred.clear()
-            out += self.feed(data, await in_thread(self._look, data))
+            out += self.feed(data, await in_thread(self._read, data))
         self._deferred.clear()
         self.works = False
         return out
 
-    def _look(self, data: bytes) -> tuple[bytes, list[Event]]:
+    def _read(self, data: bytes) -> tuple[bytes, list[Event]]:
         """Returns the bytes of `data` that can be sent, and the events in them. Called in a thread."""
         out = self._relay.feed(data)
         return out, self._side.reader.feed(out) if self._side is not None and out else []
@@ -131,9 +131,9 @@ class PassThrough:
         if error is None and self._relay.large:
             self._ends = self.over = True
             return b""
-        return self._conclude(error, *self._look_at_end(error))
+        return self._conclude(error, *self._read_end(error))
 
-    def _look_at_end(self, error: GatewayError | None) -> tuple[bytes, list[Event], list[Event]]:
+    def _read_end(self, error: GatewayError | None) -> tuple[bytes, list[Event], list[Event]]:
         """Returns the remaining bytes to send, the events in them, and the events of the end. May be called in a
         thread."""
         out = b"" if error is not None else self._relay.finish()
@@ -168,7 +168,7 @@ class PassThrough:
         shown = b""
         if self._ends:
             self._ends = False
-            shown = self._conclude(None, *await in_thread(self._look_at_end, None))
+            shown = self._conclude(None, *await in_thread(self._read_end, None))
         held = self._held
         if self._side is not None:
             fault = await self._side.settle(self.last)
@@ -176,11 +176,11 @@ class PassThrough:
                 self.last, held = fault, b""
         if self.last is None and self._relay.counts:
             self._note_usage(await self._relay.usage())
-        return shown + held + (self._said(self.last) if self.last is not None else b"")
+        return shown + held + (self._error_bytes(self.last) if self.last is not None else b"")
 
     def fail(self, error: GatewayError) -> bytes:
         # Errors after the end marker do not concern the client.
-        return b"" if self._relay.ended else self._said(Fault(error))
+        return b"" if self._relay.ended else self._error_bytes(Fault(error))
 
     def keepalive(self) -> bytes:
         return self._writer.keepalive()
@@ -188,7 +188,7 @@ class PassThrough:
     def close(self) -> None:
         pass
 
-    def _said(self, last: Event) -> bytes:
+    def _error_bytes(self, last: Event) -> bytes:
         """Returns the error that ends the answer, in the client's protocol. The beginning of an answer is written
         before it only if the server's was not sent."""
         if self._relay.spoke:

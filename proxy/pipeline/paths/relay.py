@@ -90,10 +90,10 @@ class Relay:
         if self._rest or not data.endswith(_ENDS):
             data = self._cut(data)
         if not frames_are_plain(data, self._usual, self._odd):
-            data = self._looked_at(data)
+            data = self._sendable(data)
         if self._leaks is not None and data:
             data = self._up_to_secret(self._leaks, data)
-        if not self.spoke and self._is_all(data):
+        if not self.spoke and self._is_error_alone(data):
             return b""
         if data:
             self._tail = (self._tail + data)[-_TAIL_BYTES:]
@@ -135,7 +135,7 @@ class Relay:
             )
         return whole
 
-    def _looked_at(self, data: bytes) -> bytes:
+    def _sendable(self, data: bytes) -> bytes:
         """Returns the part of unusual frames that can be sent, up to an error or the end."""
         data = self._without_noise(data)
         # `find`, because `in` first tries bytes as a number, which raises an exception each time.
@@ -196,7 +196,7 @@ class Relay:
                 return event + b"data: %b\n\n" % shown
         return frame
 
-    def _is_all(self, data: bytes) -> bool:
+    def _is_error_alone(self, data: bytes) -> bool:
         """Returns True if an error came before any part of an answer, so that it can still become an HTTP status."""
         return self.fault is not None and not Beginning(self._protocol.is_empty_frame).feed(data)
 

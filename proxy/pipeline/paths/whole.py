@@ -86,7 +86,7 @@ def taken(exchange: Exchange, response: web.StreamResponse, given: WholeReply) -
         with suppress(GatewayError):
             known = Known(exchange, given.source, answer=exchange.protocol.read_reply(body), body=body)
             if response is not given:
-                for name in _aiohttps(given):
+                for name in _aiohttp_names(given):
                     del vars(given)[name]
                 vars(given).update(vars(response))
             return WholeReply.become(given, known)
@@ -106,11 +106,11 @@ def _plain_body(response: web.StreamResponse) -> bytes | None:
 def own_response(response: web.Response) -> web.Response:
     """Returns a plain aiohttp response with the same head and body."""
     own = web.Response()
-    vars(own).update((name, vars(response)[name]) for name in _aiohttps(response))
+    vars(own).update((name, vars(response)[name]) for name in _aiohttp_names(response))
     return own
 
 
-def _aiohttps(response: web.Response) -> list[str]:
+def _aiohttp_names(response: web.Response) -> list[str]:
     """Returns the names of the attributes that aiohttp sets on a response."""
     plain = web.Response()
     return [name for name in vars(response) if hasattr(plain, name)]

@@ -177,10 +177,10 @@ class ClientSocket:
         loop = asyncio.get_running_loop()
         protocol: Any = self._request.protocol
         if hasattr(protocol, "frames"):  # only in the gateway's own server
-            protocol.frames = self._arrived
+            protocol.frames = self._count_frames
         reading = loop.create_task(self._read())
         reading.add_done_callback(lambda _: self._over.set())
-        aging = loop.call_later(self._config.max_age_s, self._age)
+        aging = loop.call_later(self._config.max_age_s, self._expire)
         try:
             await self._over.wait()
             if reading.done():
@@ -188,7 +188,7 @@ class ClientSocket:
             else:
                 reading.cancel()
                 await asyncio.wait({reading})
-                await self._part()
+                await self._close()
         except ConnectionError:
             pass
         finally:
@@ -201,7 +201,7 @@ class ClientSocket:
 
     # --- ending -----------------------------------------------------------------------------------------------------
 
-    def _age(self) -> None:
+    def _expire(self) -> None:
         minutes = self._config.max_age_s / 60
         self._leave(
             ClientFault(
@@ -220,12 +220,12 @@ class ClientSocket:
         if self._leaving is not None and not self._in_flight:
             self._over.set()
 
-    async def _part(self) -> None:
+    async def _close(self) -> None:
         """Sends the close frame, after an event with the reason."""
         why = self._leaving
         assert why is not None
         if why.code != "shutting_down":
-            await self._say(why)
+            await self._send_error(why)
         await self._socket.close(code=self._code, message=why.code.encode())
 
     async def _end(self, reading: asyncio.Task[None]) -> None:
@@ -249,7 +249,7 @@ class ClientSocket:
 
     # --- receiving --------------------------------------------------------------------------------------------------
 
-    def _arrived(self, size: int) -> bool:
+    def _count_frames(self, size: int) -> bool:
         """Counts received bytes. Returns True if they are accepted. If the budget has no room for them, returns False
         and ends the connection."""
         if self._code == WSCloseCode.TRY_AGAIN_LATER:
@@ -263,7 +263,7 @@ class ClientSocket:
             return False
         return True
 
-    def _came(self, size: int) -> None:
+    def _release_message(self, size: int) -> None:
         """Stops counting the bytes of a message that is complete."""
         held = self._arriving.bytes
         # The heads of fragments are unknown, but the remaining bytes came with the last read.
@@ -277,15 +277,15 @@ class ClientSocket:
             if message.type is WSMsgType.TEXT:
                 await self._take(message.data)
             elif message.type is WSMsgType.BINARY:
-                self._came(len(message.data))
+                self._release_message(len(message.data))
                 fault = ClientFault("A binary message came.", code="invalid_json", hint="Send JSON in text messages.")
-                await self._say(fault)
+                await self._send_error(fault)
             elif message.type is WSMsgType.PING:
-                self._came(len(message.data))
+                self._release_message(len(message.data))
                 if not await self._pong(message.data):
                     return
             elif message.type is WSMsgType.PONG:
-                self._came(len(message.data))
+                self._release_message(len(message.data))
             else:
                 return
             await asyncio.sleep(0)  # other tasks run between many small messages
@@ -302,7 +302,7 @@ class ClientSocket:
 
     async def _take(self, raw: bytes) -> None:
         """Processes a text message: begins or queues its request, or sends an error event."""
-        self._came(len(raw))
+        self._release_message(len(raw))
         stream_id: str | None = None
         share = BodyShare(self._budget, self._owner)
         try:
@@ -315,9 +315,9 @@ class ClientSocket:
             self._enqueue(Waiting(create, body, share))
         except GatewayError as error:
             share.release()
-            await self._say(error, stream_id)
+            await self._send_error(error, stream_id)
 
-    async def _say(self, error: GatewayError, stream_id: str | None = None) -> None:
+    async def _send_error(self, error: GatewayError, stream_id: str | None = None) -> None:
         await self._socket.send_frame(fault_event(error, stream_id), WSMsgType.TEXT)
 
     # --- lanes ------------------------------------------------------------------------------------------------------
@@ -364,7 +364,7 @@ class ClientSocket:
                     await self._answer(lane, waiting)
                 else:
                     waiting.share.release()
-                    await self._say(self._leaving, lane.name)
+                    await self._send_error(self._leaving, lane.name)
         except ConnectionError:
             pass  # the client has disconnected: the reading task ends too
         finally:
@@ -383,7 +383,7 @@ class ClientSocket:
             raise
         except Exception:
             LOG.exception("a request on a WebSocket failed")
-            await self._say(Defect("The gateway failed."), lane.name)
+            await self._send_error(Defect("The gateway failed."), lane.name)
         if not writer.succeeded and create.previous is not None:
             await lane.memory.forget(create.previous)
 
