@@ -1,7 +1,7 @@
-"""Features: parts of an application that exist only where the configuration switches them on, such as the inspector.
+"""Features: parts of an application that exist only if the configuration enables them, such as the inspector.
 
-The registry `features` names them after their section of the configuration; a feature is imported when its section is
-on (`toolwire.registry.FEATURES`). So the core runs without the code of a feature that nobody uses.
+The registry `features` names them after their section of the configuration (`toolwire.registry.FEATURES`). A feature is
+imported when its section enables it, so that the code of unused features is never loaded.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ MakeDelivery = Callable[[ClientSide, Router], Delivery]
 
 @dataclass(frozen=True, slots=True)
 class FeatureContext:
-    """What a feature is made from. `shared` outlives a reload of the configuration, `keyed` is True if clients need
-    keys."""
+    """Parts of the application that a feature is made from. `shared` outlives a reload of the configuration. `keyed` is
+    True if clients need keys."""
 
     config: GatewayConfig
     plugins: Registries
@@ -42,21 +42,21 @@ class Feature(Protocol):
     """A part of one application, made from a `FeatureContext`."""
 
     open_paths: str | None
-    """Regular expression of paths that need no key; None: none."""
+    """Regular expression of paths that need no key; None if all need one."""
 
     @property
     def observe(self) -> Observe:
-        """Observes each exchange."""
+        """A function that observes each exchange."""
 
     def open(self, app: web.Application, make: MakeDelivery) -> None:
-        """Adds the feature's paths, and what it starts and stops, to the application."""
+        """Adds the feature's paths, and the resources that it starts and stops, to the application."""
 
 
 FeatureFactory = Callable[[FeatureContext], Feature]
 
 
 def features_of(context: FeatureContext) -> list[Feature]:
-    """The features that the configuration switches on, in the order of the registry. Raises `ConfigError` if one of
+    """Returns the features that the configuration enables, in the order of the registry. Raises `ConfigError` if one of
     them is not installed."""
     registry = context.plugins.features
     return [registry.get(name)(context) for name in registry.builtins if getattr(context.config, name).on]

@@ -162,7 +162,7 @@ class LoopDetectConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestsConfig:
-    """What a client may request, and which parts are sent to the server."""
+    """Models and fields that a client may request, and the fields that are sent to the server."""
 
     unknown_model: Literal["serve", "error"] = doc(
         "A client requests a model that the server does not list. `serve`: if the server has only one model, "

@@ -1,2 +1,1 @@
-"""One request on its way: the exchange, the chain of middlewares, the reply that is not sent yet, and its way to the
-client."""
+"""The path of one request: the exchange, the chain of middlewares, the unsent reply, and its sending to the client."""

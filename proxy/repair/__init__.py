@@ -1,1 +1,1 @@
-"""JSON and other values that a model wrote nearly right."""
+"""Repair of JSON and other values that a model wrote with small mistakes."""

@@ -1,1 +1,1 @@
-"""Captures: recorded exchanges, which can be downloaded, shown in the inspector and run again."""
+"""Captures: recorded exchanges, which can be downloaded, viewed in the inspector and replayed."""

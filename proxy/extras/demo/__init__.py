@@ -1,1 +1,1 @@
-"""`toolwire demo`."""
+"""`toolwire demo`: a small real model behind the gateway, and tool calls shown from both sides."""

@@ -27,8 +27,8 @@ _NOTHING: Final = ModelRequest("", ())
 class Asked:
     """The request and the configuration of an exchange.
 
-    `request` is None if it cannot be read. `offer` holds the tools that the scanner looks for, `format` is the name of
-    the format that the route taught (empty if none), `server` the server's protocol.
+    `request` is None if it cannot be read. `offer` holds the tools whose calls the scanner finds. `format` is the name
+    of the format that the route taught, empty if it taught none. `server` is the server's protocol.
     """
 
     request: ModelRequest | None
@@ -71,7 +71,8 @@ def read_asked(captured: Captured, plugins: Registries) -> Asked:
 
 
 def _with_run(request: ModelRequest, captured: Captured) -> ModelRequest:
-    """Returns the request with the server-side tools that the gateway ran for it. The client does not list them."""
+    """Returns the request with the server-side tools that the gateway ran for it added. The client does not list
+    them."""
     known = {tool.name for tool in request.tools}
     run = dict.fromkeys(entry.fields["name"] for entry in captured.entries if entry.kind == "tool")
     more = tuple(ToolSpec(name, server=True) for name in run if name not in known)
@@ -84,8 +85,8 @@ def _with_run(request: ModelRequest, captured: Captured) -> ModelRequest:
 def _reasoning(
     captured: Captured, reasoning: ReasoningConfig, offer: OfferedTools, server: ServerSide
 ) -> ReasoningConfig:
-    """Returns how reasoning is found. An answer without tools that goes from a server to a client of the same protocol
-    is not searched for it."""
+    """Returns the settings for finding reasoning. An answer without tools between a server and a client of the same
+    protocol is not searched for it."""
     if not offer.tools and server.name == captured.head.get("endpoint") and offer.format.framing is None:
         return replace(reasoning, tags=None)
     if reasoning.preopened is None and so_far(captured).get("unopened_reasoning"):
@@ -97,7 +98,7 @@ def _settings(config: Mapping[str, Any]) -> tuple[RouteOptions, LimitsConfig]:
     try:
         options = from_mapping(RouteOptions, config.get("defaults"), "defaults")
         return options, from_mapping(LimitsConfig, config.get("limits"), "limits")
-    except ConfigError:  # of another version
+    except ConfigError:  # the capture is from another version
         return RouteOptions(), LimitsConfig()
 
 
@@ -129,5 +130,5 @@ def _format(captured: Captured, options: RouteOptions, plugins: Registries) -> t
 
 
 def so_far(captured: Captured) -> Mapping[str, Any]:
-    """What was noted and counted in an exchange, if it runs by now."""
+    """Returns the notes and counts of an exchange: those at its end, or the latest ones while it is running."""
     return captured.end or captured.head.get("so_far") or {}

@@ -1,6 +1,6 @@
-"""The decisions about calls that a capture holds: what was made of finished calls, and why an exchange has no call.
+"""Recorded decisions about calls in a capture: what was done with finished calls, and why an exchange has no call.
 
-The gateway recorded these decisions when it made them (`toolwire.record.CallDecision`).
+The gateway records these decisions when it makes them (`toolwire.record.CallDecision`).
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def decisions_of(entries: Iterable[Entry]) -> list[CallDecision]:
 
 
 def _standing(decisions: Iterable[CallDecision]) -> list[CallDecision]:
-    """Returns the decisions that hold. Where a block is refused and read again in another form, the first reason to
-    refuse it holds, unless the block is something else in that form."""
+    """Returns the decisions that hold. If a block was refused and then read again in another form, the first refusal
+    holds, unless the second reading found something else."""
     standing: list[CallDecision] = []
     for one in decisions:
         if standing and standing[-1].kind == "refused" and _overlap(standing[-1], one):
@@ -54,7 +54,7 @@ def _overlap(one: CallDecision, other: CallDecision) -> bool:
 
 
 def finish_calls(answer: Answer, decisions: Iterable[CallDecision]) -> None:
-    """Puts the calls of an answer into the form in which they went on, and adds what was done to them."""
+    """Updates the calls of an answer to the form in which they were sent, and adds the decisions about them."""
     for decision in decisions:
         index = decision.index
         if index is None or not 0 <= index < len(answer.calls):
@@ -80,14 +80,14 @@ def _done(decision: CallDecision, arguments: str) -> Iterable[Judgement]:
         yield Judgement(kind, f"{_FATES[decision.kind]}: {decision.why}")
 
 
-# --- why there is a call, or none -----------------------------------------------------------------------------------
+# --- the explanation of an exchange ---------------------------------------------------------------------------------
 
 
 class Outcome:
-    """What one call of a server came to: the decisions on its answer, the answer, and how the server failed.
+    """The result of one request to a server: the answer, the decisions on it, and the server's failure.
 
     `discarded`: the answer was not used, and the model was asked again. `status` is that of the server, 0 if it did not
-    answer, and `failure` says what went wrong on the way.
+    answer; `failure` describes a failed connection.
     """
 
     def __init__(self, decisions: Sequence[CallDecision], answer: Answer, status: int, failure: str) -> None:
@@ -112,8 +112,8 @@ class Outcome:
 
 
 def why(outcomes: Sequence[Outcome], asked: Asked, code: str | None) -> str | None:
-    """Says in one sentence why an exchange with tools has a call, or has none. None for an exchange without tools.
-    `code` is that of the error with which the exchange ended."""
+    """Returns one sentence that explains why an exchange with tools has a call or none; None for an exchange without
+    tools. `code` is that of the error with which the exchange ended."""
     if not (asked.tools or asked.offer.tools):
         return None
     used = [one for one in outcomes if not one.discarded]
@@ -129,7 +129,8 @@ def why(outcomes: Sequence[Outcome], asked: Asked, code: str | None) -> str | No
 
 
 def _how(used: Iterable[Outcome]) -> str:
-    """How the calls came about, if that was not plain."""
+    """Returns the end of that sentence for calls that were repaired, recovered or do not fit; empty for ordinary
+    calls."""
     decisions = [decision for one in used for decision in one.of("found", "made", "misfit")]
     misfit = next((one.why for one in decisions if one.kind == "misfit"), "")
     if misfit:
@@ -150,7 +151,7 @@ def _again(outcomes: Iterable[Outcome]) -> str:
 
 
 def _why_not(last: Outcome, code: str | None) -> str:
-    """Why the last answer holds no call."""
+    """Returns the reason why the last answer holds no call."""
     dropped_ = last.of("dropped")
     cut = any("truncated_calls" in one.notes for one in dropped_)
     if last.status >= 400:

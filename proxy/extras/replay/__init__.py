@@ -1,1 +1,1 @@
-"""`toolwire replay`: recorded answers and captures, run again."""
+"""`toolwire replay`: runs recorded answers and captures again."""

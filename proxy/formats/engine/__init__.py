@@ -1,1 +1,1 @@
-"""What the formats are made of: escaping, layouts, recognition, syntaxes that several of them share."""
+"""Parts that formats are built from: escaping, layouts, recognition, and syntaxes that several formats share."""

@@ -1,1 +1,1 @@
-"""The formats, one module for each family of models. Each is a value of `toolwire.formats.base.ToolFormat`."""
+"""The formats, one module for each family of models. Each module defines a `toolwire.formats.base.ToolFormat`."""

@@ -31,15 +31,15 @@ class Chain:
         self.works = False
         """True while a stage has deferred events for `work_off`. Events that are fed meanwhile are queued behind
         them."""
-        self._worker = 0  # the number of that stage
+        self._worker = 0  # the number of the stage with deferred events
         self._parked: Event | None = None
         self._following: Following | None = None
         self._at = 0  # the stage at which the last event waits
-        self._behind = 0  # the stage behind the one that goes on with something else
+        self._behind = 0  # the stage after the one that replaced the last event
 
     @property
     def continues(self) -> bool:
-        """True if other events come in place of the last one. They may take as long as a whole answer."""
+        """True if other events replace the last one. They may take as long as a whole answer."""
         return self._following is not None
 
     def feed(self, events: list[Event], at: int = 0) -> list[Event]:
@@ -69,8 +69,8 @@ class Chain:
         return events
 
     async def settle(self) -> list[Event]:
-        """Runs the stages that wait at the last event, if one does. Returns the resulting events. Afterwards other
-        events may follow (`continues`)."""
+        """Runs the stages that wait at the last event, if there are any. Returns the resulting events. Other events may
+        follow (`continues`)."""
         events = await self.work_off() if self.works else []
         while self._parked is not None:
             stage = self.stages[self._at]
@@ -86,7 +86,7 @@ class Chain:
         return events
 
     async def rest(self) -> AsyncGenerator[list[Event], None]:
-        """Yields the events that come in place of the last one. Afterwards another last event may wait."""
+        """Yields the events that replace the last one. Another last event may wait afterwards."""
         assert self._following is not None
         following, self._following, self.waits = self._following, None, False
         self._behind = self._at + 1
@@ -101,8 +101,8 @@ class Chain:
                     return
 
     def give_up(self, fault: Fault) -> list[Event]:
-        """Ends the answer with `fault`, because `rest` broke off. Returns the resulting events."""
-        if self._following is not None:  # it has not even begun
+        """Ends the answer with `fault`, because `rest` failed. Returns the resulting events."""
+        if self._following is not None:  # `rest` was not started
             self._behind, self._following, self.waits = self._at + 1, None, False
         return self.feed([fault], self._behind)
 

@@ -55,7 +55,7 @@ HELD_CHARS: Final = 16 * 1024 * 1024
 
 MapFunction = Callable[[Event], Event | Iterable[Event] | None]
 
-# Kinds as numbers: a question to a `Flag` is a call, and these are asked for every event.
+# Kinds as integers: a test of a `Flag` is a Python call, and each event is tested.
 _TEXTS: Final = (Kind.TEXT | Kind.REASONING).value
 _CALL: Final = Kind.CALL.value
 _FINISHED_CALL: Final = Kind.FINISHED_CALL.value
@@ -89,9 +89,9 @@ class MapStage(Stage):
         self._kinds: dict[int, int] = {}
         self._held: dict[int, list[Event]] = {}
         self._held_chars = 0
-        self._single: dict[int, int] = {}  # fragments of a held call since some were made one
+        self._single: dict[int, int] = {}  # fragments of a held call since the last merge
         self._live = live
-        self._forwarded: set[int] = set()  # of those in `_held`, what went on already
+        self._forwarded: set[int] = set()  # blocks in `_held` that were already forwarded
         self._on = True
 
     def whole(self, reply: ModelReply) -> ModelReply | None:
@@ -112,7 +112,7 @@ class MapStage(Stage):
         return False
 
     def _whole_calls(self, reply: ModelReply) -> ModelReply:
-        """Returns a whole answer with what the function makes of its calls."""
+        """Returns a whole answer with each call replaced by the function's result."""
         block = 0
         choices: list[ReplyChoice] = []
         for index, choice in enumerate(reply.choices):
@@ -129,7 +129,7 @@ class MapStage(Stage):
         return reply if all(map(is_, choices, reply.choices)) else replace(reply, choices=tuple(choices))
 
     def _take(self, part: ToolUse, block: int, choice: int, status: BlockStatus, parts: list[Part]) -> None:
-        """Appends what the function makes of a call to the parts of its answer."""
+        """Calls the function for a call and appends the result to the answer's parts."""
         source = part.extra.get("source")
         use = part if source is None else replace(part, extra=lasting(part.extra))
         call = Call(block, use, choice=choice, status=status, source=source)
@@ -217,7 +217,7 @@ class MapStage(Stage):
                 call = _finished(held, event)
                 self._held_chars -= len(call.use.arguments)
                 if call.source == "" and call.status == "truncated" and event.block not in self._forwarded:
-                    del self._held[event.block]  # a call that was cut off, and nobody has seen anything of it (C18)
+                    del self._held[event.block]  # the call was cut off before anything of it was forwarded (C18)
                     return
                 result = self._function(call)
                 del self._held[event.block]

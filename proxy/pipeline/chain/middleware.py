@@ -10,7 +10,7 @@ Rules:
    be mapped.
 4. A hook that a class does not define costs nothing: hooks are looked up once per class, not per request or event.
 5. An unexpected exception names the middleware (R16.4). It fails the request, or the middleware is skipped.
-6. Everything that the gateway must know of a middleware is declared by its class (`access_fields`, `idle`, `needs`,
+6. The class of a middleware declares everything that the gateway must know of it (`access_fields`, `idle`, `needs`,
    `goes_with`, `stands_behind`, `asked_for_by`, `told`, `forbids`, `runs_server_tools`, `gives_answer`). Other code
    knows no middleware by its name.
 """
@@ -55,8 +55,8 @@ class NoOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainPlace:
-    """Where a middleware would stand: all that is known when chains are put together. `options` are its own, `limited`
-    says whether any use is limited."""
+    """A place in a chain, with everything that is known when chains are built. `options` are those of the middleware at
+    this place; `limited` is True if any use is limited."""
 
     config: GatewayConfig
     route: RouteConfig
@@ -67,15 +67,15 @@ class ChainPlace:
 class Middleware:
     """Base class with typed hooks; define only those you need.
 
-    `wants` says which events `on_event` must see. `for_turns`: it has something to do only for protocols that leave
-    their conversations to the server (`ClientSide.turns`), beside what `serves` says. `for_tools`: it wants nothing of
-    the answer to a request without tools. `Options` is a frozen dataclass;
-    the mapping in the configuration is checked against it when the configuration is loaded, and the instance is
-    `self.options`. There is one instance per entry of a chain and it serves many requests at once.
+    `wants` says which events `on_event` must see. `for_turns`: it is needed only for protocols whose
+    conversations the server stores (`ClientSide.turns`), in addition to `serves`. `for_tools`: it does not process the
+    answer to a request without tools. `Options` is a frozen dataclass; the mapping in the configuration is checked
+    against it when the configuration is loaded, and the instance is `self.options`. Each entry of a chain has one
+    instance, which serves many requests at once.
 
     `access_fields` are what it counts and notes in the record of an exchange: fields of the access line, and counters
     on the metrics page. `runs_server_tools`: it offers and runs the tools of the gateway; a route without one has none.
-    `gives_answer`: it always answers by itself, so nothing that stands behind it is run.
+    `gives_answer`: it always answers by itself, so the middlewares after it are never run.
     `proxied_requests` says what it does with requests that are proxied unread
     (`toolwire.pipeline.chain.proxied_requests`): it `runs`, it `stands_aside`, or it `forbids` them, because it has to
     see every request to a model.
@@ -104,7 +104,7 @@ class Middleware:
 
     @classmethod
     def idle(cls, place: ChainPlace) -> bool:
-        """Returns whether the middleware has nothing to do there. Then the chain leaves it out."""
+        """Returns True if the middleware has nothing to do at this place. The chain leaves it out then."""
         return False
 
     @classmethod
@@ -132,8 +132,8 @@ class Middleware:
 
     @classmethod
     def told(cls, config: GatewayConfig, used: bool) -> str | None:
-        """Returns a line for operators, for the log at the start and `toolwire check`. Called for the default chain,
-        also for middlewares that no chain uses, and for all that are used."""
+        """Returns a line for operators, for the log at the start and for `toolwire check`; None if there is nothing to
+        report. Called for all used middlewares, and for those of the default chain also if no chain uses them."""
         return None
 
     def forbids(self, names: tuple[str, ...]) -> bool:
@@ -198,10 +198,10 @@ async def ask_again(handler: Handler, request: web.Request, changed: ModelReques
 
 
 class Layer:
-    """One middleware of a chain: what it does there, and whose name stands in an error of it (R16.4).
+    """One middleware of a chain. Errors that it raises are reported under its name (R16.4).
 
-    Under `on_failure: skip` a request goes on without a middleware that raises. `failed` counts such errors; with None
-    nobody answers for the middleware, and its errors are raised as they are.
+    Under `on_failure: skip` a request continues without a middleware that fails. `failed` counts these errors; if it is
+    None, errors are raised unchanged.
     """
 
     def __init__(
@@ -223,14 +223,13 @@ class Layer:
         self.declares = any(map(kind.defines, ("on_event", "on_reply", "declare", "review")))
 
     def serves(self, client: ClientSide) -> bool:
-        """See `Middleware.serves`; other middlewares are for every protocol."""
+        """See `Middleware.serves`. Returns True for other kinds of middlewares."""
         if not isinstance(self.middleware, Middleware):
             return True
         return (client.turns is not None or not self.middleware.for_turns) and self.middleware.serves(client.name)
 
     async def around(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Calls the middleware as aiohttp does; `handler` gives the answer of everything further in. Errors from there
-        are raised as they are."""
+        """Calls the middleware as aiohttp does. `handler` is the rest of the chain; its errors are raised unchanged."""
         exchange = request[EXCHANGE]
         reply: web.StreamResponse | None = None
         inner: BaseException | None = None
@@ -265,8 +264,8 @@ class Layer:
             return reply if reply is not None else await handler(request)
 
     def failed_with(self, error: Exception) -> None:
-        """Reports an error of this middleware. Raises what ends the request, unless the request goes on without the
-        middleware."""
+        """Reports an error of this middleware. Raises the error that ends the request, unless the request continues
+        without the middleware."""
         if self.failed is None:
             raise error
         self.report(error)
@@ -280,16 +279,16 @@ class Layer:
             self.failed(self.name)
 
     def defect(self) -> Defect:
-        """Returns the error that the client gets for it."""
+        """Returns the client's error for a failure of this middleware."""
         return Defect(f"The middleware {self.name!r} failed.", hint="The log has the reason under this request's id.")
 
 
 def instantiate(
     entry: MiddlewareConfig, found: Any, options: Callable[[type, Mapping[str, Any]], Any]
 ) -> PlainMiddleware:
-    """The middleware for one entry of the configuration.
+    """Returns the middleware for one entry of the configuration.
 
-    `found` is what the registry gave: a subclass of `Middleware`; a plain aiohttp middleware (`takes_request`); or a
+    `found` is the registry's value: a subclass of `Middleware`; a plain aiohttp middleware (`takes_request`); or a
     factory, any other callable and any other class, which is called with the options as keywords and returns one of
     these. `options` turns a mapping into the class's `Options`. Raises `TypeError` or `ValueError`.
     """
@@ -338,7 +337,7 @@ def takes_request(found: object) -> bool:
     try:
         signature = inspect.signature(found)
         names = list(signature.bind(None, None).arguments)
-    except (ValueError, TypeError):  # nothing is known of it, or it takes something else
+    except (ValueError, TypeError):  # its signature is unknown or different
         return False
     if inspect.iscoroutinefunction(found) or inspect.iscoroutinefunction(type(found).__call__):
         return names[:1] != ["app"]  # (app, handler) is aiohttp's form before version 3
@@ -347,8 +346,8 @@ def takes_request(found: object) -> bool:
 
 class Onion:
     """The only runner of middlewares: runs the hooks of `layers` in their order on the way in and in the reverse order
-    on the way out. A layer with `around` gets the rest of the chain as its handler; `end` answers behind the last
-    layer. `insides` has the handlers of what is further in than a layer."""
+    on the way out. A layer with `around` gets the rest of the chain as its handler; `end` answers after the last layer.
+    `insides` holds for each layer the handler of all layers inside it."""
 
     def __init__(self, layers: Sequence[Layer], end: Handler, insides: Mapping[Layer, Handler]) -> None:
         self._insides = insides
@@ -413,8 +412,8 @@ async def _no_end(request: web.Request) -> web.StreamResponse:
 
 
 def compose(chain: Sequence[Layer], client: ClientSide, end: Handler = _no_end) -> Handler:
-    """Returns one handler for a chain, built once for each route and protocol. The innermost middleware must answer by
-    itself, or `end` does."""
+    """Returns one handler for a chain, built once for each route and protocol. Requests that no middleware answers
+    reach `end`."""
     return onion([layer for layer in chain if layer.serves(client)], end)
 
 

@@ -1,15 +1,16 @@
-"""Plain aiohttp middlewares in a chain. They see what they would see in an aiohttp application. Their changes count.
+"""Plain aiohttp middlewares in a chain. Requests and answers look to them as in any aiohttp application, and their
+changes take effect.
 
 Rules:
 
-1. The request is unread, however often it was read before: `read`, `json`, `content`, `clone`, all of it. A middleware
-   that hands on a request with another body has changed the request.
+1. The request is unread, however often it was read before: `read`, `json`, `content` and `clone` work. A middleware
+   that passes on a request with another body changes the client's request.
 2. A whole answer is a complete `web.Response` with a body. A streamed one is an unprepared `web.StreamResponse`. Both
    are still replies.
 3. An error from further in is the `web.HTTPException` of its status, with the client's error envelope as its body, and
    the original `GatewayError` at the same time. Headers that are set on it reach the client.
-4. A third-party `Middleware` with its own `__call__` is treated the same. Hooks and built-in middlewares are not: they
-   know what they get. Any middleware may read the request.
+4. A third-party `Middleware` with its own `__call__` is treated the same. Hooks and built-in middlewares get unsent
+   replies instead. Any middleware may read the request.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class PlainLayer(Layer):
                 unread(sent, _body_of(exchange))
                 response = await handler(sent)
                 if isinstance(response, Reply):
-                    response = await _come(exchange, response)
+                    response = await _for_plain(exchange, response)
                     if isinstance(response, WholeReply):
                         given = response
                 return response
@@ -81,7 +82,7 @@ class PlainLayer(Layer):
         return response if given is None or isinstance(response, Reply) else taken(exchange, response, given)
 
     async def _take_body(self, body: bytes, exchange: Exchange, untouched: bool) -> None:
-        """Uses `body` as what the client has sent. The route stays. Raises `ClientFault` if it cannot be read, and
+        """Uses `body` as the client's body. The route stays the same. Raises `ClientFault` if it cannot be read, and
         `Defect` if it would undo the changes of another middleware."""
         if not untouched:
             self.report(ValueError("it changed the body of a request that was changed before: put it further out"))
@@ -118,8 +119,8 @@ def _adopt(sent: web.Request, request: web.Request) -> None:
         sent._match_info = request.match_info
 
 
-async def _come(exchange: Exchange, reply: Reply) -> Reply:
-    """Returns the reply as a plain middleware gets it."""
+async def _for_plain(exchange: Exchange, reply: Reply) -> Reply:
+    """Returns the reply in the form that a plain middleware gets."""
     if not exchange.received.stream:
         return await completed(exchange, reply)
     reply.headers.setdefault("Content-Type", exchange.protocol.content_type)
@@ -130,7 +131,7 @@ async def _come(exchange: Exchange, reply: Reply) -> Reply:
 
 
 class Unread(StreamReader):
-    """A body that can be read again. It becomes a stream when it is first used, which is rare."""
+    """A body that can be read again. It becomes a stream at its first use, which is rare."""
 
     __slots__ = ("_held",)
 
@@ -186,7 +187,7 @@ class HttpFault(web.HTTPException):
 
 
 def http_fault(error: GatewayError, exchange: Exchange) -> HttpFault:
-    """Returns the error as both, or itself if it is both already."""
+    """Returns the error as an aiohttp exception too; the error itself if it is one already."""
     known: object = error
     if isinstance(known, HttpFault):
         return known

@@ -1,9 +1,9 @@
 """Proxied requests: requests that are sent to a server unread (R24.3).
 
 Middlewares with `proxied_requests = "runs"` run for them, such as limits and logs, and plain aiohttp middlewares. Those
-of the default chain stand aside: they work on messages and tools, and there are none. Any other middleware may exist to
-control what models are asked, and it would not see these requests. So a chain with one refuses them, unless the
-middleware allows them (`Middleware.proxied_requests`).
+of the default chain stand aside: they work on messages and tools, and these requests have none. Any other middleware
+may exist to control the requests to models, and it would not see these. A chain with such a middleware refuses them,
+unless the middleware allows them (`Middleware.proxied_requests`).
 """
 
 from __future__ import annotations

@@ -54,9 +54,9 @@ class Reply(web.StreamResponse):
     is a stream. `wire` is the source if its bytes may be sent unchanged."""
 
     _send_headers_immediately = False
-    """Headers leave with the first bytes of the body in one system call, as in aiohttp's own `Response`."""
+    """Headers are sent with the first bytes of the body in one system call, as in aiohttp's own `Response`."""
 
-    # How it is before anybody works on it; so that this costs an answer nothing.
+    # Initial values on the class, so that they cost an answer nothing.
     owner: Owner | None = None
     renaming: Renaming | None = None
     """Replacement of the model's name in unchanged bytes, if a route renames it."""
@@ -90,7 +90,7 @@ class Reply(web.StreamResponse):
         """True if a stage changes the answer, so that its bytes have to be written from events."""
         if self._fills:
             return True
-        for stage in self.stages:  # noqa: SIM110  # asked for each answer: a generator costs more than the question
+        for stage in self.stages:  # noqa: SIM110  # runs for each answer, and a generator costs more
             if stage.changes:
                 return True
         return False
@@ -163,13 +163,14 @@ class Reply(web.StreamResponse):
     def map(self, function: Stage) -> None: ...
 
     def map(self, function: MapFunction | Stage, wants: Kind = Kind.NONE, *, live: bool = False) -> None:
-        """Lets `function` change, drop or multiply the events of the kinds in `wants`; or a stage of your own all
-        events of a read.
+        """Lets `function` change, drop or multiply the events of the kinds in `wants`. A `Stage` in place of the
+        function gets all events of a read.
 
         `live` concerns `Kind.FINISHED_CALL` and calls whose arguments are streamed (`argument_streaming: incremental`).
         Without it, such a call is held until it is complete, and dropped if it is cut off. With it, its events are
-        forwarded as they come, and `function` sees the call when it has ended, complete or `truncated`. What `function`
-        returns is ignored then; a `GatewayError` ends the answer. Raises `TypeError` for a function that wants nothing.
+        forwarded as they come, and `function` sees the call after it has ended, complete or `truncated`. The result of
+        `function` is ignored then; a `GatewayError` ends the answer. Raises `TypeError` for a function that wants
+        nothing.
         """
         if isinstance(function, Stage):
             self.stages.append(function)
@@ -180,8 +181,8 @@ class Reply(web.StreamResponse):
 
     def watch(self, function: Callable[[Event], None], *, unless: ReplyTest | None = None) -> None:
         """Lets `function` see every event without changing any: an otherwise unchanged answer keeps its bytes.
-        Neighbouring deltas of a block may be shown merged and late, but before the next other event. `unless` may say
-        of a whole answer that nothing has to be shown."""
+        Neighbouring deltas of a block may be shown merged and late, but before the next other event. `unless` returns
+        True for a whole answer that need not be shown."""
         self.stages.append(WatchStage(function, self.owner, unless))
 
     @overload
@@ -203,10 +204,10 @@ class Reply(web.StreamResponse):
         changes: bool = True,
         unless: ReplyTest | None = None,
     ) -> None:
-        """Let `function` see the last event (`Finish` or `Fault`), wait, and give the event that takes its place, or an
-        asynchronous generator of what does: batches of events up to another last one. Everything before it has been
-        sent by then, the event itself has not. With `changes=False` the event stays whatever is given, and an answer
-        that nobody changes keeps its bytes. `unless` may say of a whole answer that its last event would stay."""
+        """Lets `function` process the last event (`Finish` or `Fault`). It may wait, and returns the event that
+        replaces it, or an asynchronous generator of batches of events up to another last one. Everything before the
+        last event has been sent by then. With `changes=False` the result is ignored, and an otherwise unchanged answer
+        keeps its bytes. `unless` returns True for a whole answer whose last event needs no processing."""
         self.stages.append(FinishStage(function, self.owner, changes=changes, unless=unless))
 
     def count(
@@ -229,7 +230,7 @@ class Reply(web.StreamResponse):
         self.stages.insert(at, RewriteStage(function, self.owner))
         self._rewritten = True
 
-    # --- what comes of them
+    # --- running the stages
     # ---------------------------------------------------------------------------------------------
 
     def events(self) -> AsyncGenerator[list[Event], None]:
@@ -253,7 +254,7 @@ class Reply(web.StreamResponse):
         return None if self._rewritten else Chain(cast("list[Stage | FinishStage]", stages))
 
     def settled(self) -> None:
-        """Clears what was declared, because it has been done."""
+        """Clears the declared stages, because they have been run."""
         self.stages.clear()
         self._rewritten = self._fills = False
         self._counting = None
@@ -322,8 +323,8 @@ class Reply(web.StreamResponse):
             stop(self._stopped_by)
 
     async def close(self) -> None:
-        """Cancels what is still open at the backend. `closed` tells stages that the answer is not wanted any more.
-        References to stages and sender are dropped, because only the garbage collector could free the cycle."""
+        """Cancels the request to the backend if it is still open. `closed` tells stages that nobody wants the answer
+        any more. Drops references to stages and sender, because only the garbage collector could free the cycle."""
         self.closed = True
         self._stop = None
         self.settled()

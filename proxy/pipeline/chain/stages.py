@@ -54,7 +54,7 @@ class Stage:
     stage, or be shown to it late and merged.
     """
 
-    # No ABC: which kind of stage one is, is asked for every read, and that would be a call.
+    # No ABC: `isinstance` with one is a Python call, and it runs for every read.
 
     changes: bool = True
     only_rewritten: bool = False
@@ -77,10 +77,9 @@ class Stage:
         return False
 
     def whole(self, reply: ModelReply) -> ModelReply | None:
-        """Returns what `feed` would make of the events of this whole answer, folded; the very same reply if the stage
-        has nothing to do. Returns None if `feed` has to see the events. A call that was found in text keeps its
-        `source` in its `extra` until all stages are done. Raises the `GatewayError` with which the stage ends the
-        answer."""
+        """Returns the result of `feed` for a whole answer; the same object if the stage has nothing to do, None if
+        `feed` has to see the events. A call that was found in text keeps its `source` in its `extra` until all stages
+        are done. Raises the `GatewayError` with which the stage ends the answer."""
         return None
 
 
@@ -183,7 +182,7 @@ class RewriteStage:
         """Runs a stream through the generator."""
         owner = self._owner
         silent = owner is not None and owner.skip
-        taken: list[list[Event]] = []  # as long as they may have to go on as they came
+        taken: list[list[Event]] = []  # batches to forward unchanged if the generator fails
         inner: Exception | None = None
 
         async def noted() -> Batches:

@@ -1,1 +1,1 @@
-"""Stored responses and conversations, and responses that are made in the background."""
+"""Stored responses and conversations, background responses, and results of server-side tools."""

@@ -3,13 +3,13 @@
 Rules:
 
 1. The exchange is the same as any other and runs in a task of its own. A `ResponseSink` takes the place of the
-   client's connection and writes the frames to the store. All clients, also the first one, read them from there
-   (`EventReplay`), in any process.
+   client's connection and writes the frames to the store. All clients, also the first one, read the frames from the
+   store (`EventReplay`), in any process.
 2. A response is `queued` in the store before its client knows its id. The worker that makes it renews a *lease*, an
-   entry that lives for `background.lease_s`. A response that is neither over nor leased has lost its worker. It has
-   failed, and the process that notices marks it so (`settled`).
-3. The result of a response never changes: a worker that has lost its lease does not store a late result.
-4. The lease is released last, when all events are in the store. So an event that is missing then never comes.
+   entry that lives for `background.lease_s`. A response that is neither over nor leased has lost its worker. The
+   first process that notices this stores it as failed (`settled`).
+3. The result of a response never changes: a result that comes after the response was stored as failed is dropped.
+4. The lease is released last, when all events are in the store. An event that is missing then was never written.
 5. The number of running responses is also in the store, one entry for each key and one for all: the limits hold over
    all processes. A response without a lease takes no place.
 """
@@ -42,13 +42,13 @@ from .stored import Conversations
 LOG: Final = logging.getLogger("toolwire.background")
 
 FLUSH_S: Final = 0.05
-"""How often new events are written."""
+"""Seconds between two writes of new events."""
 AWAY_S: Final = 1.0
 """Seconds between two attempts to reach a store that is unavailable."""
 RENEWALS: Final = 4
 """Renewals of a lease within its lifetime."""
 END_S: Final = 5.0
-"""Seconds that the end of an application waits for runs that were told to end."""
+"""Seconds that a stopping application waits for its responses to end."""
 
 Work = Callable[[web.Request], Coroutine[Any, Any, web.StreamResponse]]
 
@@ -65,17 +65,17 @@ class Background:
         self._idle: asyncio.Event | None = None
 
     def replay(self, turn: StoredTurn, form: TurnForm, after: int = -1) -> EventReplay:
-        """Returns a sender of the events of a response behind number `after`."""
+        """Returns a sender of the events of a response after number `after`."""
         return EventReplay(self.conversations, self._silence_s, turn, form, after)
 
     @property
     def number(self) -> int:
-        """How many are made now."""
+        """The number of responses that are running now."""
         return len(self._runs)
 
     async def begin(self, request: web.Request, exchange: Exchange, work: Work) -> web.StreamResponse | StoredTurn:
-        """Runs `work` in a task of its own, for a request without a connection. Returns the turn when it is queued, or
-        the answer if there is none. Raises `ClientFault` without a store."""
+        """Runs `work` in a task of its own, for a request without a connection. Returns the stored turn once it is
+        queued, or the answer if the work ended before that. Raises `ClientFault` if there is no store."""
         if not self.conversations.keeps:
             raise ClientFault(
                 "Invalid 'background': no responses are kept here.",
@@ -96,14 +96,14 @@ class Background:
         return run.turn if run.turn is not None else task.result()
 
     async def idle(self) -> None:
-        """Wait until none is made."""
+        """Waits until no response is running."""
         while self._runs:
             if self._idle is None or self._idle.is_set():
                 self._idle = asyncio.Event()
             await self._idle.wait()
 
     async def running(self, app: web.Application) -> AsyncIterator[None]:
-        """For `app.cleanup_ctx`: none outlives the application."""
+        """For `app.cleanup_ctx`: stops all running responses when the application ends."""
         yield
         for run in [*self._runs]:
             run.stop(Unavailable("The gateway is stopping. Send the request again.", code="shutting_down"))
@@ -114,19 +114,19 @@ class Background:
     def _ended(self, run: BackgroundRun, task: asyncio.Task[web.StreamResponse]) -> None:
         self._runs.discard(run)
         if not task.cancelled():
-            task.exception()  # if nobody waits for it any more
+            task.exception()  # marks the exception as retrieved, or asyncio would log it
         if self._idle is not None and not self._runs:
             self._idle.set()
 
 
 DETACHED: Final = web.RequestKey("toolwire.detached", bool)
-"""The answer to this request is made elsewhere, and so is the end of its exchange."""
+"""Marks a request whose exchange continues in the background and ends there."""
 BACKGROUND: Final = web.AppKey("toolwire.background", Background)
 
 
 class BackgroundRun:
-    """One background response. `turn` is its stored state since it was queued; `begun` says that it is. `monitor` ends
-    it."""
+    """One background response. `turn` is its stored state, None until it is queued; `begun` is set at that moment.
+    `monitor` can stop it."""
 
     def __init__(self, background: Background, exchange: Exchange) -> None:
         self.turn: StoredTurn | None = None
@@ -142,19 +142,19 @@ class BackgroundRun:
         self._over = False
 
     def stop(self, reason: GatewayError) -> None:
-        """End it with this error."""
+        """Ends the response with this error."""
         if self.monitor is not None:
             self.monitor.stop(reason)
 
     async def carry_out(self, request: web.Request, work: Work) -> web.StreamResponse:
-        """Make the answer, and see to it that what is kept of it has an end."""
+        """Runs `work`, and stores an end of the response whatever happens."""
         timer = asyncio.get_running_loop().call_later(self._background.config.max_s, self._too_long)
         try:
             return await work(request)
         finally:
             timer.cancel()
             await self._finish()
-            self._exchange.background = None  # they know each other
+            self._exchange.background = None  # breaks the reference cycle
 
     def _too_long(self) -> None:
         seconds = self._background.config.max_s
@@ -162,12 +162,13 @@ class BackgroundRun:
             GatewayError(f"The response took longer than {seconds:g} s (`background.max_s`).", code="upstream_timeout")
         )
 
-    # --- the beginning ----------------------------------------------------------------------------------------------
+    # --- start ------------------------------------------------------------------------------------------------------
 
     async def queue(self, turn: StoredTurn, form: TurnForm, options: WriteOptions, *, large: bool) -> StoredTurn:
-        """Keep `turn`, which may be `large`, as queued: from then on its client knows of it.
+        """Stores `turn` as queued and starts renewing its lease. Returns the stored turn. `large`: write it in a
+        thread.
 
-        Raises `ClientFault` `rate_limit_exceeded`, and `StoreUnavailable`.
+        Raises `ClientFault` `rate_limit_exceeded` if too many responses are running, and `StoreUnavailable`.
         """
         ident, owner, config = turn.id, turn.owner, self._background.config
         self._form = form
@@ -193,7 +194,7 @@ class BackgroundRun:
         return turn
 
     async def put(self, turn: StoredTurn) -> None:
-        """Keep what has become of it; rule 3. Raises `StoreUnavailable`."""
+        """Stores the result, unless the response is over (rule 3). Raises `StoreUnavailable`."""
         await self._conversations.change(turn.id, turn.owner, lambda now: turn if runs(now) else None)
 
     async def _take_place(self, account: str, most: int, me: tuple[str, str]) -> None:
@@ -211,7 +212,7 @@ class BackgroundRun:
             await self._conversations.change(
                 MARK,
                 account,
-                lambda turn, alive=alive, places=places: _only(turn, alive, places),  # type: ignore[misc]
+                lambda turn, alive=alive, places=places: _without_ended(turn, alive, places),  # type: ignore[misc]
             )
         who, option = ("in all", "total") if account == MARK else ("for one API key", "per_key")
         raise ClientFault(
@@ -228,7 +229,7 @@ class BackgroundRun:
         await self._conversations.put(lease)
 
     async def _keep_up(self, ident: str, owner: str) -> None:
-        """Write events and renew the lease, as long as it runs."""
+        """Writes events and renews the lease until the response is over."""
         pause = self._background.config.lease_s / RENEWALS
         loop = asyncio.get_running_loop()
         due = loop.time() + pause
@@ -246,7 +247,7 @@ class BackgroundRun:
                 await asyncio.sleep(AWAY_S)
             await asyncio.sleep(FLUSH_S)
 
-    # --- the end ----------------------------------------------------------------------------------------------------
+    # --- end --------------------------------------------------------------------------------------------------------
 
     async def _finish(self) -> None:
         turn = self.turn
@@ -270,10 +271,10 @@ class BackgroundRun:
         await self._leave(turn.id, turn.owner)
 
     async def _leave(self, ident: str, owner: str) -> None:
-        """Give up its places and its lease."""
+        """Releases the places and the lease of the response."""
         try:
             for account in self._places:
-                await self._conversations.change(MARK, account, lambda turn: _only(turn, (), [(ident, owner)]))
+                await self._conversations.change(MARK, account, lambda turn: _without_ended(turn, (), [(ident, owner)]))
             await self._conversations.delete(lease_id(ident), owner)
         except StoreUnavailable as error:
             LOG.warning("response %s: its lease could not be given up: %s", ident, error)
@@ -283,7 +284,7 @@ class BackgroundRun:
 
 
 Place = tuple[str, str]
-"""A response that is being made: its id, and whose it is."""
+"""A running response: its id and its owner."""
 
 
 def _places(turn: StoredTurn | None) -> list[Place]:
@@ -297,17 +298,17 @@ def _holding(account: str, places: Sequence[Place]) -> StoredTurn:
 
 
 def _with_place(turn: StoredTurn | None, account: str, most: int, mine: Place) -> StoredTurn | None:
-    """One more place; None if there is none."""
+    """Returns the account with one more place; None if no place is free."""
     places = _places(turn)
     if mine in places:
         return turn
     return None if len(places) >= most else _holding(account, [*places, mine])
 
 
-def _only(
-    turn: StoredTurn | None, alive: Sequence[Place] | set[Place], looked_at: Sequence[Place]
+def _without_ended(
+    turn: StoredTurn | None, alive: Sequence[Place] | set[Place], checked: Sequence[Place]
 ) -> StoredTurn | None:
-    """Without the places that were looked at and are not alive."""
+    """Returns the account without those places in `checked` that are not in `alive`; None if there is no account."""
     if turn is None:
         return None
-    return _holding(turn.owner, [place for place in _places(turn) if place in alive or place not in looked_at])
+    return _holding(turn.owner, [place for place in _places(turn) if place in alive or place not in checked])

@@ -1,6 +1,5 @@
-"""Events and leases of background responses, as the store keeps them. A lease says that a worker still makes the
-response. The rules are those of `background`.
-"""
+"""Stored events and leases of background responses. A lease shows that a worker is still running the response. The
+rules are in `background`."""
 
 from __future__ import annotations
 
@@ -27,22 +26,22 @@ EVENTS: Final = "events"
 CHUNK_BYTES: Final = 32 * 1024
 """Bytes of events in one entry of the store; the entry is rewritten while it grows."""
 LOOK_S: Final = 0.1
-"""Seconds between two looks for new events."""
+"""Seconds between two checks for new events."""
 
 
 def lease_id(ident: str) -> str:
-    """Returns the id of the entry that exists while a worker makes a response."""
+    """Returns the id of the store's entry for the lease of a response."""
     return f"lease_{ident}"
 
 
 def runs(turn: StoredTurn | None) -> bool:
-    """Returns whether a turn exists that is not over."""
+    """Returns True if the turn exists and its response is not over."""
     return turn is not None and turn.status in RUNNING
 
 
 class EventLog:
-    """The events of one answer on their way to the store, at most `most` bytes. `news`: some are not in the store yet.
-    `turn` is their turn."""
+    """Writes the events of one response to the store, at most `most` bytes of them. `news` is set while events are
+    unwritten. `turn` is the stored turn of the response."""
 
     turn: StoredTurn
 
@@ -51,13 +50,13 @@ class EventLog:
         self._conversations = conversations
         self._room = most
         self._rest = b""
-        self._waiting: list[tuple[int, list[str]]] = []  # chunks that are full, by their numbers
+        self._waiting: list[tuple[int, list[str]]] = []  # number and frames of chunks that are full
         self._chunk: list[str] = []
         self._size = self._number = 0
         self._writing = asyncio.Lock()
 
     def add(self, data: bytes) -> None:
-        """Takes more of the stream."""
+        """Takes the next bytes of the stream and collects their events."""
         *frames, self._rest = (self._rest + data).split(b"\n\n")
         for frame in frames:
             if frame.startswith(b":"):
@@ -65,7 +64,7 @@ class EventLog:
             self._room -= len(frame)
             if self._room < 0:
                 return
-            if not frame.startswith(b"event:") and self._chunk:  # the mark behind the last event
+            if not frame.startswith(b"event:") and self._chunk:  # such as `data: [DONE]` after the last event
                 self._chunk[-1] += "\n\n" + frame.decode()
                 continue
             if self._size >= CHUNK_BYTES:
@@ -77,7 +76,7 @@ class EventLog:
             self.news.set()
 
     async def flush(self) -> None:
-        """Writes the events that the store does not have. Raises `StoreUnavailable` and keeps them."""
+        """Writes the unwritten events. Raises `StoreUnavailable`; the events stay unwritten then."""
         async with self._writing:
             if not self.news.is_set():
                 return
@@ -106,13 +105,13 @@ class EventLog:
 
 
 def events_id(ident: str, number: int) -> str:
-    """Returns the id of an entry with events of a response."""
+    """Returns the id of the store's entry number `number` with events of a response."""
     return f"{EVENTS}_{ident}_{number}"
 
 
 class EventReplay:
-    """Sends the events of a background response behind number `after`, as they come. After `silence_s` without events
-    it sends a keep-alive frame."""
+    """Sends the events of a background response after event number `after`, as they are stored. After `silence_s`
+    without events it sends a keep-alive frame."""
 
     def __init__(
         self, conversations: Conversations, silence_s: float, turn: StoredTurn, form: TurnForm, after: int = -1
@@ -122,7 +121,7 @@ class EventReplay:
         self._turn = turn
         self._form = form
         self._after = after
-        self._number = self._chunk = self._at = 0  # of the next event, its entry, and its place there
+        self._number = self._chunk = self._at = 0  # of the next event, of its entry, and its position there
         self._over = self._stopped = False
 
     async def exists(self) -> bool:
@@ -130,7 +129,7 @@ class EventReplay:
         return MARK in self._turn.extra and await self._entry(0) is not None
 
     async def send(self, request: web.Request, monitor: LivenessMonitor) -> web.StreamResponse:
-        """Send all of them."""
+        """Sends all events. Returns when the response is over, or its client has disconnected."""
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
         response.headers["Cache-Control"] = "no-cache"
         response.headers["X-Accel-Buffering"] = "no"
@@ -140,7 +139,7 @@ class EventReplay:
         while not self._over and not self._stopped:
             try:
                 data = await self._next()
-            except StoreUnavailable as error:  # the client may come again, with the number of its last event
+            except StoreUnavailable as error:  # the client may reconnect with `starting_after`
                 LOG.warning("response %s: its events cannot be read: %s", self._turn.id, error)
                 break
             now = asyncio.get_running_loop().time()
@@ -159,9 +158,9 @@ class EventReplay:
         self._stopped = True
 
     async def _next(self) -> bytes:
-        """The events that have come since; sees the end."""
+        """Returns the frames of new events. Adds the last frame if the response ended without one."""
         turn = self._turn
-        alive = await self._conversations.present([(lease_id(turn.id), turn.owner)])  # asked first: rule 4
+        alive = await self._conversations.present([(lease_id(turn.id), turn.owner)])  # first: rule 4
         data = await self._come()
         if data or self._over or alive:
             return data
@@ -195,7 +194,7 @@ class EventReplay:
 
 
 async def settled(conversations: Conversations, turn: StoredTurn, form: TurnForm) -> StoredTurn:
-    """The turn as it is: one that somebody should be making and nobody is has failed (rule 2). Raises
+    """Returns the turn as it is now. A response without a worker is first stored as failed (rule 2). Raises
     `StoreUnavailable`."""
     if not runs(turn) or MARK not in turn.extra:
         return turn
@@ -212,7 +211,7 @@ async def settled(conversations: Conversations, turn: StoredTurn, form: TurnForm
 
 
 async def forget_events(conversations: Conversations, turn: StoredTurn) -> None:
-    """Delete the events of a response. Raises `StoreUnavailable`."""
+    """Deletes the events of a response. Raises `StoreUnavailable`."""
     number = 0
     while MARK in turn.extra and await conversations.delete(events_id(turn.id, number), turn.owner):
         number += 1

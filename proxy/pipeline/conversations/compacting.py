@@ -1,6 +1,6 @@
-"""Conversations made short, for clients that ask for it (R8.15): the model writes a summary, through the chain of its
-route like any other answer, and the client's protocol says what takes the conversation's place. Nothing is kept.
-"""
+"""Compaction of conversations that a client requests (R8.15). The model writes a summary, through the chain of the
+route like any other answer. The client's protocol writes the summary into the shortened conversation. The gateway
+stores nothing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Compacting(Delivery):
         self._read = self._asked
 
     def _asked(self, body: Mapping[str, Any], raw: bytes) -> ModelRequest:
-        self._protocol.read_request(body, raw)  # its shape is checked as that of any other
+        self._protocol.read_request(body, raw)  # checked like any other body
         asking = self._protocol.compacting(body)
         return self._protocol.read_request(asking, dump(asking))
 
@@ -44,7 +44,7 @@ class Compacting(Delivery):
         async def answer(request: web.Request) -> web.StreamResponse:
             response = await chain(request)
             if not isinstance(response, Reply):
-                return response  # another middleware's own
+                return response  # a middleware's own response
             return await self._answered(request[EXCHANGE], response)
 
         exchange.route = replace(exchange.route, chains={name: answer})

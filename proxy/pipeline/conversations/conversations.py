@@ -31,7 +31,7 @@ from .responses import Page, list_of
 from .stored import CONVERSATIONS, Conversations, away
 
 NOBODY: Final = ""
-"""The first and the last id of an empty list: the published type has texts there."""
+"""The first and the last id of an empty list, because the published type requires strings."""
 
 
 async def create(request: web.Request) -> web.StreamResponse:
@@ -95,7 +95,7 @@ async def list_items(request: web.Request) -> web.StreamResponse:
 
 
 async def add_items(request: web.Request) -> web.StreamResponse:
-    """Adds `items` behind the existing ones and returns them."""
+    """Appends `items` to the conversation and returns them."""
     form = _form(request)
     async with _asked(request) as asked:
         body = await asked.json()
@@ -123,7 +123,7 @@ async def read_item(request: web.Request) -> web.StreamResponse:
 
 
 async def delete_item(request: web.Request) -> web.StreamResponse:
-    """Take one item out; the conversation."""
+    """Deletes one item. Returns the conversation."""
     form = _form(request)
     ident = request.match_info["item"]
 
@@ -136,11 +136,11 @@ async def delete_item(request: web.Request) -> web.StreamResponse:
         return await _send(asked, turn, lambda: dump(form.resource(turn)))
 
 
-# --- what they share --------------------------------------------------------------------------------------------------
+# --- shared by all ----------------------------------------------------------------------------------------------------
 
 
 def check_room(form: ConversationForm, turn: StoredTurn, config: StoreConfig) -> None:
-    """Raises `ClientFault` `request_too_large` if a conversation holds more than may be kept."""
+    """Raises `ClientFault` `request_too_large` if a conversation holds more than the store's limits allow."""
     number, size = len(form.items_of(turn)), len(turn.said) if isinstance(turn.said, bytes) else turn.size
     for has, most, what in (
         (number, config.conversation_items, "items"),
@@ -155,30 +155,31 @@ def check_room(form: ConversationForm, turn: StoredTurn, config: StoreConfig) ->
 
 
 def not_found(ident: str, param: str | None = None) -> ClientFault:
-    """The error for a conversation that the client does not have."""
+    """Returns the error for a conversation that this client does not have."""
     return ClientFault(f"Conversation with id {quote(ident)} not found.", code="not_found", param=param)
 
 
 async def append(
     conversations: Conversations, form: ConversationForm, ident: str, owner: str, items: Sequence[Any]
 ) -> None:
-    """Adds the output of a turn; nothing if the conversation was deleted meanwhile. Raises `StoreUnavailable`."""
+    """Adds the output of a turn to a conversation. Does nothing if the conversation was deleted meanwhile. Raises
+    `StoreUnavailable`."""
     new = [item for item in items if item.get("type") != "item_reference" and isinstance(item.get("id"), str)]
     expires = time.time() + conversations.max_age_s
     await conversations.change(ident, owner, lambda turn: None if turn is None else form.appended(turn, new, expires))
 
 
 def _form(request: web.Request) -> ConversationForm:
-    """In whose words a conversation is shown."""
+    """Returns the protocol's form of conversations."""
     turns = request.app[CLIENTS].of(request.path, request.headers).turns
-    assert turns is not None  # only who has conversations has these routes
+    assert turns is not None  # these paths are served only for protocols with conversations
     assert turns.conversations is not None
     return turns.conversations
 
 
 @asynccontextmanager
 async def _asked(request: web.Request) -> AsyncIterator[AdmittedRequest]:
-    """A request that is held against the limits."""
+    """Admits a request under the limits. Errors of the store inside the context become `Unavailable`."""
     async with admitted(request, counted=True) as asked:
         try:
             yield asked
@@ -187,13 +188,14 @@ async def _asked(request: web.Request) -> AsyncIterator[AdmittedRequest]:
 
 
 async def _items(form: ConversationForm, body: dict[str, Any]) -> Items:
-    """The items in a body, with ids. Raises `ClientFault`."""
+    """Returns the items in a body, with ids. Raises `ClientFault` for invalid items."""
     await offload(True, form.check, body)
     return await offload(is_long(body), form.with_ids, body.get("items") or ())
 
 
 async def _found(request: web.Request, asked: AdmittedRequest) -> StoredTurn:
-    """The conversation that a request is about. The bytes of a large one count in the budget of bodies (R33.2)."""
+    """Returns the conversation that a request names. The bytes of a large one count in the body budget (R33.2). Raises
+    `ClientFault` `not_found`."""
     form = _form(request)
     ident, owner = request.match_info["id"], request[OWNER]
     conversations = request.app[CONVERSATIONS]
@@ -208,7 +210,8 @@ async def _found(request: web.Request, asked: AdmittedRequest) -> StoredTurn:
 
 
 async def _change(request: web.Request, work: Callable[[StoredTurn, float], StoredTurn]) -> StoredTurn:
-    """The conversation that a request names, changed by `work`."""
+    """Applies `work` to the conversation that a request names and returns the changed one. Raises `ClientFault`
+    `not_found`."""
     form = _form(request)
     ident, owner = request.match_info["id"], request[OWNER]
     conversations = request.app[CONVERSATIONS]

@@ -1,5 +1,5 @@
-"""Several answers of a model as one: the events that the client sees of each, and the calls that are to be run.
-Pure: events in, events out.
+"""Merges several model answers of one request into one: selects the events that the client gets of each, and the calls
+that the gateway runs. Pure functions of events.
 
 Rules:
 
@@ -7,7 +7,7 @@ Rules:
 2. Text, reasoning and visible calls of the gateway are sent as they come, and so are calls of the client whose
    arguments are streamed (R6.13). From the first other call of the client on, an answer is held until its end, because
    server-side calls run first (R15.9).
-   A call that is shown with its result (`Shown`) keeps its place among the held events until it has one.
+   A call that the client gets together with its result (`Shown`) keeps its position among the held events.
 3. A call that was cut off is neither run nor sent to the model again.
 """
 
@@ -25,7 +25,7 @@ BREAK = "\n\n"
 
 
 class LoopState:
-    """State that the rounds of one answer share."""
+    """State that all rounds of one answer share."""
 
     def __init__(self) -> None:
         self.started = False
@@ -35,23 +35,23 @@ class LoopState:
         self._blocks = 0
 
     def new_block(self) -> int:
-        """Returns the number of the next block."""
+        """Returns the number for a new block."""
         self._blocks += 1
         return self._blocks - 1
 
     def count(self, usage: Usage | None) -> None:
-        """Adds the usage of a round."""
+        """Adds the token counts of a round."""
         self.usage = added(self.usage, usage)
 
 
 class Shown:
-    """The position of a call that is shown together with its result, in one item."""
+    """The position of a call that the client gets together with its result, as one item."""
 
 
 class ModelTurn:
-    """One answer of the model. `is_ours` tells which calls the gateway runs. `exposes`: the client sees them. `shows`:
-    the client sees these with their results. `marks`: a call whose arguments are streamed gets an id under which
-    results can be kept."""
+    """One answer of the model. `is_ours` tells which calls the gateway runs. `exposes`: the client gets these calls.
+    `shows` selects the calls that the client gets together with their results. `marks`: a call of the client whose
+    arguments are streamed gets an id under which results can be stored."""
 
     def __init__(
         self,
@@ -63,9 +63,9 @@ class ModelTurn:
         marks: bool = False,
     ) -> None:
         self.calls: list[ToolUse] = []
-        """The gateway's own calls, whole ones."""
+        """The complete calls that the gateway runs."""
         self.held: list[Event | Shown] = []
-        """What is given out when they have been run."""
+        """Events to send after the calls were run."""
         self.finish: Finish | None = None
         self.over = False
         self._state = state
@@ -85,11 +85,11 @@ class ModelTurn:
 
     @property
     def asks_client(self) -> bool:
-        """There is a call that only the client can answer."""
+        """True if the answer has a call that only the client can run."""
         return bool(self._clients)
 
     def feed(self, events: Iterable[Event]) -> list[Event]:
-        """What of these events the client sees now."""
+        """Processes events of the answer and returns those that the client gets now."""
         out: list[Event] = []
         for event in events:
             if self.over:
@@ -110,22 +110,22 @@ class ModelTurn:
 
     @property
     def shown_calls(self) -> list[ToolUse]:
-        """Those of `calls` that are shown with their results, in the order of their places."""
+        """The calls in `calls` that the client gets together with their results, in the order of their positions."""
         placed = {(self._ours[block].call_id, self._ours[block].name) for block in self._places}
         return [use for use in self.calls if (use.call_id, use.name) in placed]
 
     def is_clients(self, event: Event) -> bool:
-        """Whether an event that was shown begins a call that only the client can answer."""
+        """Returns True if a returned event begins a call that only the client can run."""
         return any(event is opened for opened in self._clients)
 
     def mark(self) -> str:
-        """Give the first call of the client an id under which something can be kept, if it has none yet."""
+        """Gives the client's first call an id under which results can be stored, if it has none yet. Returns the id."""
         if self._marked is None:
             self._marked = self._clients[0].call_id = marked_id()
         return self._marked
 
     def parts(self) -> tuple[Part, ...]:
-        """What the model said and which of the gateway's tools it called, for its next round."""
+        """Returns the text, the refusals and the gateway's calls of this answer, for the model's next round."""
         said = self._folding.reply().choices[0].parts
         return tuple(part for part in said if isinstance(part, Text | Refusal) or part in self.calls)
 

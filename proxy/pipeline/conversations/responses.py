@@ -30,7 +30,7 @@ DEFAULT_PAGE: Final = 20
 
 
 async def read(request: web.Request) -> web.StreamResponse:
-    """The response as it is now; with `stream=true` the events of one that is made in the background, those behind
+    """Returns the response as it is now. With `stream=true`, sends the events of a background response after number
     `starting_after`."""
     form, after = _form(request), _after(request.query)
     async with _turn(request) as (turn, asked):
@@ -47,11 +47,12 @@ async def read(request: web.Request) -> web.StreamResponse:
 
 
 async def delete(request: web.Request) -> web.StreamResponse:
-    """Forget a response, and what server-side tools gave for the calls in it. Conversations that go on from it end."""
+    """Deletes a response, and the stored results of server-side tools for its calls. Conversations cannot be continued
+    from it afterwards."""
     conversations = request.app[CONVERSATIONS]
     async with _turn(request) as (turn, asked):
         try:
-            if turn.status in RUNNING and MARK in turn.extra:  # nobody else would end it
+            if turn.status in RUNNING and MARK in turn.extra:  # it has no client whose disconnect would end it
                 await conversations.cancel(turn)
             for ident in (turn.id, *kept_for(turn)):
                 await conversations.delete(ident, turn.owner)
@@ -62,15 +63,15 @@ async def delete(request: web.Request) -> web.StreamResponse:
 
 
 async def list_input(request: web.Request) -> web.StreamResponse:
-    """The input items of a response, newest first unless `order=asc`, in pages (`limit`, `after`)."""
+    """Returns the input items of a response, newest first unless `order=asc`, in pages (`limit`, `after`)."""
     form, page = _form(request), Page(request.query)
     async with _turn(request) as (turn, asked):
         return await _answer(asked, turn, lambda: page.write(form.listed(turn)))
 
 
 def _after(query: Mapping[str, str]) -> int | None:
-    """The number of the event behind which a stream of them is to begin; None: no stream is wanted. Raises
-    `ClientFault`."""
+    """Returns the number of the event after which a stream begins; None if the query asks for no stream. Raises
+    `ClientFault` for an invalid query."""
     text = query.get("starting_after")
     stream = query.get("stream", "false").lower()
     if stream not in ("true", "false"):
@@ -85,7 +86,7 @@ def _after(query: Mapping[str, str]) -> int | None:
 
 
 class Page:
-    """The part of a list that a query asks for. Raises `ClientFault` for a query that asks for none."""
+    """The page of a list that a query asks for. Raises `ClientFault` for an invalid query."""
 
     def __init__(self, query: Mapping[str, str]) -> None:
         order = query.get("order", "desc")
@@ -99,15 +100,16 @@ class Page:
         self._most = int(text)
 
     def write(self, items: Sequence[Mapping[str, Any]], nobody: str | None = None) -> bytes:
-        """The page as JSON. Only its own items are made, but for the search for `after`. An empty one has `nobody` as
-        its first and last id. Raises `ClientFault` if no item has the id that was named."""
+        """Returns the page as JSON. `nobody` is the first and last id of an empty page. Reads only the items of the
+        page, and those before it that a search for `after` needs. Raises `ClientFault` if no item has the id
+        `after`."""
         return list_of(*_page(items, self._newest_first, self._after, self._most), nobody)
 
 
 def _page(
     items: Sequence[Mapping[str, Any]], newest_first: bool, after: str | None, most: int
 ) -> tuple[Sequence[Mapping[str, Any]], bool]:
-    """The items, and whether there are more."""
+    """Returns the items of a page, and whether more follow."""
     places = range(len(items))[::-1] if newest_first else range(len(items))
     if after is not None:
         at = next((at for at, place in enumerate(places) if items[place].get("id") == after), None)
@@ -118,7 +120,7 @@ def _page(
 
 
 def list_of(page: Sequence[Mapping[str, Any]], more: bool, nobody: str | None = None) -> bytes:
-    """A list of items as JSON; `more`: there are further ones."""
+    """Returns a list of items as JSON. `more`: further items follow."""
     return dump_in_pieces(
         {
             "object": "list",
@@ -131,8 +133,8 @@ def list_of(page: Sequence[Mapping[str, Any]], more: bool, nobody: str | None = 
 
 
 async def cancel(request: web.Request) -> web.StreamResponse:
-    """Stop a response that is being made; one that is over stays as it is. A client may do so while the response takes
-    the last of its places."""
+    """Stops a running response and returns it; a finished one stays unchanged. The request takes no place among the
+    concurrent ones, because the response may hold the last place of this key."""
     form = _form(request)
     async with _turn(request, limited=False) as (turn, asked):
         if turn.status in RUNNING:
@@ -146,8 +148,9 @@ async def cancel(request: web.Request) -> web.StreamResponse:
 
 @asynccontextmanager
 async def _turn(request: web.Request, *, limited: bool = True) -> AsyncIterator[tuple[StoredTurn, AdmittedRequest]]:
-    """The turn that a request is about. The request is held against the limits, unless it is not `limited`, and the
-    bytes of a large turn count in the budget of bodies (R33.2)."""
+    """Yields the turn that a request names, with the admitted request. `limited`: the request counts against the
+    limits. The bytes of a large turn count in the body budget (R33.2). Raises `ClientFault` `not_found`, and
+    `Unavailable`."""
     ident, owner = request.match_info["id"], request[OWNER]
     conversations = request.app[CONVERSATIONS]
     async with admitted(request, limited=limited, counted=limited) as asked:
@@ -159,7 +162,7 @@ async def _turn(request: web.Request, *, limited: bool = True) -> AsyncIterator[
                 turn = await conversations.get(ident, owner)
         except StoreUnavailable as error:
             raise away(error) from error
-        if turn is None or turn.status == "kept":  # the latter is no response, but what one will go on from
+        if turn is None or turn.status == "kept":  # "kept": stored results of tools, a lease, events
             raise ClientFault(f"Response with id {quote(ident)} not found.", code="not_found")
         try:
             turn = await settled(conversations, turn, _form(request))
@@ -169,13 +172,13 @@ async def _turn(request: web.Request, *, limited: bool = True) -> AsyncIterator[
 
 
 async def _answer(asked: AdmittedRequest, turn: StoredTurn, write: Callable[[], bytes]) -> web.StreamResponse:
-    """Sends what `write` returns. It is written in a thread for a large turn."""
+    """Sends the body that `write` returns. A large turn is written in a thread."""
     body = await offload(turn.size > OFFLOAD_BYTES or len(turn.messages) > OFFLOAD_MESSAGES, write)
     return await asked.send(web.Response(body=body, content_type="application/json"))
 
 
 def _form(request: web.Request) -> TurnForm:
-    """In whose words a turn is shown."""
+    """Returns the protocol's form of turns."""
     form = request.app[CLIENTS].of(request.path, request.headers).turns
-    assert form is not None  # only who has turns has these routes
+    assert form is not None  # these paths are served only for protocols with turns
     return form

@@ -1,4 +1,4 @@
-"""Stored responses and conversations of an application: the store, and the responses that are being made."""
+"""The store of an application with its responses and conversations, and the responses that this process is running."""
 
 from __future__ import annotations
 
@@ -22,37 +22,37 @@ LOG: Final = logging.getLogger("toolwire.conversation")
 STORE_FAILURES: Final = AccessField("store_failures", "A response could not be kept.")
 
 PRUNE_S: Final = 60.0
-"""How often expired turns are removed, at most."""
+"""Minimum number of seconds between two removals of expired turns."""
 MARKS_S: Final = 0.25
-"""How often is looked for responses that another process wants to have cancelled, while any are made."""
+"""Seconds between two checks for marks of other processes, while this process runs responses."""
 MARKS_AT_ONCE: Final = 256
-"""For more streams there are several questions, between which they go on: a millisecond each."""
+"""Marks in one query, which takes a millisecond. Streams continue between two queries."""
 CANCEL_S: Final = 5.0
-"""So long is waited for whoever makes a response to end it."""
+"""Seconds that a cancelling request waits for the process that runs the response."""
 CANCEL_LOOK_S: Final = 0.05
 CANCEL_MARK_S: Final = 60.0
 
 
 class Stoppable(Protocol):
-    """An answer that is made."""
+    """A running response."""
 
     def stop(self, reason: GatewayError) -> None:
-        """End it."""
+        """Ends the response with this error."""
 
 
 class Conversations:
-    """The store of an application, and the responses that are being made in this process.
+    """The store of an application, and the responses that this process is running.
 
-    The store is opened when it is first used, so that it takes no space if nothing is stored.
+    The store is opened at its first use, so that it takes no disk space if nothing is stored.
 
-    Only the process that makes a response can cancel it. Other processes leave a mark for it in the store, a turn of
-    its own, which each process looks for while it makes responses (docs/adr/0034).
+    Only the process that runs a response can cancel it. Another process writes a *mark* for it into the store, an entry
+    that each process checks for while it runs responses (docs/adr/0034).
     """
 
     def __init__(self, store: ResponseStore | None, config: StoreConfig) -> None:
         self.max_age_s = config.max_age_s
         self.config = config
-        self.running: dict[tuple[str, str], Stoppable] = {}  # by the ids of their marks, and owners
+        self.running: dict[tuple[str, str], Stoppable] = {}  # keys: id of the mark, owner
         self._looking: asyncio.TimerHandle | asyncio.Task[None] | None = None
         self._store = store
         self._open = False
@@ -62,16 +62,17 @@ class Conversations:
 
     @property
     def keeps(self) -> bool:
-        """There is a store."""
+        """True if the application has a store."""
         return self._store is not None
 
     async def get(self, ident: str, owner: str, budget: ReadBudget | None = None) -> StoredTurn | None:
-        """A turn. Raises `StoreUnavailable`, and `BudgetExceeded` as a store."""
+        """Returns a turn; None if it does not exist. Raises `StoreUnavailable`, and `BudgetExceeded` if it is larger
+        than `budget`."""
         store = await self._opened()
         return None if store is None else await store.get(ident, owner, budget)
 
     async def get_chain(self, ident: str, owner: str, budget: ReadBudget) -> tuple[StoredTurn, ...] | None:
-        """A conversation, oldest first. Raises as `get`."""
+        """Returns a turn with those before it, oldest first; None if it does not exist. Raises as `get`."""
         store = await self._opened()
         return None if store is None else await store.get_chain(ident, owner, budget)
 
@@ -84,7 +85,7 @@ class Conversations:
                 await self._prune(store)
 
     async def change(self, ident: str, owner: str, work: Change) -> StoredTurn | None:
-        """As `ResponseStore.change`; without a store nothing is there and nothing is put."""
+        """See `ResponseStore.change`. Returns None without a store."""
         store = await self._opened()
         if store is None:
             return None
@@ -98,38 +99,38 @@ class Conversations:
         await store.prune(self._pruned)
 
     async def prolong(self, idents: Iterable[str], owner: str) -> None:
-        """Keep turns for as long as what is put now. Raises `StoreUnavailable`."""
+        """Extends the life of turns to that of a turn stored now. Raises `StoreUnavailable`."""
         store = await self._opened()
         if store is not None:
             await store.prolong(idents, owner, time.time() + self.max_age_s)
 
     async def present(self, turns: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
-        """As `ResponseStore.present`."""
+        """See `ResponseStore.present`. Returns an empty set without a store."""
         store = await self._opened()
         return set() if store is None else await store.present(turns)
 
     async def delete(self, ident: str, owner: str) -> bool:
-        """Forget a turn; whether it was there. Raises `StoreUnavailable`."""
+        """Deletes a turn. Returns True if it existed. Raises `StoreUnavailable`."""
         store = await self._opened()
         return store is not None and await store.delete(ident, owner)
 
-    # --- cancelling -------------------------------------------------------------------------------------------------
+    # --- cancellation------------------------------------------------------------------------------------------------
 
     def began(self, turn: StoredTurn, reply: Stoppable) -> None:
-        """This process makes the response that is kept as `turn`."""
+        """Notes that this process runs the response of `turn`; `reply` can stop it."""
         self.running[_mark_of(turn.id), turn.owner] = reply
         if self._looking is None and self._store is not None and self._store.shared:
             self._look_later()
 
     def ended(self, turn: StoredTurn) -> None:
-        """It does so no more."""
+        """Notes that this process no longer runs the response of `turn`."""
         self.running.pop((_mark_of(turn.id), turn.owner), None)
 
     async def cancel(self, turn: StoredTurn) -> StoredTurn:
-        """End a response that is in progress, wherever it is made; what has become of it then. One that nobody ends in
-        `CANCEL_S` is made by nobody any more. Raises `StoreUnavailable`."""
+        """Ends a running response, in whichever process it runs. Returns the turn as it is then. A response that has
+        not ended after `CANCEL_S` has lost its worker and is stored as cancelled. Raises `StoreUnavailable`."""
         store = await self._opened()
-        assert store is not None  # whose turn it is
+        assert store is not None  # the turn came from it
         reply = self.running.get((_mark_of(turn.id), turn.owner))
         mark = None
         if reply is not None:
@@ -144,7 +145,7 @@ class Conversations:
         while waited < CANCEL_S:
             await asyncio.sleep(wait)
             waited += wait
-            wait *= 2  # the turn may be large
+            wait *= 2  # each look reads the turn, which may be large
             latest = await store.get(turn.id, turn.owner)
             if latest is None or latest.status not in RUNNING:
                 if mark is not None:
@@ -166,7 +167,7 @@ class Conversations:
             self._looking = asyncio.get_running_loop().create_task(self._look_for_marks())
 
     async def _look_for_marks(self) -> None:
-        """Stop those responses of this process that another one has marked."""
+        """Stops the responses of this process for which another process has stored a mark."""
         assert self._store is not None
         running = list(self.running.items())
         try:
@@ -179,13 +180,13 @@ class Conversations:
         self._look_later()
 
     def later(self, work: Coroutine[Any, Any, object]) -> None:
-        """Runs a coroutine that no request waits for; `close` waits for it."""
+        """Runs a coroutine in the background. `close` waits for it."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Finish what is under way and close the store, if it was opened."""
+        """Waits for background coroutines and closes the store, if it was opened."""
         if self._looking is not None:
             self._looking.cancel()
         if self._tasks:
@@ -203,7 +204,7 @@ class Conversations:
 
 
 def _mark_of(ident: str) -> str:
-    """The id of the turn that says that a response is to be cancelled."""
+    """Returns the id of the mark that asks for a response to be cancelled."""
     return f"cancel_{ident}"
 
 
@@ -211,5 +212,5 @@ CONVERSATIONS: Final = web.AppKey("toolwire.conversations", Conversations)
 
 
 def away(error: StoreUnavailable) -> Unavailable:
-    """What the client gets to see when the store cannot be reached."""
+    """Returns the client's error for an unavailable store."""
     return Unavailable(f"The response store cannot be used now: {error}.", code="store_unavailable", retry_after_s=5)

@@ -1,22 +1,21 @@
 """Results of server-side tools, for the request that continues an answer (R15.9).
 
 A client sees and echoes only its own calls. The calls that the gateway ran before them, or beside them in the same
-answer, are kept in the response store under the id of the first of the client's calls. The client echoes that id and so
-leads back to them. Such an id is an ordinary one whose last digits are a function of the others, so that no other id
-costs a look-up.
+answer, are stored under the id of the first of the client's calls. The client's next request echoes that id, and the
+gateway finds them by it. The last digits of such an id are a checksum of the others, so that other ids cost no look-up.
 
-If no call of the client follows, or its calls have other ids on the wire, the gateway's calls belong to the stored turn
-of the answer, if there is one: `StoredTurn.rounds`. They are kept in one of the two places, never in both.
+If no call of the client follows, or its protocol has other ids on the wire, the gateway's calls are stored with the
+turn of the answer, if there is one: `StoredTurn.rounds`. They are stored in one of the two places, never in both.
 
 Rules:
 
-1. Nothing is kept if no answer can be continued, if the client says `store: false`, and without a store. Then the model
-   sees only the client's calls, and may call its tools again.
+1. Nothing is stored without a store, with `store: false`, and for protocols without echoed ids. Then the model sees
+   only the client's calls, and may call the gateway's tools again.
 2. An unavailable store fails no answer and no request. It is logged and counted.
-3. Kept calls belong to the key that asked, like everything in the store. They live as long as a conversation continues
-   from them, and are deleted with the response for which they were kept.
-4. Of one answer at most `MAX_CHARS` are kept: whole rounds, the latest ones. Text of the model in them is not kept,
-   because the client has seen it in the answer.
+3. Stored calls belong to the client's key, like everything in the store. A conversation that continues from them
+   extends their life. They are deleted with the response for which they were stored.
+4. At most `MAX_CHARS` of one answer are stored: whole rounds, the latest ones. The model's text in them is left out,
+   because the client got it in the answer.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 LOG: Final = logging.getLogger("toolwire.tools")
 
 MAX_LOOKUPS: Final = 256
-"""For one request, the latest ones: anybody can make such ids."""
+"""Look-ups for one request, for its latest calls. Bounded because a client can invent such ids."""
 MAX_CHARS: Final = 4 * 1024 * 1024
 """Characters of arguments and results together."""
 _FREE: Final = len("call_") + 24
@@ -49,13 +48,13 @@ _MARK_BYTES: Final = 4
 
 
 def marked_id() -> str:
-    """A call id that may have something kept under it."""
+    """Returns a new call id under which results can be stored."""
     head = new_call_id()[:_FREE]
     return head + _mark(head)
 
 
 def is_marked(call_id: str) -> bool:
-    """Whether a call id may have something kept under it; one in four thousand million others is taken for one."""
+    """Returns True if results may be stored under a call id. An ordinary id passes by chance once in four billion."""
     return len(call_id) == _FREE + 2 * _MARK_BYTES and call_id[_FREE:] == _mark(call_id[:_FREE])
 
 
@@ -65,15 +64,15 @@ def _mark(head: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ToolMemory:
-    """What came before a client's call. `before` are whole rounds; `uses` were made in the same answer, with their
-    `results`."""
+    """Server-side calls and results before a client's call. `before` holds complete rounds; `uses` are calls in the
+    same answer as the client's, with their `results`."""
 
     before: Sequence[Message]
     uses: Sequence[ToolUse]
     results: Sequence[ToolResult]
 
     def unseen(self) -> tuple[Message, ...]:
-        """The calls and results, round by round, that are kept (rule 4)."""
+        """Returns the calls and results to store, round by round (rule 4)."""
         rounds: list[list[Message]] = []
         for message in self.before:
             if message.role == "assistant":
@@ -94,7 +93,7 @@ class ToolMemory:
 
 
 def _size(message: Message) -> int:
-    """The characters of its calls and results."""
+    """Returns the number of characters of a message's calls and results."""
     size = 0
     for part in message.parts:
         for inner in part.parts if isinstance(part, ToolResult) else (part,):
@@ -111,10 +110,12 @@ def _size(message: Message) -> int:
 
 
 class HiddenCalls(frozenset[str]):
-    """Ids of calls in a conversation that no client has seen: those of `StoredTurn.rounds`. In `Exchange.state`."""
+    """Ids of server-side calls in a conversation that the client never got (`StoredTurn.rounds`). Kept in
+    `Exchange.state`."""
 
     def without(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
-        """The messages as the client knows them, but for results; the same object if nothing is hidden."""
+        """Returns the messages without hidden calls; their results stay. Returns the same object if no call is
+        hidden."""
         if not self:
             return messages
         seen = []
@@ -126,36 +127,36 @@ class HiddenCalls(frozenset[str]):
 
 
 def hidden_calls(turns: Iterable[StoredTurn]) -> HiddenCalls:
-    """Those of a conversation."""
+    """Returns the ids of the hidden calls of these turns."""
     parts = (part for turn in turns for message in turn.rounds for part in message.parts)
     return HiddenCalls([part.call_id for part in parts if isinstance(part, ToolUse)])
 
 
 def leave(exchange: Exchange, rounds: ToolMemory) -> None:
-    """These are for whoever keeps the turn of this exchange, if anybody does."""
+    """Notes the calls and results that belong to the stored turn of this exchange."""
     exchange.state[ToolMemory] = rounds
 
 
 def left(exchange: Exchange) -> tuple[Message, ...]:
-    """What is to be kept with the turn, as `StoredTurn.rounds`."""
+    """Returns the messages to store with the turn as `StoredTurn.rounds`."""
     rounds: ToolMemory | None = exchange.state.get(ToolMemory)
     return () if rounds is None else rounds.unseen()
 
 
 def kept_for(turn: StoredTurn) -> list[str]:
-    """The ids of the turns in which something may be kept for the calls in this one."""
+    """Returns the ids of the store's entries that may hold results for the calls in this turn."""
     parts = (part for message in turn.output for part in message.parts)
     return [f"kept_{part.call_id}" for part in parts if isinstance(part, ToolUse) and is_marked(part.call_id)]
 
 
 def keeps(exchange: Exchange, conversations: Conversations) -> bool:
-    """Rule 1, as far as it is known beforehand."""
+    """Returns True if results may be stored for this exchange (rule 1). The client's later calls do not matter here."""
     asked = exchange.body.get("store") is not False
     return conversations.keeps and asked and exchange.protocol.keeps_call_ids(exchange.write_options())
 
 
 async def keep(exchange: Exchange, conversations: Conversations, call_id: str, rounds: ToolMemory) -> None:
-    """Keep the rounds under the marked id of a client's call."""
+    """Stores the rounds under the marked id of a client's call. A failure of the store is logged and counted."""
     messages = rounds.unseen()
     if not messages:
         return
@@ -179,8 +180,8 @@ async def keep(exchange: Exchange, conversations: Conversations, call_id: str, r
 
 
 async def restored(exchange: Exchange, conversations: Conversations, request: ModelRequest) -> ModelRequest:
-    """The request with everything that was kept in its place; the same object if nothing was. Raises `ClientFault`
-    `request_too_large` if that would be larger than a body may be (R33.2)."""
+    """Returns the request with all stored calls and results put back in their positions; the same object if none are
+    stored. Raises `ClientFault` `request_too_large` if the result exceeds the limit of a body (R33.2)."""
     messages = request.messages
     if not conversations.keeps:
         return request
@@ -223,7 +224,7 @@ async def restored(exchange: Exchange, conversations: Conversations, request: Mo
 
 
 async def _prolong(exchange: Exchange, conversations: Conversations, idents: Sequence[str]) -> None:
-    """What a conversation goes on from lives on with it."""
+    """Extends the life of entries from which a conversation continues."""
     try:
         await conversations.prolong(idents, exchange.owner)
     except StoreUnavailable as error:
@@ -232,7 +233,8 @@ async def _prolong(exchange: Exchange, conversations: Conversations, idents: Seq
 
 
 def _marked(message: Message, given: Callable[[str], str]) -> str | None:
-    """The id under which something may be kept for a message; `given` makes it of the client's."""
+    """Returns the id under which results for a message may be stored; None if no call of it has such an id. `given`
+    converts the client's call id into the gateway's."""
     ids = (given(part.call_id) for part in message.parts if isinstance(part, ToolUse))
     return next((ident for ident in ids if is_marked(ident)), None)
 

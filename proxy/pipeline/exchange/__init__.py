@@ -1,1 +1,1 @@
-"""One request: its exchange, its route, and what belongs to it until it has been answered."""
+"""One request: its exchange, its route, and everything that belongs to it until it is answered."""

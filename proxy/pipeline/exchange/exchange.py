@@ -1,7 +1,7 @@
 """Everything about one client request, from the first byte read to the last byte written.
 
 Rule: per-request state lives here and nowhere else. A middleware instance serves all requests of an application at
-once, so what it wants to remember about one of them goes to `Exchange.state` under its own class.
+once, and stores its data about one request in `Exchange.state` under its own class.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ LOG: Final = logging.getLogger("toolwire")
 
 
 ToolsBy = Literal["server", "gateway", "template"]
-"""The side that does the tools of a request. The server teaches them and reads the calls; or the gateway does both; or
-the model's chat template, in the server, teaches them and the gateway reads the calls (docs/adr/0046)."""
+"""The side that teaches tools and reads calls (docs/adr/0046). `server`: the server does both. `gateway`: the gateway
+does both. `template`: the model's chat template in the server teaches, and the gateway reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class OfferedTools:
-    """The tools that the model was taught: set by the injection, read by every stage that looks for calls.
+    """The tools that the model was taught. The injection sets them, and all stages that look for calls read them.
 
     `tools` may be called. `known` are all tools of that request: a call of a tool that may not be called is judged by
-    that tool's own strictness (R9.2). `made` caches what was derived from the offer, under a key of each user: the same
-    offer is used whenever the same tools come.
+    that tool's own strictness (R9.2). `made` caches values derived from the offer, under a key of each user. Requests
+    with the same tools share one offer.
     """
 
     tools: tuple[ToolSpec, ...]
@@ -61,15 +61,15 @@ class Exchange:
     `id` is the request id (R17.7). `received` is the request as the client sent it, with the tools of the turns that it
     continues; `request` is the current one and is replaced by every middleware that changes something. `body` is the
     parsed JSON of the client, `owner` a hash of its key (empty without keys), `key` what is known of it, `conversation`
-    are its messages with those of the turns before, once they were looked for (else None), `created` the answer's time
-    in Unix seconds.
-    `offer` is what the model was taught (None: nothing was injected), `escapes` what was escaped in that prompt, `near`
-    the near misses of the present answer. `state` belongs to middlewares, one entry per class. `replies` are all that
-    came up on the way, so that each is closed at the end whatever became of it; `over` says that the end is there.
-    `only_counted`: its tokens are, and no server is asked. `aside`: what is said in it belongs to no conversation.
-    `failure` is the error with which it ended. `tools_by`: who does tools, where the route's `mode` leaves that open.
-    `constrained`: the server enforces calls. `headers` are those of the client's request. `background`: the answer is
-    made without its client.
+    are its messages with those of earlier turns (None until they were loaded), `created` the answer's time in Unix
+    seconds.
+    `offer` are the tools that the model was taught (None: no tools were injected), `escapes` the escapes in that
+    prompt, `near` the near misses of the current answer. `state` belongs to middlewares, one entry per class. `replies`
+    are all replies so far; the end of the exchange closes them. `over`: the exchange has ended.
+    `only_counted`: only the tokens are counted, and no server is asked. `aside`: the answer belongs to no conversation.
+    `failure` is the error with which it ended. `tools_by`: the side that does tools, if the route's `mode` leaves that
+    open. `constrained`: the server enforces calls. `headers` are those of the client's request. `background`: the
+    answer continues without its client.
     """
 
     id: str
@@ -101,12 +101,12 @@ class Exchange:
 
     @property
     def native(self) -> bool:
-        """The server gets the tools and makes the calls; the gateway teaches nothing (R24.1)."""
+        """True if the server gets the tools and makes the calls; the gateway teaches nothing (R24.1)."""
         return self.tools_by == "server" or (self.tools_by is None and self.route.options.mode == "native")
 
     @property
     def templated(self) -> bool:
-        """The server gets the tools, so that the model's chat template writes them. The gateway reads the calls in the
+        """True if the server gets the tools for the model's chat template, and the gateway finds the calls in the
         answer's text (R31.1)."""
         return self.tools_by == "template" or (self.tools_by is None and self.route.options.mode == "template")
 
@@ -116,23 +116,22 @@ class Exchange:
         return self.request is self.received
 
     def nearly(self, choice: int, miss: NearMiss) -> None:
-        """Notes a near miss in the answer number `choice`, unless the same text is noted in another form."""
+        """Notes a near miss in answer number `choice`, unless an overlapping text is already noted."""
         if any(known == choice and earlier.overlaps(miss) for known, earlier in self.near):
             return
         self.near.append((choice, miss))
         self.record.count("near_misses")
 
     def at_end(self, function: Callable[[], None]) -> None:
-        """Registers `function` for the end of the exchange, whether everything was sent or nothing. Functions run in
-        reverse order; at once if the exchange is over. Nothing can be sent any more. An exception is logged."""
+        """Registers `function` for the end of the exchange, whether it succeeded or failed. Functions run in reverse
+        order, or at once if the exchange is over. Nothing can be sent any more then. An exception is logged."""
         self.endings.append(function)
         if self.over:
             self._call_endings()
 
     async def end(self) -> None:
-        """Ends the exchange: runs the functions of `at_end` and closes every reply, also if closing another one fails
-        or is cancelled. Empties the lists, because they refer to the exchange and only the garbage collector could free
-        the cycle."""
+        """Ends the exchange: runs the functions of `at_end` and closes every reply, even if closing another one fails
+        or is cancelled. Empties both lists, because only the garbage collector could free their reference cycles."""
         self.over = True
         if self.endings:
             self._call_endings()
@@ -146,8 +145,8 @@ class Exchange:
                 raise
 
     def note(self, reply: Reply) -> bool:
-        """Adds to `replies`. Returns True if `end` has to be called for the reply, because it came after the end of the
-        exchange, from a middleware that ignored its cancellation."""
+        """Adds to `replies`. Returns True if the caller has to call `end` for it, because the exchange was already
+        over: a middleware ignored its cancellation."""
         if reply in self.replies:
             return False
         self.replies.append(reply)

@@ -1,5 +1,5 @@
-"""The texts of files in requests, for servers that take no files (R28.4). A conversation sends its files with every
-turn, so texts are kept in the application's cache."""
+"""Texts of files in requests, for servers that take no files (R28.4). A conversation sends its files with every turn,
+so the application caches the texts."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from .exchange import Exchange
 READERS: Final = 2
 """Files that are read at the same time."""
 MOST_FILES: Final = 32
-"""Files of one request that are read; further ones are notes."""
+"""Files of one request whose text is extracted; further ones are replaced by notes."""
 
 
 class FileTexts:
-    """Reads files of requests."""
+    """Extracts the texts of files in requests."""
 
     def __init__(self, budget: CacheBudget) -> None:
         self._known: Cache[str] = budget.cache("file_texts")
@@ -86,7 +86,7 @@ class FileTexts:
         return text or None
 
     def keep(self, key: bytes, text: str) -> None:
-        """Keep the text of a file; `key` is a hash of its bytes."""
+        """Caches the text of a file; `key` is a hash of its bytes."""
         self._known.put(key, text, weight_of(text))
 
 

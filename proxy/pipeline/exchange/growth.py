@@ -1,4 +1,4 @@
-"""Limits of a request with all that the gateway puts in: those of a body (R33.2)."""
+"""Limits of a request including everything that the gateway adds to it: the same as those of a body (R33.2)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ...store.base import ReadBudget
 
 
 def read_budget(request: ModelRequest, limits: LimitsConfig) -> ReadBudget:
-    """How much may still be read from a store for this request."""
+    """Returns the amount that may still be read from a store for this request."""
     return ReadBudget(max(0, limits.body_bytes - request.size), limits.json_values)
 
 
 def too_much(kind: Literal["bytes", "values"], limits: LimitsConfig, param: str | None) -> ClientFault:
-    """The error of a request that would become larger than a body may be. `param` is the field that leads to what is
-    put in."""
+    """Returns the error for a request that would exceed the limits of a body. `param` is the field that refers to the
+    added content."""
     option = "body_bytes" if kind == "bytes" else "json_values"
     limit = f"{limits.body_bytes} bytes" if kind == "bytes" else f"{limits.json_values} JSON values"
     return ClientFault(

@@ -1,8 +1,8 @@
 """The head of an answer: headers of every answer, and a fast way to write the head of a whole one.
 
-aiohttp prepares a response in steps that code may take part in: headers, cookies, compression, signals. If nothing did,
-the head is always the same and is written with the body in one piece. Other answers are sent by aiohttp, with the same
-result.
+aiohttp prepares a response in steps that other code can change: headers, cookies, compression, signals. Without such
+changes the head is always the same, and the gateway writes it with the body in one piece. aiohttp sends all other
+answers, with the same result.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from .routing import Handler
 
 REQUEST_ID: Final = web.RequestKey("toolwire.request_id", str)
 ADDED_HEADERS: Final = web.RequestKey("toolwire.added_headers", Mapping[str, str])
-"""Further headers of the answer to a request, whatever answer it gets. Names and values are ours or were checked, of
-plain ASCII. Each request that comes to a `Delivery` has it."""
+"""Further headers of every answer to a request. Names and values are the gateway's own or were checked, and are plain
+ASCII. Set for each request of a `Delivery`."""
 TIMED: Final = web.RequestKey("toolwire.timed", tuple[str | None, float])
-"""The header of the answer that says how long the gateway had the request (`ClientSide.time_header`), and since when,
-on the monotonic clock. Each request that comes to a `Delivery` has it."""
+"""The name of the header for the processing time (`ClientSide.time_header`), and the start of the request on the
+monotonic clock. Set for each request of a `Delivery`."""
 OWN_MIDDLEWARES: Final = web.AppKey("toolwire.own_middlewares", int)
-"""How many middlewares of aiohttp's the gateway's application has by itself."""
+"""The number of aiohttp middlewares in the gateway's own application."""
 SERVER: Final = "toolwire"
 SLICE_BYTES: Final = 64 * 1024
-"""Bytes of a whole answer that are written at once."""
+"""Bytes of a whole answer in one write."""
 USAGE_SOURCE: Final = "x-usage-source"
-"""Says who counted the tokens of an answer: `backend` or `estimate` (R11.3)."""
+"""The source of a token count: `backend` or `estimate` (R11.3)."""
 TOKENIZER: Final = "x-usage-tokenizer"
-"""Says with what was counted: the name of an encoding, `bytes`, or `backend`: the server knows."""
+"""The method of a token count: the name of an encoding, `bytes`, or `backend` for the server's own count."""
 _UNTIMED: Final = (None, 0.0)
 _COUNTED: Final = (USAGE_SOURCE, TOKENIZER)
 _COUNTED_BY: Final = re.compile(r"(?:[\w-]+: [\w.-]+\r\n)*", re.ASCII)
@@ -45,13 +45,13 @@ _GIVEN_ID: Final = re.compile(r"[\w.-]{1,128}", re.ASCII)
 
 
 def request_id(given: str | None) -> str:
-    """The client's `X-Request-Id` if it is well-formed, else a new one (R17.7)."""
+    """Returns the client's `X-Request-Id` if it is well-formed, else a new id (R17.7)."""
     return given if given is not None and _GIVEN_ID.fullmatch(given) else f"req_{os.urandom(16).hex()}"
 
 
 def timed(handler: Handler, clients: ClientSides) -> Handler:
-    """The same, and each answer says how long it took, to clients that look for that. Deliveries do so by
-    themselves."""
+    """Returns the handler with a header for the processing time on each answer, if the client's protocol has one. A
+    `Delivery` sets that header itself."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         request[TIMED] = clients.of(request.path, request.headers).time_header, time.monotonic()
@@ -61,10 +61,9 @@ def timed(handler: Handler, clients: ClientSides) -> Handler:
 
 
 async def set_common(request: web.Request, response: web.StreamResponse) -> None:
-    """Signal `on_response_prepare`: the request id is on every answer, what was added for this request, and the time
-    that it took; the versions of the server's parts are on none. An answer that is sent while the gateway is about to
-    stop is the last one of its connection, and so is one to a request whose body has not come: nobody wants it any
-    more."""
+    """Signal `on_response_prepare`: sets the request id, the headers added for this request, the processing time, and
+    `Server` without versions. Closes the connection after the answer while the gateway is stopping, or if the request's
+    body has not arrived, because nobody will read it."""
     response.headers["Server"] = SERVER
     if added := request.get(ADDED_HEADERS):
         response.headers.update(added)
@@ -80,8 +79,8 @@ async def set_common(request: web.Request, response: web.StreamResponse) -> None
 
 
 async def send_whole(request: web.Request, reply: Reply, body: bytes) -> bool:
-    """Sends head and body of a JSON answer. Returns False if aiohttp has to send it, because middlewares of a program
-    or another application surround the gateway and may still work on it."""
+    """Sends head and body of a JSON answer. Returns False without sending if middlewares of a program or another
+    application surround the gateway: they may still change the answer, and aiohttp has to send it."""
     if is_enclosed(request):
         return False
     headers = reply.headers
@@ -99,7 +98,7 @@ async def send_whole(request: web.Request, reply: Reply, body: bytes) -> bool:
         )
         if len(body) <= SLICE_BYTES:
             await request.writer.write_eof(head.encode() + body)
-        else:  # in slices: the transport of a client that does not read keeps one, and no copy of all of it
+        else:  # in slices: the transport of a client that does not read buffers one slice, not all of it
             await request.writer.write(head.encode())
             for at in range(0, len(body), SLICE_BYTES):
                 await request.writer.write(body[at : at + SLICE_BYTES])
@@ -107,7 +106,7 @@ async def send_whole(request: web.Request, reply: Reply, body: bytes) -> bool:
         reply.note_sent(request)
         return True
     headers.setdefault("Content-Type", "application/json")
-    if isinstance(reply, web.Response):  # which knows its body and its length
+    if isinstance(reply, web.Response):  # its own body sets the length
         headers.popall("Content-Length", None)
         reply.body, body = body, b""
     else:
@@ -118,14 +117,14 @@ async def send_whole(request: web.Request, reply: Reply, body: bytes) -> bool:
 
 
 def is_enclosed(request: web.Request) -> bool:
-    """Returns whether middlewares of a program, or another application, surround the gateway."""
+    """Returns True if middlewares of a program, or another application, surround the gateway."""
     apps = request.match_info.apps
     return len(apps) != 1 or len(apps[0].middlewares) != apps[0].get(OWN_MIDDLEWARES)
 
 
 def move_head(unsent: web.StreamResponse, answer: web.StreamResponse) -> None:
-    """Copies headers that are not about the body, and cookies, from a response that will not be sent into the one in
-    its place."""
+    """Copies cookies, and headers that are not about the body, from an unsent response into the one that replaces
+    it."""
     for name, value in unsent.headers.items():
         if name not in answer.headers and not name.lower().startswith("content-") and name != USAGE_SOURCE:
             answer.headers.add(name, value)

@@ -2,9 +2,9 @@
 
 Rules:
 
-1. The middlewares of the route's chain say what is forbidden (`Middleware.forbids`), wherever they stand in it.
-2. It is decided anew for each request and each call that is run. An earlier permission (a call that a client has
-   approved, a stored turn) does not count.
+1. The middlewares of the route's chain decide which tools are forbidden (`Middleware.forbids`), at any place in it.
+2. They decide anew for each request and for each call before it is run. An earlier permission (a call that a client
+   has approved, a stored turn) does not count.
 3. A hosted tool that brings other tools without naming them is forbidden on a route where any tool is.
 """
 
@@ -38,26 +38,25 @@ class Permission:
         self._rules = tuple(rules)
 
     def forbids(self, names: Names) -> bool:
-        """Returns whether a tool with these names must not be used."""
+        """Returns True if a tool with these names must not be used."""
         return any(rule(names) for rule in self._rules)
 
     def denies(self, tool: ToolSpec | ToolUse) -> bool:
-        """Returns whether a tool must not be offered, or a call not be made."""
+        """Returns True if a tool must not be offered, or a call must not be made."""
         if not self._rules:
             return False
         return self.forbids(names_of(tool)) or (isinstance(tool, ToolSpec) and self._any_forbidden(brought_by(tool)))
 
     def denies_item(self, payload: Any) -> bool:
-        """Returns whether an item of an answer that is not modelled calls a forbidden tool."""
+        """Returns True if an unmodelled item of an answer calls a forbidden tool."""
         if not self._rules or not isinstance(payload, Mapping):
             return False
         names = names_of_item(payload)
         return bool(names) and self.forbids(names)
 
     def permitted(self, tools: tuple[ToolSpec, ...], served: Collection[ToolSpec] = ()) -> tuple[ToolSpec, ...]:
-        """The tools that may be offered; the very same value if that is all of them. `served` are those that stand for
-        servers which the gateway asks itself: each of their tools is judged when it is listed. Noted with a list that
-        comes again."""
+        """Returns the tools that may be offered; the same object if that is all of them. `served` are the tools that
+        stand for tool servers: each of their tools is judged when it is listed. The result is cached with the list."""
         if not self._rules:
             return tools
         key = (self, bool(served))
@@ -69,8 +68,8 @@ class Permission:
         return note(tools, key, tools if len(kept) == len(tools) else kept, NAME_BYTES * len(kept))
 
     def elsewhere(self, request: ModelRequest) -> ModelRequest:
-        """The request without tools that it offers elsewhere than in its `tools` and that may not be used: in fields of
-        its protocol, and in its conversation. Itself if there are none."""
+        """Returns the request without forbidden tools in the fields of its protocol and in its conversation; the same
+        object if there are none."""
         if not self._rules:
             return request
         extra = self._of_fields(request.extra, request.tools)
@@ -123,9 +122,9 @@ class Permission:
         return isinstance(name, str) and self.forbids(names_of(ToolUse("", name, "", namespace=namespace)))
 
     def _any_forbidden(self, brought: Iterable[Names] | None) -> bool:
-        """Rule 3."""
+        """Returns True if any of these tools is forbidden, or if their names are unknown (rule 3)."""
         return brought is None or any(map(self.forbids, brought))
 
 
 NOTHING_FORBIDDEN: Final = Permission()
-"""That of a route on which every tool may be used."""
+"""The permission of a route on which every tool may be used."""

@@ -19,21 +19,22 @@ class Places:
     def __init__(self, body: Mapping[str, Any]) -> None:
         self._body = body
         self._messages = "input" if "messages" not in body and "input" in body else "messages"
-        self._ahead = 1 if self._messages in body and body.get("system") else 0  # messages that stand elsewhere
+        self._ahead = 1 if self._messages in body and body.get("system") else 0  # the system prompt
 
     @property
     def choice(self) -> str:
-        """Of the demand for a call."""
+        """The position of the tool choice."""
         deprecated = self._body.get("tool_choice") is None and self._body.get("function_call") is not None
         return "function_call" if deprecated else "tool_choice"
 
     @property
     def form(self) -> str:
-        """Of the form of the answer."""
+        """The position of the response format."""
         return "response_format" if self._body.get("response_format") is not None else "text.format"
 
     def tool(self, tool: ToolSpec, index: int, field: str) -> str:
-        """Of a field of a tool. Where it is absent, where it belongs in the shape that the client uses."""
+        """Returns the position of a field of a tool. An absent field gets the position where the client's shape has
+        it."""
         path = self._place(self._body.get("tools"), tool, "tools") or self._place(
             self._body.get("functions"), tool, "functions"
         )
@@ -55,11 +56,11 @@ class Places:
         return None
 
     def message(self, index: int) -> str:
-        """Of a message."""
+        """Returns the position of a message."""
         return f"{self._messages}[{index - self._ahead}]"
 
     def call_id(self, index: int, number: int) -> str:
-        """Of the id of the `number`-th call of a message."""
+        """Returns the position of the id of the `number`-th call of a message."""
         item = self._item(index)
         if item.get("tool_calls"):
             return f"{self.message(index)}.tool_calls[{number}].id"
@@ -69,7 +70,7 @@ class Places:
         return f"{self.message(index)}.call_id" if "call_id" in item else self.message(index)
 
     def result_id(self, index: int, number: int = 0) -> str:
-        """Of the id that the `number`-th result of a message refers to."""
+        """Returns the position of the call id in the `number`-th result of a message."""
         place = self._block(self._item(index), "tool_result", number)
         if place is not None:
             return f"{self.message(index)}.{place}.tool_use_id"
@@ -77,7 +78,7 @@ class Places:
         return f"{self.message(index)}.{field}"
 
     def image(self, index: int) -> str:
-        """Of the first image of a message."""
+        """Returns the position of the first image of a message."""
         if self._messages == "input":
             return self.content("input_image")
         content = self._item(index).get("content")
@@ -87,7 +88,8 @@ class Places:
         return f"{self.message(index)}.content"
 
     def content(self, kind: str) -> str:
-        """Of the first content part of a type. Looked for in the body: items of `input` are not one message each."""
+        """Returns the position of the first content part of type `kind` in the body; that of all messages if there is
+        none. Takes no message number, because several items of `input` can become one message."""
         items = self._body.get(self._messages)
         for index, item in enumerate(items if isinstance(items, list) else ()):
             if not isinstance(item, Mapping):
@@ -108,7 +110,7 @@ class Places:
         return item if isinstance(item, Mapping) else {}
 
     def _block(self, item: Mapping[str, Any], kind: str, number: int) -> str | None:
-        """Where the `number`-th block of a type stands in a message's content; None if it has none."""
+        """Returns the position of the `number`-th block of a type in a message's content; None if it has none."""
         content = item.get("content")
         blocks = content if isinstance(content, list) else []
         places = [at for at, block in enumerate(blocks) if isinstance(block, Mapping) and block.get("type") == kind]

@@ -1,7 +1,7 @@
 """Routes: the backend, chain and options for each model name.
 
-Exact names and aliases win over globs; globs are tried in the order of the configuration (R2.2). A route is found once
-per request. It holds everything that was decided at the start, so that nothing is looked up per request.
+Exact names and aliases win over globs; globs are tried in the order of the configuration (R2.2). The route is found
+once per request. It holds everything that is decided at the start, so that a request needs no other look-up.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from ..transforms.sealing import Sealed
 from .permission import NOTHING_FORBIDDEN, Permission
 
 MAX_FOUND: Final = 1024
-"""Names that are cached with their glob and their format."""
+"""Maximum number of model names in a cache."""
 MAX_NAME_CHARS: Final = 256
-"""Characters of a name that is cached: clients choose them."""
+"""Maximum length of a cached model name. Limited because clients choose the names."""
 
 SHOWN: Final = 20
-"""Names of served models that an error lists."""
+"""Maximum number of model names in an error."""
 
 SHOWN_CHARS: Final = 100
 
@@ -42,11 +42,11 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The configuration of a model. `chains` are the composed handlers by the client's protocol. `format` is what the
-    options name; with `by_family`, which finds formats by name, only for models of no known family. `server_tools` are
-    those that its chain offers and runs, `client_servers` the tool servers that its clients may name. `permission` says
-    which tools may be used. `learned` is what answers have shown of the beginning of the next ones. `sealed`: its seals
-    for reasoning."""
+    """The configuration of a model. `chains` are the composed handlers by the client's protocol. `format` is the format
+    in the options; if `by_family` is set, it finds formats by name, and `format` is only for models of unknown
+    families. `server_tools` are the tools that the chain offers and runs, `client_servers` the tool servers that
+    clients may name. `permission` tells which tools may be used. `learned` is the knowledge about the beginning of
+    answers. `sealed` are its seals for reasoning."""
 
     config: RouteConfig
     options: RouteOptions
@@ -80,7 +80,7 @@ class Route:
         return OTHER
 
     def format_for(self, model: str) -> ToolFormat:
-        """Returns the format of calls for a client's `model`: that of the model which will answer."""
+        """Returns the format of calls for a client's `model`, by the family of the model that will answer."""
         if self.by_family is None:
             return self.format
         identity = self.pool.identity
@@ -96,8 +96,8 @@ class Route:
         return found
 
     def known_format(self, model: str) -> ToolFormat | None:
-        """The format of the family of the model that answers for a client's `model`. None if the family is not known,
-        or if the options name another format: the model's own chat template may teach another one (R31.2)."""
+        """Returns the format for the family of the model that answers to `model`. Returns None if the family is
+        unknown, or if the options name another format: the model's own chat template may teach another one (R31.2)."""
         name, _ = self.family(model)
         if name is None:
             return None
@@ -106,9 +106,9 @@ class Route:
         return self.format if self.format.name == name else None
 
     def family(self, model: str) -> tuple[str | None, str]:
-        """The format of the family of the model that answers for a client's `model`, and how that is known: by the name
-        that the configuration gives, by what the server says of the model that it serves, or by the name that the
-        client gives."""
+        """Returns the name of the format for the family of the model that answers to `model`, and a text that tells how
+        it is known: by the configured name, by the server's information about the model, or by the client's name. The
+        format is None if the family is unknown."""
         configured = self.config.upstream_model or self.pool.members[0].upstream_model
         if configured and (found := format_for(configured)):
             return found, "the configured name says so"
@@ -128,7 +128,8 @@ class Route:
         return None, "no name tells the model's family"
 
     def require(self, model: str) -> None:
-        """Raise `ClientFault` `model_not_found` for a model that no server lists, where the options want that."""
+        """Raises `ClientFault` `model_not_found` for a model that no server lists, if the options require a listed
+        one."""
         if (
             self.options.requests.unknown_model != "error"
             or self.config.upstream_model is not None
@@ -149,7 +150,7 @@ class Route:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names under which clients see it: no globs."""
+        """The names under which clients see the model, without globs."""
         return tuple(name for name in (self.config.model, *self.config.aliases) if not _is_glob(name))
 
 
@@ -169,7 +170,8 @@ class Router:
                     self._exact.setdefault(name, route)
 
     def find(self, model: str, key: ApiKey | None = None) -> Route:
-        """The route of `model`. Raises `ClientFault` `model_not_found`, which lists the models that `key` may use."""
+        """Returns the route of `model`. Raises `ClientFault` `model_not_found`, which lists the models that `key` may
+        use."""
         route = self._exact.get(model) or self._found.get(model)
         if route is not None:
             return route

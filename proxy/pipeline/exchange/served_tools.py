@@ -1,12 +1,12 @@
-"""Tool servers that a client names in its request (R26.2). They are asked for their tools before the model is, and for
-the results of its calls. The protocol says what the client is shown (`ServedForm`).
+"""Tool servers that a client names in its request (R26.2). The gateway asks them for their tools before it asks
+the model, and runs the model's calls on them. The protocol writes the events for the client (`ServedForm`).
 
 Rules:
 
-1. A server that cannot be asked, or lists nothing, fails no answer: the client is shown why, and the model has the
+1. A server that is unreachable, or lists nothing, fails no answer: the client gets the reason, and the model the
    other tools.
-2. The tools of each server are a group of their own for the model (R8.16), named after its label. So equal names of two
-   servers, or of a server and the client, stay apart.
+2. The tools of each server are a group of their own for the model (R8.16), named after its label, so that equal
+   names of two servers, or of a server and the client, stay distinct.
 3. A list that the client has in its history is not shown again.
 """
 
@@ -30,10 +30,10 @@ from .exchange import Exchange
 from .growth import too_much
 
 NAME_CHARS: Final = 64
-"""Longest name that all model servers take; label and name share it."""
+"""Longest name that all model servers accept; the label is part of it."""
 _LEAST_NAME_CHARS: Final = 16
 SERVER_TYPE: Final = "mcp"
-"""The type of the tool that stands for a server; each of its tools is known by it as well."""
+"""The type of the tool that stands for a server. It is also a name of each of the server's tools."""
 
 Key = tuple[str | None, str]
 """A tool's group, and its name in it as the model knows it."""
@@ -41,7 +41,7 @@ Key = tuple[str | None, str]
 
 @dataclass(frozen=True, slots=True)
 class _Offered:
-    """A tool and where it is run. `name` is the one by which the source knows it."""
+    """A tool on offer, the server that it belongs to, and the source that runs it under `name`."""
 
     tool: ServedTool
     server: ToolServer
@@ -51,7 +51,7 @@ class _Offered:
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
-    """What a server has said: its tools, or why it lists none."""
+    """The tools that a server lists, or the error why it lists none."""
 
     server: ToolServer
     tools: tuple[_Offered, ...] = ()
@@ -59,7 +59,8 @@ class _Listed:
 
 
 class ServedTools:
-    """Those of one request. `opening` is what the client is shown first, `approved` what it has approved."""
+    """The tool servers of one request. `opening` are the first events for the client, `approved` the calls that it has
+    approved."""
 
     def __init__(self, form: ServedForm, exchange: Exchange, history: ServedHistory, listed: Sequence[_Listed]) -> None:
         self._form = form
@@ -78,8 +79,8 @@ class ServedTools:
 
     @classmethod
     async def open(cls, exchange: Exchange, servers: ClientToolServers) -> ServedTools | None:
-        """The servers of a request, each asked for its tools; None if it says nothing of any. Raises `ClientFault` for
-        one that is not permitted or not said well."""
+        """Asks each server that a request names for its tools. Returns None if the request has nothing to do with tool
+        servers. Raises `ClientFault` for a server that is not permitted, and for wrong fields."""
         form = exchange.protocol.served
         if form is None:
             return None
@@ -102,17 +103,18 @@ class ServedTools:
         _check_number(exchange, form, listed)
         return cls(form, exchange, history, listed)
 
-    # --- what the model is asked ------------------------------------------------------------------------------------
+    # --- the model's request ----------------------------------------------------------------------------------------
 
     def without(self, request: ModelRequest) -> ModelRequest:
-        """The request with its earlier calls in the model's words, and without the servers among its tools."""
+        """Returns the request with its earlier server calls as the model knows them, and without the servers among its
+        tools."""
         tools = ToolSet(self._form.others(request.tools))
         messages = tuple(map(self._as_taught, self._history.messages))
         return replace(request, messages=messages, tools=tools)
 
     def offer(self, request: ModelRequest) -> ModelRequest:
-        """The request with the tools of the servers. Raises `ClientFault` for a choice of what is not there, and for a
-        tool that would be called what another one is."""
+        """Returns the request with the servers' tools added. Raises `ClientFault` for a tool choice that names an
+        unknown tool, for two tools with the same name, and if the request becomes too large."""
         self._check_names(request)
         served = [one.tool for one in self._offered.values()]
         choice, chosen = self._form.choice(self._exchange.body, request, served)
@@ -121,7 +123,7 @@ class ServedTools:
         tools = (
             *(tool for tool in request.tools if tool.name not in named - meant or tool.kind == "hosted"),
             *(tool.spec for tool in served if tool.spec.name not in named or tool in chosen),
-        )  # a choice says no group: of equal names those are left out that it does not mean
+        )  # a choice has no groups: of tools with equal names only the chosen one stays
         limits = self._exchange.route.limits
         grown = request.grown + weight([tool.spec for tool in served], limits.body_bytes)
         changed = replace(request, tools=ToolSet(tools), tool_choice=choice, grown=grown)
@@ -151,7 +153,7 @@ class ServedTools:
         return self._taught(part) if isinstance(part, ToolUse) and part.namespace is not None else part
 
     def _taught(self, use: ToolUse) -> ToolUse:
-        """A call by the name that the model knows; the client says the server's own."""
+        """Returns a call with the name that the model knows, in place of the server's own name."""
         known = self._by_own.get((use.namespace or "", use.name))
         if known is not None:
             return replace(use, name=known.tool.spec.name)
@@ -163,15 +165,15 @@ class ServedTools:
 
     @property
     def keys(self) -> frozenset[Key]:
-        """Of the tools on offer."""
+        """The groups and names of the tools on offer."""
         return frozenset(self._offered)
 
     def has(self, namespace: str | None, name: str | None) -> bool:
-        """Whether a call is one of theirs."""
+        """Returns True if a call is a call of a tool server."""
         return (namespace, name) in self._offered
 
     def must_ask(self, use: ToolUse) -> bool:
-        """Whether the client has to approve a call of one of them."""
+        """Returns True if a call of a tool server needs the client's approval."""
         known = self._offered.get((use.namespace, use.name))
         return known is not None and known.server.needs_approval(known.tool.name, known.tool.read_only)
 
@@ -182,18 +184,18 @@ class ServedTools:
             return unknown_tool(use.name, enter)
         return await known.source.tools.run(replace(use, name=known.name, namespace=None), limit_s, enter)
 
-    # --- what the client is shown -----------------------------------------------------------------------------------
+    # --- events for the client ---------------------------------------------------------------------------------------
 
     def began(self, use: ToolUse) -> Event:
-        """A call that is being run."""
+        """Returns the event that shows a running call."""
         return self._form.began(self._own(use), None)
 
     def ran(self, use: ToolUse, result: ToolResult, request_id: str | None = None) -> Event:
-        """A call with its result."""
+        """Returns the event that shows a call with its result."""
         return self._form.ran(self._own(use), result_text(result), result.is_error, request_id)
 
     def asks(self, use: ToolUse) -> Event:
-        """A call that waits for an approval."""
+        """Returns the event that asks the client to approve a call."""
         return self._form.approval_request(self._own(use))
 
     def _own(self, use: ToolUse) -> ToolUse:
@@ -202,7 +204,8 @@ class ServedTools:
 
 
 def without_served(messages: Iterable[Message], keys: frozenset[Key]) -> list[Message]:
-    """Messages without calls of tool servers and their results: those the client has seen, and gives back."""
+    """Returns the messages without calls of tool servers and their results. The client got these and sends them back
+    itself."""
     theirs: set[str] = set()
     kept: list[Message] = []
     for message in messages:
@@ -218,7 +221,8 @@ def without_served(messages: Iterable[Message], keys: frozenset[Key]) -> list[Me
 
 
 async def _list(exchange: Exchange, servers: ClientToolServers, server: ToolServer) -> _Listed:
-    """A server with its tools. It is the exchange's as long as that lasts."""
+    """Asks a server for its tools. The connection stays open until the exchange ends. A failure becomes the error of
+    the result."""
     try:
         lease = await servers.lease(server.url, server.headers, exchange.owner)
     except NotListed as error:
@@ -247,7 +251,8 @@ async def _list(exchange: Exchange, servers: ClientToolServers, server: ToolServ
 
 
 def _name(label: str, name: str) -> str:
-    """The name of a tool in its group, so short that both together are a name for every model server."""
+    """Returns the name of a tool in its group. It is shortened so that label and name together fit every model
+    server."""
     room = max(_LEAST_NAME_CHARS, NAME_CHARS - len(label) - len("__"))
     return offered_name(name, most=room)
 
@@ -275,7 +280,8 @@ def _check_number(exchange: Exchange, form: ServedForm, listed: Sequence[_Listed
 
 
 def _check_choice(request: ModelRequest) -> None:
-    """Whatever is named exists, and a call is only demanded if there is something to call (R2.18)."""
+    """Checks that each tool in the choice exists, and that a forced call has a tool to call (R2.18). Raises
+    `ClientFault` `invalid_tool_choice`."""
     choice = request.tool_choice
     known = {tool.name for tool in request.tools if tool.kind != "hosted"}
     missing = [name for name in choice.names or () if name not in known]
@@ -295,7 +301,7 @@ def _check_choice(request: ModelRequest) -> None:
 
 
 def stand_for_servers(exchange: Exchange, tools: Sequence[ToolSpec]) -> list[ToolSpec]:
-    """The tools among `tools` that stand for servers which the gateway asks itself."""
+    """Returns those of `tools` that stand for tool servers which the gateway itself calls."""
     form = exchange.protocol.served
     if form is None or exchange.route.client_servers is None:
         return []

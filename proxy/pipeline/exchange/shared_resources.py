@@ -22,7 +22,7 @@ class _SharedResource:
 class SharedResources:
     """The lasting resources of one application. `before` are those of its predecessor.
 
-    A resource is kept for the successor and closed when the last application that uses it has ended.
+    A resource is passed to the successor, and closed when the last application that uses it ends.
     """
 
     def __init__(self, before: SharedResources | None = None) -> None:
@@ -36,8 +36,8 @@ class SharedResources:
         make: Callable[[], T],
         close: Callable[[T], Awaitable[None]] | None = None,
     ) -> T:
-        """The value that the application before has under `key`, if it was made for equal `settings`; else a new
-        one."""
+        """Returns the predecessor's value under `key` if it was made for equal `settings`, else a new value from
+        `make`. `close` is called at its end."""
         kept = self._kept.get(key) or self._before.get(key)
         if kept is None or kept.settings != settings:
             kept = _SharedResource(settings, make(), close)
@@ -46,7 +46,7 @@ class SharedResources:
         return value
 
     async def running(self, app: web.Application) -> AsyncIterator[None]:
-        """For `app.cleanup_ctx`: hold what was taken while the application runs."""
+        """For `app.cleanup_ctx`: holds the taken resources while the application runs."""
         self._before = {}
         for kept in self._kept.values():
             kept.users += 1

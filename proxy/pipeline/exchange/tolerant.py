@@ -1,4 +1,4 @@
-"""Requests that their reader refuses, read after they were mended (R28.4, `toolwire.protocols.shared.mending`)."""
+"""Requests that their reader refuses: mended and read again (R28.4, `toolwire.protocols.shared.mending`)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Mend = Callable[[Body, Mending], Body]
 def read_mended(
     read: Callable[[Body, bytes], ModelRequest], mended: Mend, body: Body
 ) -> tuple[ModelRequest, Body, Iterable[str]]:
-    """The request in a body that `read` has refused, once it is mended as the protocol says; the mended body, and the
-    names of what was mended. Raises `ClientFault` if it cannot be read so either."""
+    """Mends a body that `read` has refused. Returns the request, the mended body, and the names of the mended faults.
+    Raises `ClientFault` if the mended body cannot be read either."""
     mending = Mending()
     better = mended(body, mending)
     return read(better, dump_in_pieces(better)), better, mending.names

@@ -1,6 +1,7 @@
-"""Requests for the gateway's own data, such as the inspector's, under the same limits as requests for a model.
+"""Admission of requests for the gateway's own data, such as the inspector's, under the same limits as requests for a
+model.
 
-`Delivery` does the same for requests for a model, which give back their places before their answers are complete.
+`Delivery` does the same for requests for a model, but releases their places before their answers are complete.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ CONFIG: Final = web.AppKey("toolwire.config", GatewayConfig)
 
 
 class AdmittedRequest:
-    """A request that holds a share of the body budget and, where requests at the same time are limited, a place."""
+    """A request that holds a share of the body budget and, if concurrent requests are limited, a place among them."""
 
     def __init__(self, request: web.Request, share: BodyShare, slot: Slot | None, monitor: LivenessMonitor) -> None:
         self.monitor = monitor
@@ -37,14 +38,14 @@ class AdmittedRequest:
         self._slot = slot
 
     async def body(self, limit: int, seconds: float | None, option: str = "limits.body_bytes") -> bytes:
-        """Its body. See `toolwire.ingress.receiving.read_body`."""
+        """Returns the body. See `toolwire.ingress.receiving.read_body`."""
         body = await read_body(self._request, limit, seconds, self._share, option)
         if self._slot is not None:
             self._slot.arrived()
         return body
 
     async def json(self) -> dict[str, Any]:
-        """The JSON object that is its body; an empty one without a body. Raises `ClientFault`."""
+        """Returns the JSON object in the body, an empty one without a body. Raises `ClientFault`."""
         request, config = self._request, self._request.app[CONFIG]
         raw = await self.body(config.limits.body_bytes, config.server.body_s)
         if raw and request.content_type != "application/json":
@@ -54,12 +55,12 @@ class AdmittedRequest:
         return await read_json(raw, config.limits) if raw else {}
 
     def hold(self, size: int) -> None:
-        """Counts bytes that are read for it, until it has been answered. Raises as `send`."""
+        """Counts bytes that are read for the request until it is answered. Raises as `send`."""
         self._share.take(size)
 
     async def send(self, response: web.Response) -> web.Response:
-        """Sends an answer, whose bytes count in the body budget until the client has taken them: a client that reads
-        slowly cannot have the gateway hold any number of answers. Raises `Unavailable` if there is no room for it."""
+        """Sends an answer. Its bytes count in the body budget until the client has taken them, so that slow clients
+        cannot make the gateway buffer any number of answers. Raises `Unavailable` if the budget has no room for it."""
         body = response.body
         if isinstance(body, bytes):
             self._share.take(len(body))
@@ -77,9 +78,9 @@ class AdmittedRequest:
 async def admitted(
     request: web.Request, *, limited: bool = True, counted: bool = False
 ) -> AsyncIterator[AdmittedRequest]:
-    """Holds a request against the body budget, `limited` also against `in_flight` and the `concurrent` of its key, and
-    `counted` against the requests a minute of its key, until the context is left. A client that goes away cancels what
-    is done in it.
+    """Admits a request until the context is left. It takes a share of the body budget. `limited`: it also counts
+    against `in_flight` and the `concurrent` of its key. `counted`: it also counts against the requests per minute of
+    its key. A client that disconnects cancels the work in the context.
 
     Raises `ClientFault` `rate_limit_exceeded`, `Unavailable` `overloaded` or `store_unavailable`.
     """
@@ -106,7 +107,7 @@ async def admitted(
 
 
 class ConcurrencyLimit:
-    """A limit on requests of one owner at the same time; `most` for each. `what` names them in the error."""
+    """Limits the concurrent requests of each owner to `most`. `what` names them in the error."""
 
     def __init__(self, most: int, what: str) -> None:
         self._most = most
@@ -115,7 +116,7 @@ class ConcurrencyLimit:
 
     @asynccontextmanager
     async def take(self, owner: str) -> AsyncIterator[None]:
-        """A place until the context is left. Raises `ClientFault` `rate_limit_exceeded` if there is none."""
+        """Takes a place until the context is left. Raises `ClientFault` `rate_limit_exceeded` if no place is free."""
         taken = self._taken.get(owner, 0)
         if taken >= self._most:
             raise ClientFault(

@@ -2,10 +2,10 @@
 
 Rules:
 
-1. The count is that of the request as a server would get it: the request goes through the chain of its route, up to a
-   server that notes it and answers nothing. So tools are counted as they are taught, and invalid requests are refused.
+1. The request is counted as a server would get it. It runs through the chain of its route, to a stand-in server that
+   notes it and returns an empty answer. Tools are counted as they are taught, and invalid requests are refused.
 2. A server is asked only if it can count (R11.6). No model is used, and no limit on tokens.
-3. The answer says who has counted, and with what.
+3. Headers of the answer name the counter, server or gateway, and the tokenizer.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ..exchange.routing import Route
 from ..sending.delivery import Delivery
 
 _Counted = tuple[int, Mapping[str, str]]
-"""Tokens, and the headers that say whose count it is."""
+"""The number of tokens, and the headers with the source of the count."""
 
 _NOTHING: Final = ModelReply("", "", 0, (ReplyChoice(()),), Usage())
 
@@ -57,14 +57,14 @@ class Counting(Delivery):
         return exchange
 
     def _counted(self, route: Route) -> Route:
-        """The route, with a server that answers nothing."""
+        """Returns the route with a stand-in server whose answers are empty."""
         name = self._protocol.name
         chain = route.chains[name]
 
         async def answer(request: web.Request) -> web.StreamResponse:
             response = await chain(request)
             if not isinstance(response, Reply):
-                return response  # another middleware's own
+                return response  # a middleware's own response
             return await self._answered(request[EXCHANGE], response)
 
         return replace(route, pool=NotingPool(route.pool), chains={name: answer})
@@ -92,7 +92,7 @@ class Counting(Delivery):
 
 
 class NotingPool(ServerPool):
-    """The servers of a route as far as anybody wants to know of them, and one that is asked in their place."""
+    """A pool with the properties of a route's servers, and one stand-in server that gets the request in their place."""
 
     def __init__(self, real: ServerPool) -> None:
         vars(self).update(vars(real))
@@ -107,11 +107,11 @@ class NotingPool(ServerPool):
         self.sole = self.members[0]
         backend = first.endpoint.backend
         self.counter = backend if isinstance(backend, TokenCounter) and first.endpoint.available else None
-        """Who can count for it."""
+        """The route's first server, if it can count tokens and is available."""
 
 
 class NotingBackend(Backend):
-    """Takes what `real` takes, and answers nothing. What it was asked its asker knows."""
+    """A stand-in for the backend `real`: accepts the same requests and returns empty answers."""
 
     def __init__(self, real: Backend, takes: Capabilities) -> None:
         self.name = real.name
@@ -119,10 +119,10 @@ class NotingBackend(Backend):
         self.protocol = real.protocol
 
     async def start(self) -> None:
-        """There is nothing to acquire."""
+        """Does nothing: there is no connection to open."""
 
     async def close(self) -> None:
-        """Nor to release."""
+        """Does nothing: there is no connection to close."""
 
     async def open(
         self,
@@ -136,12 +136,12 @@ class NotingBackend(Backend):
         return _Empty(self.protocol, request)
 
     async def ready(self) -> bool:
-        """It always is."""
+        """Returns True: a stand-in is always ready."""
         return True
 
 
 class _Empty(WireSource):
-    """An answer with nothing in it, for a middleware that reads it on its way."""
+    """An empty answer, for middlewares that read the answer on its way out."""
 
     def __init__(self, protocol: ServerSide | None, request: ModelRequest) -> None:
         if protocol is not None:

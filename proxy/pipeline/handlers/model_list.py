@@ -1,4 +1,4 @@
-"""`GET /v1/models`: the models that a client may ask for, and what is known of each (R28.8)."""
+"""`GET /v1/models`: the models that a client may request, with what is known of each (R28.8)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from ..exchange.routing import ROUTER, Route
 from ..sending.delivery import API_KEY, CLIENTS
 
 STARTED: Final = web.AppKey("toolwire.started", int)
-"""When the application was made, in seconds since 1970: the `created` of its models."""
+"""The start of the application in Unix seconds: the `created` of its models."""
 
 
 async def list_models(request: web.Request) -> web.Response:
-    """The list, in the client's protocol. Raises the fault of a server that cannot say its models, if no other can."""
+    """Returns the list of models in the client's protocol. Raises the error of a server that cannot list its models, if
+    the list would be empty."""
     models, fault = await _models(request)
-    if fault is not None and not models:  # an empty list would be a lie
+    if fault is not None and not models:  # an empty list would be wrong
         raise fault
     client = request.app[CLIENTS].of(request.path, request.headers)
     body = client.write_models(list(models.values()), for_codex="client_version" in request.query)
@@ -27,7 +28,8 @@ async def list_models(request: web.Request) -> web.Response:
 
 
 async def show_model(request: web.Request) -> web.Response:
-    """One of them. Raises `ClientFault` `model_not_found`, or the fault of a server that cannot say."""
+    """Returns one model. Raises `ClientFault` `model_not_found`, or the error of a server that cannot list its
+    models."""
     name = request.match_info["id"]
     models, fault = await _models(request)
     if name not in models:
@@ -39,8 +41,8 @@ async def show_model(request: web.Request) -> web.Response:
 
 
 async def _models(request: web.Request) -> tuple[dict[str, ListedModel], GatewayError | None]:
-    """By name, what is known of the names and aliases of the routes that the client may use; for a route that takes any
-    name, of those that its backend knows. And the fault of a backend that could not say."""
+    """Returns the models that the client may use, by name: the names and aliases of routes, and for a route with globs
+    the models of its server. Also returns the error of a server that cannot list its models."""
     found: dict[str, ListedModel] = {}
     fault: GatewayError | None = None
     key = request.get(API_KEY)
@@ -63,8 +65,8 @@ async def _models(request: web.Request) -> tuple[dict[str, ListedModel], Gateway
 
 
 def _listed(route: Route, name: str, created: int) -> ListedModel:
-    """Entry for a name, from what the servers of its route have said of the model. The smallest context counts, since
-    any of the servers may answer."""
+    """Returns the entry for a name, from what the servers of its route report about the model. The context is the
+    smallest one, because any of the servers may answer."""
     contexts = []
     for member in route.pool.members:
         said = member.endpoint.identity
@@ -81,5 +83,5 @@ def _listed(route: Route, name: str, created: int) -> ListedModel:
 
 
 def started_now() -> int:
-    """The value for `STARTED`."""
+    """Returns the current time for `STARTED`."""
     return int(time.time())

@@ -1,1 +1,1 @@
-"""The ways from the bytes of a model server to the bytes of the client."""
+"""Paths from the bytes of a model server to the bytes for the client."""

@@ -3,10 +3,10 @@ stages they are also read into events.
 
 Rules:
 
-1. Events are read from what is sent: whole frames, up to an error, a secret or the end
+1. Events are read from the sent bytes: whole frames, up to an error, a secret or the end
    (`toolwire.pipeline.paths.relay`).
 2. The frames of the end wait until the watching stages have processed the last event.
-3. A watching stage may end the answer with an exception. Then the client gets the error and nothing else of that read.
+3. A watching stage may end the answer with an exception. The client gets the error and nothing else of that read.
 4. A large frame is read in a thread.
 """
 
@@ -24,8 +24,8 @@ from .relay import Relay
 
 
 class SideReader:
-    """Reads events from bytes that are sent unchanged, for stages that change nothing. Frames that it cannot read are
-    ignored. `ended`: the end was read. `broke`: a stage ends the answer before that."""
+    """Reads events from bytes that are sent unchanged, for stages that change nothing. Unreadable frames are ignored.
+    `ended`: the end was read. `broke`: a stage ended the answer before that."""
 
     def __init__(self, reader: StreamReader, chain: Chain) -> None:
         self.ended = self.broke = False
@@ -44,7 +44,7 @@ class SideReader:
     def take(self, events: list[Event]) -> None:
         """Shows events to the stages."""
         if events and isinstance(events[-1], Fault):
-            events = events[:-1]  # whether it is one is for the relay to say
+            events = events[:-1]  # the relay finds errors
         if not events or self.ended or self.broke:
             return
         self.ended = isinstance(events[-1], Finish)
@@ -60,8 +60,8 @@ class SideReader:
 
 
 class PassThrough:
-    """Sends bytes unread; `toolwire.pipeline.paths.relay` says what is checked. `note` is called with the token counts
-    of the server, if there are any."""
+    """Sends bytes unread; `toolwire.pipeline.paths.relay` tells what is checked. `note` is called with the server's
+    token counts, if there are any."""
 
     continues = False
 
@@ -78,9 +78,9 @@ class PassThrough:
         self._writer = writer
         self._side = side
         self._note_usage = note
-        self._held = b""  # the end, while it waits for those who look on
-        self._deferred: list[bytes] = []  # bytes that may end a large frame, and what comes behind it
-        self._ends = False  # the end is to be read in a thread
+        self._held = b""  # the frames of the end, while the watching stages process it
+        self._deferred: list[bytes] = []  # bytes that may end a large frame, and all bytes after them
+        self._ends = False  # True if the end has to be read in a thread
 
     def feed(self, data: bytes, seen: tuple[bytes, list[Event]] | None = None) -> bytes:
         if self.over:
@@ -117,13 +117,13 @@ class PassThrough:
         while self._deferred and not self.over:
             data = b"".join(self._deferred)
             self._deferred.clear()
-            out += self.feed(data, await in_thread(self._look, data))
+            out += self.feed(data, await in_thread(self._read, data))
         self._deferred.clear()
         self.works = False
         return out
 
-    def _look(self, data: bytes) -> tuple[bytes, list[Event]]:
-        """Returns the bytes of `data` that can be sent, and their events. Called in a thread."""
+    def _read(self, data: bytes) -> tuple[bytes, list[Event]]:
+        """Returns the bytes of `data` that can be sent, and the events in them. Called in a thread."""
         out = self._relay.feed(data)
         return out, self._side.reader.feed(out) if self._side is not None and out else []
 
@@ -131,10 +131,11 @@ class PassThrough:
         if error is None and self._relay.large:
             self._ends = self.over = True
             return b""
-        return self._conclude(error, *self._look_at_end(error))
+        return self._conclude(error, *self._read_end(error))
 
-    def _look_at_end(self, error: GatewayError | None) -> tuple[bytes, list[Event], list[Event]]:
-        """Returns the bytes that can still be sent, their events, and those of the end. May be called in a thread."""
+    def _read_end(self, error: GatewayError | None) -> tuple[bytes, list[Event], list[Event]]:
+        """Returns the remaining bytes to send, the events in them, and the events of the end. May be called in a
+        thread."""
         out = b"" if error is not None else self._relay.finish()
         side = self._side
         if side is None:
@@ -167,7 +168,7 @@ class PassThrough:
         shown = b""
         if self._ends:
             self._ends = False
-            shown = self._conclude(None, *await in_thread(self._look_at_end, None))
+            shown = self._conclude(None, *await in_thread(self._read_end, None))
         held = self._held
         if self._side is not None:
             fault = await self._side.settle(self.last)
@@ -175,11 +176,11 @@ class PassThrough:
                 self.last, held = fault, b""
         if self.last is None and self._relay.counts:
             self._note_usage(await self._relay.usage())
-        return shown + held + (self._said(self.last) if self.last is not None else b"")
+        return shown + held + (self._error_bytes(self.last) if self.last is not None else b"")
 
     def fail(self, error: GatewayError) -> bytes:
-        # What goes wrong after the end marker is nobody's business any more.
-        return b"" if self._relay.ended else self._said(Fault(error))
+        # Errors after the end marker do not concern the client.
+        return b"" if self._relay.ended else self._error_bytes(Fault(error))
 
     def keepalive(self) -> bytes:
         return self._writer.keepalive()
@@ -187,9 +188,9 @@ class PassThrough:
     def close(self) -> None:
         pass
 
-    def _said(self, last: Event) -> bytes:
-        """Returns the error that ends the answer. The beginning of the answer is written only if that of the server was
-        not sent."""
+    def _error_bytes(self, last: Event) -> bytes:
+        """Returns the error that ends the answer, in the client's protocol. The beginning of an answer is written
+        before it only if the server's was not sent."""
         if self._relay.spoke:
             self._writer.feed([Start("", "", 0)])
         return self._writer.feed([last])

@@ -9,8 +9,8 @@ Rules:
    form, without the server's addresses and secrets (R10.8). A frame with a secret also ends the stream, and one that is
    no JSON, because clients fail on it.
 3. Frames that are neither answer nor error are left out. Chunks that strict clients reject are repaired (R29.1).
-4. The end is recognised in the last frames, as the protocol defines it. Nothing is sent behind it.
-5. The first and the last frames with token counts are kept and read when the stream is over (R29.6).
+4. The end is recognised in the last frames, as the protocol defines it. Nothing is sent after it.
+5. The first and the last frames with token counts are buffered and read at the end of the stream (R29.6).
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ _TAIL_BYTES: Final = 1024
 class Relay:
     """One stream of a server that speaks `protocol`.
 
-    `spoke`: a frame with data was sent. `ended`: the end marker was. `fault`: the reason why no more is sent. A frame
-    of more than `frame_bytes` is a fault. `renaming`: the model has another name for the client.
+    `spoke`: a frame with data was sent. `ended`: the end marker was sent. `fault`: the reason why nothing more is sent.
+    A frame of more than `frame_bytes` is a fault. `renaming` replaces the model's name for the client.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Relay:
         self.spoke = False
         self.ended = False
         self.large = False
-        """True if much of an incomplete frame is buffered."""
+        """True if a large part of an incomplete frame is buffered."""
         self.fault: GatewayError | None = None
         self.counts: tuple[bytes, ...] = ()
         """Frames with the server's token counts: the first and the last ones."""
@@ -83,17 +83,17 @@ class Relay:
         self._tail = b""
 
     def feed(self, data: bytes) -> bytes:
-        """Takes the next bytes, cut anywhere, and returns the whole frames that can be sent, up to an error or the
+        """Takes the next bytes, cut anywhere, and returns the complete frames that can be sent, up to an error or the
         end."""
         if self.fault is not None or self.ended:
             return b""
         if self._rest or not data.endswith(_ENDS):
             data = self._cut(data)
         if not frames_are_plain(data, self._usual, self._odd):
-            data = self._looked_at(data)
+            data = self._sendable(data)
         if self._leaks is not None and data:
             data = self._up_to_secret(self._leaks, data)
-        if not self.spoke and self._is_all(data):
+        if not self.spoke and self._is_error_alone(data):
             return b""
         if data:
             self._tail = (self._tail + data)[-_TAIL_BYTES:]
@@ -114,16 +114,16 @@ class Relay:
         return out
 
     async def usage(self) -> Usage | None:
-        """Returns the token counts of the server after the end of its stream."""
+        """Returns the server's token counts, after the end of its stream; None if there are none."""
         frames, self.counts = b"".join(self.counts), ()
         return await offload(len(frames) > OFFLOAD_BYTES, counted, self._protocol, frames)
 
     def _cut(self, data: bytes) -> bytes:
-        """Returns the whole frames in the buffer and `data`; the rest is buffered."""
+        """Returns the complete frames in the buffer and `data`; the rest is buffered."""
         rest = self._rest
         searched = max(0, len(rest) - 2)
         rest += data
-        marks = _ENDS if rest.find(b"\r", searched) >= 0 else _ENDS[:1]  # looking for what is not there takes longest
+        marks = _ENDS if rest.find(b"\r", searched) >= 0 else _ENDS[:1]  # a search without a match takes longest
         end = max(at + len(mark) if (at := rest.rfind(mark, searched)) >= 0 else 0 for mark in marks)
         whole = bytes(rest[:end])
         del rest[:end]
@@ -135,10 +135,10 @@ class Relay:
             )
         return whole
 
-    def _looked_at(self, data: bytes) -> bytes:
-        """Returns what can be sent of unusual frames, up to an error or the end."""
+    def _sendable(self, data: bytes) -> bytes:
+        """Returns the part of unusual frames that can be sent, up to an error or the end."""
         data = self._without_noise(data)
-        # `find`, since `in` takes bytes for a number first, which is an exception each time.
+        # `find`, because `in` first tries bytes as a number, which raises an exception each time.
         if data.find(b"error") >= 0 and _ERROR.search(data) is not None:
             data = self._up_to_error(data, b"error")
         if data.find(_DETAIL) >= 0:
@@ -154,9 +154,9 @@ class Relay:
         return data
 
     def _without_noise(self, data: bytes) -> bytes:
-        """Returns whole frames without those that are neither answer nor error, up to one that is no JSON."""
+        """Returns complete frames without those that are neither answer nor error, up to one that is no JSON."""
         begin = kept = 0
-        shown: list[bytes] = []  # up to `kept`
+        shown: list[bytes] = []  # the output for `data[:kept]`
         lines = data.find(b"\r") < 0
         while begin < len(data):
             if lines:  # `find` is several times faster
@@ -196,8 +196,8 @@ class Relay:
                 return event + b"data: %b\n\n" % shown
         return frame
 
-    def _is_all(self, data: bytes) -> bool:
-        """Returns whether an error came before any part of an answer: then it can still become a status."""
+    def _is_error_alone(self, data: bytes) -> bool:
+        """Returns True if an error came before any part of an answer, so that it can still become an HTTP status."""
         return self.fault is not None and not Beginning(self._protocol.is_empty_frame).feed(data)
 
     def _up_to_secret(self, leaks: LeakDetector, data: bytes) -> bytes:
@@ -212,7 +212,7 @@ class Relay:
             last = self._last(data[begin:end])
             if last is not None:
                 self.ended = True
-                self.fault = None  # an error behind the end
+                self.fault = None  # an error after the end does not count
                 if not (self.spoke or last.startswith(b"{") or _DATA.search(data, 0, begin)):
                     self.fault = empty_answer_fault()
                     return b""
@@ -220,7 +220,7 @@ class Relay:
         return data
 
     def _last(self, frame: bytes) -> bytes | None:
-        """Returns the data of a frame if it is the end of a stream."""
+        """Returns the data of a frame if it is the end of a stream, else None."""
         frames = SseFramer(len(frame)).feed(frame)
         return next((data for name, data in frames if self._protocol.is_end(name, data)), None)
 
@@ -233,12 +233,12 @@ class Relay:
         return data
 
     def _error(self, frame: bytes) -> GatewayError | None:
-        """Returns the error of a frame, if it is one."""
+        """Returns the error in a frame; None if it holds none."""
         events = self._protocol.reader(frame_bytes=len(frame), note=self._note).feed(frame)
         return next((cleaned(event.error, private=self._private) for event in events if isinstance(event, Fault)), None)
 
     def _is_whole(self) -> bool:
-        """Returns whether the buffer holds a frame that lacks only its blank line."""
+        """Returns True if the buffer holds a frame that lacks only its blank line."""
         framer = SseFramer(self._limit)
         frames = [*framer.feed(bytes(self._rest)), *framer.finish()]
         return bool(frames) and all(self._protocol.is_end(name, data) or _is_json(data) for name, data in frames)
@@ -253,8 +253,8 @@ def _is_json(data: bytes) -> bool:
 
 
 def counted(protocol: ServerSide, frames: bytes) -> Usage | None:
-    """Returns the token counts in whole frames, the last value of each; None if there are none. Never raises: odd
-    frames may be sent all the same."""
+    """Returns the token counts in complete frames, the last value of each; None if there are none. Never raises: such
+    frames may be sent even if they are odd."""
     counts: dict[str, Any] = {}
     for _, frame in SseFramer(len(frames)).feed(frames):
         try:
@@ -269,7 +269,7 @@ def counted(protocol: ServerSide, frames: bytes) -> Usage | None:
 
 
 def _frames_with(mark: bytes, data: bytes) -> Iterator[tuple[int, int]]:
-    """Yields the begin and the end of those whole frames in `data` that hold `mark`."""
+    """Yields the begin and the end of each complete frame in `data` that holds `mark`."""
     behind = 0
     while (at := data.find(mark, behind)) >= 0 and (end := _END.search(data, at)) is not None:
         begin = max(last + len(blank) if (last := data.rfind(blank, behind, at)) >= 0 else behind for blank in _ENDS)

@@ -28,8 +28,8 @@ class Renaming:
         self._known: tuple[bytes, bytes] | None = None
 
     def frames(self, data: bytes) -> bytes:
-        """Returns whole frames of a stream with the new name. If every frame is the outermost object, the first frame
-        shows the bytes to replace, and the others are not parsed: no text holds these bytes unescaped."""
+        """Returns complete frames of a stream with the new name. If the name is in the outermost object, the first
+        frame shows the bytes to replace, and later frames are not parsed: no text holds these bytes unescaped."""
         if self._known is not None:
             return data.replace(*self._known)
         if data.find(_MODEL) < 0 or (self._parent is not None and data.find(self._parent) < 0):
@@ -46,8 +46,8 @@ class Renaming:
         return b"".join(changed)
 
     def whole(self, body: bytes) -> bytes:
-        """Returns a whole answer, or its beginning, with the new name. It stands in the outermost object in every
-        protocol."""
+        """Returns a whole answer, or its beginning, with the new name. Every protocol has the name in the outermost
+        object."""
         found = find_model(body, None)
         return body if found is None else self._replaced(body, found)
 
@@ -58,14 +58,14 @@ class Renaming:
 
 
 def _value(data: bytes, found: tuple[int, int]) -> bytes:
-    """Returns the name between the positions from `find_model`, with its quotes."""
+    """Returns the quoted name between the positions that `find_model` returned."""
     begin, end = found
     return data[begin + len(_MODEL) : end].lstrip(_SPACE + b":")
 
 
 def find_model(data: bytes, parent: bytes | None) -> tuple[int, int] | None:
-    """Returns the begin of the key `"model"` of the outermost object, or of the object under the key `parent`, and the
-    end of its value, a string. Returns None if there is none."""
+    """Returns the begin of the key `"model"`, and the end of its value, a string. `parent`: the key of the object that
+    has it, None for the outermost object. Returns None if there is no such key or value."""
     depth, wanted = 0, 1 if parent is None else 2
     under: bytes | None = None
     at = 0

@@ -2,15 +2,15 @@
 
 - **pass-through**: the client speaks the server's protocol and no middleware changes anything. The bytes are sent
   unchanged; for watching middlewares they are also read into events (`toolwire.pipeline.paths.pass_through`).
-- **fast path**: the server sends text in chunks of Chat and no middleware reads text. As **transcode**, but the text of
-  a frame that holds nothing else goes from the frame's bytes to the scanner. If no call can begin in it, it is copied
-  into a frame for the client. Law: the output equals that of transcode, byte for byte.
+- **fast path**: the server sends text in chunks of Chat and no middleware reads text. Like **transcode**, but the text
+  of a frame that holds nothing else goes from the frame's bytes to the scanner. If no call can begin in it, it is
+  copied into a frame for the client. Law: the output equals that of transcode, byte for byte.
 - **transcode**: everything else. Bytes are read into events, run through the stages of the reply, and written in the
   client's protocol. Answers that come as events, or that have stages which wait, enter here as events.
 
 Rules for all: a path never waits, so that it can run inside the read callback. It returns one piece of output for each
 piece of input. A stream never just stops: it ends with the protocol's end or with an error in its form (R7.9). Only the
-last event may have to wait (`settle`), and another answer may come in its place (`go_on`).
+last event may have to wait (`settle`), and another answer may replace it (`go_on`).
 `toolwire.pipeline.sending.sending` moves the bytes.
 """
 
@@ -72,28 +72,28 @@ class StreamPath(Protocol):
 
     @property
     def feed(self) -> Callable[[bytes], bytes]:
-        """Takes the next bytes of the server, cut anywhere, and returns what can be sent. Looked up once, called for
-        each read."""
+        """A function that takes the next bytes of the server, cut anywhere, and returns the bytes to send. Looked up
+        once, called for each read."""
 
     async def work_off(self) -> bytes:
-        """Runs the deferred work in a thread and returns what can be sent then."""
+        """Runs the deferred work in a thread and returns the resulting bytes to send."""
 
     def finish(self, error: GatewayError | None = None) -> bytes:
-        """Ends the input, at its end or with `error`, and returns what is still to be sent."""
+        """Ends the input, normally or with `error`, and returns the remaining bytes to send."""
 
     def go_on(self) -> AsyncGenerator[bytes, None]:
-        """Yields what comes in place of the end. Called after `over` and `settle` if the path `continues`. The path is
-        not `over` meanwhile."""
+        """Yields the bytes of the answer that replaces the end. Called after `over` and `settle` if the path
+        `continues`. The path is not `over` meanwhile."""
 
     def give_up(self, error: GatewayError) -> bytes:
-        """Ends `go_on` early and returns what is still to be sent."""
+        """Ends `go_on` early and returns the remaining bytes to send."""
 
     async def settle(self) -> bytes:
-        """Does what must be done before the last event is sent and returns what is still to be sent. Called after
-        `over`. Afterwards the path may `continue`."""
+        """Does the work that must precede the last event, and returns the remaining bytes to send. Called after `over`.
+        The path may `continue` afterwards."""
 
     def fail(self, error: GatewayError) -> bytes:
-        """Returns the in-band form of an error that ends the stream, if it may still be sent."""
+        """Returns the in-band form of an error that ends the stream; empty if the stream has already ended."""
 
     def keepalive(self) -> bytes:
         """Returns a frame that keeps the connection alive."""
@@ -103,7 +103,7 @@ class StreamPath(Protocol):
 
 
 def choose(exchange: Exchange, reply: Reply) -> tuple[StreamPath, WireSource | None]:
-    """Returns the path for `reply` and the source whose bytes it is fed. Without a source, `Transcode.take` gets the
+    """Returns the path for `reply`, and the source of the bytes to feed it. Without a source, `Transcode.take` gets the
     reply's events."""
     source, protocol = reply.wire, exchange.protocol
     writer = protocol.writer(exchange.write_options())
@@ -127,13 +127,13 @@ def choose(exchange: Exchange, reply: Reply) -> tuple[StreamPath, WireSource | N
 
 @cache
 def _copies_text(reader: type[StreamReader], writer: type[StreamWriter]) -> bool:
-    """Returns whether the classes are a `ProseReader` and a `TextWriter`. Cached for two classes, because a check
-    against a protocol looks at every attribute."""
+    """Returns True if the classes are a `ProseReader` and a `TextWriter`. Cached for each pair of classes, because a
+    check against a protocol looks at every attribute."""
     return hasattr(reader, "open_prose") and issubclass(writer, TextWriter)
 
 
 def allows_fast_path(chain: Chain) -> bool:
-    """Returns whether no stage changes plain text or wants to see it as it comes."""
+    """Returns True if no stage changes plain text or has to see it at once."""
     reading = [stage for stage in chain.stages if not stage.ignores_text]
     return not reading or (len(reading) == 1 and isinstance(reading[0], ScanStage))
 
@@ -151,10 +151,10 @@ class Transcode:
         self._writer = writer
         self._private = private
         self._leaks = None if reader is None else leak_detector(private)
-        self._unread = 0  # bytes that were fed since the last event: about so much of a frame is there
-        self._deferred: list[bytes] = []  # bytes that are to be read in a thread
-        self._behind = False  # what is fed comes behind these
-        self._ends = False  # so is the end
+        self._unread = 0  # bytes since the last event: roughly the size of the incomplete frame
+        self._deferred: list[bytes] = []  # bytes to read in a thread
+        self._behind = False  # True while bytes are deferred
+        self._ends = False  # the end is deferred too
 
     @property
     def feed(self) -> Callable[[bytes], bytes]:
@@ -169,8 +169,8 @@ class Transcode:
         return self.take(events)
 
     def _defers(self, data: bytes) -> bool:
-        """Defers `data` for `work_off` if it may end a large frame or comes behind deferred data. Returns whether it
-        did."""
+        """Defers `data` for `work_off` if it may end a large frame or follows deferred data. Returns True if it was
+        deferred."""
         if self._unread <= OFFLOAD_BYTES and not self._behind:
             return False
         self._deferred.append(data)
@@ -196,7 +196,7 @@ class Transcode:
         return out
 
     def take(self, events: list[Event]) -> bytes:
-        """Takes the next events of the server and returns what can be sent."""
+        """Takes the next events of the server and returns the bytes to send."""
         if not events:
             return b""
         if self._leaks is not None:
@@ -226,7 +226,7 @@ class Transcode:
         return self._ended([] if self._reader is None else self._reader.finish())
 
     def _ended(self, events: list[Event]) -> bytes:
-        """Takes the last events of the server."""
+        """Takes the last events of the server and returns the bytes to send. A missing end becomes an error."""
         out = self.take(events)
         if not (self.over or self.drained):
             fault = BackendFault("The model server's stream ended without an end.", code="upstream_disconnected")
@@ -276,8 +276,8 @@ class Transcode:
 
 
 class FastPath(Transcode):
-    """Transcodes, but copies text from the server's frames into the client's, and shows it to watching stages in
-    bulk."""
+    """Transcodes, but copies text from the server's frames directly into the client's, and shows it to watching stages
+    in larger pieces."""
 
     def __init__(
         self, reader: ProseReader, chain: Chain, writer: TextWriter, private: PrivateData, frame_bytes: int
@@ -289,9 +289,9 @@ class FastPath(Transcode):
         if self._leaks is not None:
             self._gate.watch(self._leaks.prose)
         self._scan: ScanStage | None = None
-        self._after = 0  # the stage behind the scanner
-        self._watching: list[WatchStage] = []  # before the scanner,
-        self._watching_shown: list[WatchStage] = []  # and behind it, or without one
+        self._after = 0  # the number of the stage after the scanner
+        self._watching: list[WatchStage] = []  # watching stages before the scanner
+        self._watching_shown: list[WatchStage] = []  # and after it, or all if there is no scanner
         self._waiting: list[Stage] = []
         for number, stage in enumerate(chain.stages, 1):
             if isinstance(stage, ScanStage):
@@ -301,12 +301,12 @@ class FastPath(Transcode):
                 self._watching_shown.append(stage)
             elif isinstance(stage, Stage) and type(stage).waits_in is not Stage.waits_in:
                 self._waiting.append(stage)
-        self._block = self._shown = -1  # where passing text belongs, before and after the scanner
-        self._scans = False  # whether it goes through the scanner
+        self._block = self._shown = -1  # the block of passing text, before and after the scanner
+        self._scans = False  # True if passing text goes through the scanner
 
     @property
     def feed(self) -> Callable[[bytes], bytes]:
-        return self._gate.feed  # it is shut when all is over
+        return self._gate.feed  # the gate is shut at the end
 
     async def work_off(self) -> bytes:
         out = await super().work_off()
@@ -342,7 +342,7 @@ class FastPath(Transcode):
         events = self._prose.feed(data)
         self._unread = 0 if events else self._unread + len(data)
         if not events and self._prose.open_prose is prose:
-            return b""  # a piece of a frame: more may pass behind it as it did before
+            return b""  # an incomplete frame leaves the gate as it is
         if self._gate.passed:
             self._catch_up()
         out = self.take(events)
@@ -350,7 +350,7 @@ class FastPath(Transcode):
         return out
 
     def _found(self, events: list[Event]) -> bytes:
-        """Takes what the scanner found in text that went to it directly."""
+        """Processes events that the scanner found in text that was fed to it directly. Returns the bytes to send."""
         assert self._scan is not None
         self._catch_up()
         out = self._write(self._chain.feed(self._scan.found(events), self._after))
@@ -358,7 +358,7 @@ class FastPath(Transcode):
         return out
 
     def _set(self) -> None:
-        """Opens the gate if it is known what more text would become."""
+        """Opens the gate for text if the resulting frames are known; otherwise shuts it."""
         prose = None if self.over or self.works else self._prose.open_prose
         if prose is None or prose[1] is BlockKind.REFUSAL:
             self._gate.shut()
@@ -400,7 +400,7 @@ class FastPath(Transcode):
 
 
 def _show(watching: Sequence[WatchStage], block: int, text: str) -> None:
-    """Shows text that bypassed events to these stages. Raises the `GatewayError` with which one ends the answer."""
+    """Shows text that bypassed events to these stages. Raises the `GatewayError` with which a stage ends the answer."""
     for stage in watching:
         last = stage.feed([Delta(block, text)])[-1]
         if isinstance(last, Fault):
@@ -408,7 +408,7 @@ def _show(watching: Sequence[WatchStage], block: int, text: str) -> None:
 
 
 class ShownPath:
-    """Another path whose output, except keep-alive frames, is also shown to observers."""
+    """A path whose output, except keep-alive frames, is also passed to observers."""
 
     def __init__(self, path: StreamPath, outputs: Sequence[Callable[[bytes], None]]) -> None:
         self._path = path

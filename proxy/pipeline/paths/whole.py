@@ -53,8 +53,8 @@ async def body_of(exchange: Exchange, reply: Reply) -> bytes:
 
 
 async def completed(exchange: Exchange, reply: Reply) -> WholeReply:
-    """Returns the same reply after its answer has come and gone through the stages. Raises the `GatewayError` with
-    which it broke off."""
+    """Reads the answer and runs it through the stages. Returns the same reply, which then holds the result. Raises the
+    `GatewayError` with which the answer broke off."""
     if isinstance(reply, WholeReply) and not reply.touched:
         await show(reply, reply.source.said)
         reply.settled()
@@ -76,18 +76,17 @@ async def completed(exchange: Exchange, reply: Reply) -> WholeReply:
 
 
 def taken(exchange: Exchange, response: web.StreamResponse, given: WholeReply) -> web.StreamResponse:
-    """Returns the response of a middleware that was given `given`: that reply with another body, or a response of its
-    own.
+    """Returns the reply for the response of a middleware that got `given`.
 
-    If the client's protocol can read the body, the reply has it, so that outer middlewares see what the client gets.
-    Else the response is the middleware's own and no reply.
+    If the client's protocol can read the response's body, that is `given` with this body, so that outer middlewares see
+    what the client gets. Otherwise the response is a plain one and no reply.
     """
     body = _plain_body(response)
     if body is not None:
         with suppress(GatewayError):
             known = Known(exchange, given.source, answer=exchange.protocol.read_reply(body), body=body)
             if response is not given:
-                for name in _aiohttps(given):
+                for name in _aiohttp_names(given):
                     del vars(given)[name]
                 vars(given).update(vars(response))
             return WholeReply.become(given, known)
@@ -95,7 +94,7 @@ def taken(exchange: Exchange, response: web.StreamResponse, given: WholeReply) -
 
 
 def _plain_body(response: web.StreamResponse) -> bytes | None:
-    """Returns the bytes of a response that may be a whole answer, judged by its head; else None."""
+    """Returns the bytes of a response whose head allows it to be a whole answer; else None."""
     if type(response) not in (web.Response, WholeReply) or response.status >= 400 or response.prepared:
         return None
     if response.content_type != JSON or "Content-Encoding" in response.headers:
@@ -105,21 +104,21 @@ def _plain_body(response: web.StreamResponse) -> bytes | None:
 
 
 def own_response(response: web.Response) -> web.Response:
-    """Returns a plain aiohttp response with everything that is in this one."""
+    """Returns a plain aiohttp response with the same head and body."""
     own = web.Response()
-    vars(own).update((name, vars(response)[name]) for name in _aiohttps(response))
+    vars(own).update((name, vars(response)[name]) for name in _aiohttp_names(response))
     return own
 
 
-def _aiohttps(response: web.Response) -> list[str]:
-    """Returns the names of aiohttp's own attributes of a response."""
+def _aiohttp_names(response: web.Response) -> list[str]:
+    """Returns the names of the attributes that aiohttp sets on a response."""
     plain = web.Response()
     return [name for name in vars(response) if hasattr(plain, name)]
 
 
 async def checked(reply: Reply, wire: WireSource, body: bytes) -> bytes:
-    """Shows an unchanged body to watching stages and returns it as it may be sent. Raises the `GatewayError` that it
-    holds, or with which a stage ends the answer."""
+    """Checks an unchanged body, shows it to watching stages and returns the bytes to send. Raises the `GatewayError` in
+    the body, or that with which a stage ends the answer."""
     large = len(body) > OFFLOAD_BYTES
     judged = bool(reply.stages)
     body = await offload(True, _checked, wire, body, judged) if large else _checked(wire, body, judged)
@@ -135,8 +134,8 @@ async def checked(reply: Reply, wire: WireSource, body: bytes) -> bytes:
 
 
 def _checked(wire: WireSource, body: bytes, judged: bool) -> bytes:
-    """Returns the unchanged bytes of a whole answer, without items that are neither answer nor error (R29.1), and
-    without duplicate keys if the answer is `judged` (R33.6). Raises the `GatewayError` that they hold."""
+    """Returns the bytes of a whole answer without items that are neither answer nor error (R29.1). `judged`: duplicate
+    keys are removed too (R33.6). Raises the `GatewayError` in the body, or one for a secret in it."""
     try:
         value = orjson.loads(body) if len(body) <= OFFLOAD_BYTES else loads(body, BOUNDS)
     except ValueError:
@@ -169,15 +168,15 @@ def _given(read: ModelReply | GatewayError) -> ModelReply:
 
 
 async def show(reply: Reply, said: Callable[[], ModelReply]) -> None:
-    """Shows an answer whose bytes are sent unchanged to watching stages. Raises the `GatewayError` with which one ends
-    it."""
+    """Shows an answer whose bytes are sent unchanged to watching stages. Raises the `GatewayError` with which a stage
+    ends it."""
     chain = reply.chain() if reply.stages else None
     if chain is None:
         return
     try:
         answer = said()
     except GatewayError:
-        return  # it may be odd and pass all the same
+        return  # an unreadable answer is sent too
     await chain.show(answer)
 
 
@@ -208,9 +207,9 @@ def note_usage(exchange: Exchange, usage: Usage | None, reply: Reply | None) -> 
 
 
 class Known(EventSource):
-    """A whole answer that has come: as a reply, as bytes, or both. Each is made from the other when it is needed.
+    """A complete answer: as a reply, as bytes, or both. Each form is made from the other when it is needed.
 
-    `before` is its source and is closed with it. `body` are bytes that are to be sent unchanged; `protocol` is their
+    `before` is the source of the answer and is closed with it. `body` are bytes to send unchanged; `protocol` is their
     protocol if they are a model server's.
     """
 
@@ -228,7 +227,7 @@ class Known(EventSource):
         self._before = before
         self._answer = answer
         self._body = body
-        self._echoes: object = None  # the request that bytes of ours repeat
+        self._echoes: object = None  # the request's body that `_body` echoes
 
     async def prepare(self) -> None:
         """Reads or writes the missing form of a large answer in a thread."""
@@ -239,7 +238,7 @@ class Known(EventSource):
             await offload(True, self.written)
 
     def said(self) -> ModelReply:
-        """Returns the answer. Raises `BackendFault` if the bytes are none."""
+        """Returns the answer. Raises `BackendFault` if the bytes are no answer."""
         if self._answer is None:
             assert self._body is not None
             self._answer = self._exchange.protocol.read_reply(self._body)
@@ -267,7 +266,7 @@ class Known(EventSource):
 
 
 class WholeReply(web.Response, Reply):
-    """A whole answer that has come and has not been sent."""
+    """A complete answer that has not been sent."""
 
     source: Known
 
@@ -278,8 +277,8 @@ class WholeReply(web.Response, Reply):
 
     @classmethod
     def become(cls, reply: Reply, known: Known) -> WholeReply:
-        """Turns `reply` itself into one with this answer, so that code that holds it, or has set headers on it, sees
-        the answer."""
+        """Turns `reply` itself into a `WholeReply` with this answer, so that code with a reference to it, or that has
+        set headers on it, sees the answer."""
         reply.source, reply.wire, reply.streamed = known, None, False
         reply.settled()
         vars(reply).pop("_body", None)
@@ -298,7 +297,7 @@ class WholeReply(web.Response, Reply):
         return "_body" in vars(self)
 
     @property
-    def _body(self) -> Any:  # where aiohttp's `body`, `text`, `content_length` and all that sends find the body
+    def _body(self) -> Any:  # read by aiohttp's `body`, `text`, `content_length` and sending
         return vars(self)["_body"] if self.replaced else self.source.written()
 
     @_body.setter

@@ -1,1 +1,1 @@
-"""Where reasoning begins and ends in an answer, and calls inside of it."""
+"""Detection of reasoning in an answer, and of calls inside it."""

@@ -2,27 +2,28 @@
 
 Templates of thinking models put the opening tag into the prompt, so that the answer begins inside the reasoning block:
 `...\n</think>\n\nanswer` (DeepSeek R1, QwQ, Qwen3), or `...</think>answer` (DeepSeek V3.1, GLM, Magistral with its own
-tags). Without that knowledge the reasoning would be taken for text. Here the answer itself shows it, and a route
-remembers it for the next answers.
+tags). Without that knowledge the reasoning would be taken for text. This module finds it out from the answer itself,
+and a route remembers it for the next answers.
 
 Rules:
 
 1. A closing tag counts only in visible text, and only if nothing was opened before it: not in arguments of a call, not
-   behind an opening tag of any pair of the route, and not behind reasoning that the server has marked itself.
-2. It stands where templates and models write it: at the start of a line, directly behind a word, or behind the end of
-   a sentence. The text behind it does not continue a sentence: no comma, no small letter behind a blank. There is text
-   behind it: the whole answer never becomes reasoning.
-3. It is not quoted: not in a fence, inline code, quotation marks, brackets, a JSON string, an indented block or a list.
+   after an opening tag of any pair of the route, and not after reasoning that the server has marked itself.
+2. The tag is where templates and models write it: at the start of a line, directly after a word, or after the end of a
+   sentence. The text after it does not continue a sentence: no comma, no small letter after a blank. Some text follows
+   the tag: the whole answer never becomes reasoning.
+3. The tag is not quoted: not in a fence, inline code, quotation marks, brackets, a JSON string, an indented block or a
+   list.
 4. A tag that also ends calls or messages does not count (`<|end|>`, `<|im_end|>`, `<|end_message|>`, `<|eom|>`).
-5. Then the answer is read as if it began with the opening tag. A call before the closing tag is reasoning, as in any
-   reasoning block (`reasoning.scan_calls`). Text that a stream has already sent stays.
+5. If a tag meets these rules, the answer is read as if it began with the opening tag. A call before the closing tag is
+   reasoning, as in any reasoning block (`reasoning.scan_calls`). Text that a stream has already sent stays.
 6. A route remembers this for the server, the model, the client's key, and everything in the request that may switch
-   reasoning on and off; each worker for itself, until the configuration is reloaded. It forgets it when an answer
-   begins with an opening tag, or ends without a closing one. Such an answer is read as if nothing had been learned.
-   What a stream has sent of it as reasoning is sent again as what it is, up to `limits.block_bytes`; else an answer or
-   a call would be lost. An answer that was cut off by its limit of length proves nothing: its stream stays reasoning,
-   and a whole answer is text.
-7. `reasoning.preopened` in the configuration takes precedence: then nothing is searched and nothing learned.
+   reasoning on and off. Each worker has its own memory, until the configuration is reloaded. It is forgotten when an
+   answer begins with an opening tag, or ends without a closing one. Such an answer is read as if nothing had been
+   learned. Text that a stream has already sent as reasoning is scanned and sent again, up to `limits.block_bytes`;
+   otherwise an answer or a call would be lost. An answer that was cut off by its limit of length proves nothing: its
+   stream stays reasoning, and a whole answer is text.
+7. `reasoning.preopened` in the configuration takes precedence: if it is set, nothing is searched and nothing learned.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ reasoning was sent again."""
 OUTCOMES: Final = ("moved", "shown", "known", "repeated")
 
 MAX_LEARNED: Final = 256
-"""Kinds of requests that a route remembers."""
+"""Maximum number of kinds of requests that a route remembers."""
 
 HEAD_CHARS: Final = 256
 """Characters that a stream holds back at most until it is known whether it begins with a tag."""
@@ -119,13 +120,13 @@ _FENCE: Final = re.compile(r"^[ \t>]*(`{3,}|~{3,})[ \t]*([^\n]*)$", re.MULTILINE
 _LIST: Final = re.compile(r"[ \t>]*\d+[.)]")
 
 
-# --- what an answer says --------------------------------------------------------------------------------------------
+# --- evidence in an answer --------------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=256)
 def pairs_of(grammar: Grammar, config: ReasoningConfig) -> tuple[Pair, ...]:
-    """Returns the pairs of tags of a route whose closing tag ends reasoning (rule 4); none if reasoning is not searched
-    (rule 7)."""
+    """Returns the pairs of a route's tags whose closing tag only ends reasoning (rule 4). Returns none if the
+    configuration decides how answers begin (rule 7)."""
     if config.preopened is not None:
         return ()
     ends_more = {
@@ -138,8 +139,8 @@ def pairs_of(grammar: Grammar, config: ReasoningConfig) -> tuple[Pair, ...]:
 
 
 class ReasoningTags(NamedTuple):
-    """The opening and closing tags of some pairs, the first characters of the closing ones, and the possible beginnings
-    of a tag, of up to `size` characters."""
+    """The opening and closing tags of some pairs, the first characters of the closing tags, and the beginnings of all
+    tags up to `size` characters, the length of the shortest tag."""
 
     openers: tuple[str, ...]
     closers: tuple[str, ...]
@@ -160,13 +161,13 @@ def marks_of(pairs: tuple[Pair, ...]) -> ReasoningTags:
 
 @lru_cache(maxsize=256)
 def in_sight(grammar: Grammar, config: ReasoningConfig) -> Grammar:
-    """Returns the grammar with those closing tags as text that it otherwise takes for framing."""
+    """Returns the grammar without syntaxes for these closing tags, so that a scanner leaves them in the text."""
     closers = {closer for _, closer in pairs_of(grammar, config)}
     return replace(grammar, syntaxes=tuple(syntax for syntax in grammar.syntaxes if syntax.opener not in closers))
 
 
 def may_be_preopened(text: str, pairs: Iterable[Pair]) -> bool:
-    """Returns whether a closing tag occurs, with no opening one before it."""
+    """Returns True if the text has a closing tag, and no opening tag before it."""
     pairs = tuple(pairs)
     closed = -1
     for _, closer in pairs:
@@ -193,15 +194,15 @@ def visible(events: Iterable[Event]) -> str:
 
 
 def closes_thoughts(text: str, pairs: Iterable[Pair]) -> Pair | None:
-    """Returns the pair of the first closing tag in visible text that ends reasoning which the prompt opened (rules 2
-    and 3)."""
+    """Returns the pair of the first closing tag that ends reasoning which the prompt opened (rules 2 and 3); None if
+    there is none. `text` is the visible text of an answer."""
     of = {closer: pair for pair in reversed(tuple(pairs)) for closer in (pair[1],)}
     if not of:
         return None
     found = re.compile("|".join(re.escape(closer) for closer in sorted(of, key=len, reverse=True)))
     end_of_text = len(text.rstrip())
     fences: list[re.Match[str]] | None = None
-    for _, match in zip(range(MAX_TRIED), found.finditer(text)):  # noqa: B905  # the shorter one ends it
+    for _, match in zip(range(MAX_TRIED), found.finditer(text)):  # noqa: B905  # the shorter one limits the loop
         at, end = match.span()
         if end >= end_of_text:
             return None
@@ -215,7 +216,8 @@ def closes_thoughts(text: str, pairs: Iterable[Pair]) -> Pair | None:
 
 
 def closes_at_once(head: str, pairs: Iterable[Pair]) -> Pair | None:
-    """Returns the pair of the closing tag with which a stream begins, if it ends reasoning; see `tells_nothing_yet`."""
+    """Returns the pair of the closing tag with which a stream begins, if it ends reasoning; else None. See
+    `tells_nothing_yet`."""
     head = head[:HEAD_CHARS]
     word = head.lstrip(SPACE)
     for pair in pairs:
@@ -226,27 +228,28 @@ def closes_at_once(head: str, pairs: Iterable[Pair]) -> Pair | None:
 
 
 def _stands_apart(text: str, at: int, end: int) -> bool:
-    """Returns whether a tag from `at` to `end` stands where templates and models write it."""
+    """Returns True if the tag from `at` to `end` is at a place where templates and models write it (rule 2)."""
     begins, ends = max(text.rfind("\n", 0, at) + 1, at - LINE_CHARS), text.find("\n", end)
     head, tail = text[begins:at], text[end : min(len(text) if ends < 0 else ends, end + LINE_CHARS)]
     if _goes_on(tail) or _is_quoted(head, tail):
         return False
     said = head.rstrip()
     if not said:
-        return len(head) < 4 and "\t" not in head  # else it is a block of code
+        return len(head) < 4 and "\t" not in head  # four spaces or a tab begin a block of code
     if said == head:
         return True
     return said.rstrip(_CLOSING)[-1:] in tuple(_ENDS) and not _LIST.fullmatch(said)
 
 
 def _goes_on(tail: str) -> bool:
-    """Returns whether a sentence continues behind a tag."""
+    """Returns True if the text after a tag continues a sentence."""
     rest = tail.lstrip()
     return bool(rest) and (rest[0] in _GOES_ON or (rest != tail and rest[0].islower()))
 
 
 def _is_quoted(head: str, tail: str) -> bool:
-    """Returns whether something opens in `head`, before a tag on its line, and closes in `tail`, behind it."""
+    """Returns True if a quotation or bracket opens in `head`, before a tag on its line, and closes in `tail`, after
+    it."""
     if head and tail and _AROUND.get(head[-1]) == tail[0]:
         return True
     if head.count("`") % 2 and "`" in tail:
@@ -259,7 +262,7 @@ def _is_quoted(head: str, tail: str) -> bool:
 
 
 def _is_fenced(fences: Iterable[re.Match[str]], at: int) -> bool:
-    """Returns whether `at` is inside a fence that is closed behind it. A fence with an info string only opens."""
+    """Returns True if `at` is inside a closed fence. A fence with an info string only opens."""
     opened: str | None = None
     for fence in fences:
         mark, words = fence.groups()
@@ -272,15 +275,15 @@ def _is_fenced(fences: Iterable[re.Match[str]], at: int) -> bool:
     return False
 
 
-# --- what a route has learned ---------------------------------------------------------------------------------------
+# --- knowledge of a route -------------------------------------------------------------------------------------------
 
 
 class Learned:
-    """The knowledge of one route: for each kind of request the tags inside which its answers begin, or that they do
-    not."""
+    """The knowledge of one route about how answers begin. For each kind of request it holds the tags inside which
+    answers begin, or None if they do not."""
 
     def __init__(self) -> None:
-        self._lock = Lock()  # what answers say may be looked at in threads
+        self._lock = Lock()  # answers may be scanned in threads
         self.known: OrderedDict[bytes, Pair | None] = OrderedDict()
         self._told: OrderedDict[str, None] = OrderedDict()
 
@@ -288,7 +291,8 @@ class Learned:
         return len(self.known)
 
     def pair(self, kind: bytes) -> Pair | None:
-        """Returns the tags inside which such answers begin."""
+        """Returns the tags inside which answers to this kind of request begin; None if they do not, or if it is
+        unknown."""
         with self._lock:
             if kind not in self.known:
                 return None
@@ -301,7 +305,7 @@ class Learned:
             _keep(self.known, kind, pair)
 
     def is_news(self, what: str) -> bool:
-        """Returns whether the log has not said this yet."""
+        """Returns True the first time it is called with a text."""
         with self._lock:
             new = what not in self._told
             _keep(self._told, what, None)
@@ -317,7 +321,7 @@ def _keep(values: OrderedDict[K, V], key: K, value: V) -> None:
 
 def kind_of(owner: str, backend: str, request: ModelRequest) -> bytes:
     """Returns a hash of everything that may change how answers begin: the server, the model, and the switches of
-    reasoning. An enforced call leaves no room for reasoning, and the continuation of an assistant message is no
+    reasoning. An enforced call leaves no room for reasoning, and an answer that continues an assistant message has no
     beginning. The client (`Exchange.owner`) is included, so that one client's answers never change another's."""
     switches = [(name, request.extra[name]) for name in SWITCHES if name in request.extra]
     effort = request.sampling.reasoning_effort
@@ -328,9 +332,8 @@ def kind_of(owner: str, backend: str, request: ModelRequest) -> bytes:
 
 
 class PreopenedReasoning:
-    """Knowledge about the beginning of one answer. `asked` returns the name of the server that answers and its request,
-    or None if no server was asked; then nothing is learned. `whole`: the client, `owner`, gets the answer in one
-    piece."""
+    """Knowledge about the beginning of one answer. `asked` returns the name of the answering server and its request, or
+    None if no server was asked; nothing is learned then. `whole`: the client, `owner`, gets a whole answer."""
 
     def __init__(
         self,
@@ -352,7 +355,7 @@ class PreopenedReasoning:
 
     @property
     def pair(self) -> Pair | None:
-        """The tags inside which the answer begins, as far as the route has learned."""
+        """The tags inside which the answer begins, as far as the route has learned it; else None."""
         kind = self._kind_of_answer() if self._learned.known else None
         return None if kind is None else self._learned.pair(kind)
 
@@ -406,8 +409,8 @@ def _shown(name: str) -> str:
 
 
 def tells_nothing_yet(head: str, learned: Pair | None, pairs: Iterable[Pair]) -> bool:
-    """Returns whether more of a stream is needed to know how it begins. If `learned` is set, an opening tag is looked
-    for, else a closing one."""
+    """Returns True if more of a stream is needed to know how it begins. With `learned` an opening tag decides,
+    otherwise a closing one."""
     if len(head) >= HEAD_CHARS:
         return False
     word = head.lstrip(SPACE)

@@ -1,10 +1,10 @@
 """Calls inside a reasoning block that never ends (R30.4).
 
-Some models write a call without closing the reasoning block before it, and some servers take a whole answer for
-reasoning. Such an answer has neither text nor calls. A call at the end of its reasoning is a near miss: the model is
-asked again. A call that more reasoning follows was only considered.
+Some models write a call without closing the reasoning block before it, and some servers report a whole answer as
+reasoning. Such an answer has neither text nor calls. A call at the end of its reasoning is a near miss, and the model
+is asked again. A call that is followed by more reasoning was only considered.
 
-Only whole answers are checked: a stream has already shown its reasoning.
+Only whole answers are checked: a stream has already sent its reasoning.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from ..transforms.scanners import ScannerFactory
 
 
 class ReasoningCalls(Stage):
-    """Reports such calls to `near`, with the number of the answer, and the decision to `decided`. Changes nothing."""
+    """Reports calls in unclosed reasoning to `near`, with the number of the answer, and the decision to `decided`.
+    Changes nothing."""
 
     changes = False
 
@@ -59,6 +60,6 @@ class ReasoningCalls(Stage):
 
 
 def _only_thinks(choice: ReplyChoice) -> bool:
-    """Returns whether an answer has nothing but reasoning and was not cut off by a limit."""
+    """Returns True if an answer has nothing but reasoning and was not cut off by a limit."""
     thinks = bool(choice.parts) and all(isinstance(part, Reasoning) for part in choice.parts)
     return thinks and choice.reason in FinishReason.WHOLE

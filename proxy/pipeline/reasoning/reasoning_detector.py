@@ -5,7 +5,7 @@ Rules:
 
 1. A whole answer is judged when it is complete. A stream holds back what may be its first tag, and its text is judged
    again at its end.
-2. The text that is kept of streams for that is bounded. Beyond the bound nothing is judged again.
+2. The text that is buffered of streams is limited. Beyond the limit nothing is judged again.
 3. An answer whose reasoning the server has marked itself is not judged.
 """
 
@@ -30,8 +30,8 @@ from .preopened import (
 
 
 class ReasoningDetector:
-    """Judges all answers to one request. `pairs` are the tags of reasoning, at least one; `room` bounds the characters
-    that are kept."""
+    """Detects preopened reasoning in all answers to one request. `pairs` are the tags of reasoning, at least one pair;
+    `room` limits the number of characters that are buffered."""
 
     def __init__(
         self, preopened: PreopenedReasoning, pairs: Sequence[Pair], factory: ScannerFactory, room: int
@@ -41,25 +41,25 @@ class ReasoningDetector:
         self.inside: dict[int, Pair] = {}
         """The tags inside which answers begin without an opening tag, by answer."""
         self.said: dict[int, list[str]] = {}
-        """The text that the scanners got of streams, while it may have to be scanned again."""
+        """The text of streams that went to the scanners, as long as it may have to be scanned again; by answer."""
         self._preopened = preopened
         self._pairs = pairs
         self._openers, self._closers, self._firsts, self._size, self._starts = factory.plan.marks
         self._factory = factory
         self.room = room
-        """Characters that may still be kept in `said`."""
+        """Characters that may still be buffered in `said`."""
         self._kept: list[Event] = []
-        self._thought: frozenset[int] = frozenset()  # answers of which the server itself has set thoughts apart
-        self._called: frozenset[int] = frozenset()  # and those of which it has set calls apart
+        self._thought: frozenset[int] = frozenset()  # answers whose reasoning the server marked itself
+        self._called: frozenset[int] = frozenset()  # answers whose calls the server made itself
 
     def leaves(self, text: str) -> bool:
-        """Returns whether a whole text certainly did not begin inside a reasoning block."""
+        """Returns True if a whole text certainly did not begin inside a reasoning block."""
         return self._preopened.pair is None and not self._is_closed(text)
 
     def _is_closed(self, text: str) -> bool:
-        """Returns whether a closing tag occurs in the text."""
+        """Returns True if the text has a closing tag."""
         for first in self._firsts:
-            if first in text:  # nearly always none
+            if first in text:  # rarely true
                 return any(closer in text for closer in self._closers)
         return False
 
@@ -75,7 +75,8 @@ class ReasoningDetector:
     # --------------------------------------------------------------------------------------------------
 
     def gathered(self, events: list[Event]) -> list[Event]:
-        """Returns all events when they are complete, else none. Then it is known where the answers begin."""
+        """Buffers events. Returns all of them when the answers are complete, else none. The tags in `inside` are known
+        then."""
         self._kept += events
         if not events or not isinstance(events[-1], Finish | Fault):
             return []
@@ -86,7 +87,7 @@ class ReasoningDetector:
         return events
 
     def foresee(self, text: str, reason: str) -> None:
-        """Judges the only answer, which is this text."""
+        """Judges the only answer, whose text is complete, before it is scanned."""
         if not self.leaves(text) and text.strip(SPACE):
             self._foresee_one(0, text, Finish(reason))
 
@@ -126,7 +127,7 @@ class ReasoningDetector:
     # --------------------------------------------------------------------------------------------------------
 
     def begin(self, choice: int) -> bool:
-        """Begins the text of an answer. Returns whether the beginning of its stream has to be judged."""
+        """Begins the text of an answer. Returns True if the beginning of its stream has to be judged."""
         if self.whole or choice in self._thought:
             return False
         if self.room >= 0:
@@ -134,7 +135,7 @@ class ReasoningDetector:
         return True
 
     def forget(self) -> None:
-        """Stops keeping text, because there is no more room."""
+        """Drops all buffered text, because it exceeds the limit."""
         self.said.clear()
 
     def seen(self, choice: int, head: str) -> bool:
@@ -162,8 +163,8 @@ class ReasoningDetector:
         return True
 
     def look_back(self, choice: int, *, truncated: bool) -> str | None:
-        """Judges an answer at its end. Returns the text that was shown as reasoning and has to be scanned again, if
-        nothing closed it."""
+        """Judges an answer at its end. If its stream was sent as reasoning and no tag closed it, returns the text to
+        scan again; else None."""
         text = "".join(self.said.pop(choice))
         inside = self.inside.get(choice)
         if not text.strip(SPACE):
@@ -180,23 +181,24 @@ class ReasoningDetector:
             return None
         self._preopened.wrong(inside)
         if self._factory.calls_inside and any(map(_is_call, self._factory.plainly(text))):
-            return None  # it has been made
+            return None  # the call was already sent
         self._preopened.count("repeated")
         del self.inside[choice]
         return text
 
-    # --- of one text
+    # --- judging one text
     # ----------------------------------------------------------------------------------------------------
 
     def _pair_of(self, choice: int, text: str) -> Pair | None:
-        """Returns the tags inside which an answer with this text begins, judged by the text alone."""
+        """Returns the tags inside which an answer with this text begins, judged by the text alone; None if it began
+        outside of reasoning."""
         if not self._is_closed(text) or not may_be_preopened(text, self._pairs):
             return None
         said = visible(self._factory.plainly(text))
         return closes_thoughts(said + BLOCK if choice in self._called else said, self._pairs)
 
     def _closes(self, text: str, pair: Pair) -> bool:
-        """Returns whether an answer that begins inside `pair` closes it. A closing tag in the arguments of a call is
+        """Returns True if an answer that begins inside `pair` closes it. A closing tag in the arguments of a call is
         data."""
         before, closer, _ = text.partition(pair[1])
         if not closer:
@@ -212,5 +214,5 @@ def _is_call(event: Event) -> bool:
 
 
 def reason_of(finish: Finish, choice: int) -> str:
-    """Returns the reason with which an answer ended."""
+    """Returns the finish reason of answer number `choice`."""
     return finish.others[choice - 1] if 0 < choice <= len(finish.others) else finish.reason

@@ -1,1 +1,1 @@
-"""The outermost layer of a request, and the way of its answer to the client."""
+"""Reception of requests and sending of answers: the outermost layer of the gateway."""

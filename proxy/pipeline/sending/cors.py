@@ -3,13 +3,13 @@
 Rules:
 
 1. A preflight is answered before the key is checked: browsers send none with it.
-2. Keys come in headers that the page's own script sets, never by themselves as cookies do. So any request header is
-   allowed, and credentials are not.
+2. The page's own script sets the header with the key; browsers never add it by themselves, as they do with cookies.
+   Therefore any request header is allowed, and credentials (cookies) are not.
 3. Every answer has the headers: streams, errors, and answers to a wrong key.
 
 Disabled, it costs nothing; enabled, aiohttp writes the heads of answers (see `toolwire.pipeline.exchange.heads`).
-Source: the Fetch standard. No package is used: four headers are needed, and those for aiohttp want each route
-registered with them and leave out error answers.
+Source: the Fetch standard. The packages for aiohttp need each route registered with them and leave out error answers,
+and only four headers are needed, so none is used.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ EXPOSED: Final = (
     *("retry-after", "retry-after-ms", "x-cache", "x-client-request-id", "x-request-id", "x-should-retry"),
     *("x-usage-source", "x-usage-tokenizer"),
 )
-"""Headers of answers that a script may read, whatever protocol it speaks, beside those that it always may."""
+"""Headers that a script may read in the answers of every protocol, besides those that browsers always allow."""
 
 
 def _own(side: ClientSide) -> Iterator[str]:
-    """Headers of a protocol's answers."""
+    """Yields the names of the headers in a protocol's answers."""
     if side.id_header is not None:
         yield side.id_header
     if side.time_header is not None:
@@ -45,7 +45,8 @@ def _own(side: ClientSide) -> Iterator[str]:
 
 
 class Cors:
-    """Who may read answers. `clients` have the envelope of a refusal."""
+    """Tells browsers which web pages may read answers. `clients` are the served protocols: the path of a refused
+    preflight tells whose error envelope it gets."""
 
     def __init__(self, config: CorsConfig, clients: ClientSides) -> None:
         self._origins = frozenset(config.origins)
@@ -55,7 +56,7 @@ class Cors:
         self._exposed = ", ".join(dict.fromkeys((*EXPOSED, *(name for side in clients.sides for name in _own(side)))))
 
     def middleware(self) -> Middleware:
-        """Answers preflights. Belongs outside of whoever asks for a key."""
+        """Returns a middleware that answers preflights. It must stand outside of the middleware that checks keys."""
 
         @web.middleware
         async def preflights(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -67,9 +68,9 @@ class Cors:
         return preflights
 
     async def mark(self, request: web.Request, response: web.StreamResponse) -> None:
-        """Signal `on_response_prepare`: say whether the page that asked may read this."""
+        """Signal `on_response_prepare`: adds the headers that let the requesting page read this answer, if it may."""
         if not self._any:
-            response.headers.add("Vary", "Origin")  # also without one, or a cache would give that answer to all
+            response.headers.add("Vary", "Origin")  # also without an `Origin`, because a cache may reuse the answer
         origin = request.headers.get("Origin")
         if origin is not None and self._allows(origin):
             response.headers["Access-Control-Allow-Origin"] = "*" if self._any else origin

@@ -67,12 +67,11 @@ API_KEY: Final = web.RequestKey("toolwire.api_key", ApiKey)
 CLIENTS: Final = web.AppKey("toolwire.clients", ClientSides)
 """The protocols in which clients are served."""
 APART: Final = web.RequestKey("toolwire.apart", bool)
-"""Set if the answer is made in the background, where it is a stream; the value says whether the client wants a
-stream."""
+"""Set if the answer is made in the background, always as a stream; the value is True if the client wants a stream."""
 MODEL_CHARS: Final = 128
-"""Characters of the model's name in the access line."""
+"""Maximum number of characters of the model's name in the access line."""
 TOOL_NAMES: Final = 32
-"""Names of tools in the access line."""
+"""Maximum number of tool names in the access line."""
 _NONE: Final = (None,)
 ALIVE: Final = ("/health", "/healthz", "/livez")
 """Paths of liveness checks: the gateway's own, and those that are usual with Kubernetes."""
@@ -188,7 +187,7 @@ class Delivery:
     """Serves one protocol at its path."""
 
     _detaches = True
-    """Answers may be made in the background."""
+    """True if answers may be made in the background."""
 
     def __init__(
         self,

@@ -5,7 +5,7 @@ Rules:
 
 1. An answer of at most `WHOLE_BYTES` is checked as a whole, and so is one that does not begin as JSON or is an error.
 2. Of a larger one, only one read and the transport's buffer are held. The server is read as fast as the client reads.
-3. The end of what was read is held back while it could be the beginning of a secret.
+3. The last bytes that were read are held back while they could be the beginning of a secret.
 4. An error after the head closes the connection, so that the client sees that its answer was cut.
 """
 
@@ -32,12 +32,12 @@ from ..paths.whole import JSON, checked, show
 WHOLE_BYTES: Final = 64 * 1024
 
 USAGE_BYTES: Final = 4 * 1024
-"""Token counts are searched in this many bytes at the beginning and the end of an answer."""
+"""Bytes at the beginning and the end of an answer that are searched for token counts."""
 
 _PASSES: Final = re.compile(rb'\s*(?:\[|\{(?!\s*"error"\s*:\s*[^\sn]))')
 _USAGE: Final = re.compile(rb'"usage"\s*:\s*(\{[^{}]{0,1000}(?:\{[^{}]{0,1000}\}[^{}]{0,1000}){0,4}\})')
 _ESCAPED: Final = 6
-"""The most bytes in which a character may be written."""
+"""Maximum number of bytes of one escaped character."""
 
 
 async def relay(request: web.Request, exchange: Exchange, reply: Reply, wire: WireSource) -> bytes | None:
@@ -63,7 +63,7 @@ async def relay(request: web.Request, exchange: Exchange, reply: Reply, wire: Wi
 
 
 async def _gather(parts: AsyncGenerator[bytes, None], most: int | None) -> bytes:
-    """Returns the next parts, until they have more than `most` bytes, or all of them."""
+    """Returns the next parts: all of them, or as many as exceed `most` bytes."""
     gathered: list[bytes] = []
     size = 0
     while most is None or size <= most:
@@ -78,7 +78,7 @@ async def _gather(parts: AsyncGenerator[bytes, None], most: int | None) -> bytes
 async def _without_secrets(
     begin: bytes, parts: AsyncGenerator[bytes, None], private: PrivateData
 ) -> AsyncGenerator[bytes, None]:
-    """Yields the bytes of an answer. Raises `BackendFault` before a secret."""
+    """Yields the bytes of an answer. Raises `BackendFault` before a secret would be sent."""
     hold = _ESCAPED * max(map(len, private.parts), default=0)
     data: bytes | None = begin
     held = b""
@@ -108,7 +108,7 @@ async def _send(
             begin = data[:USAGE_BYTES]
         end = (end + data)[-USAGE_BYTES:]
         show_output(record, data)
-        await reply.write(data)  # waits for a client that is slow
+        await reply.write(data)  # waits for a slow client
     if reply.stages:
         await show(reply, lambda: _counted(protocol, end) or _counted(protocol, begin) or _UNCOUNTED)
     await reply.write_eof()
@@ -126,7 +126,7 @@ _UNCOUNTED: Final = ModelReply("", "", 0, (ReplyChoice(()),))
 
 
 def _counted(protocol: ServerSide, data: bytes) -> ModelReply | None:
-    """Returns the token counts in a piece of an answer, as an answer."""
+    """Returns a reply with the token counts in a piece of an answer; None if there are none."""
     found = _USAGE.findall(data)
     if not found:
         return None

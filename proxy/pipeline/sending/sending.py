@@ -48,16 +48,16 @@ Piece = TypeVar("Piece", bytes, list[Event])
 """Input of a path."""
 
 LINGER_S: Final = 0.2
-"""Seconds in which a server that has sent everything may end its stream, so that its connection can be reused."""
+"""Seconds that a server has to end its stream after its last event, so that its connection can be reused."""
 
 HELD_BYTES: Final = 64 * 1024
-"""Bytes that are buffered for headers that have to wait, before reading pauses."""
+"""Bytes that are buffered while headers have to wait. Reading pauses beyond."""
 
 
 async def send(request: web.Request, exchange: Exchange, reply: Reply, monitor: LivenessMonitor) -> web.StreamResponse:
     """Sends `reply` to the client; the caller closes it. The record has a status once everything was sent. Raises
-    `GatewayError` as long as nothing was. A whole answer that middlewares around the gateway work on is returned
-    unsent, and aiohttp sends it."""
+    `GatewayError` as long as nothing was sent. If middlewares of a program surround the gateway, a whole answer is
+    returned unsent, and aiohttp sends it."""
     if exchange.received.stream:
         await StreamSender(request, exchange, reply, monitor).run()
         return reply
@@ -133,7 +133,7 @@ class StreamSender:
                 reading.exception()  # marks the exception as seen: the answer has already ended
             self._path.close()
 
-    # --- the task that reads ----------------------------------------------------------------------------------------
+    # --- the reading task -------------------------------------------------------------------------------------------
 
     async def _read(self, source: WireSource) -> None:
         before = time.monotonic()
@@ -188,7 +188,7 @@ class StreamSender:
         self._busy_s += time.monotonic() - before
 
     async def _until_gone(self) -> None:
-        """Waits until the buffer is empty. Only for the task that reads."""
+        """Waits until the buffer is empty. Called only by the reading task."""
         while self._kept:
             self._waiting = asyncio.get_running_loop().create_future()
             await self._waiting
@@ -209,14 +209,14 @@ class StreamSender:
         self._wake()
 
     def _wake(self, _: object = None) -> None:
-        """Wakes up the task of the exchange."""
+        """Wakes up the exchange's task."""
         if not self._news.done():
             self._news.set_result(None)
 
-    # --- the task of the exchange -----------------------------------------------------------------------------------
+    # --- the exchange's task ----------------------------------------------------------------------------------------
 
     async def _attend(self, reading: asyncio.Task[None]) -> None:
-        """Does everything that has to wait, until the stream is over."""
+        """Does the work that may have to wait, until the stream is over."""
         path = self._path
         while not reading.done():
             await self._news
@@ -232,7 +232,7 @@ class StreamSender:
                 await self._show_life()
 
     async def _work_off(self) -> None:
-        """Runs the deferred work and resumes reading."""
+        """Runs the deferred work and resumes reading from the server."""
         self._pending += await self._path.work_off()
         if not self._path.spoke:  # else reading resumes when the output has been sent
             self._let_go()

@@ -1,1 +1,1 @@
-"""Stages: what the gateway does to the events of an answer."""
+"""Stages that change or examine the events of an answer."""

@@ -1,15 +1,15 @@
-"""End of answers that repeat a call (R30.8).
+"""Early end of answers that repeat a call (R30.8).
 
-A model whose server enforces calls may write the same call until `max_tokens`. Each of them would be run.
+A model whose server enforces calls may write the same call until `max_tokens`, and the client would run each of them.
 
 Rules:
 
 1. An exact repeat has the name of an earlier call of the same answer and equal arguments, whatever the order of keys
    and the whitespace. It is dropped, and its answer ends. Other calls continue.
-2. The first call of a name is forwarded as it comes. A further one is held until it is complete, with everything behind
-   it. Nothing of a repeat is sent.
-3. When all answers to the request have ended, the gateway does not wait for the model. Then token counts are estimated
-   from bytes, because the server has not counted.
+2. The first call of a name is forwarded as it comes. A further one is held until it is complete, with all events
+   after it. Nothing of a repeat is sent.
+3. When all answers to the request have ended, the gateway does not wait for the model. Token counts are then estimated
+   from bytes, because the server did not send them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _Name = tuple[str | None, str | None]
 
 @dataclass(slots=True)
 class _Call:
-    """A call of an answer: its beginning and its arguments so far."""
+    """A call of an answer: its `Open` event and its arguments so far."""
 
     opened: Open
     pieces: list[str] = field(default_factory=list)
@@ -53,11 +53,11 @@ class RepeatStage(Stage):
         self._size = size
         self._dropped = dropped
         self._choices = choices
-        self._calls: dict[int, _Call] = {}  # the open ones, by block
+        self._calls: dict[int, _Call] = {}  # open calls, by block
         self._names: set[tuple[int, _Name]] = set()
-        self._made: dict[int, set[tuple[_Name, str]]] = {}  # whole calls, by answer
+        self._made: dict[int, set[tuple[_Name, str]]] = {}  # complete calls, by answer
         self._held: list[Event] = []
-        self._open: dict[int, int] = {}  # blocks that were given out, and whose they are
+        self._open: dict[int, int] = {}  # open blocks that were forwarded, and their answers
         self._ended: set[int] = set()
         self._read: Usage | None = None
         self._written = 0
@@ -93,7 +93,7 @@ class RepeatStage(Stage):
         return out
 
     def _may_repeat(self, event: Event) -> bool:
-        """Returns whether a call begins that has the name of an earlier one."""
+        """Returns True if the event begins a call with the name of an earlier call."""
         if not isinstance(event, Open) or event.kind is not BlockKind.TOOL_CALL:
             return False
         name = event.choice, (event.namespace, event.name)
@@ -103,7 +103,7 @@ class RepeatStage(Stage):
         return False
 
     def _note(self, event: Event) -> None:
-        """Updates the calls that are open or complete."""
+        """Updates the open and the complete calls."""
         match event:
             case Start():
                 self._read = event.usage
@@ -119,8 +119,8 @@ class RepeatStage(Stage):
                     self._made.setdefault(call.opened.choice, set()).add(call.key)
 
     def _settled(self, held: list[Event], last: Event) -> list[Event]:
-        """Returns the held events without repeats and without blocks that begin behind them. `last` is the last event
-        that is known."""
+        """Returns the held events without repeated calls and without blocks that begin after them. `last` is the last
+        event received so far."""
         out: list[Event] = []
         calls: dict[int, _Call] = {}
         whole: dict[int, _Call] = {}
@@ -145,7 +145,7 @@ class RepeatStage(Stage):
         return out
 
     def _forward(self, event: Event) -> list[Event]:
-        """Returns the event, unless its answer has ended."""
+        """Returns the event; nothing if its answer has ended."""
         match event:
             case Open():
                 if event.choice in self._ended:
@@ -173,7 +173,7 @@ class RepeatStage(Stage):
         return [*map(Close, self._open), self._finish(Finish(usage=usage, others=others))]
 
     def _finish(self, finish: Finish) -> Finish:
-        """Returns the end, with the reason of the answers that were ended."""
+        """Returns the last event, with the reason of the answers that were ended early."""
         if not self._ended:
             return finish
         reasons = [finish.reason, *finish.others]
@@ -184,11 +184,11 @@ class RepeatStage(Stage):
 
 
 def _canonical(arguments: str) -> str:
-    """Returns one text for all arguments that are equal as JSON. Numbers keep their digits."""
+    """Returns the same text for all arguments that are equal as JSON. Numbers keep their digits."""
     try:
         value = json.loads(arguments or "{}", parse_float=_digits, parse_int=_digits)
         return json.dumps(value, sort_keys=True)
-    except (ValueError, RecursionError):  # free text
+    except (ValueError, RecursionError):  # arguments in free text
         return arguments
 
 

@@ -1,6 +1,6 @@
 """Scanners of the texts of one reply, each with its call policy.
 
-Each of several answers (`choice`) has one. They number their blocks in ranges of their own; the server's blocks keep
+Each of several answers (`choice`) has a scanner. They number their blocks in separate ranges; the server's blocks keep
 lower numbers.
 """
 
@@ -36,13 +36,14 @@ _NOTHING: Final = Grammar(syntaxes=())
 
 @lru_cache(maxsize=256)
 def not_taught(tool_format: ToolFormat) -> ToolFormat:
-    """The format of a route where it was not taught: nothing is looked for but what is recognised anyway."""
+    """Returns the format for a request in which it was not taught: without its grammar, so that only forms that are
+    always recognised are found."""
     return replace(tool_format, grammar=_NOTHING)
 
 
 @dataclass(slots=True)
 class Counters:
-    """Receivers of what a scanner finds: a counter and a label by name, near misses by choice, and decisions if the
+    """Receivers of a scanner's findings: a counter and a label by name, near misses by choice, and decisions if the
     exchange is observed."""
 
     count: Callable[[str], object]
@@ -52,7 +53,7 @@ class Counters:
 
 
 class _Decisions:
-    """Reports the decisions of one call policy, each with the place of the text that it is about."""
+    """Reports the decisions of one call policy, each with its place in the text."""
 
     def __init__(self, choice: int, counters: Counters, decided: Callable[[CallDecision], None]) -> None:
         self._choice = choice
@@ -63,27 +64,27 @@ class _Decisions:
         self._name: str | None = None
 
     def count(self, name: str) -> None:
-        """Takes a counter, and passes it on."""
+        """Notes a counter and forwards it."""
         self._notes.append(name)
         self._counters.count(name)
 
     def label(self, name: str, label: str) -> None:
-        """Takes a label, and passes it on."""
+        """Notes a label and forwards it."""
         self._notes.append(f"{name}:{label}")
         self._counters.label(name, label)
 
     def near(self, miss: NearMiss) -> None:
-        """Takes a near miss, and passes it on."""
+        """Notes a near miss and forwards it."""
         self._why = self._why or miss.why
         if self._counters.near is not None:
             self._counters.near(self._choice, miss)
 
     def refused(self, why: str, name: str | None) -> None:
-        """Takes the reason for which a block is no call."""
+        """Notes the reason why a block is no call, and its tool's name."""
         self._why, self._name = why, name
 
     def found(self, span: Span) -> None:
-        """Reports the decision on a block. Text that nobody took for a call is none."""
+        """Reports the decision on a block. Plain text, which needs no decision, is not reported."""
         why, name, notes = self._why, self._name, tuple(self._notes)
         self._why, self._name = "", None
         self._notes.clear()
@@ -103,7 +104,7 @@ _UNCOUNTED: Final = Counters(lambda name: None)
 
 
 class ScanPlan(NamedTuple):
-    """Everything that is the same for all answers to one offer, under these options."""
+    """The values that are the same for all answers to one offer under these options."""
 
     options: RouteOptions
     grammar: Grammar
@@ -128,9 +129,9 @@ def plan_of(offer: OfferedTools, options: RouteOptions) -> ScanPlan:
 
 
 class ScannerFactory:
-    """Makes them. `history` are the messages that the answer follows, before calls in them were made text. Where no
-    tool is on offer, nothing is a call, and only reasoning and framing are found. `schemas` has the checkers for the
-    tools. `keeps_repeats`: calls that repeat another one are kept, whatever the options say."""
+    """Makes the scanners of answers. `history` are the messages before the answer, with calls not yet written as text.
+    If no tool is on offer, only reasoning and framing are found. `schemas` has the checkers for the tools.
+    `keeps_repeats`: repeated calls are kept, whatever the options say."""
 
     def __init__(
         self,
@@ -155,12 +156,13 @@ class ScannerFactory:
 
     @property
     def markers(self) -> tuple[str, ...] | None:
-        """The texts without which a text is nothing but text; None if that is not known."""
+        """The texts that begin a call, reasoning or framing: a text without them is plain text. None if they are
+        unknown."""
         return triggers(self.grammar, self.options.reasoning)
 
     @property
     def calls_inside(self) -> bool:
-        """Calls in thoughts count."""
+        """True if calls inside reasoning count."""
         return self.options.reasoning.scan_calls or self.grammar.calls_in_reasoning
 
     def make(
@@ -174,8 +176,8 @@ class ScannerFactory:
         first_block: int | None = None,
     ) -> tuple[CallScanner, CallPolicy]:
         """Returns the scanner and the policy of an answer. `inside`: the tags inside which it begins. `called`: the
-        server has made a call before this text, in a reasoning block or not; then only reasoning is looked for.
-        `first_block`: the number at which another scanner has stopped."""
+        server has made a call before this text, and only reasoning is searched; True if it was made inside a reasoning
+        block. `first_block`: the number of the next block, from an earlier scanner."""
         grammar, options, begins = self.grammar, self.options, (choice + 1) * _PER_CHOICE
         if called is not None:
             grammar, begins = without_calls(grammar), begins + _PER_CHOICE // 2
@@ -197,7 +199,7 @@ class ScannerFactory:
         return scanner, policy
 
     def plainly(self, text: str) -> list[Event]:
-        """Returns the events of a text, without counting."""
+        """Returns the events of a text, without counting or reporting anything."""
         policy = self._policy(0, self.options, _UNCOUNTED, None)
         scanner = build_scanner(
             in_sight(self.grammar, self.options.reasoning), policy, self.options, self._limits, trim=False
@@ -205,8 +207,8 @@ class ScannerFactory:
         return [*scanner.feed(text), *scanner.finish()]
 
     def calls_at_end(self, text: str) -> tuple[str, ...]:
-        """The tools, by the names under which the model knows them, that a text calls which ends with calls. Nothing is
-        counted."""
+        """Returns the tools that a text calls at its end, by the names that the model knows; empty if it does not end
+        with calls. Counts nothing."""
         policy = self._policy(0, self.options, _UNCOUNTED, self._schemas)
         scanner = build_scanner(self.grammar, policy, self.options, self._limits)
         names: list[str] = []

@@ -3,16 +3,16 @@
 Each answer (`choice`) has one call scanner. Other blocks are forwarded unchanged. Blocks are numbered anew, because the
 scanner makes more of them.
 
-A server that makes calls itself may leave some in the text, because it does not know their form (`native`). If it made
-a call in the same answer, it knew the form: then calls in text are text, wherever they are, so that no call is made
-twice. So calls in the text of such an answer, and everything behind them, wait for its end
+A server that makes calls itself may leave some in the text, because it does not know their form (`native`). If it makes
+a call in the same answer, it knows the form, and calls in the text are only text; otherwise a call could be made twice.
+Therefore calls in the text of such a server, and everything after them, are held until the end of the answer
 (`toolwire.pipeline.transforms.waiting`).
 
 A large block is parsed in a thread. That takes up to a tenth of a second, because nearly valid JSON is repaired and
 valid JSON is checked several times. While a scanner holds a large block, text that may end it is deferred (`work`), and
-everything behind it.
+everything after it.
 
-If an answer may begin inside a reasoning block, `toolwire.pipeline.reasoning.reasoning_detector` says when its scanner
+If an answer may begin inside a reasoning block, `toolwire.pipeline.reasoning.reasoning_detector` tells when its scanner
 can be made and which text has to be scanned again.
 """
 
@@ -43,11 +43,10 @@ from .scanners import Counters, ScannerFactory
 from .waiting import WaitingCalls
 
 _LARGE: Final = OFFLOAD_BYTES // 2
-"""The scanners are checked for large blocks each time this much more text has come. So a block of `OFFLOAD_BYTES` is
-found to be large before it ends."""
+"""The scanners are checked for large blocks after each such amount of text, so that a block of `OFFLOAD_BYTES` is
+recognised before it ends."""
 _SLICE_CHARS: Final = OFFLOAD_BYTES // 4
-"""Characters that are given to a scanner at once. One call holds the interpreter lock, for 2 ms if the text is full of
-markers."""
+"""Characters in one call of a scanner. The call holds the interpreter lock, for 2 ms if the text is full of markers."""
 _MAY_END: Final = re.compile(r"[])}>:`\n]")
 """Characters with which a block may end, in any format."""
 
@@ -99,13 +98,13 @@ class ScanStage(Stage):
         self._waiting = WaitingCalls(count, label) if native else None
         self._scanners: dict[int, CallScanner] = {}
         self._policies: dict[int, CallPolicy] = {}
-        self._heads: dict[int, str] = {}  # what an answer has begun with, while that decides which scanner it needs
-        self._called: dict[int, bool] = {}  # where the server itself has made a call: whether out of a thought
+        self._heads: dict[int, str] = {}  # beginnings of answers, while their scanner is undecided
+        self._called: dict[int, bool] = {}  # answers with calls made by the server: True if inside reasoning
         self._stops = options.calls.stop_after_call and not offer.parallel
         self._calls: set[int] = set()
-        self._beside: dict[int, Extra] = {}  # what is said of a block of text
-        self._keeps_blocks = native or not offer.tools  # no call in text is cut out of them
-        self._numbered: dict[int, int] = {}  # blocks of an answer, as far as another scanner has read it
+        self._beside: dict[int, Extra] = {}  # metadata of text blocks
+        self._keeps_blocks = native or not offer.tools  # no calls are cut out of text blocks
+        self._numbered: dict[int, int] = {}  # the next block of answers whose scanner ended
         self._choice_of: dict[int, int] = {}
         self._over = False
         self._detector: ReasoningDetector | None = None
@@ -115,14 +114,14 @@ class ScanStage(Stage):
         self._said: Mapping[int, list[str]] = {} if self._detector is None else self._detector.said
         self.later: list[Event] = []
         self._working = False
-        self._large = False  # a scanner holds much
-        self._looked = 0  # at so many scanned bytes that was asked
+        self._large = False  # True if a scanner holds a large block
+        self._looked = 0  # `scanned_bytes` at the last update of `_large`
         self.scanned_bytes = 0
         """Bytes of text (UTF-8) that went to the scanners. Text that does not go through `feed` is added by
         `note_text`."""
 
     def note_text(self, block: int, text: str) -> None:
-        """Counts text of a block of the server that goes to a scanner."""
+        """Counts text of a server's block that goes to a scanner."""
         self.scanned_bytes += len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
         if self.scanned_bytes - self._looked > _LARGE:
             self._look()
@@ -134,7 +133,7 @@ class ScanStage(Stage):
                 self._detector.forget()
 
     def scanner_of(self, block: int) -> CallScanner | None:
-        """Returns the scanner of a text block of the server, or None if its text has to go through `feed`."""
+        """Returns the scanner of a server's text block; None if its text has to go through `feed`."""
         choice = self._choice_of.get(block)
         if choice is None or self._over or self._large or (self._waiting is not None and self._waiting.holds(choice)):
             return None
@@ -145,12 +144,12 @@ class ScanStage(Stage):
         return reply if self._has_nothing(reply) else self._one_text(reply)
 
     def _has_nothing(self, reply: ModelReply) -> bool:
-        """Returns whether each answer is one text in which neither a call nor reasoning begins."""
+        """Returns True if each answer is one text in which neither a call nor reasoning begins."""
         plan = self.factory.plan
         for choice in reply.choices:
             for part in choice.parts:
                 if len(choice.parts) > 1 or type(part) is not Text or len(part.text) > _LARGE:
-                    return False  # a large text is looked at in a thread
+                    return False  # a large text is scanned in a thread
                 if not stays_unchanged(part.text, plan.signs, plan.names):
                     return False
                 if self._detector is not None and not self._detector.leaves(part.text):
@@ -158,7 +157,7 @@ class ScanStage(Stage):
         return True
 
     def _one_text(self, reply: ModelReply) -> ModelReply | None:
-        """Scans the only answer if it is one text that is not large, as nearly all are; else returns None."""
+        """Scans the only answer if it is one text of ordinary size, the usual case; else returns None."""
         parts = reply.choices[0].parts if len(reply.choices) == 1 else ()
         if self._waiting is not None or self._stops or self._incremental or len(parts) != 1:
             return None
@@ -242,7 +241,7 @@ class ScanStage(Stage):
             found = await in_thread(partial(self.feed, events, working=True))
         finally:
             self._working = False
-        if found:  # else it goes on
+        if found:  # otherwise the block has not ended
             self._look()
         return found
 
@@ -251,7 +250,7 @@ class ScanStage(Stage):
         self._large = any(scanner.held_bytes > _LARGE for scanner in self._scanners.values())
 
     def found(self, found: list[Event]) -> list[Event]:
-        """Takes what a scanner found and returns the resulting events. The answer may end with it."""
+        """Takes events of a scanner and returns the resulting events. The answer may end with them."""
         if found and (self._stops or isinstance(found[-1], Fault)):
             found = self._wanted(found)
         return found if self._waiting is None else self._waiting.feed(found)
@@ -270,8 +269,8 @@ class ScanStage(Stage):
         return found
 
     def _closed(self, closed: Close) -> list[Event]:
-        """Handles the end of a text block. The scan continues in the next block. It ends here only if calls in text are
-        not looked for and the server has metadata for the block (citations, the item, its `phase`)."""
+        """Handles the end of a text block. Usually the scan continues in the next block. It ends here only if calls in
+        text are not searched for and the server has metadata for the block (citations, the item, its `phase`)."""
         choice = self._choice_of[closed.block]
         extra = merged(self._beside.pop(closed.block, EMPTY), closed.extra)
         if not extra:
@@ -306,7 +305,7 @@ class ScanStage(Stage):
     # ---------------------------------------------------------------------------------------
 
     def _open(self, choice: int) -> None:
-        """Begins the text of an answer. If only reasoning is looked for, leading whitespace matters only before
+        """Begins the text of an answer. If only reasoning is searched for, leading whitespace matters only before
         reasoning (R6.6), so it is not held."""
         if choice in self._inside:
             self._make(choice, trim=True)
@@ -323,7 +322,7 @@ class ScanStage(Stage):
             if not self._begin(choice, text):
                 self._heads[choice] = text
                 return []
-        elif choice not in self._scanners:  # text that goes on behind a call of the server
+        elif choice not in self._scanners:  # text after a call of the server
             self._open(choice)
         scanner = self._scanners[choice]
         if len(text) <= _SLICE_CHARS:
@@ -353,7 +352,7 @@ class ScanStage(Stage):
         return self.found(found + self._scanners[choice].finish(truncated=truncated))
 
     def _read_again(self, choice: int, text: str) -> list[Event]:
-        """Scans text again that was shown as reasoning and is none."""
+        """Scans a text again that was sent as reasoning but is none."""
         before = self._scanners[choice]
         scanner = self._make(choice, trim=bool(self._grammar.syntaxes), first_block=before.next_block)
         return self.found(scanner.feed(text) + scanner.finish())
@@ -361,7 +360,7 @@ class ScanStage(Stage):
     def _make(self, choice: int, *, trim: bool, first_block: int | None = None) -> CallScanner:
         called, counters = self._called.get(choice), self._counters
         if first_block is None and choice in self._numbered:
-            first_block, trim = self._numbered[choice], False  # it goes on in the middle
+            first_block, trim = self._numbered[choice], False  # continues inside the text
         if called is None and self._waiting is not None:
             counters = Counters(*self._waiting.counts(choice), counters.near, counters.decided)
         self._scanners[choice], self._policies[choice] = self.factory.make(
@@ -371,12 +370,13 @@ class ScanStage(Stage):
 
 
 def _may_end(event: Event) -> bool:
-    """Returns whether a block may end with this event."""
+    """Returns True if a block may end with this event."""
     return type(event) is not Delta or _MAY_END.search(event.text) is not None
 
 
 def _without_probabilities(finish: Finish) -> Finish:
-    """Returns the end without log probabilities: they belong to the model's tokens, and scanned text has others."""
+    """Returns the last event without log probabilities: they belong to the model's tokens, and the scanned text has
+    others."""
     if not any("logprobs" in extra for extra in finish.choices):
         return finish
     kept = tuple(map(_without_logprobs, finish.choices))

@@ -4,8 +4,8 @@ opened again (`toolwire.protocols.shared.opaque`, docs/adr/0054).
 Rules:
 
 1. `Marking`, the first stage of an answer, notes in `server` which server understands its opaque fields. `Sealing`, the
-   last stage, replaces the fields by sealed texts. Stages between them see the fields. A response is stored as its
-   client got it, so that an item means the same by its id.
+   last stage, replaces the fields by sealed texts. Stages between them see the fields. A response is stored in
+   the form that its client got, so that an item has the same content by its id.
 2. A sealed text is bound to the client's key, the route, and the server whose fields it holds, if any.
 3. Nothing is sealed between a client and the only server of the same protocol. Its bytes can be sent unchanged.
 4. A sealed text that cannot be opened is left out and counted. It never fails a request.
@@ -61,10 +61,11 @@ class Sealed:
     servers: tuple[str, ...]
     several: frozenset[str]
     servers_seal: bool = False
-    """The servers return reasoning as opaque fields if a client asks for them."""
+    """True if the servers return reasoning as opaque fields if a client asks for them."""
 
     def open_request(self, request: ModelRequest, owner: str, record: AccessRecord, ident: str) -> ModelRequest:
-        """Returns the request with the contents of its sealed texts."""
+        """Returns the request with its sealed texts replaced by their contents. Texts that cannot be opened are left
+        out and counted."""
         dropped = 0
         contexts = [(owner, self.route, server) for server in ("", *self.servers)]
 
@@ -90,7 +91,7 @@ class Sealed:
 
     def seal_reply(self, reply: Reply, exchange: Exchange, *, kept: bool = False) -> None:
         """Declares sealing on an answer if its client needs it and it is not declared yet. `kept`: the answer is stored
-        as its client gets it, so its bytes are not sent unchanged."""
+        in the form that its client gets, so its bytes are not sent unchanged."""
         if reply.sealed:
             return
         reply.sealed = True
@@ -113,12 +114,12 @@ class Sealed:
         reply.map(Sealing(self, client, wire, exchange.owner, wanted=wanted, own=own, failed=failed))
 
     def seal(self, carried: Carried, owner: str, server: str) -> str | None:
-        """Returns the sealed text, or None if it would be too large."""
+        """Returns the sealed text; None if it would be too large."""
         return self.seals.seal(carried.dump(), owner, self.route, server)
 
 
 def sealed_of(route: RouteConfig, pool: ServerPool, endpoints: Mapping[str, UpstreamServer], seals: Seals) -> Sealed:
-    """Returns the seals of a route in a gateway with these servers."""
+    """Returns the seals of a route. `endpoints` are all servers of the gateway."""
     spoken = Counter(wire.name for one in endpoints.values() if (wire := one.backend.protocol) is not None)
     members = [member.endpoint for member in pool.every]
     return Sealed(
@@ -131,8 +132,8 @@ def sealed_of(route: RouteConfig, pool: ServerPool, endpoints: Mapping[str, Upst
 
 
 class Marking(Stage):
-    """Notes which server understands opaque fields. `asked` returns the name of the server that answers. `moves`:
-    opaque fields of a call move into a reasoning block before it."""
+    """Notes which server understands opaque fields. `asked` returns the name of the answering server. `moves`: opaque
+    fields of a call move into a reasoning block before it."""
 
     changes = False
     only_rewritten = True
@@ -142,7 +143,7 @@ class Marking(Stage):
         self._protocol, self._opaque = wire.name, wire.opaque_fields
         self._asked = asked
         self._moves = moves
-        self._inserted = 0  # blocks, whose numbers are negative
+        self._inserted = 0  # number of inserted blocks, negated
 
     def whole(self, reply: ModelReply) -> ModelReply:
         """See `Stage`."""
@@ -186,7 +187,7 @@ class Marking(Stage):
         return out
 
     def _of_call(self, extra: Extra) -> tuple[Extra, Extra]:
-        """Returns the `extra` of a reasoning block that is put before a call, and the `extra` of the call."""
+        """Returns the `extra` of a reasoning block to insert before a call, and the `extra` of the call."""
         own = self._marked(extra)
         if own is extra or not self._moves:
             return EMPTY, own

@@ -4,7 +4,7 @@ say which one matched (R24.5).
 Rules:
 
 1. The sequence that is complete first ends the answer, however the text was cut. It is not part of the answer. The end
-   of the answer names it if it is the client's.
+   of the answer names it if the client asked for it.
 2. Only text is searched, not reasoning, refusals or arguments of calls.
 3. Only text that may still become a sequence is held back.
 4. When all answers to the request have ended, the gateway does not wait for the model. Then token counts are estimated
@@ -28,8 +28,8 @@ from ..chain.stages import Stage
 
 
 class Stops(NamedTuple):
-    """The sequences that the `server` gets, those that the gateway applies, and the gateway's `own` ones, which are not
-    named to clients."""
+    """Stop sequences for the `server`, those that the gateway applies, and the gateway's `own` ones, which clients
+    never see."""
 
     server: tuple[str, ...]
     gateway: tuple[str, ...]
@@ -37,8 +37,8 @@ class Stops(NamedTuple):
 
 
 def divided(asked: tuple[str, ...], takes: Capabilities, wire: ServerSide | None, *, unsaid: bool) -> Stops:
-    """Divides the client's sequences for a server that `takes` this and speaks `wire`. `unsaid`: the client wants to
-    know which one matched, and the server would not say."""
+    """Divides the client's sequences between gateway and server. `takes` and `wire` are the server's capabilities and
+    protocol. `unsaid`: the client wants to know which sequence matched, and the server would not tell."""
     room = ANY_NUMBER if wire is None or wire.stops is None else wire.stops
     most = room if takes.stop_sequences is None or not room else takes.stop_sequences
     server = () if unsaid else asked if len(asked) <= most else tuple(dict.fromkeys(asked))[:most]
@@ -48,8 +48,8 @@ def divided(asked: tuple[str, ...], takes: Capabilities, wire: ServerSide | None
 
 
 class ForeignStops(Stage):
-    """Hides the sequence that ended an answer if it is not one that the client `asked` for: one of the gateway's own,
-    or of the server's for the model."""
+    """Hides the sequence that ended an answer if the client did not ask for it (`asked`): it is one of the gateway's
+    own, or of the server's for the model."""
 
     ignores_text = True
     only_rewritten = True
@@ -77,8 +77,8 @@ class ForeignStops(Stage):
 
 
 class StopStage(Stage):
-    """Ends each of the answers to a request (`choices`) at the first of `sequences`, none of which is empty. Those that
-    are `own` are not named. `size` is the size of the request in bytes."""
+    """Ends each of the answers to a request (`choices`) at the first of `sequences`, none of which is empty. The `own`
+    sequences are not named to the client. `size` is the size of the request in bytes."""
 
     def __init__(self, sequences: Sequence[str], size: int, *, own: Sequence[str] = (), choices: int = 1) -> None:
         self._sequences = tuple(dict.fromkeys((*sequences, *own)))
@@ -86,9 +86,9 @@ class StopStage(Stage):
         self._choices = choices
         self._size = size
         self._matchers: dict[int, list[_Matcher]] = {}
-        self._held: dict[int, str] = {}  # of the open blocks of text
-        self._open: dict[int, int] = {}  # blocks, and whose they are
-        self._ended: dict[int, str] = {}  # the answers that are over, and by which sequence
+        self._held: dict[int, str] = {}  # held text of open text blocks
+        self._open: dict[int, int] = {}  # open blocks, and their answers
+        self._ended: dict[int, str] = {}  # ended answers, and the sequences that ended them
         self._read: Usage | None = None
         self._written = 0
         self._over = False
@@ -136,8 +136,8 @@ class StopStage(Stage):
         return out
 
     def _text(self, block: int, text: str, event: Delta, last: Event) -> list[Event]:
-        """Takes more text and returns what can be sent, or the end of the answer if a sequence is complete. `last` is
-        the last event that is known."""
+        """Takes more text and returns the events to send: text, or the end of the answer if a sequence is complete.
+        `last` is the last event received so far."""
         held = self._held[block]
         matchers = self._matchers[block]
         ends = [(end, -len(one.sequence), one.sequence) for one in matchers if (end := one.feed(text)) >= 0]
@@ -173,14 +173,14 @@ class StopStage(Stage):
         return [*shown, self._finish(Finish(FinishReason.STOP, usage, others))]
 
     def _finish(self, finish: Finish) -> Finish:
-        """Returns the end, with what ended the answers."""
+        """Returns the last event, with the sequences that ended the answers."""
         number = max(len(finish.others), len(finish.choices) - 1, *self._ended) + 1
         reasons = [finish.reason, *finish.others]
         reasons += [finish.reason] * (number - len(reasons))
         said = [dict(finish.ending(choice)) for choice in range(number)]
         for choice, sequence in self._ended.items():
             reasons[choice] = FinishReason.STOP
-            said[choice].pop("logprobs", None)  # of words that nobody gets
+            said[choice].pop("logprobs", None)  # they include tokens that the client does not get
             if sequence not in self._own:
                 said[choice]["stop_sequence"] = sequence
         named = tuple(said) if any(said) else ()
@@ -188,8 +188,8 @@ class StopStage(Stage):
 
 
 class _Matcher:
-    """Finds one sequence in a text that comes in pieces, in one pass. `matched` characters of it are at the end of the
-    text so far."""
+    """Finds one sequence in a text that comes in pieces, in one pass. `matched` is the number of its characters at the
+    end of the text so far."""
 
     __slots__ = ("_back", "matched", "sequence")
 
@@ -199,7 +199,7 @@ class _Matcher:
         self._back = [0, 0]
 
     def feed(self, text: str) -> int:
-        """Returns the position in `text` behind the sequence, or -1 if it is not complete."""
+        """Returns the position in `text` after the sequence; -1 if it is not complete."""
         sequence, matched, at = self.sequence, self.matched, 0
         while at < len(text):
             if not matched:
@@ -217,8 +217,8 @@ class _Matcher:
         return -1
 
     def _fallback(self, matched: int) -> int:
-        """Returns the longest shorter prefix with which the first `matched` characters end (Knuth, Morris and Pratt).
-        Computed only as far as a text has matched: a client's sequence may have any length."""
+        """Returns the length of the longest shorter prefix with which the first `matched` characters end (Knuth, Morris
+        and Pratt). Computed only as far as a text has matched, because a client's sequence may have any length."""
         sequence, back = self.sequence, self._back
         while len(back) <= matched:
             sign, length = sequence[len(back) - 1], back[-1]

@@ -1,4 +1,5 @@
-"""Answers that are a summary of the conversation (R28.1): all text of the answer becomes one part."""
+"""Answers that are a summary of the conversation (R28.1): all text of the answer becomes one part of the client's
+protocol."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ from ..chain.stages import Stage
 
 
 class Summarising(Stage):
-    """Gives one part, made by `make` of all text of the answer, before its end; everything else of the answer is left
-    out. `make` raises `GatewayError` if there is none."""
+    """Replaces the content of an answer by one part, which `make` builds from all its text. `make` raises
+    `GatewayError` if the text is no summary."""
 
     def __init__(self, make: Callable[[str], OpaquePart]) -> None:
         self._make = make

@@ -4,8 +4,8 @@ Rules:
 
 1. Law: data that a model copies from its prompt into text, reasoning or strings of arguments comes out as it was before
    it was escaped, whole and streamed at any split.
-2. Text that looks like an escape stays unchanged, unless this very prompt has an escape that looks the same, with as
-   many backslashes. Then it cannot be told from a copy.
+2. Text that looks like an escape stays unchanged, unless this prompt has the same escape, with as many backslashes. It
+   cannot be distinguished from a copy then.
 3. The stage follows the scanner and precedes all other stages. The model's own bytes decide what is a call.
 """
 
@@ -18,14 +18,14 @@ from ..chain.stages import Stage
 
 
 class UnescapeStage(Stage):
-    """Gives every block of an answer a `Restorer`, which may hold text back."""
+    """Unescapes each block of an answer with a `Restorer`, which may hold back text."""
 
     def __init__(self, escapes: Escapes) -> None:
         self._escapes = escapes
         self._restorers: dict[int, Restorer] = {}
 
     def whole(self, reply: ModelReply) -> ModelReply | None:
-        """See `toolwire.pipeline.chain.stages.Stage`: without a backslash there is no escape."""
+        """See `toolwire.pipeline.chain.stages.Stage`. A text without a backslash has no escape."""
         for choice in reply.choices:
             for part in choice.parts:
                 match part:

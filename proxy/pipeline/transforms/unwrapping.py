@@ -18,21 +18,21 @@ from ...model import ModelReply, Text
 from ..chain.stages import Stage
 
 _SLACK_CHARS: Final = 1024
-"""A repetition may be this much longer than the results: whitespace, and escapes that a model adds."""
+"""Characters by which a repetition may exceed the results: whitespace, and escapes that a model adds."""
 
 
 class Unwrapper:
-    """Reads one text in pieces. `chars` is the size of the results as they were written."""
+    """Unwraps one text, which comes in pieces. `chars` is the number of characters of the results in the prompt."""
 
     def __init__(self, form: ResultForm, chars: int) -> None:
         self._form = form
         self._closer = form.closer.strip()
         self._limit = chars + _SLACK_CHARS
-        self._held: list[str] | None = []  # None: it is decided, what follows is passed on
+        self._held: list[str] | None = []  # None once it is decided: further text is forwarded
         self._size = 0
         self._begun = False
-        self._tail = ""  # the end of what was held, in which a closer may begin
-        self._behind: str | None = None  # the text behind the last closer
+        self._tail = ""  # the end of the held text, which may begin a closer
+        self._behind: str | None = None  # the text after the last closer
 
     @property
     def decided(self) -> bool:
@@ -40,7 +40,7 @@ class Unwrapper:
         return self._held is None
 
     def feed(self, text: str) -> str:
-        """Takes a piece of text and returns what can be sent."""
+        """Takes a piece of text and returns the text that can be sent."""
         if self._held is None:
             return text
         self._held.append(text)
@@ -54,7 +54,7 @@ class Unwrapper:
         return "" if may_repeat else self._released()
 
     def finish(self) -> str:
-        """Ends the text and returns the rest."""
+        """Ends the text and returns the rest of it."""
         if self._held is None:
             return ""
         text = self._released()
@@ -86,7 +86,7 @@ class Unwrapper:
         return self._goes_on(self._behind.strip())
 
     def _goes_on(self, behind: str) -> bool:
-        """Returns whether this may follow a block: nothing, another block, or the end of the turn."""
+        """Returns True if this text may follow a block: nothing, another block, or the end of the turn."""
         if behind.startswith(self._form.head):
             self._behind, self._tail = None, behind[-len(self._closer) :]
             return True
@@ -95,8 +95,8 @@ class Unwrapper:
 
 
 class UnwrapStage(Stage):
-    """Gives every text block of an answer an `Unwrapper`, which holds text back. Text may bypass the stage as soon as
-    its block is decided (`waits_in`)."""
+    """Unwraps each text block of an answer with an `Unwrapper`, which may hold back text. Text may bypass the stage as
+    soon as its block is decided (`waits_in`)."""
 
     ignores_text = True
 
@@ -107,7 +107,8 @@ class UnwrapStage(Stage):
         self._texts: dict[int, Unwrapper] = {}
 
     def whole(self, reply: ModelReply) -> ModelReply | None:
-        """See `toolwire.pipeline.chain.stages.Stage`: without the beginning of a result nothing is repeated."""
+        """See `toolwire.pipeline.chain.stages.Stage`. Nothing is unwrapped in an answer without the beginning of a
+        result."""
         begins = any(
             head in part.text
             for choice in reply.choices
@@ -118,7 +119,7 @@ class UnwrapStage(Stage):
         return None if begins else reply
 
     def waits_in(self, block: int) -> bool:
-        """Returns whether this text block may still become a repetition."""
+        """Returns True if this text block may still become a repetition."""
         unwrapper = self._texts.get(block)
         return unwrapper is not None and not unwrapper.decided
 

@@ -3,9 +3,9 @@
 
 Rules:
 
-1. A call that was found in text, and everything behind it in its answer, is released when the answer ends.
-2. If the server makes a call in the same answer, it had parsed the model's text itself: then the found calls are the
-   text in which they were found.
+1. A call that was found in text, and everything after it in its answer, is released when the answer ends.
+2. If the server makes a call in the same answer, it has parsed the model's text itself. The calls found by the gateway
+   become text again.
 3. The counts of a call are held with it.
 """
 
@@ -17,7 +17,7 @@ from ...events import BlockKind, Close, Delta, Event, Fault, Finish, Open, text_
 
 
 class WaitingCalls:
-    """Held calls of all answers to one request. `count` and `label` are those of the exchange's record."""
+    """Held calls of all answers to one request. `count` and `label` are the functions of the exchange's record."""
 
     def __init__(self, count: Callable[[str], object], label: Callable[[str, str], object]) -> None:
         self._count = count
@@ -27,16 +27,17 @@ class WaitingCalls:
         self._counted: dict[int, list[tuple[str, str | None]]] = {}
 
     def holds(self, choice: int) -> bool:
-        """Returns whether more text of this answer would be held."""
+        """Returns True if more text of this answer would be held."""
         return choice in self._held
 
     def counts(self, choice: int) -> tuple[Callable[[str], object], Callable[[str, str], object]]:
-        """Returns replacements for `count` and `label`, for calls that are found in this answer."""
+        """Returns functions that replace `count` and `label` for calls in this answer: they hold the counts with the
+        calls."""
         counted = self._counted.setdefault(choice, [])
         return lambda name: counted.append((name, None)), lambda name, label: counted.append((name, label))
 
     def feed(self, events: list[Event]) -> list[Event]:
-        """Takes events of a scanner, or the last one of the answer, and returns the events that can be sent now."""
+        """Takes events of a scanner, or the last event of the answer, and returns the events that can be sent now."""
         out: list[Event] = []
         for event in events:
             match event:
@@ -57,8 +58,8 @@ class WaitingCalls:
         return out
 
     def as_text(self, choice: int) -> list[Event]:
-        """Releases the held events of this answer, with calls as the text in which they were found, because the server
-        has made a call."""
+        """Returns the held events of this answer, with calls as the text in which they were found, because the server
+        has made a call itself."""
         self._counted.pop(choice, None)
         out: list[Event] = []
         calls: set[int] = set()

@@ -1,9 +1,9 @@
-"""Conversations that a WebSocket connection remembers, also if they are not stored.
+"""Conversations that a WebSocket connection remembers, also those that are not stored.
 
-Each lane remembers its latest response with the turns before it, and every lane of the connection may continue it. The
-turns have the form of the store: all connections of a worker share one bounded `MemoryStore`, in which each lane is an
-owner. A response that was dropped because there was no room is `previous_response_not_found`; the client then sends the
-whole conversation.
+Each lane remembers its latest response with the turns before it, and every lane of the connection can continue it. The
+turns have the form of the store. All connections of a worker share one bounded `MemoryStore`, in which each lane is an
+owner. If a response was dropped for lack of room, a request that continues it gets `previous_response_not_found`, and
+the client sends the whole conversation.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from ...store.base import ReadBudget, StoreUnavailable
 from ...store.memory import MemoryStore
 
 FOREVER_S: Final = 10 * 365 * 86_400.0
-"""Turns are forgotten when the connection ends, not after a time."""
+"""Seconds after which a turn expires: practically never, because the end of the connection removes it."""
 
 TURNS: Final = 1_000_000
-"""The shared store is bounded by bytes, not by turns."""
+"""Maximum number of turns in the shared store: practically unlimited, because its bytes are limited."""
 
 _NUMBERS: Final = count(1)
 
 
 class LaneMemory:
-    """The latest response of one lane. `lanes` are all lanes of its connection. `close` must be called in the end."""
+    """The latest response of one lane. `lanes` are all lanes of its connection. `close` must be called at the end of
+    the connection."""
 
     def __init__(self, store: MemoryStore, lanes: Iterable[LaneMemory]) -> None:
         self._store = store
@@ -39,12 +40,12 @@ class LaneMemory:
 
     @property
     def latest(self) -> str | None:
-        """The id of the latest response."""
+        """The id of the latest response; None if there is none."""
         return self._held[-1] if self._held else None
 
     async def get_chain(self, ident: str, owner: str, budget: ReadBudget) -> tuple[StoredTurn, ...] | None:
-        """The conversation up to and with `ident`, oldest first, if that is the latest response of a lane. `owner` is
-        the owner of the turns outside. Raises `BudgetExceeded` as a store."""
+        """Returns the conversation up to and including `ident`, oldest first, if that is the latest response of a lane;
+        else None. The returned turns belong to `owner`. Raises `BudgetExceeded` if they exceed `budget`."""
         for lane in self._lanes:
             if ident == lane.latest:
                 turns = await self._store.get_chain(ident, lane._owner, budget)
@@ -52,7 +53,7 @@ class LaneMemory:
         return None
 
     async def remember(self, turn: StoredTurn, before: Sequence[StoredTurn]) -> None:
-        """Makes `turn` the latest response, which continues the turns `before`."""
+        """Makes `turn`, which continues the turns `before`, the latest response."""
         wanted = (*(earlier.id for earlier in before), turn.id)
         kept = set(self._held).intersection(wanted)
         await self._drop(set(self._held).difference(wanted))
@@ -64,17 +65,17 @@ class LaneMemory:
                     await self._store.put(
                         replace(each, owner=self._owner, ancestors=wanted[: wanted.index(each.id)], expires=expires)
                     )
-        except StoreUnavailable:  # it is too large
+        except StoreUnavailable:  # the turns are too large
             await self.close()
 
     async def forget(self, ident: str) -> None:
-        """Forgets `ident` in every lane of which it is the latest response."""
+        """Forgets `ident` in every lane where it is the latest response."""
         for lane in list(self._lanes):
             if ident == lane.latest:
                 await lane.close()
 
     async def close(self) -> None:
-        """Forgets everything."""
+        """Forgets all turns of the lane."""
         held, self._held = self._held, ()
         await self._drop(held)
 
@@ -84,9 +85,9 @@ class LaneMemory:
 
 
 def make_memory(most_bytes: int) -> MemoryStore:
-    """The store that the lanes of a worker share."""
+    """Returns a store for the lanes of a worker."""
     return MemoryStore(TURNS, max_bytes=most_bytes)
 
 
 LANE: Final = web.RequestKey("toolwire.lane", LaneMemory)
-"""The memory of the lane on which a request came. Requests over HTTP have none."""
+"""The memory of the lane of a request. Requests over HTTP have none."""

@@ -1,9 +1,9 @@
-"""One exchange of a WebSocket: a request over HTTP that the application answers like any other one. Its answer is
-written into frames.
+"""One exchange of a WebSocket: the application answers the request as if it came over HTTP, and the answer is written
+into frames.
 
-The request has the head of the handshake, without headers of the connection, and a complete body. Everything between,
-from the key to the metrics, is the same as over HTTP. `EventWriter` replaces aiohttp's writer, so that its `write`, and
-the sender of the stream, wait for a slow client.
+The request has the head of the handshake, without headers of the connection, and a complete body. Everything else, from
+the key to the metrics, is the same as over HTTP. `EventWriter` replaces aiohttp's writer; its `write`, and the sender
+of the stream, wait for a slow client.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ...protocols.shared.socket_messages import SUCCEEDED, error_event, fault_ev
 from ...protocols.shared.wire import load
 
 FRAME_BYTES: Final = 1024 * 1024 * 1024
-"""Of an event. What a model server sends was bounded where it came from."""
+"""Maximum size of an event. Streams of model servers are already limited where they are read."""
 
 CONNECTION_HEADERS: Final = frozenset(
     {
@@ -30,13 +30,13 @@ CONNECTION_HEADERS: Final = frozenset(
         *("keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "x-request-id"),
     }
 )
-"""Headers of the handshake that say nothing of a request on the connection; nor do those of `Sec-WebSocket-`."""
+"""Headers of the handshake that requests do not inherit, besides those that begin with `Sec-WebSocket-`."""
 
 
 class EventWriter(AbstractStreamWriter):
-    """Takes an answer over HTTP. Sends the events of a stream unchanged, and any other answer as an error event.
+    """Takes an HTTP answer. Sends the events of a stream unchanged, and any other answer as an error event.
 
-    `succeeded`: a response was sent that may be continued.
+    `succeeded`: a response was sent that can be continued.
     """
 
     def __init__(self, socket: web.WebSocketResponse[bool], stream_id: str | None) -> None:
@@ -51,13 +51,13 @@ class EventWriter(AbstractStreamWriter):
         self.succeeded = False
 
     async def write_headers(self, status_line: str, headers: CIMultiDict[str]) -> None:
-        """Take the head."""
+        """Takes status and headers of the answer."""
         self._status = int(status_line.split(" ", 2)[1])
         self._headers = headers
         self._streams = self._status == 200 and headers.get("Content-Type", "").startswith("text/event-stream")
 
     async def write(self, chunk: bytes | bytearray | memoryview) -> None:
-        """Send the events that are whole now. Raises `ConnectionError` if the client is gone."""
+        """Sends the events that are complete now. Raises `ConnectionError` if the client has disconnected."""
         data = bytes(chunk)
         self.output_size += len(data)
         if not self._streams:
@@ -67,10 +67,10 @@ class EventWriter(AbstractStreamWriter):
             await self._take(name, event)
 
     async def write_eof(self, chunk: bytes = b"") -> None:
-        """Send the rest."""
+        """Sends the remaining events, or an answer that is no stream as an error event."""
         if chunk:
             await self.write(chunk)
-        if not self._streams and self._status < 400:  # a middleware's own
+        if not self._streams and self._status < 400:  # a middleware's own response
             await self._send(fault_event(Defect("The answer is no stream of events."), self._stream_id))
         elif not self._streams:
             await self._send(error_event(self._status, self._body, self._headers, self._stream_id))
@@ -78,11 +78,11 @@ class EventWriter(AbstractStreamWriter):
             await self._send(error_event(None, self._error, self._headers, self._stream_id))
 
     async def _take(self, name: str | None, event: bytes) -> None:
-        """Send one event. An `error` waits for the end: `response.failed`, which follows it, says the same, and a
-        connection that goes on must not have two ends of one response."""
+        """Sends one event. An `error` event is sent only at the end of the answer, unless `response.failed` follows it:
+        one response must not have two ends on a connection that continues."""
         kind = name or _type_of(event)
         if kind is None:
-            return  # the mark at the end of a stream
+            return  # such as `[DONE]`
         if kind == "error":
             self._error = event
             return
@@ -95,17 +95,17 @@ class EventWriter(AbstractStreamWriter):
         await self._socket.send_frame(event, WSMsgType.TEXT)
 
     async def drain(self) -> None:
-        """Each write waits."""
+        """Returns at once, because each `write` waits."""
 
     def enable_compression(self, encoding: str = "deflate", strategy: int | None = None) -> None:
-        """Frames are sent as they are."""
+        """Does nothing: frames are not compressed."""
 
     def enable_chunking(self) -> None:
-        """Frames need none."""
+        """Does nothing: frames need no chunks."""
 
 
 def _type_of(event: bytes) -> str | None:
-    """The type of an event whose frame has no name; None for what is no event."""
+    """Returns the type in the data of an event without a name; None if the data is no event."""
     try:
         value = load(event)
     except ValueError:
@@ -115,7 +115,7 @@ def _type_of(event: bytes) -> str | None:
 
 
 def request_of(handshake: web.Request, body: bytes, writer: EventWriter) -> web.Request:
-    """A request over HTTP at the path of the handshake, on its connection."""
+    """Returns a POST request at the path of the handshake, on its connection."""
     headers: CIMultiDict[str] = CIMultiDict()
     for name, value in handshake.headers.items():
         lower = name.lower()
@@ -123,7 +123,7 @@ def request_of(handshake: web.Request, body: bytes, writer: EventWriter) -> web.
             headers.add(name, value)
     headers["Content-Type"] = "application/json"
     request = handshake.clone(method="POST", headers=headers)
-    request._state.clear()  # of the handshake
+    request._state.clear()  # the clone has that of the handshake
     request._payload_writer = writer
     request._read_bytes = body
     request._task = asyncio.current_task()  # type: ignore[assignment]
@@ -131,7 +131,8 @@ def request_of(handshake: web.Request, body: bytes, writer: EventWriter) -> web.
 
 
 async def answer(handshake: web.Request, request: web.Request) -> None:
-    """Have the application answer `request`, and send all of it. Raises `ConnectionError` if the client is gone."""
+    """Lets the application answer `request` and sends the whole answer. Raises `ConnectionError` if the client has
+    disconnected."""
     try:
         try:
             response = await handshake.match_info.apps[0]._handle(request)
@@ -140,5 +141,5 @@ async def answer(handshake: web.Request, request: web.Request) -> None:
         await response.prepare(request)
         await response.write_eof()
     finally:
-        request._state.clear()  # which knows the request
+        request._state.clear()  # breaks the cycle with the request
         request._read_bytes = None

@@ -9,9 +9,9 @@ Rules:
    close it, with 1002 or 1009.
 4. Everything that a client sends or does not read is bounded: incoming bytes count in the body budget, answers wait in
    the transport, and a slow client delays no other one. Frames are not compressed, so nothing can be inflated.
-5. A connection ends when its client disconnects, which cancels its responses; when it is too old; and when another
-   application replaces this one or the gateway stops. In the latter cases running responses are finished, others are
-   refused, and the code is 1001.
+5. When a client disconnects, its responses are cancelled. When the connection is too old, another application replaces
+   this one, or the gateway stops, running responses are finished, other requests are refused, and the connection is
+   closed with 1001.
 6. A web page may open a WebSocket to any host and read from it (there is no preflight), so the `Origin` of a handshake
    has to be one of `cors.origins`.
 """
@@ -42,10 +42,10 @@ from .socket_exchange import EventWriter, answer, request_of
 LOG: Final = logging.getLogger("toolwire")
 
 CLOSE_S: Final = 2.0
-"""How long a client has to answer a close frame."""
+"""Seconds that a client has to answer a close frame."""
 
 PINGS: Final = 50
-"""Pings in a second that are answered; beyond, the connection is closed with 1008."""
+"""Answered pings per second. More of them close the connection with 1008."""
 
 FRAME_HEAD: Final = 14
 """Bytes of the head of a client's frame, at most."""
@@ -64,7 +64,7 @@ class Sockets:
         self._open: dict[str, int] = {}
 
     def check_origin(self, origin: str | None) -> None:
-        """Raises `GatewayError` `origin_not_allowed` for a page that may not use the gateway."""
+        """Raises `GatewayError` `origin_not_allowed` for a web page that may not use the gateway."""
         if origin is not None and not self._origins & {origin, "*"}:
             raise GatewayError(
                 f"Pages of {quote(origin)} may not use this gateway.",
@@ -85,7 +85,7 @@ class Sockets:
         self._open[owner] = self._open.get(owner, 0) + 1
 
     def leave(self, owner: str) -> None:
-        """Counts it no more."""
+        """Counts a connection as closed."""
         left = self._open.pop(owner) - 1
         if left:
             self._open[owner] = left
@@ -95,7 +95,7 @@ SOCKETS: Final = web.AppKey("toolwire.sockets", Sockets)
 
 
 async def connect(request: web.Request) -> web.StreamResponse:
-    """Serve a WebSocket. Anything else is no method of this path."""
+    """Serves a WebSocket. Raises `HTTPMethodNotAllowed` for any other request, and if WebSockets are disabled."""
     sockets = request.app[SOCKETS]
     if request.headers.get("Upgrade", "").lower() != "websocket" or not sockets.config.on:
         raise web.HTTPMethodNotAllowed(request.method, ["POST"])
@@ -153,7 +153,7 @@ class Lane:
 
 
 class ClientSocket:
-    """One WebSocket of a client, from its handshake to its end."""
+    """One WebSocket of a client, from its handshake to its close."""
 
     def __init__(self, request: web.Request, socket: web.WebSocketResponse[bool], sockets: Sockets) -> None:
         self._request = request
@@ -173,14 +173,14 @@ class ClientSocket:
         self._pings: deque[float] = deque(maxlen=PINGS)
 
     async def run(self) -> None:
-        """Serve it until its end."""
+        """Serves the connection until it ends."""
         loop = asyncio.get_running_loop()
         protocol: Any = self._request.protocol
-        if hasattr(protocol, "frames"):  # the gateway's own server
-            protocol.frames = self._arrived
+        if hasattr(protocol, "frames"):  # only in the gateway's own server
+            protocol.frames = self._count_frames
         reading = loop.create_task(self._read())
         reading.add_done_callback(lambda _: self._over.set())
-        aging = loop.call_later(self._config.max_age_s, self._age)
+        aging = loop.call_later(self._config.max_age_s, self._expire)
         try:
             await self._over.wait()
             if reading.done():
@@ -188,7 +188,7 @@ class ClientSocket:
             else:
                 reading.cancel()
                 await asyncio.wait({reading})
-                await self._part()
+                await self._close()
         except ConnectionError:
             pass
         finally:
@@ -196,12 +196,12 @@ class ClientSocket:
             await self._end(reading)
 
     def drain(self) -> None:
-        """Take no more requests, and end after those that run."""
+        """Refuses further requests and closes the connection after the running ones."""
         self._leave(_stopping())
 
     # --- ending -----------------------------------------------------------------------------------------------------
 
-    def _age(self) -> None:
+    def _expire(self) -> None:
         minutes = self._config.max_age_s / 60
         self._leave(
             ClientFault(
@@ -220,16 +220,16 @@ class ClientSocket:
         if self._leaving is not None and not self._in_flight:
             self._over.set()
 
-    async def _part(self) -> None:
-        """Close it from this side."""
+    async def _close(self) -> None:
+        """Sends the close frame, after an event with the reason."""
         why = self._leaving
         assert why is not None
         if why.code != "shutting_down":
-            await self._say(why)
+            await self._send_error(why)
         await self._socket.close(code=self._code, message=why.code.encode())
 
     async def _end(self, reading: asyncio.Task[None]) -> None:
-        """Cancel what runs, and give back everything."""
+        """Cancels running requests and releases everything that the connection holds."""
         tasks = {reading, *(lane.running for lane in self._lanes.values() if lane.running is not None)}
         for task in tasks:
             task.cancel()
@@ -240,17 +240,18 @@ class ClientSocket:
         settling = asyncio.get_running_loop().create_task(self._settle(tasks))
         self._sockets.ending.add(settling)
         settling.add_done_callback(self._sockets.ending.discard)
-        await asyncio.shield(settling)  # aiohttp cancels whoever answers a client that has gone
+        await asyncio.shield(settling)  # aiohttp cancels this task when the client disconnects
 
     async def _settle(self, tasks: set[asyncio.Task[None]]) -> None:
         await asyncio.wait(tasks)
         for lane in self._lanes.values():
             await lane.memory.close()
 
-    # --- what comes -------------------------------------------------------------------------------------------------
+    # --- receiving --------------------------------------------------------------------------------------------------
 
-    def _arrived(self, size: int) -> bool:
-        """Count bytes of frames; whether they are taken. Where there is no room for them the connection ends."""
+    def _count_frames(self, size: int) -> bool:
+        """Counts received bytes. Returns True if they are accepted. If the budget has no room for them, returns False
+        and ends the connection."""
         if self._code == WSCloseCode.TRY_AGAIN_LATER:
             return False
         self._last_read = size
@@ -262,10 +263,10 @@ class ClientSocket:
             return False
         return True
 
-    def _came(self, size: int) -> None:
-        """A message is whole: its bytes are not counted here any more."""
+    def _release_message(self, size: int) -> None:
+        """Stops counting the bytes of a message that is complete."""
         held = self._arriving.bytes
-        # Heads of fragments are not known, but what is left came with the last read.
+        # The heads of fragments are unknown, but the remaining bytes came with the last read.
         left = min(max(0, held - size - FRAME_HEAD), self._last_read)
         if left < held:
             self._arriving.give(held - left)
@@ -276,21 +277,21 @@ class ClientSocket:
             if message.type is WSMsgType.TEXT:
                 await self._take(message.data)
             elif message.type is WSMsgType.BINARY:
-                self._came(len(message.data))
+                self._release_message(len(message.data))
                 fault = ClientFault("A binary message came.", code="invalid_json", hint="Send JSON in text messages.")
-                await self._say(fault)
+                await self._send_error(fault)
             elif message.type is WSMsgType.PING:
-                self._came(len(message.data))
+                self._release_message(len(message.data))
                 if not await self._pong(message.data):
                     return
             elif message.type is WSMsgType.PONG:
-                self._came(len(message.data))
+                self._release_message(len(message.data))
             else:
                 return
-            await asyncio.sleep(0)  # very many small messages let others have their turn
+            await asyncio.sleep(0)  # other tasks run between many small messages
 
     async def _pong(self, data: bytes) -> bool:
-        """Answer a ping; False if there were too many."""
+        """Answers a ping. Returns False after closing the connection, if there were too many."""
         now = asyncio.get_running_loop().time()
         if len(self._pings) == PINGS and now - self._pings[0] < 1.0:
             await self._socket.close(code=WSCloseCode.POLICY_VIOLATION, message=b"too many pings")
@@ -300,8 +301,8 @@ class ClientSocket:
         return True
 
     async def _take(self, raw: bytes) -> None:
-        """Take a message."""
-        self._came(len(raw))
+        """Processes a text message: begins or queues its request, or sends an error event."""
+        self._release_message(len(raw))
         stream_id: str | None = None
         share = BodyShare(self._budget, self._owner)
         try:
@@ -314,9 +315,9 @@ class ClientSocket:
             self._enqueue(Waiting(create, body, share))
         except GatewayError as error:
             share.release()
-            await self._say(error, stream_id)
+            await self._send_error(error, stream_id)
 
-    async def _say(self, error: GatewayError, stream_id: str | None = None) -> None:
+    async def _send_error(self, error: GatewayError, stream_id: str | None = None) -> None:
         await self._socket.send_frame(fault_event(error, stream_id), WSMsgType.TEXT)
 
     # --- lanes ------------------------------------------------------------------------------------------------------
@@ -326,10 +327,10 @@ class ClientSocket:
         return sum(lane.running is not None for lane in self._lanes.values())
 
     def _enqueue(self, waiting: Waiting) -> None:
-        """Begin a request, or have it wait. Raises `ClientFault` `websocket_stream_limit_reached`, and the
-        reason why the connection ends if it does."""
+        """Begins a request or queues it. Raises `ClientFault` `websocket_stream_limit_reached`, and the reason of the
+        end if the connection is ending."""
         if self._leaving is not None:
-            raise self._leaving.with_traceback(None)  # it is raised again and again
+            raise self._leaving.with_traceback(None)  # raised repeatedly: tracebacks would pile up
         lane = self._lane(waiting.create.stream_id)
         most = self._config.in_flight
         if lane.running is None:
@@ -354,7 +355,7 @@ class ClientSocket:
         lane.running = asyncio.get_running_loop().create_task(self._run(lane, waiting))
 
     async def _run(self, lane: Lane, waiting: Waiting) -> None:
-        """Answer a request, and all that wait behind it by then."""
+        """Answers a request, and then those that are queued behind it."""
         try:
             await self._answer(lane, waiting)
             while lane.waiting:
@@ -363,9 +364,9 @@ class ClientSocket:
                     await self._answer(lane, waiting)
                 else:
                     waiting.share.release()
-                    await self._say(self._leaving, lane.name)
+                    await self._send_error(self._leaving, lane.name)
         except ConnectionError:
-            pass  # the client is gone: the task that reads ends as well
+            pass  # the client has disconnected: the reading task ends too
         finally:
             lane.running = None
             self._end_if_idle()
@@ -382,7 +383,7 @@ class ClientSocket:
             raise
         except Exception:
             LOG.exception("a request on a WebSocket failed")
-            await self._say(Defect("The gateway failed."), lane.name)
+            await self._send_error(Defect("The gateway failed."), lane.name)
         if not writer.succeeded and create.previous is not None:
             await lane.memory.forget(create.previous)
 

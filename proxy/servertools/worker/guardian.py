@@ -136,7 +136,9 @@ def _work(data: int) -> None:
     package = os.path.abspath(__file__)
     for _ in "file", "worker", "servertools":
         package = os.path.dirname(package)
-    spec = spec_from_file_location("toolwire", os.path.join(package, "__init__.py"), submodule_search_locations=[package])
+    spec = spec_from_file_location(
+        "toolwire", os.path.join(package, "__init__.py"), submodule_search_locations=[package]
+    )
     assert spec is not None
     assert spec.loader is not None
     module = sys.modules["toolwire"] = module_from_spec(spec)

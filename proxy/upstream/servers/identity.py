@@ -71,7 +71,7 @@ class ServedModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """What a server is and serves. `engine` is a key of `ENGINES`; None if it is unknown.
+    """The identity of a server: its engine and its models. `engine` is a key of `ENGINES`; None if it is unknown.
 
     `any_name`: its model answers under any name. `images`: whether it accepts images; None if unknown. `template`: the
     chat template of its only model, if known.
