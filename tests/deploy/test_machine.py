@@ -97,8 +97,8 @@ def test_the_image_is_built_of_what_is_there():
     assert names == kept
     assert all((ROOT / name).exists() for name in names)
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    project, found = pyproject["project"], pyproject["tool"]["setuptools"]["packages"]["find"]
-    packages = {pattern.removesuffix("*") for pattern in found["include"]}
+    project = pyproject["project"]
+    packages = set(pyproject["tool"]["setuptools"]["package-dir"].values())
     assert {name for name in names if (ROOT / name).is_dir()} == packages, "the image has every package, nothing else"
     assert all((ROOT / name / "__init__.py").exists() for name in packages)
     (extras,) = re.findall(r"^ARG EXTRAS=(\S+)$", CONTAINERFILE, re.MULTILINE)
