@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-TAG = re.compile(r"\{\{(-)?\s*(.*?)\s*(-)?\}\}", re.DOTALL)
+TAG = re.compile(r'\{\{(-)?\s*((?:"(?:[^"\\]|\\.)*"|.)*?)\s*(-)?\}\}', re.DOTALL)
 WORD = re.compile(r'\s*("(?:[^"\\]|\\.)*"|[()|]|[^\s()|]+)')
 
 Dot = Mapping[str, Any]
@@ -31,6 +31,7 @@ class Chart:
     def __init__(self, folder: Path) -> None:
         self.about = yaml.safe_load((folder / "Chart.yaml").read_text("utf-8"))
         self.values = yaml.safe_load((folder / "values.yaml").read_text("utf-8"))
+        self.dashboard = (folder / "dashboard.json").read_text("utf-8")
         self.files = {path.name: path.read_text("utf-8") for path in sorted((folder / "templates").iterdir())}
 
     def dot(self, values: Mapping[str, Any], release: str = "gateway") -> dict[str, Any]:
@@ -40,17 +41,24 @@ class Chart:
             "Values": _laid_over(self.values, values),
             "Release": {"Name": release, "Service": "Helm"},
             "Chart": about,
+            "Files": {"Get": lambda name: {"dashboard.json": self.dashboard}[name]},
         }
 
-    def render(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def render(self, values: Mapping[str, Any], release: str = "gateway") -> dict[str, Any]:
         """The objects, by kind."""
-        return objects(_Templates(self.files).render(self.dot(values)))
+        return objects(_Templates(self.files).render(self.dot(values, release)))
 
 
 def objects(rendered: Mapping[str, str]) -> dict[str, Any]:
     """The objects in rendered templates, by kind."""
     found = [yaml.safe_load(text) for name, text in rendered.items() if name.endswith(".yaml")]
-    return {item["kind"]: item for item in found if item}
+    return {_kind(item): item for item in found if item}
+
+
+def _kind(item: Mapping[str, Any]) -> str:
+    """The kind of an object; `Dashboard` for the ConfigMap that holds one."""
+    dashboard = item["kind"] == "ConfigMap" and item["metadata"]["name"].endswith("-dashboard")
+    return "Dashboard" if dashboard else str(item["kind"])
 
 
 def _laid_over(below: Any, above: Any) -> Any:
@@ -64,6 +72,9 @@ class _Templates:
         self._parts: dict[str, list[Any]] = {}
         self._files = {name: self._parse(text) for name, text in files.items()}
         self._functions: dict[str, Callable[..., Any]] = {
+            "contains": lambda part, text: part in text,
+            "trunc": lambda most, text: text[:most],
+            "trimSuffix": lambda end, text: text.removesuffix(end),
             "add": lambda *numbers: sum(numbers),
             "default": lambda other, value: value or other,
             "nindent": lambda width, text: "\n" + "\n".join(" " * width + line for line in text.split("\n")),

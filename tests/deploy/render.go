@@ -13,16 +13,26 @@ import (
 	"text/template"
 )
 
+// files stands for Helm's .Files: the one file of the chart that a template reads.
+type files string
+
+func (f files) Get(name string) string { return string(f) }
+
 func main() {
 	var asked struct {
-		Files map[string]string
-		Dot   map[string]any
+		Files     map[string]string
+		Dot       map[string]any
+		Dashboard string
 	}
 	if err := json.NewDecoder(os.Stdin).Decode(&asked); err != nil {
 		panic(err)
 	}
 	all := template.New("chart").Option("missingkey=error")
+	asked.Dot["Files"] = files(asked.Dashboard)
 	all.Funcs(template.FuncMap{
+		"contains":   func(part, text string) bool { return strings.Contains(text, part) },
+		"trunc":      func(most int, text string) string { return text[:min(most, len(text))] },
+		"trimSuffix": func(end, text string) string { return strings.TrimSuffix(text, end) },
 		"add": func(numbers ...any) int {
 			sum := 0
 			for _, number := range numbers {

@@ -27,7 +27,6 @@ VALUES: dict[str, dict[str, Any]] = {
     "own secret": {"keys": {"inline": 'one\nsha256:"two"\n'}},
     "scaled": {**KEYS, "autoscaling": {"enabled": True}, "redis": {"existingSecret": "store"}},
     "everything": {
-        "image": {"tag": "1.2.3"},
         "keys": {"existingSecret": "clients", "entry": "keys.yaml"},
         "redis": {"existingSecret": "store"},
         "shutdown": {"delaySeconds": 0, "graceSeconds": 600},
@@ -36,6 +35,24 @@ VALUES: dict[str, dict[str, Any]] = {
         "nodeSelector": {"kubernetes.io/arch": "arm64"},
         "tolerations": [{"key": "edge", "operator": "Exists"}],
         "affinity": {"podAntiAffinity": {}},
+        "fullnameOverride": "calls",
+        "spread": False,
+        "image": {"tag": "1.2.3", "pullSecrets": [{"name": "registry"}]},
+        "dashboard": {"enabled": True},
+        "ingress": {
+            "enabled": True,
+            "className": "nginx",
+            "annotations": {"nginx.ingress.kubernetes.io/proxy-read-timeout": "3600"},
+            "host": "calls.example",
+            "tlsSecret": "calls-tls",
+        },
+        "networkPolicy": {
+            "enabled": True,
+            "from": [{"namespaceSelector": {"matchLabels": {"team": "agents"}}}],
+            "egress": [{"to": [{"podSelector": {"matchLabels": {"app": "vllm"}}}], "ports": [{"port": 8000}]}],
+        },
+        "extraVolumes": [{"name": "tools", "configMap": {"name": "tools"}}],
+        "extraVolumeMounts": [{"name": "tools", "mountPath": "/tools", "readOnly": True}],
         "config": {"backends": {"main": {"api_key": "${BACKEND_KEY}"}}, "routes": [{"model": "*", "backend": "main"}]},
     },
 }
@@ -135,6 +152,73 @@ def test_selectors_meet_their_pods(values):
         assert selector.items() <= labels.items()
 
 
+def test_names_do_not_clash_and_are_not_said_twice():
+    def names(values: dict[str, Any], release: str) -> set[str]:
+        made = CHART.render({**KEYS, **values}, release)
+        assert made["Deployment"]["spec"]["template"]["spec"]["serviceAccountName"] in {
+            item["metadata"]["name"] for item in made.values()
+        }
+        return {item["metadata"]["name"] for item in made.values()}
+
+    assert names({}, "edge") == {"edge-toolwire"}
+    assert names({}, "toolwire-eu") == {"toolwire-eu"}
+    assert names({"fullnameOverride": "calls"}, "edge") == {"calls"}
+    assert all(len(name) <= 63 for name in names({}, "r" * 60))
+
+
+def test_clients_outside_reach_the_service():
+    made = CHART.render(VALUES["everything"])
+    service = made["Service"]
+    (rule,) = made["Ingress"]["spec"]["rules"]
+    backend = rule["http"]["paths"][0]["backend"]["service"]
+    assert (backend["name"], backend["port"]["name"]) == (
+        service["metadata"]["name"],
+        service["spec"]["ports"][0]["name"],
+    )
+    assert made["Ingress"]["spec"]["tls"] == [{"hosts": ["calls.example"], "secretName": "calls-tls"}]
+    with pytest.raises(Failed, match=r"ingress\.host"):
+        CHART.render({**KEYS, "ingress": {"enabled": True}})
+    assert {"Ingress", "HTTPRoute", "NetworkPolicy", "Dashboard"}.isdisjoint(CHART.render(KEYS))
+
+
+def test_a_route_of_the_gateway_api_leads_to_the_service():
+    values = {
+        **KEYS,
+        "httpRoute": {"enabled": True, "parentRefs": [{"name": "public"}], "hostnames": ["calls.example"]},
+    }
+    SCHEMA.validate(CHART.dot(values)["Values"])
+    made = CHART.render(values)
+    spec = made["HTTPRoute"]["spec"]
+    assert spec["parentRefs"] == [{"name": "public"}]
+    assert spec["hostnames"] == ["calls.example"]
+    (rule,) = spec["rules"]
+    service = made["Service"]
+    assert rule["backendRefs"] == [{"name": service["metadata"]["name"], "port": service["spec"]["ports"][0]["port"]}]
+
+
+def test_a_policy_keeps_names_of_servers_to_be_found():
+    policy = CHART.render(VALUES["everything"])["NetworkPolicy"]["spec"]
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    assert {port["port"] for port in policy["egress"][0]["ports"]} == {53}
+    open_to_all = CHART.render({**KEYS, "networkPolicy": {"enabled": True}})["NetworkPolicy"]["spec"]
+    assert open_to_all["policyTypes"] == ["Ingress"]
+    assert "from" not in open_to_all["ingress"][0]
+
+
+def test_pods_stand_apart_where_they_can():
+    spread = CHART.render(KEYS)["Deployment"]["spec"]["template"]["spec"]["topologySpreadConstraints"]
+    assert [rule["topologyKey"] for rule in spread] == ["kubernetes.io/hostname", "topology.kubernetes.io/zone"]
+    assert (
+        "topologySpreadConstraints" not in CHART.render(VALUES["everything"])["Deployment"]["spec"]["template"]["spec"]
+    )
+
+
+def test_the_dashboard_is_that_of_the_chart():
+    made = CHART.render(VALUES["everything"])["Dashboard"]
+    assert made["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert json.loads(made["data"]["toolwire.json"])["title"]
+
+
 def test_pods_are_confined():
     pod = CHART.render(KEYS)["Deployment"]["spec"]["template"]["spec"]
     assert pod["securityContext"]["runAsNonRoot"] is True
@@ -189,7 +273,8 @@ def test_go_reads_the_templates_as_we_do(tmp_path):
     source = Path(__file__).with_name("render.go")
     subprocess.run(["go", "build", "-o", program, source], check=True, cwd=tmp_path)
     for values in VALUES.values():
-        asked = json.dumps({"Files": CHART.files, "Dot": CHART.dot(values)})
+        dot = {name: part for name, part in CHART.dot(values).items() if name != "Files"}
+        asked = json.dumps({"Files": CHART.files, "Dot": dot, "Dashboard": CHART.dashboard})
         done = subprocess.run([program], input=asked, capture_output=True, text=True, check=True)
         assert without_checksum(objects(json.loads(done.stdout))) == without_checksum(CHART.render(values))
 

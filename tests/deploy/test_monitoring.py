@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy" / "helm" / "toolwire"
 CHART = Chart(FOLDER)
 SCHEMA = jsonschema.Draft7Validator(json.loads((FOLDER / "values.schema.json").read_text("utf-8")))
-DASHBOARD = json.loads((ROOT / "deploy" / "grafana" / "toolwire.json").read_text("utf-8"))
+DASHBOARD = json.loads((FOLDER / "dashboard.json").read_text("utf-8"))
 KEYS = {"keys": {"existingSecret": "clients"}}
 WATCHED = {
     **KEYS,
@@ -126,6 +126,17 @@ def test_the_alerts_are_those_of_the_document() -> None:
     text = (ROOT / "docs" / "how-to" / "observe.md").read_text("utf-8")
     (block,) = re.findall(r"```yaml file=alerts\.yml\n(.*?)```", text, re.DOTALL)
     assert CHART.render(WATCHED)["PrometheusRule"]["spec"]["groups"] == yaml.safe_load(block)["groups"]
+
+
+def test_an_alert_says_how_bad_it_is_and_what_to_do() -> None:
+    text = (ROOT / "docs" / "how-to" / "observe.md").read_text("utf-8")
+    headings = {heading.lower() for heading in re.findall(r"^### (\w+)$", text, re.MULTILINE)}
+    for rule in CHART.render(WATCHED)["PrometheusRule"]["spec"]["groups"][0]["rules"]:
+        assert rule["labels"]["severity"] in ("critical", "warning")
+        assert rule["annotations"]["summary"]
+        page, _, anchor = rule["annotations"]["runbook_url"].partition("#")
+        assert page == "https://toolwire.github.io/toolwire/how-to/observe/"
+        assert anchor in headings
 
 
 # --- what is asked ----------------------------------------------------------------------------------------------------

@@ -1,3 +1,15 @@
+{{- define "toolwire.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{ .Values.fullnameOverride | trunc 63 | trimSuffix "-" }}
+{{- else -}}
+{{- if contains "toolwire" .Release.Name -}}
+{{ .Release.Name | trunc 63 | trimSuffix "-" }}
+{{- else -}}
+{{ printf "%s-toolwire" .Release.Name | trunc 63 | trimSuffix "-" }}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "toolwire.selector" -}}
 app.kubernetes.io/name: toolwire
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -14,6 +26,6 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if .Values.keys.existingSecret -}}
 {{ .Values.keys.existingSecret }}
 {{- else -}}
-{{ .Release.Name }}-keys
+{{ include "toolwire.fullname" . }}-keys
 {{- end -}}
 {{- end -}}
