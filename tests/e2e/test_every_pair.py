@@ -23,6 +23,7 @@ from tests import codex_double
 from tests.e2e.agent import block
 from tests.e2e.conftest import CHAT, function, post, read_config, serving
 from tests.e2e.meaning import MESSAGES, RESPONSES, failed, meant
+from tests.waiting import GUARD_S
 from toolwire.events import BlockKind, Delta, Open, Start
 from toolwire.folding import unfold
 from toolwire.model import ModelReply, ModelRequest, ReplyChoice, Text, ToolUse, Usage
@@ -126,7 +127,8 @@ def codex(outcome: str, mode: str, folder: Path) -> dict[str, Any]:
         turn.append({"usage": {**counts, "cachedInputTokens": 0, "reasoningOutputTokens": 0}})
     script = folder / "script"
     script.write_text(json.dumps({"turns": [turn]}))
-    return {"command": [sys.executable, "-I", "-S", str(codex_double.FILE), str(script), str(folder / "log")]}
+    command = [sys.executable, "-I", "-S", str(codex_double.FILE), str(script), str(folder / "log")]
+    return {"command": command, "timeouts": {"connect_s": GUARD_S}}
 
 
 DOUBLES: Final[dict[str, Callable[[str, str, Path], dict[str, Any]]]] = {"mock": mock, "codex_app_server": codex}

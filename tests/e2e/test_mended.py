@@ -76,7 +76,7 @@ async def test_it_is_counted(gateway: Gateway, caplog: pytest.LogCaptureFixture)
     caplog.set_level(logging.INFO, logger="toolwire.access")
     server = await gateway(config('<tool_call>{"name":"add","arguments":{"a":"1","b":2,"note":"x"}}</tool_call>'))
     await post(server, {"messages": USER, "tools": [ADD]})
-    (line,) = [record.fields for record in caplog.records]  # type: ignore[attr-defined]
+    (line,) = [record.fields for record in caplog.records if record.name == "toolwire.access"]  # type: ignore[attr-defined]
     assert (line["calls"], line["coerced"]) == (1, 1)
     async with aiohttp.ClientSession() as session, session.get(server.make_url("/metrics")) as answer:
         page = await answer.text()
