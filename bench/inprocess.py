@@ -170,6 +170,7 @@ def measure(
     if loop is None:
         from uvloop import new_event_loop as loop
     with without_threads(), tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as log:
+        level = logging.getLogger().level
         set_up_logging("text", "info", log)
         with asyncio.Runner(loop_factory=loop) as runner:
             gateway = Gateway(work, folder)
@@ -179,7 +180,7 @@ def measure(
             with rare_collections():
                 run(lambda: runner.run(gateway.serve(asks)))
             runner.run(gateway.__aexit__())
-        logging.basicConfig(handlers=[logging.NullHandler()], force=True)
+        logging.basicConfig(handlers=[logging.NullHandler()], level=level, force=True)
 
 
 @contextmanager
