@@ -317,7 +317,7 @@ async def test_a_process_that_hangs_in_a_turn(codex: Start, monkeypatch: pytest.
     """The time limit ends the request; that it does not answer when it is to stop ends the process."""
     monkeypatch.setattr("toolwire.extras.codex_app.rpc.ANSWER_S", 0.3)
     monkeypatch.setattr("toolwire.extras.codex_app.stdio.GRACE_S", 0.1)
-    up = await codex(["1", {"hang": True}], ["Hello."], backend={"timeouts": {"idle_s": 0.2}})
+    up = await codex(["1", {"hang": True}], ["Hello."], backend={"timeouts": {"idle_s": 1.0}})
     answer = await chat(up)
     assert (answer.status, error_of(answer, stream=False)[1]) == (504, "upstream_timeout")
     await up.until(lambda: len(up.processes()) >= 2)
