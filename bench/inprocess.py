@@ -185,7 +185,7 @@ def measure(
 
 @contextmanager
 def without_threads() -> Iterator[None]:
-    """What `toolwire.support.offload` gives to threads is done at once meanwhile."""
+    """While this lasts, work for threads (`toolwire.support.offload`) is done at once by the event loop."""
 
     def done(work: Callable[..., Any], *args: object) -> asyncio.Future[Any]:
         future = asyncio.get_running_loop().create_future()

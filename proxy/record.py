@@ -228,7 +228,7 @@ class ReadRequest:
 
 
 Decided = Literal["found", "made", "misfit", "refused", "dropped", "failed", "missed", "in_reasoning", "discarded"]
-"""What was decided:
+"""Kinds of decisions:
 
 `found`     a block of text holds calls;
 `made`      a call goes on to the client, or to the tool that runs in the gateway;

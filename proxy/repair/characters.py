@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 SPACE: Final = " \t\r\n"
-"""What counts as whitespace between tags, around bodies and at edges (R6.6): JSON's four characters, nothing else."""
+"""Whitespace between tags, around bodies and at edges (R6.6): JSON's four characters, nothing else."""
 
 
 def valid_text(text: str) -> str:

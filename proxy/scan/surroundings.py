@@ -32,7 +32,7 @@ FENCE: Final = 4
 ALONE: Final = 5
 FRAMED: Final = 6
 HEADS: Final = 7
-"""What may quote a block: `CODE`, inline code; `STRING`; `MARKS`, quotation marks directly around it; `FENCE`, a fence
+"""Quotes of a block: `CODE`, inline code; `STRING`; `MARKS`, quotation marks directly around it; `FENCE`, a fence
 with other content; `ALONE`, a fence of its own. `FRAMED`: words around framing; `HEADS`: words around a message's head.
 """
 

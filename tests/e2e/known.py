@@ -66,7 +66,7 @@ OF_TIME: Final = frozenset({"id", "created", "created_at", "completed_at"})
 
 @dataclass(frozen=True)
 class Seen:
-    """What the client and the server were sent."""
+    """The bytes that the client and the server were sent."""
 
     status: bytes
     answer: Any

@@ -1,4 +1,4 @@
-"""What an open stream keeps of a large request: what the server has, and nobody asks for again, is let go (R34.3)."""
+"""Memory of an open stream: it keeps neither the body nor the prompt of a large request (R34.3)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def chunk(text: str) -> bytes:
 
 @asynccontextmanager
 async def streams(api: str, mode: str, count: int, cache_bytes: int) -> AsyncIterator[None]:
-    """So many streams of one conversation that have begun."""
+    """Begun streams of one conversation, of the given number."""
     begun = []
 
     def answer(request: bytes) -> list[bytes]:

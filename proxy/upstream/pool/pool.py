@@ -89,7 +89,7 @@ class UpstreamServer:
         self.unknown_ends: set[str] = set()
         """Unknown finish reasons of the server, each logged once."""
         self.identity: Identity | None = None
-        """What the server reports about itself; None before its first answer."""
+        """The identity that the server reports; None before its first answer."""
         self.listed: frozenset[str] = frozenset()
         """The models that it has listed."""
         self.rename: Rename | None = None
