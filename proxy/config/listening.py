@@ -16,7 +16,7 @@ class ServerConfig:
         "Address to listen on. Without keys only a loopback address is allowed, see `insecure_public`.",
         default="127.0.0.1",
     )
-    port: int = doc("TCP port; 0 lets the system choose.", default=8080)
+    port: int = doc("TCP port; 0 lets the system choose.", default=8665)
     workers: int = doc("Processes that share the port.", default=1)
     insecure_public: bool = doc("Allow an address that is not loopback without a client key.", default=False)
     shutdown_delay_s: float = doc(

@@ -16,7 +16,7 @@ from aiohttp.test_utils import TestServer
 from tests.docs.pages import blocks, write_files
 
 PAGES: Final = Path("docs/how-to/clients")
-ADDRESS: Final = "http://127.0.0.1:8080"
+ADDRESS: Final = "http://127.0.0.1:8665"
 NO_WORDS: Final[Mapping[str, str]] = MappingProxyType({})
 
 

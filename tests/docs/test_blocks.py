@@ -163,7 +163,7 @@ def _printed_before_a_gateway(page: Path, url: str) -> str:
     with contextlib.redirect_stdout(printed):
         for block in blocks(page):
             if block.info[:2] == ["python", "gateway"]:
-                text = block.text.replace("http://127.0.0.1:8080", url)
+                text = block.text.replace("http://127.0.0.1:8665", url)
                 exec(compile("\n" * block.line + text, str(page), "exec"), namespace)
     if "client" in namespace:
         namespace["client"].close()

@@ -26,7 +26,7 @@ from toolwire.app import create_app
 from toolwire.configuration.settings import load
 from toolwire.support.conversion import ConfigError
 
-GATEWAY: Final = "127.0.0.1:8080"
+GATEWAY: Final = "127.0.0.1:8665"
 ELSEWHERE: Final = frozenset(
     (
         "claude",
@@ -192,9 +192,9 @@ def test_what_is_wrong_is_found(command: str, fault: str) -> None:
 @pytest.mark.parametrize(
     ("command", "fault"),
     [
-        ("curl http://127.0.0.1:8080/nowhere", "Not Found"),
-        ("curl -X DELETE http://127.0.0.1:8080/health", "Method Not Allowed"),
-        ("""curl http://127.0.0.1:8080/v1/chat/completions -d '{"model": "m", "messages": 5}'""", "messages"),
+        ("curl http://127.0.0.1:8665/nowhere", "Not Found"),
+        ("curl -X DELETE http://127.0.0.1:8665/health", "Method Not Allowed"),
+        ("""curl http://127.0.0.1:8665/v1/chat/completions -d '{"model": "m", "messages": 5}'""", "messages"),
     ],
 )
 async def test_a_wrong_request_is_found(command: str, fault: str, app: web.Application) -> None:

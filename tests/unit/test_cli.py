@@ -158,7 +158,7 @@ routes:
     assert result.exit_code == 0, result.output
     assert result.output.splitlines() == [
         "c.yaml: valid",
-        "listens on 127.0.0.1 port 8080, 1 worker, keys needed",
+        "listens on 127.0.0.1 port 8665, 1 worker, keys needed",
         "conversations are stored in the memory of this process, and lost with it: for 24 h, 10,000 responses at most",
         f"backend gpu: openai_chat at {BACKEND}, preset vllm",
         "route gpt-*, default -> gpu as qwen: prompt, hermes",
@@ -177,7 +177,7 @@ def test_check_lists_all_mistakes(run: Run, tmp_path: Path) -> None:
 
 
 def test_check_names_a_backend_that_is_the_gateway(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "c.yaml").write_text("backends: {gpu: {url: 'http://localhost:8080/v1'}}")
+    (tmp_path / "c.yaml").write_text("backends: {gpu: {url: 'http://localhost:8665/v1'}}")
     result = run("check", "c.yaml")
     assert result.exit_code == 1
     assert "backends.gpu.url: leads back to the gateway itself" in result.output

@@ -103,8 +103,8 @@ async def test_the_demos_own_mcp_server() -> None:
 def test_the_printed_command_sends_the_example() -> None:
     body = example("some-model")
     body["messages"][0]["content"] = 'What\'s the weather? $HOME `id` \\ "quoted"'
-    words = shlex.split(curl("http://127.0.0.1:8080/v1", body).replace("\\\n", " "))
-    assert words[:3] == ["curl", "-N", "http://127.0.0.1:8080/v1/chat/completions"]
+    words = shlex.split(curl("http://127.0.0.1:8665/v1", body).replace("\\\n", " "))
+    assert words[:3] == ["curl", "-N", "http://127.0.0.1:8665/v1/chat/completions"]
     assert json.loads(words[words.index("-d") + 1]) == body
 
 

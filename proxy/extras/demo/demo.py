@@ -96,7 +96,7 @@ class DemoError(Exception):
 def run(
     *,
     host: str = "127.0.0.1",
-    port: int = 8080,
+    port: int = 8665,
     once: bool = False,
     weights: str | None = None,
     sha256: str | None = None,
