@@ -7,6 +7,7 @@ Exit status (R17.1): 0 success, 1 failure (including a bad configuration), 2 wro
 
 from __future__ import annotations
 
+import os
 import platform
 from importlib import import_module
 from importlib.util import find_spec
@@ -36,14 +37,15 @@ COMMANDS: Final = {
 def _version(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
     if not wanted:
         return
-    import aiohttp
+    from importlib.metadata import version
 
     from .._version import __version__
-    from ..fastparse import IMPLEMENTATION
 
+    # `toolwire.fastparse` decides the same by an import, which costs more than the rest of this command.
+    compiled = not os.environ.get("TOOLWIRE_NO_EXTENSIONS") and _is_installed("toolwire._fastparse")
     say(f"toolwire {__version__}")
-    say(f"scanner: {IMPLEMENTATION}")
-    say(f"Python {platform.python_version()}, aiohttp {aiohttp.__version__}")
+    say(f"scanner: {'compiled' if compiled else 'python'}")
+    say(f"Python {platform.python_version()}, aiohttp {version('aiohttp')}")
     context.exit()
 
 

@@ -9,7 +9,6 @@ from typing import Final
 
 import click
 
-from ..support.conversion import ConfigError
 from ..support.legible import visible, visible_json, visible_lines
 
 FORMATS: Final = "sentinel, auto, hermes, mistral and others (docs/reference/formats.md), or a plug-in's name"
@@ -55,6 +54,8 @@ def legible_errors() -> Iterator[None]:
 @contextmanager
 def reported(*others: type[Exception]) -> Iterator[None]:
     """Turns an error in a configuration, or of the types `others`, into a message and exit status 1."""
+    from ..support.conversion import ConfigError
+
     kinds: tuple[type[Exception], ...] = (ConfigError, *others)
     try:
         yield
@@ -65,6 +66,7 @@ def reported(*others: type[Exception]) -> Iterator[None]:
 def formats(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Completes names of formats for the shell, including plug-ins."""
     from ..registry import registries
+    from ..support.conversion import ConfigError
 
     try:
         return [name for name in registries().formats.names() if name.startswith(incomplete)]

@@ -108,7 +108,7 @@ def test_the_workflow_builds_what_is_promised() -> None:
     jobs = yaml.safe_load(WORKFLOW)["jobs"]
     entries = jobs["wheels"]["strategy"]["matrix"]["include"]
     assert {(entry["platform"], entry["arch"]) for entry in entries} == set(PROMISED)
-    assert set(jobs["publish"]["needs"]) == {"sdist", "wheels"}
+    assert set(jobs["publish"]["needs"]) == {"sdist", "wheels", "sbom"}
 
 
 def test_the_workflow_publishes_without_a_secret() -> None:
@@ -118,6 +118,38 @@ def test_the_workflow_publishes_without_a_secret() -> None:
     assert workflow["permissions"] == {"contents": "read"}
     assert [name for name, job in workflow["jobs"].items() if "id-token" in job.get("permissions", {})] == ["publish"]
     assert workflow["jobs"]["publish"]["if"] == "startsWith(github.ref, 'refs/tags/v')"
+
+
+def test_every_published_file_is_attested_and_the_packages_are_listed() -> None:
+    """R35.6: provenance of all files, and a bill of materials of an installation with everything."""
+    jobs = yaml.safe_load(WORKFLOW)["jobs"]
+    made = " ".join(step.get("run", "") for step in jobs["sbom"]["steps"])
+    assert "[all]" in made
+    assert "cyclonedx-py environment installed" in made
+    steps = {step.get("uses", "").partition("@")[0]: step.get("with", {}) for step in jobs["publish"]["steps"]}
+    order = list(steps)
+    assert steps["actions/attest-build-provenance"] == {"subject-path": "dist/*"}
+    assert steps["actions/attest-sbom"]["subject-path"] == "dist/*.whl"
+    assert order.index("actions/attest-sbom") < order.index("pypa/gh-action-pypi-publish")
+    assert jobs["publish"]["permissions"]["attestations"] == "write"
+
+
+def test_the_extra_all_has_everything_that_the_documents_promise() -> None:
+    """R35.3: whoever installs `toolwire[all]`, or runs the image, misses none; only the demo's model is apart."""
+    extras = PROJECT["project"]["optional-dependencies"]
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    text = "\n".join(page.read_text("utf-8") for page in pages if "adr" not in page.parts)
+    promised = set(re.findall(r"toolwire\[(\w+)\]|extras? `(\w+)`", text))
+    names = {first or second for first, second in promised}
+    table = text.partition("\n## Optional packages\n")[2].partition("\n## ")[0]
+    rows = set(re.findall(r"^\| `(\w+)` \|", table, re.M))
+    (everything,) = extras["all"]
+    assert re.findall(r"\w+", everything)[0] == PROJECT["project"]["name"]
+    contents = set(re.findall(r"\w+", everything)[1:])
+    assert {"otel", "mcp", "redis", "tune"} <= rows
+    assert rows == contents | {"all"}, "the table names them all"
+    assert names - {"all", "demo"} <= contents
+    assert contents <= set(extras)
 
 
 def test_classifiers_name_each_python_that_wheels_are_for() -> None:

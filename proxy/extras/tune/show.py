@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from typing import Final, Protocol
 
 from ...support.legible import visible
@@ -59,7 +60,7 @@ class PlainProgress:
 
 
 class LiveProgress:
-    """Updates a table on a terminal. Needs `rich`."""
+    """Updates a table on a terminal. Needs the extra `tune`."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -112,5 +113,5 @@ class LiveProgress:
 
 
 def view(say: Callable[[str], object], *, terminal: bool) -> ProgressView:
-    """Returns the output to use: `terminal` is True if standard error is a terminal."""
-    return LiveProgress() if terminal else PlainProgress(say)
+    """Returns the output to use: the table if standard error is a `terminal` and `rich` is installed, else lines."""
+    return LiveProgress() if terminal and find_spec("rich") is not None else PlainProgress(say)
