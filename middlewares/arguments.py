@@ -324,7 +324,19 @@ class Arguments(Middleware):
         exchange.record.decided(CallDecision("missed", why))
         if exchange.route.options.bad_answers.choice_miss == "error":
             raise ModelFault(why, code="tool_choice_not_satisfied")
-        LOG.warning("request %s: a required call was not made", exchange.id)
+        LOG.warning("request %s: a required call was not made. %s", exchange.id, _remedy(exchange))
+
+
+def _remedy(exchange: Exchange) -> str:
+    """Returns what can make the model call, as text for the operator."""
+    if exchange.native:
+        return "The server was asked to enforce it. `mode: text` lets the gateway teach the tools and read the calls."
+    if exchange.constrained:
+        return "The server was asked to enforce it and did not: look at `constrain` of the backend and its version."
+    return (
+        "The server does not enforce calls in this format: name a feature that it has (`preset` or `constrain` of the "
+        "backend), use `format: bare_json`, which more servers enforce, or raise `bad_answers.reask`."
+    )
 
 
 def _offered(exchange: Exchange, request: ModelRequest) -> tuple[ToolSpec, ...]:

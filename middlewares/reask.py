@@ -5,12 +5,14 @@ It must come directly outside of `arguments`; it is left out of the chain if the
 a strict failure, a missing required call or a near miss, two messages are added to the request: the model's answer, and
 why it was not accepted. The usage of all attempts is added up.
 
-If a failure is possible that leads to a retry (a strict tool, a required call), the answer is held back until it is
-complete and checked (`_accepted`). `strict_failure` and `choice_miss` decide about a failure of the last attempt.
+If `bad_answers.reask` is set and a failure is possible that leads to a retry (a strict tool, a required call), the
+answer is held back until it is complete and checked (`_accepted`). `strict_failure` and `choice_miss` decide about a
+failure of the last attempt.
 
-Other answers are streamed (`NearMisses`): once the client has seen any part, reasoning included, the answer stands. A
-near miss before that, or in an answer that is not streamed, holds the rest back; the model is asked again unless a good
-call follows or the answer only explains calls (`toolwire.call_policy.near`).
+Other answers are streamed (`RetriedAnswer`): once the client has seen any part, reasoning included, the answer stands.
+A near miss before that, or in an answer that is not streamed, holds the rest back; the model is asked again unless a
+good call follows or the answer only explains calls (`toolwire.call_policy.near`). With `choice_miss: reask` the text of
+an answer that must have a call is held back too, until a call begins.
 
 The answer after a near miss is restricted to the attempted tools (R30.4): the model is told to call them, and a server
 that enforces tool choices enforces this one (`ModelRequest.enforced_choice`). The prompt stays unchanged.
@@ -76,14 +78,11 @@ class _Limits:
     choice: int
 
 
-_DEFAULT: Final = _Limits(1, 0, 0)
-
-
 def _limits(options: BadAnswersConfig) -> _Limits:
     """Returns the limits of a route."""
     if options.reask is not None:
         return _Limits(options.reask, options.reask, options.reask)
-    return _DEFAULT if options.choice_miss != "reask" else _Limits(1, 0, 1)
+    return _Limits(1, 0, 1 if options.choice_miss == "reask" else 0)
 
 
 class Reask(Middleware):
@@ -107,13 +106,11 @@ class Reask(Middleware):
     @classmethod
     def asked_for_by(cls, place: ChainPlace) -> str | None:
         """Returns the option that requires this middleware, or None."""
-        options = place.route.options.bad_answers
-        wanted = options.reask or (options.reask is None and options.choice_miss == "reask")
-        return "bad_answers.reask" if wanted else None
+        return "bad_answers.reask" if place.route.options.bad_answers.reask else None
 
     @classmethod
     def needs(cls, place: ChainPlace) -> Mapping[str, str]:
-        """Returns the middlewares that must be further in, with reasons. Near misses alone need none."""
+        """Returns the middlewares that must be further in, with reasons. Without `reask` it needs none."""
         return {} if cls.asked_for_by(place) is None else {"arguments": "which detects bad answers"}
 
     def review(self, exchange: Exchange, reply: Reply, ask: Ask) -> None:
@@ -123,13 +120,13 @@ class Reask(Middleware):
             return
         limits = _limits(exchange.route.options.bad_answers)
         trial = _Trial(exchange, asked)
-        if (limits.strict or limits.choice) and _may_fail(asked):
+        if limits.strict and _may_fail(asked):
             trial.hold(reply)
             reply.rewrite(partial(_accepted, exchange, ask, trial, limits))
         elif limits.near and (exchange.offer is not None or asked.callable_tools):
-            near = NearMisses(exchange, ask, trial, limits.near)
-            reply.map(near)
-            reply.finish(near.finish, unless=lambda answer: not exchange.near)
+            answer = RetriedAnswer(exchange, ask, trial, limits)
+            reply.map(answer)
+            reply.finish(answer.finish, unless=lambda whole: not answer.suspect)
 
 
 async def _accepted(
@@ -168,66 +165,85 @@ async def _answer(exchange: Exchange, ask: Ask, asked: ModelRequest) -> StreamRe
     return await ask(replace(asked, enforced_choice=None))
 
 
-class NearMisses(Stage):
-    """Streams one answer, and after a near miss up to `left` further attempts; see the module.
+class RetriedAnswer(Stage):
+    """Streams one answer, the attempt number `again`, and the attempts that replace it; see the module.
 
     `missed`: the model has to be asked again. Then only the last event has been passed on, to `finish`, and the rest is
     held back.
     """
 
-    ignores_text = True  # further text follows text that a client has seen
+    ignores_text = True  # except text that is held back (`waits_in`)
 
-    def __init__(self, exchange: Exchange, ask: Ask, trial: _Trial, left: int) -> None:
+    def __init__(self, exchange: Exchange, ask: Ask, trial: _Trial, limits: _Limits, again: int = 0) -> None:
         self._exchange = exchange
         self._ask = ask
-        self._left = left
+        self._limits = limits
+        self._again = again
         self._whole = not exchange.received.stream
+        self._demanded = again < limits.choice and trial.asked.tool_choice.forces
         self._sent = False
         self.missed = False
         self.trial = trial
         self.held: list[Event] = []
         """The events that the client has not got, of an answer that may be discarded."""
 
+    @property
+    def suspect(self) -> bool:
+        """True if the answer may have to be replaced: it had a near miss, or has no call though one is demanded."""
+        return bool(self._exchange.near) or (self._demanded and self.trial.choice_missed)
+
     def feed(self, events: list[Event]) -> list[Event]:
         """Returns the events to send now; holds back those of an answer that may be retried."""
         if self._sent:
             return events
-        if not (self._whole or self.held or (self._left and self._exchange.near)):
+        if not (self._whole or self.held or self._begins_to_hold(events)):
             self._sent = any(isinstance(event, _VISIBLE) for event in events)
             return events
         self.held += events
         over = isinstance(events[-1], Finish | Fault)
         if not (over or (not self._whole and self.trial.has_call(events))):
             return []
-        if self._left and isinstance(events[-1], Finish) and self.trial.near_miss(self.held) is not None:
+        if isinstance(events[-1], Finish) and self.trial.flaw(self.held, self._limits, self._again) is not None:
             self.missed = True
             return events[-1:]
         self._sent = True
         held, self.held = self.held, []
         return held
 
+    def waits_in(self, block: int) -> bool:
+        """Returns True while text is held back."""
+        return bool(self.held)
+
+    def _begins_to_hold(self, events: list[Event]) -> bool:
+        """Returns True if these events must wait: after a near miss, or text or the end where a call is demanded."""
+        if self._exchange.near and self._again < self._limits.near:
+            return True
+        return self._demanded and any(
+            isinstance(event, Finish) or (isinstance(event, Open) and event.kind is BlockKind.TEXT) for event in events
+        )
+
     def whole(self, reply: ModelReply) -> ModelReply | None:
-        """Returns a complete answer that had no near miss; None if its events are needed."""
-        return None if self._exchange.near else reply
+        """Returns a complete answer that can stand; None if its events are needed."""
+        return None if self.suspect else reply
 
     async def finish(self, last: Event) -> Event | Following:
         """Returns the last event, or the answers that replace this one."""
-        return self._again() if self.missed else last
+        return self._replaced() if self.missed else last
 
-    async def _again(self) -> Following:
+    async def _replaced(self) -> Following:
         """Yields the answer that replaces this one."""
         if isinstance(self.held[0], Start):  # else it has been sent
             yield [self.held.pop(0)]
-        attempt, left = self, self._left
+        attempt, again = self, self._again
         spent: Usage | None = None
         while True:
             held, trial = attempt.held, attempt.trial
             spent = added(spent, _usage(held))
-            flaw = trial.near_miss(held)
+            flaw = trial.flaw(held, self._limits, again)
             assert flaw is not None
             trial = _Trial(self._exchange, await trial.discard(flaw, held))
-            left -= 1
-            attempt = NearMisses(self._exchange, self._ask, trial, left)
+            again += 1
+            attempt = RetriedAnswer(self._exchange, self._ask, trial, self._limits, again)
             begun = False
             async with aclosing(self._events(trial.asked)) as batches:
                 async for batch in batches:
@@ -303,6 +319,11 @@ class _Trial:
         """The usage of this attempt; None if unknown."""
         return _usage(self._wrote)
 
+    @property
+    def choice_missed(self) -> bool:
+        """True if the attempt is complete and has no call, though one is demanded."""
+        return self._counted("choice_missed")
+
     def flaw(self, events: list[Event], limits: _Limits, again: int) -> _Flaw | None:
         """Returns why the complete answer is not accepted; None if it is accepted, or if it was retried `again` times
         already."""
@@ -316,7 +337,7 @@ class _Trial:
             return _Flaw(" ".join(_REJECTED.findall(text)))
         if again < limits.near and error is None and (why := self.near_miss(events)) is not None:
             return why
-        if again < limits.choice and self._counted("choice_missed"):
+        if again < limits.choice and self.choice_missed and (limits.strict or not any(map(_is_call, events))):
             choice = self.asked.tool_choice
             wanted = f"The tool {choice.name}" if choice.mode == "named" else "A tool"
             return _Flaw(f"{wanted} has to be called.")
@@ -347,11 +368,7 @@ class _Trial:
 
     def has_call(self, events: Iterable[Event]) -> bool:
         """Returns True if a call of a tool on offer begins in these events."""
-        called = {
-            (event.namespace, event.name)
-            for event in events
-            if isinstance(event, Open) and event.kind is BlockKind.TOOL_CALL
-        }
+        called = {(event.namespace, event.name) for event in events if isinstance(event, Open) and _is_call(event)}
         return any((tool.namespace, tool.name) in called for tool in self.asked.callable_tools) if called else False
 
     def _counted(self, name: str) -> bool:
@@ -379,6 +396,10 @@ class _Trial:
         told = (Message("assistant", (own,)), why) if written and weight(written) <= self._room else (why,)
         grown = self.asked.grown + weight(told)
         return replace(self.asked, messages=(*self.asked.messages, *told), grown=grown, enforced_choice=flaw.choice)
+
+
+def _is_call(event: Event) -> bool:
+    return isinstance(event, Open) and event.kind is BlockKind.TOOL_CALL
 
 
 def _order(choice: ToolChoice | None) -> str:

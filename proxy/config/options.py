@@ -81,9 +81,10 @@ class BadAnswersConfig:
 
     strict_failure: Literal["error", "assistant_message"] = doc("The effect of a strict failure.", default="error")
     choice_miss: Literal["pass", "reask", "error"] = doc(
-        "The model did not make a required call. `reask`: retry once, or as often as `reask` says, then "
-        "return the answer.",
-        default="pass",
+        "The model did not make a required call. `reask`: the model is asked again once, then its answer is "
+        "returned; text before a required call is held back for that, and a streamed answer whose reasoning was "
+        "sent is not replaced. `pass`: the answer is returned. With the option `reask` all answers are held back.",
+        default="reask",
     )
     format_miss: Literal["pass", "error"] = doc(
         "The final text does not match `response_format` or `text.format`.", default="pass"
@@ -92,7 +93,7 @@ class BadAnswersConfig:
         "How often the model is asked again after a near miss (an attempted call that cannot be parsed, "
         "before anything was sent), a strict failure, or a missing required call. If one of the latter two "
         "can happen, answers are held back until they are checked; near misses need no holding back. 0: "
-        "never. Default: once after a near miss, else never.",
+        "never. Default: once after a near miss, and as `choice_miss` says.",
         default=None,
     )
 

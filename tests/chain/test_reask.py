@@ -201,7 +201,7 @@ async def test_a_failure_that_would_be_text_is_asked_again(path: str, stream: bo
 @PATHS
 @WAYS
 @MODES
-@pytest.mark.parametrize("options", [{"reask": 1}, {"choice_miss": "reask"}, {"reask": 1, "choice_miss": "error"}])
+@pytest.mark.parametrize("options", [{}, {"reask": 1}, {"reask": 1, "choice_miss": "error"}])
 async def test_a_missing_call_is_asked_for(path: str, stream: bool, mode: str, options: dict[str, Any]) -> None:
     turns = [says("No."), calls(mode, GOOD)]
     asked = {"strict": False, "choice": "required", "constrain": "off", **options}
@@ -216,7 +216,7 @@ async def test_a_missing_call_is_asked_for(path: str, stream: bool, mode: str, o
 @pytest.mark.parametrize(
     ("options", "times", "status"),
     [
-        ({"choice_miss": "reask"}, 2, 200),
+        ({}, 2, 200),
         ({"choice_miss": "reask", "reask": 3}, 4, 200),
         ({"choice_miss": "error", "reask": 1}, 2, 500),
         ({"choice_miss": "pass"}, 1, 200),
@@ -232,8 +232,33 @@ async def test_a_call_that_stays_away(path: str, stream: bool, options: Any, tim
         assert seen.error == "tool_choice_not_satisfied"
 
 
+@WAYS
+async def test_what_a_client_has_seen_is_not_replaced(stream: bool) -> None:
+    """R9.9: reasoning is streamed, and then the answer stands; a whole one can still be replaced."""
+    turns = [{"reasoning": "Hm.", "text": "No.", "usage": USED}, calls("prompt", GOOD)]
+    asked = {"strict": False, "choice": "required", "constrain": "off"}
+    seen, backend = await ask(turns, CHAT, stream=stream, mode="prompt", **asked)
+    assert (seen.text, seen.calls, len(backend.requests)) == (("No.", [], 1) if stream else ("", [GOOD], 2))
+
+
+async def test_a_call_of_another_tool_is_no_missing_call() -> None:
+    """Without `reask` only prose is asked for again: a call that a server made is judged by its own rules."""
+    turns = [calls("native", GOOD, "other"), calls("native", GOOD)]
+    seen, backend = await ask(turns, CHAT, stream=False, mode="native", strict=False, choice="required")
+    assert (seen.status, len(backend.requests)) == (200, 1)
+
+
+async def test_the_log_says_what_would_make_the_model_call(caplog: pytest.LogCaptureFixture) -> None:
+    asked = {"strict": False, "choice": "required", "constrain": "off", "choice_miss": "pass"}
+    for mode, remedy in (("prompt", "`format: bare_json`"), ("native", "`mode: text`")):
+        caplog.clear()
+        await ask([says("No.")], CHAT, stream=False, mode=mode, **asked)
+        (line,) = [record.getMessage() for record in caplog.records if "required call" in record.getMessage()]
+        assert remedy in line
+
+
 async def test_a_strict_failure_is_none_of_choice_miss() -> None:
-    seen, backend = await ask([calls("prompt", BAD)], CHAT, stream=False, mode="prompt", choice_miss="reask")
+    seen, backend = await ask([calls("prompt", BAD)], CHAT, stream=False, mode="prompt")
     assert (seen.error, len(backend.requests)) == ("invalid_tool_arguments", 1)
 
 

@@ -34,6 +34,7 @@ ELSEWHERE: Final = frozenset(
         "codex",
         "docker",
         "export",
+        "gh",
         "goose",
         "helm",
         "install",

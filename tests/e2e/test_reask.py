@@ -61,6 +61,23 @@ async def test_what_may_fail_is_held_back_and_the_client_sees_life(gateway: Gate
     assert len(upstream.requests) == 2
 
 
+async def test_prose_in_place_of_a_demanded_call_is_held_back_and_asked_for_again(gateway: Gateway) -> None:
+    """R9.9 without an option: no text of the answer was sent, so another can replace it; and a call is not held."""
+    more = asyncio.Event()
+    turns = [Say("I would", " rather", " not."), Say("So:\n", call("a"), more, "end")]
+    async with asyncio.timeout(GUARD_S), Upstream(turns) as upstream:
+        server = await gateway(upstream_config(upstream.url))
+        demanded = {**body(strict=False), "tool_choice": "required"}
+        async with aiohttp.ClientSession() as session, session.post(server.make_url(CHAT), json=demanded) as got:
+            begun = await got.content.readuntil(b"read_file")
+            more.set()
+            rest = begun + await got.read()
+    assert b"rather" not in rest
+    assert b"So:" in begun
+    assert rest.count(b'"finish_reason":"tool_calls"') == 1
+    assert len(upstream.requests) == 2
+
+
 async def test_a_client_that_goes_is_asked_nothing_more_for(gateway: Gateway) -> None:
     """The second attempt is given up like any other request (R10.7)."""
     never = Answer(headers={"Content-Type": "text/event-stream"}, hang=True)

@@ -285,7 +285,7 @@ def test_check_shows_the_servers() -> None:
         (
             {
                 "backend": "a",
-                "options": {"bad_answers": {"choice_miss": "reask"}},
+                "options": {"bad_answers": {"reask": 1}},
                 "chain": ["arguments", "reask", "forwarding"],
             },
             "routes[0].chain[1]: `reask` needs `arguments` further in, which detects bad answers",
