@@ -74,10 +74,14 @@ class BackgroundConfig:
 class TelemetryConfig:
     """OpenTelemetry. Needs the extra `otel`. Other settings come from the standard `OTEL_*` variables."""
 
-    otel: bool = doc("Send traces and metrics over OTLP/HTTP.", default=False)
-    otlp_endpoint: str | None = doc(
-        "Base URL of the collector, such as `http://127.0.0.1:4318`; turns `otel` on.", default=None
+    otel: bool | None = doc(
+        "Send traces and metrics over OTLP/HTTP. Default: if `otlp_endpoint` is set, or if a variable such as "
+        "`OTEL_EXPORTER_OTLP_ENDPOINT` names a collector and the extra is installed.",
+        default=None,
     )
+    otlp_endpoint: str | None = doc("Base URL of the collector, such as `http://127.0.0.1:4318`.", default=None)
+    traces: bool = doc("Send traces. `OTEL_TRACES_EXPORTER=none` turns them off too.", default=True)
+    metrics: bool = doc("Send metrics. `OTEL_METRICS_EXPORTER=none` turns them off too.", default=True)
     content: bool = doc(
         "Add prompts, answers, and arguments and results of tools to the attributes of spans.", default=False
     )
@@ -88,7 +92,8 @@ class TelemetryConfig:
     @property
     def on(self) -> bool:
         """True if anything is sent."""
-        return self.otel or self.otlp_endpoint is not None
+        wanted = self.otlp_endpoint is not None if self.otel is None else self.otel
+        return wanted and (self.traces or self.metrics)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,6 +37,7 @@ from ..support.conversion import ConfigError, ConversionRules, EnvText, from_map
 from ..support.plainyaml import parse_yaml, read_yaml
 from .checks import value_mistakes
 from .mistakes import Mistakes
+from .telemetry_variables import with_variables
 
 T = TypeVar("T")
 
@@ -95,6 +96,7 @@ def examine(
             with mistakes.noted():
                 _place(tree, key.split("."), value, key)
     config, problems = _convert(tree)
+    config = dataclasses.replace(config, telemetry=with_variables(config.telemetry, env))
     mistakes.add(problems)
     mistakes.add(value_mistakes(config, mistakes))
     return config, mistakes

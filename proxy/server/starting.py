@@ -8,6 +8,7 @@ from typing import Final
 
 from ..config import GatewayConfig
 from ..configuration.mistakes import Mistakes
+from ..configuration.telemetry_variables import unmet_variables
 from ..fastparse import IMPLEMENTATION
 from ..registry import registries
 from ..startup.chains import told
@@ -23,6 +24,8 @@ def tell(config: GatewayConfig) -> None:
     plugins = registries()
     for line in told(config, plugins):
         LOG.info("%s", line)
+    for line in unmet_variables(config.telemetry, os.environ):
+        LOG.warning("%s", line)
     for line in ineffective_parts(config, plugins, Mistakes()):
         LOG.warning("this cannot work: %s", line)
 

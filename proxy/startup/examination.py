@@ -9,6 +9,7 @@ from typing import Any
 from ..config import GatewayConfig
 from ..configuration.mistakes import Mistakes
 from ..configuration.settings import examine
+from ..configuration.telemetry_variables import unmet_variables
 from ..registry import Registries
 from .backend_loops import loop_mistakes
 from .ineffective import idle_parts, ineffective_parts
@@ -26,4 +27,5 @@ def examined(
     mistakes.add(loop_mistakes(config, config.server.port))
     mistakes.add(list(ineffective_parts(config, plugins, mistakes)))
     mistakes.warnings += idle_parts(config, mistakes)
+    mistakes.warnings += unmet_variables(config.telemetry, os.environ)
     return config, mistakes

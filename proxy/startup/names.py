@@ -6,14 +6,14 @@ Looking up a plug-in imports it, so this needs the registries. Source: R16.2.
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any
 
 from ..config import GatewayConfig, MiddlewareConfig
 from ..configuration.mistakes import Mistakes
 from ..configuration.settings import read_section
+from ..configuration.telemetry_variables import MISSING, is_installed
 from ..pipeline.chain.middleware import instantiate
 from ..ratelimit.opening import make_ledger
 from ..registry import Registries
@@ -23,9 +23,6 @@ from ..support.linear import linear
 from ..upstream.pool.pool import UpstreamServer, pool_of
 from .chains import chain_mistakes
 from .pass_through import pass_through_protocols
-
-OTEL_PACKAGES: Final = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
-"""The packages that `telemetry` needs."""
 
 
 def check_names(config: GatewayConfig, plugins: Registries) -> None:
@@ -65,8 +62,8 @@ def name_mistakes(
     for index, pattern in enumerate(config.capture.secrets):
         with _noted(problems, f"capture.secrets[{index}]"):
             linear(pattern)
-    if config.telemetry.on and not all(map(_installed, OTEL_PACKAGES)):
-        problems.append("telemetry: OpenTelemetry is not installed; install it with: pip install 'toolwire[otel]'")
+    if config.telemetry.on and not is_installed():
+        problems.append(f"telemetry: {MISSING}")
     return problems
 
 
@@ -123,10 +120,3 @@ def _entries(config: GatewayConfig) -> Iterator[tuple[str, MiddlewareConfig]]:
     for number, route in enumerate(config.routes):
         for index, entry in enumerate(route.chain or ()):
             yield f"routes[{number}].chain[{index}]", entry
-
-
-def _installed(package: str) -> bool:
-    try:
-        return importlib.util.find_spec(package) is not None
-    except ModuleNotFoundError:
-        return False

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +22,8 @@ from aiohttp.test_utils import TestServer
 from tests.e2e.conftest import function, mock_config, post, read_config, serving, upstream_config
 from tests.waiting import GUARD_S, until
 from toolwire.app import create_app
+from toolwire.config import TelemetryConfig
+from toolwire.configuration.telemetry_variables import with_variables
 from toolwire.record import ObservedTool
 from toolwire.support.conversion import ConfigError
 from toolwire.testing import Refuse, Say, Upstream
@@ -131,6 +135,15 @@ async def test_spans_of_an_exchange(stream: bool) -> None:
     tokens = {common["gen_ai.token.type"]: point.sum for common, point in metrics["gen_ai.client.token.usage"]}
     assert tokens == {"input": 12, "output": 7}
     assert ("gen_ai.client.operation.time_to_first_chunk" in metrics) is stream
+    ((common, served),) = metrics["gen_ai.server.request.duration"]
+    assert common == {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "toolwire",
+        "gen_ai.request.model": "m",
+    }
+    assert served.count == 1
+    for name in ("time_to_first_token", "time_per_output_token"):
+        assert (f"gen_ai.server.{name}" in metrics) is stream
 
 
 async def test_content_by_opt_in() -> None:
@@ -318,22 +331,38 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     logger.setLevel(before)
 
 
-@pytest.mark.parametrize("by", ["key", "variable"])
+@pytest.mark.parametrize("by", ["key", "variable", "traces only"])
 async def test_a_collector_gets_everything_before_the_end(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
     collector = Collector()
     async with collector.serving() as url, Upstream([Say("hi", usage=(1, 2))]) as upstream:
-        settings = {"otlp_endpoint": url} if by == "key" else {"otel": True}
-        if by == "variable":
+        settings: dict[str, Any] = {"otlp_endpoint": url} if by == "key" else {}
+        if by != "key":
             monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+            monkeypatch.setenv("OTEL_METRICS_EXPORTER", "none" if by == "traces only" else "otlp")
             monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
-        config = upstream_config(upstream.url, telemetry={**settings, "flush_s": 10})
+        options = with_variables(TelemetryConfig(**settings, flush_s=10), os.environ)
+        config = replace(upstream_config(upstream.url), telemetry=options)
         async with serving(config) as server:
             for stream in (False, True):
                 body = {**ASK, "tools": [function("weather")], "stream": stream}
                 assert (await post(server, body)).status == 200
     assert sorted(span.name for span in collector.spans) == ["POST /v1/chat/completions"] * 2 + ["chat m"] * 2
     assert collector.services == {"toolwire" if by == "key" else "mine"}
-    assert {"gen_ai.client.operation.duration", "gen_ai.client.token.usage"} <= collector.metrics
+    names = {"gen_ai.client.operation.duration", "gen_ai.client.token.usage", "gen_ai.server.request.duration"}
+    assert (collector.metrics & names) == (set() if by == "traces only" else names)
+
+
+@pytest.mark.parametrize("signal", ["metrics", "traces"])
+async def test_without_traces_a_clients_context_still_reaches_the_server(signal: str) -> None:
+    collector = Collector()
+    async with collector.serving() as url, Upstream([Say("hi", usage=(1, 2))]) as upstream:
+        config = upstream_config(upstream.url, telemetry={"otlp_endpoint": url, "flush_s": 10, signal: False})
+        async with serving(config) as server:
+            assert (await post(server, ASK, headers={"traceparent": f"00-{TRACE}-{PARENT}-01"})).status == 200
+    passed = upstream.requests[0].headers["traceparent"]
+    assert passed.startswith(f"00-{TRACE}-")
+    assert (bool(collector.spans), bool(collector.metrics)) == (signal == "metrics", signal == "traces")
+    assert (PARENT in passed) == (signal == "traces")
 
 
 async def test_a_collector_cannot_send_the_headers_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -389,6 +418,6 @@ async def test_off_by_default() -> None:
 
 
 def test_a_missing_extra_is_said_when_the_configuration_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolwire.startup.names._installed", lambda package: False)
+    monkeypatch.setattr("toolwire.startup.names.is_installed", lambda: False)
     with pytest.raises(ConfigError, match=r"pip install 'toolwire\[otel\]'"):
         create_app({"backends": {"m": {"kind": "mock"}}, "telemetry": {"otel": True}})

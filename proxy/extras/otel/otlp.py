@@ -1,8 +1,8 @@
 """Exports OpenTelemetry traces and metrics to a collector over OTLP/HTTP, from threads of the SDK.
 
 The URL is `telemetry.otlp_endpoint`, or comes from the standard `OTEL_*` variables, which also set sampling, headers,
-the service's name and intervals. An unavailable collector costs spans, never a request. Imported only if telemetry is
-on.
+the service's name and intervals (`toolwire.configuration.telemetry_variables`). An unavailable collector costs spans,
+never a request. Imported only if telemetry is on.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from typing import ClassVar, Final
 from aiohttp import web
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.metrics import NoOpMeterProvider
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.trace import NoOpTracerProvider
 
 from ..._version import __version__
 from ...config import BackendConfig, TelemetryConfig
@@ -106,14 +108,25 @@ class Exporting:
         resource = Resource.create({"service.version": __version__})
         if str(resource.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
             resource = resource.merge(Resource({SERVICE_NAME: NAME}))
-        spans, numbers = OTLPSpanExporter(self._endpoint("traces")), OTLPMetricExporter(self._endpoint("metrics"))
-        self._exporters = [spans, numbers]
-        tracers = TracerProvider(resource=resource, shutdown_on_exit=False)
-        tracers.add_span_processor(BatchSpanProcessor(Reported(spans)))
-        reader = PeriodicExportingMetricReader(numbers)
-        meters = MeterProvider([reader], resource=resource, shutdown_on_exit=False)
-        self._shutdowns = [tracers.shutdown, meters.shutdown]
+        tracers = self._tracers(resource) if self._config.traces else NoOpTracerProvider()
+        meters = self._meters(resource) if self._config.metrics else NoOpMeterProvider()
         return Tracing(tracers, meters, self._backends, content=self._config.content)
+
+    def _tracers(self, resource: Resource) -> TracerProvider:
+        exporter = OTLPSpanExporter(self._endpoint("traces"))
+        provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+        provider.add_span_processor(BatchSpanProcessor(Reported(exporter)))
+        self._exporters.append(exporter)
+        self._shutdowns.append(provider.shutdown)
+        return provider
+
+    def _meters(self, resource: Resource) -> MeterProvider:
+        exporter = OTLPMetricExporter(self._endpoint("metrics"))
+        reader = PeriodicExportingMetricReader(exporter)
+        provider = MeterProvider([reader], resource=resource, shutdown_on_exit=False)
+        self._exporters.append(exporter)
+        self._shutdowns.append(provider.shutdown)
+        return provider
 
     def _endpoint(self, signal: str) -> str | None:
         base = self._config.otlp_endpoint

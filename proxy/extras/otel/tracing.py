@@ -1,6 +1,6 @@
 """OpenTelemetry spans and metrics of exchanges, backend calls and server-side tool executions (R18.3).
 
-Imported only if `telemetry.otel` is on. Names are those of the semantic conventions for HTTP and for generative AI;
+Imported only if `telemetry` is on. Names are those of the semantic conventions for HTTP and for generative AI;
 other names begin with `toolwire.`. Rules:
 
 1. No global provider is set or read, so two gateways in one process stay separate.
@@ -52,6 +52,7 @@ _FIRST_CHUNK_SECONDS: Final = (
     7.5,
     10.0,
 )
+_TOKEN_SECONDS: Final = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
 _TOKENS: Final = tuple(4**power for power in range(14))
 """Bounds of histograms, as the conventions recommend."""
 
@@ -95,6 +96,25 @@ class Tracing:
             explicit_bucket_boundaries_advisory=_SECONDS,
         )
 
+        self.served = meter.create_histogram(
+            "gen_ai.server.request.duration",
+            "s",
+            "One request of a client, to the last byte of its answer",
+            explicit_bucket_boundaries_advisory=_SECONDS,
+        )
+        self.served_first = meter.create_histogram(
+            "gen_ai.server.time_to_first_token",
+            "s",
+            "From a client's request to the first byte of its stream",
+            explicit_bucket_boundaries_advisory=_FIRST_CHUNK_SECONDS,
+        )
+        self.served_token = meter.create_histogram(
+            "gen_ai.server.time_per_output_token",
+            "s",
+            "Time for each token after the first one of a client's stream",
+            explicit_bucket_boundaries_advisory=_TOKEN_SECONDS,
+        )
+
     def begin(self, request: web.Request, request_id: str) -> ExchangeTrace:
         """Starts the trace of a request. An `Observe`."""
         return ExchangeTrace(self, request, request_id)
@@ -132,7 +152,9 @@ class ExchangeTrace:
 
     def read(self, read: ReadRequest, record: AccessRecord) -> None:
         """Adds the trace id to the access record, and protocol and route to the span."""
-        record.note("trace_id", f"{self._span.get_span_context().trace_id:032x}")
+        context = self._span.get_span_context()
+        if context.is_valid:
+            record.note("trace_id", f"{context.trace_id:032x}")
         self._span.set_attributes({"toolwire.endpoint": read.endpoint, "toolwire.route": read.route.model})
 
     def backend_call(self, backend: str, request: ModelRequest) -> BackendTrace:
@@ -148,7 +170,7 @@ class ExchangeTrace:
         """See `ExchangeObserver`. Traces count decisions, see `ended`."""
 
     def ended(self, record: AccessRecord) -> None:
-        """Adds status and counts to the span and ends it."""
+        """Adds status and counts to the span and ends it, and records the metrics of the request."""
         span = self._span
         span.set_attribute("http.response.status_code", record.status)
         span.set_attributes({f"toolwire.{name}": number for name, number in record.counts.items()})
@@ -159,6 +181,26 @@ class ExchangeTrace:
             ):  # of the latter, the stream failed; 4xx is the client's affair
                 span.set_status(Status(StatusCode.ERROR))
         span.end()
+        self._served(record)
+
+    def _served(self, record: AccessRecord) -> None:
+        """Records the metrics of the gateway as a server. Their model is one that the configuration or a server
+        knows, as clients could create series otherwise (R18.2)."""
+        seconds = time.monotonic() - record.started
+        common: Attributes = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.provider.name": NAME,
+            "gen_ai.request.model": record.model,
+        }
+        failed = {} if record.code is None else {"error.type": record.code}
+        self._tracing.served.record(seconds, {**common, **failed})
+        if failed or not record.stream or record.first_byte is None:
+            return
+        first_s = record.first_byte - record.started
+        self._tracing.served_first.record(first_s, common)
+        tokens = record.notes.get("output_tokens") or 0
+        if tokens > 1:
+            self._tracing.served_token.record((seconds - first_s) / (tokens - 1), common)
 
 
 class BackendTrace(BackendObserver):
