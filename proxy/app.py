@@ -115,6 +115,7 @@ def create_app(
     check_names(config, plugins)
     metrics = metrics or Metrics()
     metrics.bound(config.limits.metric_labels)
+    metrics.sample(config.server.access_share, config.server.access_slow_s)
     shared = SharedResources(None if before is None else before[SHARED])
     clients = plugins.client_sides()
     backends = {
@@ -409,8 +410,10 @@ def _json(value: object, status: int = 200) -> web.Response:
 
 
 async def _health(request: web.Request) -> web.Response:
-    """Answers that the process is alive."""
-    return _json({"status": "ok", "version": __version__, "scanner": IMPLEMENTATION})
+    """Answers that the process is alive, with the number of requests that it serves."""
+    status = "draining" if request.app[LIVENESS].draining else "ok"
+    serving = request.app[METRICS].being_served
+    return _json({"status": status, "in_flight": serving, "version": __version__, "scanner": IMPLEMENTATION})
 
 
 async def _version(request: web.Request) -> web.Response:

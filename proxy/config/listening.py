@@ -59,6 +59,12 @@ class ServerConfig:
         default="auto",
     )
     log_level: Literal["debug", "info", "warning", "error"] = doc("Lowest level that is logged.", default="info")
+    access_share: float = doc(
+        "The share of access lines that is written, from 0 to 1. Lines of requests with an error and of slow ones "
+        "are always written; `toolwire_access_lines_dropped_total` counts those that are not.",
+        default=1.0,
+    )
+    access_slow_s: float = doc("A request that takes this long is slow, for `access_share`.", default=30.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,6 +34,7 @@ SECRET_CHARS: Final = 32
 BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
     "server.port": (0, 65535),
     "server.workers": (1, 1024),
+    "server.access_share": (0, 1),
     "tools.processes": (1, 1024),
     "tools.memory_bytes": (64 * 1024 * 1024, 2**63 - 1),
     "store.conversation_items": (1, 2**63 - 1),

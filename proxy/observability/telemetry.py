@@ -132,6 +132,9 @@ class Metrics:
         self.middleware_errors = Counter(
             "toolwire_middleware_errors_total", "Unexpected exceptions in middlewares", "middleware"
         )
+        self.dropped_lines = Counter(
+            "toolwire_access_lines_dropped_total", "Access lines that were not written (`server.access_share`)"
+        )
         self.rate_limited = Counter("toolwire_rate_limited_total", "Requests refused by a limit", "limit")
         self.limit_store_up = Gauge(
             "toolwire_limit_store_up", "1 if the shared counts of the limits can be reached", merge="last"
@@ -153,6 +156,7 @@ class Metrics:
                 self.routes.know(route)
                 self.models.know(model)
         self._inflight = self.inflight.at()
+        self._share, self._slow_s, self._due = 1.0, 0.0, 0.0
         self._places: dict[_Kind, tuple[int, int, int, int | None]] = {}
         self._counted: dict[str, tuple[Counter, tuple[str, ...]]] = {
             "input_tokens": (self.tokens, ("input",)),
@@ -182,6 +186,16 @@ class Metrics:
         self.routes.most = self.models.most = names
         self._places.clear()
         self._counted_at.clear()
+
+    def sample(self, share: float, slow_s: float) -> None:
+        """Sets the share of access lines that is written, besides those of requests with an error, also one that a
+        retry has hidden, and of those that take `slow_s`."""
+        self._share, self._slow_s, self._due = share, slow_s, 0.0
+
+    @property
+    def being_served(self) -> int:
+        """The number of requests that this process serves now."""
+        return int(self.cells.numbers[self._inflight])
 
     def cached(self, name: str, use: CacheUse) -> None:
         """Reports the current use of the caches of this name. May be called from any thread, one call at a time."""
@@ -221,6 +235,9 @@ class Metrics:
             self._count(record)
         for error, backend in record.failures:
             self.backend_errors.inc(backend, error.code)
+        if self._share < 1 and not self._is_written(record, total):
+            self.dropped_lines.inc()
+            return
         fields: dict[str, Any] = {
             "request_id": request_id,
             "endpoint": endpoint,
@@ -241,6 +258,17 @@ class Metrics:
         for name, seconds in times.items():
             fields[name] = int(seconds * 100_000 + 0.5) / 100  # takes a third of the time of `round`
         log_fields(ACCESS, "exchange", {**fields, **record.fields})
+
+    def _is_written(self, record: AccessRecord, total: float) -> bool:
+        """Returns True if the access line of this exchange is written. The share is exact, without chance: every
+        fourth line of 0.25."""
+        if record.code is not None or record.status >= 400 or record.failures or total >= self._slow_s:
+            return True
+        self._due += self._share
+        if self._due < 1 - 1e-9:  # ten times 0.1 is less than 1
+            return False
+        self._due -= 1
+        return True
 
     def _place(self, kind: _Kind) -> tuple[int, int, int, int | None]:
         """Returns the indexes of the cells for a kind of exchange: in `requests`, `duration`, `overhead` and

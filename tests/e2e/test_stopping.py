@@ -215,6 +215,9 @@ async def test_during_the_delay_connections_are_taken_and_end_with_their_answer(
         gateway.signal(signal.SIGTERM)
         ready = await until_status(gateway.url + "/ready", 503)
         assert await ready.json() == {"status": "draining"}
+        async with session.get(gateway.url + "/health") as health:
+            seen = await health.json()
+            assert (health.status, seen["status"], seen["in_flight"]) == (200, "draining", 0)
         for path in ("/health", "/v1/models", "/nothing"):  # the first one on the connection that was kept
             async with session.get(gateway.url + path) as answer:
                 assert answer.status == (404 if path == "/nothing" else 200)

@@ -6,12 +6,14 @@ import ast
 import json
 import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from docs.generate import middleware_fields
+from toolwire.errors import BackendFault
 from toolwire.observability.telemetry import FIELDS, Metrics
 from toolwire.protocols.shared.noise import NOTES
 from toolwire.record import AccessRecord
@@ -99,9 +101,10 @@ async def test_a_line_says_what_happened(caplog: pytest.LogCaptureFixture, strea
     assert SECRET not in json.dumps(fields)
 
 
-def test_a_client_that_went_away() -> None:
-    record, logged = AccessRecord(), []
-    record.status, record.code = 499, "client_closed_request"
+@contextmanager
+def lines() -> Iterator[list[dict[str, Any]]]:
+    """The fields of the access lines that are written in the block."""
+    logged: list[dict[str, Any]] = []
     logger = logging.getLogger("toolwire.access")
     handler = logging.Handler()
     handler.emit = lambda line: logged.append(line.fields)  # type: ignore[method-assign,attr-defined]
@@ -109,8 +112,35 @@ def test_a_client_that_went_away() -> None:
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     try:
-        Metrics().finish(record, endpoint="chat", request_id="r")
+        yield logged
     finally:
         logger.removeHandler(handler)
         logger.setLevel(before)
+
+
+def record_of(status: int, code: str | None = None, *, seconds: float = 0) -> AccessRecord:
+    record = AccessRecord()
+    record.status, record.code = status, code
+    record.started -= seconds
+    return record
+
+
+def test_a_client_that_went_away() -> None:
+    with lines() as logged:
+        Metrics().finish(record_of(499, "client_closed_request"), endpoint="chat", request_id="r")
     assert logged[0]["client_disconnected"] is True
+
+
+@pytest.mark.parametrize(("share", "written"), [(1.0, 40), (0.25, 10), (0.1, 4), (0.0, 0)])
+def test_a_share_of_the_lines_is_written_but_every_one_of_interest(share: float, written: int) -> None:
+    """R35.6: errors and slow requests are never left out, and what is left out is counted."""
+    metrics = Metrics()
+    metrics.sample(share, slow_s=1000)
+    hidden = record_of(200)
+    hidden.backend_failed(BackendFault("away", code="upstream_error"), "b")
+    interesting = [record_of(500, "upstream_error"), record_of(404), record_of(200, seconds=1001), hidden]
+    with lines() as logged:
+        for record in (*(record_of(200) for _ in range(40)), *interesting):
+            metrics.finish(record, endpoint="chat", request_id="r")
+    assert len(logged) == written + len(interesting)
+    assert f"toolwire_access_lines_dropped_total {40 - written}.0".encode() in metrics.page()[0] or written == 40
