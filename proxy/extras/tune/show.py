@@ -1,8 +1,10 @@
-"""Progress output of a tuning: on a terminal a table that changes in place and a progress bar, else single lines."""
+"""Progress output of a tuning: on a terminal a table that changes in place and a progress bar, if `rich` is installed
+(the extra `tune`); else single lines."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
@@ -113,4 +115,4 @@ class LiveProgress:
 
 def view(say: Callable[[str], object], *, terminal: bool) -> ProgressView:
     """Returns the output to use: `terminal` is True if standard error is a terminal."""
-    return LiveProgress() if terminal else PlainProgress(say)
+    return LiveProgress() if terminal and importlib.util.find_spec("rich") else PlainProgress(say)
