@@ -16,7 +16,7 @@ from typing import ClassVar
 import orjson
 
 from toolwire.errors import ClientFault, quote
-from toolwire.events import Delta, Event, Finish, Open, changed
+from toolwire.events import Delta, Event, Finish, Open
 from toolwire.known.kinds import kinds_of, plain_in
 from toolwire.known.past import fold
 from toolwire.model import Message, ModelRequest, PlainMessages, Reasoning, Text, ToolUse, Usage, replace
@@ -368,7 +368,7 @@ async def _unknown(last: Event) -> Event:
     """Returns the event; a `Finish` without all counts is marked as unknown."""
     if not isinstance(last, Finish) or (last.usage is not None and last.usage.missing is None):
         return last
-    return changed(last, usage=Usage(missing="both"))
+    return dataclasses.replace(last, usage=Usage(missing="both"))
 
 
 class TokenCounting:
@@ -420,7 +420,7 @@ class TokenCounting:
             tokenizer=BY_SERVER if by_server else self._estimator.tokenizer,
             missing=None,
         )
-        return changed(last, usage=usage)
+        return dataclasses.replace(last, usage=usage)
 
     async def _by_server(self, written: str | None = None) -> int | None:
         """Returns the server's token count of the generated text, or of the prompt if `written` is None; None if it

@@ -36,7 +36,7 @@ from aiohttp.web import StreamResponse
 from toolwire.call_policy.near import NearMiss, stand
 from toolwire.config import BadAnswersConfig
 from toolwire.errors import GatewayError, ModelFault, quote
-from toolwire.events import BlockKind, Delta, Event, Fault, Finish, Opaque, Open, Start, changed
+from toolwire.events import BlockKind, Delta, Event, Fault, Finish, Opaque, Open, Start
 from toolwire.formats.engine.rendering import by_prompt_name
 from toolwire.model import Attempt, Message, ModelReply, ModelRequest, Text, ToolChoice, Usage
 from toolwire.pipeline.chain.middleware import Ask, ChainPlace, Middleware
@@ -279,7 +279,7 @@ def _with_usage(events: list[Event], usage: Usage | None) -> list[Event]:
     """Returns the events; if they end the answer, with the usage of all attempts."""
     last = events[-1] if events else None
     if isinstance(last, Finish):
-        return [*events[:-1], changed(last, usage=usage)]
+        return [*events[:-1], replace(last, usage=usage)]
     return events
 
 

@@ -8,7 +8,8 @@ Rules of this module (a change here needs a decision record, see docs/adr/0001 a
 2. Chunking is never observable: two streams are the same when `stream_grammar.normalise` makes them equal.
 3. `folding.fold` and `folding.unfold` are inverse: a whole reply is a stream that arrived at once, so there is one code
    path.
-4. Events are immutable by convention. They are plain slotted classes because they are built once per token.
+4. Events are immutable by convention: change one with `dataclasses.replace`. They are not frozen, because they are
+   built once per token and a frozen dataclass takes twice as long.
 5. An `extra` is that of `toolwire.model` (its rule 3): a writer looks only at the fields of its own protocol.
 
 Blocks have explicit edges because Responses and Messages need them; guessing them later loses arguments.
@@ -16,8 +17,9 @@ Blocks have explicit edges because Responses and Messages need them; guessing th
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from enum import Enum, Flag, auto
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from .errors import GatewayError
 from .model import EMPTY, CallKind, Extra, FinishReason, ToolUse, Usage, lasting, merged
@@ -58,34 +60,24 @@ class Kind(Flag):
 
 
 class Event:
-    """Base class of all events: compared and shown by the values in `__slots__`."""
+    """Base class of all events. They are dataclasses: compared and shown by their fields."""
 
     __slots__: tuple[str, ...] = ()
-    __hash__: ClassVar[None]  # type: ignore[assignment]  # events hold dicts; they are values, not keys
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and all(getattr(self, s) == getattr(other, s) for s in self.__slots__)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{s}={getattr(self, s)!r}' for s in self.__slots__)})"
 
 
+@dataclass(slots=True)
 class Start(Event):
     """Start of the answer: exactly one, first. `created` is Unix seconds; `extra` holds unmodelled top-level fields.
     `usage` holds the counts known so far, usually of the input only; `Finish.usage` is the final one."""
 
-    __slots__ = ("created", "extra", "model", "response_id", "usage")
-
-    def __init__(
-        self, response_id: str, model: str, created: int, extra: Extra = EMPTY, usage: Usage | None = None
-    ) -> None:
-        self.response_id = response_id
-        self.model = model
-        self.created = created
-        self.extra = extra
-        self.usage = usage
+    response_id: str
+    model: str
+    created: int
+    extra: Extra = EMPTY
+    usage: Usage | None = None
 
 
+@dataclass(slots=True)
 class Open(Event):
     """Start of a block.
 
@@ -94,75 +86,49 @@ class Open(Event):
     that of the part; for a call found in text it also holds the text (`source`) or `live`, see `is_live`.
     """
 
-    __slots__ = ("block", "call_id", "call_kind", "choice", "extra", "kind", "name", "namespace")
-
-    def __init__(
-        self,
-        block: int,
-        kind: BlockKind,
-        *,
-        name: str | None = None,
-        call_id: str | None = None,
-        choice: int = 0,
-        call_kind: CallKind = "function",
-        namespace: str | None = None,
-        extra: Extra = EMPTY,
-    ) -> None:
-        self.block = block
-        self.kind = kind
-        self.name = name
-        self.call_id = call_id
-        self.choice = choice
-        self.call_kind = call_kind
-        self.namespace = namespace
-        self.extra = extra
+    block: int
+    kind: BlockKind
+    _: KW_ONLY
+    name: str | None = None
+    call_id: str | None = None
+    choice: int = 0
+    call_kind: CallKind = "function"
+    namespace: str | None = None
+    extra: Extra = EMPTY
 
 
+@dataclass(slots=True)
 class Delta(Event):
     """The next piece of a block. For a call, a fragment of its arguments exactly as produced. `extra` holds per-token
     wire data."""
 
-    __slots__ = ("block", "extra", "text")
-
-    def __init__(self, block: int, text: str, extra: Extra | None = None) -> None:
-        self.block = block
-        self.text = text
-        self.extra = extra
+    block: int
+    text: str
+    extra: Extra | None = None
 
 
+@dataclass(slots=True)
 class Close(Event):
     """End of a block: complete, or truncated by a length limit. `extra` holds fields that arrived after the block began
     (such as a signature of reasoning); the part gets them together with those of `Open`."""
 
-    __slots__ = ("block", "extra", "status")
-
-    def __init__(self, block: int, status: BlockStatus = "complete", extra: Extra = EMPTY) -> None:
-        self.block = block
-        self.status = status
-        self.extra = extra
+    block: int
+    status: BlockStatus = "complete"
+    extra: Extra = EMPTY
 
 
+@dataclass(slots=True)
 class Finish(Event):
     """Regular end of the answer. `reason` is the backend's word for choice 0 (`toolwire.model.FinishReason`, or any
     other), `others` are those of further choices. Writers map them to their protocol and write `tool_calls` if a call
     was made (R7.4). `extra` holds unmodelled top-level fields; `choices` the `extra` of each choice, as in
     `ReplyChoice`, or nothing if all are empty."""
 
-    __slots__ = ("choices", "extra", "others", "reason", "usage")
-
-    def __init__(
-        self,
-        reason: str = FinishReason.STOP,
-        usage: Usage | None = None,
-        others: tuple[str, ...] = (),
-        extra: Extra = EMPTY,
-        choices: tuple[Extra, ...] = (),
-    ) -> None:
-        self.reason = reason
-        self.usage = usage
-        self.others = others
-        self.extra = extra
-        self.choices = choices
+    reason: str = FinishReason.STOP
+    usage: Usage | None = None
+    others: tuple[str, ...] = ()
+    extra: Extra = EMPTY
+    choices: tuple[Extra, ...] = ()
 
     def ending(self, choice: int) -> Extra:
         """Returns the `extra` of a choice; empty if there is none."""
@@ -174,28 +140,27 @@ class Finish(Event):
         return self.ending(0).get("stop_sequence")
 
 
+@dataclass(slots=True, eq=False)
 class Fault(Event):
     """End of a stream by an error; always the last event."""
 
-    __slots__ = ("error",)
+    error: GatewayError
 
-    def __init__(self, error: GatewayError) -> None:
-        self.error = error
+    __hash__ = None  # type: ignore[assignment]  # a value like all events
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Fault) and repr(self.error) == repr(other.error)
 
 
+@dataclass(slots=True)
 class Opaque(Event):
     """A wire frame that is not modelled: written unchanged to the same protocol, only counted in others."""
 
-    __slots__ = ("payload", "protocol")
-
-    def __init__(self, protocol: str, payload: Any) -> None:
-        self.protocol = protocol
-        self.payload = payload
+    protocol: str
+    payload: Any
 
 
+@dataclass(slots=True)
 class Call(Event):
     """A complete call as one value, for middlewares that ask for `Kind.FINISHED_CALL`. Never part of a stream.
 
@@ -203,16 +168,12 @@ class Call(Event):
     backend sent a structured call. `status` is that of `Close`.
     """
 
-    __slots__ = ("block", "choice", "source", "status", "use")
-
-    def __init__(
-        self, block: int, use: ToolUse, *, choice: int = 0, status: BlockStatus = "complete", source: str | None = None
-    ) -> None:
-        self.block = block
-        self.use = use
-        self.choice = choice
-        self.status = status
-        self.source = source
+    block: int
+    use: ToolUse
+    _: KW_ONLY
+    choice: int = 0
+    status: BlockStatus = "complete"
+    source: str | None = None
 
     def events(self) -> list[Event]:
         """Returns the equivalent `Open`, `Delta` and `Close`."""
@@ -242,11 +203,6 @@ def is_live(opened: Open) -> bool:
     return opened.extra.get("live") is True
 
 
-def changed(finish: Finish, *, usage: Usage | None) -> Finish:
-    """Returns a copy of `finish` with another usage."""
-    return Finish(finish.reason, usage, finish.others, finish.extra, finish.choices)
-
-
 def extra_of(opened: Open, closed: Close | None = None) -> Extra:
     """Returns the `extra` of the part that a block becomes: that of `Open` merged with that of `Close`, without the
     keys that only matter while it is streamed."""
@@ -261,17 +217,3 @@ def text_block(block: int, text: str, choice: int = 0) -> list[Event]:
 
 class StreamGrammarError(ValueError):
     """An invalid sequence of events (rule 1): a bug in the code that produced the stream."""
-
-
-def numbered(opened: Open, block: int) -> Open:
-    """Returns a copy of `opened` with the block id `block`."""
-    return Open(
-        block,
-        opened.kind,
-        name=opened.name,
-        call_id=opened.call_id,
-        choice=opened.choice,
-        call_kind=opened.call_kind,
-        namespace=opened.namespace,
-        extra=opened.extra,
-    )

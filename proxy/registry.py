@@ -10,6 +10,9 @@ Rules of this module:
 
 from __future__ import annotations
 
+import os
+import sys
+import sysconfig
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -211,14 +214,27 @@ class Registry(Generic[T]):
         what = f"{self.kind} {name!r}" + ("" if name == path else f" ({path})")
         try:
             value: Any = import_module(module_name)
+        except ModuleNotFoundError as error:
+            top = module_name.partition(".")[0]
+            where = f". {_searched(top)}" if error.name == top else ""
+            raise ConfigError(f"cannot import {what}: {error}{where}") from error
         except Exception as error:  # importing a plug-in may raise anything
             raise ConfigError(f"cannot import {what}: {type(error).__name__}: {error}") from error
+        file = getattr(value, "__file__", None) or module_name
         for part in attribute.split("."):
             if not hasattr(value, part):
                 public = [known for known in dir(value) if not known.startswith("_")]
-                raise ConfigError(f"cannot import {what}: there is no {part!r}{suggestion(part, public)}")
+                raise ConfigError(f"cannot import {what}: there is no {part!r} in {file}{suggestion(part, public)}")
             value = getattr(value, part)
         return cast(T, value)
+
+
+def _searched(module: str) -> str:
+    """Returns the sentence that names the folders where a module was looked for, without those of Python itself. The
+    folder of the configuration file is the last one."""
+    own = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
+    folders = [place for place in sys.path if os.path.isdir(place) and place not in own and "lib-dynload" not in place]
+    return f"Looked for {module}.py and for a package {module} in: {', '.join(folders)}"
 
 
 class BackendRegistry(Registry[BackendFactory]):

@@ -7,6 +7,7 @@ For tests and `toolwire replay`: too slow for every request.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Literal
 
 from .events import (
@@ -21,7 +22,6 @@ from .events import (
     Start,
     StreamGrammarError,
     extra_of,
-    numbered,
 )
 
 
@@ -98,7 +98,7 @@ def normalise(events: Iterable[Event]) -> list[Event]:
         match event:
             case Open():
                 number[event.block] = len(number)
-                out.append(numbered(event, number[event.block]))
+                out.append(replace(event, block=number[event.block]))
             case Delta():
                 if not event.text:
                     continue

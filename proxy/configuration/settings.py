@@ -10,6 +10,8 @@ Rules:
    `TOOLWIRE_BACKENDS__MAIN__URL`, `TOOLWIRE_ROUTES__0__MODEL`. Lists and mappings are YAML. A variable without `__`
    counts only if it is a top-level key, so that `TOOLWIRE_NO_EXTENSIONS` is not a mistake.
 4. Relative paths in a file (`script`, `folder`, and keys that end in `_file`) are relative to the file's folder.
+5. Modules in the file's folder can be imported by `package.module:Attribute`: the folder goes to the end of `sys.path`,
+   where it hides no installed module. Worker processes inherit the path.
 
 Source: R17.2.
 """
@@ -17,8 +19,10 @@ Source: R17.2.
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -87,6 +91,7 @@ def examine(
     tree = _expand(tree, env, mistakes)
     if path is not None:
         _anchor(tree, Path(path).resolve().parent)
+        _search_modules_beside(Path(path))
     # Variables of a whole section come before those of its parts, which override them.
     for name, segments in sorted(_variables(env), key=lambda item: (len(item[1]), item[0])):
         with mistakes.noted():
@@ -189,6 +194,15 @@ def _anchor(node: Any, folder: Path) -> None:
     elif isinstance(node, list):
         for item in node:
             _anchor(item, folder)
+
+
+def _search_modules_beside(file: Path) -> None:
+    """Adds the file's folder to the module search path (rule 5). For a link, that is both the link's folder and the
+    target's: Kubernetes replaces the target's folder on every change of a ConfigMap."""
+    for folder in (file.absolute().parent, file.resolve().parent):
+        if str(folder) not in sys.path:
+            sys.path.append(str(folder))
+    importlib.invalidate_caches()  # a module may have been written since the last load
 
 
 def _variables(env: Mapping[str, str]) -> Iterator[tuple[str, list[str]]]:

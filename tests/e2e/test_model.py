@@ -206,14 +206,24 @@ COMMAND = [sys.executable, "-m", "toolwire", "demo", "--port", "0"]
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_demo_shows_one_call_and_ends() -> None:
-    done = subprocess.run([*COMMAND, "--once"], cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+def test_the_demo_shows_two_calls_and_ends() -> None:
+    """R35.1. What is shown is that of a log: no colours, no line beyond 80 columns."""
+    env = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    done = subprocess.run(
+        [*COMMAND, "--once"], cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL, env=env
+    )
     assert done.returncode == 0, done.stderr
-    assert "curl -N http://127.0.0.1:" in done.stdout
-    assert "<tool_call>" in done.stdout
-    assert '"tool_calls"' in done.stdout
-    assert "fits the tool's schema" in done.stdout
-    assert "[the gateway ran convert: " in done.stdout
+    first, second = done.stdout.split("\n2. ")
+    assert "<tool_call>" in first
+    assert "tool call: get_weather" in first
+    assert "The arguments fit the schema of get_weather." in first
+    rows = [line.partition(" | ") for line in second.splitlines()]
+    left, right = (" ".join(row[side].strip() for row in rows) for side in (0, 2))
+    assert f"[the gateway ran {demo.SERVER_TOOL}: On" in left
+    assert "content: On Sunday the museum is open from 10 am to 6 pm. finish_reason: stop" in right
+    assert "tool_response" not in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert "\x1b" not in done.stdout
 
 
 SILENT = """
@@ -242,7 +252,7 @@ def test_the_demo_leaves_no_process_behind(number: signal.Signals, command: list
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
         said = list(takewhile(lambda line: not line.startswith("Serving."), process.stdout))
-        assert any(line.startswith("Claude Code:") for line in said)
+        assert "Claude Code:\n" in said
         children = [
             int(pid)
             for path in Path(f"/proc/{process.pid}/task").glob("*/children")

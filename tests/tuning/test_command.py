@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -28,6 +29,7 @@ from toolwire.app import create_app
 from toolwire.cli import main
 from toolwire.config import RouteOptions
 from toolwire.configuration.settings import load
+from toolwire.extras.tune.show import PlainProgress, view
 from toolwire.support.conversion import from_mapping
 
 Run = Callable[..., Result]
@@ -339,6 +341,11 @@ def test_without_a_terminal_there_are_plain_lines(run: Run, model_server: Start)
     assert re.search(r"^\d+ of \d+ candidates; cases: 5; at most \d+ answers$", result.stderr, re.M)
     assert re.search(r"^  out \(round \d", result.stderr, re.M)
     assert "\x1b" not in result.output
+
+
+def test_without_its_extra_there_are_plain_lines_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert type(view(print, terminal=True)) is PlainProgress
 
 
 def test_nothing_of_it_is_imported_before_it_is_run() -> None:

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from toolwire.extras.demo import demo, engine
-from toolwire.extras.demo.demo import DemoError, check_server_tool, curl, example, read_call, side_by_side
+from toolwire.extras.demo.demo import DemoError, check_server_tool, example, read_call
+from toolwire.extras.demo.show import Answer, columns, curl, paragraph
 from toolwire.model import ToolUse
 from toolwire.servertools.joined import source_of
 
@@ -30,7 +31,7 @@ def call_deltas(*arguments: str) -> list[dict[str, Any]]:
 
 
 def test_a_call_is_put_together_from_its_chunks() -> None:
-    seen = read_call(frames(*call_deltas('{"city":"Pa', 'ris","unit":"celsius"}')))
+    seen = read_call(Answer(frames(*call_deltas('{"city":"Pa', 'ris","unit":"celsius"}'))))
     assert (seen.id, seen.function.name) == ("call_1", "get_weather")
     assert seen.function.arguments_json() == {"city": "Paris", "unit": "celsius"}
 
@@ -38,8 +39,8 @@ def test_a_call_is_put_together_from_its_chunks() -> None:
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        ([], "no frames"),
-        (frames(*call_deltas("{}"), end='{"error":{"message":"x"}}'), "ended early"),
+        ([], "ended early: 0 frames"),
+        (frames(*call_deltas("{}"), end='{"error":{"message":"x"}}'), 'ended early: {"error":{"message":"x"}}'),
         (frames({"content": "It is sunny."}, reason="stop"), "Expected one call"),
         (frames(*call_deltas('{"city":"Paris","unit":"cel')), "do not fit"),
         (frames(*call_deltas('{"city":"Paris"}')), "do not fit"),
@@ -48,27 +49,42 @@ def test_a_call_is_put_together_from_its_chunks() -> None:
 )
 def test_anything_else_is_a_failure_with_its_reason(answer: list[str], reason: str) -> None:
     with pytest.raises(DemoError, match=reason):
-        read_call(answer)
+        read_call(Answer(answer))
 
 
 @pytest.mark.parametrize(
     ("answer", "results", "reason"),
     [
-        (frames({"content": "2 kg"}, reason="stop"), ["2 kg"], None),
-        ([], ["2 kg"], "no frames"),
-        (frames({"content": "2 kg"}, reason="stop"), [], "called none"),
-        (frames({"content": "2 kg"}, reason="stop"), ["Error: Tool execution timed out"], "timed out"),
-        (frames(*call_deltas("{}")), ["2 kg"], "should have hidden"),
+        (frames({"content": "10 am"}, reason="stop"), ["10 am"], None),
+        ([], ["10 am"], "ended early"),
+        (frames({"content": "10 am"}, reason="stop"), [], "called none"),
+        (frames({"content": "10 am"}, reason="stop"), ["Error: Tool execution timed out"], "timed out"),
+        (frames(*call_deltas("{}")), ["10 am"], "should have hidden"),
     ],
 )
 def test_a_tool_of_the_gateway_was_run_and_the_client_saw_nothing_of_it(
     answer: list[str], results: list[str], reason: str | None
 ) -> None:
     if reason is None:
-        check_server_tool(answer, results)
+        check_server_tool(Answer(answer), results)
     else:
         with pytest.raises(DemoError, match=reason):
-            check_server_tool(answer, results)
+            check_server_tool(Answer(answer), results)
+
+
+def test_an_answer_is_shown_with_joined_text() -> None:
+    """R35.1. One row for the text however it was cut, and for arguments as well."""
+    texts = [{"role": "assistant", "content": ""}, {"content": "On Sun"}, {"content": "day."}, {"content": None}]
+    assert Answer(frames(*texts, reason="stop")).lines() == ["content: On Sunday.", "finish_reason: stop"]
+    assert Answer(frames(*call_deltas('{"city":', '"Oslo"}'))).lines() == [
+        "tool call: get_weather",
+        'arguments: {"city":"Oslo"}',
+        "id: call_1",
+        "finish_reason: tool_calls",
+    ]
+    cut = Answer(frames({"content": "On"}, reason="stop", end='{"error":{"message":"x"}}'))
+    assert cut.lines()[-1] == '{"error":{"message":"x"}}'
+    assert not cut.complete
 
 
 @pytest.mark.parametrize("missing", [None, "the MCP SDK is not installed"])
@@ -82,22 +98,25 @@ def test_the_tools_of_the_gateway_have_a_route_of_their_own(
     assert "execution" not in [entry.use for entry in plain.chain]
     assert tools.model == demo.server_example("m")["model"]
     assert tools.chain is None
-    assert (len(config.tools.mcp), config.tools.folder) == (
-        (1, None) if missing is None else (0, str(demo.TOOLS_FOLDER))
-    )
+    assert len(config.tools.mcp) == (1 if missing is None else 0)
 
 
 async def test_the_demos_own_mcp_server() -> None:
+    """R35.1. Whatever the model chooses fits and is a sentence: one argument, of few values."""
     pytest.importorskip("mcp")
     source = source_of(demo.own_tools())
     assert source is not None
     async with source.running():
         assert source.tools.names == {demo.SERVER_TOOL}
-        use = ToolUse("call_1", demo.SERVER_TOOL, '{"value": 5, "unit": "lb", "to": "kg"}')
-        result = await source.tools.run(use, 60.0, lambda state: None)
-        assert (result.text, result.failed) == ("2.26796 kg", False)
-        use = ToolUse("call_2", demo.SERVER_TOOL, '{"value": 5, "unit": "lb", "to": "m"}')
-        assert (await source.tools.run(use, 60.0, lambda state: None)).failed
+        [spec] = source.tools.specs
+        assert spec.parameters is not None
+        [day] = spec.parameters["properties"].values()
+        for number, value in enumerate(day["enum"]):
+            use = ToolUse(f"call_{number}", demo.SERVER_TOOL, json.dumps({"day": value}))
+            result = await source.tools.run(use, 60.0, lambda state: None)
+            assert (result.text.startswith(f"On {value} "), result.failed) == (True, False)
+    said, answer = demo.EARLIER_TURN[2:]
+    assert said["content"] == answer["content"]
 
 
 def test_the_printed_command_sends_the_example() -> None:
@@ -108,14 +127,24 @@ def test_the_printed_command_sends_the_example() -> None:
     assert json.loads(words[words.index("-d") + 1]) == body
 
 
-def test_columns_lose_nothing() -> None:
-    text, entries = "x" * 70 + "<tool_call>", ["short", "y" * 45, ""]
-    shown = side_by_side(("left", text), ("right", *entries), 63)
-    rows = [(row[:30].rstrip(), row[33:]) for row in shown.splitlines()]
-    assert rows[0] == ("left", "right")
-    assert "".join(left for left, _ in rows[2:]) == text
-    assert "".join(right for _, right in rows[2:]) == "".join(entries)
-    assert max(map(len, shown.splitlines())) <= 63
+@pytest.mark.parametrize("width", [120, 80, 60, 59, 40, 20])
+def test_columns_fit_and_lose_no_word(width: int) -> None:
+    """R35.1. On terminals of any width; on narrow ones the second column stands below the first."""
+    left = ["x" * 70 + "<tool_call>", '{"name": "f", "arguments": {"a": "b c"}}']
+    right = ["content: On Sunday the museum is open.", "", "y" * 45]
+    lines = columns(("left", *left), ("right", *right), width).splitlines()
+    assert max(map(len, lines)) <= width
+    if width >= 60:
+        room = (width - 3) // 2
+        columns_shown = [line[:room] for line in lines], [line[room + 3 :] for line in lines]
+    else:
+        at = lines.index("right")
+        columns_shown = lines[:at], lines[at:]
+    for shown, title, entries in zip(columns_shown, ("left", "right"), (left, right), strict=True):
+        assert shown[0].rstrip() == title
+        assert set(shown[1].strip()) == {"-"}
+        assert "".join("".join(shown[2:]).split()) == "".join("".join(entries).split())
+    assert max(map(len, paragraph("Some words of a sentence that is long enough. " * 3, width).splitlines())) <= width
 
 
 def test_the_recorder_stands_just_inside_of_where_calls_are_found() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -161,9 +162,29 @@ def test_events_have_value_equality_and_a_readable_form() -> None:
     assert Delta(1, "a") == Delta(1, "a")
     assert Delta(1, "a") != Delta(2, "a")
     assert Delta(1, "a") != Close(1)
-    assert repr(Close(1)) == "Close(block=1, extra={}, status='complete')"
+    assert repr(Close(1)) == "Close(block=1, status='complete', extra={})"
     assert Fault(BackendFault("x")) == Fault(BackendFault("x"))
     assert Fault(BackendFault("x")) != Fault(BackendFault("y"))
+
+
+def test_every_event_can_be_changed_with_replace() -> None:
+    """R35.2. Authors of middlewares know `dataclasses.replace` from requests, and use it for events too."""
+    fault = BackendFault("x")
+    for event, changes in (
+        (Start("r", "m", 1), {"model": "n"}),
+        (Open(1, BlockKind.TOOL_CALL, name="f", call_id="c", extra={"source": "s"}), {"block": 2}),
+        (Delta(1, "a", {"logprobs": []}), {"text": "b"}),
+        (Close(1, "truncated"), {"extra": {"chat": {}}}),
+        (Finish("stop", Usage(), choices=({"stop_sequence": "x"},)), {"reason": "length"}),
+        (Fault(fault), {"error": BackendFault("y")}),
+        (Opaque("chat", {}), {"payload": {"a": 1}}),
+        (Call(1, ToolUse("c", "f", "{}"), source="s"), {"use": ToolUse("c", "f", '{"a":1}')}),
+    ):
+        changed = replace(event, **changes)
+        for name in event.__slots__:
+            assert getattr(changed, name) == changes.get(name, getattr(event, name)), (event, name)
+        with pytest.raises(TypeError, match="unhashable"):
+            hash(changed)
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import pytest
 
 from tests.cases import every
+from toolwire.configuration.settings import load
 from toolwire.registry import BACKENDS, FORMATS, MIDDLEWARES, Registry, registries
 from toolwire.support.conversion import ConfigError
 
@@ -68,10 +70,47 @@ def test_unknown_name_suggests_the_nearest_or_lists_all() -> None:
 
 def test_a_path_that_cannot_be_imported_says_why() -> None:
     registry: Registry[str] = Registry("thing", GROUP, {"gone": "no_such_package.at_all:X"}, [])
-    with pytest.raises(ConfigError, match=r"cannot import thing 'gone' \(no_such_package.at_all:X\): ModuleNotFound"):
+    with pytest.raises(
+        ConfigError,
+        match=r"cannot import thing 'gone' \(no_such_package.at_all:X\): No module named 'no_such_package'. Looked for no_such_package.py ",
+    ):
         registry.get("gone")
-    with pytest.raises(ConfigError, match=r"cannot import thing 'colorsys:rgb_to_hsl': .*did you mean"):
+    with pytest.raises(ConfigError, match=r"cannot import thing 'colorsys:rgb_to_hsl': .*colorsys.py, did you mean"):
         registry.get("colorsys:rgb_to_hsl")
+    with pytest.raises(
+        ConfigError, match=r"cannot import thing 'os.absent:X': No module named 'os.absent'; 'os' is not a package$"
+    ):
+        registry.get("os.absent:X")
+
+
+def test_modules_beside_the_configuration_file_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R35.2. Whatever the working directory is. A link to the file adds its own folder and that of its target, and an
+    installed module of the same name comes first."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    target, linked = tmp_path / "target", tmp_path / "linked"
+    for folder in (target, linked):
+        folder.mkdir()
+        folder.joinpath(f"of_{folder.name}.py").write_text("X = 1")
+    (target / "gateway.yaml").write_text("backends: {m: {kind: mock}}")
+    (target / "colorsys.py").write_text("X = 1")
+    (linked / "gateway.yaml").symlink_to(target / "gateway.yaml")
+    registry: Registry[int] = Registry("thing", GROUP, {}, [])
+    with pytest.raises(ConfigError) as before:
+        registry.get("of_target:X")
+    assert str(tmp_path) not in str(before.value)
+    monkeypatch.chdir(linked)
+    load("gateway.yaml", env={})
+    load("gateway.yaml", env={})
+    assert sys.path[-2:] == [str(linked), str(target)]
+    monkeypatch.chdir("/")
+    assert registry.get("of_target:X") == registry.get("of_linked:X") == 1
+    with pytest.raises(ConfigError, match=r"no 'X' in .*lib.*colorsys.py"):
+        registry.get("colorsys:X")
+    with pytest.raises(ConfigError, match=f"Looked for absent.py and for a package absent in: .*{linked}, {target}$"):
+        registry.get("absent:X")
+    (linked / "later.py").write_text("X = 2")
+    load(linked / "gateway.yaml", env={})  # a reload
+    assert registry.get("later:X") == 2
 
 
 def test_two_applications_share_no_registration() -> None:

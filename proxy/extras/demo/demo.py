@@ -1,6 +1,6 @@
 """`toolwire demo`: a real model that only writes text, the gateway in front of it, and two tool calls shown from both
 sides. The first call is for the client. The second is run by the gateway: by an MCP server that comes with the extra
-`demo`, or, in a checkout without the SDK, by a module of a folder.
+`demo`.
 
 The model runs in its own process (`toolwire.extras.demo.engine`), the gateway in this one. Requests use real HTTP, so
 the output is what any client gets.
@@ -19,7 +19,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,14 +45,14 @@ from ...events import Delta, Event, Kind
 from ...fastparse import IMPLEMENTATION
 from ...formats.engine.rendering import result_text
 from ...model import ModelRequest, ToolResult
-from ...openai_types import ChatResponse, ToolCall, ToolCallAccumulator
+from ...openai_types import ToolCall
 from ...pipeline.chain.middleware import Middleware
 from ...pipeline.exchange.exchange import Exchange
 from ...registry import registries
 from ...server import serving
 from ...support.legible import visible, visible_lines
-from ...support.processes import has_groups
-from .engine import Engine, EngineError, find_weights
+from .engine import Engine, EngineError, Weights, find_weights
+from .show import LOG_WIDTH, WIDEST, Answer, client_lines, columns, curl, paragraph
 
 WEIGHTS_VARIABLE: Final = "TOOLWIRE_DEMO_WEIGHTS"
 SHA256_VARIABLE: Final = "TOOLWIRE_DEMO_SHA256"
@@ -72,11 +71,27 @@ WEATHER: Final[dict[str, Any]] = {
 }
 """Narrow on purpose: a model of 135 million parameters fills all the space that a schema allows."""
 
-TOOLS_FOLDER: Final = Path(__file__).parents[3] / "examples" / "server-tools"
-"""The tools that the gateway runs if the MCP SDK is not installed. Not part of an installed package."""
 MCP_COMMAND: Final = (sys.executable, "-m", "toolwire.extras.demo.demo_mcp")
-SERVER_QUESTION: Final = "Convert 5 lb to kg"
-SERVER_TOOL: Final = "convert"
+SERVER_QUESTION: Final = "When is the museum open on Sunday?"
+SERVER_TOOL: Final = "opening_hours"
+EARLIER_ID: Final = "call_demo_friday"
+EARLIER_TURN: Final[tuple[Mapping[str, Any], ...]] = (
+    {"role": "user", "content": "When is the museum open on Friday?"},
+    {
+        "role": "assistant",
+        "tool_calls": [
+            {
+                "id": EARLIER_ID,
+                "type": "function",
+                "function": {"name": SERVER_TOOL, "arguments": '{"day": "Friday"}'},
+            }
+        ],
+    },
+    {"role": "tool", "tool_call_id": EARLIER_ID, "content": "On Friday the museum is open from 10 am to 9 pm."},
+    {"role": "assistant", "content": "On Friday the museum is open from 10 am to 9 pm."},
+)
+"""The conversation before `SERVER_QUESTION`. Without an example a model of 135 million parameters often picks another
+day and answers with program text; with one it does not, at any temperature up to 1."""
 
 SMALL_MODEL: Final[Mapping[str, Any]] = {"string_chars": 100, "list_items": 4, "number_digits": 15, "calls": 1}
 """Limits of the grammar where a client's schema sets none, for the same reason."""
@@ -84,7 +99,6 @@ SMALL_MODEL: Final[Mapping[str, Any]] = {"string_chars": 100, "list_items": 4, "
 REQUEST_ID: Final = "toolwire-demo"
 SERVER_REQUEST_ID: Final = "toolwire-demo-tools"
 CALL_TIMEOUT_S: Final = 120.0
-TOOL_TIMEOUT_S: Final = 5.0
 MCP_WAIT_S: Final = 60.0
 STOP_S: Final = 1.0
 
@@ -128,10 +142,11 @@ async def _until_stopped(host: str, port: int, once: bool, weights: str | None, 
             await _show(running)
             if running.tools.any:
                 await _show_server_tool(running)
+            else:
+                _say(f"\n2. Left out: {mcp_checks.missing()}.", flush=True)
             shown = True
             if not once:
-                _say(f"\n{client_lines(running.base, running.model)}")
-                _say(f"\nLook inside: {running.page}\nServing. Ctrl-C ends it.", flush=True)
+                _show_next_steps(running)
                 raise await running.engine.ended()
     except asyncio.CancelledError:
         _say("\nStopped.", flush=True)
@@ -160,9 +175,8 @@ async def _gateway(host: str, port: int, weights: str | None, sha256: str | None
         sockets = _listen(host, port)  # before the model is loaded, so that a used port is reported at once
         stack.callback(serving.close, sockets)
         weights_file = await asyncio.to_thread(find_weights, weights, sha256)
-        megabytes = weights_file.path.stat().st_size / 1e6
-        _say(f"toolwire {__version__}, scanner: {IMPLEMENTATION}", flush=True)
-        with _Progress(f"Loading {weights_file.model} ({megabytes:.0f} MB)") as progress:
+        _say(_introduction(weights_file), flush=True)
+        with _Progress("Loading the model") as progress:
             engine = await stack.enter_async_context(Engine(weights_file, progress=progress))
         recorder = RawText()
         plugins = registries()
@@ -211,13 +225,12 @@ def configuration(model: str, url: str, key: str) -> GatewayConfig:
 
 
 def own_tools() -> ToolsConfig:
-    """Returns the tools that the gateway runs: those of the demo's MCP server, else of the folder, else none."""
-    if mcp_checks.missing() is None:
-        packages = {"PYTHONPATH": str(Path(__file__).parents[3])}
-        server = McpServerConfig(name="demo", command=MCP_COMMAND, env=packages, connect_timeout_s=MCP_WAIT_S)
-        return ToolsConfig(mcp=(server,), mcp_wait_s=MCP_WAIT_S)
-    folder = str(TOOLS_FOLDER) if TOOLS_FOLDER.is_dir() and has_groups() else None
-    return ToolsConfig(folder=folder, timeout_s=TOOL_TIMEOUT_S)
+    """Returns the tools that the gateway runs: those of the demo's MCP server, or none without the MCP SDK."""
+    if mcp_checks.missing() is not None:
+        return ToolsConfig()
+    packages = {"PYTHONPATH": str(Path(__file__).parents[3])}
+    server = McpServerConfig(name="demo", command=MCP_COMMAND, env=packages, connect_timeout_s=MCP_WAIT_S)
+    return ToolsConfig(mcp=(server,), mcp_wait_s=MCP_WAIT_S)
 
 
 def with_tools(model: str) -> str:
@@ -239,8 +252,7 @@ class RawText(Middleware):
 
     async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
         if (recorded := self.results.get(exchange.id)) is not None:
-            results = [part for message in request.messages for part in message.parts if isinstance(part, ToolResult)]
-            for result in results[len(recorded) :]:
+            for result in _results(request)[len(_results(exchange.received)) + len(recorded) :]:
                 recorded.append(result_text(result))
                 self.texts[exchange.id].append(f"\n[the gateway ran {result.name}: {recorded[-1]}]\n")
         return request
@@ -251,21 +263,63 @@ class RawText(Middleware):
         return event
 
 
+def _results(request: ModelRequest) -> list[ToolResult]:
+    return [part for message in request.messages for part in message.parts if isinstance(part, ToolResult)]
+
+
+# --- printing -------------------------------------------------------------------------------------------------------
+
+
 def _say(*words: str, **how: Any) -> None:
     """Prints texts of a model, with control characters made visible."""
     print(*map(visible_lines, words), **how)
 
 
+def _width() -> int:
+    return min(shutil.get_terminal_size((LOG_WIDTH, 24)).columns, WIDEST)
+
+
+def _introduction(weights: Weights) -> str:
+    megabytes = weights.path.stat().st_size / 1e6
+    text = f"toolwire {__version__} in front of {weights.model}, a model of {megabytes:.0f} MB that only writes text."
+    return paragraph(f"{text} Scanner: {IMPLEMENTATION}.", _width())
+
+
+def _show_sides(wrote: str, answer: Answer) -> None:
+    """Prints the model's text beside the answer that the client got."""
+    left = [line for line in wrote.splitlines() if line.strip()]
+    shown = columns(
+        ("what the model wrote", *left),
+        ("what the client got", *answer.lines()),
+        _width(),
+    )
+    _say(f"\n{shown}\n")
+
+
+def _show_next_steps(running: Running) -> None:
+    """Prints how to look at the exchanges, repeat the first one, and connect coding agents."""
+    _say(f"\nSend the first request yourself:\n\n{curl(running.base, example(running.model))}")
+    _say(f"\nSee inside of each exchange:\n\n{running.page}\n")
+    small = (
+        "Coding agents need a larger model than this one. Start the gateway in front of yours, `toolwire serve "
+        "--backend URL --inspect`, and paste these lines."
+    )
+    _say(paragraph(small, _width()))
+    for agent, lines in client_lines(running.base, running.model).items():
+        _say(f"\n{agent}:\n\n{lines}")
+    _say("\nServing. Ctrl-C ends it.", flush=True)
+
+
 class _Progress:
-    """A progress line with the seconds so far; rewritten in place on a terminal."""
+    """A progress line; on a terminal the seconds so far are rewritten in place."""
 
     def __init__(self, title: str) -> None:
         self._title = title
         self._seconds = 0.0
-        self._terminal = sys.stdout.isatty()
+        self._terminal = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
     def __enter__(self) -> Callable[[float], None]:
-        _say(f"{self._title} ...", end="" if self._terminal else "\n", flush=True)
+        _say(f"{self._title} ... ", end="", flush=True)
         return self._tick
 
     def _tick(self, seconds: float) -> None:
@@ -274,10 +328,9 @@ class _Progress:
             print(f"\r{visible(self._title)} ... {seconds:.1f} s", end="", flush=True)
 
     def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None:
-            print(
-                f"\r{visible(self._title)} ... " if self._terminal else "", f"ready after {self._seconds:.1f} s", sep=""
-            )
+        if self._terminal:
+            print(f"\r{visible(self._title)} ... ", end="")
+        print(f"ready after {self._seconds:.1f} s" if kind is None else "")
 
 
 # --- the call -------------------------------------------------------------------------------------------------------
@@ -297,32 +350,12 @@ def example(model: str) -> dict[str, Any]:
     }
 
 
-def curl(base: str, body: Mapping[str, Any]) -> str:
-    """Returns a command line for POSIX shells that sends `body`."""
-    text = json.dumps(body).replace("'", r"'\''")
-    return f"curl -N {base}/chat/completions \\\n  -H 'Content-Type: application/json' \\\n  -d '{text}'"
-
-
-def client_lines(base: str, model: str) -> str:
-    """Returns the settings that connect clients to the demo."""
-    root = base.removesuffix("/v1")
-    lines = {
-        "Claude Code": f"ANTHROPIC_BASE_URL={root} ANTHROPIC_AUTH_TOKEN=none ANTHROPIC_MODEL={model} claude",
-        "Codex": f"codex -c openai_base_url={base}",
-        "OpenAI's SDKs": f"export OPENAI_BASE_URL={base} OPENAI_API_KEY=none",
-        "Anthropic's SDKs": f"export ANTHROPIC_BASE_URL={root} ANTHROPIC_API_KEY=none",
-    }
-    width = max(map(len, lines)) + 2
-    shown = "\n".join(f"{f'{name}:':<{width}}{line}" for name, line in lines.items())
-    return f"Lines to paste for clients (the demo's model is too small for coding agents):\n\n{shown}"
-
-
 def server_example(model: str) -> dict[str, Any]:
     """Returns the request of the second call, without tools of the client. It requires the call, because the small
     model would not make it."""
     return {
         "model": with_tools(model),
-        "messages": [{"role": "user", "content": SERVER_QUESTION}],
+        "messages": [*EARLIER_TURN, {"role": "user", "content": SERVER_QUESTION}],
         "tool_choice": {"type": "function", "function": {"name": SERVER_TOOL}},
         "stream": True,
         "temperature": 0,
@@ -330,69 +363,83 @@ def server_example(model: str) -> dict[str, Any]:
     }
 
 
-async def _show_server_tool(running: Running) -> None:
-    """Sends a request for which the gateway runs a tool, and prints both sides of it. Raises `DemoError` if the tool
-    was not run."""
-    body = server_example(running.model)
-    whose = (
-        "of an MCP server, proxy/extras/demo/demo_mcp.py" if running.tools.mcp else f"of the folder {TOOLS_FOLDER.name}"
-    )
-    _say(f"\nNow one that the gateway runs itself ({whose}): {SERVER_QUESTION!r}, no tool of the client.")
-    _say(f"\n{curl(running.base, body)}", flush=True)
-    recorder = running.recorder
-    raw = recorder.texts[SERVER_REQUEST_ID] = []
-    results = recorder.results[SERVER_REQUEST_ID] = []
-    try:
-        frames = await _ask(running, body, SERVER_REQUEST_ID)
-    finally:
-        del recorder.texts[SERVER_REQUEST_ID], recorder.results[SERVER_REQUEST_ID]
-    got = ("what the client got", *map(_brief, frames))
-    _say(f"\n{side_by_side(('what the model wrote, and was told', ''.join(raw)), got, _width())}\n")
-    check_server_tool(frames, results)
-    _say(f"The client asked once; the gateway ran {SERVER_TOOL} and asked the model again.", flush=True)
-
-
-def check_server_tool(frames: Sequence[str], results: Sequence[str]) -> None:
-    """Raises `DemoError` unless a tool was run without an error and the client saw nothing of it."""
-    if list(frames[-1:]) != ["[DONE]"]:
-        raise DemoError(f"The stream ended early: {frames[-1] if frames else 'no frames'}")
-    if not results or results[0].startswith("Error: "):
-        raise DemoError(f"The gateway ran no tool successfully: {results[0] if results else 'the model called none'}")
-    if any('"tool_calls"' in frame for frame in frames):
-        raise DemoError("The client saw a call that the gateway should have hidden.")
-
-
 async def _show(running: Running) -> None:
-    """Makes the call and prints both sides of it. Raises `DemoError` unless it fits the tool's schema."""
-    body = example(running.model)
-    _say(f"\nBase URL: {running.base}\nModel:    {running.model}\n\nTry it:\n\n{curl(running.base, body)}\n")
-    _say(f"Sending just that: {QUESTION!r}, one tool, streamed.", flush=True)
+    """Makes the first call and prints both sides of it. Raises `DemoError` unless it fits the tool's schema."""
+    _say("\n1. A call for the client, streamed\n")
+    _say(paragraph(f'"{QUESTION}" The client offers the tool {WEATHER_TOOL}.', _width()), flush=True)
     raw = running.recorder.texts[REQUEST_ID] = []
     started = time.monotonic()
     try:
-        frames = await _ask(running, body, REQUEST_ID)
+        answer = await _ask(running, example(running.model), REQUEST_ID)
     finally:
         del running.recorder.texts[REQUEST_ID]
     seconds = time.monotonic() - started
-    wrote, got = ("what the model wrote", "".join(raw)), ("what the client got", *map(_brief, frames))
-    _say(f"\n{side_by_side(wrote, got, _width())}\n")
-    call = read_call(frames)
+    _show_sides("".join(raw), answer)
+    read_call(answer)
     _say(
-        f"{call.function.name}({call.function.arguments}) fits the tool's schema; {seconds:.1f} s, {len(frames)} frames.",
+        paragraph(
+            f"The arguments fit the schema of {WEATHER_TOOL}. {answer.frames} frames, {seconds:.1f} s.", _width()
+        ),
         flush=True,
     )
 
 
-async def _ask(running: Running, body: Mapping[str, Any], ident: str) -> list[str]:
-    """Returns the frames of the answer. Raises `DemoError`."""
+async def _show_server_tool(running: Running) -> None:
+    """Sends a request for which the gateway runs a tool, and prints both sides of it. Raises `DemoError` if the tool
+    was not run."""
+    _say("\n2. A call that the gateway runs (MCP)\n")
+    _say(
+        paragraph(f'"{SERVER_QUESTION}", after the same question about Friday. The client offers no tool.', _width()),
+        flush=True,
+    )
+    recorder = running.recorder
+    raw = recorder.texts[SERVER_REQUEST_ID] = []
+    results = recorder.results[SERVER_REQUEST_ID] = []
     try:
-        return await asyncio.wait_for(_frames(f"{running.base}/chat/completions", body, ident), CALL_TIMEOUT_S)
-    except (aiohttp.ClientError, TimeoutError) as error:
+        answer = await _ask(running, server_example(running.model), SERVER_REQUEST_ID)
+    finally:
+        del recorder.texts[SERVER_REQUEST_ID], recorder.results[SERVER_REQUEST_ID]
+    _show_sides("".join(raw), answer)
+    check_server_tool(answer, results)
+    ran = f"The client asked once. The gateway ran {SERVER_TOOL} and gave its result to the model."
+    _say(paragraph(ran, _width()), flush=True)
+
+
+def check_server_tool(answer: Answer, results: Sequence[str]) -> None:
+    """Raises `DemoError` unless a tool was run without an error and the client saw nothing of it."""
+    _check_complete(answer)
+    if not results or results[0].startswith("Error: "):
+        raise DemoError(f"The gateway ran no tool successfully: {results[0] if results else 'the model called none'}")
+    if answer.calls:
+        raise DemoError("The client saw a call that the gateway should have hidden.")
+
+
+def read_call(answer: Answer) -> ToolCall:
+    """Returns the one call of an answer. Raises `DemoError` if it is missing or does not fit `WEATHER`."""
+    _check_complete(answer)
+    calls = answer.calls
+    if answer.reason != "tool_calls" or [call.function.name for call in calls] != [WEATHER_TOOL]:
+        raise DemoError(f"Expected one call of {WEATHER_TOOL}, got {calls}; finish_reason is {answer.reason!r}.")
+    arguments = calls[0].function.arguments
+    try:
+        jsonschema_rs.validate(WEATHER, json.loads(arguments))
+    except ValueError as error:
+        raise DemoError(f"The arguments do not fit the tool's schema: {arguments}\n{error}") from error
+    return calls[0]
+
+
+def _check_complete(answer: Answer) -> None:
+    if not answer.complete:
+        raise DemoError(f"The stream ended early: {answer.error or f'{answer.frames} frames'}")
+
+
+async def _ask(running: Running, body: Mapping[str, Any], ident: str) -> Answer:
+    """Returns the answer. Raises `DemoError`."""
+    try:
+        url = f"{running.base}/chat/completions"
+        return Answer(await asyncio.wait_for(_frames(url, body, ident), CALL_TIMEOUT_S))
+    except (aiohttp.ClientError, TimeoutError, ValueError) as error:
         raise DemoError(f"The call failed: {type(error).__name__} {error}") from error
-
-
-def _width() -> int:
-    return min(max(shutil.get_terminal_size((120, 24)).columns, 60), 160)
 
 
 async def _frames(url: str, body: Mapping[str, Any], ident: str) -> list[str]:
@@ -404,49 +451,3 @@ async def _frames(url: str, body: Mapping[str, Any], ident: str) -> list[str]:
         if answer.status != 200:
             raise DemoError(f"The gateway answered {answer.status}: {await answer.text()}")
         return [line[6:].decode().strip() async for line in answer.content if line.startswith(b"data: ")]
-
-
-def read_call(frames: Sequence[str]) -> ToolCall:
-    """Returns the one call in the frames of an answer. Raises `DemoError` if it is missing or does not fit
-    `WEATHER`."""
-    if list(frames[-1:]) != ["[DONE]"]:
-        raise DemoError(f"The stream ended early: {frames[-1] if frames else 'no frames'}")
-    seen = ToolCallAccumulator()
-    reason = None
-    for choice in (choice for frame in frames[:-1] for choice in ChatResponse.decode(frame).choices):
-        reason = choice.finish_reason or reason
-        if choice.delta is not None:
-            seen.add(choice.delta.tool_calls)
-    calls = seen.calls()
-    if reason != "tool_calls" or [call.function.name for call in calls] != [WEATHER_TOOL]:
-        raise DemoError(f"Expected one call of {WEATHER_TOOL}, got {calls}; finish_reason is {reason!r}.")
-    arguments = calls[0].function.arguments
-    try:
-        jsonschema_rs.validate(WEATHER, json.loads(arguments))
-    except ValueError as error:
-        raise DemoError(f"The arguments do not fit the tool's schema: {arguments}\n{error}") from error
-    return calls[0]
-
-
-def _brief(frame: str) -> str:
-    """Returns a chunk as text, without the fields that are the same in every chunk."""
-    if not frame.startswith("{"):
-        return frame
-    chunk = json.loads(frame)
-    choice = next(iter(chunk.get("choices", ())), None)
-    shown = {k: v for k, v in (choice or chunk).items() if k in ("delta", "finish_reason", "usage", "error") and v}
-    return json.dumps(shown, separators=(",", ":"), ensure_ascii=False)
-
-
-def side_by_side(left: Sequence[str], right: Sequence[str], width: int) -> str:
-    """Returns two columns, each a title and its entries. Long entries are wrapped at the column's width, at
-    any letter."""
-    room = (width - 3) // 2
-
-    def column(entries: Sequence[str]) -> list[str]:
-        lines = [line for entry in entries[1:] for line in entry.splitlines() or [""]]
-        pieces = [line[i : i + room] for line in lines for i in range(0, max(len(line), 1), room)]
-        return [entries[0], "-" * room, *pieces]
-
-    rows = zip_longest(column(left), column(right), fillvalue="")
-    return "\n".join(f"{a:<{room}} | {b}".rstrip() for a, b in rows)

@@ -3,29 +3,23 @@ which the demo includes."""
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Literal
 
 from mcp.server.mcpserver import MCPServer
-from mcp.server.mcpserver.exceptions import ToolError
 
-Unit = Literal["m", "km", "mi", "ft", "kg", "g", "lb"]
-
-METRES: Final = {"m": 1.0, "km": 1000.0, "mi": 1609.344, "ft": 0.3048}
-KILOGRAMS: Final = {"kg": 1.0, "g": 0.001, "lb": 0.45359237}
+Day = Literal["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
 
 
-def convert(value: float, unit: Unit, to: Unit) -> str:
-    """Convert a length or a mass from one unit to another."""
-    for factors in (METRES, KILOGRAMS):
-        if unit in factors and to in factors:
-            return f"{value * factors[unit] / factors[to]:.6g} {to}"
-    raise ToolError(f"{unit} and {to} do not measure the same")
+def opening_hours(day: Day) -> str:
+    """When the museum is open on a day of the week."""
+    closes = "9 pm" if day == "Friday" else "6 pm"
+    return f"On {day} the museum is open from 10 am to {closes}."
 
 
 def main() -> None:
     """Serves until the input pipe closes."""
     server = MCPServer("toolwire-demo", log_level="ERROR")
-    server.tool(structured_output=False)(convert)
+    server.tool(structured_output=False)(opening_hours)
     server.run()
 
 

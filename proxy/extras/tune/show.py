@@ -1,4 +1,5 @@
-"""Progress output of a tuning: on a terminal a table that changes in place and a progress bar, else single lines."""
+"""Progress output of a tuning: on a terminal a table that changes in place and a progress bar, if `rich` is installed
+(the extra `tune`); else single lines."""
 
 from __future__ import annotations
 

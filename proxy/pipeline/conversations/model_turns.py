@@ -14,8 +14,9 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
-from ...events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start, is_live, numbered
+from ...events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start, is_live
 from ...folding import Folding
 from ...model import Part, Refusal, Text, ToolUse, Usage
 from ...upstream.servers.usage import added
@@ -167,7 +168,7 @@ class ModelTurn:
             if not self._exposes:
                 return None
         number = self._numbers[event.block] = self._state.new_block()
-        shown = numbered(event, number)
+        shown = replace(event, block=number)
         if event.kind is BlockKind.TEXT:
             self._texts.add(event.block)
         elif event.kind is BlockKind.TOOL_CALL and event.block not in self._ours:
