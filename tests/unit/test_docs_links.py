@@ -70,14 +70,6 @@ def test_links_lead_somewhere() -> None:
     assert not broken
 
 
-def test_the_index_names_every_page() -> None:
-    """Each by itself, or its folder."""
-    targets = {m["target"].partition("#")[0] for m in LINK.finditer(read(Path("docs/README.md")))}
-    listed = {(ROOT / "docs" / target).resolve() for target in targets}
-    pages = [ROOT / page for page in PAGES if page.parts[0] == "docs" and page.name != "README.md"]
-    assert not [page for page in pages if page not in listed and page.parent not in listed]
-
-
 # --- commands -------------------------------------------------------------------------------------------------------
 
 
