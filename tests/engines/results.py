@@ -125,12 +125,12 @@ def _mistakes(results: Mapping[str, Any]) -> list[str]:
     return [f"- {what}{f' ({count} situations)' if count > 1 else ''}." for what, count in counts.items()]
 
 
-def _table(engines: Mapping[str, Any], situations: Iterable[Situation]) -> Iterator[str]:
+def _table(engines: Mapping[str, Any], of_group: Iterable[Situation]) -> Iterator[str]:
     """A row for each situation and a column for each engine. Neighbouring rows with equal results are one."""
     yield f"| Situation | {' | '.join(one['about']['title'] for one in engines.values())} | Result |"
     yield f"| --- |{' --- |' * (len(engines) + 1)}"
     rows: list[tuple[str, list[str]]] = []
-    for situation in situations:
+    for situation in of_group:
         title, cells = situation.title, _cells([one["situations"].get(situation.name) for one in engines.values()])
         base = next((title.removesuffix(end) for end in MANNERS if title.endswith(end)), "")
         if base and rows and rows[-1] == (base + MANNERS[0], cells):
