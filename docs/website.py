@@ -7,7 +7,7 @@
    in the navigation; one page lists them.
 3. A drawing in Mermaid is shown as the picture that `docs/drawn.py` made of it, so no page loads a script for it.
 4. `llms.txt` lists all pages for programs (https://llmstxt.org), and the Markdown of each page is beside its HTML as
-   `index.html.md`.
+   `index.html` with the suffix `.md`.
 
 A link that leads nowhere ends the build.
 """
@@ -70,7 +70,7 @@ class SiteError(Exception):
 
 
 def pages() -> dict[str, str]:
-    """The pages of the repository by path, with their places on the site. The index is no page: it is the navigation."""
+    """The pages of the repository by path, with their places on the site; without the index, which is the navigation."""
     inside = (path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))
     return {path: path.removeprefix("docs/") for path in sorted(inside) if path != INDEX} | dict(OUTSIDE)
 
