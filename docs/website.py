@@ -70,7 +70,7 @@ class SiteError(Exception):
 
 
 def pages() -> dict[str, str]:
-    """The pages of the repository by path, with their places on the site; without the index, which is the navigation."""
+    """The pages of the repository by path, with their places on the site. The index is the navigation, not a page."""
     inside = (path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))
     return {path: path.removeprefix("docs/") for path in sorted(inside) if path != INDEX} | dict(OUTSIDE)
 

@@ -21,7 +21,6 @@ import pytest
 from docs.generate import middleware_fields
 from tests.docs.pages import FENCE, PAGES, ROOT, blocks, pages_with, read, write_files
 from tests.docs.shell import parsed, simple_commands
-from toolwire.config import LimitsConfig
 from toolwire.configuration.settings import load
 from toolwire.observability.telemetry import Metrics
 from toolwire.registry import registries
@@ -175,11 +174,3 @@ def test_every_feature_for_constrained_decoding_is_described() -> None:
     assert described == CONSTRAINTS
     (row,) = (line for line in read(CONFIGURATION).splitlines() if line.startswith("| `constrain` | text | `null`"))
     assert set(re.findall(r"`(\w+)`", row)) - {"constrain", "null"} == CONSTRAINTS
-
-
-def test_the_limits_in_the_table_are_the_defaults() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| (\d+) (KiB|MiB)?", read(Path("docs/reference/tools.md")), re.MULTILINE)
-    assert rows
-    defaults = LimitsConfig()
-    for key, number, unit in rows:
-        assert getattr(defaults, key) == int(number) * {"": 1, "KiB": 1 << 10, "MiB": 1 << 20}[unit], key
