@@ -39,8 +39,8 @@ INTRODUCTION: Final = """\
 """
 
 LEGEND: Final = """\
-✓: the client got what is promised, a right answer or a named error. –: skipped. The last column has the usual result; a
-result that differs is in the engine's own column.
+Lists: every engine had this result, and the client got what is promised. Tables: ✓ the client got what is promised, a right
+answer or a named error; – skipped. The last column has the usual result, an engine's column the result that differs.
 """
 
 
@@ -126,9 +126,8 @@ def _mistakes(results: Mapping[str, Any]) -> list[str]:
 
 
 def _table(engines: Mapping[str, Any], of_group: Iterable[Situation]) -> Iterator[str]:
-    """A row for each situation and a column for each engine. Neighbouring rows with equal results are one."""
-    yield f"| Situation | {' | '.join(one['about']['title'] for one in engines.values())} | Result |"
-    yield f"| --- |{' --- |' * (len(engines) + 1)}"
+    """A list of the situations in which every engine had the same result, and a table of the others, with a column for
+    each engine. Neighbouring situations with equal results are one."""
     rows: list[tuple[str, list[str]]] = []
     for situation in of_group:
         title, cells = situation.title, _cells([one["situations"].get(situation.name) for one in engines.values()])
@@ -137,8 +136,17 @@ def _table(engines: Mapping[str, Any], of_group: Iterable[Situation]) -> Iterato
             rows[-1] = (base, cells)
         else:
             rows.append((title, cells))
-    yield from (f"| {' | '.join(map(_cell, (title, *cells)))} |" for title, cells in rows)
-    yield ""
+    equal = [(title, cells[-1]) for title, cells in rows if set(cells[:-1]) == {"✓"}]
+    yield from (f"- {title}: {result}" if result else f"- {title}" for title, result in equal)
+    if equal:
+        yield ""
+    if len(equal) < len(rows):
+        yield f"| Situation | {' | '.join(one['about']['title'] for one in engines.values())} | Result |"
+        yield f"| --- |{' --- |' * (len(engines) + 1)}"
+        yield from (
+            f"| {' | '.join(map(_cell, (title, *cells)))} |" for title, cells in rows if (title, cells[-1]) not in equal
+        )
+        yield ""
 
 
 def _cells(results: Sequence[Mapping[str, Any] | None]) -> list[str]:

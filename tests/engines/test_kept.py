@@ -183,13 +183,15 @@ def test_results_are_kept_by_engine_and_situation(tmp_path: Path) -> None:
 
 
 def test_equal_results_are_one_row(tmp_path: Path) -> None:
-    """Streamed and whole, and what most engines have in common is in the last column."""
+    """Streamed and whole; what most engines have in common is in the last column, what all have is in a list."""
     file = tmp_path / "results.json"
     whole, streamed = (name for name in SITUATIONS if SITUATIONS[name].title.startswith("chat: text, "))
     for engine, seen in (("a", "200, text"), ("b", "200, text"), ("c", "200, nothing")):
         about = {"title": engine, "version": "1", "model": "m"}
         results.keep(engine, about, {whole: Outcome(seen), streamed: Outcome(seen)}, "2026-01-01", file)
     assert "| chat: text | ✓ | ✓ | ✓ 200, nothing | 200, text |" in results.page(results.load(file))
+    results.keep("c", about, {whole: Outcome("200, text"), streamed: Outcome("200, text")}, "2026-01-01", file)
+    assert "- chat: text: 200, text\n" in results.page(results.load(file))
 
 
 def test_the_kept_results_are_of_situations_that_there_are() -> None:
