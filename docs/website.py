@@ -1,13 +1,15 @@
-"""Builds the documentation as a site, strictly: `make docs`, or `python -m docs.website [FOLDER]`.
+"""Builds the documentation as a site: `make docs`, or `python -m docs.website [FOLDER]`.
 
-Rules:
-
-1. The pages are those of the repository; what is written there reads well there too. They are copied into a folder and
-   on the way links are bent: one to a page leads to that page of the site, one to any other file of the repository to
-   its place on the web.
-2. The navigation is the index, `docs/README.md`: its headings and the links below them. A page that it does not name,
-   and a link that leads nowhere, end the build.
+1. The pages are those of the repository. They are copied into a folder, and their links are rewritten: a link to a
+   page leads to that page of the site, a link to another file of the repository to its address on GitHub.
+2. The navigation is the index, `docs/README.md`: its headings are tabs and sections, the links below them are pages.
+   A page that the index does not list joins the section with the other pages of its folder. Decision records are not
+   in the navigation; one page lists them.
 3. A drawing in Mermaid is shown as the picture that `docs/drawn.py` made of it, so no page loads a script for it.
+4. `llms.txt` lists all pages for programs (https://llmstxt.org), and the Markdown of each page is beside its HTML as
+   `index.html` with the suffix `.md`.
+
+A link that leads nowhere ends the build.
 """
 
 from __future__ import annotations
@@ -19,9 +21,10 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from docs.drawn import picture
 
@@ -29,6 +32,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 BUILD: Final = ROOT / "build" / "docs"
 SOURCE: Final = "https://github.com/toolwire/toolwire"
 INDEX: Final = "docs/README.md"
+HOME: Final = "docs/index.md"
 DECISIONS: Final = "docs/adr"
 OUTSIDE: Final[Mapping[str, str]] = {
     "CONTRIBUTING.md": "project/contributing.md",
@@ -39,13 +43,22 @@ OUTSIDE: Final[Mapping[str, str]] = {
     "deploy/README.md": "project/deploy.md",
 }
 """Pages that are not in `docs/`, by their place on the site."""
+SECTIONS: Final[Mapping[str, str]] = {
+    "docs/tutorial": "Get started",
+    "docs/how-to": "Guides",
+    "docs/reference": "Reference",
+    "docs/explanation": "Concepts",
+}
+"""The tab for the pages of a folder that the index does not list."""
 
 CODE: Final = re.compile(
     r"^(?P<fence>[ ]*```+)(?P<info>[^`\n]*)\n(?P<text>.*?)^(?P=fence)[ ]*$|(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)",
     re.MULTILINE | re.DOTALL,
 )
 LINK: Final = re.compile(r"(?<=\]\()(?P<target>[^)\s]+)(?=\))")
-ENTRY: Final = re.compile(r"^(?P<level>#{2,3}) (?P<heading>.+)$|^- \[(?P<title>[^\]]+)\]\((?P<target>[^)\s]+)\)", re.M)
+ENTRY: Final = re.compile(
+    r"^(?P<level>#{2,3}) (?P<heading>.+)$|^- \[(?P<title>[^\]]+)\]\((?P<target>[^)\s]+)\)(?:: (?P<note>.+))?$", re.M
+)
 HEADING: Final = re.compile(r"^#+ (.+)$", re.MULTILINE)
 TITLE: Final = re.compile(r"^# (.+)$", re.MULTILINE)
 
@@ -53,17 +66,17 @@ Navigation = list[dict[str, "str | Navigation"]]
 
 
 class SiteError(Exception):
-    """The site cannot be built; the message says what has to be mended where."""
+    """The site cannot be built; the message says which page to correct."""
 
 
 def pages() -> dict[str, str]:
-    """The pages of the repository by path, and their places on the site. The index is the navigation instead."""
+    """The pages of the repository by path, with their places on the site. The index is the navigation, not a page."""
     inside = (path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))
     return {path: path.removeprefix("docs/") for path in sorted(inside) if path != INDEX} | dict(OUTSIDE)
 
 
 def bent(path: str, text: str, places: Mapping[str, str]) -> str:
-    """The page at `path` as it stands on the site. Raises `SiteError` for a link that leads nowhere."""
+    """The text of a page with the links of the site. Raises `SiteError` for a link that leads nowhere."""
     here = posixpath.dirname(places[path])
 
     def link(match: re.Match[str]) -> str:
@@ -119,30 +132,112 @@ def _outside(
     return "".join(parts())
 
 
-def navigation(places: Mapping[str, str]) -> Navigation:
-    """The index as Zensical wants it. Raises `SiteError` for a page that the index does not name."""
-    top: Navigation = [{"Home": "index.md"}]
-    levels = {1: top}
-    named = {"docs/index.md"}
+class Section(NamedTuple):
+    """A heading of the index: its level, its pages by path with their titles, and the notes behind their links."""
+
+    level: int
+    heading: str
+    pages: dict[str, str]
+    notes: dict[str, str]
+
+
+def sections(places: Mapping[str, str]) -> list[Section]:
+    """The sections of the index, with every page but the decision records in exactly one of them.
+
+    Raises `SiteError` for a page in a folder that belongs to no section.
+    """
+    found: list[Section] = []
+    homes: dict[str, Section] = {}
+    listed = {HOME}
     for entry in ENTRY.finditer((ROOT / INDEX).read_text("utf-8")):
         if entry["heading"]:
-            below: Navigation = []
-            levels[len(entry["level"])] = below
-            levels[len(entry["level"]) - 1].append({entry["heading"]: below})
-            levels = {level: entries for level, entries in levels.items() if level <= len(entry["level"])}
+            found.append(Section(len(entry["level"]), entry["heading"], {}, {}))
             continue
-        file = posixpath.normpath(posixpath.join("docs", entry["target"]))
-        here = levels[max(levels)]
-        if file == DECISIONS:
-            records = [path for path in places if path.startswith(DECISIONS + "/")]
-            here += [{"All": "adr/index.md"}, *({_title(path): places[path]} for path in records)]
-            named.update(records)
-        elif file in places and file not in named:
-            here.append({entry["title"]: places[file]})
-            named.add(file)
-    if missing := [path for path in places if path not in named]:
-        raise SiteError(f"{INDEX} does not name {', '.join(missing)}")
+        path = posixpath.normpath(posixpath.join("docs", entry["target"]))
+        if path == DECISIONS or (path in places and path not in listed):
+            found[-1].pages[path] = entry["title"]
+            found[-1].notes[path] = entry["note"] or ""
+            homes[posixpath.dirname(path)] = found[-1]
+            listed.add(path)
+    by_heading = {section.heading: section for section in found}
+    for path in places:
+        folder = posixpath.dirname(path)
+        if path in listed or folder == DECISIONS:
+            continue
+        section = homes.get(folder) or by_heading.get(SECTIONS.get(folder, ""))
+        if section is None:
+            raise SiteError(f"{INDEX} has no section for {path}")
+        section.pages[path] = _title(path)
+    return found
+
+
+def navigation(places: Mapping[str, str]) -> Navigation:
+    """The sections in the form that Zensical reads: tabs, with further sections inside them."""
+    top: Navigation = [{"Home": "index.md"}]
+    tab = top
+    for section in sections(places):
+        entries: Navigation = [
+            {title: "adr/index.md" if path == DECISIONS else places[path]} for path, title in section.pages.items()
+        ]
+        (top if section.level == 2 else tab).append({section.heading: entries})
+        tab = entries if section.level == 2 else tab
     return top
+
+
+def llms_txt(places: Mapping[str, str]) -> str:
+    """The list of all pages, in the form of https://llmstxt.org."""
+    out = ["# toolwire", "", f"> {_setting('site_description')}", ""]
+    out.append("Each page is also there as Markdown; the links below lead to it. `llms-full.txt` holds them all.")
+    for section in sections(places):
+        entries = [
+            f"- [{title}]({_markdown_address('adr/index.md' if path == DECISIONS else places[path])})"
+            + (f": {section.notes[path]}" if section.notes.get(path) else "")
+            for path, title in section.pages.items()
+        ]
+        if entries:
+            out += ["", f"## {section.heading}", "", *entries]
+    return "\n".join(out) + "\n"
+
+
+def _setting(name: str) -> str:
+    settings = tomllib.loads((ROOT / "docs" / "website.toml").read_text("utf-8"))
+    return str(settings["project"][name])
+
+
+def _markdown_address(place: str) -> str:
+    return _setting("site_url") + _markdown_place(place)
+
+
+def _markdown_place(place: str) -> str:
+    """The place of a page's Markdown on the site: beside its HTML."""
+    folder = place.removesuffix("index.md").removesuffix(".md")
+    return posixpath.join(folder, "index.html.md")
+
+
+def as_markdown(place: str, text: str) -> str:
+    """The page at `place` of the site with absolute links, so that it can be read from anywhere."""
+
+    def link(match: re.Match[str]) -> str:
+        target, hash_, anchor = match["target"].partition("#")
+        if not target or re.match(r"[a-z]+:", target):
+            return match[0]
+        file = posixpath.normpath(posixpath.join(posixpath.dirname(place), target))
+        address = _markdown_address(file) if file.endswith(".md") else _setting("site_url") + file
+        return address + hash_ + anchor
+
+    return _outside(CODE, text, lambda rest: LINK.sub(link, rest), lambda code: code[0])
+
+
+def _write_markdown(pages_folder: Path, site: Path, places: Mapping[str, str]) -> None:
+    """Write `llms.txt`, `llms-full.txt` and the Markdown of each page into the built site."""
+    written: dict[str, str] = {}
+    for file in pages_folder.rglob("*.md"):
+        place = file.relative_to(pages_folder).as_posix()
+        written[place] = as_markdown(place, file.read_text("utf-8"))
+        (site / _markdown_place(place)).write_text(written[place], "utf-8")
+    (site / "llms.txt").write_text(llms_txt(places), "utf-8")
+    order = ["index.md", *(places[path] for part in sections(places) for path in part.pages if path in places)]
+    (site / "llms-full.txt").write_text("\n".join(written[place] for place in order), "utf-8")
 
 
 def _title(path: str) -> str:
@@ -155,7 +250,8 @@ def _title(path: str) -> str:
 def _decisions(places: Mapping[str, str]) -> str:
     """The page that lists the decision records."""
     rows = [f"- [{_title(path)}]({path.rpartition('/')[2]})" for path in places if path.startswith(DECISIONS + "/")]
-    return "\n".join(("# Decision records", "", "What was decided, why, and what it costs.", "", *rows, ""))
+    about = "Each record has one decision about the design: the reasons, the rejected alternatives, and the cost."
+    return "\n".join(("# Decision records", "", about, "", *rows, ""))
 
 
 def _toml(value: str | Navigation | dict[str, str | Navigation]) -> str:
@@ -169,7 +265,7 @@ def _toml(value: str | Navigation | dict[str, str | Navigation]) -> str:
 
 
 def write(folder: Path) -> None:
-    """Put everything that the site is built from into an empty `folder`. Raises `SiteError`."""
+    """Put the sources of the site into an empty `folder`. Raises `SiteError`."""
     places = pages()
     for path, place in places.items():
         file = folder / "pages" / place
@@ -184,7 +280,7 @@ def write(folder: Path) -> None:
 
 
 def build(folder: Path) -> Path:
-    """Build the site anew below `folder`, which is emptied, and return where it is. Raises `SiteError`."""
+    """Empties `folder`, builds the site in it, and returns the folder of the site. Raises `SiteError`."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     write(folder)
@@ -193,6 +289,7 @@ def build(folder: Path) -> Path:
     said = done.stdout + done.stderr
     if done.returncode or "warning" in said.lower():
         raise SiteError(said)
+    _write_markdown(folder / "pages", folder / "site", pages())
     return folder / "site"
 
 

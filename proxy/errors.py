@@ -25,11 +25,12 @@ MAX_VALUE_CHARS: Final = 200
 
 
 class ErrorCode(NamedTuple):
-    """One row of the error table."""
+    """One row of the error table: when the error occurs, and what to do about it."""
 
     status: int
     type: str
     when: str
+    remedy: str
 
 
 _CLIENT = "invalid_request_error"
@@ -38,89 +39,268 @@ _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE: Final = re.compile(r"[\t\x20-\x7e]*")
 
 CODES: Final[Mapping[str, ErrorCode]] = {
-    "invalid_json": ErrorCode(400, _CLIENT, "the body is not a JSON object"),
-    "malformed_request": ErrorCode(400, _CLIENT, "the request is not valid HTTP"),
-    "missing_required_parameter": ErrorCode(400, _CLIENT, "a required field is absent"),
-    "invalid_type": ErrorCode(400, _CLIENT, "a field has the wrong JSON type"),
-    "invalid_value": ErrorCode(400, _CLIENT, "a field is out of range or not in the list"),
+    "invalid_json": ErrorCode(
+        400,
+        _CLIENT,
+        "the body is not a JSON object",
+        "Send one JSON object in UTF-8. The message gives the position of the mistake.",
+    ),
+    "malformed_request": ErrorCode(
+        400,
+        _CLIENT,
+        "the request is not valid HTTP",
+        "Send HTTP/1.1 without TLS to this port. The message names the mistake.",
+    ),
+    "missing_required_parameter": ErrorCode(
+        400, _CLIENT, "a required field is absent", "Add the field that `param` names."
+    ),
+    "invalid_type": ErrorCode(
+        400, _CLIENT, "a field has the wrong JSON type", "Send the type that the message asks for."
+    ),
+    "invalid_value": ErrorCode(
+        400,
+        _CLIENT,
+        "a field is out of range or not in the list",
+        "Send a value from the range or list in the message.",
+    ),
     "invalid_tool_schema": ErrorCode(
-        400, _CLIENT, "a tool definition is bad: name, duplicate, root type, strict rules, JSON Schema"
+        400,
+        _CLIENT,
+        "a tool definition is bad: name, duplicate, root type, strict rules, JSON Schema",
+        "Correct the tool at the path in `param`; `toolwire.validate_tool_schema` checks a schema offline.",
     ),
     "invalid_tool_choice": ErrorCode(
-        400, _CLIENT, "`tool_choice` has a bad form or names a tool that is not in `tools`"
+        400,
+        _CLIENT,
+        "`tool_choice` has a bad form or names a tool that is not offered",
+        "Use `auto`, `none`, `required`, or the name of a tool in `tools`.",
     ),
-    "invalid_tool_call_id": ErrorCode(400, _CLIENT, "a tool result refers to no earlier call, or an id occurs twice"),
-    "invalid_message_order": ErrorCode(400, _CLIENT, "a tool message stands without preceding `tool_calls`"),
-    "unsupported_parameter": ErrorCode(400, _CLIENT, "a known field that this route cannot honour"),
-    "unsupported_content": ErrorCode(400, _CLIENT, "a content part that the backend cannot take"),
-    "context_length_exceeded": ErrorCode(400, _CLIENT, "the prompt does not fit the model's context"),
-    "previous_response_not_found": ErrorCode(400, _CLIENT, "`previous_response_id` is unknown or expired"),
-    "tool_loop_detected": ErrorCode(400, _CLIENT, "the model makes the same call turn after turn (`loop_detect`)"),
+    "invalid_tool_call_id": ErrorCode(
+        400,
+        _CLIENT,
+        "a tool result refers to no earlier call, or an id occurs twice",
+        "Send each assistant message with its `tool_calls` before the results, with the same ids.",
+    ),
+    "invalid_message_order": ErrorCode(
+        400,
+        _CLIENT,
+        "a tool message without preceding `tool_calls`",
+        "Put tool messages right after the assistant message with their calls.",
+    ),
+    "unsupported_parameter": ErrorCode(
+        400,
+        _CLIENT,
+        "a known field that this route cannot honour",
+        "Leave the field out, or set `requests.unsupported: ignore` for the route.",
+    ),
+    "unsupported_content": ErrorCode(
+        400,
+        _CLIENT,
+        "a content part that the backend cannot take",
+        "Leave the part out, use another backend, or set `images: false` for the backend.",
+    ),
+    "context_length_exceeded": ErrorCode(
+        400, _CLIENT, "the prompt does not fit the model's context", "Shorten the conversation or offer fewer tools."
+    ),
+    "previous_response_not_found": ErrorCode(
+        400, _CLIENT, "`previous_response_id` is unknown or expired", "Send the whole conversation as `input`."
+    ),
+    "tool_loop_detected": ErrorCode(
+        400,
+        _CLIENT,
+        "the model makes the same call turn after turn (`loop_detect`)",
+        "Change the conversation; `loop_detect.policy: notice` tells the model instead.",
+    ),
     "too_many_tool_calls": ErrorCode(
-        400, _CLIENT, "the conversation holds more calls than `limits.calls_per_conversation`"
+        400,
+        _CLIENT,
+        "the conversation holds more calls than `limits.calls_per_conversation`",
+        "Begin a new conversation.",
     ),
-    "duplicate_tool_name": ErrorCode(400, _CLIENT, "a client tool has the name of a server tool"),
+    "duplicate_tool_name": ErrorCode(
+        400,
+        _CLIENT,
+        "a client tool has the name of a server tool",
+        "Rename the client's tool, or set `tool_loop.tool_conflict` for the route.",
+    ),
     "tool_server_not_allowed": ErrorCode(
-        400, _CLIENT, "a server in `tools` that `tools.mcp_from_clients` does not permit"
+        400,
+        _CLIENT,
+        "`tools.mcp_from_clients` does not permit a server in `tools`",
+        "Add the URL to `tools.mcp_from_clients`, or leave the tool out.",
     ),
     "websocket_stream_limit_reached": ErrorCode(
-        400, _CLIENT, "a WebSocket has more lanes, or more responses under way, than `websocket` allows"
+        400,
+        _CLIENT,
+        "a WebSocket has more lanes or running responses than `websocket` allows",
+        "Wait for a running response, reuse a `stream_id`, or open another connection.",
     ),
     "websocket_connection_limit_reached": ErrorCode(
-        400, _CLIENT, "a WebSocket is older than `websocket.max_age_s`: connect anew and send everything"
+        400,
+        _CLIENT,
+        "a WebSocket is older than `websocket.max_age_s`",
+        "Open a new connection and send the whole conversation.",
     ),
-    "upstream_rejected": ErrorCode(400, _CLIENT, "the model server answered 400 to the request"),
-    "invalid_api_key": ErrorCode(401, "authentication_error", "the key is missing or wrong"),
-    "model_not_allowed": ErrorCode(403, "permission_error", "the key may not use this route"),
-    "origin_not_allowed": ErrorCode(403, "permission_error", "a web page that `cors.origins` does not list"),
-    "tool_not_allowed": ErrorCode(403, "permission_error", "the route's `tool_filter` refuses a tool of the request"),
-    "model_not_found": ErrorCode(404, _CLIENT, "no route serves this model"),
-    "not_found": ErrorCode(404, _CLIENT, "no such path or object"),
-    "method_not_allowed": ErrorCode(405, _CLIENT, "wrong HTTP method; see the `Allow` header"),
-    "request_timeout": ErrorCode(408, _CLIENT, "the request came too slowly: `server.head_s`, `server.body_s`"),
+    "upstream_rejected": ErrorCode(
+        400,
+        _CLIENT,
+        "the model server answered 400 to the request",
+        "Read the model server's words in the message; often its `preset` does not fit.",
+    ),
+    "invalid_api_key": ErrorCode(
+        401,
+        "authentication_error",
+        "the key is missing or wrong",
+        "Send `Authorization: Bearer KEY` with one of the keys in `auth`.",
+    ),
+    "model_not_allowed": ErrorCode(
+        403, "permission_error", "the key may not use this route", "Use another key or another model."
+    ),
+    "origin_not_allowed": ErrorCode(
+        403,
+        "permission_error",
+        "a web page that `cors.origins` does not list",
+        "Add the page's origin to `cors.origins`, or send the request from a server.",
+    ),
+    "tool_not_allowed": ErrorCode(
+        403,
+        "permission_error",
+        "the route's `tool_filter` refuses a tool of the request",
+        "Leave out the tool that `param` names, or use a route that allows it.",
+    ),
+    "model_not_found": ErrorCode(
+        404,
+        _CLIENT,
+        "no route serves this model",
+        "Take a name from `/v1/models`, or add a route, an alias or a route for `*`.",
+    ),
+    "not_found": ErrorCode(
+        404, _CLIENT, "no such path or object", "Check the path; OpenAI clients need the base URL with `/v1`."
+    ),
+    "method_not_allowed": ErrorCode(405, _CLIENT, "wrong HTTP method", "Use a method from the `Allow` header."),
+    "request_timeout": ErrorCode(
+        408,
+        _CLIENT,
+        "the request came too slowly: `server.head_s`, `server.body_s`",
+        "Send the request faster, or raise `server.body_s` for a slow network.",
+    ),
     "request_too_large": ErrorCode(
-        413, _CLIENT, "the body, or what it refers to and goes on from, is larger than `limits.body_bytes`"
+        413,
+        _CLIENT,
+        "the body, with everything it refers to, is larger than `limits.body_bytes`",
+        "Send less, or raise `limits.body_bytes`.",
     ),
-    "unsupported_media_type": ErrorCode(415, _CLIENT, "the body is not `application/json`"),
-    "expectation_failed": ErrorCode(417, _CLIENT, "the header `Expect` asks for something else than `100-continue`"),
-    "websocket_not_served": ErrorCode(426, _CLIENT, "a WebSocket is asked for where only HTTP is served"),
+    "unsupported_media_type": ErrorCode(
+        415, _CLIENT, "the body is not `application/json`", "Send `Content-Type: application/json`."
+    ),
+    "expectation_failed": ErrorCode(
+        417, _CLIENT, "`Expect` has another value than `100-continue`", "Leave out `Expect`, or send `100-continue`."
+    ),
+    "websocket_not_served": ErrorCode(426, _CLIENT, "a WebSocket where only HTTP is served", "Use HTTP."),
     "rate_limit_exceeded": ErrorCode(
-        429, "rate_limit_error", "a limit of the key, of the route or of the model server is reached; see `Retry-After`"
+        429,
+        "rate_limit_error",
+        "a limit of the key, the route or the model server is reached",
+        "Wait as long as `Retry-After` says. The message names the limit.",
     ),
     "headers_too_large": ErrorCode(
-        431, _CLIENT, "the head is larger than `limits.head_bytes` or `limits.header_fields`"
+        431,
+        _CLIENT,
+        "the head is larger than `limits.head_bytes` or `limits.header_fields`",
+        "Send fewer or smaller headers; cookies are not needed.",
     ),
-    "client_closed_request": ErrorCode(499, _CLIENT, "the client went away (log and metrics only)"),
-    "response_cancelled": ErrorCode(
-        499, _CLIENT, "the response was cancelled by its client: its stream ends with the status `cancelled`"
+    "client_closed_request": ErrorCode(
+        499,
+        _CLIENT,
+        "the client disconnected (log and metrics only)",
+        "Nothing. If it is frequent, raise the client's timeout.",
     ),
-    "malformed_tool_arguments": ErrorCode(500, "model_error", "strict: the model's call is not valid JSON"),
-    "invalid_tool_arguments": ErrorCode(500, "model_error", "strict: the arguments do not fit the tool's schema"),
-    "unknown_tool_call": ErrorCode(500, "model_error", "strict: the model called a tool that was not offered"),
-    "tool_choice_not_satisfied": ErrorCode(500, "model_error", "a required call was not made"),
+    "response_cancelled": ErrorCode(499, _CLIENT, "the client cancelled the response", "Nothing."),
+    "malformed_tool_arguments": ErrorCode(
+        500,
+        "model_error",
+        "strict: the model's call is not valid JSON",
+        "Retry; use `strict: true` only on tools that need it, or `decoding.constrain` on the route.",
+    ),
+    "invalid_tool_arguments": ErrorCode(
+        500,
+        "model_error",
+        "strict: the arguments do not fit the tool's schema",
+        "Retry; simpler schemas and constrained decoding help small models.",
+    ),
+    "unknown_tool_call": ErrorCode(
+        500,
+        "model_error",
+        "strict: the model called a tool that was not offered",
+        "Retry; check that earlier calls in the conversation use tools that are still offered.",
+    ),
+    "tool_choice_not_satisfied": ErrorCode(
+        500,
+        "model_error",
+        "a required call was not made",
+        "Retry, use constrained decoding, or set `bad_answers.choice_miss: pass` for the route.",
+    ),
     "output_format_not_satisfied": ErrorCode(
-        500, "model_error", "the final text does not have the form that was asked for"
+        500,
+        "model_error",
+        "the final text does not have the requested form",
+        "Use a model that follows schemas, or a backend with constrained decoding.",
     ),
     "internal_error": ErrorCode(
-        500, "server_error", "a bug in the gateway or in a middleware; the log has it under the request id"
+        500,
+        "server_error",
+        "a bug in the gateway or in a middleware",
+        "Look for the request id in the log, and report it.",
     ),
     "response_lost": ErrorCode(
         500,
         "server_error",
-        "the gateway process that made a response in the background has ended before it was complete",
+        "the process of a background response ended before it was complete",
+        "Send the request again. The log says why the worker ended.",
     ),
-    "upstream_error": ErrorCode(502, "upstream_error", "the model server failed"),
-    "upstream_auth": ErrorCode(502, "upstream_error", "the model server refused the gateway's key"),
-    "upstream_invalid_response": ErrorCode(502, "upstream_error", "the model server's answer could not be read"),
-    "upstream_disconnected": ErrorCode(502, "upstream_error", "the model server could not be reached or broke off"),
-    "overloaded": ErrorCode(503, "server_error", "too many requests in flight; see `Retry-After`"),
-    "no_backend_available": ErrorCode(503, "server_error", "no server of the route is up; see `Retry-After`"),
+    "upstream_error": ErrorCode(
+        502, "upstream_error", "the model server failed", "Look at the model server's log, and retry."
+    ),
+    "upstream_auth": ErrorCode(
+        502, "upstream_error", "the model server refused the gateway's key", "Set `api_key` of the backend."
+    ),
+    "upstream_invalid_response": ErrorCode(
+        502,
+        "upstream_error",
+        "the model server's answer cannot be read",
+        "Check that the backend's `url` and `kind` fit the server.",
+    ),
+    "upstream_disconnected": ErrorCode(
+        502,
+        "upstream_error",
+        "the model server cannot be reached, or the connection broke",
+        "Check that the model server runs and can be reached, and retry.",
+    ),
+    "overloaded": ErrorCode(503, "server_error", "too many requests at once", "Wait as long as `Retry-After` says."),
+    "no_backend_available": ErrorCode(
+        503, "server_error", "no server of the route is up", "Check the model servers; `/ready` shows which are down."
+    ),
     "store_unavailable": ErrorCode(
-        503, "server_error", "stored responses, or the counts of the limits, cannot be reached now; see `Retry-After`"
+        503,
+        "server_error",
+        "stored responses or shared counts of limits are unavailable",
+        "Wait as long as `Retry-After` says, or send the whole conversation. The operator checks the store.",
     ),
-    "shutting_down": ErrorCode(503, "server_error", "the gateway is stopping; see `Retry-After`"),
-    "upstream_timeout": ErrorCode(504, "upstream_error", "the model server took too long"),
-    "backend_loop": ErrorCode(508, "upstream_error", "a backend's `url` leads back to this gateway"),
+    "shutting_down": ErrorCode(
+        503, "server_error", "the gateway is stopping", "Retry: another instance or worker takes over."
+    ),
+    "upstream_timeout": ErrorCode(
+        504,
+        "upstream_error",
+        "the model server took too long",
+        "Raise `timeouts` of the backend, or lower `max_tokens`.",
+    ),
+    "backend_loop": ErrorCode(
+        508,
+        "upstream_error",
+        "a backend's `url` leads back to this gateway",
+        "Point the backend's `url` at a model server.",
+    ),
 }
 
 

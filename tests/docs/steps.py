@@ -20,7 +20,7 @@ from tests.docs.pages import Block, blocks
 from tests.optional import BASH, program
 from tests.waiting import GUARD_S
 
-ADDRESS: Final = "http://127.0.0.1:8080"
+ADDRESS: Final = "http://127.0.0.1:8665"
 PIP: Final = f"""#!{sys.executable}
 import sys
 from importlib.metadata import version

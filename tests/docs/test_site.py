@@ -186,9 +186,45 @@ def test_what_is_not_there_is_an_error(text: str) -> None:
         bent("docs/index.md", "# A\n" + text, pages())
 
 
-def test_a_page_that_the_index_does_not_name_is_an_error() -> None:
-    with pytest.raises(SiteError, match=r"does not name docs/how-to/new.md"):
-        website.navigation(pages() | {"docs/how-to/new.md": "how-to/new.md"})
+@pytest.mark.parametrize(
+    ("page", "heading"),
+    [("tutorial/new.md", "Get started"), ("how-to/clients/new.md", "Clients"), ("explanation/new.md", "Concepts")],
+)
+def test_an_unlisted_page_joins_the_pages_of_its_folder(
+    monkeypatch: pytest.MonkeyPatch, page: str, heading: str
+) -> None:
+    places = pages() | {f"docs/{page}": page}
+    monkeypatch.setattr(website, "_title", lambda path: f"Title of {path}")
+    found = [section.heading for section in website.sections(places) if f"docs/{page}" in section.pages]
+    assert found == [heading]
+
+
+def test_a_page_without_a_section_is_an_error() -> None:
+    with pytest.raises(SiteError, match=r"no section for docs/other/new.md"):
+        website.sections(pages() | {"docs/other/new.md": "other/new.md"})
+
+
+def test_the_tabs_are_the_usual_ones() -> None:
+    """Decision records have one page in the navigation, not one for each."""
+    tabs = website.navigation(pages())
+    assert [name for tab in tabs for name in tab] == ["Home", "Get started", "Guides", "Reference", "Concepts"]
+    assert re.findall(r"adr/[^'\"]+", str(tabs)) == ["adr/index.md"]
+
+
+def test_programs_find_each_page_as_markdown(site: Path) -> None:
+    """`llms.txt` has a title, a summary and sections of links; each link leads to Markdown with absolute links."""
+    text = (site / "llms.txt").read_text("utf-8")
+    assert re.match(r"# toolwire\n\n> \S.+\n", text)
+    address = website._setting("site_url")
+    links = re.findall(r"^- \[[^\]]+\]\(([^)]+)\)(?:: .+)?$", text, re.MULTILINE)
+    files = {link.removeprefix(address) for link in links}
+    assert len(files) == len(links) > 50
+    assert [file for file in files if not (site / file).is_file()] == []
+    for file in site.rglob("*.html.md"):
+        assert file.with_suffix("").is_file()
+        for link in re.findall(r"\]\((" + re.escape(address) + r"[^)#]+)", file.read_text("utf-8")):
+            assert (site / link.removeprefix(address)).is_file(), (file, link)
+    assert "max_iterations" in (site / "llms-full.txt").read_text("utf-8")
 
 
 def test_a_dead_anchor_ends_the_build(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

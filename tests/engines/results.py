@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -27,16 +28,19 @@ GROUPS: Final[Mapping[str, str]] = {
 }
 """The headings of the page, by the first word of a situation's name."""
 
+MANNERS: Final = (", whole", ", streamed")
+"""Ends of titles of situations that differ only in this. Equal results of both are one row."""
+
 INTRODUCTION: Final = """\
 # Real engines
 
-`make engines` installs these engines, starts each with a small model, and sends the same situations through toolwire over it.
-[Contribute](../../CONTRIBUTING.md#real-engines) says how to run it.
+`make engines` installs these engines, starts each with a small model, and sends the same situations through toolwire to it
+([how to run it](../../CONTRIBUTING.md#real-engines)). A situation tests what the gateway promises, not what the model says.
+"""
 
-A situation asserts what the gateway promises, not what the model says. Its result has two sides:
-
-- **Gateway**: `kept` means that the client got what is promised: a right answer, or a named error. Otherwise the cell says which promise was broken.
-- **Engine**: a mistake of the engine that the gateway met in this situation. An empty cell means that none was seen.
+LEGEND: Final = """\
+Lists: every engine had this result, and the client got what is promised. Tables: ✓ the client got what is promised, a right
+answer or a named error; – skipped. The last column has the usual result, an engine's column the result that differs.
 """
 
 
@@ -82,75 +86,86 @@ def page(results: Mapping[str, Any]) -> str:
 
 
 def _lines(results: Mapping[str, Any]) -> Iterator[str]:
+    ran = {name: one for name, one in results.items() if one["situations"]}
     yield INTRODUCTION
-    yield "| Engine | Version | Date | Model | Situations | Kept | Broken by the gateway | With a mistake of the engine | Skipped |"
-    yield "| --- | --- | --- | --- | ---: | ---: | ---: | ---: | ---: |"
+    yield "| Engine | Version | Date | Situations | Kept | Broken | Skipped |"
+    yield "| --- | --- | --- | ---: | ---: | ---: | ---: |"
     for engine in results.values():
         about, said = engine["about"], engine["situations"].values()
-        counts = (
-            len(said),
-            sum(not one.get("gateway") and not one.get("skipped") for one in said),
-            sum(bool(one.get("gateway")) for one in said),
-            sum(bool(one.get("engine")) for one in said),
-            sum(bool(one.get("skipped")) for one in said),
-        )
         if "skipped" in about:
-            yield f"| {about['title']} | skipped: {_cell(about['skipped'])} | | | | | | | |"
+            yield f"| {about['title']} | skipped: {_cell(about['skipped'])} | | | | | |"
             continue
         date = " to ".join(sorted({min(one["date"] for one in said), max(one["date"] for one in said)}))
-        yield f"| {about['title']} | {about['version']} | {date} | {about['model']} | {' | '.join(map(str, counts))} |"
-    yield ""
-    yield from _mistakes(results)
+        broken, skipped = (sum(bool(one.get(key)) for one in said) for key in ("gateway", "skipped"))
+        counts = (len(said), len(said) - broken - skipped, broken, skipped)
+        yield f"| {about['title']} | {about['version']} | {date} | {' | '.join(map(str, counts))} |"
+    models = sorted({one["about"]["model"] for one in ran.values()})
+    yield f"\nModel: {', '.join(models)}.\n"
+    yield "## Mistakes\n"
+    yield from _mistakes(results) or ["None in these runs."]
+    yield f"\n## Situations\n\n{LEGEND}"
     for group, heading in GROUPS.items():
-        yield f"## {heading}\n"
-        for engine in results.values():
-            yield from _table(engine, group)
+        yield f"### {heading}\n"
+        yield from _table(ran, [one for one in ordered() if one.group == group])
 
 
-def _mistakes(results: Mapping[str, Any]) -> Iterator[str]:
-    yield "## What the gateway gets wrong\n"
-    wrong = [
-        f"- {engine['about']['title']}, {SITUATIONS[name].title}: {one['gateway']}"
-        for engine in results.values()
-        for name, one in engine["situations"].items()
-        if one.get("gateway") and name in SITUATIONS
-    ]
-    yield from wrong or ["Nothing in these runs."]
-    yield "\n## What the engines get wrong\n"
+def _mistakes(results: Mapping[str, Any]) -> list[str]:
+    """Broken promises of the gateway, mistakes of the engines, and missing abilities, each with its number."""
+    counts: dict[str, int] = {}
     for engine in results.values():
-        places: dict[str, int] = {}
-        for one in engine["situations"].values():
+        title = engine["about"]["title"]
+        for name, one in engine["situations"].items():
+            if one.get("gateway") and name in SITUATIONS:
+                counts[f"Gateway, with {title}, {SITUATIONS[name].title}: {one['gateway']}"] = 1
             for mistake in one.get("engine", ()):
-                places[mistake] = places.get(mistake, 0) + 1
-        for mistake, count in places.items():
-            yield f"- {engine['about']['title']} {mistake}{f' ({count} situations)' if count > 1 else ''}."
-    yield ""
+                counts[f"{title} {mistake}"] = counts.get(f"{title} {mistake}", 0) + 1
+            if "skipped" in one:
+                skipped = f"{title}, skipped: {one['skipped']}"
+                counts[skipped] = counts.get(skipped, 0) + 1
+    return [f"- {what}{f' ({count} situations)' if count > 1 else ''}." for what, count in counts.items()]
 
 
-def _table(engine: Mapping[str, Any], group: str) -> Iterator[str]:
-    said = engine["situations"]
-    names = [one.name for one in ordered() if one.group == group]
-    if not said:
-        return
-    yield f"### {heading_of(engine, group)}\n"
-    yield "| Situation | Gateway | Engine | Seen |"
-    yield "| --- | --- | --- | --- |"
-    for name in names:
-        one = said.get(name, {})
-        if not one:
-            gateway, seen = "not run", ""
-        elif "skipped" in one:
-            gateway, seen = "skipped", f"Missing: {one['skipped']}."
+def _table(engines: Mapping[str, Any], of_group: Iterable[Situation]) -> Iterator[str]:
+    """A list of the situations in which every engine had the same result, and a table of the others, with a column for
+    each engine. Neighbouring situations with equal results are one."""
+    rows: list[tuple[str, list[str]]] = []
+    for situation in of_group:
+        title, cells = situation.title, _cells([one["situations"].get(situation.name) for one in engines.values()])
+        base = next((title.removesuffix(end) for end in MANNERS if title.endswith(end)), "")
+        if base and rows and rows[-1] == (base + MANNERS[0], cells):
+            rows[-1] = (base, cells)
         else:
-            gateway, seen = f"**broken**: {one['gateway']}" if one.get("gateway") else "kept", one.get("seen", "")
-        cells = (SITUATIONS[name].title, gateway, "; ".join(one.get("engine", ())), seen)
-        yield f"| {' | '.join(map(_cell, cells))} |"
-    yield ""
+            rows.append((title, cells))
+    equal = [(title, cells[-1]) for title, cells in rows if set(cells[:-1]) == {"✓"}]
+    yield from (f"- {title}: {result}" if result else f"- {title}" for title, result in equal)
+    if equal:
+        yield ""
+    if len(equal) < len(rows):
+        yield f"| Situation | {' | '.join(one['about']['title'] for one in engines.values())} | Result |"
+        yield f"| --- |{' --- |' * (len(engines) + 1)}"
+        yield from (
+            f"| {' | '.join(map(_cell, (title, *cells)))} |" for title, cells in rows if (title, cells[-1]) not in equal
+        )
+        yield ""
 
 
-def heading_of(engine: Mapping[str, Any], group: str) -> str:
-    """A heading that occurs once on the page."""
-    return f"{GROUPS[group]}: {engine['about']['title']}"
+def _cells(results: Sequence[Mapping[str, Any] | None]) -> list[str]:
+    """The results of a situation by engine, and the result that most of them have."""
+    seen = [one.get("seen", "") if one else "" for one in results]
+    counts = Counter(text for text in seen if text)
+    usual = counts.most_common(1)[0][0] if counts else ""
+    return [
+        *(f"{_mark(one)} {text if text != usual else ''}".strip() for one, text in zip(results, seen, strict=True)),
+        usual,
+    ]
+
+
+def _mark(result: Mapping[str, Any] | None) -> str:
+    if not result:
+        return "not run"
+    if result.get("gateway"):
+        return "**broken**"
+    return "–" if "skipped" in result else "✓"
 
 
 def _cell(text: str) -> str:

