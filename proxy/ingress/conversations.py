@@ -21,7 +21,7 @@ from bisect import bisect_right
 from collections.abc import Hashable
 from typing import Any, Final, NamedTuple
 
-from ..fastparse import array_start, common_length, item_ends
+from ..fastparse import array_start, common_length, item_ends, json_marks
 from ..known.past import KnownItems, Past, bytes_of
 from ..support.cache import Cache
 
@@ -42,15 +42,25 @@ _BLANKS: Final = b" \t\r\n"
 
 class Conversation:
     """The items of a body: their JSON `text`, the position after each item in it (`ends`), and the parsed `items`.
-    `weights[n]` is the approximate memory of the first `n + 1` items. `past` holds results for the items."""
+    Of the first `n + 1` items, `weights[n]` is the approximate memory, and `marks[n]` are the numbers of opening
+    brackets and of commas. `past` holds results for the items."""
 
-    __slots__ = ("ends", "items", "mark", "past", "text", "weights")
+    __slots__ = ("ends", "items", "mark", "marks", "past", "text", "weights")
 
-    def __init__(self, text: bytes, ends: list[int], items: list[Any], weights: list[int], past: Past) -> None:
+    def __init__(
+        self,
+        text: bytes,
+        ends: list[int],
+        items: list[Any],
+        weights: list[int],
+        marks: list[tuple[int, int]],
+        past: Past,
+    ) -> None:
         self.text = text
         self.ends = ends
         self.items = items
         self.weights = weights
+        self.marks = marks
         self.past = past
         self.mark = object()
         """An object that identifies this conversation without keeping it in memory."""
@@ -72,6 +82,14 @@ class Cut:
         self.start = start
         self.known = 0
         self.conversation: Conversation | None = None
+
+    def marks(self) -> tuple[int, int]:
+        """Returns the numbers of opening brackets and of commas in the body. Counts only in the `rest`."""
+        openers, commas, _ = json_marks(self.rest)
+        if self.conversation is None:
+            return openers, commas
+        known_openers, known_commas = self.conversation.marks[self.known - 1]
+        return known_openers + openers, known_commas + commas
 
 
 class Whose(NamedTuple):
@@ -120,17 +138,24 @@ class KnownConversations:
         the next request."""
         name = whose.key.strip(b'"').decode()
         before, known, start = cut.conversation, cut.known, cut.start
-        items = value[name] if before is None else [*before.items[:known], *value[name]]
-        ends = [] if before is None else before.ends[:known]
-        ends += [end - start for end in item_ends(cut.body, start + (ends[-1] if ends else 0))]
         past = Past(len(cut.rest), None if before is None else before.past)
+        items, ends, weights, marks = value[name], [], [], []
+        if before is not None:
+            items = [*before.items[:known], *items]
+            ends, weights, marks = before.ends[:known], before.weights[:known], before.marks[:known]
         value[name] = KnownItems(items, past)
+        end, weight, (openers, commas) = (ends[-1], weights[-1], marks[-1]) if ends else (0, 0, (0, 0))
+        for item, stop in zip(items[known:], item_ends(cut.body, start + end), strict=True):
+            more_openers, more_commas, _ = json_marks(cut.body[start + end : stop])
+            end = stop - start
+            weight += ITEM_BYTES + bytes_of([item])
+            openers, commas = openers + more_openers, commas + more_commas
+            ends.append(end)
+            weights.append(weight)
+            marks.append((openers, commas))
         if not ends:
             return
-        weights = [] if before is None else before.weights[:known]
-        for item in items[known:]:
-            weights.append((weights[-1] if weights else 0) + ITEM_BYTES + bytes_of([item]))
-        conversation = Conversation(cut.body[start : start + ends[-1]], ends, items, weights, past)
+        conversation = Conversation(cut.body[start : start + end], ends, items, weights, marks, past)
         head = _head(cut.body, start, whose)
         others = self._cache.get(head) or ()
         if before is not None and len(items) >= len(before.items) <= known + GOES_ON:

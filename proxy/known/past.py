@@ -49,6 +49,8 @@ ITEM_BYTES: Final = 64
 """Weight of an item in a checkpoint: its references in two lists, and its share of the state."""
 VALUE_BYTES: Final = 120
 """Weight of a model object without its fields."""
+REPORTED_BYTES: Final = 4096
+"""Growth is reported in steps of at least this many bytes, because each report costs as much as a small fold."""
 
 
 class KnownItems(list[Any]):
@@ -87,39 +89,58 @@ class _Checkpoint(NamedTuple):
     weight: int
 
 
+_Lists = tuple[tuple[_Checkpoint, ...], ...]
+
+
+class _Saved(NamedTuple):
+    """The checkpoints of one fold, and their weight in bytes."""
+
+    lists: _Lists
+    weight: int
+
+
+_NONE: Final = _Saved((), 0)
+
+
 class Past:
     """The checkpoints of all folds of one conversation. `new` is the number of bytes that came with this request for
-    the first time. `weight` is the approximate memory of the checkpoints in bytes; `grown` is called with each change
-    of it."""
+    the first time. `weight` is the approximate memory of the checkpoints in bytes; `grown` is called with its changes,
+    in steps of `REPORTED_BYTES`."""
 
-    __slots__ = ("__weakref__", "_checkpoints", "grown", "new", "weight")
+    __slots__ = ("__weakref__", "_checkpoints", "_unreported", "grown", "new", "weight")
 
     def __init__(self, new: int, before: Past | None = None) -> None:
         self.new = new
-        self._checkpoints: dict[Hashable, tuple[tuple[_Checkpoint, ...], ...]] = (
-            {} if before is None else dict(before._checkpoints)
-        )
+        self._checkpoints: dict[Hashable, _Saved] = {} if before is None else dict(before._checkpoints)
         self.weight: int = 0 if before is None else before.weight
+        self._unreported = 0
         self.grown: Callable[[int], None] | None = None
+
+    def latest(self, key: Hashable) -> _Checkpoint | None:
+        """Returns the checkpoint of the fold `key` that was saved last, or None."""
+        saved = self._checkpoints.get(key)
+        return None if saved is None else saved.lists[0][0]
 
     def places(self, key: Hashable) -> list[_Checkpoint]:
         """Returns the checkpoints of the fold `key`, grouped by list. The latest list, and in it the latest checkpoint,
         comes first."""
-        return [saved for places in self._checkpoints.get(key, ()) for saved in places]
+        return [checkpoint for places in self._checkpoints.get(key, _NONE).lists for checkpoint in places]
 
     def leave(self, key: Hashable, saved: _Checkpoint) -> None:
         """Saves a checkpoint of the fold `key`, and drops those over the limits `MOST`, `LISTS` and `MOST_KEYS`."""
-        lists = self._checkpoints.get(key, ())
-        before = _weight(lists)
+        lists, before = self._checkpoints.get(key, _NONE)
         if not lists and len(self._checkpoints) >= MOST_KEYS:
-            before = sum(map(_weight, self._checkpoints.values()))
+            before = sum(each.weight for each in self._checkpoints.values())
             self._checkpoints.clear()
         own = next((places for places in lists if _is_same_list(places[0].items, saved.items)), ())
-        kept = (saved, *(other for other in own if len(other.items) != len(saved.items)))[:MOST]
-        self._checkpoints[key] = lists = (kept, *(places for places in lists if places is not own))[:LISTS]
-        by = _weight(lists) - before
-        self.weight += by
-        if self.grown is not None:
+        kept = (saved, *[other for other in own if len(other.items) != len(saved.items)])[:MOST]
+        lists = (kept, *[places for places in lists if places is not own])[:LISTS]
+        weight = _weight(lists)
+        self._checkpoints[key] = _Saved(lists, weight)
+        self.weight += weight - before
+        self._unreported += weight - before
+        if self.grown is not None and abs(self._unreported) >= REPORTED_BYTES:
+            by, self._unreported = self._unreported, 0
             self.grown(by)
 
 
@@ -128,13 +149,17 @@ def _is_same_list(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
     return 2 * same_items(one, other) >= min(len(one), len(other))
 
 
-def _weight(lists: Iterable[Sequence[_Checkpoint]]) -> int:
+def _weight(lists: _Lists) -> int:
     """Returns the weight of the checkpoints of one fold. Checkpoints of one list share their values, so only the
     heaviest one counts for these."""
-    return sum(
-        sum(ITEM_BYTES * len(saved.items) + LEFT_BYTES for saved in places) + max(saved.weight for saved in places)
-        for places in lists
-    )
+    total = 0
+    for places in lists:
+        heaviest = 0
+        for saved in places:
+            total += ITEM_BYTES * len(saved.items) + LEFT_BYTES
+            heaviest = max(heaviest, saved.weight)
+        total += heaviest
+    return total
 
 
 def fold(
@@ -156,6 +181,9 @@ def fold(
     """
     if past is not None and items:
         whole = tuple(items)
+        latest = past.latest(key)
+        if latest is not None and len(latest.items) == len(whole) == same_items(latest.items, whole):
+            return latest.made, latest.carried  # the same fold runs several times in one request
         places = past.places(key)
         shared = [same_items(saved.items, whole) for saved in places]
         last = next((at for at, saved in enumerate(places) if _is_same_list(saved.items, whole)), None)

@@ -12,14 +12,8 @@ from typing import Final
 
 from aiohttp import web
 
-from .json_marks import CountMarks, json_marks
-from .offload import offload
-
 HUGE_VALUES: Final = 4096
 """A body with at least this many JSON objects and lists makes full collections rare."""
-
-COUNTED_BYTES: Final = 1024 * 1024
-"""Objects of a longer body are counted in a thread: 30 MB take 8 ms."""
 
 RARELY: Final = 500
 """Third threshold of `gc.set_threshold` meanwhile: the number of middle collections before a full one."""
@@ -36,10 +30,9 @@ class Collecting:
         """Number of requests with huge bodies that are running."""
         self._usual = 0
 
-    async def hold(self, request: web.Request, body: bytes, count: CountMarks = json_marks) -> None:
-        """Called when `request` with this `body` begins. Makes full collections rare if the body is huge. `count`:
-        `json_marks`, or its compiled twin."""
-        objects, _, _ = await offload(len(body) > COUNTED_BYTES, count, body)
+    def hold(self, request: web.Request, objects: int) -> None:
+        """Called when `request` begins, with the number of JSON objects and lists in its body. Makes full collections
+        rare if there are many."""
         if objects < HUGE_VALUES:
             return
         request[_HELD] = True

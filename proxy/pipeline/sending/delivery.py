@@ -24,7 +24,6 @@ from aiohttp.typedefs import Middleware
 
 from ...config import GatewayConfig
 from ...errors import ClientFault, Defect, GatewayError
-from ...fastparse import json_marks
 from ...formats.engine.toolset import KnownTools
 from ...ingress.auth import ApiKey, Keys
 from ...ingress.bodies import read_json
@@ -362,11 +361,13 @@ class Delivery:
             slot.arrived()
         if len(self._monitors.running) > 1:
             await self._staggered.wait()
-        if len(raw) > OFFLOAD_BYTES:
-            await self._collecting.hold(request, raw, json_marks)
         unread(request, raw)
         body: Mapping[str, Any] = await read_json(
-            raw, limits, self._known, self._whose(share) if len(raw) >= self._conversations.least else None
+            raw,
+            limits,
+            self._known,
+            self._whose(share) if len(raw) >= self._conversations.least else None,
+            lambda objects: self._collecting.hold(request, objects),
         )
         if self._detaches and body.get("background") is True and self._protocol.turns is not None:
             request[APART] = body.get("stream") is True
@@ -395,10 +396,12 @@ class Delivery:
         record.model = route.label(model)
         if route.options.requests.unknown_model == "error":
             route.require(model)
-        read, large = self._read, len(raw) > OFFLOAD_BYTES or raw.count(b"{") > OFFLOAD_OBJECTS
+        read = self._read
         past = past_of(body.get(self._protocol.items_field or "")) if len(raw) >= self._conversations.least else None
         if past is not None and past.new < len(raw):
             large = past.new > OFFLOAD_BYTES
+        else:
+            large = len(raw) > OFFLOAD_BYTES or raw.count(b"{") > OFFLOAD_OBJECTS
         try:
             received = await offload(True, read, body, raw) if large else read(body, raw)
         except ClientFault:

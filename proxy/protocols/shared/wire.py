@@ -189,18 +189,29 @@ def dump_request(body: Mapping[str, Any], field: str | None, past: Past | None) 
     for key, item in body.items():
         pieces.append(b"%b%b:" % (between, dump(key)))
         between = b","
-        pieces.append(dump_items(item, past) if key == field and isinstance(item, list) else dump_in_pieces(item))
+        if key == field and isinstance(item, list):
+            pieces += _item_pieces(item, past)
+        else:
+            pieces.append(dump_in_pieces(item))
     return b"".join((*pieces, b"}"))
 
 
 def dump_items(items: Sequence[Any], past: Past | None) -> bytes:
     """Returns the JSON array of the items of a conversation. Reuses the JSON of items that were written for an earlier
     request; writes the others with `dump_in_pieces`."""
-    return b"[%b]" % b",".join(fold(past, "written", items, 0, _dump_more)[0])
+    return b"".join(_item_pieces(items, past))
+
+
+def _item_pieces(items: Sequence[Any], past: Past | None) -> list[bytes]:
+    """Returns the pieces of the JSON array: joining them once copies a long conversation once."""
+    if not items:
+        return [b"[]"]
+    return [*fold(past, "written", items, 0, _dump_more)[0], b"]"]
 
 
 def _dump_more(_: int, items: Sequence[Any], start: int, made: list[bytes]) -> int:
-    made += map(dump_in_pieces, items)
+    for at, item in enumerate(items, start):
+        made.append(b"%b%b" % (b"," if at else b"[", dump_in_pieces(item)))
     return 0
 
 
