@@ -106,7 +106,6 @@ class Reask(Middleware):
 
     @classmethod
     def asked_for_by(cls, place: ChainPlace) -> str | None:
-        """Returns the option that requires this middleware, or None."""
         options = place.route.options.bad_answers
         wanted = options.reask or (options.reask is None and options.choice_miss == "reask")
         return "bad_answers.reask" if wanted else None
@@ -117,7 +116,6 @@ class Reask(Middleware):
         return {} if cls.asked_for_by(place) is None else {"arguments": "which detects bad answers"}
 
     def review(self, exchange: Exchange, reply: Reply, ask: Ask) -> None:
-        """Declares on the reply how its answer is checked and retried."""
         asked = exchange.request
         if not asked.tools or asked.tool_choice.mode == "none":
             return
