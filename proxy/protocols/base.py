@@ -293,6 +293,8 @@ class ServerSide(Protocol):
     """Request headers for the server, from fields of `protocol_fields`; see `ClientSide.field_headers`."""
     count_path: str | None = None
     """Path on which a server counts tokens, below its base URL."""
+    counted_fields: frozenset[str] = frozenset()
+    """Fields of a request that make up the prompt. Servers refuse others when counting tokens."""
     reasoning_effort: bool = False
     """True if every server takes a level of reasoning effort."""
     noise_of: NoiseTest = staticmethod(in_any)
@@ -311,8 +313,9 @@ class ServerSide(Protocol):
         content that it cannot express and must not drop."""
 
     def write_counted(self, request: ModelRequest) -> dict[str, Any]:
-        """Returns the JSON object of a request to `count_path` for counting the prompt's tokens."""
-        return self.write_request(request)
+        """Returns the JSON object of a request to `count_path` for counting the prompt's tokens, with `counted_fields`
+        only."""
+        return {key: value for key, value in self.write_request(request).items() if key in self.counted_fields}
 
     def read_count(self, answer: Any) -> int | None:
         """Returns the number of tokens in the parsed answer to such a request; None if it has none."""

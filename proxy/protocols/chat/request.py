@@ -44,8 +44,9 @@ from ...model import (
     scoped,
 )
 from ..shared.request_schema import RequestSchema
+from ..shared.wire import rest_of
 from .opaque import OPAQUE, REASONING, opaque_of
-from .unmodelled import CALL_FIELDS, PROTOCOL, call_extra, nested_rest_of, rest_of
+from .unmodelled import CALL_FIELDS, PROTOCOL, call_extra, nested_rest_of
 
 MODELLED: Final = frozenset(
     {

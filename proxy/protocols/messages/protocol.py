@@ -22,7 +22,7 @@ from ..base import ClientSide, ListedModel, ServerSide
 from ..shared import openai
 from ..shared.noise import Note, ignore_note, in_messages
 from ..shared.numbers import MAX_CHOICES
-from ..shared.wire import dump, load
+from ..shared.wire import dump, frame_type
 from .blocks import PART_FIELDS, PROTOCOL
 from .errors import read_refusal, status_of, write_error, write_limits
 from .ids import gateway_call_id
@@ -75,6 +75,7 @@ class MessagesProtocol(ClientSide, ServerSide):
     files = True
     most_temperature = 1.0
     efforts = ("low", "medium", "high", "xhigh", "max")
+    counted_fields = COUNTED
     limit_fields = ("max_tokens",)
 
     noise_of = staticmethod(in_messages)
@@ -125,10 +126,6 @@ class MessagesProtocol(ClientSide, ServerSide):
     read_usage = staticmethod(read_usage)
     read_refusal = staticmethod(read_refusal)
 
-    def write_counted(self, request: ModelRequest) -> dict[str, Any]:
-        """Returns only the fields that make up the prompt: servers refuse others when counting tokens."""
-        return {key: value for key, value in write_request(request).items() if key in COUNTED}
-
     def known_fields(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
         return {key: value for key, value in fields.items() if key in PART_FIELDS}
 
@@ -137,10 +134,10 @@ class MessagesProtocol(ClientSide, ServerSide):
 
     def is_silent(self, name: str | None, data: bytes) -> bool:
         """True for `message_start` and `ping`, which come before any content."""
-        return _type_of(name, data) in ("message_start", "ping")
+        return frame_type(name, data) in ("message_start", "ping")
 
     def is_end(self, name: str | None, data: bytes) -> bool:
-        return _type_of(name, data) == "message_stop"
+        return frame_type(name, data) == "message_stop"
 
     def missing_end(self, tail: bytes) -> bytes | None:
         """Returns `message_stop` for a stream that ended after a stop reason; otherwise None."""
@@ -169,15 +166,3 @@ def _model(model: ListedModel) -> dict[str, Any]:
         "max_tokens": None,
         "capabilities": None,
     }
-
-
-def _type_of(name: str | None, data: bytes) -> str | None:
-    """Returns the type of an event; None if the data is not a JSON object."""
-    try:
-        value = load(data)
-    except ValueError:
-        return None
-    if not isinstance(value, dict):
-        return None
-    kind = value.get("type", name)
-    return kind if isinstance(kind, str) else None

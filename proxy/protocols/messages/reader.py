@@ -29,8 +29,8 @@ from ..shared.client_tools import TOOLSET
 from ..shared.ends import cut_off_reason, read_end
 from ..shared.numbers import MAX_CHOICES, MAX_PARTS, index_of, too_many
 from ..shared.sse_reader import SseReader
-from ..shared.wire import load, nameless_call_fault, read_frame
-from .blocks import CALL, PROTOCOL, REDACTED, TEXT, THINKING, block_extra, rest_of
+from ..shared.wire import load, nameless_call_fault, read_frame, rest_of
+from .blocks import CALL, PROTOCOL, REDACTED, TEXT, THINKING, block_extra
 from .errors import read_error
 from .reply import ANSWER, is_nameless, read_stop, read_usage
 

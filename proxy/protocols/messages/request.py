@@ -36,8 +36,8 @@ from ...model import (
 )
 from ..shared.client_tools import with_distinct_names
 from ..shared.request_schema import RequestSchema
-from ..shared.wire import dump
-from .blocks import PROTOCOL, read_content, rest_of
+from ..shared.wire import dump, rest_of
+from .blocks import PROTOCOL, read_content
 from .changing_tools import CHANGES, changes_in, in_force, without_changes
 from .client_tools import client_tools
 from .ids import read_id

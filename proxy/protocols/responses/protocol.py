@@ -22,7 +22,7 @@ from ..base import ClientSide, ProtocolPath, ServerSide
 from ..shared import openai
 from ..shared.noise import Note, ignore_note, in_responses
 from ..shared.numbers import MAX_CHOICES
-from ..shared.wire import load
+from ..shared.wire import frame_type
 from ..streams import WriteOptions
 from .compaction import asking, write_compacted
 from .items import PROTOCOL, known_fields
@@ -90,6 +90,7 @@ class ResponsesProtocol(ClientSide, ServerSide):
     reasoning_effort = True
     stops = 0
     time_header = openai.TIME_HEADER
+    counted_fields = COUNTED
     limit_fields = ("max_output_tokens",)
     noise_of = staticmethod(in_responses)
 
@@ -135,28 +136,12 @@ class ResponsesProtocol(ClientSide, ServerSide):
     reader = staticmethod(ResponsesReader)
     read_usage = staticmethod(read_usage)
 
-    def write_counted(self, request: ModelRequest) -> dict[str, Any]:
-        """Returns only the fields that make up the prompt: servers refuse others when counting tokens."""
-        return {key: value for key, value in write_request(request).items() if key in COUNTED}
-
     def read_reply(self, body: bytes, *, choices: int = MAX_CHOICES, note: Note = ignore_note) -> ModelReply:
         return read_reply(body, note)
 
     def is_silent(self, name: str | None, data: bytes) -> bool:
         """True for the events that announce a response."""
-        return _type_of(name, data) in _ANNOUNCED
+        return frame_type(name, data) in _ANNOUNCED
 
     def is_end(self, name: str | None, data: bytes) -> bool:
-        return _type_of(name, data) in ENDS
-
-
-def _type_of(name: str | None, data: bytes) -> str | None:
-    """Returns the type of a frame; None for an error or data that is not a JSON object."""
-    try:
-        value = load(data)
-    except ValueError:
-        return None
-    if not isinstance(value, dict) or value.get("error"):
-        return None
-    kind = value.get("type", name)
-    return kind if isinstance(kind, str) else None
+        return frame_type(name, data) in ENDS
