@@ -118,11 +118,9 @@ class Arguments(Middleware):
 
     @classmethod
     def stands_behind(cls, place: ChainPlace) -> Mapping[str, str]:
-        """Returns the middlewares that must come before this one, with reasons."""
         return {"execution": "which runs checked calls"}
 
     def declare(self, exchange: Exchange, reply: Reply) -> None:
-        """Declares the check of calls on the reply, if any tool can be called."""
         request = exchange.request
         # Replaces the state of an earlier answer: a middleware further out may have asked again, perhaps for other
         # tools.

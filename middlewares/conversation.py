@@ -70,7 +70,6 @@ class Conversation(Middleware):
 
     @classmethod
     def told(cls, config: GatewayConfig, used: bool) -> str | None:
-        """Returns a line that says where conversations are stored."""
         if not used:
             return "conversations are not stored: no chain has `conversation`"
         return described(config.store, config.server.workers)
@@ -414,11 +413,9 @@ class Naming(Stage):
         self._ident = ident
 
     def feed(self, events: list[Event]) -> list[Event]:
-        """Returns the events with the turn's id and the time of completion."""
         return [self._named(event) if isinstance(event, Start | Finish) else event for event in events]
 
     def whole(self, reply: ModelReply) -> ModelReply:
-        """Returns the complete answer with the turn's id and the time of completion."""
         extra = {**reply.extra, "completed_at": int(time.time())}
         return ModelReply(self._ident, reply.model, reply.created, reply.choices, reply.usage, extra)
 

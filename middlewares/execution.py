@@ -99,7 +99,6 @@ class Execution(Middleware):
 
     @classmethod
     def needs(cls, place: ChainPlace) -> Mapping[str, str]:
-        """Returns the middlewares that must be further in, with reasons."""
         if cls.idle(place) or place.route.options.mode == "native":
             return {}
         return {
@@ -109,7 +108,6 @@ class Execution(Middleware):
 
     @classmethod
     def stands_behind(cls, place: ChainPlace) -> Mapping[str, str]:
-        """Returns the middlewares that must come before this one, with reasons."""
         return {"conversation": "which must load and store a conversation once, not in each round"}
 
     async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -139,20 +139,16 @@ class Injection(Middleware):
         self._files = FileTexts(budget)
 
     async def start(self, app: web.Application) -> None:
-        """Takes the application's caches."""
         self._open(app[CACHES])
 
     @classmethod
     def goes_with(cls, place: ChainPlace) -> Mapping[str, str]:
-        """Returns the middlewares without which this one has no effect, with reasons."""
         if place.route.options.mode == "native":
             return {}
         return {"transformation": "which finds the calls that it describes"}
 
     @classmethod
     def stands_behind(cls, place: ChainPlace) -> Mapping[str, str]:
-        """Returns the middlewares that must come before this one, with reasons: they could not recognise tools and
-        calls that were written as text."""
         if place.route.options.mode == "native":
             return {}
         return {
@@ -163,7 +159,6 @@ class Injection(Middleware):
 
     @classmethod
     def asked_for_by(cls, place: ChainPlace) -> str | None:
-        """Returns the option that requires this middleware, or None."""
         options = place.route.options
         return "decoding.constrain" if options.decoding.constrain == "required" and options.mode != "native" else None
 

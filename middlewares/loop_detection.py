@@ -40,17 +40,14 @@ class LoopDetection(Middleware):
 
     @classmethod
     def idle(cls, place: ChainPlace) -> bool:
-        """Returns True if neither loops nor numbers of calls are limited."""
         return not place.route.options.loop_detect.repeats and place.config.limits.calls_per_conversation is None
 
     @classmethod
     def stands_behind(cls, place: ChainPlace) -> Mapping[str, str]:
-        """Returns the middlewares that must come before this one, with reasons."""
         return {"conversation": "which loads the turns that it checks"}
 
     @classmethod
     def asked_for_by(cls, place: ChainPlace) -> str | None:
-        """Returns the option that requires this middleware, or None."""
         return "loop_detect.repeats" if place.route.options.loop_detect.repeats else None
 
     async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:

@@ -36,11 +36,9 @@ class OutputFormat(Middleware):
 
     @classmethod
     def asked_for_by(cls, place: ChainPlace) -> str | None:
-        """Returns the option that requires this middleware, or None."""
         return "bad_answers.format_miss" if place.route.options.bad_answers.format_miss == "error" else None
 
     def declare(self, exchange: Exchange, reply: Reply) -> None:
-        """Declares the check of the final text, if the request has a format."""
         form = exchange.received.response_format
         if form is None or form.get("type") not in ("json_object", "json_schema"):
             return

@@ -39,7 +39,6 @@ class RateLimit(Middleware):
 
     @classmethod
     def idle(cls, place: ChainPlace) -> bool:
-        """Returns True if no limit is set."""
         return not place.limited
 
     async def start(self, app: web.Application) -> None:

@@ -114,7 +114,6 @@ class Reask(Middleware):
         return {} if cls.asked_for_by(place) is None else {"arguments": "which detects bad answers"}
 
     def review(self, exchange: Exchange, reply: Reply, ask: Ask) -> None:
-        """Declares on the reply how its answer is checked and retried."""
         asked = exchange.request
         if not asked.tools or asked.tool_choice.mode == "none":
             return

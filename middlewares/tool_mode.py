@@ -98,23 +98,19 @@ class ToolMode(Middleware):
 
     @classmethod
     def idle(cls, place: ChainPlace) -> bool:
-        """Returns True unless the route's mode leaves it open who handles tools."""
         return place.route.options.mode not in ("hybrid", "auto", "text")
 
     @classmethod
     def asked_for_by(cls, place: ChainPlace) -> str | None:
-        """Returns the option that requires this middleware, or None."""
         return None if cls.idle(place) else "mode"
 
     @classmethod
     def needs(cls, place: ChainPlace) -> Mapping[str, str]:
-        """Returns the middlewares that must be further in, with reasons."""
         if cls.idle(place):
             return {}
         return {"transformation": "which finds calls in text", "injection": "which describes the tools in the prompt"}
 
     async def close(self) -> None:
-        """Cancels running tests of models."""
         for task in self._probes.values():
             task.cancel()
         await asyncio.gather(*self._probes.values(), return_exceptions=True)

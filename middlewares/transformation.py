@@ -81,15 +81,12 @@ class Transformation(Middleware):
 
     @classmethod
     def goes_with(cls, place: ChainPlace) -> Mapping[str, str]:
-        """Returns the middlewares without which this one has no effect, with reasons."""
         if place.route.options.mode == "native":
             return {}
         return {"injection": "which describes the calls that it searches for"}
 
     @classmethod
     def stands_behind(cls, place: ChainPlace) -> Mapping[str, str]:
-        """Returns the middlewares that must come before this one, with reasons: further in they would see the text of
-        calls."""
         return {
             "arguments": "which checks the calls that it finds",
             "output_format": "which reads the text without its calls",
@@ -111,7 +108,6 @@ class Transformation(Middleware):
         return replace(request, sampling=replace(request.sampling, stop=stops.server))
 
     def declare(self, exchange: Exchange, reply: Reply) -> None:
-        """Declares the scanner and the other stages on the reply."""
         route, record = exchange.route, exchange.record
         options = route.options
         taught, native = exchange.offer, exchange.native

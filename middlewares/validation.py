@@ -117,7 +117,6 @@ class Validation(Middleware):
         self._schemas = SchemaCache(CacheBudget())
 
     async def start(self, app: web.Application) -> None:
-        """Takes the application's cache of schemas."""
         self._schemas = SchemaCache(app[CACHES])
 
     async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:

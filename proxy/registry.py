@@ -247,11 +247,9 @@ class BackendRegistry(Registry[BackendFactory]):
         super().__init__("backend", "toolwire.backends", BACKENDS, plugins)
 
     def names(self) -> list[str]:
-        """Returns all kinds, sorted."""
         return sorted({*super().names(), *self._servers.names()})
 
     def get(self, name: str) -> BackendFactory:
-        """Returns the function that makes backends of this kind. Raises `ConfigError`, see `Registry.get`."""
         if name in self._servers.names():
             return partial(_over_http, self._servers.get(name))
         return super().get(name)

@@ -61,12 +61,18 @@ def settle_arguments(text: str, *, repair: bool) -> tuple[str, tuple[RepairKind,
     Valid JSON is returned unchanged, except that duplicate keys and one extra level of quoting are removed. Blank text
     means no arguments. Raises `ValueError` with what is wrong.
     """
+    settled, kinds = _from_string(text, repair)
+    return each_key_once(settled), kinds
+
+
+def _from_string(text: str, repair: bool) -> tuple[str, tuple[RepairKind, ...]]:
+    """Returns the same, but with duplicate keys."""
     if not text.strip():
         return "{}", ()
     if parses(text):
-        return each_key_once(_unquoted(text)), ()
+        return _unquoted(text), ()
     _, repaired, _, kinds = _read_arguments(text, repair)
-    return each_key_once(repaired), kinds
+    return repaired, kinds
 
 
 def _unquoted(text: str) -> str:
@@ -116,7 +122,7 @@ class JsonArguments:
         if value is None:
             return Settled("{}")
         if isinstance(value, str):
-            return Settled(*settle_arguments(valid_text(value), repair=repair))
+            return Settled(*_from_string(valid_text(value), repair))
         if not isinstance(value, dict):
             raise ValueError("its arguments are neither a string nor an object")
         if self.taught == "object":

@@ -38,7 +38,6 @@ class ToolCallFunction(Wire):
         return cls(fields.get("name", str), fields.get("arguments", str))
 
     def encode(self) -> dict[str, Any]:
-        """Returns the JSON object."""
         return {"name": self.name, "arguments": self.arguments}
 
     def __eq__(self, other: object) -> bool:
@@ -69,7 +68,6 @@ class ToolCall(Wire):
         return cls(fields.get("id", str), function)
 
     def encode(self) -> dict[str, Any]:
-        """Returns the JSON object."""
         return {"id": self.id, "type": "function", "function": self.function.encode()}
 
     def to_model(self) -> ToolUse:

@@ -32,7 +32,6 @@ class Usage(Wire):
         return cls(fields.get("prompt_tokens", int), fields.get("completion_tokens", int))
 
     def encode(self) -> dict[str, Any]:
-        """Returns the JSON object."""
         return {
             "prompt_tokens": self.prompt_tokens,
             "completion_tokens": self.completion_tokens,
@@ -121,7 +120,6 @@ class Choice(Wire):
         return cls(fields.get("index", int), message, delta, reason)
 
     def encode(self) -> dict[str, Any]:
-        """Returns the JSON object."""
         if self.message is not None:
             content = {"message": {"refusal": None, **self.message.encode()}}
         else:
@@ -155,7 +153,6 @@ class ChatResponse(Wire):
         )
 
     def encode(self) -> dict[str, Any]:
-        """Returns the JSON object."""
         return {
             "id": self.id,
             "object": self.object,

@@ -39,7 +39,6 @@ class Message(Wire):
         )
 
     def encode(self) -> dict[str, Any]:
-        """Returns the JSON object."""
         content = self.content if isinstance(self.content, str) or self.content is None else list(self.content)
         return {
             "role": self.role,

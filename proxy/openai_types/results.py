@@ -69,7 +69,6 @@ class ToolResult(Wire):
         return cls(fields.get("tool_call_id", str), ToolResultContent.json(value["content"]))
 
     def encode(self) -> dict[str, Any]:
-        """Returns the JSON object."""
         return {"tool_call_id": self.tool_call_id, "content": self.content.encode()}
 
     def message(self) -> Message:

@@ -24,7 +24,6 @@ class ToolCallFunctionDelta(Wire):
         return cls(fields.opt("name", str), fields.opt("arguments", str))
 
     def encode(self) -> dict[str, Any]:
-        """Returns the JSON object."""
         return present(name=self.name, arguments=self.arguments)
 
 
@@ -48,7 +47,6 @@ class ToolCallDelta(Wire):
         )
 
     def encode(self) -> dict[str, Any]:
-        """Returns the JSON object."""
         function = None if self.function is None else self.function.encode()
         return present(index=self.index, id=self.id, type=self.type, function=function)
 
@@ -70,7 +68,6 @@ class Delta(Wire):
         return cls(role, fields.opt("content", str), calls, fields.opt("refusal", str))
 
     def encode(self) -> dict[str, Any]:
-        """Returns the JSON object."""
         calls = [call.encode() for call in self.tool_calls] or None
         return present(role=self.role, content=self.content, tool_calls=calls, refusal=self.refusal)
 

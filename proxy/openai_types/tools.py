@@ -29,7 +29,6 @@ class FunctionDefinition(Wire):
         )
 
     def encode(self) -> dict[str, Any]:
-        """Returns the JSON object."""
         return present(name=self.name, description=self.description, parameters=self.parameters, strict=self.strict)
 
 
@@ -51,7 +50,6 @@ class ToolDefinition(Wire):
         return cls(FunctionDefinition._read({**(inner or {}), **outer}, where))
 
     def encode(self) -> dict[str, Any]:
-        """Returns the JSON object."""
         return {"type": "function", "function": self.function.encode()}
 
 
@@ -92,5 +90,4 @@ class ToolChoice(Wire):
                 raise DecodeError(path, expected, value)
 
     def encode(self) -> Any:
-        """Returns the bare word, or the JSON object that names the function."""
         return self.mode if self.name is None else {"type": "function", "function": {"name": self.name}}

@@ -87,7 +87,6 @@ class _Data(TranscriptWriter):
     """Escapes markers in messages and results, and leaves calls and results in their fields."""
 
     def talk(self, message: Message, parts: tuple[Part, ...]) -> Message:
-        """Returns the message with its parts escaped; instructions are unchanged."""
         if message.role in SYSTEM:
             return message
         safe = self._composed(parts)

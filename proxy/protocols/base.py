@@ -26,10 +26,10 @@ from ..events import Event
 from ..model import EMPTY, Message, ModelReply, ModelRequest, ToolUse, Usage, dataclass
 from .shared import openai
 from .shared.mending import Mending
-from .shared.noise import Note, ignore_note
+from .shared.noise import NoiseTest, Note, ignore_note, in_any, of_frame
 from .shared.numbers import MAX_CHOICES
 from .shared.served import ServedForm
-from .shared.wire import load
+from .shared.wire import dump, load
 from .streams import StreamReader, StreamWriter, WriteOptions
 from .turn_form import TurnForm
 
@@ -151,7 +151,8 @@ class ClientSide(Protocol):
         `GatewayError` if it cannot be read."""
 
     def write_error(self, error: GatewayError, request_id: str) -> bytes:
-        """Returns the body of an HTTP error answer."""
+        """Returns the body of an HTTP error answer. The default is OpenAI's error object."""
+        return dump(error.envelope())
 
     def status_of(self, error: GatewayError) -> int:
         """Returns the HTTP status of an error answer."""
@@ -182,10 +183,12 @@ class ClientSide(Protocol):
 
     def write_models(self, models: Sequence[ListedModel], *, for_codex: bool = False) -> bytes:
         """Returns the body of the list of models. `for_codex`: the client is Codex, which expects a list `models` of
-        its own form."""
+        its own form. The default is OpenAI's list."""
+        return openai.write_models(models, for_codex=for_codex)
 
     def write_model(self, model: ListedModel) -> bytes:
-        """Returns the body of one model."""
+        """Returns the body of one model. The default is OpenAI's object."""
+        return openai.write_model(model)
 
     def keeps_call_ids(self, options: WriteOptions) -> bool:
         """True if `gateway_call_id` can compute the gateway's call id from the id that a client sends back."""
@@ -290,23 +293,29 @@ class ServerSide(Protocol):
     """Request headers for the server, from fields of `protocol_fields`; see `ClientSide.field_headers`."""
     count_path: str | None = None
     """Path on which a server counts tokens, below its base URL."""
+    counted_fields: frozenset[str] = frozenset()
+    """Fields of a request that make up the prompt. Servers refuse others when counting tokens."""
     reasoning_effort: bool = False
     """True if every server takes a level of reasoning effort."""
+    noise_of: NoiseTest = staticmethod(in_any)
+    """Returns the kind (`noise.KINDS`) of a frame, given its event name and JSON object; None if it is not noise."""
 
     def configured(self, config: BackendConfig) -> ServerSide:
         """Returns the protocol for a backend with this configuration. Raises `ValueError` if it is invalid."""
         return self
 
     def headers(self, api_key: str | None) -> Mapping[str, str]:
-        """Returns the headers of every request, including the key, if there is one."""
+        """Returns the headers of every request, including the key, if there is one. The default is a bearer token."""
+        return {"Authorization": f"Bearer {api_key}"} if api_key else {}
 
     def write_request(self, request: ModelRequest) -> dict[str, Any]:
         """Returns the JSON object of a request. Fields of `extra` are included unchanged. Raises `ClientFault` for
         content that it cannot express and must not drop."""
 
     def write_counted(self, request: ModelRequest) -> dict[str, Any]:
-        """Returns the JSON object of a request to `count_path` for counting the prompt's tokens."""
-        return self.write_request(request)
+        """Returns the JSON object of a request to `count_path` for counting the prompt's tokens, with `counted_fields`
+        only."""
+        return {key: value for key, value in self.write_request(request).items() if key in self.counted_fields}
 
     def read_count(self, answer: Any) -> int | None:
         """Returns the number of tokens in the parsed answer to such a request; None if it has none."""
@@ -341,10 +350,16 @@ class ServerSide(Protocol):
     def is_empty_frame(self, name: str | None, data: bytes) -> bool:
         """True if a frame with this event name and data holds neither part of an answer nor an error. Servers send such
         frames before they compute anything, so a retry on another server is still possible."""
+        return self.left_out(name, data) is not None or self.is_silent(name, data)
+
+    def is_silent(self, name: str | None, data: bytes) -> bool:
+        """True for such a frame that is not noise (`left_out`)."""
+        return False
 
     def left_out(self, name: str | None, data: bytes) -> str | None:
         """Returns the kind (`noise.KINDS`) of a frame that is neither part of an answer nor an error; None for all
         other frames."""
+        return of_frame(self.noise_of, name, data)
 
     def shown(self, data: bytes) -> bytes:
         """Returns the data of a frame, except the last one, in the form that strict clients need on the pass-through
@@ -357,7 +372,8 @@ class ServerSide(Protocol):
 
     def missing_end(self, tail: bytes) -> bytes | None:
         """Returns the bytes to append to a stream that ended without its last frame, if `tail`, its last bytes, show
-        that the answer is complete; None if the stream broke off."""
+        that the answer is complete; None if the stream broke off or this cannot be told."""
+        return None
 
     def read_usage(self, usage: Any) -> Usage | None:
         """Returns the token counts in this protocol's object; None if it holds none."""
@@ -365,4 +381,6 @@ class ServerSide(Protocol):
 
     def read_refusal(self, body: bytes) -> tuple[str, str | None]:
         """Returns the message in the body of an error ("" if there is none), and its code in `errors.CODES` if it is
-        more specific than the status: `context_length_exceeded`, `model_not_found`."""
+        more specific than the status: `context_length_exceeded`, `model_not_found`. The default reads OpenAI's error
+        object, and the forms that other servers use."""
+        return openai.read_refusal(body)

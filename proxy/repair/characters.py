@@ -9,7 +9,9 @@ SPACE: Final = " \t\r\n"
 
 
 def valid_text(text: str) -> str:
-    """`text` with surrogate pairs joined and lone halves replaced by U+FFFD: something that has a UTF-8 form."""
+    """Returns `text` with surrogate pairs joined and lone halves replaced by U+FFFD, so that it has a UTF-8 form."""
+    if text.isascii():
+        return text
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -12,7 +12,7 @@ from typing import Final
 
 from ..model import ToolUse
 from ..observability.logs import log_fields
-from ..protocols.shared.wire import whole
+from ..repair.characters import valid_text
 from .definition import MAX_NAME_CHARS, ServerTool
 from .parameters import BadArguments
 from .source import CallState, Enter, Result, unknown_tool
@@ -68,4 +68,4 @@ class Calls:
 
 def _bounded(text: str) -> str:
     """Cuts a text to `MAX_RESULT_CHARS` characters and drops lone surrogates, which cannot be sent to a model."""
-    return whole(text[:MAX_RESULT_CHARS])
+    return valid_text(text[:MAX_RESULT_CHARS])

@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 
 from ..formats.engine.toolset import ToolSet
 from ..model import Image, Text, ToolSpec, ToolUse
-from ..protocols.shared.wire import whole
+from ..repair.characters import valid_text
 
 MAX_NAME_SHOWN: Final = 1000 - len("Error: Unknown tool: ")
 """A result has at most 1000 characters (R15.5), and a model may write a name of any length."""
@@ -164,7 +164,7 @@ def not_permitted(enter: Enter) -> Result:
 
 def unknown_tool(name: str, enter: Enter) -> Result:
     """Returns the result of a call of a tool that is not on offer (R15.5)."""
-    return _not_run(f"Error: Unknown tool: {whole(name[:MAX_NAME_SHOWN])}", enter)
+    return _not_run(f"Error: Unknown tool: {valid_text(name[:MAX_NAME_SHOWN])}", enter)
 
 
 def _not_run(why: str, enter: Enter) -> Result:

@@ -41,9 +41,10 @@ def visible_json(text: str) -> str:
     values stay."""
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() or c == "\n" else _json_escape(c) for c in text)
+    return "".join(c if c.isprintable() or c == "\n" else json_escape(c) for c in text)
 
 
-def _json_escape(char: str) -> str:
-    units = char.encode("utf-16-be", "surrogatepass")
-    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+def json_escape(char: str) -> str:
+    r"""Returns a character as JSON escapes (`\uXXXX`)."""
+    units = char.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))

@@ -8,11 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolwire.model import PlainMessages
-from toolwire.protocols.chat.request import code_of, plain_messages, read_request
+from toolwire.protocols.chat.request import SHAPE, plain_messages, read_request
 from toolwire.protocols.chat.request_writer import write_messages
-from toolwire.protocols.shared.request_schema import RequestSchema
 
-SHAPE = RequestSchema("chat_request", code_of)
 USER = {"role": "user", "content": "hi"}
 ODD: tuple[dict[str, Any], ...] = (
     {"role": "tool", "content": "a"},
@@ -30,10 +28,10 @@ SPOKEN = st.fixed_dictionaries(
 
 @given(st.lists(SPOKEN, min_size=1, max_size=3))
 def test_plain_messages_are_read_and_written_as_all_are(messages: list[dict[str, Any]]) -> None:
-    read = read_request({"model": "m", "messages": messages}, b"", SHAPE).messages
+    read = read_request({"model": "m", "messages": messages}, b"").messages
     assert type(read) is PlainMessages
     named = [*messages, {**USER, "name": "n"}]  # so that they are read one by one
-    several = read_request({"model": "m", "messages": named}, b"", SHAPE).messages
+    several = read_request({"model": "m", "messages": named}, b"").messages
     assert type(several) is not PlainMessages
     assert several[:-1] == read
     assert write_messages(read) == write_messages(several)[:-1]

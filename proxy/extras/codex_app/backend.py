@@ -97,7 +97,6 @@ class CodexAppBackend(Backend):
         self._link.start()
 
     async def close(self) -> None:
-        """Closes the connection and ends the process."""
         await self._link.close()
         if self._own_folder is not None:
             await asyncio.to_thread(shutil.rmtree, self._own_folder, ignore_errors=True)
@@ -116,7 +115,6 @@ class CodexAppBackend(Backend):
         body: bytes | None = None,
         observer: BackendObserver | None = None,
     ) -> CodexSource:
-        """Begins a turn in a new thread and returns its source. Raises `GatewayError`."""
         began = time.monotonic()
         connection = await self._link.connection()
         parameters = await offload(is_large(request), self._thread_request, request)
@@ -133,7 +131,6 @@ class CodexAppBackend(Backend):
         return parameters.written() if is_large(request) else parameters
 
     async def ready(self) -> bool:
-        """True if there is a connection, or one can be opened."""
         try:
             return (await self._link.connection()).alive
         except GatewayError:
@@ -261,7 +258,6 @@ class CodexSource(EventSource):
             self._turn = _ident(begun, "turn")
 
     async def batches(self) -> AsyncIterator[list[Event]]:
-        """Yields the events as they arrive."""
         yield [Start("", self._model, int(time.time()))]
         try:
             while not self._answer.over:

@@ -94,7 +94,6 @@ class ProcessTransport(Transport):
         return cls(name, process, frame_bytes, private)
 
     def send(self, frame: bytes) -> None:
-        """See `Transport.send`."""
         pipe = self._process.stdin
         assert pipe is not None
         if pipe.is_closing():
@@ -104,7 +103,6 @@ class ProcessTransport(Transport):
         pipe.write(frame + b"\n")
 
     async def frames(self) -> AsyncIterator[bytes | OversizedLine]:
-        """Yields the lines of its standard output."""
         output = self._process.stdout
         assert output is not None
         splitter = LineSplitter(self._frame_bytes)
@@ -115,7 +113,6 @@ class ProcessTransport(Transport):
             await asyncio.sleep(0)
 
     async def wait_ended(self) -> None:
-        """Waits until the process has ended and its last output was read."""
         while self._process.returncode is None:  # noqa: ASYNC110  # `Process.wait` may wait for its pipes as well
             await asyncio.sleep(WATCH_S)
         await asyncio.sleep(WATCH_S)

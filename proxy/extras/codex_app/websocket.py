@@ -71,7 +71,6 @@ class WebSocketTransport(Transport):
         return cls(session, socket, limits.frame_bytes)
 
     def send(self, frame: bytes) -> None:
-        """See `Transport.send`."""
         if self._socket.closed or self._writing.done():
             raise TransportBroken("it has hung up")
         if self._unsent_bytes > MOST_UNSENT:
@@ -81,7 +80,6 @@ class WebSocketTransport(Transport):
         self._more.set()
 
     async def frames(self) -> AsyncIterator[bytes | OversizedLine]:
-        """Yields the text frames."""
         read = 0
         async for message in self._socket:
             if message.type in (aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY):
@@ -97,7 +95,6 @@ class WebSocketTransport(Transport):
             raise TransportBroken(f"{type(error).__name__} (close code {code})")
 
     async def close(self) -> None:
-        """Closes the socket."""
         self._writing.cancel()
         await asyncio.gather(self._writing, return_exceptions=True)
         await self._socket.close()

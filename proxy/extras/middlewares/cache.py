@@ -85,11 +85,9 @@ class Cache(Middleware):
         self._answers: AnswerCache[_CachedAnswer] = CacheBudget().cache("answers")
 
     async def start(self, app: web.Application) -> None:
-        """Takes the application's cache."""
         self._answers = app[CACHES].cache("answers")
 
     async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Returns a stored answer, or passes the request on and stores the new answer."""
         exchange = request[EXCHANGE]
         wishes = request.headers.get("Cache-Control", "")
         if not self._may_serve(exchange) or "no-store" in wishes:

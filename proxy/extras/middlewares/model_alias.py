@@ -39,7 +39,6 @@ class ModelAlias(Middleware):
     Options: ClassVar[type] = ModelAliasOptions
 
     async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
-        """Returns the request with the replacement of its model name, if a pattern matches."""
         for pattern, name in self.options.models.items():
             if fnmatchcase(request.model, pattern):
                 return request if name == request.model else replace(request, model=name)

@@ -94,7 +94,6 @@ class Redact(Middleware):
         self._patterns: Patterns = self.options.compiled()
 
     async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
-        """Returns the request with secrets in its messages replaced."""
         if self.options.where == "answer":
             return request
         prompt = _Prompt(self._patterns, self.options.by)
@@ -106,7 +105,6 @@ class Redact(Middleware):
         return replace(request, messages=messages)
 
     def declare(self, exchange: Exchange, reply: Reply) -> None:
-        """Declares the replacement of secrets in the answer."""
         if self.options.where != "prompt":
             answer = _RedactedAnswer(self._patterns, self.options.by, exchange)
             reply.map(answer.see, Kind.TEXT | Kind.REASONING)

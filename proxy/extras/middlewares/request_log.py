@@ -59,17 +59,14 @@ class RequestLog(Middleware):
         self._redaction = Redaction(patterns=self.options.secrets)
 
     async def start(self, app: web.Application) -> None:
-        """Takes the known secrets of the configuration."""
         self._redaction = Redaction(known_secrets(app[CONFIG]), self.options.secrets)
 
     async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
-        """Logs the request body."""
         if self.options.requests and LOG.isEnabledFor(logging.INFO):
             await offload(is_large(request), self._log, exchange, "request", {"body": exchange.body})
         return request
 
     def declare(self, exchange: Exchange, reply: Reply) -> None:
-        """Declares an observer that logs the answer at its end."""
         if self.options.answers and LOG.isEnabledFor(logging.INFO):
             answer = _LoggedAnswer(self.options.most_chars)
             reply.watch(answer.see)

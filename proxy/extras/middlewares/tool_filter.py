@@ -62,7 +62,6 @@ class ToolFilter(Middleware):
 
     @classmethod
     def needs(cls, place: ChainPlace) -> Mapping[str, str]:
-        """Returns the middlewares that must be further in, with reasons."""
         chain = place.config.chain if place.route.chain is None else place.route.chain
         named = {entry.use for entry in chain}
         return {name: "which offers tools, or finds the calls that are checked" for name in SEES_CALLS if name in named}
@@ -89,7 +88,6 @@ class ToolFilter(Middleware):
         return permission.elsewhere(request)
 
     def declare(self, exchange: Exchange, reply: Reply) -> None:
-        """Declares the filter of calls on the reply."""
         reply.map(_FilteredCalls(exchange).see, Kind.CALL | Kind.OPAQUE)
 
 

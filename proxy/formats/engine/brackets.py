@@ -11,8 +11,9 @@ from functools import lru_cache
 from typing import Final
 
 from ...scan._grammar import WORD_BYTES, BlockSyntax, Branch
+from ...support.legible import json_escape
 from ..base import ToolFormat
-from .escaping import Escaping, spelled
+from .escaping import Escaping
 from .results import ResultForm
 
 OPENER: Final = "[function_call"
@@ -45,7 +46,7 @@ _ODD: Final = re.compile(r"[^\w.:/+-]", re.ASCII)
 def attribute(value: str, escaping: Escaping) -> str:
     r"""Returns an id or name: unchanged if it is plain, else as a JSON string with `\uXXXX` escapes, so that nothing in
     it ends the attribute."""
-    text = _ODD.sub(lambda char: spelled(char[0]), value)
+    text = _ODD.sub(lambda char: json_escape(char[0]), value)
     return value if text == value and value and not escaping.holds(value) else escaping.json(f'"{text}"')
 
 

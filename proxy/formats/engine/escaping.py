@@ -24,6 +24,7 @@ from itertools import chain, groupby, pairwise
 from typing import Final
 
 from ...scan._grammar import SPACE
+from ...support.legible import json_escape
 from .markers import LAST, STEP_CHARS, TAIL_CHARS, MarkerSet, is_blank
 from .restoring import Escapes, Restorer
 
@@ -231,7 +232,7 @@ class Escaping:
             # The character after a backslash belongs to that escape: in `\\f` there is no f to replace.
             place = rest if _is_escaped(text, first) else first
             if place < end:
-                out += text[done:place], spelled(text[place])
+                out += text[done:place], json_escape(text[place])
                 done = place + 1
         return "".join([*out, text[done:]]) if out else text
 
@@ -336,9 +337,3 @@ def _before_run(text: str, at: int) -> int:
 
 def _is_escaped(text: str, at: int) -> bool:
     return at > 0 and text[at - 1] == "\\" and (at - 1 - _before_run(text, at - 1)) % 2 == 1
-
-
-def spelled(char: str) -> str:
-    r"""Returns a character as JSON escapes (`\uXXXX`)."""
-    units = char.encode("utf-16-be", "surrogatepass").hex()
-    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))

@@ -22,18 +22,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...errors import BackendFault, GatewayError
-from ...events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
-from ...fastparse import SseFramer
+from ...errors import GatewayError
+from ...events import BlockKind, BlockStatus, Close, Delta, Finish, Opaque, Open, Start
 from ...model import EMPTY, CallKind, Extra, FinishReason, Usage, merged, scoped
-from ...scan._grammar import SPACE, FrameTooLarge
+from ...scan._grammar import SPACE
 from ..shared import noise
 from ..shared.call_deltas import CallDelta, CallDeltas
 from ..shared.ends import cut_off_reason, read_end
 from ..shared.numbers import MAX_CALLS, MAX_CHOICES, index_of, too_many, whole_number
+from ..shared.sse_reader import SseReader
 from ..shared.wire import (
     empty_answer_fault,
-    load,
     nameless_call_fault,
     read_frame,
     unfinished_call_fault,
@@ -60,7 +59,7 @@ from .unmodelled import PROTOCOL
 _PLAIN = frozenset({"role", "content"})
 
 
-class ChatReader:
+class ChatReader(SseReader):
     """A `StreamReader` of chat chunks, and of the legacy text protocol, whose choices hold `text` in place of a delta.
     More than `choices` choices are a fault."""
 
@@ -69,77 +68,36 @@ class ChatReader:
     chunk would produce other events as well."""
 
     def __init__(self, frame_bytes: int, choices: int = MAX_CHOICES, note: noise.Note = noise.ignore_note) -> None:
-        self.note = note
-        self._framer = SseFramer(frame_bytes)
-        self._choices = choices
+        super().__init__(frame_bytes, choices, note)
         self._answers: dict[int, _ChoiceBlocks] = {}
         self._blocks = 0
         self._usage: Usage | None = None
         self._started = False
-        self._ended = False
         self._top: dict[str, Any] = {}
         self._late: dict[str, Any] = {}
         self._news: Mapping[str, Any] = EMPTY  # top-level fields that are new in this chunk
 
-    def feed(self, data: bytes) -> list[Event]:
-        """Returns the events in these bytes. Everything after `[DONE]` or a `Fault` is ignored."""
-        out: list[Event] = []
-        if self._ended:
-            return out
-        try:
-            for name, frame in self._framer.feed(data):
-                self._frame(name, frame, out)
-        except FrameTooLarge as error:
-            self._oversize(error, out)
-        except BackendFault as error:
-            self._fault(error, out)
-        return out
-
-    def finish(self) -> list[Event]:
-        """Returns the events at the end of the bytes: the end of a complete stream, or a `Fault`
-        `upstream_disconnected` (R10.8)."""
-        out: list[Event] = []
-        if self._ended:
-            return out
-        try:
-            for name, frame in self._framer.finish():  # some servers leave out the last blank line
-                if _is_whole(frame):
-                    self._frame(name, frame, out)
-        except FrameTooLarge as error:
-            self._oversize(error, out)
-        except BackendFault as error:
-            self._fault(error, out)
-        if not self._ended:
-            self._stop(out)
-        return out
-
-    def _stop(self, out: list[Event]) -> None:
+    def _at_end(self) -> None:
         if self._answers and all(answer.reason for answer in self._answers.values()):
-            self._end(out)
+            self._end()
         else:
-            message = "The model server broke off before the answer was finished."
-            self._fault(BackendFault(message, code="upstream_disconnected", transient=True), out)
+            super()._at_end()
 
-    def _oversize(self, error: FrameTooLarge, out: list[Event]) -> None:
-        self._fault(BackendFault(f"The model server's answer: {error}.", code="upstream_invalid_response"), out)
-
-    def _frame(self, name: str | None, frame: bytes, out: list[Event]) -> None:
-        if self._ended or not frame:
-            return
+    def _frame(self, name: str | None, frame: bytes) -> None:
         if not frame.startswith(b"{") and frame.strip() == b"[DONE]":
-            self._end(out)
+            self._end()
             return
         if not frame.startswith(b"{") and (kind := noise.of_text(frame)) is not None:
             self.note(noise.LEFT_OUT, kind)
             return
         chunk = read_frame(frame)
         prose = self.open_prose
-        if name is None and prose is not None and prose[1] is BlockKind.TEXT and self._is_text(chunk, prose[0], out):
+        if name is None and prose is not None and prose[1] is BlockKind.TEXT and self._is_text(chunk, prose[0]):
             return
         if name == "error" or not chunk.keys() <= KNOWN or chunk.get("object") == "error":
             error = read_error(chunk) or (read_error({"error": chunk}) if name == "error" else None)
             if error is not None:
-                self._fault(error, out)
+                self._fault(error)
                 return
         usage = chunk.get("usage")
         if usage is not None:
@@ -155,21 +113,21 @@ class ChatReader:
         for position, choice in enumerate(choices):
             if isinstance(choice, dict):
                 if choice.get("error") and (error := read_error(choice)) is not None:
-                    self._fault(error, out)
+                    self._fault(error)
                     return
                 if not self._started:
-                    self._start(chunk, out)
-                if not self._choice(position, choice, out):
+                    self._start(chunk)
+                if not self._choice(position, choice):
                     if len(choices) > 1:  # the other choices are read
-                        out.append(Opaque(PROTOCOL, {"choices": [{"index": position, **choice}]}))
+                        self.out.append(Opaque(PROTOCOL, {"choices": [{"index": position, **choice}]}))
                     else:
-                        out.append(Opaque(PROTOCOL, chunk))
+                        self.out.append(Opaque(PROTOCOL, chunk))
                         self._news = EMPTY
         if self._news:
             self._late.update(self._news)
             self._news = EMPTY
 
-    def _is_text(self, chunk: Mapping[str, Any], block: int, out: list[Event]) -> bool:
+    def _is_text(self, chunk: Mapping[str, Any], block: int) -> bool:
         """Adds the delta of a chunk that only continues the open text `block` of choice 0, which most chunks do, and
         returns True; False for all other chunks. This shortcut halves the work."""
         match chunk.get("choices"):
@@ -181,7 +139,7 @@ class ChatReader:
             return False
         if chunk.get("error") or chunk.get("object") == "error" or chunk.get("usage"):
             return False
-        out.append(Delta(block, text))
+        self.out.append(Delta(block, text))
         return True
 
     def _top_level(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -191,15 +149,15 @@ class ChatReader:
             self._top.update(fields)
         return {key: value for key, value in fields.items() if self._top.get(key) != value} or EMPTY
 
-    def _start(self, chunk: Mapping[str, Any], out: list[Event]) -> None:
+    def _start(self, chunk: Mapping[str, Any]) -> None:
         """Adds `Start`, from the first frame with a choice; earlier frames (Azure) have no id yet."""
         self._started = True
         extra: Extra = {PROTOCOL: dict(self._top)} if self._top else EMPTY
         answer_id, model = chunk.get("id"), chunk.get("model")
         answer_id, model = answer_id if isinstance(answer_id, str) else "", model if isinstance(model, str) else ""
-        out.append(Start(answer_id, model, whole_number(chunk.get("created")), extra))
+        self.out.append(Start(answer_id, model, whole_number(chunk.get("created")), extra))
 
-    def _choice(self, position: int, choice: Mapping[str, Any], out: list[Event]) -> bool:
+    def _choice(self, position: int, choice: Mapping[str, Any]) -> bool:
         """Adds the events of one choice of a chunk. Returns False if the choice has nothing but unknown fields. Raises
         `BackendFault` for an invalid index."""
         index = choice.get("index")
@@ -217,45 +175,45 @@ class ChatReader:
         reason = choice.get("finish_reason")
         reason = reason if isinstance(reason, str) else None
         extra = probabilities(choice["logprobs"]) if choice.get("logprobs") else None
-        before = len(out)
+        before = len(self.out)
         if opaque:
-            answer.opaque(self, opaque, out)
+            answer.opaque(self, opaque)
         first = {**(extra or EMPTY), PROTOCOL: {"delta": rest}} if rest and not reason else extra
         for kind, text in prose(delta) if delta else ():
             if text:
-                answer.prose(self, kind, text, first, out)
+                answer.prose(self, kind, text, first)
                 first = extra
-        has_content = len(out) > before or bool(opaque)
+        has_content = len(self.out) > before or bool(opaque)
         if has_content and not reason:
             self._news = EMPTY  # they concern its tokens (rule 5)
         calls = delta.get("tool_calls")
         if isinstance(calls, list):
             for place, call in enumerate(calls):
                 if isinstance(call, dict):
-                    answer.call(self, call, None if len(calls) == 1 else place, out)
+                    answer.call(self, call, None if len(calls) == 1 else place)
         if isinstance(delta.get("function_call"), dict):
-            answer.call(self, {"function": delta["function_call"]}, None, out)
+            answer.call(self, {"function": delta["function_call"]}, None)
         if reason:
             answer.reason = read_end(reason, self.note)
             if rest or extra or not choice.keys() <= CHOICE:
                 answer.ended({**choice, "logprobs": None} if has_content else choice, rest)
-            answer.close_prose(self, out)
+            answer.close_prose(self)
             return True
         if not has_content and (rest or (extra and _has_tokens(choice["logprobs"])) or rest_of(choice, CHOICE)):
-            if len(out) == before and not calls:
+            if len(self.out) == before and not calls:
                 return False
             fields = {key: value for key, value in choice.items() if key not in CHOICE or key == "logprobs"}
             unmodelled = {**fields, "index": answer.index, "delta": rest, "finish_reason": None}
-            out.append(Opaque(PROTOCOL, {"choices": [unmodelled]}))
+            self.out.append(Opaque(PROTOCOL, {"choices": [unmodelled]}))
         return True
 
     def _answer(self, index: Any, position: int) -> _ChoiceBlocks:
         """Returns the answer of a choice with a new or missing index. Raises `BackendFault` for an invalid one."""
-        number = index_of(index, self._choices, AN_ANSWER)
+        number = index_of(index, self.choices, AN_ANSWER)
         if number is None:
             number = position
-            if position >= self._choices:
-                raise too_many("choices", self._choices)
+            if position >= self.choices:
+                raise too_many("choices", self.choices)
         answer = self._answers.get(number)
         if answer is None:
             answer = self._answers[number] = _ChoiceBlocks(number)
@@ -266,39 +224,29 @@ class ChatReader:
         self._blocks += 1
         return self._blocks - 1
 
-    def _end(self, out: list[Event]) -> None:
-        self._ended = True
+    def _end(self) -> None:
         if not self._answers:
-            self._fault(empty_answer_fault(), out)
+            self._fault(empty_answer_fault())
             return
         for answer in self._answers.values():
-            answer.close(self, out)
+            answer.close(self)
         if not self._blocks and any(answer.lacks_name for answer in self._answers.values()):
-            self._fault(nameless_call_fault(), out)
+            self._fault(nameless_call_fault())
             return
         if any(answer.is_broken for answer in self._answers.values()):
-            self._fault(unfinished_call_fault(), out)
+            self._fault(unfinished_call_fault())
             return
         count = max(self._answers, default=0) + 1
         reasons = [self._answers[i].reason if i in self._answers else None for i in range(count)]
         first, *others = (reason or "stop" for reason in reasons)
         ends = tuple(self._answers[i].ending if i in self._answers else EMPTY for i in range(count))
         late: Extra = {PROTOCOL: self._late} if self._late else EMPTY
-        out.append(Finish(first, self._usage, tuple(others), late, ends if any(ends) else ()))
-
-    def _fault(self, error: GatewayError, out: list[Event]) -> None:
         self._ended = True
+        self.out.append(Finish(first, self._usage, tuple(others), late, ends if any(ends) else ()))
+
+    def _fault(self, error: GatewayError) -> None:
         self.open_prose = None
-        out.append(Fault(error))
-
-
-def _is_whole(frame: bytes) -> bool:
-    """True if the last frame, which has no blank line after it, was not cut."""
-    try:
-        load(frame)
-    except ValueError:
-        return frame.strip() == b"[DONE]"
-    return True
+        super()._fault(error)
 
 
 def _has_tokens(logprobs: Any) -> bool:
@@ -327,37 +275,35 @@ class _ChoiceBlocks:
         """Stores unmodelled fields of the last chunk."""
         self.ending = merged(self.ending, choice_extra(choice, rest))
 
-    def prose(
-        self, reader: ChatReader, kind: BlockKind, text: str, extra: Mapping[str, Any] | None, out: list[Event]
-    ) -> None:
+    def prose(self, reader: ChatReader, kind: BlockKind, text: str, extra: Mapping[str, Any] | None) -> None:
         """Adds text, reasoning or refusal."""
-        out.append(Delta(self._block(reader, kind, out), text, extra))
+        reader.out.append(Delta(self._block(reader, kind), text, extra))
 
-    def opaque(self, reader: ChatReader, fields: Mapping[str, Any], out: list[Event]) -> None:
+    def opaque(self, reader: ChatReader, fields: Mapping[str, Any]) -> None:
         """Adds opaque fields of the reasoning."""
-        self._block(reader, BlockKind.REASONING, out)
+        self._block(reader, BlockKind.REASONING)
         self._opaque.append(fields)
 
-    def _block(self, reader: ChatReader, kind: BlockKind, out: list[Event]) -> int:
+    def _block(self, reader: ChatReader, kind: BlockKind) -> int:
         """Returns the open block of this kind; opens it if necessary."""
         opened = self._prose
         if opened is None or opened[1] is not kind:
             if opened is not None:
-                self._close_prose(reader, opened[0], "complete", out)
-            self._open_named(reader, out)
+                self._close_prose(reader, opened[0], "complete")
+            self._open_named(reader)
             opened = self._prose = reader.next_block(), kind
             if self.index == 0:
                 reader.open_prose = opened
-            out.append(Open(opened[0], kind, choice=self.index))
+            reader.out.append(Open(opened[0], kind, choice=self.index))
         return opened[0]
 
-    def _close_prose(self, reader: ChatReader, block: int, status: BlockStatus, out: list[Event]) -> None:
-        out.append(Close(block, status, scoped(PROTOCOL, of_deltas(self._opaque)) if self._opaque else EMPTY))
+    def _close_prose(self, reader: ChatReader, block: int, status: BlockStatus) -> None:
+        reader.out.append(Close(block, status, scoped(PROTOCOL, of_deltas(self._opaque)) if self._opaque else EMPTY))
         self._prose, self._opaque = None, []
         if self.index == 0:
             reader.open_prose = None
 
-    def call(self, reader: ChatReader, wire: Mapping[str, Any], place: int | None, out: list[Event]) -> None:
+    def call(self, reader: ChatReader, wire: Mapping[str, Any], place: int | None) -> None:
         """Adds a delta of a call, at `place` in its array, or None if it is alone."""
         custom = wire.get("custom")
         kind: CallKind = "custom" if isinstance(custom, dict) else "function"
@@ -378,28 +324,28 @@ class _ChoiceBlocks:
         new = draft.take(text)
         if draft.block is not None:
             if new:
-                out.append(Delta(draft.block, new))
+                reader.out.append(Delta(draft.block, new))
         elif draft.name and not draft.is_blank:
-            self._open_named(reader, out, draft)
+            self._open_named(reader, draft)
         elif draft.name and self._prose is not None:  # the prose ends before the call; later text is a new block
-            self._close_prose(reader, self._prose[0], "complete", out)
+            self._close_prose(reader, self._prose[0], "complete")
 
-    def _open_named(self, reader: ChatReader, out: list[Event], last: CallDelta | None = None) -> None:
+    def _open_named(self, reader: ChatReader, last: CallDelta | None = None) -> None:
         """Opens the blocks of the calls that have a name, up to `last`, in order."""
         for draft in () if self._drafts is None else self._drafts.drafts:
             if draft.block is None and draft.name.strip(SPACE):
                 assert self._drafts is not None
-                self._open(reader, draft, self._drafts, out)
+                self._open(reader, draft, self._drafts)
             if draft is last:
                 break
 
-    def _open(self, reader: ChatReader, draft: CallDelta, drafts: CallDeltas, out: list[Event]) -> None:
+    def _open(self, reader: ChatReader, draft: CallDelta, drafts: CallDeltas) -> None:
         """Opens the block of a call and adds the arguments that came before its name."""
         if self._prose is not None:
-            self._close_prose(reader, self._prose[0], "complete", out)
+            self._close_prose(reader, self._prose[0], "complete")
         draft.block = reader.next_block()
         draft.call_id = drafts.name(draft)
-        out.append(
+        reader.out.append(
             Open(
                 draft.block,
                 BlockKind.TOOL_CALL,
@@ -412,23 +358,23 @@ class _ChoiceBlocks:
         )
         draft.extra = EMPTY
         if draft.arguments:
-            out.append(Delta(draft.block, draft.arguments))
+            reader.out.append(Delta(draft.block, draft.arguments))
 
     @property
     def _is_cut(self) -> bool:
         return self.reason is not None and self.reason not in FinishReason.WHOLE
 
-    def close_prose(self, reader: ChatReader, out: list[Event]) -> None:
+    def close_prose(self, reader: ChatReader) -> None:
         """Closes the prose at the end of the answer."""
         if self._prose is not None:
-            self._close_prose(reader, self._prose[0], "truncated" if self._is_cut else "complete", out)
+            self._close_prose(reader, self._prose[0], "truncated" if self._is_cut else "complete")
 
-    def close(self, reader: ChatReader, out: list[Event]) -> None:
+    def close(self, reader: ChatReader) -> None:
         """Closes all blocks at the end of the stream. Cut-off calls are `truncated`."""
-        self.close_prose(reader, out)
+        self.close_prose(reader)
         if self._drafts is None:
             return
-        self._open_named(reader, out)
+        self._open_named(reader)
         made = [draft for draft in self._drafts.drafts if draft.block is not None]
         halves = [draft for draft in made if draft.kind == "function" and not (draft.is_blank or draft.is_whole)]
         self.is_broken = self.reason is None and bool(halves) and len(halves) == len(made)
@@ -444,6 +390,6 @@ class _ChoiceBlocks:
             if truncated and self.reason is not None:
                 self.reason = cut_off_reason(self.reason)
             if half and draft.is_blank and not truncated and self.reason is not None:
-                out.append(Delta(draft.block, "{}"))  # arguments always parse as JSON (R7.3)
-            out.append(Close(draft.block, "truncated" if truncated else "complete", draft.extra))
+                reader.out.append(Delta(draft.block, "{}"))  # arguments always parse as JSON (R7.3)
+            reader.out.append(Close(draft.block, "truncated" if truncated else "complete", draft.extra))
         self._drafts.clear()

@@ -37,6 +37,7 @@ from ...model import (
     fields_of,
     scoped,
 )
+from ...repair.characters import valid_text
 from ...scan._grammar import SPACE
 from ..shared import overflow
 from ..shared.call_deltas import new_call_id
@@ -61,7 +62,6 @@ from ..shared.wire import (
     shorten,
     unfinished_call_fault,
     unreadable,
-    whole,
 )
 from ..streams import WriteOptions
 from .opaque import REASONING, joined, opaque_of, without
@@ -471,7 +471,7 @@ def reply_id(answer_id: str) -> str:
 
 def passed(fields: Mapping[str, Any]) -> dict[str, str]:
     """Returns the unmodelled fields that are repeated in every chunk."""
-    return {key: whole(fields[key]) for key in PASSED if isinstance(fields.get(key), str)}
+    return {key: valid_text(fields[key]) for key in PASSED if isinstance(fields.get(key), str)}
 
 
 def write_usage(usage: Usage) -> dict[str, Any]:

@@ -16,7 +16,6 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
@@ -45,8 +44,9 @@ from ...model import (
     scoped,
 )
 from ..shared.request_schema import RequestSchema
+from ..shared.wire import rest_of
 from .opaque import OPAQUE, REASONING, opaque_of
-from .unmodelled import CALL_FIELDS, PROTOCOL, call_extra, nested_rest_of, rest_of
+from .unmodelled import CALL_FIELDS, PROTOCOL, call_extra, nested_rest_of
 
 MODELLED: Final = frozenset(
     {
@@ -107,21 +107,25 @@ def code_of(param: str, general: str) -> str:
     return general
 
 
-def read_request(body: Mapping[str, Any], raw: bytes, shape: RequestSchema) -> ModelRequest:
+SHAPE: Final = RequestSchema("chat_request", code_of)
+"""The schema of requests, compiled on first use."""
+
+
+def read_request(body: Mapping[str, Any], raw: bytes) -> ModelRequest:
     """Returns the request in `body`, whose bytes were `raw`. Raises `ClientFault` with the path of the first mistake
     (R2)."""
     listed: Any = body.get("tools")
     items: Any = body.get("messages")
     tools, past = known_set(listed, PROTOCOL), past_of(items)
     # a known list of tools was checked when it first came
-    shape.check(body if tools is None else {**body, "tools": None}, len(raw), None if past is None else "messages")
+    SHAPE.check(body if tools is None else {**body, "tools": None}, len(raw), None if past is None else "messages")
     messages = plain_messages(items, past)
     stream = body.get("stream") is True
     stream_options = body.get("stream_options")
     if stream_options is not None and not stream:
         raise ClientFault("'stream_options' is only allowed with 'stream': true.", param="stream_options")
     if tools is None:
-        tools = new_set(listed, PROTOCOL, (_tool(tool, f"tools[{i}]", shape) for i, tool in enumerate(listed)))
+        tools = new_set(listed, PROTOCOL, (_tool(tool, f"tools[{i}]") for i, tool in enumerate(listed)))
     extra = EMPTY if body.keys() <= MODELLED else rest_of(body, MODELLED)
     top_k = body.get("top_k")
     if top_k is not None and type(top_k) is not int:  # not a field of the protocol, so the schema does not check it
@@ -130,7 +134,7 @@ def read_request(body: Mapping[str, Any], raw: bytes, shape: RequestSchema) -> M
         tools = ToolSet((*tools, *map(_legacy_function, body["functions"])))
     return ModelRequest(
         model=body["model"],
-        messages=_read_messages(body["messages"], shape, past) if messages is None else messages,
+        messages=_read_messages(body["messages"], past) if messages is None else messages,
         tools=tools,
         tool_choice=_read_choice(body, tools),
         parallel_tool_calls=body.get("parallel_tool_calls") is not False,
@@ -189,8 +193,8 @@ def _read_plain(plain: bool, items: Sequence[Mapping[str, Any]], start: int, mes
     return plain
 
 
-def _read_messages(items: Sequence[Mapping[str, Any]], shape: RequestSchema, past: Past | None) -> tuple[Message, ...]:
-    return tuple(fold(past, "chat.read", items, _Called({}, ""), partial(_read_more, shape))[0])
+def _read_messages(items: Sequence[Mapping[str, Any]], past: Past | None) -> tuple[Message, ...]:
+    return tuple(fold(past, "chat.read", items, _Called({}, ""), _read_more)[0])
 
 
 class _Called(NamedTuple):
@@ -201,16 +205,14 @@ class _Called(NamedTuple):
     legacy_id: str
 
 
-def _read_more(
-    shape: RequestSchema, before: _Called, items: Sequence[Mapping[str, Any]], start: int, messages: list[Message]
-) -> _Called:
+def _read_more(before: _Called, items: Sequence[Mapping[str, Any]], start: int, messages: list[Message]) -> _Called:
     called, legacy_id = dict(before.calls), before.legacy_id
     for index, item in enumerate(items, start):
         role = item["role"]
         if len(item) == 2 and role in SPEAKERS and type(text := item.get("content")) is str:
             messages.append(Message(role, (Text(text),) if text else ()))  # most messages
             continue
-        _check_role_fields(item, role, f"messages[{index}]", shape)
+        _check_role_fields(item, role, f"messages[{index}]")
         content = _parts(item.get("content"))
         name = item.get("name")
         known = _MESSAGE_FIELDS
@@ -242,7 +244,7 @@ def _read_more(
     return _Called(called, legacy_id)
 
 
-def _check_role_fields(item: Mapping[str, Any], role: str, path: str, shape: RequestSchema) -> None:
+def _check_role_fields(item: Mapping[str, Any], role: str, path: str) -> None:
     """Checks which fields a role must and must not have (R2.5, R2.6, R2.8). Raises `ClientFault`."""
     if role != "assistant" and item.get("tool_calls"):
         raise ClientFault(
@@ -257,9 +259,9 @@ def _check_role_fields(item: Mapping[str, Any], role: str, path: str, shape: Req
             param=param,
         )
     if role == "tool" and not item.get("tool_call_id"):
-        raise shape.missing(f"{path}.tool_call_id")
+        raise SHAPE.missing(f"{path}.tool_call_id")
     if item.get("content") is None and not (role == "assistant" and _has_other_content(item)):
-        raise shape.missing(f"{path}.content")
+        raise SHAPE.missing(f"{path}.content")
 
 
 def _has_other_content(item: Mapping[str, Any]) -> bool:
@@ -311,7 +313,7 @@ def _call(call: Mapping[str, Any]) -> ToolUse:
     return ToolUse(call["id"], inner["name"], inner["arguments"], extra=extra)
 
 
-def _tool(tool: Mapping[str, Any], path: str, shape: RequestSchema) -> ToolSpec:
+def _tool(tool: Mapping[str, Any], path: str) -> ToolSpec:
     """Returns a tool from the nested or flat form; the outer field wins if both have a value (R3.1)."""
     kind = tool["type"]
     if kind not in ("function", "custom"):
@@ -325,7 +327,7 @@ def _tool(tool: Mapping[str, Any], path: str, shape: RequestSchema) -> ToolSpec:
 
     name = field("name")
     if name is None:
-        raise shape.missing(f"{path}.{kind}.name" if kind in tool else f"{path}.name")
+        raise SHAPE.missing(f"{path}.{kind}.name" if kind in tool else f"{path}.name")
     if kind == "custom":
         return ToolSpec(name, field("description"), kind="custom", extra={PROTOCOL: tool})
     return ToolSpec(name, field("description"), field("parameters"), field("strict"), extra={PROTOCOL: tool})

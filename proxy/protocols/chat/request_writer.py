@@ -33,13 +33,14 @@ from ...model import (
     ToolUse,
     fields_of,
 )
+from ...repair.characters import valid_text
 from ...scan._grammar import SPACE
 from ...support.repeated_ids import as_written
 from ..shared.call_ids import at_most
-from ..shared.wire import dump, whole
+from ..shared.wire import dump, rest_of
 from .opaque import joined
 from .request import SPEAKERS, TOOL_FIELDS
-from .unmodelled import PROTOCOL, nest, rest_of
+from .unmodelled import PROTOCOL, nest
 
 ID_CHARS: Final = 40
 """Maximum length of a call id at OpenAI."""
@@ -189,9 +190,13 @@ def write_call(call: ToolUse) -> dict[str, Any]:
     """Returns a complete call for a message or a reply. Empty arguments become `{}` (R7.3)."""
     written: dict[str, Any]
     if call.kind == "custom":
-        written = {"id": call.call_id, "type": "custom", "custom": {"name": call.name, "input": whole(call.arguments)}}
+        written = {
+            "id": call.call_id,
+            "type": "custom",
+            "custom": {"name": call.name, "input": valid_text(call.arguments)},
+        }
     else:
-        arguments = whole(call.arguments) if call.arguments.strip(SPACE) else "{}"
+        arguments = valid_text(call.arguments) if call.arguments.strip(SPACE) else "{}"
         written = {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
     return nest(written, call.kind, call.extra) if call.extra else written
 

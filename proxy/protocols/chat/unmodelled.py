@@ -6,13 +6,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ...model import EMPTY, Extra, fields_of, scoped
+from ..shared.wire import rest_of
 
 PROTOCOL: Final = "chat"
-
-
-def rest_of(value: Mapping[str, Any], known: frozenset[str]) -> Mapping[str, Any]:
-    """Returns the unmodelled fields; null counts as absent (rule 2 of `request.py`)."""
-    return {key: item for key, item in value.items() if key not in known and item is not None} or EMPTY
 
 
 CALL_FIELDS: Final = frozenset({"name", "arguments", "input"})

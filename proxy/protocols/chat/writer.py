@@ -24,8 +24,9 @@ import orjson
 from ...errors import GatewayError
 from ...events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
 from ...model import EMPTY, Extra, Usage, fields_of
+from ...repair.characters import valid_text
 from ...scan._grammar import SPACE
-from ..shared.wire import dump, whole
+from ..shared.wire import dump
 from ..streams import KEEPALIVE, TextFrame, WriteOptions
 from .opaque import joined
 from .reply import PASSED, finish_word, passed, reasoning_keys, reply_id, write_usage
@@ -378,4 +379,4 @@ def _escape(text: str) -> bytes:
     try:
         return orjson.dumps(text)
     except orjson.JSONEncodeError:
-        return orjson.dumps(whole(text))
+        return orjson.dumps(valid_text(text))

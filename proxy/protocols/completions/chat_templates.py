@@ -63,7 +63,6 @@ class TurnTemplate(ChatTemplate):
     trims: bool = False
 
     def render(self, turns: Sequence[TemplateTurn]) -> str:
-        """Returns the text of these turns; see `ChatTemplate.render`."""
         written_turns = list(turns)
         if not self.system:
             written_turns = _with_system_in_user(written_turns)

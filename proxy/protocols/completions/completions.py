@@ -27,25 +27,20 @@ from ...errors import ClientFault
 from ...model import (
     Image,
     Message,
-    ModelReply,
     ModelRequest,
     OpaquePart,
     Refusal,
     Text,
     ToolResult,
     ToolUse,
-    Usage,
 )
 from ..base import ServerSide
-from ..chat.protocol import DONE, is_done, is_empty_frame, missing_end
+from ..chat.protocol import DONE, is_end, is_silent, missing_end
 from ..chat.reader import ChatReader
 from ..chat.reply import read_reply, read_usage, write_reply
 from ..chat.writer import ChatWriter
-from ..shared import openai
-from ..shared.noise import Note, ignore_note, in_chat, of_frame
-from ..shared.numbers import MAX_CHOICES
+from ..shared.noise import in_chat
 from ..shared.wire import dump
-from ..streams import StreamReader, StreamWriter, WriteOptions
 from .chat_templates import PLAIN, ChatTemplate, Guard, TemplateTurn, template_for
 
 _ROLES: Final[Mapping[str, str]] = {"developer": "system", "tool": "user"}
@@ -66,6 +61,7 @@ class CompletionsProtocol(ServerSide):
     limit_fields = ("max_tokens",)
     takes_tools = False
     takes_template = True
+    noise_of = staticmethod(in_chat)
 
     def __init__(self, template: ChatTemplate = PLAIN, stops: int = _STOPS) -> None:
         self.stops: int = stops
@@ -75,14 +71,8 @@ class CompletionsProtocol(ServerSide):
         self._guard = Guard(template.markers)
 
     def configured(self, config: BackendConfig) -> CompletionsProtocol:
-        """Returns the protocol with the backend's chat template and number of stop sequences. Raises `ValueError` for
-        an unusable template."""
         template = template_for(config.template, config.options)
         return CompletionsProtocol(template, _STOPS if config.stop_sequences is None else config.stop_sequences)
-
-    def headers(self, api_key: str | None) -> Mapping[str, str]:
-        """Returns the key as a bearer token."""
-        return openai.headers(api_key)
 
     def write_request(self, request: ModelRequest) -> dict[str, Any]:
         """Returns the JSON object with the conversation as `prompt`. Parts that are not modelled are dropped, or
@@ -109,45 +99,14 @@ class CompletionsProtocol(ServerSide):
         body = {key: value for key, value in fields.items() if value is not None}
         return {**body, **_with_number(request.extra)}
 
-    def read_reply(self, body: bytes, *, choices: int = MAX_CHOICES, note: Note = ignore_note) -> ModelReply:
-        """Returns the reply in the body of a whole answer. Raises `BackendFault`, or the error that the body holds."""
-        return read_reply(body, choices, note)
-
-    def reader(self, *, frame_bytes: int, choices: int = MAX_CHOICES, note: Note = ignore_note) -> StreamReader:
-        """Returns a reader for one streamed answer."""
-        return ChatReader(frame_bytes, choices, note)
-
-    def writer(self, options: WriteOptions) -> StreamWriter:
-        """Returns a writer of streams that `reader` can read."""
-        return ChatWriter(options)
-
-    def write_reply(self, reply: ModelReply, options: WriteOptions) -> bytes:
-        """Returns a body that `read_reply` can read."""
-        return write_reply(reply, options)
-
-    def is_empty_frame(self, name: str | None, data: bytes) -> bool:
-        """True for a frame with empty text."""
-        return self.left_out(name, data) is not None or is_empty_frame(name, data)
-
-    def left_out(self, name: str | None, data: bytes) -> str | None:
-        """Returns the kind of noise of a frame, or None; see `ServerSide.left_out`."""
-        return of_frame(in_chat, name, data)
-
-    def is_end(self, name: str | None, data: bytes) -> bool:
-        """True for `[DONE]`."""
-        return is_done(data)
-
-    def missing_end(self, tail: bytes) -> bytes | None:
-        """Returns `[DONE]` for a stream that ended after a finish reason, as some servers' do; otherwise None."""
-        return missing_end(tail)
-
-    def read_usage(self, usage: Any) -> Usage | None:
-        """Returns the token counts in this protocol's object; None if it holds none."""
-        return read_usage(usage)
-
-    def read_refusal(self, body: bytes) -> tuple[str, str | None]:
-        """Returns message and code of OpenAI's error object, or of the forms that other servers use."""
-        return openai.read_refusal(body)
+    read_reply = staticmethod(read_reply)
+    reader = staticmethod(ChatReader)
+    writer = staticmethod(ChatWriter)
+    write_reply = staticmethod(write_reply)
+    is_silent = staticmethod(is_silent)
+    is_end = staticmethod(is_end)
+    missing_end = staticmethod(missing_end)
+    read_usage = staticmethod(read_usage)
 
 
 def _with_number(extra: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -34,9 +34,10 @@ from ...model import (
     fields_of,
     scoped,
 )
+from ...repair.characters import valid_text
 from ...scan._grammar import SPACE
 from ..shared.client_tools import TOOLSET
-from ..shared.wire import dump, load, whole
+from ..shared.wire import dump, load, rest_of
 from .ids import is_own_signature, server_id, signature_of, wire_id
 
 PROTOCOL: Final = "messages"
@@ -55,13 +56,6 @@ PART_FIELDS: Final = frozenset(
 )
 """Additional fields of a part that every server knows."""
 _DATA_URL: Final = re.compile(r"data:([^;,]*);base64,(.*)", re.DOTALL)
-
-
-def rest_of(value: Mapping[str, Any], known: frozenset[str]) -> Mapping[str, Any]:
-    """Returns the unmodelled fields; null counts as absent."""
-    if value.keys() <= known:
-        return EMPTY
-    return {key: item for key, item in value.items() if key not in known and item is not None} or EMPTY
 
 
 def block_extra(block: Mapping[str, Any], known: frozenset[str]) -> Extra:
@@ -155,7 +149,7 @@ def write_block(part: Part, name: Callable[[str], str] = wire_id) -> Mapping[str
         case Text():
             return _write_text(part)
         case Refusal():
-            return {"type": "text", "text": whole(part.text), **fields_of(part.extra, PROTOCOL)}
+            return {"type": "text", "text": valid_text(part.text), **fields_of(part.extra, PROTOCOL)}
         case Reasoning():
             return write_reasoning(part)
         case ToolUse():
@@ -183,8 +177,8 @@ def _write_text(part: Text) -> Mapping[str, Any]:
     if isinstance(document, Mapping):
         source = document.get("source")
         source = source if isinstance(source, Mapping) else EMPTY
-        return {**document, "source": {**source, "type": "text", "data": whole(part.text)}}
-    return {"type": "text", "text": whole(part.text), **fields}
+        return {**document, "source": {**source, "type": "text", "data": valid_text(part.text)}}
+    return {"type": "text", "text": valid_text(part.text), **fields}
 
 
 def write_reasoning(part: Reasoning) -> Mapping[str, Any]:
@@ -192,7 +186,7 @@ def write_reasoning(part: Reasoning) -> Mapping[str, Any]:
     fields = fields_of(part.extra, PROTOCOL)
     if "data" in fields and not part.text:
         return {"type": "redacted_thinking", **fields}
-    text = whole(part.text)
+    text = valid_text(part.text)
     return {"type": "thinking", "thinking": text, "signature": signature_of(text), **fields}
 
 
@@ -235,13 +229,13 @@ def input_of(use: ToolUse) -> Any:
     """Returns the arguments of a call as an object. Anything else is put under `input`, the key under which free text
     is taught to models."""
     if use.kind == "custom":
-        return {"input": whole(use.arguments)}
+        return {"input": valid_text(use.arguments)}
     if not use.arguments.strip(SPACE):
         return {}
     try:
         value = load(use.arguments)
     except ValueError:
-        value = whole(use.arguments)
+        value = valid_text(use.arguments)
     return value if isinstance(value, dict) else {"input": value}
 
 

@@ -19,21 +19,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ...errors import BackendFault, GatewayError
-from ...events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
-from ...fastparse import SseFramer
+from ...events import BlockKind, BlockStatus, Close, Delta, Event, Finish, Opaque, Open, Start
 from ...model import EMPTY, Extra, FinishReason, scoped
-from ...scan._grammar import SPACE, FrameTooLarge
+from ...scan._grammar import SPACE
 from ..chat.reply import arguments_text, text_of
 from ..shared import noise
 from ..shared.call_deltas import CallDelta, new_call_id
 from ..shared.client_tools import TOOLSET
 from ..shared.ends import cut_off_reason, read_end
-from ..shared.numbers import MAX_PARTS, index_of, too_many
-from ..shared.wire import load, nameless_call_fault, read_frame
-from .blocks import CALL, PROTOCOL, REDACTED, TEXT, THINKING, block_extra, rest_of
+from ..shared.numbers import MAX_CHOICES, MAX_PARTS, index_of, too_many
+from ..shared.sse_reader import SseReader
+from ..shared.wire import load, nameless_call_fault, read_frame, rest_of
+from .blocks import CALL, PROTOCOL, REDACTED, TEXT, THINKING, block_extra
 from .errors import read_error
-from .reply import ANSWER, is_nameless, no_answer, read_stop, read_usage
+from .reply import ANSWER, is_nameless, read_stop, read_usage
 
 _DELTA: Final = frozenset({"stop_reason", "stop_sequence"})
 _EVENT: Final = frozenset({"type", "delta", "usage"})
@@ -46,12 +45,11 @@ _TEXTS: Final[Mapping[str, tuple[str, BlockKind]]] = {
 """Deltas with text: the key of the text, and the kind of its block."""
 
 
-class MessagesReader:
+class MessagesReader(SseReader):
     """A `StreamReader` of Messages events."""
 
-    def __init__(self, frame_bytes: int, note: noise.Note = noise.ignore_note) -> None:
-        self._note = note
-        self._framer = SseFramer(frame_bytes)
+    def __init__(self, frame_bytes: int, choices: int = MAX_CHOICES, note: noise.Note = noise.ignore_note) -> None:
+        super().__init__(frame_bytes, choices, note)
         self._blocks: dict[int, _OpenBlock] = {}
         self._last = -1
         self._seen = 0
@@ -60,61 +58,17 @@ class MessagesReader:
         self._starts: dict[int, Mapping[str, Any]] = {}  # the starts of calls
         self._ahead: dict[int, list[str]] = {}  # pieces of calls that have not begun
         self._ending: int | None = None  # a call that the server closed and that may have been cut off
-        self._started = self._ended = False
+        self._started = False
         self._counts: dict[str, Any] = {}
         self._stop: dict[str, Any] | None = None
         self._late: dict[str, Any] = {}
-        self._out: list[Event] = []
         self._early: list[Event] = []  # unknown events before the answer began
-
-    def feed(self, data: bytes) -> list[Event]:
-        """Returns the events in these bytes. Everything after `message_stop` or a `Fault` is ignored."""
-        if not self._ended:
-            try:
-                for name, frame in self._framer.feed(data):
-                    self._frame(name, frame)
-            except FrameTooLarge as error:
-                self._fault(no_answer(str(error)))
-            except BackendFault as error:
-                self._fault(error)
-        return self._taken()
-
-    def finish(self) -> list[Event]:
-        """Returns the events at the end of the bytes: the end of a complete stream, or a `Fault`
-        `upstream_disconnected` (R10.8)."""
-        if not self._ended:
-            try:
-                for name, frame in self._framer.finish():  # some servers leave out the last blank line
-                    if _is_whole(frame):
-                        self._frame(name, frame)
-            except FrameTooLarge as error:
-                self._fault(no_answer(str(error)))
-            except BackendFault as error:
-                self._fault(error)
-        if not self._ended:
-            if self._stop is not None:
-                self._finish()
-            else:
-                message = "The model server broke off before the answer was finished."
-                self._fault(BackendFault(message, code="upstream_disconnected", transient=True))
-        return self._taken()
-
-    def _taken(self) -> list[Event]:
-        out, self._out = self._out, []
-        return out
-
-    def _fault(self, error: GatewayError) -> None:
-        if not self._ended:
-            self._ended = True
-            self._out.append(Fault(error))
 
     # --- frames -----------------------------------------------------------------------------------------------------
 
     def _frame(self, name: str | None, frame: bytes) -> None:
-        if self._ended or not frame:
-            return
         if not frame.startswith(b"{") and (left := noise.of_text(frame)) is not None:
-            self._note(noise.LEFT_OUT, left)
+            self.note(noise.LEFT_OUT, left)
             return
         value = read_frame(frame, "an event")
         kind = text_of(value.get("type")) or name or ""
@@ -138,9 +92,9 @@ class MessagesReader:
             case "ping":
                 pass
             case _ if (left := noise.in_messages(name, value)) is not None:
-                self._note(noise.LEFT_OUT, left)
+                self.note(noise.LEFT_OUT, left)
             case _:
-                (self._out if self._started else self._early).append(Opaque(PROTOCOL, {"frame": value}))
+                (self.out if self._started else self._early).append(Opaque(PROTOCOL, {"frame": value}))
 
     def _start(self, message: Any) -> None:
         if self._started:
@@ -150,8 +104,8 @@ class MessagesReader:
         self._count(fields.get("usage"))
         extra = scoped(PROTOCOL, rest_of(fields, ANSWER))
         usage = read_usage(self._counts) if self._counts else None
-        self._out.append(Start(text_of(fields.get("id")), text_of(fields.get("model")), 0, extra, usage))
-        self._out += self._early
+        self.out.append(Start(text_of(fields.get("id")), text_of(fields.get("model")), 0, extra, usage))
+        self.out += self._early
 
     def _count(self, usage: Any) -> None:
         if isinstance(usage, dict):
@@ -170,7 +124,7 @@ class MessagesReader:
 
     def _finish(self) -> None:
         self._start(None)
-        reason, extra = read_stop(self._stop or {}, self._note)
+        reason, extra = read_stop(self._stop or {}, self.note)
         is_cut = reason not in FinishReason.WHOLE
         for index in list(self._blocks):
             reason = cut_off_reason(reason) if is_cut and self._blocks[index].may_be_cut else reason
@@ -180,7 +134,13 @@ class MessagesReader:
             return
         self._ended = True
         usage = read_usage(self._counts) if self._counts else None
-        self._out.append(Finish(reason, usage, (), scoped(PROTOCOL, self._late), (extra,) if extra else ()))
+        self.out.append(Finish(reason, usage, (), scoped(PROTOCOL, self._late), (extra,) if extra else ()))
+
+    def _at_end(self) -> None:
+        if self._stop is not None:
+            self._finish()
+        else:
+            super()._at_end()
 
     # --- blocks -----------------------------------------------------------------------------------------------------
 
@@ -222,7 +182,7 @@ class MessagesReader:
                 self._give(block, text_of(wire.get("thinking")))
             case BlockKind.TOOL_CALL if is_nameless(wire):
                 block.is_nameless = self._lacks_name = True
-                self._note(noise.NAMELESS, "")
+                self.note(noise.NAMELESS, "")
             case BlockKind.TOOL_CALL:
                 call_id = text_of(wire.get("id"))
                 if not call_id or call_id in self._ids:
@@ -238,7 +198,7 @@ class MessagesReader:
     def _emit_open(self, block: _OpenBlock, extra: Extra, **call: Any) -> None:
         assert block.kind is not None
         self._has_opened = True
-        self._out.append(Open(block.number, block.kind, extra=extra, **call))
+        self.out.append(Open(block.number, block.kind, extra=extra, **call))
 
     def _delta(self, value: Mapping[str, Any]) -> None:
         self._start(None)
@@ -264,13 +224,13 @@ class MessagesReader:
         elif kind == "citations_delta" and block is not None:
             block.late.setdefault("citations", []).append(delta.get("citation"))
             return
-        self._out.append(Opaque(PROTOCOL, {"frame": value}))
+        self.out.append(Opaque(PROTOCOL, {"frame": value}))
 
     def _give(self, block: _OpenBlock, text: str) -> None:
         if block.kind in (BlockKind.TOOL_CALL, None):
             block.draft.take(text)
         if text and block.kind is not None and not block.is_nameless:
-            self._out.append(Delta(block.number, text))
+            self.out.append(Delta(block.number, text))
 
     def _close(self, value: Mapping[str, Any]) -> None:
         index = self._index(value)
@@ -298,9 +258,9 @@ class MessagesReader:
                 except ValueError:
                     wire = {**wire, "input": {"input": block.draft.arguments}}
             if (left := noise.of_item(wire)) is not None:
-                self._note(noise.LEFT_OUT, left)
+                self.note(noise.LEFT_OUT, left)
                 return
-            self._out.append(Opaque(PROTOCOL, {**wire, **block.late} if block.late else wire))
+            self.out.append(Opaque(PROTOCOL, {**wire, **block.late} if block.late else wire))
             return
         if block.kind is BlockKind.TOOL_CALL:
             half = not (explicit or block.draft.is_blank or block.draft.is_whole)
@@ -309,7 +269,7 @@ class MessagesReader:
             elif block.draft.is_blank:
                 whole = arguments_text(start_input).strip(SPACE) if start_input else ""
                 self._give(block, whole or ("{}" if explicit else ""))
-        self._out.append(Close(block.number, status, scoped(PROTOCOL, block.late)))
+        self.out.append(Close(block.number, status, scoped(PROTOCOL, block.late)))
 
 
 class _OpenBlock:
@@ -340,12 +300,3 @@ _KINDS: Final[Mapping[str, BlockKind]] = {
     "redacted_thinking": BlockKind.REASONING,
     "tool_use": BlockKind.TOOL_CALL,
 }
-
-
-def _is_whole(frame: bytes) -> bool:
-    """True if the last frame, which has no blank line after it, was not cut."""
-    try:
-        load(frame)
-    except ValueError:
-        return False
-    return True

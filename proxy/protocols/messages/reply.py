@@ -39,15 +39,16 @@ from ...model import (
     fields_of,
     scoped,
 )
+from ...repair.characters import valid_text
 from ...scan._grammar import SPACE
 from ..chat.reply import is_whole, text_of
 from ..shared.call_deltas import new_call_id
 from ..shared.ends import cut_off_reason, finish_words, meaning, read_end
 from ..shared.noise import LEFT_OUT, NAMELESS, Note, ignore_note, of_item
 from ..shared.numbers import MAX_PARTS, rest_of_counts, too_many, usage_of, with_rest
-from ..shared.wire import dumper, nameless_call_fault, read_answer, unreadable, whole
+from ..shared.wire import dumper, nameless_call_fault, read_answer, rest_of, unreadable
 from ..streams import WriteOptions
-from .blocks import PROTOCOL, input_of, is_object, read_block, rest_of, write_block
+from .blocks import PROTOCOL, input_of, is_object, read_block, write_block
 from .errors import read_error
 from .ids import message_id
 
@@ -170,7 +171,7 @@ def _write(part: Part) -> Mapping[str, Any] | None:
     if not isinstance(part, ToolUse) or part.kind == "custom" or not is_object(part.arguments):
         return write_block(part)
     block = write_block(replace(part, arguments=""))
-    text = whole(part.arguments)
+    text = valid_text(part.arguments)
     try:
         orjson.loads(text)
     except orjson.JSONDecodeError:

@@ -36,8 +36,8 @@ from ...model import (
 )
 from ..shared.client_tools import with_distinct_names
 from ..shared.request_schema import RequestSchema
-from ..shared.wire import dump
-from .blocks import PROTOCOL, read_content, rest_of
+from ..shared.wire import dump, rest_of
+from .blocks import PROTOCOL, read_content
 from .changing_tools import CHANGES, changes_in, in_force, without_changes
 from .client_tools import client_tools
 from .ids import read_id
@@ -81,13 +81,17 @@ def code_of(param: str, general: str) -> str:
     return general
 
 
-def read_request(body: Mapping[str, Any], raw: bytes, shape: RequestSchema) -> ModelRequest:
+SHAPE: Final = RequestSchema("messages_request", code_of)
+"""The schema of requests, compiled on first use."""
+
+
+def read_request(body: Mapping[str, Any], raw: bytes) -> ModelRequest:
     """Returns the request in `body`, whose bytes were `raw`. Raises `ClientFault` with the path of the first mistake
     (R14.1)."""
     items: Any = body.get("messages")
     tools, past = known_set(body.get("tools"), PROTOCOL), past_of(items)
     # a known list of tools was checked when it first came
-    shape.check(body if tools is None else {**body, "tools": None}, len(raw), None if past is None else "messages")
+    SHAPE.check(body if tools is None else {**body, "tools": None}, len(raw), None if past is None else "messages")
     _refuse_lost_turns(body)
     if tools is None:
         listed = body["tools"]

@@ -29,7 +29,8 @@ from ...model import (
     fields_of,
 )
 from ..shared.client_tools import is_client_tool
-from .blocks import PROTOCOL, request_blocks, rest_of, write_content
+from ..shared.wire import rest_of
+from .blocks import PROTOCOL, request_blocks, write_content
 from .request import FORMAT_NAME, HEADERS, KNOWN, TOOL_FIELDS
 
 MAX_TOKENS: Final = 4096

@@ -16,8 +16,9 @@ import orjson
 
 from ...events import BlockStatus, Open, extra_of
 from ...model import EMPTY, Extra, fields_of, merged
+from ...repair.characters import valid_text
 from ...scan._grammar import SPACE
-from ..shared.wire import dump, whole
+from ..shared.wire import dump
 from ..streams import TextFrame
 from .blocks import PROTOCOL, as_object, call_fields, is_object
 from .ids import Signing, wire_id
@@ -99,7 +100,7 @@ class ContentBlock(BlockSink):
             self._half = text[-1]
             text = text[:-1]
         if text:
-            self.put(whole(text))
+            self.put(valid_text(text))
 
     def put(self, text: str) -> None:
         """Sends text that has whole characters only."""

@@ -17,9 +17,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ...model import EMPTY, Image, OpaquePart, Part, Text, ToolResult, ToolSpec, ToolUse, fields_of
+from ...repair.characters import valid_text
 from ...scan._grammar import SPACE
+from ...support.decoding import present
 from ..shared.client_tools import ITEM_TYPE, Published, integer, schema, several, text, word
-from ..shared.wire import dump, load, whole
+from ..shared.wire import dump, load
 
 PROTOCOL: Final = "responses"
 SEARCH: Final = "tool_search"
@@ -175,7 +177,7 @@ class Form:
 
 
 def _text(value: Any) -> str | None:
-    return whole(value) if isinstance(value, str) else None
+    return valid_text(value) if isinstance(value, str) else None
 
 
 def _integer(value: Any) -> int | None:
@@ -188,11 +190,7 @@ def _object(value: Any) -> Object | None:
 
 def _texts(value: Any) -> list[str]:
     listed = value if isinstance(value, list) else [value]
-    return [whole(one) for one in listed if isinstance(one, str)]
-
-
-def _present(**fields: Any) -> dict[str, Any]:
-    return {key: value for key, value in fields.items() if value is not None}
+    return [valid_text(one) for one in listed if isinstance(one, str)]
 
 
 def _write_shell(arguments: Object) -> dict[str, Any]:
@@ -219,8 +217,8 @@ def _write_local_shell(arguments: Object) -> dict[str, Any]:
     action = {
         "type": "exec",
         "command": _texts(arguments.get("command")) or ["true"],
-        "env": {whole(key): whole(value) for key, value in env.items() if isinstance(value, str)},
-        **_present(**rest, timeout_ms=_integer(arguments.get("timeout_ms"))),
+        "env": {valid_text(key): valid_text(value) for key, value in env.items() if isinstance(value, str)},
+        **present(**rest, timeout_ms=_integer(arguments.get("timeout_ms"))),
     }
     return {"action": action}
 
@@ -270,7 +268,7 @@ def _action(arguments: Any) -> dict[str, Any] | None:
         case "screenshot" | "wait":
             return {"type": kind}
         case "type" if isinstance(arguments.get("text"), str):
-            return {"type": kind, "text": whole(arguments["text"])}
+            return {"type": kind, "text": valid_text(arguments["text"])}
         case "keypress" if keys:
             return {"type": kind, "keys": keys}
         case "drag" if isinstance(arguments.get("path"), list):
@@ -278,9 +276,9 @@ def _action(arguments: Any) -> dict[str, Any] | None:
                 {key: _whole_number(one.get(key)) for key in ("x", "y")} for one in arguments["path"] if _object(one)
             ]
             if points and all(None not in one.values() for one in points):
-                return {"type": kind, "path": points, **_present(keys=keys)}
+                return {"type": kind, "path": points, **present(keys=keys)}
         case str() if kind in _POINTED and None not in point.values():
-            more: dict[str, Any] = _present(keys=keys)
+            more: dict[str, Any] = present(keys=keys)
             if kind == "click":
                 more["button"] = arguments.get("button") if arguments.get("button") in _BUTTONS else "left"
             elif kind == "double_click":

@@ -27,21 +27,17 @@ class ResponsesConversations(ConversationForm):
     """The `ConversationForm` of Responses."""
 
     def named(self, body: Mapping[str, Any]) -> str | None:
-        """Returns the id of the conversation that a request continues; None if it names none."""
         return conversation_of(body)
 
     def new(self, owner: str, metadata: Mapping[str, Any], items: Items, created: float, expires: float) -> StoredTurn:
-        """Returns a conversation with a new id. `items` have ids."""
         ident = f"{PREFIX}{token_hex(24)}"
         said = _stored_form(metadata, items)
         return StoredTurn(id=ident, owner=owner, status="kept", created=created, expires=expires, said=said)
 
     def is_conversation(self, turn: StoredTurn | None) -> bool:
-        """True if a stored turn is a conversation."""
         return turn is not None and turn.status == "kept" and turn.id.startswith(PREFIX)
 
     def items_of(self, turn: StoredTurn) -> Items:
-        """Returns the items of a conversation, oldest first."""
         items: Items = _value(turn)["input"]
         return items
 
@@ -53,28 +49,23 @@ class ResponsesConversations(ConversationForm):
     def changed(
         self, turn: StoredTurn, expires: float, *, items: Items | None = None, metadata: Mapping[str, Any] | None = None
     ) -> StoredTurn:
-        """Returns the conversation with other items or metadata, which expires at `expires` at the earliest."""
         said = _stored_form(
             self.metadata_of(turn) if metadata is None else metadata, self.items_of(turn) if items is None else items
         )
         return replace(turn, input=(), said=said, expires=max(expires, turn.expires))
 
     def appended(self, turn: StoredTurn, new: Items, expires: float) -> StoredTurn:
-        """Returns the conversation with new items appended, except those that it already has."""
         there = {item["id"] for item in self.items_of(turn)}
         return self.changed(
             turn, expires, items=[*self.items_of(turn), *(item for item in new if item["id"] not in there)]
         )
 
     def with_ids(self, items: Iterable[Mapping[str, Any]]) -> Items:
-        """Returns a client's items in the form in which a conversation stores them, with ids. References are left
-        out."""
         seed = token_hex(16)
         whole = (item for item in whole_items(items) if item["type"] != "item_reference")
         return [listed(item, seed, place) for place, item in enumerate(whole)]
 
     def resource(self, turn: StoredTurn) -> dict[str, Any]:
-        """Returns the `conversation` object that clients get."""
         return {
             "id": turn.id,
             "object": "conversation",
@@ -83,8 +74,6 @@ class ResponsesConversations(ConversationForm):
         }
 
     def check(self, body: Mapping[str, Any]) -> None:
-        """Checks `items` and `metadata` like `input` and `metadata` of a request. Raises `ClientFault` if they have a
-        wrong form."""
         if isinstance(body.get("items"), str):
             raise ClientFault("Invalid 'items': expected an array, got a string.", code="invalid_type", param="items")
         try:
@@ -96,7 +85,6 @@ class ResponsesConversations(ConversationForm):
             raise ClientFault(message, code=error.code, param=f"items{error.param.removeprefix('input')}") from None
 
     def missing(self, field: str) -> ClientFault:
-        """Returns the error for a missing field."""
         return SHAPE.missing(field)
 
 

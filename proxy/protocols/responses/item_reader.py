@@ -12,6 +12,7 @@ from ...scan._grammar import SPACE
 from ..chat.reply import arguments_text, text_of
 from ..shared import noise
 from ..shared.call_deltas import CallDelta, new_call_id
+from ..shared.wire import rest_of
 from .client_tools import read_client_call
 from .items import (
     MESSAGE_FIELDS,
@@ -19,7 +20,6 @@ from .items import (
     call_extra,
     message_of,
     reasoning_fields,
-    rest_of,
     text_extra,
 )
 

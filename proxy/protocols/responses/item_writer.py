@@ -17,9 +17,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from ...model import EMPTY, Image, Message, OpaquePart, Part, Reasoning, Refusal, Text, ToolResult, ToolUse, fields_of
+from ...repair.characters import valid_text
 from ...scan._grammar import SPACE
 from ..shared.client_tools import ITEM_TYPE
-from ..shared.wire import dump, whole
+from ..shared.wire import dump
 from .client_tools import call_fields, item_type, status_of, write_output
 from .items import PROTOCOL
 
@@ -87,9 +88,9 @@ def _write_part(part: Part, role: str, *, json_text: bool = False) -> Mapping[st
     match part:
         case Text():
             kind = "output_text" if role == "assistant" else "input_text"
-            written = {"type": kind, "text": whole(part.text)}
+            written = {"type": kind, "text": valid_text(part.text)}
         case Refusal():
-            written = {"type": "refusal", "refusal": whole(part.text)}
+            written = {"type": "refusal", "refusal": valid_text(part.text)}
         case Image():
             written = {"type": "input_image", "image_url": part.url, **({"detail": part.detail} if part.detail else {})}
         case OpaquePart(protocol="responses"):
@@ -128,11 +129,11 @@ def write_call(use: ToolUse, item_id: str | None, status: str | None = None) -> 
     if status is not None:
         item["status"] = status
     if use.kind == "custom":
-        item |= {"call_id": use.call_id, "input": whole(use.arguments), "name": use.name}
+        item |= {"call_id": use.call_id, "input": valid_text(use.arguments), "name": use.name}
     else:
         # an item that has just begun, or was cut off, has no arguments
         blank = "" if status in ("in_progress", "incomplete") else "{}"
-        arguments = whole(use.arguments) if use.arguments.strip(SPACE) else blank
+        arguments = valid_text(use.arguments) if use.arguments.strip(SPACE) else blank
         item |= {"arguments": arguments, "call_id": use.call_id, "name": use.name}
     if use.namespace is not None:
         item["namespace"] = use.namespace
@@ -158,7 +159,7 @@ def write_reasoning(part: Reasoning, item_id: str | None = None, status: str | N
     if item_id is not None:
         item.setdefault("id", item_id)
     item |= {"type": "reasoning", "summary": []}
-    text = whole(part.text)
+    text = valid_text(part.text)
     if text and fields.get("summary") is True:
         item["summary"] = [{"type": "summary_text", "text": text}]
     elif text:

@@ -37,7 +37,7 @@ from ...model import (
     scoped,
 )
 from ..shared.client_tools import ITEM_TYPE
-from ..shared.wire import dump
+from ..shared.wire import dump, rest_of
 from .client_tools import KEPT_FIELDS, read_client_call, read_output
 from .summaries import KINDS as SUMMARIES
 from .summaries import REQUEST, TRIGGER, read_summary
@@ -265,13 +265,6 @@ def extra_of(value: Mapping[str, Any], known: frozenset[str]) -> Extra:
     if value.keys() <= known:
         return EMPTY
     return scoped(PROTOCOL, rest_of(value, known))
-
-
-def rest_of(value: Mapping[str, Any], known: frozenset[str]) -> Mapping[str, Any]:
-    """Returns the unmodelled fields; null counts as absent."""
-    if value.keys() <= known:
-        return EMPTY
-    return {key: item for key, item in value.items() if key not in known and item is not None} or EMPTY
 
 
 def read_assistant_message(item: Mapping[str, Any], *, follows: bool) -> list[Part]:

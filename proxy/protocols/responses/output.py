@@ -18,8 +18,9 @@ import orjson
 
 from ...events import BlockStatus, Open
 from ...model import EMPTY, Extra, Reasoning, Refusal, Text, ToolUse, fields_of, merged
+from ...repair.characters import valid_text
 from ...scan._grammar import SPACE
-from ..shared.wire import dump, whole
+from ..shared.wire import dump
 from ..streams import TextFrame
 from .client_tools import FORMS
 from .item_writer import part_fields, write_call, write_reasoning
@@ -141,7 +142,7 @@ class OutputItem(TextSink):
                 return
             self.show()
         if text:
-            text = whole(text)
+            text = valid_text(text)
             self._pieces.append(text)
             self.stream.frame(self._head, b"%b%b%b" % (self._middle, orjson.dumps(text), self._tail))
 
@@ -446,5 +447,5 @@ class ClientToolItem(CallItem):
 
     def finished(self, status: str) -> dict[str, Any]:
         """Returns the call with the arguments received so far."""
-        use = replace(self._use, arguments=whole(self.text), extra=merged(self.extra, self._use.extra))
+        use = replace(self._use, arguments=valid_text(self.text), extra=merged(self.extra, self._use.extra))
         return write_call(use, self.item_id, status)

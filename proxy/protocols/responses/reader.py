@@ -18,15 +18,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ...errors import BackendFault, GatewayError
-from ...events import BlockKind, Event, Fault, Finish, Opaque, Open, Start
-from ...fastparse import SseFramer
+from ...errors import BackendFault
+from ...events import BlockKind, Event, Finish, Opaque, Open, Start
 from ...model import EMPTY, FinishReason, fields_of, scoped
-from ...scan._grammar import FrameTooLarge
 from ..chat.reply import arguments_text, text_of
 from ..shared import noise
-from ..shared.numbers import MAX_PARTS, index_of, too_many, whole_number
-from ..shared.wire import load, nameless_call_fault, read_frame
+from ..shared.numbers import MAX_CHOICES, MAX_PARTS, index_of, too_many, whole_number
+from ..shared.sse_reader import SseReader
+from ..shared.wire import nameless_call_fault, read_frame
 from .errors import read_fault
 from .item_reader import CALLS, CallIdentity, ItemReader, call_identity
 from .items import PROTOCOL
@@ -59,73 +58,26 @@ _MODELLED: Final = CALLS | {"message", "reasoning", ""}
 """Types of modelled items; an item without a type may be any of these."""
 
 
-class ResponsesReader:
+class ResponsesReader(SseReader):
     """A `StreamReader` of Responses events."""
 
-    def __init__(self, frame_bytes: int, note: noise.Note = noise.ignore_note) -> None:
-        self.note = note
-        self._framer = SseFramer(frame_bytes)
+    def __init__(self, frame_bytes: int, choices: int = MAX_CHOICES, note: noise.Note = noise.ignore_note) -> None:
+        super().__init__(frame_bytes, choices, note)
         self._items: list[ItemReader] = []
         self._places: dict[int, ItemReader] = {}  # the latest item at each index
         self._idents: dict[str, ItemReader] = {}
         self._calls: dict[str, ItemReader] = {}
         self._last: ItemReader | None = None
         self._next = self._blocks = 0
-        self._started = self._ended = self._lacks_name = False
+        self._started = self._lacks_name = False
         self._top: Mapping[str, Any] = EMPTY
-        self._out: list[Event] = []
         self._early: list[Event] = []  # unknown events before the answer began
-
-    def feed(self, data: bytes) -> list[Event]:
-        """Returns the events in these bytes. Everything after the terminal event or a `Fault` is ignored."""
-        if not self._ended:
-            try:
-                for name, frame in self._framer.feed(data):
-                    self._frame(name, frame)
-            except FrameTooLarge as error:
-                self._oversize(error)
-            except BackendFault as error:
-                self._fault(error)
-        return self._taken()
-
-    def finish(self) -> list[Event]:
-        """Returns the events at the end of the bytes; a `Fault` `upstream_disconnected` if there was no terminal event
-        (R10.8)."""
-        if not self._ended:
-            try:
-                for name, frame in self._framer.finish():  # some servers leave out the last blank line
-                    if _is_whole(frame):
-                        self._frame(name, frame)
-            except FrameTooLarge as error:
-                self._oversize(error)
-            except BackendFault as error:
-                self._fault(error)
-        self._break_off()
-        return self._taken()
-
-    def _break_off(self) -> None:
-        message = "The model server broke off before the answer was finished."
-        self._fault(BackendFault(message, code="upstream_disconnected", transient=True))
-
-    def _taken(self) -> list[Event]:
-        out, self._out = self._out, []
-        return out
-
-    def _oversize(self, error: FrameTooLarge) -> None:
-        self._fault(BackendFault(f"The model server's answer: {error}.", code="upstream_invalid_response"))
-
-    def _fault(self, error: GatewayError) -> None:
-        if not self._ended:
-            self._ended = True
-            self._out.append(Fault(error))
 
     # --- frames -----------------------------------------------------------------------------------------------------
 
     def _frame(self, name: str | None, frame: bytes) -> None:
-        if self._ended or not frame:
-            return
         if frame.strip() == b"[DONE]":
-            self._break_off()  # everything after it is ignored
+            self._at_end()  # everything after it is ignored
             return
         if not frame.startswith(b"{") and (left := noise.of_text(frame)) is not None:
             self.note(noise.LEFT_OUT, left)
@@ -159,9 +111,9 @@ class ResponsesReader:
         elif kind not in _SILENT and not kind.startswith(_PIECES):
             about = self._idents.get(text_of(value.get("item_id")))
             if about is not None and about.announced is not None and not about.is_finished:
-                self._out.append(Opaque(PROTOCOL, about.announced))
+                self.out.append(Opaque(PROTOCOL, about.announced))
                 about.announced = None
-            (self._out if self._started else self._early).append(Opaque(PROTOCOL, value))
+            (self.out if self._started else self._early).append(Opaque(PROTOCOL, value))
 
     def _start(self, response: Any) -> None:
         if not self._started:
@@ -170,8 +122,8 @@ class ResponsesReader:
             created = whole_number(fields.get("created_at"))
             extra = finish_extra({**fields, "completed_at": None, "service_tier": None})
             self._top = fields_of(extra, PROTOCOL)
-            self._out.append(Start(text_of(fields.get("id")), text_of(fields.get("model")), created, extra))
-            self._out += self._early
+            self.out.append(Start(text_of(fields.get("id")), text_of(fields.get("model")), created, extra))
+            self.out += self._early
 
     def _item(self, value: Mapping[str, Any], *, begins: bool = False) -> ItemReader:
         """Returns the item that a frame is about, or announces (`begins`): by index and id, otherwise by the id of its
@@ -281,7 +233,7 @@ class ResponsesReader:
         self._ended = True
         extra = dict(finish_extra(answer))
         late = {key: value for key, value in extra.pop(PROTOCOL, EMPTY).items() if self._top.get(key) != value}
-        self._out.append(
+        self.out.append(
             Finish(reason, read_usage(answer.get("usage")), (), {**extra, **scoped(PROTOCOL, late)} or EMPTY)
         )
 
@@ -295,13 +247,4 @@ class ResponsesReader:
 
     def emit(self, event: Event) -> None:
         """Emits an event."""
-        self._out.append(event)
-
-
-def _is_whole(frame: bytes) -> bool:
-    """True if the last frame, which has no blank line after it, was not cut."""
-    try:
-        load(frame)
-    except ValueError:
-        return frame.strip() == b"[DONE]"
-    return True
+        self.out.append(event)

@@ -46,6 +46,7 @@ from ...model import (
     merged,
     scoped,
 )
+from ...repair.characters import valid_text
 from ...scan._grammar import SPACE
 from ..chat.reply import arguments_text, is_whole, text_of
 from ..shared.call_deltas import new_call_id
@@ -53,7 +54,7 @@ from ..shared.client_tools import ITEM_TYPE
 from ..shared.ends import cut_off_reason, finish_words, read_end
 from ..shared.noise import LEFT_OUT, NAMELESS, Note, ignore_note, of_item
 from ..shared.numbers import MAX_PARTS, too_many, whole_number
-from ..shared.wire import nameless_call_fault, read_answer, unreadable, whole
+from ..shared.wire import nameless_call_fault, read_answer, unreadable
 from ..streams import WriteOptions
 from .client_tools import item_types, read_client_call
 from .errors import read_fault
@@ -179,7 +180,9 @@ def output_items(
                 use, item_id = names.place(part, index)
                 items.append(write_call(use, item_id, "completed" if is_whole(use, reason or "") else "incomplete"))
             case Text() | Refusal():
-                content = text_part(whole(part.text)) if isinstance(part, Text) else refusal_part(whole(part.text))
+                content = (
+                    text_part(valid_text(part.text)) if isinstance(part, Text) else refusal_part(valid_text(part.text))
+                )
                 if part.extra:
                     content |= part_fields(part)
                 item_id = derived_id("message", ident, index)

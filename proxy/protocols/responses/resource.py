@@ -17,8 +17,9 @@ import orjson
 from ...errors import GatewayError
 from ...formats.engine.toolset import SPEC_BYTES, known_set, note, note_of
 from ...model import EMPTY, Usage, fields_of, scoped
+from ...repair.characters import valid_text
 from ..shared.numbers import rest_of_counts, usage_of, with_rest
-from ..shared.wire import dump, dumper, whole
+from ..shared.wire import dump, dumper
 from ..streams import WriteOptions
 from .ids import new_response_id
 from .items import PROTOCOL
@@ -267,7 +268,7 @@ def response_error(error: GatewayError) -> dict[str, str]:
         code = "rate_limit_exceeded"
     else:
         code = "invalid_prompt" if 400 <= error.status < 500 else "server_error"
-    return {"code": code, "message": whole(f"{error.code}: {error.message}")}
+    return {"code": code, "message": valid_text(f"{error.code}: {error.message}")}
 
 
 def write_usage(usage: Usage) -> dict[str, Any]:

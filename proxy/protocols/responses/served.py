@@ -85,7 +85,6 @@ class ResponsesServed(ServedForm):
     """The `ServedForm` of Responses."""
 
     def servers(self, body: Mapping[str, Any]) -> tuple[ToolServer, ...]:
-        """Returns the servers in a request. Raises `ClientFault` for wrong fields or a label used twice."""
         servers: dict[str, ToolServer] = {}
         for index, tool in enumerate(body.get("tools") or ()):
             if not is_served(tool):
@@ -98,14 +97,11 @@ class ResponsesServed(ServedForm):
         return tuple(servers.values())
 
     def others(self, tools: Sequence[ToolSpec]) -> Sequence[ToolSpec]:
-        """Returns the tools of a request without those that stand for such servers."""
         return [tool for tool in tools if tool.kind != "hosted" or not is_served(tool.extra.get(PROTOCOL))]
 
     def choice(
         self, body: Mapping[str, Any], request: ModelRequest, served: Sequence[ServedTool]
     ) -> tuple[ToolChoice, Sequence[ServedTool]]:
-        """Returns the request's tool choice, and the server tools that it names. Raises `ClientFault` for an unknown
-        one."""
         given, others = body.get("tool_choice"), request.tool_choice
         if not isinstance(given, Mapping):
             return others, ()
@@ -127,31 +123,24 @@ class ResponsesServed(ServedForm):
         return others, ()
 
     def history(self, body: Mapping[str, Any], messages: tuple[Message, ...]) -> ServedHistory:
-        """Returns the conversation with ordinary calls and results. Raises `ClientFault` for an approval without a
-        request."""
         if are_plain(messages) or (history := _History(messages)).knows_nothing:
             return ServedHistory(messages)
         _check_approvals(body, history)
         return history.read()
 
     def is_server_item(self, part: OpaquePart) -> bool:
-        """True if the part is an item of a tool server."""
         return _item(part) is not None
 
     def listed(self, label: str, tools: Sequence[ServedTool], error: str | None) -> Event:
-        """Returns an `mcp_list_tools` item."""
         return listing(label, tools, error)
 
     def began(self, use: ToolUse, request_id: str | None) -> Event:
-        """Returns the event that adds an `mcp_call` item."""
         return begun_call(use, request_id)
 
     def ran(self, use: ToolUse, text: str, failed: bool, request_id: str | None) -> Event:
-        """Returns an `mcp_call` item with its result."""
         return finished_call(use, text, failed, request_id)
 
     def approval_request(self, use: ToolUse) -> Event:
-        """Returns an `mcp_approval_request` item."""
         return approval_request(use)
 
 

@@ -15,8 +15,9 @@ from typing import Any, Final
 
 from ...events import Opaque
 from ...model import Text, ToolResult, ToolUse
+from ...repair.characters import valid_text
 from ..shared.served import ServedTool
-from ..shared.wire import dump, whole
+from ..shared.wire import dump
 from .items import PROTOCOL
 
 CALL: Final = "mcp_call"
@@ -37,18 +38,18 @@ def listing(label: str, tools: Sequence[ServedTool], error: str | None) -> Opaqu
     """Returns an item with the tools of a server, or with the error why it lists none."""
     item: dict[str, Any] = {
         "type": LISTING,
-        "server_label": whole(label),
+        "server_label": valid_text(label),
         "tools": [
             {
                 "annotations": {"read_only": tool.read_only},
                 "description": tool.spec.description,
                 "input_schema": NO_PARAMETERS if tool.spec.parameters is None else tool.spec.parameters,
-                "name": whole(tool.name),
+                "name": valid_text(tool.name),
             }
             for tool in tools
         ],
     }
-    return Opaque(PROTOCOL, item if error is None else {**item, "error": whole(error)})
+    return Opaque(PROTOCOL, item if error is None else {**item, "error": valid_text(error)})
 
 
 def begun_call(use: ToolUse, request_id: str | None) -> Opaque:
@@ -60,9 +61,9 @@ def finished_call(use: ToolUse, text: str, failed: bool, request_id: str | None)
     """Returns a call with its result."""
     item = _call(use, request_id, "failed" if failed else "completed")
     if failed:
-        error = {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": whole(text)}]}
+        error = {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": valid_text(text)}]}
         return Opaque(PROTOCOL, {**item, "error": error})
-    return Opaque(PROTOCOL, {**item, "output": whole(text)})
+    return Opaque(PROTOCOL, {**item, "output": valid_text(text)})
 
 
 def _call(use: ToolUse, request_id: str | None, status: str) -> dict[str, Any]:
@@ -85,7 +86,7 @@ def approval_request(use: ToolUse) -> Opaque:
 
 
 def _arguments(use: ToolUse) -> str:
-    return whole(use.arguments) if use.arguments.strip() else "{}"
+    return valid_text(use.arguments) if use.arguments.strip() else "{}"
 
 
 # --- read -----------------------------------------------------------------------------------------------------------

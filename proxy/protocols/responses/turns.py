@@ -42,7 +42,6 @@ class ResponsesTurns(TurnForm):
     conversations = ResponsesConversations()
 
     def own(self, request: ModelRequest, body: Mapping[str, Any]) -> tuple[Message, ...]:
-        """Returns all messages except the instructions (R12.3)."""
         return request.messages[1:] if body.get("instructions") else request.messages
 
     def full_conversation(
@@ -54,22 +53,18 @@ class ResponsesTurns(TurnForm):
         return (*first, *joined((*earlier, *own)))
 
     def with_tools(self, request: ModelRequest, body: Mapping[str, Any], earlier: Sequence[StoredTurn]) -> ModelRequest:
-        """Returns `request` with the tools in `earlier` turns added; see `TurnForm.with_tools`."""
         inputs = [_value(turn.said)["input"] for turn in earlier if turn.said]
         return with_earlier_tools(request, body, inputs)
 
     def asks_summary(self, body: Mapping[str, Any]) -> bool:
-        """True if the input contains a `compaction_trigger`; see `TurnForm.asks_summary`."""
         return asks_summary(body)
 
     def summary_part(self, summary: str) -> OpaquePart:
-        """Returns an item of type `compaction`; see `TurnForm.summary_part`."""
         return OpaquePart(PROTOCOL, summary_item(summary))
 
     # --- references -------------------------------------------------------------------------------------------------
 
     def references(self, body: Mapping[str, Any]) -> list[str]:
-        """Returns the ids in all `item_reference` items."""
         items = own_items(body)
         if isinstance(items, str) or _REFERENCE not in types_in(items):
             return []
@@ -77,11 +72,9 @@ class ResponsesTurns(TurnForm):
         return [ident for ident in named if isinstance(ident, str)]
 
     def turn_of(self, item_id: str) -> str | None:
-        """Returns the id of the response that an item belongs to; None if it cannot be computed from the item's id."""
         return response_of(item_id)
 
     def items(self, turn: StoredTurn) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Yields the items of input and output."""
         for item in (*self.listed(turn), *self.shown(turn)["output"]):
             if isinstance(ident := item.get("id"), str):
                 yield ident, item
@@ -101,15 +94,12 @@ class ResponsesTurns(TurnForm):
     # --- keeping ----------------------------------------------------------------------------------------------------
 
     def new_id(self) -> str:
-        """Returns a new id of a response."""
         return new_response_id()
 
     def begun(self, turn: StoredTurn, options: WriteOptions) -> StoredTurn:
-        """Returns the turn with the response in progress."""
         return _stored(turn, turn.status, _stored_json(options, write_begun(options, turn.id)))
 
     def finished(self, turn: StoredTurn, reply: ModelReply, options: WriteOptions) -> StoredTurn:
-        """Returns the turn with the response of a complete answer."""
         made = write_finished(reply, options)
         return _ended(turn, options, made.shown, made.written, made.origins)
 
@@ -121,7 +111,6 @@ class ResponsesTurns(TurnForm):
         status: Literal["failed", "cancelled"],
         error: GatewayError | None = None,
     ) -> StoredTurn:
-        """Returns the turn with the response of an answer that broke off after `reply`."""
         origins: Origins = []
         shown = broken_off(reply, options, status, error, origins)
         return _ended(turn, options, shown, write_resource(shown, options), origins)
@@ -129,13 +118,11 @@ class ResponsesTurns(TurnForm):
     # --- in the background ------------------------------------------------------------------------------------------
 
     def queued(self, turn: StoredTurn, options: WriteOptions) -> tuple[StoredTurn, bytes]:
-        """Returns the queued turn, and the frames `response.created` and `response.queued`."""
         written = write_resource(resource(options, turn.id, "queued"), options)
         frames = (b'%b%d,"response":%b}\n\n' % (head_of(kind), number, written) for number, kind in enumerate(QUEUED))
         return _stored(replace(turn, status="queued"), "queued", _stored_json(options, written)), b"".join(frames)
 
     def ended(self, turn: StoredTurn, status: Literal["failed", "cancelled"], error: GatewayError | None) -> StoredTurn:
-        """Returns the turn with its latest response, marked as failed or cancelled."""
         said = _value(turn.said)
         shown = {
             **said["resource"],
@@ -150,7 +137,6 @@ class ResponsesTurns(TurnForm):
         return b'%b%d,"response":%b}\n\n' % (head_of(f"response.{kind}"), number, dump_in_pieces(self.shown(turn)))
 
     def is_last_frame(self, frame: str) -> bool:
-        """True for a terminal event, by its name."""
         return frame.partition("\n")[0].removeprefix("event: ") in _LAST
 
     # --- showing ----------------------------------------------------------------------------------------------------
@@ -164,7 +150,6 @@ class ResponsesTurns(TurnForm):
         return resource(options, turn.id, status, made_output(turn.output, turn.id))
 
     def listed(self, turn: StoredTurn) -> Sequence[Mapping[str, Any]]:
-        """Returns the items of `input` as `GET /v1/responses/{id}/input_items` lists them."""
         items = [*whole_items(_value(turn.said)["input"])] if turn.said else write_items(turn.input)
         return ListedItems(items, turn.id)
 

@@ -115,10 +115,10 @@ def without_noise(answer: Mapping[str, Any], key: str, note: Note) -> Mapping[st
     return answer if len(items_left) == len(items) else {**answer, key: items_left}
 
 
-Judge = Callable[[str | None, Mapping[str, Any]], str | None]
+NoiseTest = Callable[[str | None, Mapping[str, Any]], str | None]
 
 
-def of_frame(judge: Judge, name: str | None, data: bytes) -> str | None:
+def of_frame(judge: NoiseTest, name: str | None, data: bytes) -> str | None:
     """Returns the kind of noise of an unparsed frame; None if the frame must not be left out. `judge` is one of
     `in_chat` and its like."""
     if not data.lstrip().startswith(b"{"):

@@ -82,11 +82,21 @@ this client and route."""
 def opened(messages: tuple[Message, ...], open_sealed: Open) -> tuple[Message, ...]:
     """Returns the messages with sealed texts replaced by their content. Sealed texts that cannot be opened are dropped;
     visible text beside them stays."""
+    return _each(messages, _is_sealed, lambda parts: _opened(parts, open_sealed))
+
+
+def _each(
+    messages: tuple[Message, ...],
+    concerns: Callable[[Part], bool],
+    change: Callable[[tuple[Part, ...]], Iterable[Part]],
+) -> tuple[Message, ...]:
+    """Returns the messages with the parts of those that have a part to change changed, without messages that have no
+    part left; the same object if there are none."""
     out: list[Message] = []
     for message in messages:
-        if not any(_is_sealed(part) for part in message.parts):
+        if not any(map(concerns, message.parts)):
             out.append(message)
-        elif parts := tuple(_opened(message.parts, open_sealed)):
+        elif parts := tuple(change(message.parts)):
             out.append(replace(message, parts=parts))
     return messages if len(out) == len(messages) and all(map(is_, out, messages)) else tuple(out)
 
@@ -142,13 +152,7 @@ def _unsealed(extra: Extra) -> Extra:
 def for_server(messages: tuple[Message, ...], server: str) -> tuple[Message, ...]:
     """Returns the messages for `server`: without opaque fields of other servers, and with its own fields of calls moved
     from the reasoning to the calls."""
-    out: list[Message] = []
-    for message in messages:
-        if not any(_is_to_fit(part, server) for part in message.parts):
-            out.append(message)
-        elif parts := tuple(_fitted(message.parts, server)):
-            out.append(replace(message, parts=parts))
-    return messages if len(out) == len(messages) and all(map(is_, out, messages)) else tuple(out)
+    return _each(messages, lambda part: _is_to_fit(part, server), lambda parts: _fitted(parts, server))
 
 
 def _is_to_fit(part: Part, server: str) -> bool:

@@ -1,4 +1,4 @@
-"""Shared parts of OpenAI's protocols: keys, errors, the list of models, an example tool."""
+"""Shared parts of OpenAI's protocols: errors, the list of models, an example tool."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from ...errors import GatewayError
 from . import overflow
-from .wire import dump
 
 if TYPE_CHECKING:
     from ..base import Allowance, ListedModel
@@ -28,16 +26,6 @@ TIME_HEADER: Final = "openai-processing-ms"
 """Response header with the milliseconds between request and answer."""
 
 _KNOWN_CODES: Final = overflow.CODES | {"model_not_found"}
-
-
-def headers(api_key: str | None) -> dict[str, str]:
-    """Returns the request headers with the key as a bearer token; see `ServerSide.headers`."""
-    return {"Authorization": f"Bearer {api_key}"} if api_key else {}
-
-
-def write_error(error: GatewayError) -> bytes:
-    """Returns OpenAI's error object as JSON (R13.1). The request id is in the headers only."""
-    return dump(error.envelope())
 
 
 def read_refusal(body: bytes) -> tuple[str, str | None]:

@@ -8,19 +8,18 @@ all others. It has no messages, and of an answer only token counts, and the text
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
-from ...errors import GatewayError
 from ...model import ModelReply, ModelRequest, Origin, ReplyChoice, Sampling
-from ..base import ClientSide, ListedModel, ServerSide
-from ..chat.protocol import DONE, is_done, is_empty_frame, missing_end
+from ..base import ClientSide, ServerSide
+from ..chat.protocol import DONE, is_end, is_silent, missing_end
 from ..chat.reader import ChatReader
 from ..chat.reply import read_error, read_usage
 from ..chat.writer import ChatWriter
-from ..streams import StreamReader, StreamWriter, WriteOptions
+from ..streams import WriteOptions
 from . import openai
-from .noise import Note, ignore_note, in_any, of_frame
+from .noise import Note, ignore_note
 from .numbers import MAX_CHOICES
 from .wire import read_body
 
@@ -58,18 +57,6 @@ class PassedProtocol(ClientSide, ServerSide):
             origin=Origin(self.name, raw),
         )
 
-    def write_error(self, error: GatewayError, request_id: str) -> bytes:
-        """Returns OpenAI's error object."""
-        return openai.write_error(error)
-
-    def write_models(self, models: Sequence[ListedModel], *, for_codex: bool = False) -> bytes:
-        """Returns OpenAI's list of models."""
-        return openai.write_models(models, for_codex=for_codex)
-
-    def write_model(self, model: ListedModel) -> bytes:
-        """Returns OpenAI's object of a model."""
-        return openai.write_model(model)
-
     # --- towards servers --------------------------------------------------------------------------------------------
 
     def headers(self, api_key: str | None) -> Mapping[str, str]:
@@ -89,34 +76,12 @@ class PassedProtocol(ClientSide, ServerSide):
         usage = read_usage(answer.get("usage")) if isinstance(answer, dict) else None
         return ModelReply("", "", 0, (ReplyChoice(()),), usage)
 
-    def reader(self, *, frame_bytes: int, choices: int = MAX_CHOICES, note: Note = ignore_note) -> StreamReader:
-        """Returns a reader of streams in the form of `/completions`."""
-        return ChatReader(frame_bytes, choices, note)
-
-    def writer(self, options: WriteOptions) -> StreamWriter:
-        """Returns a writer for the error at the end of a stream."""
-        return ChatWriter(options)
+    reader = staticmethod(ChatReader)
+    writer = staticmethod(ChatWriter)
+    is_silent = staticmethod(is_silent)
+    is_end = staticmethod(is_end)
+    missing_end = staticmethod(missing_end)
 
     def write_reply(self, reply: ModelReply, options: WriteOptions) -> NoReturn:
         """Never called: the bytes are passed through."""
         raise NotImplementedError
-
-    def is_empty_frame(self, name: str | None, data: bytes) -> bool:
-        """True for noise and frames with empty text."""
-        return self.left_out(name, data) is not None or is_empty_frame(name, data)
-
-    def left_out(self, name: str | None, data: bytes) -> str | None:
-        """Returns the kind of noise of a frame, or None; see `ServerSide.left_out`."""
-        return of_frame(in_any, name, data)
-
-    def is_end(self, name: str | None, data: bytes) -> bool:
-        """True for `[DONE]`."""
-        return is_done(data)
-
-    def missing_end(self, tail: bytes) -> bytes | None:
-        """Returns the missing `[DONE]` of a complete stream, which some servers leave out."""
-        return missing_end(tail)
-
-    def read_refusal(self, body: bytes) -> tuple[str, str | None]:
-        """Returns message and code of OpenAI's error object, or of the forms that other servers use."""
-        return openai.read_refusal(body)

@@ -20,6 +20,8 @@ import orjson
 from ...errors import BackendFault, quote
 from ...fastparse import json_marks
 from ...known.past import Past, fold
+from ...model import EMPTY
+from ...repair.characters import valid_text
 from ...support.bounded_json import PIECE_BYTES, BoundExceeded, DuplicateKey, JsonBounds, is_deep, loads
 
 PIECE_CHARS: Final = 128 * 1024
@@ -103,6 +105,18 @@ def _unread(subject: str, what: str, text: bytes, error: ValueError) -> BackendF
     return unreadable(f"{subject} {what}", text[:300].decode("utf-8", "replace"))
 
 
+def frame_type(name: str | None, data: bytes) -> str | None:
+    """Returns the type of a frame with this event name; None for an error or data that is not a JSON object."""
+    try:
+        value = load(data)
+    except ValueError:
+        return None
+    if not isinstance(value, dict) or value.get("error"):
+        return None
+    kind = value.get("type", name)
+    return kind if isinstance(kind, str) else None
+
+
 def unreadable(what: str, value: Any) -> BackendFault:
     """Returns the fault for an answer of the wrong form."""
     return BackendFault(f"{what}: {quote(value)}.", code="upstream_invalid_response")
@@ -162,6 +176,13 @@ def _has_brackets(text: bytes | str) -> bool:
     return text.count(b"[") + text.count(b"{") > MAX_DEPTH
 
 
+def rest_of(value: Mapping[str, Any], known: frozenset[str]) -> Mapping[str, Any]:
+    """Returns the unmodelled fields; null counts as absent."""
+    if value.keys() <= known:
+        return EMPTY
+    return {key: item for key, item in value.items() if key not in known and item is not None} or EMPTY
+
+
 def dump(value: Any) -> bytes:
     """Returns `value` as compact JSON. Halves of characters become U+FFFD. Raises `TypeError` for values that JSON
     cannot hold."""
@@ -169,7 +190,7 @@ def dump(value: Any) -> bytes:
         return orjson.dumps(value)
     except orjson.JSONEncodeError:
         # The standard library can write whole numbers beyond 64 bits and halves of characters.
-        return whole(json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)).encode()
+        return valid_text(json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)).encode()
 
 
 def dump_in_pieces(value: Any) -> bytes:
@@ -278,14 +299,7 @@ def _dump_text_into(pieces: list[bytes], text: str) -> None:
     pieces.append(b'"')
 
 
-def whole(text: str) -> str:
-    """Returns `text` with the two halves of a character joined and single halves replaced by U+FFFD."""
-    if text.isascii():
-        return text
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
 def shorten(message: str) -> str:
     """Returns another server's message, shortened to `MAX_MESSAGE_CHARS` characters."""
-    message = whole(message.strip())
+    message = valid_text(message.strip())
     return message if len(message) <= MAX_MESSAGE_CHARS else message[: MAX_MESSAGE_CHARS - 1] + "…"

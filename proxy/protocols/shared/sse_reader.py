@@ -1,0 +1,76 @@
+"""Base of the readers of streamed answers: frames of server-sent events in, events of an answer out."""
+
+from __future__ import annotations
+
+from ...errors import BackendFault, GatewayError
+from ...events import Event, Fault
+from ...fastparse import SseFramer
+from ...scan._grammar import FrameTooLarge
+from .noise import Note, ignore_note
+from .numbers import MAX_CHOICES
+from .wire import load
+
+
+class SseReader:
+    """A `StreamReader` whose subclass reads one frame (`_frame`, which may raise `BackendFault`), and ends a stream
+    that had no last frame (`_at_end`). Both append to `out`. See `ServerSide.reader` for the parameters."""
+
+    def __init__(self, frame_bytes: int, choices: int = MAX_CHOICES, note: Note = ignore_note) -> None:
+        self.note = note
+        self.choices = choices
+        self.out: list[Event] = []
+        self._framer = SseFramer(frame_bytes)
+        self._ended = False
+
+    def feed(self, data: bytes) -> list[Event]:
+        """Returns the events in these bytes. Everything after the last frame or a `Fault` is ignored."""
+        if not self._ended:
+            self._read(data)
+        out, self.out = self.out, []
+        return out
+
+    def finish(self) -> list[Event]:
+        """Returns the events at the end of the bytes: the end of a complete stream, or a `Fault`
+        `upstream_disconnected` (R10.8)."""
+        if not self._ended:
+            self._read(None)
+        if not self._ended:
+            self._at_end()
+        out, self.out = self.out, []
+        return out
+
+    def _read(self, data: bytes | None) -> None:
+        """Reads the frames in these bytes; None: the last one, after which some servers leave out the blank line."""
+        try:
+            for name, frame in self._framer.finish() if data is None else self._framer.feed(data):
+                if self._ended:
+                    return
+                if frame and (data is not None or _is_whole(frame)):
+                    self._frame(name, frame)
+        except FrameTooLarge as error:
+            self._fault(BackendFault(f"The model server's answer: {error}.", code="upstream_invalid_response"))
+        except BackendFault as error:
+            self._fault(error)
+
+    def _frame(self, name: str | None, frame: bytes) -> None:
+        """Reads a frame that is not empty."""
+        raise NotImplementedError  # each protocol has its own frames
+
+    def _at_end(self) -> None:
+        """Ends a stream whose last frame is missing. By default it broke off."""
+        message = "The model server broke off before the answer was finished."
+        self._fault(BackendFault(message, code="upstream_disconnected", transient=True))
+
+    def _fault(self, error: GatewayError) -> None:
+        if not self._ended:
+            self._ended = True
+            self.out.append(Fault(error))
+
+
+def _is_whole(frame: bytes) -> bool:
+    """True if a last frame without a blank line after it was not cut."""
+    try:
+        load(frame)
+    except ValueError:
+        return frame.strip() == b"[DONE]"
+    return True
