@@ -158,6 +158,14 @@ class Injection(Middleware):
         }
 
     @classmethod
+    def missed(cls, place: ChainPlace) -> str | None:
+        """Returns what becomes of tools that nothing describes; None if the server gets them anyway."""
+        mode = place.route.options.mode
+        if mode == "native":
+            return None
+        return f"with `mode: {mode}` it describes the tools; without it the server gets them as with `mode: native`"
+
+    @classmethod
     def asked_for_by(cls, place: ChainPlace) -> str | None:
         options = place.route.options
         return "decoding.constrain" if options.decoding.constrain == "required" and options.mode != "native" else None

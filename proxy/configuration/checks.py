@@ -26,6 +26,7 @@ from ..support.plainyaml import read_yaml
 from ..support.processes import NO_TOOLS, has_groups
 from ..upstream.client.connections import check_header
 from ..upstream.servers.mock import read_script
+from ..upstream.servers.presets import AUTO, CONSTRAINTS, PRESETS
 from .mcp_checks import mcp_mistakes
 from .mistakes import Mistakes
 
@@ -148,6 +149,7 @@ def _backends(config: GatewayConfig, known: Mistakes) -> Iterator[str]:
         path = f"backends.{name}.url"
         yield from _headers(backend, f"backends.{name}")
         yield from _chat_template(backend, f"backends.{name}.template")
+        yield from _profile(backend, f"backends.{name}")
         if backend.websocket and backend.kind in SERVER_PROTOCOLS and not usual_server(backend.kind).takes_websocket:
             yield f"backends.{name}.websocket: only servers of `kind: openai_responses` have it"
         if backend.url is None:
@@ -183,6 +185,14 @@ def _chat_template(backend: BackendConfig, path: str) -> Iterator[str]:
         wire.configured(backend)
     except ValueError as error:
         yield f"{path}: {error}"
+
+
+def _profile(backend: BackendConfig, path: str) -> Iterator[str]:
+    """Yields a mistake for an unknown preset, and for an unknown constraint."""
+    if backend.preset not in (AUTO, *PRESETS):
+        yield f"{path}.preset: unknown preset {backend.preset!r}{suggestion(backend.preset, (AUTO, *PRESETS))}"
+    if backend.constrain is not None and backend.constrain not in CONSTRAINTS:
+        yield f"{path}.constrain: unknown constraint {backend.constrain!r}{suggestion(backend.constrain, CONSTRAINTS)}"
 
 
 def _codex(backend: BackendConfig, path: str) -> Iterator[str]:

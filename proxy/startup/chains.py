@@ -76,7 +76,7 @@ def ineffective_chains(config: GatewayConfig, plugins: Registries, known: Mistak
         runs_tools = runs_tools or any(looked_up is not None and looked_up[0].runs_server_tools for looked_up in kinds)
         if known.below(path):
             continue
-        for line in _ineffective(path, chain, kinds):
+        for line in (*_ineffective(path, chain, kinds), *_missed(path, chain, kinds, route, config, plugins)):
             if line not in reported:
                 reported.add(line)
                 yield line
@@ -113,6 +113,29 @@ def _ineffective(
         for other, why in looked_up[0].stands_behind(looked_up[1]).items():
             if other in names[index + 1 :] and other not in idle:
                 yield f"{path}[{index}]: `{name}` must come after `{other}`, {why}"
+
+
+def _missed(
+    path: str,
+    chain: Sequence[MiddlewareConfig],
+    kinds: Sequence[tuple[type[Middleware], ChainPlace] | None],
+    route: RouteConfig,
+    config: GatewayConfig,
+    plugins: Registries,
+) -> Iterator[str]:
+    """Yields the middlewares of the default chain without which a chain that calls a server does not do what its route
+    is configured for, unless another line says already that they are not there."""
+    names = [entry.use for entry in chain]
+    if DEFAULT_CHAIN[-1] not in names:
+        return
+    said = {other for looked_up in kinds if looked_up is not None for other in looked_up[0].goes_with(looked_up[1])}
+    for name in DEFAULT_CHAIN:
+        if name in names or name in said:
+            continue
+        looked_up = _looked_up(MiddlewareConfig(use=name), route, config, plugins)
+        why = None if looked_up is None else looked_up[0].missed(looked_up[1])
+        if why is not None:
+            yield f"{path}: lacks `{name}`: {why}"
 
 
 def _tools_without_runner(config: GatewayConfig, plugins: Registries) -> Iterator[str]:

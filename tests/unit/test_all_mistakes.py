@@ -28,7 +28,13 @@ BASE: dict[str, Any] = {
         {
             "model": "y",
             "backend": "b",
-            "chain": ["validation", {"use": "prompt_guard", "options": {"tokens": 9}}, "forwarding"],
+            "chain": [
+                "validation",
+                {"use": "prompt_guard", "options": {"tokens": 9}},
+                "transformation",
+                "injection",
+                "forwarding",
+            ],
         },
         {"model": "z", "backend": "m"},
     ],
@@ -74,9 +80,14 @@ MISTAKES: dict[str, tuple[Change, str]] = {
         at("backends", "m", "kind", value="mokc"),
         "backends.m.kind: unknown backend 'mokc', did you mean 'mock'?",
     ),
-    "a preset and a constraint": (
-        lambda tree: tree["backends"]["b"].update(preset="odd", constrain="odder"),
-        "backends.b: unknown preset 'odd': one of",
+    "a preset": (
+        at("backends", "b", "preset", value="vlm"),
+        "backends.b.preset: unknown preset 'vlm', did you mean 'vllm'?",
+    ),
+    "a constraint": (at("backends", "b", "constrain", value="gbfn"), "backends.b.constrain: unknown constraint 'gbfn'"),
+    "a chain that describes no tools": (
+        at("routes", 0, "chain", value=["validation", "forwarding"]),
+        "routes[0].chain: lacks `injection`: with `mode: prompt` it describes the tools",
     ),
     "a key is missing": (at("auth", "keys", 2, value={"name": "x"}), "auth.keys[2].key: required, text"),
     "an unknown backend": (at("routes", 1, "backend", value="bb"), "routes[1].backend: no backend 'bb'"),

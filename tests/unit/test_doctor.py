@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -23,6 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 import toolwire.extras.doctor.machine
 import toolwire.fastparse
 from tests.store.redis_server import RedisServer
+from tests.waiting import GUARD_S
 from toolwire.cli import main
 
 MODELS = {"object": "list", "data": [{"id": "qwen", "object": "model", "owned_by": "vllm", "max_model_len": 4096}]}
@@ -132,10 +134,50 @@ def findings(result: Result, area: str) -> dict[str, dict[str, str]]:
 def level(found: Mapping[str, Mapping[str, str]], words: str) -> str:
     """Of the one finding with these words."""
     (one,) = [finding for what, finding in found.items() if words in what]
-    if one["level"] != "ok":
-        assert one["why"]
-        assert one["todo"]
+    assert bool(one["todo"]) == (one["level"] != "ok")
+    assert bool(one["why"]) == (one["level"] in ("warning", "problem"))
     return one["level"]
+
+
+def test_advice_is_no_good_news_and_no_problem(run: Run, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolwire.extras.doctor.installation._installed", lambda package: package != "uvloop")
+    result = run(
+        "--json", "--no-probe", config={"backends": {"b": {"url": serve({"/v1/models": MODELS}), "preset": "generic"}}}
+    )
+    assert result.exit_code == 0
+    assert level(findings(result, "installation"), "uvloop") == "advice"
+    assert level(findings(result, "backend b"), "are not enforced while decoding") == "advice"
+    assert json.loads(result.stdout)["warnings"] == 0
+
+
+def test_everything_is_asked_at_once_and_the_wait_is_announced(run: Run) -> None:
+    """A server that answers one request only when it has another: its date and its models are asked for together."""
+    both = threading.Barrier(2, timeout=GUARD_S)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            first = self.path == "/v1/models" and not both.broken
+            if first:
+                with contextlib.suppress(threading.BrokenBarrierError):
+                    both.wait()
+                both.abort()
+            said = json.dumps(MODELS).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(said)))
+            self.end_headers()
+            self.wfile.write(said)
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        result = run("--json", "--no-probe", config={"backends": {"b": {"url": url, "identify_s": 0}}})
+        server.shutdown()
+    found = findings(result, "backend b")
+    assert "Its clock and that of this machine agree." in found
+    assert result.stderr.startswith("asking backend b; at most a few seconds")
 
 
 # --- servers --------------------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from toolwire.extras.bench.contestants import CONTESTANTS, Contestant, parse_res
 from toolwire.extras.bench.corpus import CASES, TOOLS, CorpusCall
 from toolwire.extras.bench.parse import Growth, MeasurePlan, measure
 from toolwire.extras.bench.plot import svg
+from toolwire.extras.bench.recorded import Recording
 from toolwire.extras.bench.report import as_json, as_text
 from toolwire.extras.capture.recording import RecordingError, cut_text
 from toolwire.fastparse import IMPLEMENTATION
@@ -292,6 +293,28 @@ def test_wrong_use_is_2_and_what_cannot_be_measured_1(
     assert message in result.output
 
 
+TAGGED = "Well.\n<tool_call>\n<function=f>\n<parameter=a>\nx\n</parameter>\n</function>\n</tool_call>\nSo."
+
+
+@pytest.mark.parametrize("kind", ["text", "whole", "stream"])
+def test_a_recording_is_measured_in_its_own_format_and_rewritten_for_others(
+    run: Run, tmp_path: Path, kind: str
+) -> None:
+    whole = json.dumps({"object": "chat.completion", "choices": [{"message": {"content": TAGGED}}]}).encode()
+    (tmp_path / "r").write_bytes({"text": TAGGED.encode(), "whole": whole, "stream": recording(TAGGED)}[kind])
+    only = ("--input", "r", "--json", "-", "--implementation", IMPLEMENTATION)
+    document = json.loads(run(*only).stdout)
+    own = document["texts"][0]
+    assert (own["calls"], "qwen" in own["format"] or "step" in own["format"]) == (1, True), own
+    result = run(
+        *only, *(word for name in ("hermes", "mistral", "qwen3_coder", "bare_json") for word in ("--format", name))
+    )
+    document = json.loads(result.stdout)
+    calls = {text["format"]: text["calls"] for text in document["texts"]}
+    assert calls == {"hermes": 1, "mistral": 1, "qwen3_coder": 1}
+    assert any(line.startswith("bare_json: recording: ") for line in document["left_out"])
+
+
 def test_every_name_is_in_the_help() -> None:
     text = CliRunner().invoke(main, ["bench", "parse", "--help"], terminal_width=500, max_content_width=500).output
     assert all(name in text for name in [*CONTESTANTS, *CASES])
@@ -371,7 +394,7 @@ def test_who_is_too_slow_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_empty_recording_has_nothing_to_measure() -> None:
     with pytest.raises(RecordingError, match="is empty"):
-        measure(MeasurePlan(formats=["sentinel"], recording=b"", growth=0))
+        measure(MeasurePlan(recording=Recording(b""), growth=0))
 
 
 # --- the simple parsers and the libraries -----------------------------------------------------------------------------

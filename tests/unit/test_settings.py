@@ -417,8 +417,8 @@ async def plain(request: web.Request, handler: Any) -> web.StreamResponse:
 
 
 def make_backend(name: str, config: BackendConfig, limits: LimitsConfig) -> object:
-    if config.preset == "odd":
-        raise ValueError("unknown preset 'odd'")
+    if name == "odd":
+        raise ValueError("it is odd")
     return object()
 
 
@@ -441,7 +441,7 @@ def test_names_and_options_that_are_right_pass(loaded: Loader) -> None:
 def test_wrong_names_and_options_are_all_reported(loaded: Loader) -> None:
     config = loaded(
         """
-        backends: {default: {kind: openai_chatt, url: http://x}, odd: {url: http://x, preset: odd}}
+        backends: {default: {kind: openai_chatt, url: http://x}, odd: {url: http://x}}
         defaults: {format: sentinl}
         chain: [validaton, {use: loud, options: {volum: 1}}]
         routes:
@@ -452,7 +452,7 @@ def test_wrong_names_and_options_are_all_reported(loaded: Loader) -> None:
     found = problems(lambda: check_names(config, plugins()))
     assert [problem.split(" (")[0] for problem in found] == [
         "backends.default.kind: unknown backend 'openai_chatt', did you mean 'openai_chat'?",
-        "backends.odd: unknown preset 'odd'",
+        "backends.odd: it is odd",
         "defaults.format: unknown format 'sentinl', did you mean 'sentinel'?",
         "routes[1].options.format: unknown format 'hermis', did you mean 'hermes'?",
         "chain[0].use: unknown middleware 'validaton', did you mean 'validation'?",

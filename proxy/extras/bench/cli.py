@@ -48,15 +48,15 @@ def command() -> None:
     multiple=True,
     metavar="NAME|all",
     shell_complete=formats,
-    default=("sentinel",),
-    help="How calls are written; may be repeated.  [default: sentinel]",
+    help="How calls are written; may be repeated.  [default: sentinel; with --input that of the recording]",
 )
 @click.option(
     "--input",
     "file",
     metavar="FILE",
     type=click.File("rb"),
-    help="A recording in place of the built-in texts: events with Chat chunks, or plain text; - is standard input.",
+    help="A recording in place of the built-in texts: events with Chat chunks, a whole Chat answer in JSON, or plain text; "
+    "- is standard input. For a format that it is not in, its calls are written anew.",
 )
 @click.option(
     "--chunks",
@@ -146,6 +146,7 @@ def parse(
     from ..capture.recording import RecordingError
     from .command import formats_of, run
     from .parse import MeasurePlan
+    from .recorded import Recording
 
     if chunks == "recorded" and file is None:
         raise click.UsageError("--chunks recorded is for a recording: give --input FILE.")
@@ -154,7 +155,7 @@ def parse(
     with reported(RecordingError):
         plan = MeasurePlan(
             formats=formats_of(formats_),
-            recording=None if file is None else file.read(),
+            recording=None if file is None else Recording(file.read()),
             chunks=chunks,
             contestants=contestants,
             cases=cases,

@@ -29,6 +29,7 @@ from .contestants import (
     parse_result,
 )
 from .corpus import CASES, TOOLS, CorpusCall
+from .recorded import Recording, scanned
 
 Status = Literal["measured", "missing", "unreadable", "failed", "different", "too slow"]
 Pieces = Sequence[str] | Sequence[bytes]
@@ -43,13 +44,14 @@ ENOUGH_S: Final = 0.2
 class MeasurePlan:
     """The settings of a measurement.
 
-    `formats` and `contestants` are names (no contestants: all), `cases` names of `corpus.CASES` (none: all). A
-    `recording` replaces the built-in texts. `chunks` None: as recorded, or like tokens. `budget_s` is the time limit of
-    one contestant for one text. `growth` is the largest number of deltas; 0 skips that part.
+    `formats` and `contestants` are names (no formats: that of the recording, or `sentinel`; no contestants: all),
+    `cases` names of `corpus.CASES` (none: all). A `recording` replaces the built-in texts. `chunks` None: as recorded,
+    or like tokens. `budget_s` is the time limit of one contestant for one text. `growth` is the largest number of
+    deltas; 0 skips that part.
     """
 
-    formats: Sequence[str]
-    recording: bytes | None = None
+    formats: Sequence[str] = ()
+    recording: Recording | None = None
     chunks: Chunks | None = None
     contestants: Sequence[str] = ()
     cases: Sequence[str] = ()
@@ -137,6 +139,8 @@ def measure(plan: MeasurePlan, tell: Callable[[str], object] = lambda line: None
 
     Raises `ConfigError` for an unknown format and `RecordingError` for a recording without text.
     """
+    if not plan.formats:
+        plan = replace(plan, formats=("sentinel" if plan.recording is None else plan.recording.format,))
     clock = timing.clock_ns()
     groups: list[Group] = []
     growth: list[Growth] = []
@@ -167,7 +171,7 @@ def _chosen(plan: MeasurePlan) -> list[str]:
 
 def _texts(plan: MeasurePlan, format: str, left_out: list[str]) -> Iterator[_Text]:
     if plan.recording is not None:
-        yield from _recorded(plan, format, plan.recording)
+        yield from _recorded(plan, format, plan.recording, left_out)
         return
     written = registries().formats.get(format)
     small = CorpusCall("get_weather", {"city": "Oslo"})
@@ -188,26 +192,26 @@ def _texts(plan: MeasurePlan, format: str, left_out: list[str]) -> Iterator[_Tex
 
 def _holds_two(format: str, text: str, call: CorpusCall) -> bool:
     """Returns True if a small text counts as two calls by the format's grammar."""
-    return _scanned(format, [text], TOOLS).calls == (call, call)
+    return scanned(format, [text], TOOLS).calls == (call, call)
 
 
-def _scanned(format: str, pieces: Pieces, offer: OfferedTools) -> ParseResult:
-    """Returns the result of the scanner in use."""
-    make = CONTESTANTS[IMPLEMENTATION].texts(format, offer)
-    assert make is not None
-    return parse_result(timing.fed(make, pieces, inf)[0])
-
-
-def _recorded(plan: MeasurePlan, format: str, recorded: bytes) -> Iterator[_Text]:
-    texts = recording.deltas(recorded)
-    names = {call.name for call in _scanned(format, texts, None).calls}
+def _recorded(plan: MeasurePlan, format: str, recorded: Recording, left_out: list[str]) -> Iterator[_Text]:
+    texts = recorded.in_format(format)
+    if texts is None:
+        left_out.append(
+            f"{format}: recording: the format cannot write its text and calls, which are in {recorded.format}"
+        )
+        return
+    names = {call.name for call in scanned(format, texts, None).calls}
     offer = [
         {"type": "function", "function": {"name": name, "parameters": {"type": "object"}}} for name in sorted(names)
     ]
-    pieces: Pieces = texts if plan.cut == "recorded" else cut_text("".join(texts), plan.cut, plan.seed)
+    as_recorded = texts is recorded.texts
+    cut = plan.cut if as_recorded or plan.cut != "recorded" else "tokens"
+    pieces: Pieces = texts if cut == "recorded" else cut_text("".join(texts), cut, plan.seed)
     yield _Text(case="recording", pieces=pieces, calls=None, offer=offer)
-    if is_sse(recorded) and plan.cut == "recorded":
-        frames = recording.cut(recorded, "recorded")
+    if as_recorded and is_sse(recorded.data) and cut == "recorded":
+        frames = recording.cut(recorded.data, "recorded")
         yield _Text(case="recording, whole path", pieces=frames, calls=None, offer=offer, frames=True)
 
 
@@ -340,7 +344,7 @@ def _grown(plan: MeasurePlan, format: str, contestant: Contestant, kind: str, si
 def _grown_text(plan: MeasurePlan, format: str, kind: str, size: int) -> _Text:
     """Returns a text of about this many pieces."""
     if plan.recording is not None:
-        recorded = next(_recorded(plan, format, plan.recording))
+        recorded = next(_recorded(plan, format, plan.recording, []))
         # All pieces are of one type as before, which `cycle` loses for mypy.
         return replace(recorded, pieces=list(islice(cycle(recorded.pieces), size)))  # type: ignore[arg-type]  # see above
     wide = {"tokens": 4.5, "bytes": 1.0}.get(str(plan.cut)) or float(plan.cut)

@@ -1,11 +1,12 @@
 """Recorded model answers: their type, their pieces, and the texts in them.
 
 A recording is a stream of server-sent events with Chat chunks, as a model server sends it, or plain text as a model
-wrote it. `toolwire replay` and `toolwire bench parse` read recordings here.
+wrote it; for `deltas` also a whole Chat answer. `toolwire replay` and `toolwire bench parse` read recordings here.
 """
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections.abc import Iterator, Sequence
@@ -89,13 +90,15 @@ def reader_of(kind: str | None = None) -> StreamReader:
 
 
 def deltas(recording: bytes) -> list[str]:
-    """Returns the texts that a model wrote for the first choice, in the recorded pieces (plain text: by line).
+    """Returns the texts that a model wrote for the first choice, in the recorded pieces (a whole answer and plain text:
+    by line).
 
     From an incomplete stream it returns the texts that arrived. Raises `RecordingError` if there are none.
     """
     if not is_sse(recording):
         try:
-            texts = recording.decode().splitlines(keepends=True)
+            text = recording.decode()
+            texts = (text if (content := _content(text)) is None else content).splitlines(keepends=True)
         except UnicodeDecodeError as error:
             raise RecordingError(
                 f"the recording is no UTF-8: byte {error.start} is {recording[error.start]:#04x}"
@@ -114,3 +117,12 @@ def deltas(recording: bytes) -> list[str]:
         fault = next((f": {event.error}" for event in events if isinstance(event, Fault)), "")
         raise RecordingError(f"the recording holds no text in Chat chunks, so there is nothing to find calls in{fault}")
     return texts
+
+
+def _content(text: str) -> str | None:
+    """Returns the text of the first choice of a whole Chat answer; None for any other text."""
+    try:
+        message = json.loads(text)["choices"][0]["message"]
+        return message["content"] or ""
+    except (ValueError, LookupError, TypeError):
+        return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from functools import partial
 
 import click
 
@@ -35,7 +36,7 @@ def command(
     Examines the configuration FILE (default: toolwire.yaml), the installed package, the machine, files, the server-side
     tools (their modules are run), and each model server, which gets requests. Changes nothing.
 
-    Each finding is ok, a warning or a problem. The exit status is 1 if there is a problem.
+    Each finding is ok, advice, a warning or a problem. The exit status is 1 if there is a problem.
     """
     from ...configuration.settings import has_backends
     from ...registry import registries
@@ -48,7 +49,9 @@ def command(
         if file is None:
             raise click.UsageError(f"Name a FILE, or a --backend URL. There is no {USUAL_FILE} here.")
     overrides = {"backends.*.url": backend, "backends.*.api_key": backend_key}
-    found = examine_all(file, overrides, registries(), os.environ, probe_s=timeout if probe else None)
+    found = examine_all(
+        file, overrides, registries(), os.environ, probe_s=timeout if probe else None, tell=partial(say, err=True)
+    )
     if as_json:
         say_json(json.dumps(json_of(found), indent=2, ensure_ascii=False))
     else:

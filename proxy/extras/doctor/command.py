@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
@@ -36,25 +37,28 @@ def examine_all(
     env: Mapping[str, str],
     *,
     probe_s: float | None,
+    tell: Callable[[str], object] = lambda line: None,
 ) -> list[Finding]:
     """Returns the findings for the installation that `file` and `overrides` describe, with secrets hidden. `probe_s`:
-    see `servers`."""
+    see `servers`. `tell` is called with what is being waited for."""
     try:
         config, mistakes = examined(file, plugins, overrides)
     except ConfigError as error:
         mistakes_found = [_mistake(line) for line in error.problems]
         return cleaned([*mistakes_found, *installation(GatewayConfig())], str)
-    with _quiet():
+    broken = {name: mistakes.below(f"backends.{name}") for name in config.backends}
+    tell(_waiting(config, probe_s))
+    with _quiet(), ThreadPoolExecutor() as at_once:  # all that waits for others
+        of_servers = at_once.submit(servers, config, plugins, broken, probe_s)
+        of_stores = at_once.submit(lambda: list(stores(config, mistakes)))
         findings = [
             *_configuration(config, mistakes, file),
             *installation(config),
             *machine(config, env),
             *files(config, file),
-            *stores(config, mistakes),
-            *_tools(config, mistakes),
         ]
-        broken = {name: mistakes.below(f"backends.{name}") for name in config.backends}
-        findings += servers(config, plugins, broken, probe_s)
+        of_tools = list(_tools(config, mistakes))
+        findings += [*of_stores.result(), *of_tools, *of_servers.result()]
     secrets = sorted(_secrets(config), key=len, reverse=True)
 
     def clean(text: str) -> str:
@@ -63,6 +67,14 @@ def examine_all(
         return text
 
     return cleaned(findings, clean)
+
+
+def _waiting(config: GatewayConfig, probe_s: float | None) -> str:
+    """Returns what the checks wait for, and how long at most."""
+    asked = [f"backend {name}" for name in config.backends]
+    asked += [f"MCP server {server.name}" for server in config.tools.mcp]
+    limit = "a few seconds" if probe_s is None else f"{probe_s:g} s for a model's small tool call (--no-probe skips it)"
+    return f"asking {', '.join(asked)}; at most {limit}"
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 from ...support.legible import visible
 
-Level = Literal["ok", "warning", "problem"]
+Level = Literal["ok", "advice", "warning", "problem"]
 
 _WIDTH: Final = len("problem  ")
 
@@ -17,7 +17,7 @@ _WIDTH: Final = len("problem  ")
 @dataclass(frozen=True, slots=True)
 class Finding:
     """The result of one check. `area` groups findings (`backend main`), `what` is the finding, `why` its importance,
-    `todo` the action to take; the last two are empty if all is well."""
+    `todo` the action to take; the last two are empty if all is well, and advice has no `why`."""
 
     area: str
     level: Level
@@ -29,6 +29,11 @@ class Finding:
 def ok(area: str, what: str) -> Finding:
     """Returns a finding for a check that passed."""
     return Finding(area, "ok", what)
+
+
+def advice(area: str, what: str, todo: str) -> Finding:
+    """Returns a finding for something that works, and could be faster or more exact."""
+    return Finding(area, "advice", what, todo=todo)
 
 
 def warning(area: str, what: str, why: str, todo: str) -> Finding:

@@ -14,7 +14,7 @@ from ...config import GatewayConfig
 from ...configuration.checks import effective_routes
 from ...fastparse import IMPLEMENTATION
 from ...server.starting import NOT_BUILT, SWITCHED_OFF
-from .finding import Finding, ok, warning
+from .finding import Finding, advice, ok, warning
 
 AREA: Final = "installation"
 
@@ -34,7 +34,11 @@ def installation(config: GatewayConfig) -> Iterator[Finding]:
         yield ok(AREA, "The compiled scanner is in use.")
     yield from _counting(config)
     if os.name == "posix" and not _installed("uvloop"):
-        yield ok(AREA, "uvloop is not installed; with it (pip install 'toolwire[uvloop]') requests cost less CPU.")
+        yield advice(
+            AREA,
+            "uvloop is not installed.",
+            "Install it for requests that cost less CPU: pip install 'toolwire[uvloop]'",
+        )
 
 
 def _counting(config: GatewayConfig) -> Iterator[Finding]:

@@ -1,7 +1,8 @@
 """Checks of the model servers: connection, type and abilities, clocks and certificates.
 
 Each server gets the same requests as from `/ready`, the start of the gateway and `toolwire check --probe`. All servers
-are checked at the same time, each with its own time limits, so a dead server delays no other.
+are checked at the same time, each with its own time limits, so a dead server delays no other, and a silent one is
+noticed within a few seconds. Only the tool call may take longer.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ from ...upstream.servers.base import Backend, TokenCounter
 from ...upstream.servers.http import HttpBackend
 from ...upstream.servers.identity import ENGINES, Identity
 from ...upstream.servers.presets import AUTO, preset_of
-from .finding import Finding, ok, problem, warning
+from .finding import Finding, advice, ok, problem, warning
 
-LOOK_S: Final = 5.0
+LOOK_S: Final = 2.0
 """The time limit for reading a clock or a certificate."""
 
-START_S: Final = 10.0
+START_S: Final = 5.0
 """The time limit for the start of a backend, which may run a program."""
 
 SKEW_S: Final = 60.0
@@ -111,12 +112,17 @@ async def _look(
                     area, f"It does not start: {message}", "Requests to it fail.", "Correct what the message names."
                 )
             ]
-        findings = [finding async for finding in _from_outside(area, endpoint)]
-        return findings + [
-            finding async for finding in _from_inside(area, config, endpoint, endpoints, plugins, probe_s)
-        ]
+        outside, inside = await asyncio.gather(
+            _listed(_from_outside(area, endpoint)),
+            _listed(_from_inside(area, config, endpoint, endpoints, plugins, probe_s)),
+        )
+        return outside + inside
     finally:
         await _closed(backend)
+
+
+async def _listed(findings: AsyncIterator[Finding]) -> list[Finding]:
+    return [finding async for finding in findings]
 
 
 async def _closed(backend: Backend) -> None:
@@ -324,7 +330,11 @@ def _enforcing(area: str, endpoint: UpstreamServer, route: RouteConfig) -> Itera
             "Use `constrain: auto`, or name the server's feature (`preset`, `constrain` of the backend).",
         )
     else:
-        yield ok(area, f"Route {quote(route.model)}: required calls are not enforced while decoding: {reason}.")
+        yield advice(
+            area,
+            f"Route {quote(route.model)}: required calls are not enforced while decoding: {reason}.",
+            "Name a feature that the server has (`preset` or `constrain` of the backend), or another `format`.",
+        )
 
 
 async def _asked(member: WeightedServer, route: RouteConfig) -> str | None:
@@ -341,8 +351,10 @@ async def _counting(area: str, endpoint: UpstreamServer, model: str) -> Finding:
         request = adapt(ModelRequest(model, (ASKED,)), backend.capabilities, wire=backend.protocol)
         tokens = await backend.count(request)
     if tokens is None:
-        return ok(
-            area, "It cannot count the tokens of a prompt; the gateway estimates them for requests that count tokens."
+        return advice(
+            area,
+            "It cannot count the tokens of a prompt; the gateway estimates them for requests that count tokens.",
+            "Install tiktoken for closer estimates, unless it is there: pip install 'toolwire[tokens]'",
         )
     return ok(area, "It counts a prompt's tokens.")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -15,7 +15,7 @@ from .finding import Finding, ok, problem
 
 AREA: Final = "stores"
 
-LIMIT_S: Final = 5.0
+LIMIT_S: Final = 3.0
 """The time limit for each Redis."""
 
 
@@ -33,14 +33,18 @@ def stores(config: GatewayConfig, known: Mistakes) -> Iterator[Finding]:
             else "Each worker counts separately meanwhile, so more requests are allowed."
         )
         wanted["rate limits"] = (limits.url, why)
-    for what, (url, why) in wanted.items():
-        fault = asyncio.run(_fault(url))
+    for (what, (url, why)), fault in zip(wanted.items(), asyncio.run(_faults(wanted)), strict=True):
         place = urlsplit(url).netloc.rpartition("@")[2] or urlsplit(url).path
         if fault is None:
             yield ok(AREA, f"Redis at {place}, with the {what}, answers.")
         else:
             todo = "Start it, or correct `url`, user and password."
             yield problem(AREA, f"Redis at {place}, with the {what}, cannot be used: {fault}.", why, todo)
+
+
+async def _faults(wanted: Mapping[str, tuple[str, str]]) -> list[str | None]:
+    """Returns the results of `_fault` for all, which are asked at once."""
+    return await asyncio.gather(*(_fault(url) for url, _ in wanted.values()))
 
 
 async def _fault(url: str) -> str | None:

@@ -11,8 +11,8 @@ Rules:
 4. A hook that a class does not define costs nothing: hooks are looked up once per class, not per request or event.
 5. An unexpected exception names the middleware (R16.4). It fails the request, or the middleware is skipped.
 6. The class of a middleware declares everything that the gateway must know of it (`access_fields`, `idle`, `needs`,
-   `goes_with`, `stands_behind`, `asked_for_by`, `told`, `forbids`, `runs_server_tools`, `gives_answer`). Other code
-   knows no middleware by its name.
+   `goes_with`, `stands_behind`, `asked_for_by`, `missed`, `told`, `forbids`, `runs_server_tools`, `gives_answer`).
+   Other code knows no middleware by its name.
 """
 
 from __future__ import annotations
@@ -128,6 +128,12 @@ class Middleware:
     def asked_for_by(cls, place: ChainPlace) -> str | None:
         """Returns the key of the route's options that requires this middleware, or None. Called for middlewares of the
         default chain: a chain without a required one is a configuration error."""
+        return None
+
+    @classmethod
+    def missed(cls, place: ChainPlace) -> str | None:
+        """Returns what a chain at this place does wrong without this middleware, or None. Called for middlewares of the
+        default chain; `toolwire check` and the log report it."""
         return None
 
     @classmethod
