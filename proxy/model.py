@@ -380,7 +380,6 @@ class ModelRequest:
     """A client's request to a model, independent of protocols.
 
     `tool_choice` is never None: readers fill in the default (`auto` with tools, `none` without).
-    `response_format` is OpenAI Chat's object or None.
     `extra` holds parameters that are not modelled, under their wire names. They are meant for the model server; its
     configuration says which of them it gets (`extra_parameters`, `forward_unknown`).
     `protocol_fields` is an `Extra` of fields that only the client's protocol needs (`metadata`, `include`).
@@ -388,9 +387,9 @@ class ModelRequest:
     `guarded`: the messages contain no text that begins or ends a turn in the server's protocol
     (`ServerSide.turn_markers`), except what the gateway wrote.
     `grown` is the approximate number of bytes of messages and tools that were added after reading `origin`: earlier
-    turns, resolved references, tool rounds, attempts.
+    turns, resolved references, tool rounds, attempts. `response_format` is OpenAI Chat's object or None.
     `enforced_choice` is sent to the server in place of `tool_choice`, while the prompt still follows `tool_choice`: a
-    retry that requires a call keeps the prompt that the server has cached.
+    retry keeps the cached prompt. `server_headers` are sent to the server besides those of its configuration.
     """
 
     model: str
@@ -410,6 +409,7 @@ class ModelRequest:
     protocol_fields: Extra = field(default=EMPTY, hash=False)
     grown: int = field(default=0, compare=False)
     enforced_choice: ToolChoice | None = None
+    server_headers: Mapping[str, str] = field(default=EMPTY, hash=False)
 
     @property
     def size(self) -> int:

@@ -78,6 +78,24 @@ async def test_the_request_on_the_wire(server: Upstream, connect: Connect) -> No
     assert {name: asked.headers.get(name) for name in wanted} == wanted
 
 
+async def test_headers_of_a_middleware(server: Upstream, connect: Connect) -> None:
+    """R35.2. They stand beside those of the configuration; one that is sent anyway would be there twice."""
+    server.script = [Say("ok")]
+    backend = await connect(api_key="k1", headers={"X-Team": "blue"})
+    await events_of(backend, server_headers={"X-Key": "ada"})
+    await events_of(backend)
+    assert [(asked.headers.get("x-team"), asked.headers.get("x-key")) for asked in server.requests] == [
+        ("blue", "ada"),
+        ("blue", None),
+    ]
+    for name in ("authorization", "X-team", "Content-Type", "X-Request-Id", "Host"):
+        with pytest.raises(ValueError, match=f"a middleware set '{name.lower()}', a header that backend 'up' sends"):
+            await events_of(backend, server_headers={name: "x"})
+    with pytest.raises(ValueError, match="not an HTTP header"):
+        await events_of(backend, server_headers={"X-Key": "a\r\nX-Evil: b"})
+    assert len(server.requests) == 2
+
+
 async def test_given_bytes_are_sent_as_they_are(server: Upstream, connect: Connect) -> None:
     server.script = [Say("ok")]
     backend = await connect()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -46,20 +47,6 @@ def each(name: str, key: str) -> Callable[[list[str]], list[Call]]:
     return lambda paths: [(name, {key: path}) for path in paths]
 
 
-PATCH = """*** Begin Patch
-*** Update File: {path}
-@@
--{old}
-+{new}
-*** End Patch
-"""
-
-
-def script(code: str) -> Call:
-    """A call of Codex's tool that runs scripts, as its default model makes it."""
-    return "functions__exec", {"input": code}
-
-
 AGENTS = {
     "cline": Agent(
         read=lambda paths: [("read_files", {"files": [{"path": path} for path in paths]})],
@@ -70,11 +57,12 @@ AGENTS = {
     ),
     "codex": Agent(
         arguments=("exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"),
-        read=lambda paths: [script(f'text((await tools.exec_command({{cmd: "cat {" ".join(paths)}"}})).output);')],
-        edit=lambda path, old, new: script(
-            f'await tools.apply_patch({json.dumps(PATCH.format(path=path, old=old, new=new))});\ntext("It is patched.");'
+        read=lambda paths: [("exec_command", {"cmd": f"cat {path}"}) for path in paths],
+        edit=lambda path, old, new: (
+            "exec_command",
+            {"cmd": f"sed -i {shlex.quote(f's|{old}|{new}|')} {path} && echo It is 'ed'ited."},
         ),
-        edited="It is patched.",
+        edited="It is edited.",
         package="codex",
     ),
     "opencode": Agent(

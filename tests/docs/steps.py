@@ -25,7 +25,7 @@ PIP: Final = f"""#!{sys.executable}
 import sys
 from importlib.metadata import version
 assert sys.argv[1] == "install"
-print([version(name) for name in sys.argv[2:]])
+print([version(name) for name in sys.argv[2:] if name != "."])
 """
 
 

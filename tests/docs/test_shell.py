@@ -39,16 +39,20 @@ ELSEWHERE: Final = frozenset(
         "helm",
         "install",
         "kubectl",
+        "llama-server",
         "n8n",
+        "ollama",
         "open-webui",
         "openapi-python-client",
         "opencode",
         "pi",
         "pkill",
         "printf",
+        "pytest",
         "qwen",
         "systemctl",
         "systemd-sysusers",
+        "vllm",
     )
 )
 """Commands that are not ours: only those words are looked at that name a file of the repository. A test says when

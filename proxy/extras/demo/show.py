@@ -95,7 +95,7 @@ def client_lines(base: str, model: str) -> Mapping[str, str]:
     return {
         "Claude Code": (
             f"ANTHROPIC_BASE_URL={base.removesuffix('/v1')} ANTHROPIC_AUTH_TOKEN=none \\\n"
-            f"  ANTHROPIC_MODEL={model} claude"
+            f"  ANTHROPIC_MODEL={model} claude --permission-mode manual"
         ),
         "Codex": (
             f"codex --model {model} --config model_provider=toolwire \\\n"

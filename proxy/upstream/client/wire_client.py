@@ -62,7 +62,7 @@ SETTLE_S: Final = 0.1
 """Time that a connection must be silent before it is reused (rule 4). An unrequested answer follows the requested one
 at once, or after the network's delay."""
 
-_OURS: Final = frozenset({"content-length", "transfer-encoding", "content-type", "accept", "x-request-id"})
+OURS: Final = frozenset({"content-length", "transfer-encoding", "content-type", "accept", "x-request-id"})
 
 
 class WireClient:
@@ -322,7 +322,7 @@ def request_head(url: URL, headers: Mapping[str, str], *, stream: bool, proxy: U
         fields["Proxy-Authorization"] = known
     for name, value in headers.items():
         check_header(name, value)
-        if name.lower() in _OURS:
+        if name.lower() in OURS:
             continue
         known = next((known for known in fields if known.lower() == name.lower()), name)
         fields[known] = value

@@ -39,7 +39,7 @@ from ...support.offload import OFFLOAD_BYTES, in_thread, is_large, is_long, is_s
 from ..client.connections import OUT_OF_STEP_S, Client, UpstreamAnswer, check_header, too_large
 from ..client.content import STREAM, is_whole, may_be_stream
 from ..client.sessions import open_session
-from ..client.wire_client import WireClient
+from ..client.wire_client import OURS, WireClient
 from . import client_ids
 from .adapt import reasoning_named, with_limit_field
 from .base import Capabilities, WireSource, fold_batches
@@ -69,8 +69,7 @@ REFUSAL_BYTES: Final = 64 * 1024
 
 
 class HttpBackend:
-    """A model server over HTTP that speaks `protocol`. The constructor raises `ValueError` for an unusable
-    configuration."""
+    """A server over HTTP that speaks `protocol`. The constructor raises `ValueError` for an unusable configuration."""
 
     def __init__(self, name: str, config: BackendConfig, limits: LimitsConfig, protocol: ServerSide) -> None:
         if config.url is None:
@@ -160,7 +159,7 @@ class HttpBackend:
                 body = await offload(is_slow(request), self._written_large, request)
             else:
                 body = dump(self._written(request))
-        further = self._further() if HOPS.get() or CLIENT_ID.get() else None
+        further = self._further(request) if request.server_headers or HOPS.get() or CLIENT_ID.get() else None
         if self._field_headers:
             further = {**self._header_fields(request), **(further or {})}
         if observer is None:
@@ -187,7 +186,7 @@ class HttpBackend:
         if client is None:
             base = self.base if passed.versioned else engine_url(self.base)
             client = self._others[passed.name] = self._connections(base.joinpath(passed.path.lstrip("/")))
-        further = self._further() if HOPS.get() or CLIENT_ID.get() else None
+        further = self._further(request) if request.server_headers or HOPS.get() or CLIENT_ID.get() else None
         answer = await client.post(body, stream=request.stream, request_id=request_id, headers=further)
         if answer.status != 200:
             raise await self._refused(answer, passed)
@@ -213,10 +212,12 @@ class HttpBackend:
                 OUT_OF_STEP_S,
             )
 
-    def _further(self) -> dict[str, str]:
-        """Returns headers of the current request: the gateways that it came through, and its client's request id,
-        unless the configuration sets these for the server."""
-        headers = {}
+    def _further(self, request: ModelRequest) -> dict[str, str]:
+        """Returns headers of the request: those of middlewares, the gateways it came through, and its client's request
+        id unless the configuration sets it. Raises `ValueError` if a middleware sets a header that is sent anyway."""
+        headers = dict(request.server_headers)
+        if headers and (twice := {*map(str.lower, headers)} & {*map(str.lower, self._headers), *OURS, "host"}):
+            raise ValueError(f"a middleware set {min(twice)!r}, a header that backend {self.name!r} sends by itself")
         if (hops := HOPS.get()) and HEADER in self._headers:
             headers[HEADER] = f"{hops}, {self._headers[HEADER]}"
         if (ident := CLIENT_ID.get()) and all(name.lower() != client_ids.HEADER for name in self._headers):
