@@ -3,8 +3,8 @@
 1. The pages are those of the repository. They are copied into a folder, and their links are rewritten: a link to a
    page leads to that page of the site, a link to another file of the repository to its address on GitHub.
 2. The navigation is the index, `docs/README.md`: its headings are tabs and sections, the links below them are pages.
-   A page that the index does not list joins the section with the other pages of its folder. Decision records are not
-   in the navigation; one page lists them.
+   A page that the index does not list is at its folder's link, or else joins the other pages of its folder. Decision
+   records are not in the navigation; one page lists them.
 3. A drawing in Mermaid is shown as the picture that `docs/drawn.py` made of it, so no page loads a script for it.
 4. `llms.txt` lists all pages for programs (https://llmstxt.org), and the Markdown of each page is beside its HTML as
    `index.html` with the suffix `.md`.
@@ -142,32 +142,33 @@ class Section(NamedTuple):
 
 
 def sections(places: Mapping[str, str]) -> list[Section]:
-    """The sections of the index, with every page but the decision records in exactly one of them.
+    """The sections of the index, with every page but the decision records in exactly one of them. A link to a folder
+    stands for its pages that have no link of their own.
 
     Raises `SiteError` for a page in a folder that belongs to no section.
     """
+    entries = list(ENTRY.finditer((ROOT / INDEX).read_text("utf-8")))
+    targets = [posixpath.normpath(posixpath.join("docs", entry["target"] or ".")) for entry in entries]
+    unlisted = [path for path in places if path not in {HOME, *targets} and posixpath.dirname(path) != DECISIONS]
     found: list[Section] = []
     homes: dict[str, Section] = {}
-    listed = {HOME}
-    for entry in ENTRY.finditer((ROOT / INDEX).read_text("utf-8")):
+    for entry, path in zip(entries, targets, strict=True):
         if entry["heading"]:
             found.append(Section(len(entry["level"]), entry["heading"], {}, {}))
-            continue
-        path = posixpath.normpath(posixpath.join("docs", entry["target"]))
-        if path == DECISIONS or (path in places and path not in listed):
+        elif path in SECTIONS:
+            found[-1].pages.update({page: _title(page) for page in unlisted if posixpath.dirname(page) == path})
+        elif path == DECISIONS or (path in places and path not in homes):
             found[-1].pages[path] = entry["title"]
             found[-1].notes[path] = entry["note"] or ""
             homes[posixpath.dirname(path)] = found[-1]
-            listed.add(path)
     by_heading = {section.heading: section for section in found}
-    for path in places:
+    for path in unlisted:
         folder = posixpath.dirname(path)
-        if path in listed or folder == DECISIONS:
-            continue
         section = homes.get(folder) or by_heading.get(SECTIONS.get(folder, ""))
         if section is None:
             raise SiteError(f"{INDEX} has no section for {path}")
-        section.pages[path] = _title(path)
+        if not any(path in one.pages for one in found):
+            section.pages[path] = _title(path)
     return found
 
 

@@ -205,14 +205,14 @@ def test_a_page_without_a_section_is_an_error() -> None:
 
 
 def test_the_tabs_are_the_usual_ones() -> None:
-    """Decision records have one page in the navigation, not one for each."""
+    """R35.5. Decision records have one page in the navigation, not one for each."""
     tabs = website.navigation(pages())
     assert [name for tab in tabs for name in tab] == ["Home", "Get started", "Guides", "Reference", "Concepts"]
     assert re.findall(r"adr/[^'\"]+", str(tabs)) == ["adr/index.md"]
 
 
 def test_programs_find_each_page_as_markdown(site: Path) -> None:
-    """`llms.txt` has a title, a summary and sections of links; each link leads to Markdown with absolute links."""
+    """R35.5: `llms.txt` has a title, a summary and sections of links. Each link leads to Markdown with full addresses."""
     text = (site / "llms.txt").read_text("utf-8")
     assert re.match(r"# toolwire\n\n> \S.+\n", text)
     address = website._setting("site_url")

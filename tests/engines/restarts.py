@@ -48,7 +48,7 @@ def _named_error(protocol: Protocol, answer: WireAnswer) -> Seen:
     return seen
 
 
-@situation("restarts/killed", "Killed while clients of three protocols are being answered")
+@situation("restarts/killed", "Killed during answers to three protocols")
 async def killed(run: Run) -> str:
     must_restart(run)
     assert run.server.kill is not None
@@ -61,7 +61,7 @@ async def killed(run: Run) -> str:
     return "; ".join(f"{protocol}: {one}" for protocol, one in zip(PROTOCOLS, seen, strict=True))
 
 
-@situation("restarts/down", "Asked while it is down")
+@situation("restarts/down", "A request while it is down")
 async def down(run: Run) -> str:
     must_restart(run)
     seen = [await run.ask(Ask(HELLO, protocol, "direct")) for protocol in PROTOCOLS]
@@ -70,7 +70,7 @@ async def down(run: Run) -> str:
     return "; ".join(f"{protocol}: {one}" for protocol, one in zip(PROTOCOLS, seen, strict=True))
 
 
-@situation("restarts/under-load", "Started again while clients go on asking: each gets a whole answer or a named error, and then all get answers")  # fmt: skip
+@situation("restarts/under-load", "Restarted under load: each client gets a whole answer or a named error")  # fmt: skip
 async def under_load(run: Run) -> str:
     must_restart(run)
     assert run.server.start is not None

@@ -153,7 +153,9 @@ def _cells(results: Sequence[Mapping[str, Any] | None]) -> list[str]:
     """The results of a situation by engine, and the result that most of them have."""
     seen = [one.get("seen", "") if one else "" for one in results]
     counts = Counter(text for text in seen if text)
-    usual = counts.most_common(1)[0][0] if counts else ""
+    usual, count = counts.most_common(1)[0] if counts else ("", 0)
+    if count == 1 < len(counts):
+        usual = ""
     return [
         *(f"{_mark(one)} {text if text != usual else ''}".strip() for one, text in zip(results, seen, strict=True)),
         usual,

@@ -63,7 +63,7 @@ def last(run: Run) -> Tapped:
 # --- who it is ------------------------------------------------------------------------------------------------------
 
 
-@situation("facts/recognised", "The engine is recognised, with its context, from nothing but its address")
+@situation("facts/recognised", "Engine and context are recognised from the address alone")
 async def recognised(run: Run) -> str:
     line = next(line for line in run.gateway.log.splitlines() if 'Backend "engine" at' in line)
     preset = re.search(r"Preset: (\w+)", line)
@@ -151,7 +151,7 @@ def must_enforce(run: Run) -> None:
         raise Missing("the engine takes no grammar")
 
 
-@situation("constraints/auto", "`mode: {mode}`: a call that the model begins by itself is held to its schema, by default", mode=("prompt", "template"))  # fmt: skip
+@situation("constraints/auto", "`mode: {mode}`: a voluntary call fits its schema, by default", mode=("prompt", "template"))  # fmt: skip
 async def constrained_auto(run: Run, mode: str) -> str:
     must_enforce(run)
     seen = await run.answered(Ask(FORCE, model=mode, tools=(LEVEL,), tokens=CALL_TOKENS))
@@ -166,16 +166,16 @@ async def constrained_auto(run: Run, mode: str) -> str:
     return f"`{seen.calls[0].arguments}` by `{sent[0]}`"
 
 
-@situation("constraints/free", "The same without a constraint (`constrain_auto: off`): what the model writes by itself")
+@situation("constraints/free", "The same without a constraint (`constrain_auto: off`)")
 async def unconstrained(run: Run) -> str:
     seen = await run.ask(Ask(FORCE, model="free", tools=(LEVEL,), tokens=CALL_TOKENS))
     expect(run.tapped and constraint(run.tapped[0].body) is None, "the engine is sent no constraint")
     if len(run.tapped) > 1:
-        return f"{seen}; the model nearly called, and was asked again"
+        return f"{seen}; retried after a near miss"
     return f"`{seen.calls[0].arguments}`" if seen.calls else str(seen)
 
 
-@situation("constraints/binding", "`constrain: required`: a call as the schema wants it, or 400 before the engine is asked")  # fmt: skip
+@situation("constraints/binding", "`constrain: required`: a valid call, or 400")  # fmt: skip
 async def binding(run: Run) -> str:
     ask = Ask(FORCE, model="binding", tools=(LEVEL,), choice="required", tokens=CALL_TOKENS)
     if run.kind() not in ENFORCING:
@@ -223,7 +223,7 @@ async def json_object(run: Run) -> str:
     return str(seen)
 
 
-@situation("constraints/client-grammar", "A client's own grammar that is none: 400, {way}", way=WAYS)
+@situation("constraints/client-grammar", "An invalid grammar of the client: 400, {way}", way=WAYS)
 async def client_grammar(run: Run, way: str) -> str:
     must_enforce(run)
     seen = await run.ask(Ask(model="native", stream=streamed(way), more=GRAMMAR_FIELDS[run.kind()]))
@@ -236,7 +236,7 @@ async def client_grammar(run: Run, way: str) -> str:
     return str(seen)
 
 
-@situation("constraints/relaxed", "The engine refuses the gateway's constraint ({choice}, {way}): it is asked again without, and the client has an answer", choice=("required", "auto"), way=WAYS)  # fmt: skip
+@situation("constraints/relaxed", "The engine refuses the gateway's constraint ({choice}, {way}): the request is repeated without it", choice=("required", "auto"), way=WAYS)  # fmt: skip
 async def relaxed(run: Run, choice: str, way: str) -> str:
     must_enforce(run)
     odd = tool(f"look_{choice}_{way}", "Look something up", city="string")  # a constraint that it was never sent
@@ -251,7 +251,7 @@ async def relaxed(run: Run, choice: str, way: str) -> str:
     expect(constraint(more[0].body) is None, "the second time without the constraint")
     if seen.error is not None:
         expect(seen.error.code == "tool_choice_not_satisfied", f"an answer, not {seen}: {seen.error.message[:100]}")
-    how = "inside of a stream" if first.status == 200 else f"with {first.status}"
+    how = "in the stream" if first.status == 200 else f"with {first.status}"
     return f"refused {how}, then {seen}"
 
 
@@ -315,7 +315,7 @@ async def length(run: Run, protocol: Protocol, way: str) -> str:
     return str(seen)
 
 
-@situation("ends/cut-call", "A demanded call that its limit cuts is none, {way}", way=WAYS)
+@situation("ends/cut-call", "A demanded call that the limit cuts is dropped, {way}", way=WAYS)
 async def cut_call(run: Run, way: str) -> str:
     ask = Ask(QUESTION, model="prompt", tools=TOOLS, choice="required", tokens=9, stream=streamed(way))
     seen = await run.ask(ask)
@@ -324,7 +324,7 @@ async def cut_call(run: Run, way: str) -> str:
     return str(seen)
 
 
-@situation("ends/stop-sequence", "{protocol}: a stop sequence ends the text and is not in it, {way}", protocol=("chat", "messages"), way=WAYS)  # fmt: skip
+@situation("ends/stop-sequence", "{protocol}: a stop sequence ends the text, {way}", protocol=("chat", "messages"), way=WAYS)  # fmt: skip
 async def stop_sequence(run: Run, protocol: Protocol, way: str) -> str:
     seen = await run.answered(Ask(COUNT, protocol, stop=("3",), stream=streamed(way)))
     expect("3" not in seen.text, f"no stop sequence in the text; it is {seen.text[:40]!r}")
@@ -353,7 +353,7 @@ async def many_stops(run: Run) -> str:
 # --- usage ----------------------------------------------------------------------------------------------------------
 
 
-@situation("usage/unasked", "Chat with tools, streamed, without `include_usage`: the engine counts, the client is not told, the metrics are")  # fmt: skip
+@situation("usage/unasked", "Chat stream without `include_usage`: tokens are in the metrics only")  # fmt: skip
 async def unasked(run: Run) -> str:
     ask = Ask(HELLO, model="prompt", tools=TOOLS, stream=True)
     before = await _completion_tokens(run)
@@ -418,7 +418,7 @@ async def most_tokens(run: Run) -> str:
     )
 
 
-@situation("refusals/image", "An image before a model that sees none, {protocol}", protocol=PROTOCOLS)
+@situation("refusals/image", "An image for a model without vision, {protocol}", protocol=PROTOCOLS)
 async def image(run: Run, protocol: Protocol) -> str:
     words = "What is in this picture?"
     url = f"data:image/png;base64,{PIXEL}"
@@ -436,7 +436,7 @@ async def image(run: Run, protocol: Protocol) -> str:
     return f"{seen}{f'; the engine refused it first ({refused[0]})' if refused else ''}"
 
 
-@situation("refusals/role", "A role that nobody knows: 400")
+@situation("refusals/role", "An unknown role: 400")
 async def role(run: Run) -> str:
     return str(await run.refused(Ask((("king", "x"),)), 400, "invalid_value"))
 
@@ -506,7 +506,7 @@ async def arguments(run: Run, mode: str) -> str:
     return str(await run.answered(Ask(turns, model=mode, tools=TOOLS)))
 
 
-@situation("oddities/schema", "A tool whose schema is none, beside one that is fine")
+@situation("oddities/schema", "A tool with an invalid schema beside a valid one")
 async def odd_schema(run: Run) -> str:
     odd = replace(WEATHER, name="odd", parameters={"type": "objekt", "properties": 7})
     seen = await run.ask(Ask(QUESTION, tools=(TIME, odd), choice="get_time", tokens=CALL_TOKENS))
@@ -514,7 +514,7 @@ async def odd_schema(run: Run) -> str:
     return str(seen)
 
 
-@situation("oddities/names", "A tool whose name has 100 characters is called by its own name")
+@situation("oddities/names", "A tool name of 100 characters is preserved")
 async def odd_names(run: Run) -> str:
     long = replace(WEATHER, name="get_weather_" + "x" * 88)
     ask = Ask(QUESTION, "responses", tools=(long,), choice="required", tokens=120)
@@ -523,7 +523,7 @@ async def odd_names(run: Run) -> str:
     return "a call by its own name" if seen.calls else str(seen)
 
 
-@situation("oddities/two", "Two answers at once (`n: 2`), or one where the server takes no more")
+@situation("oddities/two", "Two choices (`n: 2`), or one where the server takes no more")
 async def two_answers(run: Run) -> str:
     answer = await run.post(PATHS["chat"], Ask(model="native", tokens=4, more={"n": 2, "temperature": 1}).body())
     if answer.status == 200:

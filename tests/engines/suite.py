@@ -231,7 +231,7 @@ def engine_mistakes(exchange: Tapped) -> Iterator[str]:
     """Mistakes of an engine in one exchange that can be told from its bytes alone."""
     error = exchange.error
     if error is not None and exchange.status == 200:
-        yield "says its error inside of an answer with status 200"
+        yield "sends errors in a stream with status 200"
     if error is not None and exchange.status >= 500:
         yield f"answers {exchange.status} to what the client did wrong: {error[:90]}"
     if error is None and exchange.ended and exchange.status == 200 and "/completions" in exchange.path:

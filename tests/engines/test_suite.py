@@ -125,7 +125,7 @@ async def test_a_stream_that_breaks_off_is_the_gateways() -> None:
     ("answer", "mistake"),
     [
         (Refuse(500, "image input is not supported"), "answers 500 to what the client did wrong"),
-        (Answer([b'data: {"error":{"message":"Invalid grammar","code":400}}\n\ndata: [DONE]\n\n'], headers={"Content-Type": "text/event-stream"}), "inside of an answer with status 200"),
+        (Answer([b'data: {"error":{"message":"Invalid grammar","code":400}}\n\ndata: [DONE]\n\n'], headers={"Content-Type": "text/event-stream"}), "in a stream with status 200"),
         (Answer([chunk({"content": "x"}), b"data: [DONE]\n\n"], headers={"Content-Type": "text/event-stream"}), "without a finish reason"),
         (Answer([], headers=JSON, framing="length"), "an empty answer"),
     ],

@@ -20,7 +20,7 @@ import toolwire.extras.demo.demo
 import toolwire.server.serving
 from docs.generate import ROOT, pages
 from toolwire.cli import main
-from toolwire.config import BackendConfig, GatewayConfig, KeyConfig, MiddlewareConfig, RouteOptions
+from toolwire.config import DEFAULT_CHAIN, BackendConfig, GatewayConfig, KeyConfig, MiddlewareConfig, RouteOptions
 from toolwire.configuration.config_schema import schema
 from toolwire.configuration.settings import load
 from toolwire.fastparse import IMPLEMENTATION
@@ -142,6 +142,10 @@ def test_wrong_use_is_2_and_a_bad_configuration_1(
     assert served == []
 
 
+IDLE = {"loop_detection", "execution", "tool_mode"}
+"""Middlewares of the default chain without work under the configuration below."""
+
+
 def test_check_shows_what_a_file_means(run: Run, tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text(
         f"""
@@ -161,7 +165,7 @@ routes:
         "conversations are stored in the memory of this process, and lost with it: for 24 h, 10,000 responses at most",
         f"backend gpu: openai_chat at {BACKEND}, preset vllm",
         "route gpt-*, default -> gpu as qwen: prompt, hermes",
-        "  conversation > validation > output_format > reask > arguments > transformation > injection > forwarding",
+        "  " + " > ".join(name for name in DEFAULT_CHAIN if name not in IDLE),
         "route * -> gpu: native, auto",
         "  validation > transformation (skip) > forwarding",
     ]
