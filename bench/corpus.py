@@ -168,7 +168,13 @@ def request_body(tool_count: int, *, stream: bool, work: str = "") -> bytes:
 def agent_body(tool_count: int, turns: int, *, api: str = "chat", stream: bool = True, store: bool = True) -> bytes:
     """The request of an agent after that many turns of about 1.5 kB: it reads a file, is given it, and says something,
     in turn. The body after `turns + 1` begins with the same messages."""
-    said = list(map(_turn, range(turns)))
+    return conversation_body(tool_count, list(map(_turn, range(turns))), api=api, stream=stream, store=store)
+
+
+def conversation_body(
+    tool_count: int, said: Sequence[dict[str, Any]], *, api: str = "chat", stream: bool = True, store: bool = True
+) -> bytes:
+    """The request of an agent after these messages, which are in Chat's form."""
     body: dict[str, Any] = {"model": "example-8b-instruct", "stream": stream}
     system = "You are a coding agent. " + "".join(prose(400))
     if api == "responses":

@@ -9,6 +9,8 @@ nonsense. With `--kill-every` a worker is killed now and then. What is checked, 
 - every call that arrives is the one that the model wrote, whole;
 - the memory of a worker after the warm-up (a fifth of the time, two minutes at least) grows by less than 5 %.
 
+`--agents 8` runs agents instead, each of which sends its whole conversation with every turn: see `bench.soak_agents`.
+
 Exit status 1 if one of these fails. Figures go to standard output, one line every ten seconds.
 """
 
@@ -29,6 +31,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -36,6 +40,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
+
+from bench import soak_agents
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 FAULTS: Final = ("reset", "close", "stall", "error", "status", "garbage", "busy")
@@ -341,35 +347,57 @@ def main() -> int:
     parser.add_argument("--pace", type=float, default=0.2, help="seconds between two frames")
     parser.add_argument("--kill-every", type=float, help="kill a worker every so many seconds")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--agents", type=int, help="agents that take turns instead of streams with faults, at once")
     given = parser.parse_args()
-    ours, theirs = get_context("spawn").Pipe()
-    server = get_context("spawn").Process(target=model_server, args=(theirs, given.pace), daemon=True)
-    server.start()
-    with tempfile.TemporaryDirectory() as folder:
+    with ExitStack() as running:
+        folder = running.enter_context(tempfile.TemporaryDirectory())
+        if given.agents:
+            server = running.enter_context(_model_server(soak_agents.model_server))
+            with_cache = {"server": {"workers": 1}}
+            known, pid = running.enter_context(_gateway(server, folder, with_cache))
+            without, _ = running.enter_context(_gateway(server, folder, {**with_cache, "limits": {"cache_bytes": 1}}))
+            (worker,) = workers_of(pid) or [pid]
+            work = soak_agents.run([known, without], worker, given.agents, given.minutes, given.seed, memory_of)
+            return 0 if soak_agents.report(*asyncio.run(work), grew, GROWTH) else 1
+        server = running.enter_context(_model_server(model_server, given.pace))
         config = {
-            "server": {"port": 0, "workers": given.workers, "log_level": "error", "idle_s": None},
+            "server": {"workers": given.workers, "idle_s": None},
             "store": {"kind": "sqlite", "path": f"{folder}/responses.sqlite3", "max_responses": 1000},
-            "backends": {
-                "up": {
-                    "url": f"http://127.0.0.1:{ours.recv()}",
-                    "timeouts": {"idle_s": IDLE_S},
-                    "pool": {"connections": 0},
-                }
-            },
         }
-        Path(folder, "gateway.yaml").write_text(json.dumps(config))
-        command = [sys.executable, "-m", "toolwire", "serve", "--config", f"{folder}/gateway.yaml"]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        gateway = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-        try:
-            assert gateway.stdout is not None
-            found = re.search(r"(http://[\d.:]+)/v1", gateway.stdout.readline())
-            assert found, "the gateway did not start"
-            return 0 if asyncio.run(soak(found[1], gateway.pid, given)) else 1
-        finally:
-            gateway.terminate()
-            gateway.wait(60)
-            server.terminate()
+        url, pid = running.enter_context(_gateway(server, folder, config))
+        return 0 if asyncio.run(soak(url, pid, given)) else 1
+
+
+@contextmanager
+def _model_server(serve: Callable[..., None], *arguments: object) -> Iterator[str]:
+    """Runs a model server in a process and returns its URL."""
+    ours, theirs = get_context("spawn").Pipe()
+    server = get_context("spawn").Process(target=serve, args=(theirs, *arguments), daemon=True)
+    server.start()
+    try:
+        yield f"http://127.0.0.1:{ours.recv()}"
+    finally:
+        server.terminate()
+
+
+@contextmanager
+def _gateway(server: str, folder: str, config: dict[str, Any]) -> Iterator[tuple[str, int]]:
+    """Runs a gateway in front of the model server and returns its URL and its process."""
+    upstream = {"url": server, "timeouts": {"idle_s": IDLE_S}, "pool": {"connections": 0}}
+    listening = {"port": 0, "log_level": "error", **config["server"]}
+    file = Path(folder, f"{len(os.listdir(folder))}.yaml")
+    file.write_text(json.dumps({**config, "server": listening, "backends": {"up": upstream}}))
+    command = [sys.executable, "-m", "toolwire", "serve", "--config", str(file)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    gateway = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    try:
+        assert gateway.stdout is not None
+        found = re.search(r"(http://[\d.:]+)/v1", gateway.stdout.readline())
+        assert found, "the gateway did not start"
+        yield found[1], gateway.pid
+    finally:
+        gateway.terminate()
+        gateway.wait(60)
 
 
 if __name__ == "__main__":

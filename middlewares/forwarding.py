@@ -151,7 +151,7 @@ class Forwarding(Middleware):
             if relaxation is not None and not relaxation.applies(member, sent.model):
                 sent = replace(sent, constraint=None)
             if not plain and _has_part_fields(sent):
-                messages = for_server(sent.messages, name_of(member))
+                messages = for_server(sent.messages, name_of(member), sent.past)
                 sent = sent if messages is sent.messages else replace(sent, messages=messages)
             sent = self._adapted(exchange, sent, member, given_up, context, in_words=in_words, own=takes_own)
             conceding.sent[member] = sent

@@ -128,6 +128,7 @@ class Past:
 
     def leave(self, key: Hashable, saved: _Checkpoint) -> None:
         """Saves a checkpoint of the fold `key`, and drops those over the limits `MOST`, `LISTS` and `MOST_KEYS`."""
+        lists: _Lists
         lists, before = self._checkpoints.get(key, _NONE)
         if not lists and len(self._checkpoints) >= MOST_KEYS:
             before = sum(each.weight for each in self._checkpoints.values())

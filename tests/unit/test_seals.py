@@ -5,10 +5,14 @@ from __future__ import annotations
 import threading
 import zlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from operator import is_
 from pathlib import Path
 
 import pytest
 
+from toolwire.known.past import Past
+from toolwire.model import Message, Reasoning, Text
+from toolwire.protocols.shared.opaque import Carried, for_server, opened
 from toolwire.support.seals import MARK, PAYLOAD_BYTES, BrokenSeal, Seals, is_sealed, sealed_in, shared_secret
 
 SEALS = Seals(b"secret")
@@ -90,3 +94,32 @@ def test_workers_share_what_the_first_one_made(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["seal.key"]
     assert tmp_path.joinpath("seal.key").stat().st_mode & 0o777 == 0o600
     assert shared_secret(None) != shared_secret(None)
+
+
+def test_reasoning_of_earlier_turns_is_opened_once() -> None:
+    """The messages are the same objects in the next turn, so that later stages know them; dropped texts count again."""
+    opened_texts: list[str] = []
+
+    def open_sealed(value: str) -> tuple[Carried, str] | None:
+        opened_texts.append(value)
+        return None if value == broken else (Carried("Hm", "messages", {"signature": value}), "server")
+
+    broken = seal(b"broken")
+    said = tuple(
+        Message("assistant", (Reasoning("", {"messages": {"signature": value}}), Text("Yes.")))
+        for value in (seal(b"a"), broken, seal(b"b"))
+    )
+    without = [opened(said[:turn], open_sealed) for turn in (2, 3)]
+    opened_texts.clear()
+    past = Past(0)
+    first, dropped = opened(said[:2], open_sealed, past)
+    fitted = for_server(first, "another server", past)
+    past = Past(0, past)
+    second, dropped_again = opened(said, open_sealed, past)
+    assert [(first, dropped), (second, dropped_again)] == without
+    assert dropped == dropped_again == 1
+    assert len(opened_texts) == 3
+    assert all(map(is_, first, second))
+    again = for_server(second, "another server", past)
+    assert again == for_server(second, "another server")
+    assert all(map(is_, fitted, again))

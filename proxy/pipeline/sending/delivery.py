@@ -42,7 +42,7 @@ from ...protocols.sides import ClientSides
 from ...ratelimit.admission import SLOT, Admission
 from ...record import AccessRecord, Observe, ReadRequest
 from ...support.collecting import Collecting
-from ...support.offload import OFFLOAD_BYTES, OFFLOAD_OBJECTS, offload
+from ...support.offload import OFFLOAD_BYTES, OFFLOAD_OBJECTS, is_slow, offload
 from ...upstream.servers import client_ids
 from ...upstream.servers.hops import HEADER, HOPS, came_through
 from ..chain.middleware import Handler
@@ -412,8 +412,9 @@ class Delivery:
                 record.tolerate(name, "the request was mended", ident)
         if self._protocol.field_headers:
             received = _with_headers(received, self._protocol, request)
-        if (sealed := route.sealed) is not None and ALMOST in raw:
-            received = await offload(len(raw) > OFFLOAD_BYTES, sealed.open_request, received, owner, record, ident)
+        # the search costs more than the loop over the new messages of a known conversation
+        if (sealed := route.sealed) is not None and (past is not None or ALMOST in raw):
+            received = await offload(is_slow(received), sealed.open_request, received, owner, record, ident)
         record.stream = received.stream
         notes["route"], notes["backend"] = route.config.model, route.pool.name
         if received.tools:

@@ -66,19 +66,16 @@ class Sealed:
     def open_request(self, request: ModelRequest, owner: str, record: AccessRecord, ident: str) -> ModelRequest:
         """Returns the request with its sealed texts replaced by their contents. Texts that cannot be opened are left
         out and counted."""
-        dropped = 0
-        contexts = [(owner, self.route, server) for server in ("", *self.servers)]
+        contexts = tuple((owner, self.route, server) for server in ("", *self.servers))
 
         def open_sealed(value: str) -> tuple[Carried, str] | None:
-            nonlocal dropped
             try:
                 payload, context = self.seals.open(value, *contexts)
             except BrokenSeal:
-                dropped += 1
                 return None
             return Carried.load(payload), context[2]
 
-        messages = opened(request.messages, open_sealed)
+        messages, dropped = opened(request.messages, open_sealed, request.past, contexts)
         if dropped:
             record.count("reasoning_dropped", dropped)
             LOG.warning(

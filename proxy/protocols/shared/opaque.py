@@ -15,11 +15,11 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import is_
 from typing import Any, Final
 
+from ...known.past import Past, each, fold
 from ...model import EMPTY, Extra, Message, Part, Reasoning, ToolUse, fields_of, merged
 from ...support.seals import sealed_in
 from .wire import dump, load
@@ -79,26 +79,32 @@ Open = Callable[[str], tuple[Carried, str] | None]
 this client and route."""
 
 
-def opened(messages: tuple[Message, ...], open_sealed: Open) -> tuple[Message, ...]:
-    """Returns the messages with sealed texts replaced by their content. Sealed texts that cannot be opened are dropped;
-    visible text beside them stays."""
-    return _each(messages, _is_sealed, lambda parts: _opened(parts, open_sealed))
+def opened(
+    messages: tuple[Message, ...], open_sealed: Open, past: Past | None = None, key: Hashable = None
+) -> tuple[tuple[Message, ...], int]:
+    """Returns the messages with sealed texts replaced by their content, and the number of sealed texts that cannot be
+    opened. These are dropped; visible text beside them stays. `key`: everything that `open_sealed` depends on."""
 
+    def step(before: tuple[bool, int], several: Sequence[Message], start: int, made: list[Message]) -> tuple[bool, int]:
+        same, dropped = before
 
-def _each(
-    messages: tuple[Message, ...],
-    concerns: Callable[[Part], bool],
-    change: Callable[[tuple[Part, ...]], Iterable[Part]],
-) -> tuple[Message, ...]:
-    """Returns the messages with the parts of those that have a part to change changed, without messages that have no
-    part left; the same object if there are none."""
-    out: list[Message] = []
-    for message in messages:
-        if not any(map(concerns, message.parts)):
-            out.append(message)
-        elif parts := tuple(change(message.parts)):
-            out.append(replace(message, parts=parts))
-    return messages if len(out) == len(messages) and all(map(is_, out, messages)) else tuple(out)
+        def counted(value: str) -> tuple[Carried, str] | None:
+            nonlocal dropped
+            content = open_sealed(value)
+            dropped += content is None
+            return content
+
+        for message in several:
+            if not any(map(_is_sealed, message.parts)):
+                made.append(message)
+                continue
+            same = False
+            if parts := tuple(_opened(message.parts, counted)):
+                made.append(replace(message, parts=parts))
+        return same, dropped
+
+    made, (same, dropped) = fold(past, ("opened", key), messages, (True, 0), step)
+    return messages if same else tuple(made), dropped
 
 
 def _is_sealed(part: Part) -> bool:
@@ -149,10 +155,17 @@ def _unsealed(extra: Extra) -> Extra:
 # --- to a server ----------------------------------------------------------------------------------------------------
 
 
-def for_server(messages: tuple[Message, ...], server: str) -> tuple[Message, ...]:
+def for_server(messages: tuple[Message, ...], server: str, past: Past | None = None) -> tuple[Message, ...]:
     """Returns the messages for `server`: without opaque fields of other servers, and with its own fields of calls moved
     from the reasoning to the calls."""
-    return _each(messages, lambda part: _is_to_fit(part, server), lambda parts: _fitted(parts, server))
+
+    def fitted(message: Message) -> Message | None:
+        if not any(_is_to_fit(part, server) for part in message.parts):
+            return message
+        parts = tuple(_fitted(message.parts, server))
+        return replace(message, parts=parts) if parts else None
+
+    return each(past, ("for server", server), messages, fitted)
 
 
 def _is_to_fit(part: Part, server: str) -> bool:

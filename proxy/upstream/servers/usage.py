@@ -96,6 +96,10 @@ class _Counted(NamedTuple):
 
 _NOTHING: Final = _Counted(0, 0)
 
+COUNTED_ONE_BY_ONE: Final = 16 * 1024
+"""The messages of a request with at least this many bytes are counted one by one, because most of them may have been
+counted for the previous request of the conversation. Whether they were must not change the sum."""
+
 
 class Estimator:
     """Counts tokens in one encoding. Loads the tokenizer at the first count."""
@@ -127,7 +131,7 @@ class Estimator:
     async def count_request(self, request: ModelRequest) -> int:
         """Returns the number of tokens in the prompt of `request`: all texts, images, and the markers around
         messages."""
-        if is_large(request):
+        if request.size >= COUNTED_ONE_BY_ONE or is_large(request):
             await self.count(" ")  # loads the tokenizer
             return await offload(is_slow(request), self._count_large, request)
         return _fixed_tokens(request) + await self.count("\n".join(request_texts(request)))
