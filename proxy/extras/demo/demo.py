@@ -51,8 +51,8 @@ from ...pipeline.chain.middleware import Middleware
 from ...pipeline.exchange.exchange import Exchange
 from ...registry import registries
 from ...server import serving
+from ...support.environment import has_groups
 from ...support.legible import visible, visible_lines
-from ...support.processes import has_groups
 from .engine import Engine, EngineError, find_weights
 
 WEIGHTS_VARIABLE: Final = "TOOLWIRE_DEMO_WEIGHTS"
