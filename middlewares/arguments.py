@@ -23,10 +23,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import ClassVar, Final
 
-from toolwire.call_policy.candidate import are_gateways
+from toolwire.call_policy.candidate import are_gateways, custom_input, free_text
 from toolwire.call_policy.coercion import coerce
 from toolwire.call_policy.counted import CALL_FIELDS
-from toolwire.call_policy.custom import custom_input, free_text
 from toolwire.call_policy.ids import CallIds
 from toolwire.call_policy.json_calls import settle_arguments
 from toolwire.call_policy.near import NearMiss, near_name
@@ -49,7 +48,7 @@ LOG: Final = logging.getLogger("toolwire.arguments")
 @dataclass(slots=True)
 class _CheckedAnswer:
     """The state of one answer. `made`: the choices with a call; `satisfied`: the choices with a call of a tool on
-    offer; `finished`: the number of ended calls per choice. `given`: the arguments of the current call as they came;
+    offer; `finished`: the number of ended calls per choice. `received`: the arguments of the current call as they came;
     `notes`: what was done to them. `gateways`: see `are_gateways`."""
 
     choice: ToolChoice
@@ -60,7 +59,7 @@ class _CheckedAnswer:
     gateways: bool
     made: set[int] = field(default_factory=set)
     finished: Counter[int] = field(default_factory=Counter)
-    given: str = ""
+    received: str = ""
     notes: list[str] = field(default_factory=list)
     satisfied: set[int] = field(default_factory=set)
 
@@ -145,7 +144,7 @@ class Arguments(Middleware):
         if call.source is None and call.choice in answer.made and not exchange.received.parallel_tool_calls:
             return self._drop(exchange, call, "dropped_parallel")
         answer.finished[call.choice] += 1
-        answer.given, answer.notes = call.use.arguments, []
+        answer.received, answer.notes = call.use.arguments, []
         if call.source is None:
             if call.status == "truncated" and (call.use.kind == "custom" or not parses(call.use.arguments)):
                 return self._drop(exchange, call, "truncated_calls")
@@ -231,7 +230,7 @@ class Arguments(Middleware):
         if not exchange.record.observers:
             return
         use, notes = call.use, tuple(answer.notes)
-        arguments = use.arguments if use.arguments != answer.given else None
+        arguments = use.arguments if use.arguments != answer.received else None
         index = answer.finished[call.choice] - 1
         exchange.record.decided(CallDecision(kind, why, call.choice, use.name, notes, index=index, arguments=arguments))
 

@@ -53,7 +53,7 @@ from toolwire.pipeline.conversations.tool_memory import ToolMemory, keep, keeps,
 from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
 from toolwire.pipeline.exchange.served_tools import Key, ServedTools, without_served
 from toolwire.record import AccessField, CounterSpec, ObservedTool
-from toolwire.servertools.calls import CallProgress
+from toolwire.servertools.folder import CallProgress
 from toolwire.servertools.source import NO_TOOLS, CallState, Tools, not_permitted, unknown_tool
 from toolwire.support.offload import weight
 from toolwire.upstream.servers.fit_media import IMAGE_OMITTED
@@ -287,13 +287,13 @@ class Loop:
                 yield out
             asks = len(calls) < len(answer.calls) or answer.asks_client
             if limited or not answer.calls or asks:
-                await self._keep(answer, calls, results)
+                await self._store_rounds(answer, calls, results)
                 self._enter(CallState.IDLE)
                 yield [*held[own:], self._end(answer.finish, limited)]
                 return
             self._go_on(answer, results)
             if time.monotonic() >= self._until or self._asked.size > self._exchange.route.limits.body_bytes:
-                await self._keep(answer, (), ())
+                await self._store_rounds(answer, (), ())
                 self._enter(CallState.IDLE)
                 yield [self._end(answer.finish, True)]
                 return
@@ -411,7 +411,7 @@ class Loop:
         self._first.goes_on(response)
         return response
 
-    async def _keep(self, answer: ModelTurn, calls: Sequence[ToolUse], results: Sequence[ToolResult]) -> None:
+    async def _store_rounds(self, answer: ModelTurn, calls: Sequence[ToolUse], results: Sequence[ToolResult]) -> None:
         """Stores the rounds that the client does not see, for requests that continue this answer."""
         before: Sequence[Message] = self._asked.messages[self._initial :]
         if self._served is not None:

@@ -19,20 +19,20 @@ from toolwire.errors import ClientFault, quote
 from toolwire.events import Delta, Event, Finish, Open
 from toolwire.known.kinds import kinds_of, plain_in
 from toolwire.known.past import fold
-from toolwire.model import Message, ModelRequest, PlainMessages, Reasoning, Text, ToolUse, Usage, replace
+from toolwire.model import Message, ModelRequest, Reasoning, Text, ToolUse, Usage, replace
 from toolwire.pipeline.chain.middleware import Middleware
 from toolwire.pipeline.chain.reply import Counting, Reply
 from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.pipeline.exchange.routing import Route
 from toolwire.pipeline.paths.renaming import Renaming
 from toolwire.pipeline.transforms.sealing import ALMOST, DROPPED, Marking, server_name
+from toolwire.protocols.shared.call_ids import as_written
 from toolwire.protocols.shared.client_tools import is_client_tool
 from toolwire.protocols.shared.noise import KINDS, LEFT_OUT, NAMELESS, UNKNOWN_END
 from toolwire.protocols.shared.opaque import for_server
 from toolwire.protocols.shared.wire import dump_in_pieces
 from toolwire.record import AccessField, CounterSpec
 from toolwire.support.offload import is_large, is_slow
-from toolwire.support.repeated_ids import as_written
 from toolwire.upstream.pool.attempts import Attempts
 from toolwire.upstream.pool.choice_retries import ChoiceRetries
 from toolwire.upstream.pool.concession_retries import CombinedRetries, ConcessionRetries
@@ -115,7 +115,7 @@ class Forwarding(Middleware):
         usage, wire = route.options.usage, route.pool.protocol
         same = wire is not None and wire.name == exchange.protocol.name
         past = asked.past
-        plain = type(asked.messages) is PlainMessages or plain_in(asked.messages, past)
+        plain = plain_in(asked.messages, past)
         reasons = not plain and Reasoning in kinds_of(asked.messages, past)
         # The client's own body can be sent if it is complete; at most the model name differs.
         origin = asked.origin
@@ -239,16 +239,16 @@ class Forwarding(Middleware):
                 own=own,
                 given_up=given_up,
                 context=context,
-                tell=partial(_tell, exchange),
+                tell=partial(_report, exchange),
             )
         except ClientFault:
             fit_images(
-                exchange.received.messages, takes, partial(_tell, exchange)
+                exchange.received.messages, takes, partial(_report, exchange)
             )  # raises the same fault, with the index in the client's request
             raise
 
 
-def _tell(exchange: Exchange, name: str, detail: str) -> None:
+def _report(exchange: Exchange, name: str, detail: str) -> None:
     exchange.record.tolerate(name, detail, exchange.id)
 
 

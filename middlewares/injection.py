@@ -27,7 +27,7 @@ from toolwire.formats.engine.restoring import Escapes
 from toolwire.formats.engine.toolset import NAME_BYTES, SPEC_BYTES, ToolSet, note, note_of
 from toolwire.formats.gbnf.grammar import Around, GrammarBounds, Inexpressible
 from toolwire.known.kinds import history_in, plain_in
-from toolwire.model import Constraint, ModelRequest, PlainMessages, ToolChoice, ToolSpec, replace
+from toolwire.model import Constraint, ModelRequest, ToolChoice, ToolSpec, replace
 from toolwire.pipeline.chain.middleware import ChainPlace, Middleware
 from toolwire.pipeline.exchange.caches import CACHES
 from toolwire.pipeline.exchange.exchange import Exchange, OfferedTools
@@ -174,8 +174,7 @@ class Injection(Middleware):
         """Returns the request with the tools in its prompt. Raises `ClientFault` `unsupported_parameter` if
         `decoding.constrain: required` cannot be fulfilled."""
         route = exchange.route
-        plain = type(request.messages) is PlainMessages
-        if not (plain or plain_in(request.messages, request.past)):
+        if not plain_in(request.messages, request.past):
             request = await self._files.read(exchange, request)
         held = _held(request)
         if exchange.native:
@@ -184,7 +183,7 @@ class Injection(Middleware):
         wire = route.pool.protocol
         turns = wire is not None and wire.turn_markers
         asks = request.tools or request.response_format is not None
-        if not (asks or turns or (not (plain or by_template) and history_in(request.messages, request.past))):
+        if not (asks or turns or (not by_template and history_in(request.messages, request.past))):
             exchange.escapes = exchange.offer = None
             return request
         tool_format = route.format_for(request.model)

@@ -19,7 +19,7 @@ Mappings inside frozen values are immutable by convention: build a new one inste
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
@@ -227,28 +227,6 @@ class Message:
         return "".join(part.text for part in self.parts if isinstance(part, Text))
 
 
-class PlainMessages(tuple[Message, ...]):
-    """Messages that each hold at most one text and no further fields, with the role system, developer, user or
-    assistant. Code that looks for calls, results or images can skip them."""
-
-    __slots__ = ()
-
-    def texts(self, but: Container[str] = ()) -> list[str]:
-        """Returns the text of each message, except those whose role is in `but`; "" for a message without text."""
-        return [message.parts[0].text if message.parts else "" for message in self if message.role not in but]  # type: ignore[union-attr]
-
-
-def are_plain(messages: Iterable[Message]) -> bool:
-    """True if each message holds at most one part, which is a text without further fields."""
-    if type(messages) is PlainMessages:
-        return True
-    for message in messages:
-        parts = message.parts
-        if parts and (len(parts) > 1 or type(part := parts[0]) is not Text or part.extra):
-            return False
-    return True
-
-
 # --- tools ----------------------------------------------------------------------------------------------------------
 
 
@@ -362,7 +340,7 @@ class Origin:
         self.past = past
         self.new: int = self.size if past is None else past.new
 
-    def let_go(self) -> None:
+    def free(self) -> None:
         """Frees the memory of the body and of `past`, because no server is asked with them any more."""
         self.body = b""
         if self.past is not None and type(self.past) is not ref:

@@ -22,8 +22,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 
 from .config import DEFAULT_CHAIN, ON_DEMAND, BackendConfig, LimitsConfig
 from .formats.base import ToolFormat
-from .protocols.base import ClientSide, ServerSide
-from .protocols.sides import ClientSides
+from .protocols.base import ClientSide, ClientSides, ServerSide
 from .support.conversion import ConfigError, suggestion
 from .upstream.servers.base import Backend
 

@@ -33,7 +33,6 @@ from ..repair.repair import RepairKind, parses, read_json, skip_space
 from ..scan._grammar import SPACE, Block, BlockSyntax, Field, ValueKind
 from .elements import Element, element_value, read_elements, text_value
 from .json_calls import TextArguments, json_calls, quick_call, read_nearly
-from .lines import is_line, line_call
 from .tags import key_of, name_of, unframed
 from .untyped import ParameterTypes, Types, kind_of_value, typed_value
 from .written import Settled, UnreadableArguments, WrittenArguments, WrittenCall, object_text
@@ -338,3 +337,52 @@ def _tagged_calls(block: Block) -> Iterator[WrittenCall]:
         draft.take(field, text, syntax)
     draft.broken = draft.broken or (block.broken and last != "arguments")
     yield draft.written(syntax)
+
+
+# --- calls as command lines: a name, then a JSON object or the text of the first argument (CWM) -----------------------
+
+
+_NAMED: Final = re.compile(r"[ \t\r\n]*(?:function>[ \t\r\n]*)?([\w.:/-]+)(?:>|(?=[ \t\r\n])|\Z)[ \t\r\n]*")
+"""The name, after the word `function>` or without it."""
+_MEMBER: Final = re.compile(r"\{\s{0,16}\"([^\"\\]{1,256})\"\s{0,16}:")
+_UNKNOWN: Final = "command"
+"""The argument of an unknown tool. Models of this format were trained on tools that run commands."""
+
+
+@lru_cache(maxsize=256)  # a pure function of a frozen value; there are few
+def is_line(syntax: BlockSyntax) -> bool:
+    """Returns True if the calls of a syntax are command lines."""
+    return any(branch.read == "text" and branch.field == "call" for node in syntax.nodes for branch in node)
+
+
+def line_call(text: str) -> WrittenCall:
+    """Returns the call in a line. Raises `ValueError` if the line does not begin with a name."""
+    named = _NAMED.match(text)
+    if named is None:
+        raise ValueError("it begins with no name")
+    return WrittenCall(named[1], LineArguments(text[named.end() :].rstrip(SPACE)))
+
+
+@dataclass(slots=True)
+class LineArguments:
+    """A JSON object with parameters of the tool, or the value of its first required (else first declared) parameter.
+    Broken JSON that names a parameter is an error."""
+
+    text: str
+
+    def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
+        """Returns the arguments as JSON text, see `WrittenArguments.settle`. Raises `ValueError`."""
+        known = ParameterTypes(parameters)
+        own = {*known.names, *known.required}
+        if self.text[:1] == "{" and parses(self.text):
+            keys = read_json(self.text).keys()
+            if not keys or not own or not keys.isdisjoint(own):
+                return Settled(self.text)
+        elif (member := _MEMBER.match(self.text)) is not None and member[1] in own:
+            raise ValueError("its arguments are no JSON")
+        if not self.text:
+            return Settled("{}")
+        names = [name for name in known.names if name in known.required] or known.names
+        if not names:
+            return Settled(object_text([(_UNKNOWN, json_string(self.text))]))
+        return Settled(object_text([(names[0], typed_value(self.text, known.of(names[0])))]))

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ..config import CallsConfig
 from ..formats.engine.rendering import by_prompt_name, prompt_parameters
 from ..formats.engine.toolset import NAME_BYTES, note, note_of
 from ..model import ModelRequest, ToolChoice, ToolSpec
+from ..repair.repair import read_json
 from ..scan._grammar import valid_text
 from ..support.duplicate_keys import each_key_once
 from .coercion import CoercionKind
-from .custom import custom_input, free_text
-from .json_calls import raw_string
+from .json_calls import raw_string, read_nearly
 from .written import Settled, WrittenCall
 
 
@@ -97,3 +98,31 @@ def settled(written: WrittenCall, tool: ToolSpec | None, options: CallsConfig, *
         if text is None:
             raise
         return Settled(text)
+
+
+# --- free text of custom tools ----------------------------------------------------------------------------------------
+
+
+_ATTEMPT: Final = re.compile(r"""\s*\{\s*["']?input["']?\s*:""")
+"""The beginning of text that was meant to be the taught object."""
+
+
+def custom_input(arguments: str) -> str:
+    """Returns the text in a custom tool's `arguments`. Raises `ValueError` if there is no string `input`."""
+    value = read_json(arguments)
+    text = value.get("input") if isinstance(value, dict) else None
+    if not isinstance(text, str):
+        raise ValueError("its arguments hold no string `input`")
+    return text
+
+
+def free_text(raw: str) -> str | None:
+    """Returns a custom tool's text if the model wrote it without the object around it, or None if the text is a
+    (broken) object."""
+    if not raw.strip() or _ATTEMPT.match(raw):
+        return None
+    try:
+        value, *_ = read_nearly(raw, True)
+    except ValueError:
+        return raw
+    return None if isinstance(value, dict) else raw

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from ..model import Message, ToolResult, ToolUse
-from ..support.repeated_ids import numbered
+from ..protocols.shared.call_ids import numbered
 
 LONGEST_ID: Final = 256
 """A longer call id from a model is replaced: requests with it would be refused."""

@@ -163,11 +163,11 @@ class MemberArguments:
 
     def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
         """Returns the arguments as JSON text, by rules 3 and 4; see `WrittenArguments.settle`. Raises `ValueError`."""
-        taught = next((key for key in self.keys if self._holds_some(key)), None)
-        said_none = self._says_none()
-        wrapping = (taught,) if taught is not None else tuple(key for key in ARGUMENTS if self._holds_some(key))
+        taught = next((key for key in self.keys if self._has_value(key)), None)
+        explicitly_empty = self._is_explicitly_empty()
+        wrapping = (taught,) if taught is not None else tuple(key for key in ARGUMENTS if self._has_value(key))
         flaw: ValueError | None = None
-        if taught is not None and parameters is not None and not said_none:
+        if taught is not None and parameters is not None and not explicitly_empty:
             held = JsonArguments(*self.members[taught], self.taught)
             try:
                 return held.settle(parameters, repair=repair, objects=objects)
@@ -181,21 +181,21 @@ class MemberArguments:
         readings: list[Settled] = []
         for key in wrapping:
             try:
-                settled_ = JsonArguments(*self.members[key], self.taught).settle(
+                reading = JsonArguments(*self.members[key], self.taught).settle(
                     parameters, repair=repair, objects=objects
                 )
             except ValueError as error:
                 flaw = flaw or error
                 continue
-            if _fits_text(settled_.text, known) or _has(settled_.text, key):
-                return settled_
-            readings.append(settled_)
+            if _fits_text(reading.text, known) or _has(reading.text, key):
+                return reading
+            readings.append(reading)
         rather_flat = fits_flat and parameters is not None and self._may_be_flat(wrapping, known)
-        if readings and not said_none and not rather_flat:
+        if readings and not explicitly_empty and not rather_flat:
             return readings[0]
-        if fits_flat and not (said_none and parameters is None):
+        if fits_flat and not (explicitly_empty and parameters is None):
             return self._settled_flat(flat, objects)
-        if flaw is not None and not said_none:
+        if flaw is not None and not explicitly_empty:
             raise flaw
         empty = next((self.members[key] for key in (*self.keys, *ARGUMENTS) if key in self.members), None)
         if empty is None and self.cut:
@@ -216,14 +216,14 @@ class MemberArguments:
 
     def _raw(self) -> _Member:
         keys = [key for key in (*self.keys, *ARGUMENTS) if key in self.members]
-        return self.members[next(filter(self._holds_some, keys), keys[0])] if keys else _ABSENT
+        return self.members[next(filter(self._has_value, keys), keys[0])] if keys else _ABSENT
 
-    def _says_none(self) -> bool:
+    def _is_explicitly_empty(self) -> bool:
         """Returns True if the first non-blank value under a key of arguments is an empty object."""
         values = (self.members[key][0] for key in (*self.keys, *ARGUMENTS) if key in self.members)
         return next((value for value in values if value not in (None, "")), None) in ("{}", {})
 
-    def _holds_some(self, key: str) -> bool:
+    def _has_value(self, key: str) -> bool:
         return key in self.members and self.members[key][0] not in (None, "", "{}", {})
 
     def _flat(self, known: ParameterTypes) -> dict[str, _Member]:
@@ -233,7 +233,7 @@ class MemberArguments:
             key: member
             for key, member in self.members.items()
             if key in declared
-            or not (key in METADATA or ((key in ARGUMENTS or key in self.keys) and not self._holds_some(key)))
+            or not (key in METADATA or ((key in ARGUMENTS or key in self.keys) and not self._has_value(key)))
         }
 
     def _may_be_flat(self, wrapping: tuple[str, ...], known: ParameterTypes) -> bool:

@@ -33,12 +33,11 @@ from ..repair.repair import REPAIR_KINDS, compact_json
 from ..scan._grammar import AS_TEXT, DROPPED, Block, BlockSyntax, Decision, Field, FoundCall, ValueKind, Why
 from .assembly import begun, begun_member, member
 from .candidate import CandidateCall
-from .heads import is_object, is_only_a_name
 from .ids import CallIds
 from .json_calls import settle_arguments
 from .near import NearMiss, near_name, unreadable
 from .recognised import Recogniser, Schemas, Unrecognised, checker
-from .taught import FailureCode, Rejected, TaughtReader
+from .taught import FailureCode, Rejected, TaughtReader, is_object, is_only_a_name
 from .untyped import ParameterTypes
 
 __all__ = ["CallPolicy", "FailureCode", "settle_arguments", "strict_failure"]

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -16,7 +16,6 @@ from ..model import ToolChoice, ToolSpec
 from ..scan._grammar import Block, BlockSyntax, Field
 from .assembly import Assembly, assemble
 from .candidate import CandidateCall, Names, names_on_offer, settled
-from .heads import reading_on_offer
 from .json_calls import raw_arguments
 from .near import (
     NearMiss,
@@ -218,3 +217,34 @@ class TaughtReader:
             arguments = raw_arguments(written.arguments) or ""
         self._count("unknown_names")
         return CandidateCall(name, arguments, None, False, (), False, written.call_id, written.source)
+
+
+# --- heads of calls ---------------------------------------------------------------------------------------------------
+
+
+def is_object(syntax: BlockSyntax) -> bool:
+    """Returns True if the calls of this syntax are JSON objects or Python calls."""
+    return any(branch.field in ("call", "calls") for node in syntax.nodes for branch in node)
+
+
+def is_only_a_name(syntax: BlockSyntax, body: str) -> bool:
+    """Returns True if a syntax without an opener has matched only a word so far, which may be the start of ordinary
+    text."""
+    if syntax.opener:
+        return False
+    begun = [branch.then for node in syntax.body[:1] for branch in node if branch.read == "name" and not branch.literal]
+    return bool(begun) and not any(
+        (branch.literal or ("[" if branch.read in ("array", "list") else "{")) in body
+        for then in begun
+        for branch in syntax.body[then]
+    )
+
+
+def reading_on_offer(written: WrittenCall, known: Mapping[str, ToolSpec]) -> WrittenCall:
+    """Returns the first reading of a call that names a known tool, else the first reading."""
+    reading: WrittenCall | None = written
+    while reading is not None and reading.name not in known:
+        if reading.alias is not None and (reading.alias in known or reading.otherwise is None):
+            return replace(reading, name=reading.alias)
+        reading = reading.otherwise
+    return written if reading is None else reading

@@ -53,7 +53,7 @@ def list_(folder: str | None, file: str | None, as_json: bool) -> None:
     """
     from ..config import ToolsConfig
     from ..configuration.settings import load
-    from ..support.processes import NO_TOOLS, has_groups
+    from ..support.environment import NO_TOOLS, has_groups
 
     if folder is not None:
         if not has_groups():

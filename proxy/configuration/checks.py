@@ -22,8 +22,8 @@ from ..ingress.auth import ApiKey, key_mistakes, owner_of, read_keys
 from ..prompting.prompt import check_template
 from ..registry import SERVER_PROTOCOLS, usual_server
 from ..support.conversion import ConfigError, join, suggestion
+from ..support.environment import NO_TOOLS, has_groups
 from ..support.plainyaml import read_yaml
-from ..support.processes import NO_TOOLS, has_groups
 from ..upstream.client.connections import check_header
 from ..upstream.servers.mock import read_script
 from ..upstream.servers.presets import AUTO, CONSTRAINTS, PRESETS

@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
+from ..events import Delta, Open
+from ..fastparse import CallScanner
 from ..model import ToolResult, ToolSpec, ToolUse
-from ..scan._grammar import BlockSyntax, Branch, Grammar
+from ..scan._grammar import DROPPED, Block, BlockPolicy, BlockSyntax, Branch, Decision, Field, FoundCall, Grammar, Why
 from .engine.escaping import Escaping
 from .engine.layout import FUNCTION, Layout, Tagged
 from .engine.listing import Listing
 from .engine.markers import MarkerSet
-from .engine.reading_back import Fields, fields_of
 from .engine.rendering import prompt_name, prompt_parameters
 from .engine.restoring import Escapes
 from .engine.results import TOOL_RESPONSE, ResultForm
@@ -274,3 +275,53 @@ def _answer(layout: Layout, tools: Sequence[ToolSpec], parallel: bool, bounds: G
 def _schemas(tools: Sequence[ToolSpec]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Returns pairs of a tool's taught name and the schema of its arguments."""
     return ((prompt_name(tool), prompt_parameters(tool)) for tool in tools)
+
+
+# --- reading written calls back, to check that a value survives unchanged ---------------------------------------------
+
+
+_SLICE_CHARS: Final = 64 * 1024
+
+Fields = list[tuple[Field, str]]
+
+
+class _Recorder:
+    """A call policy that only records the fields it is shown."""
+
+    strict = False
+    unwrap = True
+    callable_names: tuple[str, ...] = ()
+
+    def __init__(self) -> None:
+        self.fields: Fields = []
+        self.failed = False
+
+    def block(self, block: Block) -> Decision:
+        self.fields += block.pieces
+        self.failed = self.failed or block.broken or not block.closed
+        return DROPPED
+
+    def unfinished(self, syntax: BlockSyntax, body: str, why: Why) -> Decision:
+        self.failed = True
+        return DROPPED
+
+    def may_call(self, name: str, untaught: bool) -> bool:
+        return True
+
+    def opening(self, syntax: BlockSyntax, pieces: Any) -> FoundCall | None:
+        return None
+
+
+def fields_of(grammar: Grammar, text: str) -> Fields | None:
+    """Returns the fields of all blocks in a text that consists of blocks only, or None for any other text."""
+    recorder = _Recorder()
+    scanner = CallScanner(grammar, cast(BlockPolicy, recorder), block_bytes=4 * len(text) + 1)
+    events = [
+        event
+        for start in range(0, len(text), _SLICE_CHARS)
+        for event in scanner.feed(text[start : start + _SLICE_CHARS])
+    ]
+    events += scanner.finish()
+    if recorder.failed or any(isinstance(event, Open | Delta) for event in events):
+        return None
+    return recorder.fields

@@ -4,7 +4,7 @@ Replaced are known secret words, texts that look like keys, and matches of an op
 escaped (`toolwire.support.escapes`). This is for data that operators look at; the middleware `redact` hides texts from
 models and clients.
 
-Every search is linear and looks at pieces of limited length (`toolwire.support.pieces`).
+Every search is linear and looks at pieces of limited length (`toolwire.support.escapes`).
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from typing import Any, Final
 
 from ..config import GatewayConfig
 from ..configuration.mcp_secrets import secrets_of
-from ..support.escapes import views
+from ..support.escapes import matches, places_of, views
 from ..support.linear import linear
-from ..support.pieces import matches, places_of
 from ..upstream.servers.private_data import forms, private_of
 
 LEAST: Final = 8

@@ -14,12 +14,18 @@ path of the mistake.
 from __future__ import annotations
 
 from ..support.decoding import DecodeError, decode, encode
-from .calls import ToolCall, ToolCallFunction
-from .conversation import ChatRequest, ChatResponse, Choice, Usage
-from .messages import Message
-from .results import ToolResult, ToolResultContent
-from .streams import Delta, ToolCallAccumulator, ToolCallDelta, ToolCallFunctionDelta
-from .tools import FunctionDefinition, ToolChoice, ToolDefinition
+from .calls import FunctionDefinition, ToolCall, ToolCallFunction, ToolChoice, ToolDefinition
+from .conversation import (
+    ChatRequest,
+    ChatResponse,
+    Choice,
+    Delta,
+    ToolCallAccumulator,
+    ToolCallDelta,
+    ToolCallFunctionDelta,
+    Usage,
+)
+from .messages import Message, ToolResult, ToolResultContent
 
 __all__ = [
     "ChatRequest", "ChatResponse", "Choice", "DecodeError", "Delta", "FunctionDefinition", "Message", "ToolCall",

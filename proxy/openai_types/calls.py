@@ -1,16 +1,16 @@
-"""Tool calls of Chat Completions."""
+"""Tools, tool choices and tool calls of Chat Completions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import orjson
 
 from ..model import ToolUse
 from ..protocols.shared.wire import dump
-from ..support.decoding import Fields, Wire
+from ..support.decoding import DecodeError, Fields, Wire, present
 
 
 class ToolCallFunction(Wire):
@@ -80,3 +80,87 @@ class ToolCall(Wire):
         if use.kind != "function":
             raise ValueError(f"{use.name!r} is a call of a custom tool, which has no arguments but free text")
         return cls(use.call_id, ToolCallFunction(use.name, use.arguments))
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionDefinition(Wire):
+    """The function of a tool. `parameters` is a JSON Schema or None for no parameters; `strict` is None if unset."""
+
+    name: str
+    description: str | None = None
+    parameters: Mapping[str, Any] | None = None
+    strict: bool | None = None
+
+    @classmethod
+    def _read(cls, value: Any, path: str) -> Self:
+        fields = Fields(value, path)
+        return cls(
+            fields.get("name", str),
+            fields.opt("description", str),
+            fields.opt("parameters", dict),
+            fields.opt("strict", bool),
+        )
+
+    def encode(self) -> dict[str, Any]:
+        return present(name=self.name, description=self.description, parameters=self.parameters, strict=self.strict)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolDefinition(Wire):
+    """A function tool. Decodes the nested form and the flat one (R3.1), in which an outer field wins; encodes the
+    nested form."""
+
+    function: FunctionDefinition
+    type: ClassVar[str] = "function"
+
+    @classmethod
+    def _read(cls, value: Any, path: str) -> Self:
+        fields = Fields(value, path)
+        fields.one_of("type", ("function",))
+        inner = fields.opt("function", dict)
+        outer = fields.rest(("type", "function"))
+        where = path if inner is None else f"{path}.function"
+        return cls(FunctionDefinition._read({**(inner or {}), **outer}, where))
+
+    def encode(self) -> dict[str, Any]:
+        return {"type": "function", "function": self.function.encode()}
+
+
+@dataclass(frozen=True, slots=True)
+class ToolChoice(Wire):
+    """A tool choice: `auto`, `none`, `required`, or one function by name (R4.3). Raises `ValueError` unless a name is
+    set exactly when `mode` is `function`."""
+
+    mode: Literal["auto", "none", "required", "function"] = "auto"
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.mode == "function") != (self.name is not None):
+            raise ValueError("a ToolChoice has a name exactly when its mode is 'function'")
+
+    @classmethod
+    def function(cls, name: str) -> Self:
+        """Returns the choice of the function `name`."""
+        return cls("function", name)
+
+    @classmethod
+    def decode(cls, value: Any) -> Self:
+        """Returns the choice in a JSON value or a bare word. Raises `DecodeError` for anything except the four exact
+        forms."""
+        if isinstance(value, str) and value in ("auto", "none", "required"):
+            return cls._read(value, cls.__name__)
+        return super(ToolChoice, cls).decode(value)
+
+    @classmethod
+    def _read(cls, value: Any, path: str) -> Self:
+        match value:
+            case "auto" | "none" | "required":
+                return cls(value)
+            case {"type": "function", "function": {"name": str(name), **inner}, **outer} if not inner and not outer:
+                return cls("function", name)
+            case _:
+                expected = '"auto", "none", "required" or {"type":"function","function":{"name":...}}'
+                raise DecodeError(path, expected, value)
+
+    def encode(self) -> Any:
+        return self.mode if self.name is None else {"type": "function", "function": {"name": self.name}}

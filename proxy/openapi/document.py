@@ -23,10 +23,9 @@ from typing import Any, Final
 from .._version import __version__
 from ..errors import CODES, GatewayError
 from ..pipeline.exchange.heads import TOKENIZER, USAGE_SOURCE
-from ..protocols.base import Allowance, ClientSide
+from ..protocols.base import Allowance, ClientSide, owns
 from ..protocols.shared.openai import TIME_HEADER
 from ..protocols.shared.passed import VERSION, PassedProtocol
-from ..protocols.sides import owns
 from ..upstream.servers.client_ids import HEADER as CLIENT_ID
 from .parts import OWN, OWN_WORDS, SCHEMAS, Json, Part, read_part
 

@@ -41,7 +41,6 @@ from ..model import (
     ModelRequest,
     OpaquePart,
     Part,
-    PlainMessages,
     Reasoning,
     Refusal,
     Role,
@@ -51,7 +50,7 @@ from ..model import (
     ToolUse,
     replace,
 )
-from .placing import SYSTEM, Placement, completed
+from .placing import Placement, completed
 
 Flatten = Literal["sentinel", "bracket", "native"]
 
@@ -97,7 +96,7 @@ def inject(
     messages = completed(messages, request.messages, segment, placement, reminder, wire, past)
     return replace(
         request,
-        messages=PlainMessages(messages) if type(request.messages) is PlainMessages else tuple(messages),
+        messages=tuple(messages),
         tools=(),
         tool_choice=_NONE,
         parallel_tool_calls=True,
@@ -187,8 +186,6 @@ def _spoken(
     """Returns messages without calls and results, escaped."""
     if escapes is not None:
         escapes.markers = escaping.markers
-    if past is None and type(messages) is PlainMessages and escaping.leaves(messages.texts(SYSTEM)):  # the usual case
-        return messages
 
     def writing(made: Escapes) -> Write:
         writer = TranscriptWriter(tool_format, bracket, also, made)

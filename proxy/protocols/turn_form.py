@@ -1,13 +1,12 @@
-"""Interface of stored conversations (R12, R28.1): how a protocol names turns and shows them."""
+"""Interfaces of stored conversations (R12, R28.1): how a protocol names turns and conversations and shows them."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
-from ..errors import GatewayError
+from ..errors import ClientFault, GatewayError
 from ..model import Message, ModelReply, ModelRequest, OpaquePart
-from .shared.conversation_form import ConversationForm
 from .shared.turn import StoredTurn
 from .streams import WriteOptions
 
@@ -112,3 +111,45 @@ class TurnForm(Protocol):
 
     def listed(self, turn: StoredTurn) -> Sequence[Mapping[str, Any]]:
         """Returns the items of the request that began the turn."""
+
+
+# --- conversations with ids of their own ------------------------------------------------------------------------------
+
+
+Items = Sequence[Mapping[str, Any]]
+
+
+class ConversationForm(Protocol):
+    """The conversations of one protocol. `body` is always a client's parsed JSON."""
+
+    def named(self, body: Mapping[str, Any]) -> str | None:
+        """Returns the id of the conversation that a request continues; None if it names none."""
+
+    def new(self, owner: str, metadata: Mapping[str, Any], items: Items, created: float, expires: float) -> StoredTurn:
+        """Returns a conversation with a new id. `items` have ids."""
+
+    def is_conversation(self, turn: StoredTurn | None) -> bool:
+        """True if a stored turn is a conversation."""
+
+    def items_of(self, turn: StoredTurn) -> Items:
+        """Returns the items of a conversation, oldest first."""
+
+    def changed(
+        self, turn: StoredTurn, expires: float, *, items: Items | None = None, metadata: Mapping[str, Any] | None = None
+    ) -> StoredTurn:
+        """Returns the conversation with other items or metadata, which expires at `expires` at the earliest."""
+
+    def appended(self, turn: StoredTurn, new: Items, expires: float) -> StoredTurn:
+        """Returns the conversation with new items appended, except those that it already has."""
+
+    def with_ids(self, items: Iterable[Mapping[str, Any]]) -> Items:
+        """Returns a client's items in the form in which a conversation stores them, with ids."""
+
+    def resource(self, turn: StoredTurn) -> dict[str, Any]:
+        """Returns the JSON object of a conversation that clients get."""
+
+    def check(self, body: Mapping[str, Any]) -> None:
+        """Checks the form of `items` and `metadata`. Raises `ClientFault` if it is wrong."""
+
+    def missing(self, field: str) -> ClientFault:
+        """Returns the error for a missing field."""

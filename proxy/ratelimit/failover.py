@@ -21,8 +21,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
-from .base import RENEW_S, Booking, Bound, Change, Ledger, LedgerUnavailable, changes, gives_back
-from .memory import MemoryLedger
+from .base import RENEW_S, Booking, Bound, Change, Ledger, LedgerUnavailable, MemoryLedger, changes, gives_back
 
 T = TypeVar("T")
 

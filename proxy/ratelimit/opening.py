@@ -7,9 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..config import RateLimitConfig, RateLimitsConfig
-from .base import Ledger
+from .base import Ledger, MemoryLedger
 from .failover import FailoverLedger
-from .memory import MemoryLedger
 
 
 def counting(config: RateLimitsConfig) -> RateLimitsConfig:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -26,11 +26,14 @@ from typing import Any, Final
 from ..config import ToolsConfig
 from ..errors import quote
 from ..formats.engine.toolset import ToolSet
-from .calls import Calls
-from .definition import NotRun, ServerTool, ToolModuleError
-from .loading import Loaded, LoadState, load
-from .pool import ModuleGeneration, WorkerPool
-from .source import Tools
+from ..model import ToolUse
+from ..observability.logs import log_fields
+from ..repair.characters import valid_text
+from .definition import MAX_NAME_CHARS, NotRun, ServerTool, ToolModuleError
+from .parameters import BadArguments
+from .pool import Loaded, LoadState, ModuleGeneration, WorkerPool, load
+from .source import CallState, Enter, Result, Tools, unknown_tool
+from .worker.answers import MAX_RESULT_CHARS
 from .worker.sources import MAX_BYTES, MAX_FILES, FolderSnapshot, read
 
 LOG: Final = logging.getLogger("toolwire.tools")
@@ -200,3 +203,56 @@ class ToolFolder:
                 await self.refresh()
             except Exception:
                 LOG.exception("checking the tools folder for changes failed; it is retried")
+
+
+# --- one call: its states (R15.4) and its result (R15.5), which is always a text for the model ------------------------
+
+
+class CallProgress:
+    """The state of one call. Each change writes a line to the log and calls `count` with the name of the new state."""
+
+    def __init__(self, use: ToolUse, request_id: str, count: Callable[[str], object]) -> None:
+        self.state = CallState.IDLE
+        self._fields = {"request_id": request_id, "call_id": use.call_id, "tool": use.name[:MAX_NAME_CHARS]}
+        self._count = count
+
+    def enter(self, state: CallState) -> None:
+        """Changes the state: calls `count` and writes the log line."""
+        self._count(state.value)
+        log_fields(LOG, "tool call", {**self._fields, "from": self.state.value, "state": state.value})
+        self.state = state
+
+
+class Calls:
+    """Runs calls. `limit_s` limits the run time of each handler."""
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
+
+    async def run(self, tools: Mapping[str, ServerTool], use: ToolUse, left_s: float, enter: Enter) -> Result:
+        """Runs the call if its tool is one of `tools`; returns its result, or an error result after at most `left_s`
+        seconds. Calls `enter` with each state up to the final one. A cancellation aborts the handler.
+
+        Every execution passes through this method, so wrap it to observe executions (with a span, for example).
+        """
+        tool = tools.get(use.name)
+        if tool is None:
+            return unknown_tool(use.name, enter)
+        enter(CallState.TOOL_CALL_INITIATED)
+        enter(CallState.VALIDATING_PARAMETERS)
+        result = await self._result(tool, use, enter, left_s)
+        enter(CallState.EXECUTION_FAILED if result.failed else CallState.TOOL_COMPLETED)
+        return Result(_bounded(result.text), failed=result.failed)
+
+    async def _result(self, tool: ServerTool, use: ToolUse, enter: Enter, left_s: float) -> Result:
+        try:
+            values = tool.parameters.values(use.arguments)
+        except BadArguments as error:
+            return Result(f"Error: {error}", failed=True)
+        enter(CallState.EXECUTING_TOOL)
+        return await tool.handler(tool.name, values, self._limit_s, left_s)
+
+
+def _bounded(text: str) -> str:
+    """Cuts a text to `MAX_RESULT_CHARS` characters and drops lone surrogates, which cannot be sent to a model."""
+    return valid_text(text[:MAX_RESULT_CHARS])

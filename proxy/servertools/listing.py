@@ -9,7 +9,7 @@ from typing import Any
 
 from ..config import ToolsConfig
 from .joined import source_of
-from .loading import LoadState
+from .pool import LoadState
 
 
 def look(config: ToolsConfig) -> dict[str, Any]:

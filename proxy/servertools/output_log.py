@@ -60,14 +60,14 @@ class OutputLog:
         start = 0
         while not self.spent and (end := data.find(b"\n", start)) >= 0:
             self._add(data[start:end])
-            self._say()
+            self._write_line()
             start = end + 1
         self._add(data[start:])
 
     def end(self) -> None:
         """Writes an unfinished last line, and the number of bytes that were left out."""
         if self._rest:
-            self._say()
+            self._write_line()
         if self._left_out:
             LOG.warning(
                 "%s: %d bytes more were printed and are left out", self._who, self._left_out, extra=self._extra()
@@ -80,7 +80,7 @@ class OutputLog:
         self._rest += part[:room]
         self._left_out += max(0, len(part) - room)
 
-    def _say(self) -> None:
+    def _write_line(self) -> None:
         text = self._rest.decode("utf-8", "backslashreplace").rstrip("\r")
         self._left_out += max(0, len(text) - MAX_LINE)
         text = text[:MAX_LINE]

@@ -16,14 +16,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from enum import Enum
 from functools import partial
 from typing import Any, Final
 
 from ..config import ToolsConfig
 from ..support.legible import visible
-from .definition import TIMED_OUT, Declared, NotRun, ToolModuleError
+from .definition import TIMED_OUT, Declared, NotRun, ServerTool, ToolModuleError, read_tools
 from .process import WorkerEnded, WorkerProcess
 from .source import Result
 from .worker.sources import FolderSnapshot
@@ -106,7 +108,7 @@ class WorkerPool:
             worker.spent = True
             raise
         finally:
-            self._give(worker, generation)
+            self._take_back(worker, generation)
             self._free.release()
 
     async def _taken(self, generation: ModuleGeneration) -> WorkerProcess:
@@ -139,7 +141,7 @@ class WorkerPool:
             self._warned = True
             LOG.warning("the system cannot limit tools by %s", " and ".join(unbound))
 
-    def _give(self, worker: WorkerProcess, generation: ModuleGeneration) -> None:
+    def _take_back(self, worker: WorkerProcess, generation: ModuleGeneration) -> None:
         """Takes a worker back: ends it, or marks it as idle."""
         if worker.spent or generation.retired or self.closed or not worker.alive:
             self._end(worker)
@@ -178,7 +180,7 @@ class WorkerPool:
         """Returns True if a worker of the generation exists or is being started."""
         return generation in self._workers.values()
 
-    def let_go(self, generation: ModuleGeneration) -> None:
+    def end_idle(self, generation: ModuleGeneration) -> None:
         """Ends the idle workers of a generation."""
         for worker in [worker for worker in self._idle if self._workers[worker] is generation]:
             self._end(worker)
@@ -227,7 +229,7 @@ class ModuleGeneration:
     def retire(self) -> None:
         """Marks the generation as replaced and ends its idle workers. Calls that have begun are still run."""
         self.retired = True
-        self._pool.let_go(self)
+        self._pool.end_idle(self)
 
     def keep_warm(self) -> None:
         """Starts a task that prepares a worker, if one is needed (rule 4)."""
@@ -318,3 +320,36 @@ class _NotLoaded(Exception):
 
 class _NotBegun(Exception):
     """A worker was lost before the handler began."""
+
+
+# --- loading: runs one file and reads its tools (R15.1, R15.2) --------------------------------------------------------
+
+
+class LoadState(Enum):
+    """The loading state of a module (R15.2)."""
+
+    UNLOADED = "UNLOADED"
+    LOADING = "LOADING"
+    VALIDATING_TOOLS = "VALIDATING_TOOLS"
+    LOADED_NO_TOOLS = "LOADED_NO_TOOLS"
+    LOADED_WITH_TOOLS = "LOADED_WITH_TOOLS"
+    FAILED_VALIDATION = "FAILED_VALIDATION"
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The tools of a loaded module, and the generation that runs them."""
+
+    generation: ModuleGeneration
+    tools: tuple[ServerTool, ...]
+
+
+async def load(generation: ModuleGeneration, name: str, text: bytes, entered: Callable[[LoadState], None]) -> Loaded:
+    """Runs `text`, the content of the file `name`, and returns its tools. Calls `entered` with each state on the way.
+
+    Raises `ToolModuleError`; its kind is `TimeoutError` if loading took too long.
+    """
+    entered(LoadState.LOADING)
+    declared = await generation.declare(name, text)
+    entered(LoadState.VALIDATING_TOOLS)
+    return Loaded(generation, read_tools(declared.tools, declared.handler, name.removesuffix(".py")))

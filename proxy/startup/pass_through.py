@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..config import GatewayConfig
+from ..protocols.base import ClientSides
 from ..protocols.shared.passed import PassedProtocol
-from ..protocols.sides import ClientSides
 from ..support.conversion import ConfigError
 
 

@@ -1,5 +1,5 @@
 """The environment of subprocesses. Only listed variables of the gateway's environment are inherited, because the others
-may hold API keys."""
+may hold API keys. And the reason why a system cannot run tool modules."""
 
 from __future__ import annotations
 
@@ -52,3 +52,17 @@ def environment(own: Mapping[str, str], inherit: Sequence[str], *, proxies: bool
     `inherit`, and with `proxies` the proxy settings."""
     names = (*INHERITED, *(PROXIES if proxies else ()), *inherit)
     return {**{name: os.environ[name] for name in names if name in os.environ}, **own}
+
+
+# --- systems without tool modules -------------------------------------------------------------------------------------
+
+
+NO_TOOLS: Final = (
+    "tool modules need forks and groups of processes, which this system does not have (Windows); offer the tools by an MCP "
+    "server (`tools.mcp`)"
+)
+
+
+def has_groups() -> bool:
+    """True if the system has `fork` and process groups, which end several processes at once. Windows has neither."""
+    return hasattr(os, "fork") and hasattr(os, "killpg")

@@ -94,7 +94,7 @@ class MajorityQuery:
             raise failure
         return answers
 
-    async def keep(self, addresses: Iterable[Address]) -> None:
+    async def close_others(self, addresses: Iterable[Address]) -> None:
         """Closes the connections to all other addresses, except those that still wait for an answer."""
         for address in self._clients.keys() - {*addresses, *self._asked.values()}:
             await self._clients.pop(address).aclose()
@@ -103,7 +103,7 @@ class MajorityQuery:
         """Closes all connections after all pending commands have ended."""
         if self._asked:
             await asyncio.wait(self._asked)
-        await self.keep(())
+        await self.close_others(())
 
     async def _ask_one(self, address: Address, commands: Sequence[Sequence[str]]) -> list[Any]:
         if address not in self._clients:
@@ -221,7 +221,7 @@ class Cluster:
                 if first <= self._slot <= last and (best is None or view > best):
                     best = view
         self._known = tuple(learned)
-        await self._asking.keep((*self._known, *self._url.nodes))
+        await self._asking.close_others((*self._known, *self._url.nodes))
         if best is None:
             raise NoMaster
         _, servers, (master, *_) = best

@@ -19,8 +19,7 @@ from tests.waiting import GUARD_S, until
 from toolwire.pipeline.chain.middleware import Middleware
 from toolwire.pipeline.sending.delivery import ALIVE, READY
 from toolwire.ratelimit.admission import ADMISSION, ANONYMOUS
-from toolwire.ratelimit.base import Bound, LedgerUnavailable
-from toolwire.ratelimit.memory import MemoryLedger
+from toolwire.ratelimit.base import Bound, LedgerUnavailable, MemoryLedger
 from toolwire.registry import registries
 from toolwire.testing import Answer, Refuse, Say, Upstream, WireAnswer
 

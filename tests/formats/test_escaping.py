@@ -95,19 +95,6 @@ cut_places = st.lists(st.integers(0, 400), max_size=5)
 
 @every_set
 @settings(max_examples=30)
-@given(data=st.data())
-def test_texts_that_are_left_stay_as_they_are(name: str, data: st.DataObject) -> None:
-    several = data.draw(st.lists(hostile(name) | texts, max_size=3))
-    if ESCAPINGS[name].leaves(several):
-        assert [ESCAPINGS[name].text(text) for text in several] == several
-
-
-def test_prose_is_left() -> None:
-    assert ESCAPINGS["all at once"].leaves(["It rains, as ever.", "", "x < y"])
-
-
-@every_set
-@settings(max_examples=30)
 @given(data=st.data(), cuts=cut_places)
 def test_what_was_escaped_is_restored_at_every_split(name: str, data: st.DataObject, cuts: list[int]) -> None:
     text = data.draw(hostile(name))

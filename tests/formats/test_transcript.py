@@ -19,7 +19,6 @@ from toolwire.events import BlockKind, Delta, Open
 from toolwire.fastparse import CallScanner
 from toolwire.formats.base import ToolFormat
 from toolwire.formats.engine.brackets import reading_brackets
-from toolwire.formats.engine.restoring import Escapes
 from toolwire.formats.families import bare_json, fenced_json, hermes, sentinel
 from toolwire.model import (
     Image,
@@ -27,7 +26,6 @@ from toolwire.model import (
     ModelRequest,
     OpaquePart,
     Part,
-    PlainMessages,
     Reasoning,
     Refusal,
     Role,
@@ -36,7 +34,6 @@ from toolwire.model import (
     ToolResult,
     ToolSpec,
     ToolUse,
-    replace,
 )
 from toolwire.prompting import transcript
 from toolwire.prompting.placing import GO_ON
@@ -93,34 +90,6 @@ def answer(call: str, text: str = "ok", name: str | None = "") -> str:
 
 
 # --- the segment (R5.1 to R5.5) -------------------------------------------------------------------------------------
-
-
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from(["system", "developer", "user", "assistant"]),
-            st.sampled_from(["", "a", "<tool_call>", '{"name":', "</tool", "_call>", "\\"]),
-        ),
-        min_size=1,
-        max_size=4,
-    ),
-    st.sampled_from(["append", "prepend", "separate", "user"]),
-    st.sampled_from(["sentinel", "bracket", "native"]),
-    st.sampled_from([SENTINEL, hermes.FORMAT, bare_json.FORMAT]),
-)
-def test_plain_messages_become_what_others_become(
-    said: list[tuple[Role, str]], placement: Any, flatten: Any, form: ToolFormat
-) -> None:
-    messages = [Message(role, (Text(text),) if text else ()) for role, text in said]
-
-    def written(kind: type[tuple[Message, ...]]) -> tuple[ModelRequest, object]:
-        escapes = Escapes()
-        asked = replace(request(tools=(WEATHER,)), messages=kind(messages))
-        made = inject(asked, "teach", form, placement=placement, flatten=flatten, escapes=escapes, reminder="call")
-        assert type(made.messages) is kind
-        return made, (escapes.forms, escapes.markers)
-
-    assert written(PlainMessages) == written(tuple)
 
 
 def test_the_segment_teaches_form_tools_and_policy() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from toolwire.extras.mcp.listed import MAX_DESCRIPTION_CHARS, read_listing
+from toolwire.extras.mcp.server import MAX_DESCRIPTION_CHARS, read_listing
 
 
 def listed(name: str, schema: Any = None, **more: Any) -> dict[str, Any]:

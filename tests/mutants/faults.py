@@ -78,7 +78,7 @@ FAULTS: Final = (
         "an answer that ended with an error is a success", ("tests/e2e/test_ends.py",),
     ),
     Fault(
-        "in-band-status", "proxy/protocols/shared/in_band.py",
+        "in-band-status", "proxy/protocols/shared/overflow.py",
         "    fault.upstream_status = status\n", "",
         "a grammar that is refused in an accepted stream is not given up", ("tests/e2e/test_ends.py", "tests/protocols/test_recorded_engines.py"),
     ),
@@ -165,7 +165,7 @@ FAULTS: Final = (
     ),
     Fault(
         "responses-summaries-joined", "proxy/protocols/responses/item_reader.py",
-        '                self._give("\\n\\n")\n', '                self._give(" ")\n',
+        '                self._add_text("\\n\\n")\n', '                self._add_text(" ")\n',
         "a streamed summary differs from the whole one", RESPONSES,
     ),
     Fault(

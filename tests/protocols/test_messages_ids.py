@@ -19,7 +19,7 @@ from toolwire.protocols.messages.ids import (
     signature_of,
     wire_id,
 )
-from toolwire.support.repeated_ids import as_written
+from toolwire.protocols.shared.call_ids import as_written
 
 HEX = "0123456789abcdef" * 2
 SAFE = re.compile(r"[a-zA-Z0-9_-]{1,256}")

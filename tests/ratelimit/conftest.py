@@ -10,8 +10,7 @@ import pytest
 
 from tests.store.redis_server import GROUPS
 from tests.waiting import GUARD_S
-from toolwire.ratelimit.base import Ledger
-from toolwire.ratelimit.memory import MemoryLedger
+from toolwire.ratelimit.base import Ledger, MemoryLedger
 from toolwire.ratelimit.sqlite import SqliteLedger
 
 MakeLedger = Callable[[], Ledger]

@@ -17,8 +17,7 @@ from toolwire.ingress.auth import ApiKey, Keys
 from toolwire.model import Image, Message, ModelRequest, Sampling, Text, ToolResult
 from toolwire.protocols.shared.openai import duration
 from toolwire.ratelimit.admission import Admission, allowances, effective_limit
-from toolwire.ratelimit.base import Booking, Bound
-from toolwire.ratelimit.memory import MemoryLedger
+from toolwire.ratelimit.base import Booking, Bound, MemoryLedger
 
 ROUTE = RouteConfig(
     model="small",

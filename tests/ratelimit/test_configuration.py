@@ -13,9 +13,8 @@ from tests.e2e.conftest import read_config
 from tests.ratelimit.test_ledgers import REQUESTS, granted
 from tests.waiting import GUARD_S
 from toolwire.config import RateLimitConfig, RateLimitsConfig
-from toolwire.ratelimit.base import LedgerUnavailable
+from toolwire.ratelimit.base import LedgerUnavailable, MemoryLedger
 from toolwire.ratelimit.failover import FailoverLedger
-from toolwire.ratelimit.memory import MemoryLedger
 from toolwire.ratelimit.opening import counting, make_ledger
 from toolwire.ratelimit.sqlite import SqliteLedger
 from toolwire.registry import registries

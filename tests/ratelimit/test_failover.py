@@ -19,9 +19,8 @@ from tests.ratelimit.conftest import Clock
 from tests.store.redis_server import RedisServer, WatchedGroup, started
 from tests.waiting import GUARD_S, until
 from toolwire.ratelimit.admission import ADMISSION
-from toolwire.ratelimit.base import Booking, Bound, Change, Ledger, LedgerUnavailable, changes
+from toolwire.ratelimit.base import Booking, Bound, Change, Ledger, LedgerUnavailable, MemoryLedger, changes
 from toolwire.ratelimit.failover import FailoverLedger
-from toolwire.ratelimit.memory import MemoryLedger
 from toolwire.ratelimit.redis import RedisLedger
 
 SLOTS = Bound("key", "concurrent", "key:a", 2)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.servertools.conftest import Start, call, module, tool
 from toolwire.model import ToolUse
-from toolwire.servertools.calls import CallProgress
+from toolwire.servertools.folder import CallProgress
 from toolwire.servertools.parameters import BadArguments, Parameters
 
 SEARCH = tool(

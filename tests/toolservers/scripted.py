@@ -11,8 +11,7 @@ from typing import Any
 
 from toolwire.config import GatewayConfig
 from toolwire.configuration.settings import load
-from toolwire.extras.mcp.listed import read_listing
-from toolwire.extras.mcp.server import Listing, McpServer
+from toolwire.extras.mcp.server import Listing, McpServer, read_listing
 from toolwire.model import ModelRequest, Text, ToolResult, ToolUse
 from toolwire.servertools.source import Result, Tools
 from toolwire.testing import WireAnswer, run_chain

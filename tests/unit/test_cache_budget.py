@@ -257,7 +257,7 @@ UNBUDGETED: Final[Mapping[str, str]] = {
     "proxy/upstream/servers/private_data.py:forms": "keyed by the secrets of the configuration",
     "proxy/upstream/client/wire_answer.py:_media_type": "64 of at most 256 bytes",
     "proxy/call_policy/assembly.py:_own_syntax": _FORMATS,
-    "proxy/call_policy/lines.py:is_line": _FORMATS,
+    "proxy/call_policy/assembly.py:is_line": _FORMATS,
     "proxy/call_policy/json_calls.py:_head": _FORMATS,
     "proxy/formats/base.py:escaping_for": _FORMATS,
     "proxy/formats/base.py:escaping_in_calls": _FORMATS,

@@ -200,7 +200,7 @@ def test_a_broken_rule_is_told_with_its_place(rule):
         {
             *sources,
             "toolwire.upstream.servers.base",
-            "toolwire.support.pieces",
+            "toolwire.support.escapes",
             "toolwire.middlewares.validation",
             "toolwire.extras.mcp.server",
             "toolwire.app",

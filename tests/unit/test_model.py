@@ -9,20 +9,19 @@ import pytest
 from hypothesis import given
 
 from tests.strategies import rich_replies
+from toolwire.known.kinds import plain_in
 from toolwire.model import (
     EMPTY,
     Image,
     Message,
     ModelReply,
     ModelRequest,
-    PlainMessages,
     Reasoning,
     Refusal,
     Text,
     ToolChoice,
     ToolResult,
     ToolUse,
-    are_plain,
     fields_of,
     merged,
     replace,
@@ -50,16 +49,12 @@ def test_a_copy_is_that_of_dataclasses(reply: ModelReply) -> None:
             replace(part, unknown="field")  # type: ignore[call-arg]
 
 
-def test_messages_are_plain_by_their_type_or_by_what_they_hold() -> None:
+def test_messages_are_plain_by_what_they_hold() -> None:
     said, silent = Message("user", (Text("hello"),)), Message("assistant", ())
-    assert are_plain((said, silent))
-    assert are_plain(PlainMessages((said, silent)))
-    assert PlainMessages((said, silent)) == (said, silent)
-    assert PlainMessages((said, silent)).texts() == ["hello", ""]
-    assert PlainMessages((said, silent)).texts({"user"}) == [""]
-    assert not are_plain((said, Message("user", (Text("a"), Text("b")))))
-    assert not are_plain((Message("user", (Text("a", {"chat": {}}),)),))
-    assert not are_plain((Message("assistant", (ToolUse("c", "f", "{}"),)),))
+    assert plain_in((said, silent))
+    assert not plain_in((said, Message("user", (Text("a"), Text("b")))))
+    assert not plain_in((Message("user", (Text("a", {"chat": {}}),)),))
+    assert not plain_in((Message("assistant", (ToolUse("c", "f", "{}"),)),))
 
 
 def test_they_are_compared_and_looked_up_by_value() -> None:

@@ -131,7 +131,7 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
 
     for place in (
         "toolwire.ingress.bodies.loads",
-        "toolwire.protocols.chat.request.plain_messages",
+        "toolwire.protocols.chat.request._read_more",
         "toolwire.middlewares.validation._check_messages",
         "toolwire.middlewares.injection.inject",
         "toolwire.middlewares.forwarding.adapt",
@@ -164,7 +164,7 @@ async def test_a_large_request_is_worked_on_in_threads(threads: dict[str, bool],
         assert (await post(server, chat if path == CHAT else responses, path=path)).status == 200
     threads.pop("encoded", None)  # asks whether it is large
     wanted = {"loads", "_check_messages", "inject", "adapt", "dump_request", "_text_pieces"}
-    wanted |= {"plain_messages"} if path == CHAT else {"own_items"}
+    wanted |= {"_read_more"} if path == CHAT else {"own_items"}
     assert set(threads) == wanted
     assert not any(threads.values()), threads
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.cases import every
 from toolwire.config import GatewayConfig, McpServerConfig, ToolsConfig
 from toolwire.observability.redaction import Redaction, known_secrets
-from toolwire.support.pieces import PIECE_BYTES
+from toolwire.support.escapes import PIECE_BYTES
 
 SECRETS = (
     "sk-proj-abcdefghijklmn4opqrstuvwxyz",

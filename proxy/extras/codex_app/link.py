@@ -46,7 +46,7 @@ class Link:
 
     def start(self) -> None:
         """Begins to keep a connection open."""
-        self._keeping = asyncio.create_task(self._keep())
+        self._keeping = asyncio.create_task(self._stay_connected())
 
     async def close(self) -> None:
         """Closes the connection and opens no more."""
@@ -55,7 +55,7 @@ class Link:
             keeping.cancel()
             await asyncio.gather(keeping, return_exceptions=True)
             await asyncio.gather(*self._closing, return_exceptions=True)
-        self._tell(unreachable())
+        self._notify(unreachable())
 
     async def connection(self) -> RpcConnection:
         """Returns the connection. Raises `GatewayError` if there is none and none can be opened."""
@@ -87,7 +87,7 @@ class Link:
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
-    async def _keep(self) -> None:
+    async def _stay_connected(self) -> None:
         failed = 0
         while True:
             connection = await self._attempt(failed)
@@ -107,16 +107,16 @@ class Link:
         except GatewayError as error:
             if failed & (failed + 1) == 0:  # logged ever more rarely
                 LOG.warning("backend %r cannot be used (attempt %d): %s", self._name, failed + 1, error.message)
-            self._tell(error)
+            self._notify(error)
             return None
         except Exception:  # a bug, which must not end this loop
             LOG.exception("an attempt to connect failed")
-            self._tell(unreachable())
+            self._notify(unreachable())
             return None
-        self._tell(self._connection)
+        self._notify(self._connection)
         return self._connection
 
-    def _tell(self, outcome: RpcConnection | GatewayError) -> None:
+    def _notify(self, outcome: RpcConnection | GatewayError) -> None:
         for answer in self._waiting:
             if not answer.done():
                 answer.set_result(outcome)

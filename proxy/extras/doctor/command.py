@@ -14,7 +14,7 @@ from ...configuration.checks import effective_routes
 from ...configuration.mistakes import Mistakes
 from ...registry import Registries
 from ...servertools.listing import look
-from ...servertools.loading import LoadState
+from ...servertools.pool import LoadState
 from ...startup.examination import examined
 from ...support.conversion import ConfigError
 from .files import files

@@ -93,7 +93,7 @@ class GatewayPipes:
         frame: Frame = json.loads(body)
         return frame
 
-    def say(self, frame: Frame) -> None:
+    def send(self, frame: Frame) -> None:
         """Sends a frame; blocks while the pipe is full. Raises `ValueError` if it is too large. Ignores a closed pipe:
         the reading side notices it."""
         try:
@@ -115,21 +115,21 @@ class ErrorLines:
         self._began = time.monotonic()
         self._logged = self._left_out = 0
 
-    def say(self, line: str) -> None:
+    def log(self, line: str) -> None:
         """Logs a line, or counts it if the limit is reached."""
         if time.monotonic() - self._began > LOGGED_PER_S:
             self.close()
             self._began, self._logged = time.monotonic(), 0
         if self._logged < LOGGED_LINES:
             self._logged += 1
-            self._host.say({"log": self._host.line(line)[:1000]})
+            self._host.send({"log": self._host.line(line)[:1000]})
         else:
             self._left_out += 1
 
     def close(self) -> None:
         """Logs the number of lines that were left out."""
         if self._left_out:
-            self._host.say({"log": f"({self._left_out} more lines, which are left out)"})
+            self._host.send({"log": f"({self._left_out} more lines, which are left out)"})
         self._left_out = 0
 
 
@@ -137,7 +137,7 @@ class ServerConnection:
     """One connection to a server."""
 
     def __init__(self, gateway: GatewayPipes, settings: HostSettings) -> None:
-        self.say = gateway.say
+        self.send = gateway.send
         self._settings = settings
         self._secrets = tuple(secret.encode() for secret in settings.secrets)
         self._frames: asyncio.Queue[Frame | None] = asyncio.Queue()
@@ -178,7 +178,7 @@ class ServerConnection:
         try:
             async with self._connected() as client, anyio.create_task_group() as tasks:
                 info = client.server_info
-                self.say(
+                self.send(
                     {
                         "ready": True,
                         "server": self.line(info.name)[:200] if info is not None else None,
@@ -200,7 +200,7 @@ class ServerConnection:
                 tasks.cancel_scope.cancel()
         except* Exception as errors:
             kill_children()  # before the frame, because the gateway ends this process when it reads it
-            self.say({"lost": self.line(self._why or _reason(errors))[:MAX_ERROR_CHARS]})
+            self.send({"lost": self.line(self._why or _reason(errors))[:MAX_ERROR_CHARS]})
 
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[Client]:
@@ -209,7 +209,7 @@ class ServerConnection:
             if settings.url is None:
                 lines = ErrorLines(self)
                 stack.callback(lines.close)
-                transport: Any = piped(settings.argv, settings.env, say=lines.say, broken=self._break)
+                transport: Any = piped(settings.argv, settings.env, log=lines.log, broken=self._break)
             else:
                 http = await stack.enter_async_context(http_client(settings.headers, trust_env=settings.trust_env))
                 transport = streamable_http_client(settings.url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES)
@@ -254,7 +254,7 @@ class ServerConnection:
         pause = RELIST_S
         while True:
             self._changed.clear()
-            self.say(await self._listing(client))
+            self.send(await self._listing(client))
             since = time.monotonic()
             await self._changed.wait()
             await asyncio.sleep(pause)
@@ -318,7 +318,7 @@ class ServerConnection:
                 answer = {"result": number, "parts": parts, "failed": failed}
         finally:
             del self._calls[number]
-        self.say(answer)
+        self.send(answer)
 
     async def _called(self, client: Client, name: str, arguments: str) -> tuple[list[Part], bool]:
         most = self._settings.max_result_chars

@@ -47,10 +47,10 @@ async def piped(
     argv: Sequence[str],
     env: Mapping[str, str],
     *,
-    say: Callable[[str], object],
+    log: Callable[[str], object],
     broken: Callable[[str], object],
 ) -> AsyncGenerator[Streams, None]:
-    """Runs a server process while the context lasts, and yields its message streams. `say` is called with each line of
+    """Runs a server process while the context lasts, and yields its message streams. `log` is called with each line of
     its standard error, `broken` with the reason when the connection fails. Raises `ConnectionFailed` if the process
     cannot be started."""
     try:
@@ -90,7 +90,7 @@ async def piped(
                         await into.send(SessionMessage(message))
                     except (anyio.ClosedResourceError, anyio.BrokenResourceError):
                         return
-                    await pace.keep()
+                    await pace.wait()
             with suppress(TimeoutError):
                 async with asyncio.timeout(0.2):
                     status = await process.wait()
@@ -111,7 +111,7 @@ async def piped(
             for line in splitter.feed(data):
                 text = (line if isinstance(line, bytes) else line.head).decode(errors="replace").strip()
                 if text:
-                    say(text)
+                    log(text)
             await asyncio.sleep(0)
 
     async with anyio.create_task_group() as tasks:
@@ -149,7 +149,7 @@ class Pace:
         self._began = 0.0
         self._count = 0
 
-    async def keep(self) -> None:
+    async def wait(self) -> None:
         """Counts a message; waits for the next second if the limit of this one is reached."""
         now = asyncio.get_running_loop().time()
         if now - self._began >= 1.0:

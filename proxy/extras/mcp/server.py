@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,15 +23,16 @@ from ...config import McpServerConfig
 from ...configuration.mcp_secrets import secrets_of
 from ...errors import quote
 from ...formats.engine.toolset import ToolSet
-from ...model import Image, Text, ToolUse
+from ...model import Image, Text, ToolSpec, ToolUse
+from ...schemas.schema import SchemaProblem, ToolSchema, compile_schema
 from ...servertools.definition import TIMED_OUT
+from ...servertools.names import offered_name
 from ...servertools.parameters import BadArguments, read_arguments
 from ...servertools.source import CallState, Enter, Result, Tools, unknown_tool
 from ...support.environment import environment
 from ...support.offload import offload
 from .frames import Frame, HostSettings
 from .hosting import HostEnded, HostProcess
-from .listed import LeftOut, McpTool, read_listing
 
 LOG: Final = logging.getLogger("toolwire.tools")
 
@@ -305,3 +306,59 @@ def _result(frame: Frame) -> Result:
     text = "".join(part.text if isinstance(part, Text) else "[image]" for part in parts)
     images = any(isinstance(part, Image) for part in parts)
     return Result(text, frame["failed"], parts if images else ())
+
+
+# --- the tools that are offered, with their names, and why others are not ---------------------------------------------
+
+
+MAX_DESCRIPTION_CHARS: Final = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class McpTool:
+    """A tool of a server. `name` is the server's name for it, `spec` the definition sent to models, `listed` the
+    server's entry (`name`, `title`, `description`, `inputSchema`, `annotations`, as far as present)."""
+
+    name: str
+    spec: ToolSpec
+    schema: ToolSchema
+    listed: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A tool that is not offered, and why. `name` is the server's name for it."""
+
+    name: str
+    why: str
+
+
+def read_listing(
+    prefix: str, listed: Sequence[Mapping[str, Any]], left_out: Sequence[Mapping[str, str]]
+) -> tuple[tuple[McpTool, ...], tuple[LeftOut, ...]]:
+    """Returns the tools that are offered, in the server's order, and the others. Slow: compiles every schema, so run it
+    outside of the event loop."""
+    tools: dict[str, McpTool] = {}
+    others = [LeftOut(item["name"], item["why"]) for item in left_out]
+    for item in listed:
+        name = item["name"]
+        offered = offered_name(name, prefix)
+        if offered in tools:
+            others.append(LeftOut(name, f"the server has another tool that is called {quote(offered)}"))
+            continue
+        try:
+            schema = compile_schema(item["inputSchema"])
+        except (SchemaProblem, ValueError, RecursionError) as error:
+            others.append(LeftOut(name, f"its schema cannot be used: {_why(error)}"))
+            continue
+        description = (item.get("description") or item.get("title") or "")[:MAX_DESCRIPTION_CHARS]
+        parameters = {"type": "object", "properties": {}, **item["inputSchema"]}
+        spec = ToolSpec(offered, description or None, parameters, server=True)
+        tools[offered] = McpTool(name, spec, schema, item)
+    return tuple(tools.values()), tuple(others)
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, SchemaProblem) and error.path:
+        return f"at `{error.where.removeprefix('.')}`: {error.message}"
+    return str(error)[:500]

@@ -113,7 +113,7 @@ class Cache(Middleware):
         whole = exchange.protocol.whole_history or exchange.conversation is not None
         return whole and (self.options.when == "always" or exchange.request.sampling.temperature == 0)
 
-    def keep(self, key: bytes, start: Start, events: list[Event], weight: int) -> None:
+    def store(self, key: bytes, start: Start, events: list[Event], weight: int) -> None:
         """Stores a complete answer."""
         self._answers.put(key, _CachedAnswer(start, events, time.monotonic() + self.options.max_age_s), weight)
 
@@ -148,7 +148,7 @@ class _Recording:
         elif isinstance(event, Finish):
             start, *rest = normalise(self._events)
             if isinstance(start, Start):
-                self._cache.keep(self._key, start, rest, self._weight)
+                self._cache.store(self._key, start, rest, self._weight)
 
 
 def key_of(exchange: Exchange) -> bytes:

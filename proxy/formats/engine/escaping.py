@@ -85,14 +85,6 @@ class Escaping:
                 return True
         return "\\" in text and bool(self._sites_in(text, 0, len(text), False, True))
 
-    def leaves(self, texts: Sequence[str]) -> bool:
-        """Returns True if it is certain that `text` returns each of these texts unchanged."""
-        if self._begins:
-            for text in texts:
-                if min(text.lstrip(SPACE)[:1], LAST) in self._begins:
-                    return False
-        return not self.holds("\n".join(texts))
-
     def text(self, text: str) -> str:
         """Returns `text` with its markers escaped."""
         if self._begins and min(text.lstrip(SPACE)[:1], LAST) in self._begins:

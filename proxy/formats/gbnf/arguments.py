@@ -29,7 +29,6 @@ from ..engine.layout import Layout, Tagged, json_type, keyword
 from ..engine.longjson import compact
 from ..engine.values import PYTHON, Syntax
 from .notation import Expression, Inexpressible, Rule, choice, literal, optional, sequence
-from .numbers import integers, numbers
 from .rules import (
     CHARS_PER_STEP,
     FREE_KEY,
@@ -37,6 +36,8 @@ from .rules import (
     GrammarBounds,
     GrammarRules,
     GrammarTooLarge,
+    integers,
+    numbers,
 )
 from .schemas import JSON_TYPES, NOTES, has_type, merge, sizes, type_names
 from .text import CONTROLS, Pattern, TextWithout

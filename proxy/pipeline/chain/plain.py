@@ -167,7 +167,7 @@ def let_go(request: web.Request, body: Mapping[str, Any], received: ModelRequest
     for the conversation, unless the cache keeps them for the next request. Code around the gateway may still read the
     request."""
     if received.origin is not None:
-        received.origin.let_go()
+        received.origin.free()
         if received.origin.past is not None:
             for value in body.values():
                 if isinstance(value, KnownItems):

@@ -20,9 +20,9 @@ from aiohttp import web
 
 from ...config import StoreConfig
 from ...errors import ClientFault, quote
-from ...protocols.shared.conversation_form import ConversationForm, Items
 from ...protocols.shared.turn import StoredTurn
 from ...protocols.shared.wire import dump, dump_in_pieces
+from ...protocols.turn_form import ConversationForm, Items
 from ...store.base import BudgetExceeded, ReadBudget, StoreUnavailable
 from ...support.offload import OFFLOAD_BYTES, is_long, offload
 from ..handlers.admitting import AdmittedRequest, admitted

@@ -18,7 +18,7 @@ from aiohttp.helpers import rfc822_formatted_time
 from aiohttp.http import HttpVersion11
 
 from ...ingress.liveness import LIVENESS
-from ...protocols.sides import ClientSides
+from ...protocols.base import ClientSides
 from ..chain.reply import Reply
 from .routing import Handler
 

@@ -22,8 +22,7 @@ from aiohttp.typedefs import Middleware
 
 from ...config import CorsConfig
 from ...errors import GatewayError, quote, sendable
-from ...protocols.base import Allowance, ClientSide
-from ...protocols.sides import ClientSides
+from ...protocols.base import Allowance, ClientSide, ClientSides
 from ..chain.middleware import Handler
 from .delivery import error_response
 

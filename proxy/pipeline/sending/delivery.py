@@ -35,10 +35,9 @@ from ...ingress.turns import Turns
 from ...known.past import past_of
 from ...model import EMPTY, ModelRequest, merged
 from ...observability.telemetry import Metrics
-from ...protocols.base import ClientSide
+from ...protocols.base import ClientSide, ClientSides
 from ...protocols.shared.turn import StoredTurn
 from ...protocols.shared.wire import dump, dump_in_pieces
-from ...protocols.sides import ClientSides
 from ...ratelimit.admission import SLOT, Admission
 from ...record import AccessRecord, Observe, ReadRequest
 from ...support.collecting import Collecting

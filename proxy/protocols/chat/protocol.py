@@ -24,11 +24,10 @@ from ..base import ClientSide, ServerSide
 from ..shared import openai
 from ..shared.noise import in_chat, with_deltas
 from ..shared.wire import load
-from .mending import mended
 from .opaque import OPAQUE, REASONING
 from .reader import ChatReader
 from .reply import read_reply, read_usage, write_reply
-from .request import read_request
+from .request import mended, read_request
 from .request_writer import write_request
 from .writer import ChatWriter
 

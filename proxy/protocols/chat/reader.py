@@ -37,7 +37,7 @@ from ..shared.wire import (
     read_frame,
     unfinished_call_fault,
 )
-from .opaque import of_deltas, opaque_of, without
+from .opaque import PROTOCOL, of_deltas, opaque_of, without
 from .reply import (
     AN_ANSWER,
     CHOICE,
@@ -54,7 +54,6 @@ from .reply import (
     text_of,
     top_level,
 )
-from .unmodelled import PROTOCOL
 
 _PLAIN = frozenset({"role", "content"})
 

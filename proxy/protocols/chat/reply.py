@@ -42,7 +42,6 @@ from ...scan._grammar import SPACE
 from ..shared import overflow
 from ..shared.call_deltas import new_call_id
 from ..shared.ends import cut_off_reason, finish_words, read_end
-from ..shared.in_band import fault_of
 from ..shared.noise import NAMELESS, Note, ignore_note
 from ..shared.numbers import (
     MAX_CALLS,
@@ -54,6 +53,7 @@ from ..shared.numbers import (
     whole_number,
     with_rest,
 )
+from ..shared.overflow import fault_of
 from ..shared.wire import (
     dump,
     dumper,
@@ -64,9 +64,8 @@ from ..shared.wire import (
     unreadable,
 )
 from ..streams import WriteOptions
-from .opaque import REASONING, joined, opaque_of, without
+from .opaque import PROTOCOL, REASONING, call_extra, joined, opaque_of, without
 from .request_writer import write_call
-from .unmodelled import PROTOCOL, call_extra
 
 _ONLY_OBJECTS: Final = frozenset({dict})
 

@@ -16,7 +16,6 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from ...errors import ClientFault, quote
@@ -32,7 +31,6 @@ from ...model import (
     OpaquePart,
     Origin,
     Part,
-    PlainMessages,
     Reasoning,
     Refusal,
     Sampling,
@@ -43,10 +41,10 @@ from ...model import (
     ToolUse,
     scoped,
 )
+from ..shared.mending import Mending, objects
 from ..shared.request_schema import RequestSchema
 from ..shared.wire import rest_of
-from .opaque import OPAQUE, REASONING, opaque_of
-from .unmodelled import CALL_FIELDS, PROTOCOL, call_extra, nested_rest_of
+from .opaque import CALL_FIELDS, OPAQUE, PROTOCOL, REASONING, call_extra, nested_rest_of, opaque_of
 
 MODELLED: Final = frozenset(
     {
@@ -60,9 +58,6 @@ MODELLED: Final = frozenset(
 
 SPEAKERS: Final = frozenset({"system", "developer", "user", "assistant"})
 """Roles of messages other than tool results."""
-
-
-_role_and_text: Final = itemgetter("role", "content")
 
 
 _MESSAGE_FIELDS: Final = frozenset(
@@ -119,7 +114,6 @@ def read_request(body: Mapping[str, Any], raw: bytes) -> ModelRequest:
     tools, past = known_set(listed, PROTOCOL), past_of(items)
     # a known list of tools was checked when it first came
     SHAPE.check(body if tools is None else {**body, "tools": None}, len(raw), None if past is None else "messages")
-    messages = plain_messages(items, past)
     stream = body.get("stream") is True
     stream_options = body.get("stream_options")
     if stream_options is not None and not stream:
@@ -134,7 +128,7 @@ def read_request(body: Mapping[str, Any], raw: bytes) -> ModelRequest:
         tools = ToolSet((*tools, *map(_legacy_function, body["functions"])))
     return ModelRequest(
         model=body["model"],
-        messages=_read_messages(body["messages"], past) if messages is None else messages,
+        messages=_read_messages(items, past),
         tools=tools,
         tool_choice=_read_choice(body, tools),
         parallel_tool_calls=body.get("parallel_tool_calls") is not False,
@@ -169,28 +163,6 @@ def _read_sampling(body: Mapping[str, Any]) -> Sampling:
     if "top_k" in fields and type(fields["top_k"]) is not int:
         del fields["top_k"]
     return Sampling(**fields)
-
-
-def plain_messages(items: Sequence[Mapping[str, Any]], past: Past | None = None) -> PlainMessages | None:
-    """Returns the messages if each of these items (of a valid body) has only a role and a text; otherwise None."""
-    messages: list[Message] = []
-    if past is None:
-        plain = _read_plain(True, items, 0, messages)
-    else:
-        messages, plain = fold(past, "chat.plain", items, True, _read_plain)
-    return PlainMessages(messages) if plain else None
-
-
-def _read_plain(plain: bool, items: Sequence[Mapping[str, Any]], start: int, messages: list[Message]) -> bool:
-    try:
-        for item in items if plain else ():
-            role, text = _role_and_text(item)
-            if len(item) != 2 or type(text) is not str or role not in SPEAKERS:
-                return False
-            messages.append(Message(role, (Text(text),) if text else ()))
-    except KeyError:  # the item has no content
-        return False
-    return plain
 
 
 def _read_messages(items: Sequence[Mapping[str, Any]], past: Past | None) -> tuple[Message, ...]:
@@ -386,3 +358,37 @@ def _bad_choice(choice: Any) -> ClientFault:
         code="invalid_tool_choice",
         param="tool_choice",
     )
+
+
+# --- odd requests -----------------------------------------------------------------------------------------------------
+
+
+def mended(body: Mapping[str, Any], mending: Mending) -> dict[str, Any]:
+    """Returns the body with the odd fields of its messages repaired, so that the reader accepts them; notes each in
+    `mending`."""
+    messages: Any = body.get("messages")
+    messages = list(messages) if isinstance(messages, list) else messages
+    for at, message in objects(messages):
+        messages[at] = _mended_message(message, mending)
+    return {**body, "messages": messages}
+
+
+def _mended_message(message: dict[str, Any], mending: Mending) -> dict[str, Any]:
+    message = dict(message)
+    called, calls = message.get("function_call"), message.get("tool_calls")
+    if message.get("role") == "tool":  # null content is refused (C15)
+        message["tool_call_id"] = mending.result_id(message.get("tool_call_id"))
+    elif not (calls or called):
+        message["content"] = mending.content(message.get("content"))
+    if isinstance(calls, list):
+        message["tool_calls"] = [_mended_call(call, mending) for call in calls]
+    if isinstance(called, dict):
+        message["function_call"] = {**called, "arguments": mending.arguments(called.get("arguments"))}
+    return message
+
+
+def _mended_call(call: Any, mending: Mending) -> Any:
+    inner = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(inner, dict):
+        return call
+    return {**call, "function": {**inner, "arguments": mending.arguments(inner.get("arguments"))}}

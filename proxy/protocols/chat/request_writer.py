@@ -23,7 +23,6 @@ from ...model import (
     ModelRequest,
     OpaquePart,
     Part,
-    PlainMessages,
     Reasoning,
     Refusal,
     Text,
@@ -35,12 +34,10 @@ from ...model import (
 )
 from ...repair.characters import valid_text
 from ...scan._grammar import SPACE
-from ...support.repeated_ids import as_written
-from ..shared.call_ids import at_most
+from ..shared.call_ids import as_written, at_most
 from ..shared.wire import dump, rest_of
-from .opaque import joined
+from .opaque import PROTOCOL, joined, nest
 from .request import SPEAKERS, TOOL_FIELDS
-from .unmodelled import PROTOCOL, nest
 
 ID_CHARS: Final = 40
 """Maximum length of a call id at OpenAI."""
@@ -93,10 +90,6 @@ def write_request(request: ModelRequest) -> dict[str, Any]:
 def write_messages(messages: Sequence[Message], past: Past | None = None) -> list[dict[str, Any]]:
     """Returns the `messages` array. Each tool result of a message becomes a `tool` message before the rest of the
     message. Assistant messages with nothing that Chat can express are left out."""
-    if type(messages) is PlainMessages and past is None:  # most short conversations
-        return [
-            {"role": message.role, "content": text} for message, text in zip(messages, messages.texts(), strict=True)
-        ]
     return fold(past, "chat.write", messages, 0, _write_more)[0]
 
 

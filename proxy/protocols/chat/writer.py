@@ -28,9 +28,8 @@ from ...repair.characters import valid_text
 from ...scan._grammar import SPACE
 from ..shared.wire import dump
 from ..streams import KEEPALIVE, TextFrame, WriteOptions
-from .opaque import joined
+from .opaque import PROTOCOL, joined, nest
 from .reply import PASSED, finish_word, passed, reasoning_keys, reply_id, write_usage
-from .unmodelled import PROTOCOL, nest
 
 DONE: Final = b"data: [DONE]\n\n"
 

@@ -15,7 +15,7 @@ from ...errors import BackendFault, ClientFault, GatewayError, quote
 from ..base import Allowance
 from ..chat.reply import text_of
 from ..shared import openai, overflow
-from ..shared.in_band import fault_of, status_in
+from ..shared.overflow import fault_of, status_in
 from ..shared.wire import dump, shorten
 
 OVERLOADED: Final = 529

@@ -26,10 +26,9 @@ from ..shared.wire import dump, frame_type
 from .blocks import PART_FIELDS, PROTOCOL
 from .errors import read_refusal, status_of, write_error, write_limits
 from .ids import gateway_call_id
-from .mending import mended
 from .reader import MessagesReader
 from .reply import read_reply, read_usage, thinking_of, write_reply
-from .request import BETA, HEADERS, read_request
+from .request import BETA, HEADERS, mended, read_request
 from .request_writer import COUNTED, write_request
 from .streamed import frame
 from .writer import MessagesWriter

@@ -173,13 +173,13 @@ class MessagesReader(SseReader):
         match block.kind:
             case BlockKind.TEXT:
                 self._emit_open(block, block_extra(wire, TEXT))
-                self._give(block, text_of(wire.get("text")))
+                self._add_text(block, text_of(wire.get("text")))
             case BlockKind.REASONING if wire.get("type") == "redacted_thinking":
                 self._emit_open(block, block_extra(wire, REDACTED))
             case BlockKind.REASONING:
                 signature = text_of(wire.get("signature"))
                 self._emit_open(block, block_extra(wire, THINKING if signature else _SIGNED))
-                self._give(block, text_of(wire.get("thinking")))
+                self._add_text(block, text_of(wire.get("thinking")))
             case BlockKind.TOOL_CALL if is_nameless(wire):
                 block.is_nameless = self._lacks_name = True
                 self.note(noise.NAMELESS, "")
@@ -192,7 +192,7 @@ class MessagesReader(SseReader):
                 group = text_of(wire.get(TOOLSET)) or None
                 self._emit_open(block, block_extra(wire, CALL), name=name, call_id=call_id, namespace=group)
                 for text in self._ahead.pop(index, ()):
-                    self._give(block, text)
+                    self._add_text(block, text)
         return block
 
     def _emit_open(self, block: _OpenBlock, extra: Extra, **call: Any) -> None:
@@ -212,7 +212,7 @@ class MessagesReader(SseReader):
             if block is None and of is not BlockKind.TOOL_CALL:  # the server left out the block's start
                 block = self._begin(max(index, 0), {"type": "text" if of is BlockKind.TEXT else "thinking"})
             if block is not None and block.kind in (of, None):
-                self._give(block, arguments_text(piece) if of is BlockKind.TOOL_CALL else text_of(piece))
+                self._add_text(block, arguments_text(piece) if of is BlockKind.TOOL_CALL else text_of(piece))
                 return
             if of is BlockKind.TOOL_CALL:
                 if index not in self._starts:
@@ -226,7 +226,7 @@ class MessagesReader(SseReader):
             return
         self.out.append(Opaque(PROTOCOL, {"frame": value}))
 
-    def _give(self, block: _OpenBlock, text: str) -> None:
+    def _add_text(self, block: _OpenBlock, text: str) -> None:
         if block.kind in (BlockKind.TOOL_CALL, None):
             block.draft.take(text)
         if text and block.kind is not None and not block.is_nameless:
@@ -268,7 +268,7 @@ class MessagesReader(SseReader):
                 status = "truncated"
             elif block.draft.is_blank:
                 whole = arguments_text(start_input).strip(SPACE) if start_input else ""
-                self._give(block, whole or ("{}" if explicit else ""))
+                self._add_text(block, whole or ("{}" if explicit else ""))
         self.out.append(Close(block.number, status, scoped(PROTOCOL, block.late)))
 
 

@@ -34,9 +34,11 @@ from ...model import (
     replace,
     scoped,
 )
+from ...tolerances import ARGUMENTS
 from ..shared.client_tools import with_distinct_names
+from ..shared.mending import Mending, is_object, object_of, objects
 from ..shared.request_schema import RequestSchema
-from ..shared.wire import dump, rest_of
+from ..shared.wire import dump, load, rest_of
 from .blocks import PROTOCOL, read_content
 from .changing_tools import CHANGES, changes_in, in_force, without_changes
 from .client_tools import client_tools
@@ -253,3 +255,38 @@ def _read_choice(choice: Any, tools: tuple[ToolSpec, ...]) -> ToolChoice:
 
 def _choice_extra(choice: Mapping[str, Any]) -> Mapping[str, Any]:
     return scoped(PROTOCOL, rest_of(choice, CHOICE_FIELDS))
+
+
+# --- odd requests -----------------------------------------------------------------------------------------------------
+
+
+def mended(body: Mapping[str, Any], mending: Mending) -> dict[str, Any]:
+    """Returns the body with the odd fields of its messages repaired, so that the reader accepts them; notes each in
+    `mending`."""
+    messages: Any = body.get("messages")
+    messages = list(messages) if isinstance(messages, list) else messages
+    for at, message in objects(messages):
+        content = mending.content(message.get("content"))
+        content = list(content) if isinstance(content, list) else content
+        for place, block in objects(content):
+            content[place] = _mended_block(block, mending)
+        messages[at] = {**message, "content": content}
+    return {**body, "messages": messages}
+
+
+def _mended_block(block: dict[str, Any], mending: Mending) -> dict[str, Any]:
+    match block.get("type"):
+        case "tool_use":
+            return {**block, "input": _mended_input(block.get("input"), mending)}
+        case "tool_result":
+            return {**block, "tool_use_id": mending.result_id(block.get("tool_use_id"))}
+    return block
+
+
+def _mended_input(value: Any, mending: Mending) -> Any:
+    """Returns the arguments of a call as an object; an object written as text is parsed."""
+    if value is None or isinstance(value, dict):
+        return value
+    mending.note(ARGUMENTS)
+    text = value if isinstance(value, str) else dump(value).decode()
+    return load(text if is_object(text) else object_of(text))

@@ -12,9 +12,9 @@ from secrets import token_hex
 from typing import Any, Final
 
 from ...errors import ClientFault
-from ..shared.conversation_form import ConversationForm, Items
 from ..shared.turn import StoredTurn
 from ..shared.wire import dump_in_pieces, load
+from ..turn_form import ConversationForm, Items
 from .items import whole_items
 from .kept_items import listed
 from .request import SHAPE

@@ -125,18 +125,18 @@ class ItemReader:
             self._open(kind, summary)
         elif self._place != at:
             if summary:
-                self._give("\n\n")
+                self._add_text("\n\n")
             self._draft = _draft("custom")
         self._place = at
         self._shown.add(at)
-        self._give(self._take(text, whole), probabilities)
+        self._add_text(self._take(text, whole), probabilities)
 
     def arguments(self, text: str, *, whole: bool) -> None:
         """Emits arguments of a call, the next piece or all. They are held back until the item with the name of the tool
         has arrived."""
         new = self._take(text, whole)
         if self._block is not None:
-            self._give(new)
+            self._add_text(new)
         elif (self.wire or self.is_finished) and not self.is_nameless:
             call_id = text_of(self.wire.get("call_id")) or self.ident or new_call_id()
             self._opened_fields = self._fields()
@@ -148,7 +148,7 @@ class ItemReader:
                 namespace=text_of(self.wire.get("namespace")) or None,
                 extra=scoped(PROTOCOL, self._opened_fields),
             )
-            self._give(self._draft.arguments)
+            self._add_text(self._draft.arguments)
 
     def _take(self, text: str, whole: bool) -> str:
         """Returns the part of `text` that is new."""
@@ -157,7 +157,7 @@ class ItemReader:
             text = text[len(so_far) :] if text.startswith(so_far) else ""
         return self._draft.take(text)
 
-    def _give(self, text: str, probabilities: Extra = EMPTY) -> None:
+    def _add_text(self, text: str, probabilities: Extra = EMPTY) -> None:
         if text and self._block is not None:
             self._answer.emit(Delta(self._block, text, probabilities or None))
 
@@ -203,7 +203,7 @@ class ItemReader:
             self.begin_call()
             self.arguments(arguments_text(wire.get(key)), whole=True)
             if self.kind == "function_call" and self._draft.is_blank and self.is_complete and status != "incomplete":
-                self._give("{}")  # arguments always parse as JSON (R7.3)
+                self._add_text("{}")  # arguments always parse as JSON (R7.3)
             if self.kind == "function_call" and not (self.is_complete or self._draft.is_blank or self._draft.is_whole):
                 status = "incomplete"
         elif self.kind == "reasoning":

@@ -26,10 +26,9 @@ from ..shared.wire import frame_type
 from ..streams import WriteOptions
 from .compaction import asking, write_compacted
 from .items import PROTOCOL, known_fields
-from .mending import mended
 from .reader import ResponsesReader
 from .reply import read_reply, write_reply
-from .request import read_request
+from .request import mended, read_request
 from .request_writer import COUNTED, ENCRYPTED, own_body, write_request
 from .resource import read_usage
 from .served import ResponsesServed, secrets

@@ -26,11 +26,10 @@ from ..shared import noise
 from ..shared.numbers import MAX_CHOICES, MAX_PARTS, index_of, too_many, whole_number
 from ..shared.sse_reader import SseReader
 from ..shared.wire import nameless_call_fault, read_frame
-from .errors import read_fault
 from .item_reader import CALLS, CallIdentity, ItemReader, call_identity
 from .items import PROTOCOL
 from .reply import failure, finish_extra, finish_reason, probabilities
-from .resource import read_usage
+from .resource import read_fault, read_usage
 
 _TEXTS: Final[Mapping[str, tuple[str, BlockKind]]] = {
     "response.output_text": ("text", BlockKind.TEXT),

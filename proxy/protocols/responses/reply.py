@@ -57,13 +57,13 @@ from ..shared.numbers import MAX_PARTS, too_many, whole_number
 from ..shared.wire import nameless_call_fault, read_answer, unreadable
 from ..streams import WriteOptions
 from .client_tools import item_types, read_client_call
-from .errors import read_fault
 from .ids import derived_id
 from .item_writer import call_type, part_fields, write_call, write_reasoning
 from .items import PROTOCOL, call_extra, read_assistant_message, read_reasoning
 from .resource import (
     DEFAULT_TIER,
     RESOURCE_KEYS,
+    read_fault,
     read_usage,
     resource,
     response_id,

@@ -36,6 +36,7 @@ from ...model import (
     scoped,
 )
 from ..shared.client_tools import with_distinct_names
+from ..shared.mending import Mending, objects
 from ..shared.request_schema import RequestSchema
 from .client_tools import chosen_tool, client_tool, item_types
 from .items import PROTOCOL, own_items, read_items
@@ -334,3 +335,27 @@ def _read_format(form: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         fields = {key: value for key, value in form.items() if key != "type" and value is not None}
         return {"type": "json_schema", "json_schema": fields}
     return form
+
+
+# --- odd requests -----------------------------------------------------------------------------------------------------
+
+
+def mended(body: Mapping[str, Any], mending: Mending) -> dict[str, Any]:
+    """Returns the body with the odd fields of its items repaired, so that the reader accepts them; notes each in
+    `mending`."""
+    items: Any = body.get("input")
+    items = list(items) if isinstance(items, list) else items
+    for at, item in objects(items):
+        items[at] = _mended_item(item, mending)
+    return {**body, "input": items}
+
+
+def _mended_item(item: dict[str, Any], mending: Mending) -> dict[str, Any]:
+    match item.get("type"):
+        case "function_call":
+            return {**item, "arguments": mending.arguments(item.get("arguments"))}
+        case "function_call_output" | "custom_tool_call_output":
+            return {**item, "call_id": mending.result_id(item.get("call_id"))}
+        case None | "message" if "role" in item:
+            return {**item, "content": mending.content(item.get("content"))}
+    return item

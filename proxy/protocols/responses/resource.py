@@ -14,10 +14,11 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from ...errors import GatewayError
+from ...errors import BackendFault, ClientFault, GatewayError
 from ...formats.engine.toolset import SPEC_BYTES, known_set, note, note_of
 from ...model import EMPTY, Usage, fields_of, scoped
 from ...repair.characters import valid_text
+from ..chat.reply import read_error, text_of
 from ..shared.numbers import rest_of_counts, usage_of, with_rest
 from ..shared.wire import dump, dumper
 from ..streams import WriteOptions
@@ -302,3 +303,25 @@ def read_usage(usage: Any) -> Usage | None:
         reasoning=after.get("reasoning_tokens"),
         extra=extra,
     )
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+_OVERLOADED: Final = frozenset({"server_is_overloaded", "slow_down"})
+
+
+def read_fault(answer: Mapping[str, Any]) -> GatewayError | None:
+    """Returns the error in a body or a response object; None if it holds none. It has the server's message, shortened
+    (R10.8)."""
+    error = read_error(answer)
+    details = answer.get("error")
+    if error is None or isinstance(error, ClientFault) or not isinstance(details, dict):
+        return error
+    code = text_of(details.get("code"))
+    if code in _OVERLOADED:
+        return BackendFault(error.message, code="overloaded", transient=True)
+    if "image" in code:
+        return ClientFault(error.message, code="upstream_rejected")
+    error.transient = error.transient or code == "server_error"
+    return error

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from ...errors import ClientFault, quote
 from ...events import Event
+from ...known.kinds import plain_in
 from ...model import (
     EMPTY,
     Message,
@@ -31,7 +32,6 @@ from ...model import (
     ToolResult,
     ToolSpec,
     ToolUse,
-    are_plain,
     fields_of,
 )
 from ..shared.served import (
@@ -123,7 +123,7 @@ class ResponsesServed(ServedForm):
         return others, ()
 
     def history(self, body: Mapping[str, Any], messages: tuple[Message, ...]) -> ServedHistory:
-        if are_plain(messages) or (history := _History(messages)).knows_nothing:
+        if plain_in(messages) or (history := _History(messages)).knows_nothing:
             return ServedHistory(messages)
         _check_approvals(body, history)
         return history.read()

@@ -123,8 +123,11 @@ def of_frame(judge: NoiseTest, name: str | None, data: bytes) -> str | None:
     `in_chat` and its like."""
     if not data.lstrip().startswith(b"{"):
         return of_text(data)
-    value = _object(data)
-    return None if value is None else judge(name, value)
+    try:
+        value = load(data)
+    except ValueError:
+        return None
+    return judge(name, value) if isinstance(value, dict) else None
 
 
 def with_deltas(data: bytes) -> bytes:
@@ -137,14 +140,6 @@ def with_deltas(data: bytes) -> bytes:
     return dump({**value, "choices": [one if _has_delta(one) else {**one, "delta": {}} for one in choices]})
 
 
-def _object(data: bytes) -> dict[str, Any] | None:
-    try:
-        value = load(data)
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None
-
-
 def _has_delta(choice: Any) -> bool:
     return not isinstance(choice, dict) or isinstance(choice.get("delta"), dict) or choice.get("text") is not None
 
@@ -153,7 +148,9 @@ def _has_content(choice: Any) -> bool:
     """True if a choice of a chunk has any of the fields of a choice."""
     if not isinstance(choice, dict):
         return False
-    return _has_delta(choice) or bool(choice.get("finish_reason") or choice.get("message") or choice.get("error"))
+    if isinstance(choice.get("delta"), dict) or choice.get("text") is not None:
+        return True
+    return bool(choice.get("finish_reason") or choice.get("message") or choice.get("error"))
 
 
 def _is_error(name: str | None, value: Mapping[str, Any]) -> bool:

@@ -1,5 +1,5 @@
-"""Context overflow: detects a server's message that the prompt does not fit the model's context, and reads the token
-counts in it.
+"""Errors of servers: the status of one inside an answer (`status_in`), and context overflow: the message that the
+prompt does not fit the model's context, with the token counts in it.
 
 Servers share neither a code nor a sentence. `is_overflow` looks for the words that vLLM, llama.cpp, SGLang, TGI, LM
 Studio, Ollama and the hosted services use; `read_overflow` assigns each number in the sentence a role by the words
@@ -10,8 +10,11 @@ reads Anthropic's sentence, and takes the counts from it (R28.6).
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
+
+from ...errors import BackendFault, ClientFault, GatewayError
 
 MAX_CHARS: Final = 2_000
 """Length of the part of a message that is searched."""
@@ -94,3 +97,62 @@ def read_overflow(text: str) -> Overflow | None:
         if not output and prompt < window:  # "greater than the context length (n_keep: 8210 >= n_ctx: 4096)"
             prompt, window = window, prompt
     return Overflow(prompt, output, window) if prompt and window and prompt + output > window else None
+
+
+# --- errors inside of an answer ---------------------------------------------------------------------------------------
+
+
+_FAULT_WORDS: Final[Mapping[str, int]] = {
+    **dict.fromkeys(("badrequest", "invalidrequest", "validation", "unprocessableentity", "invalidprompt"), 400),
+    **dict.fromkeys(("authentication", "unauthorized", "permission", "permissiondenied", "forbidden"), 401),
+    **dict.fromkeys(("requesttoolarge", "payloadtoolarge"), 413),
+    **dict.fromkeys(("ratelimit", "ratelimitexceeded", "toomanyrequests", "insufficientquota"), 429),
+    **dict.fromkeys(("overloaded", "serviceunavailable", "serverisoverloaded", "slowdown"), 503),
+    **dict.fromkeys(("timeout", "gatewaytimeout"), 504),
+}
+"""Statuses by the words of codes and types, in lower case, without separators and the ending `error`."""
+_FINAL: Final = frozenset({"insufficientquota"})
+"""Limits for which a retry is useless."""
+
+
+def status_in(error: Mapping[str, Any]) -> int | None:
+    """Returns the HTTP status that fits an error object; None if it has neither a known code nor type."""
+    codes = (error.get("code"), error.get("status"), error.get("status_code"))
+    numbers = (int(word) if isinstance(word, str) and word.isdecimal() and len(word) == 3 else word for word in codes)
+    for number in numbers:
+        if type(number) is int and 400 <= number < 600:
+            return number
+    return next((_FAULT_WORDS[word] for word in _words(error) if word in _FAULT_WORDS), None)
+
+
+def fault_of(error: Mapping[str, Any], message: str) -> GatewayError:
+    """Returns the gateway's error for a server's error object; `message` is the server's text, shortened."""
+    status = status_in(error)
+    fault = _fault(status, message, lasting=not _FINAL.isdisjoint(_words(error)))
+    fault.upstream_status = status
+    return fault
+
+
+def _words(error: Mapping[str, Any]) -> Iterable[str]:
+    for key in ("code", "type", "status"):
+        word = error.get(key)
+        if isinstance(word, str):
+            yield word.lower().replace("_", "").replace(" ", "").replace("-", "").removesuffix("error")
+
+
+def _fault(status: int | None, message: str, *, lasting: bool) -> GatewayError:
+    match status:
+        case 400 | 422:
+            return ClientFault(message, code="upstream_rejected")
+        case 401 | 403:
+            return BackendFault(message, code="upstream_auth")
+        case 408 | 504:
+            return BackendFault(message, code="upstream_timeout", transient=True)
+        case 413:
+            return ClientFault(message, code="request_too_large")
+        case 429:
+            return ClientFault(message, code="rate_limit_exceeded", transient=not lasting)
+        case 503 | 529:
+            return BackendFault(message, code="overloaded" if status == 529 else None, transient=True)
+        case _:
+            return BackendFault(message, transient=status in (500, 502))

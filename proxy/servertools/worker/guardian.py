@@ -39,14 +39,14 @@ def main(control: int, data: int) -> None:
     nowhere = os.open(os.devnull, os.O_RDWR)
     for descriptor in (1, 2, data):
         os.dup2(nowhere, descriptor)
-    _say(control, f"group {worker}")
+    _report(control, f"group {worker}")
     status = None
     while status is None and control not in select.select([control, waker], (), ())[0]:
         os.read(waker, 4096)
         status = _ended(worker)
     status = _end(worker, adopts, status)
     code = os.waitstatus_to_exitcode(status)
-    _say(control, f"exit {code}" if code >= 0 else f"signal {-code}")
+    _report(control, f"exit {code}" if code >= 0 else f"signal {-code}")
 
 
 def _catchable() -> list[int]:
@@ -121,7 +121,7 @@ def _end(worker: int, adopts: bool, status: int | None) -> int:
             status = last
 
 
-def _say(control: int, what: str) -> None:
+def _report(control: int, what: str) -> None:
     try:
         os.write(control, f"{what}\n".encode())
     except OSError:

@@ -29,7 +29,7 @@ class Leftovers:
         self._guardian = os.getppid()
         self._of_modules: set[int] = set()
 
-    def keep(self) -> None:
+    def mark_running(self) -> None:
         """Marks the running processes as belonging to a module."""
         self._of_modules |= self._running() or set()
 

@@ -17,14 +17,16 @@ Rules:
 
 from __future__ import annotations
 
+import inspect
 import os
 import socket
 import sys
+from collections.abc import Callable
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from . import bounds
 from .answers import HandlerAnswer, raised, returned
-from .declared import Handler, declared, is_coroutine, text_of
 from .frames import HEAD, packed, unpacked
 from .importing import Modules
 from .leftovers import Leftovers
@@ -52,7 +54,7 @@ def main(data: int) -> None:
     sys.argv = ["toolwire-tools"]
     sys.path += [entry for entry in setup["path"] if entry not in sys.path]
     worker = Worker(channel, setup)
-    worker.say({"ready": True, "unbound": unbound})
+    worker.send({"ready": True, "unbound": unbound})
     while (asked := _received(channel)) is not None:
         if "load" in asked:
             worker.load(asked)
@@ -102,7 +104,7 @@ class Worker:
         self._home = _working_folder()
         self._leftovers = Leftovers()
 
-    def say(self, what: dict[str, Any]) -> None:
+    def send(self, what: dict[str, Any]) -> None:
         """Sends a frame. Ends the process if it is a fork (rule 2)."""
         if os.getpid() != self._pid:
             os._exit(0)
@@ -119,12 +121,12 @@ class Worker:
                 self._handlers[file] = handler
                 if is_coroutine(handler):
                     self._side_loop()  # now, because it is slow
-            self._leftovers.keep()
+            self._leftovers.mark_running()
         except BaseException as error:
             kind = type(error).__name__
             answer = {"n": asked["n"], "failed": [kind[:MAX_ERROR_CHARS], text_of(error)[:MAX_ERROR_CHARS]]}
         self._clean()
-        self.say(answer)
+        self.send(answer)
 
     def call(self, asked: dict[str, Any]) -> None:
         """Runs a handler and sends its result."""
@@ -132,7 +134,7 @@ class Worker:
         handler = self._handlers[asked["call"]]
         number, tool, values = asked["n"], asked["tool"], asked["values"]
         spent = False
-        self.say({"n": number, "begun": True})
+        self.send({"n": number, "begun": True})
         try:
             answer = (
                 self._awaited(handler, tool, values) if is_coroutine(handler) else self._returned(handler(tool, values))
@@ -143,7 +145,7 @@ class Worker:
         self._flush()
         left = os.getpid() == self._pid and not self._leftovers.end()
         spent = spent or left or bounds.is_full(self._memory) or not self._has_streams()
-        self.say({"n": number, "text": answer.text, "failed": answer.failed, "spent": spent})
+        self.send({"n": number, "text": answer.text, "failed": answer.failed, "spent": spent})
         self._clean()
 
     def _returned(self, value: object) -> HandlerAnswer:
@@ -221,3 +223,48 @@ class Worker:
                 loop.run_forever()
             except BaseException:
                 continue
+
+
+# --- declared tools ---------------------------------------------------------------------------------------------------
+
+
+Handler = Callable[[str, dict[str, Any]], Any]
+"""`handle_tool_call(tool_name, tool_input) -> str`, or a coroutine function that returns a `str`."""
+
+
+def declared(module: ModuleType) -> tuple[Handler | None, Any]:
+    """Returns the handler (or None) and the declared tools: the result of `get_tools()`, or `TOOLS`. Both may be
+    members of a class `PromptGenerator`, which is instantiated here. Runs the module's code and raises its
+    exceptions."""
+    names = vars(module)
+    made = names.get("PromptGenerator")
+    owner = made() if inspect.isclass(made) else None
+    handler = names.get("handle_tool_call") or getattr(owner, "handle_tool_call", None)
+    get_tools = names.get("get_tools") or getattr(owner, "get_tools", None)
+    if callable(get_tools):
+        tools = get_tools()
+        if inspect.isawaitable(tools):
+            import asyncio  # most modules do without, and it takes as long as all the rest of a worker
+
+            async def result(awaitable: Any) -> Any:
+                return await awaitable
+
+            tools = asyncio.run(result(tools))
+    else:
+        tools = names.get("TOOLS", getattr(owner, "TOOLS", None))
+    return handler if callable(handler) else None, tools
+
+
+def is_coroutine(handler: Handler) -> bool:
+    """Returns True if the handler is a coroutine function, or an object with an asynchronous `__call__`."""
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
+        getattr(handler, "__call__", None)  # noqa: B004
+    )
+
+
+def text_of(error: BaseException) -> str:
+    """Returns the text of a module's exception, with the line for syntax errors; a note if `str()` fails."""
+    try:
+        return str(error) or type(error).__name__
+    except BaseException as worse:
+        return f"its text cannot be had: {type(worse).__name__}"

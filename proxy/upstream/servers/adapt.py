@@ -178,7 +178,7 @@ def needs_changes(
     request: ModelRequest, takes: Capabilities, wire: ServerSide, context: int | None, *, plain: bool
 ) -> bool:
     """True if a request that is already in the server's own protocol must be changed nevertheless. `plain`: the result
-    of `are_plain` for its messages."""
+    of `plain_in` for its messages."""
     if request.tools:
         if takes.short_names and any(len(tool.name) > SHORT_NAME_CHARS for tool in request.tools):
             return True

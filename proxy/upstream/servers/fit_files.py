@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import is_
 from typing import Final
 
-from ...model import Message, OpaquePart, Part, PlainMessages, Text, ToolResult, replace
+from ...model import Message, OpaquePart, Part, Text, ToolResult, replace
 from ...protocols.base import ServerSide
 from ...protocols.shared.files import OTHER_MEDIA, FileContent, read_file, write_file
 from ...tolerances import FILES, FILES_TEXT, IMAGES
@@ -65,8 +65,6 @@ def is_sent(part: OpaquePart, in_result: bool, takes: Capabilities, wire: Server
 
 def files_in(messages: Iterable[Message]) -> Iterator[tuple[OpaquePart, FileContent, bool]]:
     """Yields the files in messages: the part, its content, and True if it is in a result."""
-    if type(messages) is PlainMessages:
-        return
     for message in messages:
         for part in message.parts:
             inside = part.parts if isinstance(part, ToolResult) else (part,)

@@ -11,7 +11,7 @@ from operator import is_
 from typing import Final, NamedTuple
 
 from ...known.past import Past, fold
-from ...model import Message, Part, PlainMessages, Text, ToolResult, ToolUse, replace
+from ...model import Message, Part, Text, ToolResult, ToolUse, replace
 from ...protocols.shared.mending import is_object, object_of
 from ...tolerances import ARGUMENTS, MOVED, NO_CALL, REPEATED, UNANSWERED
 
@@ -25,8 +25,6 @@ _AGAIN: Final = "[another result of the same tool call]\n"
 
 def with_paired_results(messages: tuple[Message, ...], tell: Tell, past: Past | None = None) -> tuple[Message, ...]:
     """Returns the messages with every result right after its call, or the same object if nothing has to change."""
-    if type(messages) is PlainMessages:
-        return messages
     if past is not None and fold(past, "settled", messages, _Settled(), _check_more)[1] == _Settled():
         return messages
     with_objects = _with_objects(messages, tell)

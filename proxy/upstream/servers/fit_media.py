@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from ...errors import ClientFault
-from ...model import Image, Message, Part, PlainMessages, Text, ToolResult, replace
+from ...model import Image, Message, Part, Text, ToolResult, replace
 from ...tolerances import IMAGES, IMAGES_MOVED
 from .base import Capabilities
 from .fit_history import Tell
@@ -20,7 +20,7 @@ SHOWN_BELOW: Final = "[image: it follows in the next user message]"
 
 def has_images(messages: Iterable[Message]) -> bool:
     """True if a message, or a result in one, contains an image."""
-    return type(messages) is not PlainMessages and any(_has_image(message.parts) for message in messages)
+    return any(_has_image(message.parts) for message in messages)
 
 
 def refused_images(where: str) -> ClientFault:

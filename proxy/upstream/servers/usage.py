@@ -23,6 +23,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from ...known.kinds import plain_in
 from ...known.past import fold
 from ...model import (
     Image,
@@ -36,7 +37,6 @@ from ...model import (
     ToolSpec,
     ToolUse,
     Usage,
-    are_plain,
 )
 from ...support.offload import is_large, is_slow, offload
 
@@ -229,7 +229,7 @@ def _text_pieces(texts: Iterable[str]) -> Iterator[str]:
 def _fixed_tokens(request: ModelRequest) -> int:
     """Returns the tokens of images and of the markers around messages."""
     images = 0
-    if not are_plain(request.messages):
+    if not plain_in(request.messages):
         images = sum(_images(message.parts) for message in request.messages)
     return MESSAGE_TOKENS * (len(request.messages) + 1) + IMAGE_TOKENS * images
 
