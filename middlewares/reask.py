@@ -125,7 +125,7 @@ class Reask(Middleware):
         trial = _Trial(exchange, asked)
         if (limits.strict or limits.choice) and _may_fail(asked):
             trial.hold(reply)
-            reply.rewrite(partial(_accepted, exchange, ask, trial, limits))
+            reply.rewrite(partial(_accepted, exchange, ask, trial, limits), holds=True)
         elif limits.near and (exchange.offer is not None or asked.callable_tools):
             near = NearMisses(exchange, ask, trial, limits.near)
             reply.map(near)

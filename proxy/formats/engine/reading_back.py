@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 
 from ...events import Delta, Open
 from ...fastparse import CallScanner
-from ...scan._grammar import DROPPED, Block, BlockPolicy, BlockSyntax, Decision, Field, FoundCall, Grammar, Why
+from ...scan._grammar import DROPPED, Block, BlockPolicy, BlockSyntax, Decision, Field, Grammar, Why
 
 _SLICE_CHARS: Final = 64 * 1024
 
@@ -36,7 +36,7 @@ class _Recorder:
     def may_call(self, name: str, untaught: bool) -> bool:
         return True
 
-    def opening(self, syntax: BlockSyntax, pieces: Any) -> FoundCall | None:
+    def opening(self, syntax: BlockSyntax, pieces: Any) -> None:
         return None
 
 

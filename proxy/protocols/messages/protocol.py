@@ -17,8 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ...errors import GatewayError
-from ...formats.engine.toolset import note, note_of
-from ...model import ModelReply, ModelRequest, ToolSpec, Usage, fields_of
+from ...model import ModelReply, ModelRequest, Usage
 from ..base import Allowance, ClientSide, ListedModel, ServerSide
 from ..shared import openai
 from ..shared.mending import Mending
@@ -33,13 +32,11 @@ from .ids import gateway_call_id
 from .mending import mended
 from .reader import MessagesReader
 from .reply import read_reply, read_usage, thinking_of, write_reply
-from .request import BETA, HEADERS, code_of, read_request
+from .request import HEADERS, code_of, read_request
 from .request_writer import COUNTED, write_request
 from .streamed import frame
 from .writer import MessagesWriter
 
-EARLY: Final = "fine-grained-tool-streaming"
-"""Prefix of the beta that asks for streamed arguments."""
 VERSION: Final = "2023-06-01"
 """Version of the wire form that is written here."""
 
@@ -127,10 +124,6 @@ class MessagesProtocol(ClientSide, ServerSide):
         """Returns one entry of that list."""
         return dump(_model(model))
 
-    def wants_arguments_early(self, request: ModelRequest) -> bool:
-        """True if a tool sets `eager_input_streaming` or the request has the beta header for it."""
-        return EARLY in fields_of(request.protocol_fields, PROTOCOL).get(BETA, "") or _one_is_eager(request.tools)
-
     def gateway_call_id(self, call_id: str) -> str:
         """Returns the gateway's id of a call, whose form differs in this protocol."""
         return gateway_call_id(call_id)
@@ -196,15 +189,6 @@ class MessagesProtocol(ClientSide, ServerSide):
     def read_refusal(self, body: bytes) -> tuple[str, str | None]:
         """Returns message and code of Anthropic's error object, or of the forms that other servers use."""
         return read_refusal(body)
-
-
-def _one_is_eager(tools: tuple[ToolSpec, ...]) -> bool:
-    """True if a tool sets `eager_input_streaming`. The result is cached for tools that come again."""
-    known: bool | None = note_of(tools, _one_is_eager)
-    if known is None:
-        eager = any(tool.received.get("eager_input_streaming") is True for tool in tools)
-        known = note(tools, _one_is_eager, eager, 0)
-    return known
 
 
 def _model(model: ListedModel) -> dict[str, Any]:
