@@ -99,8 +99,8 @@ class FieldReader:
         self._code = CodeReader()
         self._braces = BracesReader()
 
-        # The fields of a short block that is `_followable`, and the number of bytes it lacks to be long; None for a block
-        # that `live` reads.
+        # The fields of a short block that is `_followable`, and the number of bytes it lacks to be long; None for a
+        # block that `live` reads.
         self._late: list[LateField] | None = None
         self._short = 0
         self._pieces: Sequence[Piece] = ()

@@ -43,8 +43,8 @@ LateField = tuple[int, tuple[BlockSyntax, Field, int, int] | None, str | bytes |
 
 
 class LiveCalls:
-    """The streamed calls of one block after another. Calls are streamed if they have `long` bytes of arguments. Scanners
-    note the fields of a block until it has as many (`begin_long`), because most blocks never have.
+    """The streamed calls of one block after another. Calls with `long` bytes of arguments are streamed. Scanners note
+    the fields of a block until it has as many (`begin_long`), because most blocks never have.
 
     `opened` is the open call, `block` its block number, `sent` its arguments sent so far. `string` is the kind of the
     string whose further text the scanner may send by itself, `stops` the bytes that end such text: see
