@@ -32,7 +32,7 @@ from toolwire.registry import registries
 from toolwire.scanner import open_scanner
 
 COUNTS: Final = (100_000, 1_000_000, 10_000_000)
-KINDS: Final = ("prose", "one long call", "one long call, incremental")
+KINDS: Final = ("prose", "one long call", "one long call, buffered")
 TURNS: Final = (20, 60, 200, 600)
 """Messages of an agent's conversation, of 1.5 kB each."""
 ROUNDS: Final = 3
@@ -54,7 +54,7 @@ def deltas_of(kind: str, count: int) -> tuple[list[str], Iterator[str], list[str
 
 def measured(kind: str, count: int) -> dict[str, float]:
     """Returns nanoseconds and bytes per delta."""
-    argument_streaming: Any = "incremental" if kind.endswith("incremental") else "buffered"
+    argument_streaming: Any = "buffered" if kind.endswith("buffered") else 256
     options = RouteOptions(calls=CallsConfig(recognise="taught", argument_streaming=argument_streaming))
     scanner = open_scanner("sentinel", options=options, limits=LIMITS)
     begin, stretch, end = deltas_of(kind, count)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from toolwire._fastparse import CallScanner
 
     from toolwire.formats.base import ToolFormat
-    from toolwire.scan._grammar import BlockSyntax, Field, FoundCall, ValueKind
+    from toolwire.scan._grammar import BlockSyntax, EarlyCall, Field
 
 TOLERANCE: Final = 0.10
 DELTAS: Final = 10_000
@@ -47,16 +47,10 @@ class _NoPolicy:
     def broken(self, syntax: BlockSyntax, begun: str) -> None:
         """Ignores a block of an untaught syntax that was not a call."""
 
-    def opening(self, syntax: BlockSyntax, pieces: tuple[tuple[Field, str], ...]) -> FoundCall:
-        from toolwire.scan._grammar import FoundCall
+    def opening(self, syntax: BlockSyntax, pieces: tuple[tuple[Field, str], ...]) -> EarlyCall:
+        from toolwire.scan._grammar import EarlyCall, FoundCall
 
-        return FoundCall(dict(pieces)["name"], "call_1", "")
-
-    def value_kind(self, syntax: BlockSyntax, opened: FoundCall, key: str, begun: str) -> tuple[str, ValueKind]:
-        return f'"{key}":', "text"
-
-    def argument(self, syntax: BlockSyntax, opened: FoundCall, key: str, value: str) -> str:
-        return f'"{key}":{json.dumps(value)}'
+        return EarlyCall(FoundCall(dict(pieces)["name"], "call_1", ""))
 
 
 def _scan(format: str, deltas: Sequence[str], recognise: bool = False, incremental: bool = False) -> int:
@@ -75,7 +69,7 @@ def _scanner(format: str, recognise: bool = False, incremental: bool = False) ->
     grammar = recognising(_format(format).grammar, "any" if recognise else "taught")
     tags = dict.fromkeys([*grammar.reasoning, ("<think>", "</think>")])
     loose_words(_NoPolicy.callable_names)  # cached for a set of tools, as after an earlier answer
-    return CallScanner(grammar, _NoPolicy(), reasoning=tuple(tags), incremental=incremental)
+    return CallScanner(grammar, _NoPolicy(), reasoning=tuple(tags), stream_after=0 if incremental else None)
 
 
 def _format(name: str) -> ToolFormat:

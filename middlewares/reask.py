@@ -121,7 +121,7 @@ class Reask(Middleware):
         trial = _Trial(exchange, asked)
         if limits.strict and _may_fail(asked):
             trial.hold(reply)
-            reply.rewrite(partial(_accepted, exchange, ask, trial, limits))
+            reply.rewrite(partial(_accepted, exchange, ask, trial, limits), holds=True)
         elif limits.near and (exchange.offer is not None or asked.callable_tools):
             answer = RetriedAnswer(exchange, ask, trial, limits)
             reply.map(answer)

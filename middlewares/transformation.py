@@ -6,7 +6,7 @@ model's format puts markup around all text, the markup is removed. Second, if th
 protocol, or another stage), reasoning is found in the text, so that it goes into the field that the client's protocol
 has for it (R7.8). If the server handles tools, the gateway describes none, but calls that the server left in its text
 are found unless `calls.recognise` is `taught` (R23.1, R24.1). Arguments are streamed early only if the client reads a
-stream.
+stream, and no stage further out holds calls until they are complete: then all is done as for buffered calls.
 
 If an answer contains a closing reasoning tag without an opening one, everything before it is reasoning: see
 `toolwire.pipeline.reasoning.preopened`. This is detected wherever a scanner is declared, unless the server handles
@@ -46,6 +46,7 @@ from toolwire.pipeline.transforms.stopping import ForeignStops, Stops, StopStage
 from toolwire.pipeline.transforms.unescaping import UnescapeStage
 from toolwire.pipeline.transforms.unwrapping import UnwrapStage
 from toolwire.record import AccessField, CounterSpec
+from toolwire.scanner import stream_after
 from toolwire.schemas.schema import ToolSchema, ToolSchemas
 from toolwire.upstream.pool.attempts import Attempts
 
@@ -122,7 +123,9 @@ class Transformation(Middleware):
                 label=record.label,
                 near=exchange.nearly,
                 decided=record.decided if record.observers else None,
-                incremental=exchange.received.stream and _comes_early(exchange),
+                stream_after=partial(_stream_after, exchange, reply)
+                if exchange.received.stream and not native
+                else None,
                 history=exchange.request.messages,
                 schemas=partial(_schema, exchange),
                 native=taught is None,
@@ -185,10 +188,15 @@ def _repeated(exchange: Exchange, opened: Open) -> None:
         record.count("calls", -1)
 
 
-def _comes_early(exchange: Exchange) -> bool:
-    """Returns True if the route or the client asks for arguments to be streamed early."""
-    asked = exchange.route.options.calls.argument_streaming == "incremental"
-    return asked or exchange.protocol.wants_arguments_early(exchange.received)
+class _HoldsCalls:
+    """The key in `Exchange.state` for whether a stage holds calls until they are complete."""
+
+
+def _stream_after(exchange: Exchange, reply: Reply) -> int | None:
+    """Returns how many bytes of arguments a call has before it is streamed; None if a stage holds it anyway. The first
+    reply of an exchange, on which all stages are declared, decides for all."""
+    holds: bool = exchange.state.setdefault(_HoldsCalls, reply.holds_calls)
+    return None if holds else stream_after(exchange.route.options)
 
 
 def _left_to_server(exchange: Exchange) -> OfferedTools | None:

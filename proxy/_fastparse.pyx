@@ -35,7 +35,7 @@ from .scan.blocks import as_text, dropped, ended, opening
 from .scan.closers import CloserSearch
 from .scan.decoding import DeltaDecoder
 from .scan.first_key import FirstKey
-from .scan.live import LiveCalls
+from .scan.live import FOLLOWED, LiveCalls
 from .scan.loose_head import LooseHead, loose_words
 from .scan.spans import SpanReports
 from .scan.surroundings import LAST_BYTES, Read, Surroundings, behind_info
@@ -102,8 +102,9 @@ cdef class CallScanner:
       text (R6.6).
     - `reasoning`: pairs of opening and closing tags. Text between them becomes REASONING blocks, unchanged; blank ones
       are left out. `preopened`: the answer begins inside the first pair. `scan_calls`: blocks inside reasoning count.
-    - `choice` is put into every `Open`; blocks are numbered from `first_block`. `incremental`: arguments are streamed
-      early if the policy accepts the call (R6.13). `on_span` is called with every `Span`.
+    - `choice` is put into every `Open`; blocks are numbered from `first_block`. `stream_after`: a call
+      with so many bytes of arguments is streamed early if the policy accepts it (R6.13); None: never. `on_span` is
+      called with every `Span`.
 
     Raises `ValueError` if the markers contradict each other.
     """
@@ -128,7 +129,7 @@ cdef class CallScanner:
         bint scan_calls=False,
         choice=0,
         long long first_block=0,
-        bint incremental=False,
+        stream_after=None,
         on_span=None,
     ):
         cdef _Plan found = plan_of(grammar, reasoning, scan_calls)
@@ -144,7 +145,11 @@ cdef class CallScanner:
         self._buffer = Buffer()
         self._output = Output(trim_edges, choice, first_block)
         self._prose = Prose(self._buffer, self._output, policy, found, preopened and len(reasoning) > 0)
-        self._live = LiveCalls(policy, LiveHost(self._buffer, self._output, self._prose)) if incremental else None
+        self._live = (
+            None
+            if stream_after is None
+            else LiveCalls(policy, LiveHost(self._buffer, self._output, self._prose), stream_after)
+        )
         self._block = BlockReader(self._buffer, self._output, policy, self._live)
         self._spans = None if on_span is None else SpanReports(on_span, self._live)
         self._read_as(found)

@@ -239,7 +239,8 @@ class ToolSpec:
     does not simulate (`web_search`, ...): they are never put into a prompt and are echoed from `extra`. `extra` holds
     the tool object as its protocol received it. `server` tools are run by the gateway: clients do not see their calls,
     and mistakes in them are reported to the model (R15). `namespace` is the tool's group (R8.16),
-    `namespace_description` the client's description of the group.
+    `namespace_description` the client's description of the group. `buffered`: the client wants a call's
+    arguments in one piece.
     """
 
     name: str
@@ -251,6 +252,7 @@ class ToolSpec:
     extra: Extra = field(default=EMPTY, hash=False)
     server: bool = False
     namespace_description: str | None = None
+    buffered: bool = False
 
     @property
     def received(self) -> Mapping[str, Any]:

@@ -76,8 +76,12 @@ def open_scanner(
     elif specs is not None:
         grammar = chosen.framing or replace(grammar, syntaxes=())  # R1.7: blocks are ordinary text then
     policy = CallPolicy(specs, choice=choice, parallel=parallel, options=options, limits=limits, count=count)
-    incremental = options.calls.argument_streaming == "incremental"
-    return build_scanner(grammar, policy, options, limits, incremental=incremental, scanner=scanner)
+    return build_scanner(grammar, policy, options, limits, stream_after=stream_after(options), scanner=scanner)
+
+
+def stream_after(options: RouteOptions) -> int | None:
+    """Returns how many bytes of arguments a call has before it is streamed (R6.13); None if calls are buffered."""
+    return None if options.calls.argument_streaming == "buffered" else options.calls.argument_streaming
 
 
 def build_scanner(
@@ -88,15 +92,15 @@ def build_scanner(
     *,
     choice: int = 0,
     first_block: int = 0,
-    incremental: bool = False,
+    stream_after: int | None = None,
     trim: bool = True,
     inside: tuple[str, str] | None = None,
     on_span: SpanObserver | None = None,
     scanner: type[CallScanner] = CallScanner,
 ) -> CallScanner:
-    """Returns a scanner with a route's options and limits. `incremental`: the answer is streamed with
-    `argument_streaming: incremental` (R6.13). `trim`: allows trimming if the options want it. `inside`: the answer
-    begins inside this pair of reasoning tags, whatever the options say."""
+    """Returns a scanner with a route's options and limits. `stream_after`: see `CallScanner`. `trim`: allows
+    trimming if the options want it. `inside`: the answer begins inside this pair of reasoning tags, whatever the
+    options say."""
     reasoning = options.reasoning
     tags = reasoning_tags(grammar, reasoning)
     return scanner(
@@ -109,7 +113,7 @@ def build_scanner(
         scan_calls=reasoning.scan_calls or grammar.calls_in_reasoning,
         choice=choice,
         first_block=first_block,
-        incremental=incremental,
+        stream_after=stream_after,
         on_span=on_span,
     )
 

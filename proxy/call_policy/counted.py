@@ -96,7 +96,7 @@ CALL_FIELDS: Final = (
     ),
     AccessField(
         "truncated_calls",
-        "Calls that were cut off. Under `calls.argument_streaming: incremental` the client got their beginning.",
+        "Calls that were cut off. Of long ones the client may have got the beginning (`calls.argument_streaming`).",
         OUTCOMES,
         "truncated",
     ),

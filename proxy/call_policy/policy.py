@@ -30,9 +30,12 @@ from ..formats.engine.recognition import BARE
 from ..formats.engine.rendering import prompt_parameters
 from ..model import CallKind, ToolChoice, ToolSpec
 from ..repair.repair import REPAIR_KINDS, compact_json
-from ..scan._grammar import AS_TEXT, DROPPED, Block, BlockSyntax, Decision, Field, FoundCall, ValueKind, Why
-from .assembly import begun, begun_member, member
+from ..scan._grammar import AS_TEXT, DROPPED, Block, BlockSyntax, Decision, EarlyCall, Field, FoundCall, Why
+from ..schemas.schema import SchemaProblem
+from .assembly import begun
 from .candidate import CandidateCall
+from .coercion import coerce
+from .early import SafeCall
 from .ids import CallIds
 from .json_calls import settle_arguments
 from .near import NearMiss, near_name, unreadable
@@ -114,8 +117,7 @@ class CallPolicy:
         self._made = 0
         self._live = 0  # streamed calls that are not judged yet
         self._seen: set[tuple[str, str]] = set()
-        self._parameters = _UNTYPED  # of the last streamed call
-        self._schemas = schemas
+        self._schema: Schemas = schemas or partial(checker, limits=self._limits)
         self._recogniser: Recogniser | None = None  # created for the first block in an untaught form
 
     def block(self, block: Block) -> Decision:
@@ -138,7 +140,9 @@ class CallPolicy:
             self._count("unclosed_repaired")
         if not calls:
             return DROPPED
-        first, *others = calls  # if a call was streamed, it is the first
+        first, *others = calls
+        if block.opened is not None:  # then it is the first
+            first = self._coerced(first, block.opened.arguments)
         return Decision(calls=(self._emit(first, block.opened), *[self._emit(call, None) for call in others]))
 
     @property
@@ -159,36 +163,37 @@ class CallPolicy:
         """True if any tool on offer is strict."""
         return self._taught.offered.strict
 
-    def opening(self, syntax: BlockSyntax, pieces: tuple[tuple[Field, str], ...]) -> FoundCall | None:
-        """Returns the call that may be streamed before its block ends (R6.13), without arguments; None for strict
-        tools, tools that take free text, and where calls are compared (`dedupe_calls`)."""
-        options = self._calls
-        most = self._limits.calls_per_response if self._parallel else 1
-        if options.dedupe_calls or self._made + self._live >= most:
-            return None
+    def opening(self, syntax: BlockSyntax, pieces: tuple[tuple[Field, str], ...]) -> EarlyCall | None:
+        """Returns the call if it may be streamed before its block ends (R6.13). None for strict tools, tools that take
+        free text or that the gateway runs, tools whose client wants arguments in one piece, and where calls are
+        compared (`dedupe_calls`)."""
         try:
             written, tool, strict = self._taught.named(begun(syntax, pieces))
         except Rejected:
             return None
-        if strict or (tool is not None and tool.kind == "custom"):
+        if self._calls.dedupe_calls or strict or self._taught.offered.gateways or self._is_full():
             return None
-        self._parameters = types = ParameterTypes(None if tool is None else prompt_parameters(tool))
+        if tool is None:
+            return SafeCall(partial(self._open, FoundCall(written.name, "", ""), written.call_id), _UNTYPED, None)
+        types = ParameterTypes(prompt_parameters(tool))
+        if tool.kind == "custom" or tool.server or tool.buffered:
+            return None
         if is_object(syntax) and any(key in types.names for key in syntax.parameters):
             return None  # only its end shows whether the value is all arguments or one of them
+        call = FoundCall(tool.name, "", "", namespace=tool.namespace)
+        schema = prompt_parameters(tool) if self._calls.coerce == "safe" else None
+        return SafeCall(partial(self._open, call, written.call_id), types, schema)
+
+    def _is_full(self) -> bool:
+        """Returns whether the answer has all calls that it may have."""
+        return self._made + self._live >= (self._limits.calls_per_response if self._parallel else 1)
+
+    def _open(self, call: FoundCall, call_id: str | None) -> FoundCall | None:
+        """Returns a call that is streamed from now on, with its id; None if the answer may have no further call."""
+        if self._is_full():
+            return None
         self._live += 1
-        call_id = self._ids.settle(written.call_id)
-        if tool is None:
-            return FoundCall(written.name, call_id, "")
-        return FoundCall(tool.name, call_id, "", namespace=tool.namespace)
-
-    def argument(self, syntax: BlockSyntax, opened: FoundCall, key: str, value: str) -> str:
-        """Returns one argument of a streamed call as a JSON member (`"key":value`)."""
-        return member(syntax, key, value, self._parameters)
-
-    def value_kind(self, syntax: BlockSyntax, opened: FoundCall, key: str, begun: str) -> tuple[str, ValueKind]:
-        """Returns the JSON key (with colon) of a streamed call's argument, and the kind of a value that begins with
-        `begun`."""
-        return begun_member(syntax, key, begun, self._parameters)
+        return replace(call, call_id=self._ids.settle(call_id))
 
     def withdrawn(self, opened: FoundCall) -> GatewayError:
         """Returns the error for a streamed call whose final arguments differ from what was sent."""
@@ -275,6 +280,20 @@ class CallPolicy:
         kind: CallKind = "custom" if tool.kind == "custom" else "function"
         return FoundCall(tool.name, call_id, call.arguments, kind, tool.namespace, call.source)
 
+    def _coerced(self, call: CandidateCall, sent: str) -> CandidateCall:
+        """Returns a call of which `sent` was streamed, with arguments converted to the types of its schema if they do
+        not fit (R23.3). Those of other calls are converted when they are checked, see `middlewares/arguments.py`."""
+        if call.tool is None or self._calls.coerce == "off":
+            return call
+        try:
+            schema = self._schema(call.tool)
+        except SchemaProblem:
+            return call
+        mended = None if schema.check(call.arguments) is None else coerce(call.arguments, schema)
+        if mended is None or not mended.text.startswith(sent):
+            return call
+        return replace(call, arguments=mended.text, coerced=(*call.coerced, *mended.kinds))
+
     def _wanted(self, calls: Sequence[CandidateCall]) -> list[CandidateCall]:
         """Returns the calls to be emitted: without repetitions (C32) and, if parallel calls are off, only one. Raises
         `Rejected` if there are too many (R6.9)."""
@@ -301,7 +320,7 @@ class CallPolicy:
     def _untaught(self, block: Block) -> Decision:
         """Returns the decision about a block in an untaught form."""
         if self._recogniser is None:
-            self._recogniser = Recogniser(self._calls, self._schemas or partial(checker, limits=self._limits))
+            self._recogniser = Recogniser(self._calls, self._schema)
         before = 0
         try:
             if not self.recognises:

@@ -169,10 +169,10 @@ def _parts(
             if isinstance(inner, list | tuple):
                 waiting += reversed(inner)
         if isinstance(ref := part.get("$ref"), str):
-            waiting.append(_target(ref, root))
+            waiting.append(target(ref, root))
 
 
-def _target(ref: str, root: Mapping[str, Any]) -> object:
+def target(ref: str, root: Mapping[str, Any]) -> object:
     """Returns the part of the schema that a reference points to, or None."""
     if ref == "#":
         return root

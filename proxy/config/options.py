@@ -65,10 +65,11 @@ class CallsConfig:
     sentinel_arguments: Literal["any", "string"] = doc(
         "`string`: an object as `arguments` is malformed.", default="any"
     )
-    argument_streaming: Literal["buffered", "incremental"] = doc(
-        "`incremental`: arguments are streamed while the model writes them, unless the tool is strict; a call "
-        "that turns out to be malformed ends the answer.",
-        default="buffered",
+    argument_streaming: int | Literal["buffered"] = doc(
+        "In streamed answers, a call with this many bytes of arguments is sent while the model writes it, unless its "
+        "tool is strict. Text that was sent cannot be taken back: such a call ends the answer with an error if it turns "
+        "out to be malformed. `buffered`: calls are sent when they are complete and checked.",
+        default=256,
     )
     dedupe_calls: bool = doc("Drop a call that repeats an earlier one of the same answer.", default=False)
     stop_after_call: bool = doc("Stop the backend after the last wanted call.", default=False)

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, cast
 from ..events import Delta, Open
 from ..fastparse import CallScanner
 from ..model import ToolResult, ToolSpec, ToolUse
-from ..scan._grammar import DROPPED, Block, BlockPolicy, BlockSyntax, Branch, Decision, Field, FoundCall, Grammar, Why
+from ..scan._grammar import DROPPED, Block, BlockPolicy, BlockSyntax, Branch, Decision, Field, Grammar, Why
 from .engine.escaping import Escaping
 from .engine.layout import FUNCTION, Layout, Tagged
 from .engine.listing import Listing
@@ -308,7 +308,7 @@ class _Recorder:
     def may_call(self, name: str, untaught: bool) -> bool:
         return True
 
-    def opening(self, syntax: BlockSyntax, pieces: Any) -> FoundCall | None:
+    def opening(self, syntax: BlockSyntax, pieces: Any) -> None:
         return None
 
 

@@ -198,10 +198,6 @@ class ClientSide(Protocol):
         """Returns the gateway's id of a call from the id that a client sends back."""
         return call_id
 
-    def wants_arguments_early(self, request: ModelRequest) -> bool:
-        """True if the client asks for streamed arguments, whatever the route's configuration is (R6.13)."""
-        return False
-
     def most_server_calls(self, request: ModelRequest) -> int | None:
         """Returns the client's maximum number of server-side calls for an answer; None if it sets none."""
         return None

@@ -32,6 +32,8 @@ cdef class FieldReader:
     cdef int _string
     cdef bytes _stops, _waiting
     cdef bytearray _sent
+    cdef list _late, _pieces
+    cdef Py_ssize_t _short
     cdef object _block
 
     def __cinit__(self, Buffer buffer, Output output, policy, live):
@@ -55,8 +57,14 @@ cdef class FieldReader:
         self._opener = opener.literal
         self._untaught = opener.untaught
         self._followable = self.live is not None and not (self._untaught or quoted)
+        self._late = None
         if self._followable:
-            self.live.begin_block(pieces)
+            self._short = self.live.long
+            self._pieces = pieces
+            if self._short:
+                self._late = []
+            else:
+                self.live.begin_block(pieces)
         return 0
 
     cdef int begin(self, _PlanBranch branch, _PlanNode node, Py_ssize_t at, bint first) except -1:
@@ -80,7 +88,10 @@ cdef class FieldReader:
             self._worded = self._ended = False
         self._string = NO_STRING
         self._waiting = b""
-        if self._followable:
+        if self._late is not None:
+            self._late.append((len(self._pieces), (branch.syntax.syntax, branch.field, branch.read, at), None, 0))
+            self.followed = branch.field in FOLLOWED
+        elif self._followable:
             self.followed = self.live.begin_field(branch.syntax.syntax, branch.field, branch.read, at)
         return 0
 
@@ -107,7 +118,10 @@ cdef class FieldReader:
         return 0
 
     cdef int pass_value(self, Bytes p, Py_ssize_t size, bint whole) except -1:
-        cdef bytes more = self._pass_string(p, size)
+        cdef bytes more
+        if self._late is not None:
+            return self._note(self._buffer.as_text(p, size), -1 if whole else 0)
+        more = self._pass_string(p, size)
         if whole:
             more = self._waiting + more
             self._waiting = b""
@@ -117,9 +131,22 @@ cdef class FieldReader:
         return 0
 
     cdef int _pass_field(self, Bytes p, Py_ssize_t size, Py_ssize_t upto) except -1:
-        cdef bytes more = self._pass_string(p, size)
+        cdef bytes more
+        if self._late is not None:
+            return self._note(PyBytes_FromStringAndSize(<const char *>p, size), upto)
+        more = self._pass_string(p, size)
         if PyBytes_GET_SIZE(more) > 0:
             self.followed = self.live.pass_field(more, upto - PyBytes_GET_SIZE(more))
+            self._look_at_string()
+        return 0
+
+    cdef int _note(self, content, Py_ssize_t stop) except -1:
+        cdef list late = self._late
+        late.append((len(self._pieces), None, content, stop))
+        self._short -= len(content)
+        if self._short <= 0:
+            self._late = None
+            self.followed = self.live.begin_long(self._pieces, late)
             self._look_at_string()
         return 0
 

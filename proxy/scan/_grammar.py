@@ -19,6 +19,7 @@ from ..errors import GatewayError
 from ..model import CallKind
 from ..repair.characters import SPACE as SPACE
 from ..repair.characters import valid_text as valid_text
+from ..repair.literals import json_string
 
 BLOCK_BYTES: Final = 1024 * 1024
 """Default limit of one block including its tags, in bytes of UTF-8 (`limits.block_bytes`)."""
@@ -301,7 +302,8 @@ class Block:
     their texts in order. In a `broken` body (one that does not follow its syntax) the pieces end where it was last
     understood, and the last piece extends to the closer. `closed` is False if only closers were missing when the answer
     ended or another block began (R6.8, option `unclosed`). `opened` is the block's first call if it was streamed early
-    (R6.13): each call after which another was opened is judged as a block of its own, and so is the last one."""
+    (R6.13), with the arguments that were sent: each call after which another was opened is judged as a block of its
+    own, and so is the last one."""
 
     syntax: BlockSyntax
     body: str
@@ -342,6 +344,53 @@ AS_TEXT: Final = Decision()
 DROPPED: Final = Decision(drop=True)
 
 
+class EarlyCall:
+    """A call that may be streamed before its block ends (R6.13). The arguments of this one can be sent without
+    conditions; call policies derive their own.
+
+    `sends_text`: more text of the current string can be sent without `release`, because it would return all of it.
+    """
+
+    sends_text = True
+
+    def __init__(self, call: FoundCall) -> None:
+        self._call = call
+
+    def open(self) -> FoundCall | None:
+        """Returns the call, without arguments, when it is opened. The policy judges it later as `Block.opened`. Returns
+        None if it may no longer be streamed."""
+        return self._call
+
+    def release(self, more: bytes) -> bytes:
+        """Takes the next bytes of the arguments, and returns those that can be sent now."""
+        return more
+
+    def argument(self, syntax: BlockSyntax, key: str, value: str) -> str:
+        """Returns one argument as a JSON member (`"key":value`), from the pieces `key` and `value`."""
+        return f"{json_string(key)}:{json_string(value)}"
+
+    def value_kind(self, syntax: BlockSyntax, key: str, begun: str) -> tuple[str, ValueKind]:
+        """Returns the key of an argument (as JSON, with colon), and the kind of a value that begins with `begun`:
+        `text` (a string of exactly this text), `json` (JSON, if valid) or `unsure` (not known yet)."""
+        return f"{json_string(key)}:", "text"
+
+
+class CallSink(Protocol):
+    """Sends the calls; implemented by each scanner."""
+
+    def span(self, start: int, stop: int) -> bytes:
+        """Returns the bytes at these offsets of the block."""
+
+    def live_open(self, call: FoundCall) -> int:
+        """Opens a call. Returns its block number."""
+
+    def live_say(self, block: int, text: str) -> None:
+        """Sends more arguments of an open call."""
+
+    def live_close(self, block: int, status: Literal["complete", "truncated"]) -> None:
+        """Ends an open call."""
+
+
 class BlockPolicy(Protocol):
     """Decides about blocks (R9), in order of appearance. Methods must not raise."""
 
@@ -367,18 +416,9 @@ class BlockPolicy(Protocol):
         """Returns True if an unmarked object with this name may be a call or a near miss (R23.4). `untaught`: its form
         was not taught."""
 
-    def opening(self, syntax: BlockSyntax, pieces: tuple[tuple[Field, str], ...]) -> FoundCall | None:
-        """Returns the call (without arguments) if it may be streamed early (R6.13), else None. Called when its
-        arguments begin and `pieces` include its name. The call is judged later as `Block.opened`."""
-
-    def argument(self, syntax: BlockSyntax, opened: FoundCall, key: str, value: str) -> str:
-        """Returns one argument of an early streamed call as a JSON member (`"key":value`), from the pieces `key` and
-        `value`."""
-
-    def value_kind(self, syntax: BlockSyntax, opened: FoundCall, key: str, begun: str) -> tuple[str, ValueKind]:
-        """Returns the key (as JSON, with colon) of an argument of an early streamed call, and the kind of a value that
-        begins with `begun`: `text` (a string of exactly this text), `json` (JSON, if valid) or `unsure` (not known
-        yet)."""
+    def opening(self, syntax: BlockSyntax, pieces: tuple[tuple[Field, str], ...]) -> EarlyCall | None:
+        """Returns the call if it may be streamed early (R6.13), else None. Called when its arguments begin and `pieces`
+        include its name."""
 
     def withdrawn(self, opened: FoundCall) -> GatewayError:
         """Returns the error for an early streamed call whose final arguments differ from what was sent."""

@@ -33,7 +33,7 @@ from ._pyoutput import Output
 from ._pystring import NO_STRING, certain
 from .blocks import Piece
 from .first_key import FirstKey
-from .live import LiveCalls
+from .live import FOLLOWED, LateField, LiveCalls
 from .loose_head import LooseHead
 from .modes import STRING, WHOLE, WRONG
 from .parts.code import BracesReader, CodeReader
@@ -99,6 +99,12 @@ class FieldReader:
         self._code = CodeReader()
         self._braces = BracesReader()
 
+        # The fields of a short block that is `_followable`, and the number of bytes it lacks to be long; None for a
+        # block that `live` reads.
+        self._late: list[LateField] | None = None
+        self._short = 0
+        self._pieces: Sequence[Piece] = ()
+
         # `_string`: kind of the string whose text is sent without asking `live`. `_waiting`: the last bytes, which only
         # the next delta can decide.
         self._string = NO_STRING
@@ -114,8 +120,14 @@ class FieldReader:
         self._untaught = opener.untaught
         self._ways = self.plan.begun if self._untaught else (self._opener,) if self._opener else ()
         self._followable = self.live is not None and not (self._untaught or quoted)
+        self._late = None
         if self.live is not None and self._followable:
-            self.live.begin_block(pieces)
+            self._short = self.live.long
+            self._pieces = pieces
+            if self._short:
+                self._late = []
+            else:
+                self.live.begin_block(pieces)
 
     def begin(self, branch: PlanBranch, node: PlanNode, at: int, first: bool) -> None:
         """Starts the field of `branch` at offset `at`. `node` is the node after it. `first`: it is the block's first
@@ -141,7 +153,10 @@ class FieldReader:
             self._worded = self._ended = False
         self._string = NO_STRING
         self._waiting = b""
-        if self.live is not None and self._followable:
+        if self._late is not None:
+            self._late.append((len(self._pieces), (branch.syntax, branch.field, branch.read, at), None, 0))
+            self.followed = branch.field in FOLLOWED
+        elif self.live is not None and self._followable:
             self.followed = self.live.begin_field(branch.syntax, branch.field, branch.read, at)
 
     def _begin_key(self, branch: PlanBranch) -> None:
@@ -168,6 +183,9 @@ class FieldReader:
     def pass_value(self, more: bytes, whole: bool) -> None:
         """Passes more of a `followed` value to `live`; `whole`: it ends here."""
         assert self.live is not None
+        if self._late is not None:
+            self._note(more.decode(), -1 if whole else 0)
+            return
         more = self._pass_string(more)
         if whole:
             more = self._waiting + more
@@ -179,9 +197,23 @@ class FieldReader:
     def _pass_field(self, more: bytes, upto: int) -> None:
         """Passes more of another `followed` field to `live`, up to this offset."""
         assert self.live is not None
+        if self._late is not None:
+            self._note(more, upto)
+            return
         more = self._pass_string(more)
         if more:
             self.followed = self.live.pass_field(more, upto - len(more))
+            self._string = self.live.string
+
+    def _note(self, content: str | bytes, stop: int) -> None:
+        """Notes content of a short block (see `LateField`); gives the block to `live` if it is long now."""
+        assert self.live is not None
+        assert self._late is not None
+        self._late.append((len(self._pieces), None, content, stop))
+        self._short -= len(content)
+        if self._short <= 0:
+            late, self._late = self._late, None
+            self.followed = self.live.begin_long(self._pieces, late)
             self._string = self.live.string
 
     def _pass_string(self, more: bytes) -> bytes:

@@ -13,7 +13,7 @@ from ._pyprose import Prose
 
 
 class LiveHost:
-    """Sends streamed calls to the output; implements `toolwire.scan.live.CallSink`."""
+    """Sends streamed calls to the output; implements `toolwire.scan._grammar.CallSink`."""
 
     def __init__(self, buffer: Buffer, output: Output, prose: Prose) -> None:
         self._buffer = buffer

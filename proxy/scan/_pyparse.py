@@ -82,8 +82,9 @@ class CallScanner:
       text (R6.6).
     - `reasoning`: pairs of opening and closing tags. Text between them becomes REASONING blocks, unchanged; blank ones
       are left out. `preopened`: the answer begins inside the first pair. `scan_calls`: blocks inside reasoning count.
-    - `choice` is put into every `Open`; blocks are numbered from `first_block`. `incremental`: arguments are streamed
-      early if the policy accepts the call (R6.13). `on_span` is called with every `Span`.
+    - `choice` is put into every `Open`; blocks are numbered from `first_block`. `stream_after`: a call
+      with so many bytes of arguments is streamed early if the policy accepts it (R6.13); None: never. `on_span` is
+      called with every `Span`.
 
     Raises `ValueError` if the markers contradict each other.
     """
@@ -100,7 +101,7 @@ class CallScanner:
         scan_calls: bool = False,
         choice: int = 0,
         first_block: int = 0,
-        incremental: bool = False,
+        stream_after: int | None = None,
         on_span: SpanObserver | None = None,
     ) -> None:
         self._grammar = grammar
@@ -122,7 +123,11 @@ class CallScanner:
         self._buffer = Buffer()
         self._output = Output(trim_edges, choice, first_block)
         self._prose = Prose(self._buffer, self._output, policy, found, preopened and bool(reasoning))
-        self._live = LiveCalls(policy, LiveHost(self._buffer, self._output, self._prose)) if incremental else None
+        self._live = (
+            None
+            if stream_after is None
+            else LiveCalls(policy, LiveHost(self._buffer, self._output, self._prose), stream_after)
+        )
         self._block = BlockReader(self._buffer, self._output, policy, found, self._live)
         self._spans = None if on_span is None else SpanReports(on_span, self._live)
         self._read_as(found)

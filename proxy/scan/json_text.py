@@ -38,9 +38,9 @@ FAILED: Final = 11
 
 
 class JsonText:
-    """Follows one JSON value. Whole tokens and characters of strings (escapes as a whole) are certain. A comma or the
-    end of a string is certain only when something valid follows, the outermost brackets never: so the output of an
-    object or array alone is never valid JSON.
+    """Follows one JSON value. Whole tokens and characters of strings (escapes as a whole) are certain. A comma, an
+    opening bracket or the end of a string is certain only when something valid follows, the outermost brackets never.
+    The output of an object or array alone is therefore never valid JSON.
 
     `has_output`: something was output. `compact`: whitespace between tokens is removed. `roots`: possible first bytes
     of the value.
@@ -195,10 +195,7 @@ class JsonText:
 
     def _open(self, bracket: int) -> None:
         array = bracket == ord("[")
-        if self._depth:
-            self._be_certain(b"[" if array else b"{")
-        else:
-            self._held.append(bracket)
+        self._held.append(bracket)
         self._depth += 1
         self._arrays = self._arrays << 1 | array
         self.mode = _FIRST_ITEM if array else _FIRST_KEY

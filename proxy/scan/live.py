@@ -5,10 +5,11 @@ Rules of this module:
 1. The output is the beginning of what the call policy will make of the whole block. Followers (`follow_*.py`) output
    the certain parts; tagged values are output as soon as their kind is certain. At the end the call policy judges the
    whole block, and its result is compared with what was sent; if it differs, the answer fails.
-2. A call is opened when the policy has accepted its name and its arguments begin, since before that it might not be a
-   call. So calls without arguments wait for the end of the block, or for the next call with arguments.
-3. In a block with several calls, each is judged when the arguments of the next one begin.
-4. Both scanners use this module. They report fields and their content, by offsets in the block. For more text of a
+2. A call is opened when the policy has accepted its name and its arguments are long. Shorter calls wait for the end of
+   the block, or for the next long call.
+3. In a block with several calls, each is judged when the next one is opened.
+4. Of the certain parts, those are sent that the policy releases (`EarlyCall`): at the end it may still convert values.
+5. Both scanners use this module. They report fields and their content, by offsets in the block. For more text of a
    string they do not call it: `string` tells its kind, and they send the text themselves and append it to `sent`
    (`_pystring.py`).
 """
@@ -16,11 +17,12 @@ Rules of this module:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Literal, Protocol
+from dataclasses import replace
+from typing import Final
 
 from ..errors import GatewayError
 from ..repair.literals import json_string
-from ._grammar import SPACE, Block, BlockPolicy, BlockSyntax, Decision, Field, FoundCall, ValueKind
+from ._grammar import SPACE, Block, BlockPolicy, BlockSyntax, CallSink, Decision, EarlyCall, Field, FoundCall, ValueKind
 from ._plan import BRACES, CODE, JSON, NAME, PROSE, WORD
 from ._pystring import JSON_STRING, LINES, NO_STRING, PLAIN_TEXT, UNSAID
 from .blocks import TO_CLOSER, Piece
@@ -31,35 +33,28 @@ from .json_text import ENDED, FAILED, JsonText
 
 _UNSURE: Final = 256
 """If the kind of a value is not certain after this many characters, it is decided at the value's end."""
+FOLLOWED: Final = ("value", "arguments", "call", "calls")
+"""The fields with arguments."""
 
 
-class CallSink(Protocol):
-    """Sends the calls; implemented by each scanner."""
-
-    def span(self, start: int, stop: int) -> bytes:
-        """Returns the bytes at these offsets of the block."""
-
-    def live_open(self, call: FoundCall) -> int:
-        """Opens a call. Returns its block number."""
-
-    def live_say(self, block: int, text: str) -> None:
-        """Sends more arguments of an open call."""
-
-    def live_close(self, block: int, status: Literal["complete", "truncated"]) -> None:
-        """Ends an open call."""
+LateField = tuple[int, tuple[BlockSyntax, Field, int, int] | None, str | bytes | None, int]
+"""A field of a short block, or content of one: the number of finished fields before it, the arguments of `begin_field`
+(or None), the content (a text for `pass_value`) and the offset of its end, for a text that ends a field -1."""
 
 
 class LiveCalls:
-    """The streamed calls of one block after another.
+    """The streamed calls of one block after another. Calls with `long` bytes of arguments are streamed. Scanners note
+    the fields of a block until it has as many (`begin_long`), because most blocks never have.
 
     `opened` is the open call, `block` its block number, `sent` its arguments sent so far. `string` is the kind of the
     string whose further text the scanner may send by itself, `stops` the bytes that end such text: see
     `_pystring.certain`.
     """
 
-    def __init__(self, policy: BlockPolicy, host: CallSink) -> None:
+    def __init__(self, policy: BlockPolicy, host: CallSink, long: int) -> None:
         self._policy = policy
         self._host = host
+        self.long = long
         self.opened: FoundCall | None = None
         self.block = 0
         self.sent = bytearray()
@@ -67,18 +62,24 @@ class LiveCalls:
         self.stops = b""
 
         # The current field: its kind, and its offset `_from`. `_pieces` are the fields before it. `_follower` reads it;
-        # `_waiting` are earlier calls without arguments. `_fields` are the kinds of fields of the current call ("" for
+        # `_waiting` are earlier calls that are not open. `_fields` are the kinds of fields of the current call ("" for
         # arguments), and `_begins` the offset of its first field. `_refused`: nothing more of this block is streamed.
         self._syntax: BlockSyntax | None = None
         self._pieces: Sequence[Piece] = ()
         self._field: Field = ""
         self._from = 0
-        self._calls = CallFollower()
         self._follower: CallFollower | PythonFollower | BracesFollower | None = None
         self._waiting: list[tuple[str | None, int]] = []
         self._refused = False
         self._fields: set[Field] = set()
         self._begins = 0
+
+        # The current call. While it is not open: its name and offset in `_pending`, and in `_ready` the arguments
+        # that can be sent. `_some`: a tagged value of it was read.
+        self._call: EarlyCall | None = None
+        self._pending: tuple[str | None, int] | None = None
+        self._ready = bytearray()
+        self._some = False
 
         # The call that is open begins at `_where`; `_stuck`: no more of its arguments goes out. `given` were before
         # it, which are judged already, the first one of those in one field with it at `_head`.
@@ -96,17 +97,34 @@ class LiveCalls:
         self._at_start = False
         self._line_end = ""
         self._ending = False
-        self._text = JsonText()
+        self._text: JsonText | None = None
 
     def begin_block(self, pieces: Sequence[Piece]) -> None:
         """Starts a block. `pieces` will hold its finished fields."""
         self._pieces = pieces
         self._refused = self._ending = False
+        self.string = NO_STRING
+        self._call = self._pending = None
         self._follower = None
         self._fields.clear()
         self._waiting.clear()
         self.given = self._where = 0
         self._head = -1
+
+    def begin_long(self, pieces: Sequence[Piece], fields: Sequence[LateField]) -> bool:
+        """Starts a block that is long now, with its fields so far. Returns True if more of the last field is needed."""
+        self.begin_block(pieces)
+        needed = False
+        for finished, begun, content, stop in fields:
+            self._pieces = pieces[:finished]
+            if begun is not None:
+                needed = self.begin_field(*begun)
+            elif needed and isinstance(content, str):
+                self.pass_value(content, stop < 0)
+            elif needed and content is not None:
+                needed = self.pass_field(content, stop - len(content))
+        self._pieces = pieces
+        return needed
 
     def begin_field(self, syntax: BlockSyntax, field: Field, read: int, at: int) -> bool:
         """Starts a field at offset `at`. Returns True if its content is needed, because it may belong to a call that is
@@ -119,7 +137,7 @@ class LiveCalls:
         self._from = at
         if field in ("name", "id"):
             self._begin_fields(field)
-        if self._refused or field not in ("value", "arguments", "call", "calls"):
+        if self._refused or field not in FOLLOWED:
             return False
         self._fields.add("")
         if field == "value" and read in (NAME, WORD, PROSE):
@@ -127,8 +145,8 @@ class LiveCalls:
             return True
         self._pass_over()
         if read == JSON and field == "arguments":
-            self._calls.begin_arguments()
-            self._follower = self._calls
+            self._follower = CallFollower()
+            self._follower.begin_arguments()
         elif read == JSON and field != "value":
             self._follow_calls()
         elif read == CODE and field != "value":
@@ -141,10 +159,11 @@ class LiveCalls:
 
     def _begin_fields(self, field: Field) -> None:
         """Starts a name or id. It belongs to the next call if this call already has one, or has arguments. Calls
-        without arguments wait for the next call that is opened."""
+        that are not open wait for the next one that is opened."""
         if field in self._fields or "" in self._fields:
             if self.opened is None or self._where != self._begins:
                 self._waiting.append((None, self._begins))
+            self._call = self._pending = None
             self._fields.clear()
         if not self._fields:
             self._begins = self._from
@@ -157,18 +176,20 @@ class LiveCalls:
         parameters = tuple(name.encode() for name in self._syntax.parameters)
         compact = self._syntax.arguments == "string"
         objects = self._policy.unwrap or not compact
-        self._calls.begin(names, parameters, objects, compact, self._field == "calls", self._from)
-        self._follower = self._calls
+        self._follower = CallFollower()
+        self._follower.begin(names, parameters, objects, compact, self._field == "calls", self._from)
 
     def _pass_over(self) -> None:
         """Another field with a call begins. If the previous field's call was not opened, it waits for the next one."""
         before = self._follower
-        if before is not None and not before.begun and self._pieces and self._pieces[-1][0] == "call":
-            self._waiting.append((before.name or "", self._pieces[-1][1]))
+        if before is not None and self._pieces and self._pieces[-1][0] == "call":
+            if not before.begun or self._pending is not None:
+                self._waiting.append((before.name or "", self._pieces[-1][1]))
+            self._pending = None
 
     def pass_field(self, more: bytes, at: int) -> bool:
         """Reads more of a field with its own end, from offset `at`, and sends the certain part of its arguments once
-        the policy has accepted the call. Returns False if no more of the field is needed."""
+        the call is open. Returns False if no more of the field is needed."""
         self.string = NO_STRING
         pos = 0
         while pos < len(more):
@@ -183,47 +204,72 @@ class LiveCalls:
                 pos = 0
             elif begun and not follower.begun:  # its call has ended
                 self._send(follower.take())
+                if self._pending is not None:
+                    self._waiting.append(self._pending)
+                    self._pending = None
             elif follower.begun and not begun and not self._begin_calls(follower):
                 return False
         follower = self._follower
         assert follower is not None
         if follower.begun:
             self._send(follower.take())
-        self.string, self.stops = follower.string
-        return True
+        kind, self.stops = follower.string
+        self.string = kind if kind == UNSAID or self._sends_text else NO_STRING
+        return not self._refused
+
+    @property
+    def _sends_text(self) -> bool:
+        """True if more text of the current string can be sent at once."""
+        return self._pending is None and self._call is not None and self._call.sends_text
 
     def _begin_calls(self, follower: CallFollower | PythonFollower | BracesFollower) -> bool:
-        """Opens the call whose arguments begin, after any earlier calls without arguments. Returns False if one may not
-        be streamed."""
+        """Starts the call whose arguments begin. Returns False if it may not be streamed."""
         if self._field == "arguments":
             return self._begin_tagged()
-        calls = [*follower.passed, (follower.name or "", follower.start)]
+        self._waiting += follower.passed
         follower.passed.clear()
-        return self._begin_all(calls)
+        return self._begin_call(follower.name or "", follower.start)
 
     def _begin_tagged(self) -> bool:
-        """Opens a call with name and arguments in separate fields, unless it is open already. Returns False if it may
-        not be streamed."""
-        return (self.opened is not None and self._where == self._begins) or self._begin_all([(None, self._begins)])
+        """Starts a call with name and arguments in separate fields, at its first arguments. Returns False if it may not
+        be streamed."""
+        return self._call is not None or self._begin_call(None, self._begins)
 
-    def _begin_all(self, calls: Sequence[tuple[str | None, int]]) -> bool:
-        calls = [*self._waiting, *calls]
-        self._waiting.clear()
-        ends = [*(where for _, where in calls[1:]), self._from]
-        return all(self._begin_call(name, where, to) for (name, where), to in zip(calls, ends, strict=True))
+    def _begin_call(self, name: str | None, where: int) -> bool:
+        self._call = self._opening(name, where, self._from)
+        self._pending = (name, where)
+        self._ready.clear()
+        self._some = self._stuck = False
+        self._refused = self._call is None
+        return not self._refused
 
-    def _begin_call(self, name: str | None, where: int, to: int) -> bool:
-        """Judges and ends the previous call, then opens the call at offset `where` if the policy accepts it. Without
-        `name`, the name is in the fields up to offset `to`."""
+    def _opening(self, name: str | None, where: int, to: int) -> EarlyCall | None:
+        """Returns the call at offset `where` if it may be streamed. Without `name`, the name is in the fields up to
+        offset `to`; if there are none it has no name, not even an empty one."""
         assert self._syntax is not None
         pieces: tuple[tuple[Field, str], ...] = (("name", name or ""),)
         if name is None:
             pieces = self._between(where, to)
-        opened = (
-            self._policy.opening(self._syntax, pieces) if pieces else None
-        )  # without pieces there is no name, not even an empty one
+        return self._policy.opening(self._syntax, pieces) if pieces else None
+
+    def _open_all(self) -> None:
+        """Opens the current call, after the earlier ones that were not opened. None of this block is streamed any more
+        if one may not be."""
+        assert self._pending is not None
+        assert self._call is not None
+        calls, self._waiting = self._waiting, []
+        begins = [*(begin for _, begin in calls), self._pending[1]]
+        early = [self._opening(name, begin, end) for (name, begin), end in zip(calls, begins[1:], strict=True)]
+        self._refused = not all(map(self._open_call, [*early, self._call], begins))
+        if not self._refused:
+            self._pending = None
+            self._say(bytes(self._ready))
+
+    def _open_call(self, call: EarlyCall | None, where: int) -> bool:
+        """Opens the call at offset `where`, after the previous one was judged and ended. Returns False if that is not
+        possible."""
+        opened = None if call is None else call.open()
         if opened is None or not self._end_call(where):
-            self._refused = True
             return False
         self.opened = opened
         self.block = self._host.live_open(opened)
@@ -231,7 +277,6 @@ class LiveCalls:
         if self._head < self._from <= where:
             self._head = where
         self.sent.clear()
-        self._stuck = False
         return True
 
     def _end_call(self, to: int) -> bool:
@@ -241,11 +286,15 @@ class LiveCalls:
             return True
         assert self._syntax is not None
         pieces = self._between(self._where, to)
-        decision = self._policy.block(Block(self._syntax, "", pieces, opened=self.opened))
+        decision = self._policy.block(Block(self._syntax, "", pieces, opened=self._sent_call(self.opened)))
         if len(decision.calls) != 1 or not self._give_rest(self.opened, decision.calls[0]):
             return False
         self.given += 1
         return True
+
+    def _sent_call(self, opened: FoundCall) -> FoundCall:
+        """Returns the open call with the arguments that were sent."""
+        return replace(opened, arguments=self.sent.decode())
 
     def _between(self, start: int, to: int) -> tuple[tuple[Field, str], ...]:
         """Returns the fields between two offsets; of a list, the items."""
@@ -305,11 +354,11 @@ class LiveCalls:
         assert self._syntax is not None
         if self._refused or self._stuck or (self._kind_of_value == "unsure" and len(self._value) == _UNSURE):
             return UNSAID
-        if self._kind_of_value == "unsure" or self._line_end:
+        if self._kind_of_value == "unsure" or self._line_end or not self._sends_text:
             return NO_STRING
         if self._kind_of_value == "text":
             return LINES if self._syntax.framed else PLAIN_TEXT
-        return JSON_STRING if self._text.in_string else NO_STRING
+        return JSON_STRING if self._text is not None and self._text.in_string else NO_STRING
 
     def _end_value(self, next: Field) -> None:
         """The text of an element has ended. If `arguments` follow, it contains elements and is not text; its value is
@@ -324,25 +373,29 @@ class LiveCalls:
         """Sends the key and the beginning of a value once its kind is certain. Returns False if nothing more of the
         value can be sent now."""
         assert self._syntax is not None
-        assert self.opened is not None
+        assert self._call is not None
         _, start, stop = self._pieces[self._key_at]
         key = self._host.span(start, stop).decode()
-        head, self._kind_of_value = self._policy.value_kind(self._syntax, self.opened, key, self._value)
-        comma = "," if self.sent else "{"
+        head, self._kind_of_value = self._call.value_kind(self._syntax, key, self._value)
+        comma = "," if self._some else "{"
         if whole and self._kind_of_value != "text":
             _, start, stop = self._pieces[self._key_at + 1]
             value = self._host.span(start, stop).decode()
-            self._send((comma + self._policy.argument(self._syntax, self.opened, key, value)).encode())
+            self._send((comma + self._call.argument(self._syntax, key, value)).encode())
+            self._some = True
             return False
         if self._kind_of_value == "json":
+            self._text = JsonText()
             self._text.begin(True, b"{[")
         if self._kind_of_value != "unsure":
             self._send((comma + head + ('"' if self._kind_of_value == "text" else "")).encode())
+            self._some = True
         return self._kind_of_value != "unsure"
 
     def _pass_json(self, more: bytes, whole: bool) -> None:
         """Sends more of a JSON value. Invalid JSON is detected when the block is judged."""
         text = self._text
+        assert text is not None
         used = text.read(more, 0, len(more))
         self._send(text.take())
         if text.mode == FAILED or more[used:].strip(SPACE.encode()) or (whole and text.mode != ENDED):
@@ -351,6 +404,19 @@ class LiveCalls:
             self._send(text.rest())
 
     def _send(self, more: bytes) -> None:
+        """Takes more certain arguments of the current call, and sends what the policy releases once they are long."""
+        if not more or self._refused:
+            return
+        assert self._call is not None
+        released = self._call.release(more)
+        if self._pending is None:
+            self._say(released)
+            return
+        self._ready += released
+        if self._ready and len(self._ready) >= self.long:
+            self._open_all()
+
+    def _say(self, more: bytes) -> None:
         if more:
             self.sent += more
             self._host.live_say(self.block, more.decode())
@@ -370,7 +436,8 @@ class LiveCalls:
         body = raw[body_start:body_end].decode()
         if syntax.whole and len(pieces) < 2 and not self.given:
             pieces = ((syntax.whole, body),)
-        return self._policy.block(Block(syntax, body, pieces, closed, broken, self.opened))
+        assert self.opened is not None
+        return self._policy.block(Block(syntax, body, pieces, closed, broken, self._sent_call(self.opened)))
 
     def _unjudged(self, raw: bytes, start: int, end: int) -> str:
         """Returns the content of a field without the calls judged before."""

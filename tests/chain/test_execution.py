@@ -359,7 +359,7 @@ async def test_the_model_is_told_of_arguments_that_do_not_fit(config: Any, mode:
 @modes
 @both
 @pytest.mark.parametrize("name", ["nothing", "ad", "adds", "x" * 3000], ids=["unlike", "near", "nearly", "endless"])
-@pytest.mark.parametrize("streaming", ["buffered", "incremental"])
+@pytest.mark.parametrize("streaming", ["buffered", 0])
 async def test_without_tools_of_the_client_an_unknown_call_is_the_gateways(
     config: Any, mode: str, stream: bool, name: str, streaming: str
 ) -> None:
@@ -548,7 +548,7 @@ SEEN: dict[str, tuple[list[Any], tuple[str, ...]]] = {
 
 @modes
 @both
-@pytest.mark.parametrize("streaming", ["buffered", "incremental"])
+@pytest.mark.parametrize("streaming", ["buffered", 0])
 @pytest.mark.parametrize(("rounds", "results"), SEEN.values(), ids=SEEN)
 async def test_results_are_there_again_when_the_client_goes_on(
     config: Any, mode: str, stream: bool, streaming: str, rounds: list[Any], results: tuple[str, ...]
@@ -619,7 +619,7 @@ PIECES = st.sampled_from(
 SCRIPTS = st.lists(st.lists(PIECES, max_size=4).map("".join), min_size=1, max_size=4)
 
 
-@given(SCRIPTS, st.sampled_from(["buffered", "incremental"]), st.sampled_from([1, 3]), st.sampled_from([[LOOK], []]))
+@given(SCRIPTS, st.sampled_from(["buffered", 0]), st.sampled_from([1, 3]), st.sampled_from([[LOOK], []]))
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_law_streamed_and_whole_answers_agree(
     config: Any, script: list[str], streaming: str, size: int, tools: list[Any]

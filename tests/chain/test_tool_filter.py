@@ -123,7 +123,7 @@ DENIED = [
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
 async def test_a_denied_tool_is_never_called(stream, reply, path):
     body = ASK if "chat" in path else {"input": "hi", "tools": FLAT}
-    options = route_options(argument_streaming="incremental") if isinstance(reply, str) else NATIVE
+    options = route_options(argument_streaming=0) if isinstance(reply, str) else NATIVE
     answer = await filtered({**body, "stream": stream}, READERS, reply, options, path)
     shown = answer.body.decode()
     assert answer.status == 200

@@ -1,4 +1,4 @@
-"""`argument_streaming: incremental` (R6.13) through the whole gateway."""
+"""`argument_streaming` (R6.13) through the whole gateway."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FORMATS = ["hermes", "sentinel", "mistral", "qwen3_coder", "deepseek_v31", "kimi
 
 def config(script: Any, *outer: str, url: str | None = None, **options: Any) -> GatewayConfig:
     backend = {"kind": "mock", "script": script} if url is None else {"url": url}
-    defaults = {"argument_streaming": "incremental", **options}
+    defaults = {"argument_streaming": 0, **options}
     return read_config({"backends": {"b": backend}, "defaults": defaults, "chain": [*outer, *DEFAULT_CHAIN]})
 
 
@@ -289,7 +289,7 @@ class Careful(Middleware):
 
     def on_event(self, exchange: Exchange, event: Event) -> Event | None:
         assert isinstance(event, Call)
-        assert event.source == "", "found in text, not given by the backend"
+        assert event.source, "found in text, and not streamed"
         arguments = json.loads(event.use.arguments)
         if arguments["path"] == "secret":
             return None

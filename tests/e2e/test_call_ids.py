@@ -22,8 +22,8 @@ READ = function("read_file", path="string")
 FLAT = {"type": "function", "strict": False, **READ["function"]}
 WAYS = pytest.mark.parametrize(
     ("stream", "streaming"),
-    [(False, "buffered"), (True, "buffered"), (True, "incremental")],
-    ids=["whole", "streamed", "incremental"],
+    [(False, "buffered"), (True, "buffered"), (True, 0)],
+    ids=["whole", "streamed", 0],
 )
 
 

@@ -91,7 +91,7 @@ def responses(file: str, **more: Any) -> dict[str, Any]:
     return {"input": [{"role": "user", "content": "Copy it."}, call, result], "tools": FLAT, **more}
 
 
-@pytest.mark.parametrize(("tool_format", "streaming"), list(zip(FORMATS, cycle(("buffered", "incremental")))))
+@pytest.mark.parametrize(("tool_format", "streaming"), list(zip(FORMATS, cycle(("buffered", 0)))))
 async def test_a_file_with_every_marker_is_copied_and_edited(
     gateway: Gateway, tool_format: ToolFormat, streaming: str
 ) -> None:

@@ -483,9 +483,11 @@ async def test_mistakes_are_told_where_they_stand(gateway: Gateway, case: str, s
 
 
 @pytest.mark.parametrize("eager", [None, False, True, "beta"])
-async def test_input_comes_while_it_is_written_if_that_is_asked_for(gateway: Gateway, eager: bool | str | None) -> None:
-    """Fine-grained: the call begins, and its input goes out, before it is whole (R6.13)."""
-    given = {"path": "b.txt", "content": "a line\n" * 20}
+async def test_input_comes_while_it_is_written_unless_that_is_declined(
+    gateway: Gateway, eager: bool | str | None
+) -> None:
+    """The call begins, and its input goes out, before it is whole (R6.13)."""
+    given = {"path": "b.txt", "content": "a line\n" * 80}
     server = await gateway(script=[{"text": block("write_file", given), "chunk": 5}])
     beta = eager == "beta"
     tools: list[Any] = [READ, WRITE if beta else {**WRITE, "eager_input_streaming": eager}]
@@ -495,7 +497,7 @@ async def test_input_comes_while_it_is_written_if_that_is_asked_for(gateway: Gat
     (call,) = accumulate(answer.body)["content"]
     assert (call["name"], call["input"]) == ("write_file", given)
     deltas = [event for event in frames(answer.body) if event["type"] == "content_block_delta"]
-    assert (len(deltas) > 5) is bool(eager)
+    assert (len(deltas) > 5) is (eager is not False)
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -58,7 +58,7 @@ def twin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
 
 @PATHS
 @pytest.mark.parametrize("choice", ["required", "auto"])
-@pytest.mark.parametrize("early", ["buffered", "incremental"])
+@pytest.mark.parametrize("early", ["buffered", 0])
 @pytest.mark.usefixtures("twin")
 async def test_a_server_that_goes_on_is_told_to_stop(gateway: Gateway, path: str, choice: str, early: str) -> None:
     pieces = [block("a.txt"), block("b.txt"), block("a.txt"), block("c.txt")]

@@ -40,7 +40,7 @@ class WordPolicy:
     def may_call(self, name: str, untaught: bool) -> bool:
         return "x" in name or name in self.callable_names
 
-    def opening(self, syntax: BlockSyntax, pieces: tuple[tuple[Field, str], ...]) -> FoundCall | None:
+    def opening(self, syntax: BlockSyntax, pieces: tuple[tuple[Field, str], ...]) -> None:
         return None
 
     def withdrawn(self, opened: FoundCall) -> GatewayError:

@@ -157,7 +157,7 @@ def test_closing_tags_with_text_behind_them_are_part_of_the_value(
     form = FORMS[name]
     value = data.draw(values(form))
     pieces = data.draw(cuts(f"{form.head}{value}{form.end}"))
-    for streaming in ("buffered", "incremental"):
+    for streaming in ("buffered", 0):
         assert found(read(load(implementation), form.format, pieces, streaming)) == [call(value)]
 
 
@@ -204,7 +204,7 @@ def test_a_function_without_its_wrapper_leaves_no_tags(twin: ModuleType, text: s
 def test_glm_may_leave_out_the_last_closing_tag_of_a_value(
     twin: ModuleType, format: str, text: str, wanted: list[str]
 ) -> None:
-    for streaming in ("buffered", "incremental"):
+    for streaming in ("buffered", 0):
         assert found(read(twin, format, list(text), streaming)) == wanted
 
 
@@ -248,7 +248,7 @@ def without_closer(format: str, *behind: str) -> str:
     return "".join((before, *behind, after))
 
 
-@every("streaming", ["buffered", "incremental"])
+@every("streaming", ["buffered", 0])
 @every("format", CLOSED)
 def test_the_next_block_ends_one_whose_closer_is_missing(twin: ModuleType, format: str, streaming: str) -> None:
     for behind in ("", " ", "\n\n"):

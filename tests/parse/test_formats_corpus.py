@@ -57,7 +57,7 @@ def scan(
     case: Case,
     pieces: Pieces,
     format: str,
-    streaming: Literal["buffered", "incremental"] = "buffered",
+    streaming: int | Literal["buffered"] = "buffered",
 ) -> list[Event]:
     reasoning = ReasoningConfig(preopened=case.preopened, scan_calls=case.scan_calls)
     recognise: Literal["any", "taught"] = "any" if format == "auto" else "taught"
@@ -191,7 +191,7 @@ def test_arguments_that_are_given_out_while_they_come(twin: ModuleType, title: s
     given out."""
     for kind, case in of_kinds(title):
         for name in ("tokens", "random"):
-            events = scan(twin, case, CHUNKINGS[name](case.text), case.format.name, "incremental")
+            events = scan(twin, case, CHUNKINGS[name](case.text), case.format.name, 0)
             cut = next(
                 (i for i, event in enumerate(events) if isinstance(event, Close) and is_cut_call(events, event)), None
             )

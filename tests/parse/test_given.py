@@ -36,7 +36,7 @@ PIECES = [
 
 
 def scanner(twin: ModuleType) -> CallScanner:
-    options = route_options(argument_streaming="incremental")
+    options = route_options(argument_streaming=0)
     return open_scanner("sentinel", ["f"], options=options, scanner=twin.CallScanner)
 
 

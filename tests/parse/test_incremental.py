@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -20,7 +20,18 @@ from toolwire.events import BlockKind, Close, Delta, Event, Fault, Open
 from toolwire.formats.families import hermes, sentinel
 from toolwire.model import ToolUse
 from toolwire.registry import registries
-from toolwire.scan._grammar import AS_TEXT, Block, BlockSyntax, Branch, Decision, Field, FoundCall, Grammar, Why
+from toolwire.scan._grammar import (
+    AS_TEXT,
+    Block,
+    BlockSyntax,
+    Branch,
+    Decision,
+    EarlyCall,
+    Field,
+    FoundCall,
+    Grammar,
+    Why,
+)
 from toolwire.stream_grammar import normalise
 
 pytestmark = pytest.mark.twin
@@ -49,9 +60,9 @@ class Believer:
     def may_call(self, name: str, untaught: bool) -> bool:
         return True
 
-    def opening(self, syntax: BlockSyntax, pieces: tuple[tuple[Field, str], ...]) -> FoundCall | None:
+    def opening(self, syntax: BlockSyntax, pieces: tuple[tuple[Field, str], ...]) -> EarlyCall | None:
         name = dict(pieces)["name"].strip()
-        return None if name == "no" else FoundCall(name, "call_1", "")
+        return None if name == "no" else EarlyCall(FoundCall(name, "call_1", ""))
 
     def block(self, block: Block) -> Decision:
         pieces = dict(block.pieces)
@@ -90,9 +101,9 @@ def written(form: str, name: str, arguments: str, *, last: bool = False) -> str:
 
 
 def scan(
-    twin: ModuleType, form: str, pieces: list[str] | list[bytes], *, incremental: bool = True, cut: bool = False
+    twin: ModuleType, form: str, pieces: list[str] | list[bytes], *, stream_after: int | None = 0, cut: bool = False
 ) -> list[Event]:
-    scanner = twin.CallScanner(GRAMMARS[form], Believer(), incremental=incremental)
+    scanner = twin.CallScanner(GRAMMARS[form], Believer(), stream_after=stream_after)
     events = [event for piece in pieces for event in scanner.feed(piece)]
     return [*events, *scanner.finish(truncated=cut)]
 
@@ -127,7 +138,7 @@ def test_the_same_call_as_when_it_is_held_back(
     twin = load(implementation)
     text = f"a {written(form, 'f', json.dumps(value, ensure_ascii=ascii_only), last=last)} b"
     pieces = data.draw(cuts(text))
-    held = scan(twin, form, pieces, incremental=False)
+    held = scan(twin, form, pieces, stream_after=None)
     given_out = scan(twin, form, pieces)
     for event in (*held, *given_out):
         if isinstance(event, Open):
@@ -146,7 +157,7 @@ def test_arguments_come_in_many_fragments(twin: ModuleType, form: str) -> None:
 
 
 def test_nothing_is_given_out_before_the_judge_agrees(twin: ModuleType) -> None:
-    scanner = twin.CallScanner(GRAMMARS["hermes"], Believer(), incremental=True)
+    scanner = twin.CallScanner(GRAMMARS["hermes"], Believer(), stream_after=0)
     assert scanner.feed('<tool_call>{"arguments": {"a": 1}, "name": "no"') == []
     assert [type(event) for event in scanner.feed("}</tool_call>")] == [Open, Delta, Close]
 
@@ -171,7 +182,7 @@ def test_what_was_sent_is_never_withdrawn(twin: ModuleType, form: str) -> None:
 
 def test_a_second_key_of_the_same_name_fails(twin: ModuleType) -> None:
     text = '<tool_call>{"name": "write", "arguments": {"a": 1}, "arguments": {"b": 2}}</tool_call>'
-    assert isinstance(judged(twin, "hermes", [text], "incremental")[-1], Fault)
+    assert isinstance(judged(twin, "hermes", [text], 0)[-1], Fault)
 
 
 @pytest.mark.parametrize("form", GRAMMARS)
@@ -179,7 +190,7 @@ def test_the_end_of_the_arguments_waits_for_the_verdict(twin: ModuleType, form: 
     """Wherever the answer stops before the call policy has spoken, what was sent is no JSON."""
     text = written(form, "f", '{"a": {"b": "}, ,"}, "c": {}} ')
     for size in range(len(text)):
-        scanner = twin.CallScanner(GRAMMARS[form], Believer(), incremental=True)
+        scanner = twin.CallScanner(GRAMMARS[form], Believer(), stream_after=0)
         events = [event for char in text[:size] for event in scanner.feed(char)]
         sent = "".join(event.text for event in events if isinstance(event, Delta))
         if not any(isinstance(event, Close) for event in events):
@@ -261,9 +272,9 @@ FORMS = {
 
 
 def judged(
-    twin: ModuleType, form: str, pieces: list[str] | list[bytes], streaming: str, cut: bool = False
+    twin: ModuleType, form: str, pieces: list[str] | list[bytes], streaming: Any, cut: bool = False
 ) -> list[Event]:
-    options = route_options(argument_streaming=streaming, recognise="taught")  # type: ignore[arg-type]
+    options = route_options(argument_streaming=streaming, recognise="taught", coerce="off")  # see `test_live.py`
     scanner = open_scanner(form, [TOOL], options=options, scanner=twin.CallScanner)
     return [*(event for piece in pieces for event in scanner.feed(piece)), *scanner.finish(truncated=cut)]
 
@@ -294,7 +305,7 @@ def test_arguments_in_tags_mean_the_same_as_when_they_are_held_back(
     text = text[: text.index(FORMS[form].end) if missing == "all" else len(text)].removesuffix(missing)
     pieces = data.draw(cuts(text))
     held = judged(twin, form, pieces, "buffered")
-    given_out = judged(twin, form, pieces, "incremental")
+    given_out = judged(twin, form, pieces, 0)
     if isinstance(given_out[-1], Fault):
         assert calls(held) == [] or has_equal_keys(members)
         assert isinstance(given_out[-2], Close)
@@ -313,7 +324,7 @@ def test_a_call_in_tags_that_is_cut_off_cannot_be_read(
     text = tagged(form, members)
     text = text[: seed % len(text)]
     twin = load(implementation)
-    events = judged(twin, form, data.draw(cuts(text)), "incremental", cut=True)
+    events = judged(twin, form, data.draw(cuts(text)), 0, cut=True)
     assert has_equal_keys(members) or not any(isinstance(event, Fault) for event in events)
     whole = calls(judged(twin, form, [text], "buffered", cut=True))
     for name, value in calls(events)[len(whole) :]:
@@ -327,7 +338,7 @@ def test_ten_kilobytes_come_in_more_than_a_thousand_fragments(twin: ModuleType, 
     value = {"s": 'some "longer" text, {with} brackets\n' * 280}
     text = registries().formats.get(form).render_call(ToolUse("call_1", "write", json.dumps(value)))
     pieces = in_deltas(text)
-    events = judged(twin, form, pieces, "incremental")
+    events = judged(twin, form, pieces, 0)
     assert sum(isinstance(event, Delta) for event in events) > 1000
     ((name, arguments),) = calls(events)
     assert (name, json.loads(arguments)) == ("write", value)
@@ -343,5 +354,5 @@ def test_ten_kilobytes_come_in_more_than_a_thousand_fragments(twin: ModuleType, 
     ],
 )
 def test_a_slip_at_the_end_is_repaired(twin: ModuleType, text: str, arguments: str) -> None:
-    ((_, given_out),) = calls(judged(twin, "hermes", list(f"<tool_call>{text}</tool_call>"), "incremental"))
+    ((_, given_out),) = calls(judged(twin, "hermes", list(f"<tool_call>{text}</tool_call>"), 0))
     assert json.loads(given_out) == json.loads(arguments)

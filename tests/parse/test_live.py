@@ -1,14 +1,14 @@
-"""The law of `argument_streaming: incremental` (R6.13), for every format: what a stream of arguments has to do with the
+"""The law of `argument_streaming` (R6.13), for every format: what a stream of arguments has to do with the
 whole answer.
 
 1. It does not matter where the text is cut (R1.3).
 2. What was given out of a call that has not ended is the beginning of a JSON object, and no JSON by itself.
-3. Where the whole answer has a call, the stream has the same one, byte for byte. Not so for a key that the model wrote
-   twice, of which the whole answer has the last one: the one before it was sent, so the answer fails, as where an
-   object has its name or its arguments twice. Nor for a value in tags whose type allows no string, that begins with a
-   bracket and is no JSON: in the whole answer it is read leniently, or stands as a string; in the stream the answer
-   fails. Nor for objects in a list as Python writes it, which are no JSON: the whole answer has them read as Python,
-   and the calls before them in the list have the same values.
+3. Where the whole answer has a call, the stream has the same one, byte for byte, converted to the types of its schema.
+   Not so for a key that the model wrote twice, of which the whole answer has the last one: the one before it was
+   sent, so the answer fails, as where an object has its name or its arguments twice. Nor for a value in tags whose
+   type allows no string, that begins with a bracket and is no JSON: in the whole answer it is read leniently, or
+   stands as a string; in the stream the answer fails. Nor for objects in a list as Python writes it, which are no
+   JSON: the whole answer has them read as Python, and the calls before them in the list have the same values.
 4. Where the stream has a call that the whole answer does not have, it ends with it: the call stays unfinished, and the
    answer fails, or was cut off by a limit of length. Calls that stood before it in the same block, complete ones, were
    given out.
@@ -33,10 +33,13 @@ from tests.options import route_options
 from tests.parse.conftest import MODULES, load
 from tests.parse.texts import literals_of
 from toolwire import open_scanner
+from toolwire.call_policy.coercion import coerce
 from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
 from toolwire.model import ToolUse
 from toolwire.registry import registries
+from toolwire.scan._grammar import EarlyCall, FoundCall
 from toolwire.scan._pyparse import CallScanner
+from toolwire.schemas.schema import compile_schema
 from toolwire.stream_grammar import check, normalise
 
 pytestmark = pytest.mark.twin
@@ -55,6 +58,8 @@ SCHEMA: dict[str, Any] = {
     },
 }
 TOOLS = [{"type": "function", "function": {"name": name, "parameters": SCHEMA}} for name in ("f", "write")]
+
+CHECKER = compile_schema(SCHEMA)
 
 WORDS = [
     "a",
@@ -124,9 +129,9 @@ class Found:
 
 
 def scan(
-    twin: ModuleType, format: str, text: str, streaming: str, size: int, truncated: bool, schema: bool = True
+    twin: ModuleType, format: str, text: str, streaming: Any, size: int, truncated: bool, schema: bool = True
 ) -> list[Event]:
-    options = route_options(argument_streaming=streaming, recognise="taught")  # type: ignore[arg-type]
+    options = route_options(argument_streaming=streaming, recognise="taught")
     tools: Any = TOOLS if schema else ["f", "write"]
     scanner = open_scanner(format, tools, options=options, scanner=twin.CallScanner)
     pieces = [text[at : at + size] for at in range(0, len(text), size)]
@@ -356,13 +361,25 @@ def law(twin: ModuleType, format: str, seed: int, schema: bool = True) -> None:
         text = text[: random.randint(0, len(text))]
     note(repr(text))
     whole = found(scan(twin, format, text, "buffered", 10_000, truncated, schema))
-    events = scan(twin, format, text, "incremental", random.choice([1, 2, 3, 5, 17]), truncated, schema)
+    long = random.choice([0, 0, 10, 40])
+    events = scan(twin, format, text, long, random.choice([1, 2, 3, 5, 17]), truncated, schema)
     stream: list[Event] = [Start("", "", 0), *events]
     check(stream if events and isinstance(events[-1], Fault) else [*stream, Finish()])
     live = found(events)
-    at_once = normalise(scan(twin, format, text, "incremental", 10_000, truncated, schema))
+    at_once = normalise(scan(twin, format, text, long, 10_000, truncated, schema))
     assert anonymous(normalise(events)) == anonymous(at_once)
+    if schema:
+        converted(whole)
+        converted(live)
     agree(whole, live, truncated, format, text)
+
+
+def converted(found: Found) -> None:
+    """Converts the arguments of complete calls, as the middleware does with those that were not streamed (R23.3)."""
+    for part in found.parts:
+        if part.kind == BlockKind.TOOL_CALL.value and part.status == "complete":
+            mended = None if CHECKER.check(part.text) is None else coerce(part.text, CHECKER)
+            part.text = part.text if mended is None else mended.text
 
 
 def anonymous(events: list[Event]) -> list[Event]:
@@ -411,7 +428,7 @@ def test_a_fragment_for_every_64_characters(twin: ModuleType, format: str, kind:
     uses = [ToolUse(f"call_{n}", "write", written) for n in range(2)]
     text = (chosen.render_calls or (lambda uses: "".join(map(chosen.render_call, uses))))(uses)
     fragments: dict[int, list[str]] = {}
-    for event in scan(twin, format, text, "incremental", 4, False):
+    for event in scan(twin, format, text, 0, 4, False):
         if isinstance(event, Open) and event.kind is BlockKind.TOOL_CALL:
             fragments[event.block] = []
         elif isinstance(event, Delta) and event.block in fragments:
@@ -438,34 +455,30 @@ def test_a_fragment_for_every_64_characters(twin: ModuleType, format: str, kind:
 @every("cut_off", [False, True])
 def test_what_cannot_be_a_value_does_not_go_out(twin: ModuleType, format: str, text: str, cut_off: bool) -> None:
     for size in (1, 10_000):
-        parts = found(scan(twin, format, text, "incremental", size, cut_off)).parts
+        parts = found(scan(twin, format, text, 0, size, cut_off)).parts
         sent = "".join(part.text for part in parts if part.kind == BlockKind.TOOL_CALL.value)
         assert sent in ("", '{"s"', '{"s":')
 
 
-class Counting:
-    """A call policy that counts the characters of values that it is asked about."""
+class Counting(EarlyCall):
+    """Counts the characters of values of which the kind is asked."""
 
-    def __init__(self, policy: Any) -> None:
-        self.policy = policy
-        self.asked = 0
+    asked = 0
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.policy, name)
-
-    def value_kind(self, syntax: Any, opened: Any, key: str, begun: str) -> Any:
-        self.asked += len(begun)
-        return self.policy.value_kind(syntax, opened, key, begun)
+    def value_kind(self, syntax: Any, key: str, begun: str) -> Any:
+        Counting.asked += len(begun)
+        return f'"{key}":', "unsure"
 
 
 @pytest.mark.parametrize("value", ["{" * 5000, " " * 5000, "1" * 5000, "[" + '"a",' * 1200])
 def test_what_a_value_is_is_asked_a_bounded_number_of_times(value: str) -> None:
     """What is read here is the same code for both scanners; the Python one lets its policy be replaced."""
-    options = route_options(argument_streaming="incremental", recognise="taught")
+    options = route_options(argument_streaming=0, recognise="taught")
     scanner = cast(CallScanner, open_scanner("glm47", ["f"], options=options, scanner=CallScanner))
     live = scanner._live
     assert live is not None
-    counting = live._policy = Counting(live._policy)  # type: ignore[assignment]
+    Counting.asked = 0
+    live._policy.opening = lambda *_: Counting(FoundCall("f", "call_1", ""))  # type: ignore[method-assign]
     for char in f"<tool_call>f<arg_key>k</arg_key><arg_value>{value}":
         scanner.feed(char)
-    assert 0 < counting.asked < 40_000
+    assert 0 < Counting.asked < 40_000

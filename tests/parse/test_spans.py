@@ -156,7 +156,7 @@ def test_calls_that_are_streamed_while_they_come_count(twin: ModuleType) -> None
     both = '[TOOL_CALLS][{"name": "f", "arguments": {"a": 1}}, {"name": "f", "arguments": {"a": 2}}]'
     grammar = registries().formats.get("mistral").grammar
     for pieces in ([both], list(both)):
-        events, spans = scan(twin, grammar, policy_of(), pieces, incremental=True)
+        events, spans = scan(twin, grammar, policy_of(), pieces, stream_after=0)
         assert len(calls_of(events)) == 2
         assert [(one.kind, one.start, one.end, one.calls) for one in spans] == [("block", 0, len(both), 2)]
 
@@ -164,7 +164,7 @@ def test_calls_that_are_streamed_while_they_come_count(twin: ModuleType) -> None
 def test_a_call_that_was_withdrawn_counts(twin: ModuleType) -> None:
     cut = '<tool_call>{"name": "f", "arguments": {"a": 1'
     grammar = registries().formats.get("hermes").grammar
-    events, spans = scan(twin, grammar, policy_of(), list(cut), truncated=True, incremental=True)
+    events, spans = scan(twin, grammar, policy_of(), list(cut), truncated=True, stream_after=0)
     assert len(calls_of(events)) == 1
     assert [(one.start, one.end, one.calls, one.decision.drop) for one in spans] == [(0, len(cut), 1, True)]
 

@@ -102,7 +102,7 @@ def scan(
     twin: ModuleType, reader: type[LiveCalls], format: str, pieces: list[Any], block_bytes: int, cut_off: bool
 ) -> list[tuple[str, list[str]]]:
     """What every delta gave, and the end: the text of arguments, and what else there was."""
-    options = route_options(argument_streaming="incremental", recognise="taught")
+    options = route_options(argument_streaming=0, recognise="taught")
     limits = LimitsConfig(block_bytes=block_bytes)
     with reading(twin, reader):
         scanner = open_scanner(format, [TOOL], options=options, limits=limits, scanner=twin.CallScanner)

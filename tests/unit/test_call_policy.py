@@ -579,23 +579,27 @@ def test_several_calls_in_one_section_are_judged_as_one_block() -> None:
 # --- calls that are given out while they come (R6.13) ---------------------------------------------------------------
 
 
+def opening(bench: Bench, syntax: BlockSyntax, *pieces: tuple[Field, str]) -> FoundCall | None:
+    call = bench.policy.opening(syntax, pieces)
+    return None if call is None else call.open()
+
+
 def test_a_call_may_be_opened_once_its_name_is_known() -> None:
     bench = Bench(SOFT, ToolSpec("read", namespace="a"))
-    opened = bench.policy.opening(TAGS, (("id", "functions.soft:0"),))
+    opened = opening(bench, TAGS, ("id", "functions.soft:0"))
     assert opened == FoundCall("soft", "functions.soft:0", "")
     block = Block(TAGS, "", (("id", "functions.soft:0"), ("arguments", '{"a": 1}')), opened=opened)
     assert bench.policy.block(block).calls == (FoundCall("soft", "functions.soft:0", '{"a": 1}'),)
-    assert bench.policy.opening(HERMES.syntaxes[0], (("name", "a__read"),)) == FoundCall(
-        "read", "call_1", "", namespace="a"
-    )
-    assert Bench(any_name=True).policy.opening(TAGS, (("name", "x"),)) == FoundCall("x", "call_1", "")
+    assert opening(bench, HERMES.syntaxes[0], ("name", "a__read")) == FoundCall("read", "call_1", "", namespace="a")
+    assert opening(Bench(any_name=True), TAGS, ("name", "x")) == FoundCall("x", "call_1", "")
     assert bench.counts == {"calls": 1}
 
 
-@pytest.mark.parametrize("name", ["hard", "patch", "other", "", "functions.soft"])
+@pytest.mark.parametrize("name", ["hard", "patch", "ours", "whole", "other", "", "functions.soft"])
 def test_calls_that_wait_for_their_end(name: str) -> None:
-    """Strict, free text, unknown; and in JSON a name is a name."""
-    bench = Bench(SOFT, STRICT, ToolSpec("patch", kind="custom"))
+    """Strict, free text, of the gateway, wanted in one piece, unknown; and in JSON a name is a name."""
+    ours, whole = ToolSpec("ours", server=True), ToolSpec("whole", buffered=True)
+    bench = Bench(SOFT, STRICT, ToolSpec("patch", kind="custom"), ours, whole)
     assert bench.policy.opening(HERMES.syntaxes[0], (("name", name),)) is None
     assert not bench.counts
 

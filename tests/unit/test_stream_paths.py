@@ -42,7 +42,7 @@ OPTIONS = {
     "thinking first": RouteOptions(reasoning=ReasoningConfig(preopened=True)),
     "thinking is text": RouteOptions(reasoning=ReasoningConfig(field="inline")),
     "stop after a call": route_options(stop_after_call=True),
-    "calls as they come": route_options(argument_streaming="incremental"),
+    "calls as they come": route_options(argument_streaming=0),
 }
 FORMATS = {
     format.name: format
@@ -80,9 +80,14 @@ def pair(
     def parts() -> tuple[ChatReader, Chain, Any, Folding, Folding]:
         before, after = Folding(), Folding()
         offer = OfferedTools((ToolSpec("f"),), ToolChoice(), parallel, FORMATS[style], (ToolSpec("f"),))
-        live = OPTIONS[options].calls.argument_streaming == "incremental"
+        live = OPTIONS[options].calls.argument_streaming == 0
         scan = ScanStage(
-            offer, OPTIONS[options], LimitsConfig(), lambda name: None, incremental=live, preopened=beginning(learned)
+            offer,
+            OPTIONS[options],
+            LimitsConfig(),
+            lambda name: None,
+            stream_after=(lambda: 0) if live else None,
+            preopened=beginning(learned),
         )
         edges = MapStage(lambda event: event, Kind.EDGES | Kind.FINISHED_CALL, None, live=live)
         stages: list[Stage | FinishStage] = [WatchStage(before.feed, None), *([scan] if scanned else []), edges]

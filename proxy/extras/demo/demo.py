@@ -50,7 +50,6 @@ from ...pipeline.chain.middleware import Middleware
 from ...pipeline.exchange.exchange import Exchange
 from ...registry import registries
 from ...server import serving
-from ...support.environment import has_groups
 from ...support.legible import visible, visible_lines
 from .engine import Engine, EngineError, Weights, find_weights
 from .show import LOG_WIDTH, WIDEST, Answer, client_lines, columns, curl, paragraph

@@ -91,6 +91,7 @@ class MapStage(Stage):
         self._held_chars = 0
         self._single: dict[int, int] = {}  # fragments of a held call since the last merge
         self._live = live
+        self.holds_calls = self._holds and not live
         self._forwarded: set[int] = set()  # blocks in `_held` that were already forwarded
         self._on = True
 

@@ -178,7 +178,7 @@ class Middleware:
         if self.defines("on_event"):
             reply.map(partial(self.on_event, exchange), self.wants)
         if self.defines("on_reply"):
-            reply.rewrite(collected(partial(self.on_reply, exchange)))
+            reply.rewrite(collected(partial(self.on_reply, exchange)), holds=True)
 
     def review(self, exchange: Exchange, reply: Reply, ask: Ask) -> None:
         """Replaces `declare` for a middleware that may want another answer. `ask` returns the answer of all inner

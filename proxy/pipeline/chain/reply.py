@@ -166,11 +166,10 @@ class Reply(web.StreamResponse):
         """Lets `function` change, drop or multiply the events of the kinds in `wants`. A `Stage` in place of the
         function gets all events of a read.
 
-        `live` concerns `Kind.FINISHED_CALL` and calls whose arguments are streamed (`argument_streaming: incremental`).
-        Without it, such a call is held until it is complete, and dropped if it is cut off. With it, its events are
-        forwarded as they come, and `function` sees the call after it has ended, complete or `truncated`. The result of
-        `function` is ignored then; a `GatewayError` ends the answer. Raises `TypeError` for a function that wants
-        nothing.
+        `live` concerns `Kind.FINISHED_CALL`. Without it, no call is streamed before it is complete
+        (`calls.argument_streaming`). With it, the events of such a call are forwarded as they come, and `function` sees
+        it after it has ended, complete or `truncated`. The result of `function` is ignored then; a `GatewayError` ends
+        the answer. Raises `TypeError` for a function that wants nothing.
         """
         if isinstance(function, Stage):
             self.stages.append(function)
@@ -220,14 +219,20 @@ class Reply(web.StreamResponse):
         self._keeps_bytes = keeps_bytes
         self._fills, self._always = changes, always
 
-    def rewrite(self, function: RewriteFunction, *, first: bool = False) -> None:
+    @property
+    def holds_calls(self) -> bool:
+        """True if one of the stages holds calls until they are complete, so that streaming them early is no use."""
+        return any(stage.holds_calls for stage in self.stages)
+
+    def rewrite(self, function: RewriteFunction, *, first: bool = False, holds: bool = False) -> None:
         """Lets an asynchronous generator process the batches of events, for functions that have to wait. `first`:
-        before all stages that change something, but after those that watch or process the last event."""
+        before all stages that change something, but after those that watch or process the last event. `holds`: it
+        yields nothing before the answer is complete."""
         at = len(self.stages)
         if first:
             early = (WatchStage, FinishStage)
             at = next((number for number, stage in enumerate(self.stages) if not isinstance(stage, early)), at)
-        self.stages.insert(at, RewriteStage(function, self.owner))
+        self.stages.insert(at, RewriteStage(function, self.owner, holds=holds))
         self._rewritten = True
 
     # --- running the stages

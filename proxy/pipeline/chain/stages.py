@@ -51,7 +51,7 @@ class Stage:
 
     `changes`: the stage may change the answer, so its bytes have to be written from events. `only_rewritten`: the stage
     is left out if the answer's bytes are sent unchanged. `ignores_text`: deltas of text and reasoning may bypass the
-    stage, or be shown to it late and merged.
+    stage, or be shown to it late and merged. `holds_calls`: the stage holds calls until they are complete.
     """
 
     # No ABC: `isinstance` with one is a Python call, and it runs for every read.
@@ -59,6 +59,7 @@ class Stage:
     changes: bool = True
     only_rewritten: bool = False
     ignores_text: bool = False
+    holds_calls: bool = False
     later: Sequence[Event] = ()
     """Events that `feed` has deferred because they take long. `work` processes them in a thread."""
 
@@ -118,6 +119,7 @@ class FinishStage:
     `Fault`, or is only reported (`on_failure: skip`)."""
 
     ignores_text: Final = True
+    holds_calls: Final = False
 
     def __init__(
         self,
@@ -174,7 +176,8 @@ class RewriteStage:
     changes: Final = True
     ignores_text: Final = False
 
-    def __init__(self, function: RewriteFunction, owner: Owner | None) -> None:
+    def __init__(self, function: RewriteFunction, owner: Owner | None, *, holds: bool = False) -> None:
+        self.holds_calls = holds
         self._function = function
         self._owner = owner
 

@@ -131,7 +131,8 @@ def plan_of(offer: OfferedTools, options: RouteOptions) -> ScanPlan:
 class ScannerFactory:
     """Makes the scanners of answers. `history` are the messages before the answer, with calls not yet written as text.
     If no tool is on offer, only reasoning and framing are found. `schemas` has the checkers for the tools.
-    `keeps_repeats`: repeated calls are kept, whatever the options say."""
+    `stream_after` returns the bytes of arguments after which calls are streamed, see `CallScanner`. `keeps_repeats`:
+    repeated calls are kept, whatever the options say."""
 
     def __init__(
         self,
@@ -139,7 +140,7 @@ class ScannerFactory:
         options: RouteOptions,
         limits: LimitsConfig,
         *,
-        incremental: bool = False,
+        stream_after: Callable[[], int | None] = lambda: None,
         history: Sequence[Message] = (),
         schemas: Schemas | None = None,
         keeps_repeats: bool = False,
@@ -149,7 +150,7 @@ class ScannerFactory:
         self.options = options
         self._offer = offer
         self._limits = limits
-        self._incremental = incremental
+        self._stream_after = stream_after
         self._history = history
         self._schemas = schemas
         self._keeps_repeats = keeps_repeats
@@ -192,7 +193,7 @@ class ScannerFactory:
             on_span=None if told is None else told.found,
             choice=choice,
             first_block=begins if first_block is None else first_block,
-            incremental=self._incremental,
+            stream_after=self._stream_after(),
             trim=trim,
             inside=inside,
         )

@@ -56,7 +56,7 @@ class ScanStage(Stage):
     `near` is called with near misses and their choice, `decided` with decisions.
 
     Ends the stream early after the last wanted call under `stop_after_call` (C34). A call that is cut off, by the limit
-    of length or a fault, is not emitted (R6.8). If its arguments were streamed (`incremental`, R6.13), it is closed as
+    of length or a fault, is not emitted (R6.8). If its arguments were streamed (`stream_after`, R6.13), it is closed as
     `truncated`. If no tool is on offer, only reasoning and framing are found. `schemas` has the checkers of the tools.
     For `native` see the module. `keeps_repeats`: a later stage drops repeated calls.
     """
@@ -71,7 +71,7 @@ class ScanStage(Stage):
         label: Callable[[str, str], None] = lambda name, label: None,
         near: Callable[[int, NearMiss], None] | None = None,
         decided: Callable[[CallDecision], None] | None = None,
-        incremental: bool = False,
+        stream_after: Callable[[], int | None] | None = None,
         history: Sequence[Message] = (),
         schemas: Schemas | None = None,
         native: bool = False,
@@ -85,7 +85,7 @@ class ScanStage(Stage):
             offer,
             options,
             limits,
-            incremental=incremental,
+            stream_after=stream_after or _never,
             history=history,
             schemas=schemas,
             keeps_repeats=keeps_repeats,
@@ -94,7 +94,7 @@ class ScanStage(Stage):
         self._grammar = factory.grammar
         self.factory = factory
         self._counters = Counters(count, label, near, decided)
-        self._incremental = incremental
+        self._streamed = stream_after is not None
         self._waiting = WaitingCalls(count, label) if native else None
         self._scanners: dict[int, CallScanner] = {}
         self._policies: dict[int, CallPolicy] = {}
@@ -159,7 +159,7 @@ class ScanStage(Stage):
     def _one_text(self, reply: ModelReply) -> ModelReply | None:
         """Scans the only answer if it is one text of ordinary size, the usual case; else returns None."""
         parts = reply.choices[0].parts if len(reply.choices) == 1 else ()
-        if self._waiting is not None or self._stops or self._incremental or len(parts) != 1:
+        if self._waiting is not None or self._stops or self._streamed or len(parts) != 1:
             return None
         (choice,), (said,) = reply.choices, parts
         if type(said) is not Text or said.extra or not 0 < len(said.text) <= _LARGE:
@@ -367,6 +367,10 @@ class ScanStage(Stage):
             choice, counters, trim=trim, inside=self._inside.get(choice), called=called, first_block=first_block
         )
         return self._scanners[choice]
+
+
+def _never() -> None:
+    """Returns None: no call is streamed."""
 
 
 def _may_end(event: Event) -> bool:

@@ -16,8 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ...formats.engine.toolset import note, note_of
-from ...model import ModelReply, ModelRequest, ToolSpec, fields_of
+from ...model import ModelReply, ModelRequest
 from ..base import ClientSide, ListedModel, ServerSide
 from ..shared import openai
 from ..shared.noise import Note, ignore_note, in_messages
@@ -28,13 +27,11 @@ from .errors import read_refusal, status_of, write_error, write_limits
 from .ids import gateway_call_id
 from .reader import MessagesReader
 from .reply import read_reply, read_usage, thinking_of, write_reply
-from .request import BETA, HEADERS, mended, read_request
+from .request import HEADERS, mended, read_request
 from .request_writer import COUNTED, write_request
 from .streamed import frame
 from .writer import MessagesWriter
 
-EARLY: Final = "fine-grained-tool-streaming"
-"""Prefix of the beta that asks for streamed arguments."""
 VERSION: Final = "2023-06-01"
 """Version of the wire form that is written here."""
 
@@ -101,10 +98,6 @@ class MessagesProtocol(ClientSide, ServerSide):
     def write_model(self, model: ListedModel) -> bytes:
         return dump(_model(model))
 
-    def wants_arguments_early(self, request: ModelRequest) -> bool:
-        """True if a tool sets `eager_input_streaming` or the request has the beta header for it."""
-        return EARLY in fields_of(request.protocol_fields, PROTOCOL).get(BETA, "") or _one_is_eager(request.tools)
-
     def wants_opaque(self, request: ModelRequest) -> bool:
         """True if the client asks for thinking without its text."""
         return thinking_of(request).get("display") == "omitted"
@@ -141,15 +134,6 @@ class MessagesProtocol(ClientSide, ServerSide):
     def missing_end(self, tail: bytes) -> bytes | None:
         """Returns `message_stop` for a stream that ended after a stop reason; otherwise None."""
         return frame("message_stop") if any(mark in tail for mark in _STOPPED) else None
-
-
-def _one_is_eager(tools: tuple[ToolSpec, ...]) -> bool:
-    """True if a tool sets `eager_input_streaming`. The result is cached for tools that come again."""
-    known: bool | None = note_of(tools, _one_is_eager)
-    if known is None:
-        eager = any(tool.received.get("eager_input_streaming") is True for tool in tools)
-        known = note(tools, _one_is_eager, eager, 0)
-    return known
 
 
 def _model(model: ListedModel) -> dict[str, Any]:

@@ -227,7 +227,8 @@ def _read_tool(tool: Mapping[str, Any]) -> tuple[ToolSpec, ...]:
     kind, name = tool.get("type"), tool.get("name")
     if kind in (None, "custom"):
         about, parameters, strict = tool.get("description"), tool.get("input_schema"), tool.get("strict")
-        return (ToolSpec(tool["name"], about, parameters, strict, extra={PROTOCOL: tool}),)
+        buffered = tool.get("eager_input_streaming") is False
+        return (ToolSpec(tool["name"], about, parameters, strict, extra={PROTOCOL: tool}, buffered=buffered),)
     hosted = ToolSpec(name if isinstance(name, str) else str(kind), kind="hosted", extra={PROTOCOL: tool})
     return client_tools(tool) or (hosted,)
 

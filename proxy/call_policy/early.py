@@ -1,0 +1,276 @@
+"""Decides which part of a call's arguments can be sent before the call has ended (R6.13).
+
+Arguments may still be converted to the types of the tool's schema at the end (`coercion.py`), so a value is sent only
+if conversion cannot change it:
+
+- A string is sent while it comes if its part of the schema allows any string.
+- An object or array is followed if its part of the schema allows one, and its values are treated by these rules.
+- Any other value is sent when it is complete and fits.
+
+After a value that may change nothing more is sent before the end. Keywords that only restrict a value (`minLength`,
+`pattern`, `required`, ...) never lead to a conversion, so they are not read here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import orjson
+
+from ..scan._grammar import BlockSyntax, EarlyCall, FoundCall, ValueKind
+from .assembly import begun_member, member
+from .untyped import ParameterTypes, target
+
+_ANY: Final[Mapping[str, Any]] = {}
+_TEXT: Final = re.compile(rb'(?:[^"\\]+|\\.)*', re.DOTALL)
+_SCALAR: Final = re.compile(rb"[A-Za-z0-9+.-]+")
+_UNREAD: Final = frozenset(
+    (
+        *("$ref", "$dynamicRef", "$recursiveRef", "anyOf", "oneOf", "allOf", "not", "if", "then", "else"),
+        *("dependentSchemas", "dependencies", "patternProperties", "propertyNames", "prefixItems", "contains"),
+        *("unevaluatedItems", "unevaluatedProperties", "additionalItems"),
+    )
+)
+"""Keywords of which only some are read, in some places. A value whose part of the schema has another one waits."""
+_EXACT: Final = frozenset(("type", "enum", "const", "title", "description", "default", "examples", "deprecated"))
+"""A part of a schema with no other keywords is fulfilled by a value of its type."""
+_REFERENCES: Final = 8
+"""The number of references in a row that are followed."""
+
+# States of `_ValueGate`.
+_VALUE: Final = 0
+_KEY: Final = 1
+_IN_KEY: Final = 2
+_FREE: Final = 3
+_STRING: Final = 4
+_WORD: Final = 5
+_BEHIND: Final = 6
+_SHUT: Final = 7
+
+
+class SafeCall(EarlyCall):
+    """A call of a tool on offer. `opened` makes the call when it is opened. `schema` is the schema to whose types its
+    arguments may be converted; None if they are never converted."""
+
+    def __init__(
+        self, opened: Callable[[], FoundCall | None], types: ParameterTypes, schema: Mapping[str, Any] | None
+    ) -> None:
+        self._opened = opened
+        self._types = types
+        self._gate = None if schema is None else _ValueGate(schema)
+
+    def open(self) -> FoundCall | None:
+        """See `EarlyCall`."""
+        return self._opened()
+
+    @property
+    def sends_text(self) -> bool:  # type: ignore[override]
+        """See `EarlyCall`."""
+        return self._gate is None or self._gate.in_text
+
+    def release(self, more: bytes) -> bytes:
+        """See `EarlyCall`."""
+        return more if self._gate is None else self._gate.release(more)
+
+    def argument(self, syntax: BlockSyntax, key: str, value: str) -> str:
+        """See `EarlyCall`."""
+        return member(syntax, key, value, self._types)
+
+    def value_kind(self, syntax: BlockSyntax, key: str, begun: str) -> tuple[str, ValueKind]:
+        """See `EarlyCall`."""
+        return begun_member(syntax, key, begun, self._types)
+
+
+class _ValueGate:
+    """Reads the beginning of valid JSON and lets those bytes pass that no conversion can change."""
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self._root = schema
+        self._inside: list[tuple[Mapping[str, Any], bool]] = []  # parts for the enclosing brackets; True for arrays
+        self._part: Mapping[str, Any] = schema  # for the current value
+        self._state = _VALUE
+        self._held = b""
+
+    @property
+    def in_text(self) -> bool:
+        """True inside a string whose text passes."""
+        return self._state == _FREE
+
+    def release(self, more: bytes) -> bytes:
+        """Returns the bytes that can pass, of those held and `more`."""
+        out = bytearray()
+        at = 0
+        while at < len(more) and self._state != _SHUT:
+            at = self._step(more, at, out)
+        return bytes(out)
+
+    def _step(self, more: bytes, at: int, out: bytearray) -> int:
+        """Reads a token at `at`, or as much of it as is there. Returns the position after it."""
+        state = self._state
+        if state in (_FREE, _STRING, _IN_KEY):
+            return self._text(more, at, out)
+        if state == _WORD:
+            found = _SCALAR.match(more, at)
+            if found is not None:
+                self._held += found[0]
+                return found.end()
+            self._held_value(out)
+            return at
+        byte = more[at : at + 1]
+        if byte in b" \t\r\n:":
+            out += byte
+        elif byte in b"}]":
+            self._inside.pop()
+            self._pass(byte, _BEHIND, out)
+        elif state == _BEHIND:
+            part, array = self._inside[-1]
+            self._part = self._read(part.get("items"))
+            self._pass(byte, _VALUE if array else _KEY, out)
+        elif state == _KEY:
+            self._held = byte
+            self._pass(byte, _IN_KEY, out)
+        else:
+            self._value_begins(byte, out)
+        return at + 1
+
+    def _pass(self, more: bytes, state: int, out: bytearray) -> None:
+        out += more
+        self._state = state
+
+    def _text(self, more: bytes, at: int, out: bytearray) -> int:
+        """Reads more of a string."""
+        found = _TEXT.match(more, at)
+        assert found is not None  # the pattern also matches the empty text
+        end = found.end()
+        ended = more[end : end + 1] == b'"'
+        text = more[at : end + ended]
+        state = self._state
+        if state != _FREE:
+            self._held += text
+        if state != _STRING:
+            out += text
+        if not ended:
+            return end
+        if state == _FREE:
+            self._state = _BEHIND
+        elif state == _STRING:
+            self._held_value(out)
+        else:
+            self._key_ended()
+        return end + 1
+
+    def _key_ended(self) -> None:
+        part, _ = self._inside[-1]
+        properties, key = part.get("properties"), _loads(self._held)
+        known = properties if isinstance(properties, Mapping) else _ANY
+        self._part = self._read(known.get(key, part.get("additionalProperties")))
+        self._state = _VALUE
+
+    def _value_begins(self, byte: bytes, out: bytearray) -> None:
+        if byte in b"{[":
+            part = self._container(self._part, "object" if byte == b"{" else "array")
+            if part is None:
+                self._state = _SHUT
+                return
+            self._inside.append((part, byte == b"["))
+            self._part = self._read(part.get("items"))
+            self._pass(byte, _KEY if byte == b"{" else _VALUE, out)
+        elif byte == b'"' and self._takes_any_text(self._part):
+            self._pass(byte, _FREE, out)
+        else:
+            self._held = byte
+            self._state = _STRING if byte == b'"' else _WORD
+
+    def _held_value(self, out: bytearray) -> None:
+        """Passes the value that was held, if it fits."""
+        if self._fits(_loads(self._held), self._part):
+            self._pass(self._held, _BEHIND, out)
+        else:
+            self._state = _SHUT
+
+    # --- parts of the schema ------------------------------------------------------------------------------------------
+
+    def _read(self, part: object) -> Mapping[str, Any]:
+        """Returns a part of the schema with references replaced by their targets. Parts that demand nothing, or that no
+        value fits, lead to no conversion."""
+        for _ in range(_REFERENCES):
+            if not isinstance(part, Mapping):
+                return {"not": _ANY} if isinstance(part, list) else _ANY
+            ref = part.get("$ref")
+            if not isinstance(ref, str) or (part.keys() - {"$ref"}) & _UNREAD:
+                return part
+            part = target(ref, self._root)
+        return {"not": _ANY}
+
+    def _branches(self, part: Mapping[str, Any], *keywords: str) -> Iterator[Mapping[str, Any]]:
+        """Yields the part, or its branches if it is only a choice by one of these keywords."""
+        chosen = part.keys() & _UNREAD
+        if not chosen:
+            yield part
+        elif (
+            len(chosen) == 1
+            and (keyword := next(iter(chosen))) in keywords
+            and not {"type", "enum", "const"} & part.keys()
+        ):
+            yield from map(self._read, part[keyword] if isinstance(part[keyword], list) else ())
+
+    def _container(self, part: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None:
+        """Returns the part of the schema that alone decides about an object or array here; None if none does."""
+        branches = [each for each in self._branches(part, "anyOf", "oneOf") if kind in _types(each, kind)]
+        part = branches[0] if len(branches) == 1 else {"not": _ANY}
+        return None if part.keys() & (_UNREAD | {"enum", "const"}) else part
+
+    def _takes_any_text(self, part: Mapping[str, Any]) -> bool:
+        """Returns whether no string here can be converted."""
+        return any(
+            "string" in _types(each, "string") and not each.keys() & (_UNREAD | {"enum", "const"})
+            for each in self._branches(part, "anyOf")
+            if each is part or each.keys() <= _EXACT
+        )
+
+    def _fits(self, value: Any, part: Mapping[str, Any]) -> bool:
+        """Returns whether a string, number or constant here cannot be converted, because it is one of those that the
+        schema allows."""
+        kind = _kind(value)
+        return any(
+            not each.keys() & _UNREAD
+            and (kind in (types := _types(each, kind)) or (kind == "integer" and "number" in types))
+            and all(value in [one for one in allowed if type(one) is type(value)] for allowed in _allowed(each))
+            for each in self._branches(part, "anyOf")
+            if each is part or each.keys() <= _EXACT
+        )
+
+
+def _loads(text: bytes) -> Any:
+    """Returns a JSON value; for one with half a surrogate pair, which orjson does not read, with the escape itself."""
+    try:
+        return orjson.loads(text)
+    except ValueError:
+        return text[1:-1].decode()
+
+
+def _types(part: Mapping[str, Any], otherwise: str) -> list[Any]:
+    """Returns the types that a part of a schema names; `otherwise` if it names none."""
+    named = part.get("type", otherwise)
+    return named if isinstance(named, list) else [named]
+
+
+def _allowed(part: Mapping[str, Any]) -> Iterator[list[Any]]:
+    """Yields the values that a part of a schema lists, for each keyword that lists some."""
+    if "enum" in part:
+        yield part["enum"] if isinstance(part["enum"], list) else []
+    if "const" in part:
+        yield [part["const"]]
+
+
+def _kind(value: Any) -> str:
+    """Returns the JSON type of a string, number or constant."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, str):
+        return "string"
+    return "integer" if isinstance(value, int) or value.is_integer() else "number"

@@ -1,0 +1,105 @@
+"""Which part of streamed arguments can be sent, because no conversion can change it (R6.13, R23.3)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.cases import every
+from toolwire.call_policy.coercion import coerce
+from toolwire.call_policy.early import SafeCall
+from toolwire.call_policy.untyped import ParameterTypes
+from toolwire.schemas.schema import compile_schema
+
+EDIT = {"type": "object", "properties": {"old": {"type": "string"}, "n": {"type": "integer"}}}
+OPTIONAL = {"anyOf": [{"type": "string"}, {"type": "null"}]}
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "s": {"type": "string", "minLength": 1, "description": "A text."},
+        "n": {"type": "integer"},
+        "b": {"type": "boolean"},
+        "e": {"type": "string", "enum": ["on", "Off"]},
+        "o": OPTIONAL,
+        "u": {"anyOf": [{"type": "string", "maxLength": 1}, {"type": "number"}]},
+        "l": {"type": "array", "items": {"$ref": "#/$defs/Edit"}},
+        "m": {"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "null"}]},
+        "t": {"type": "array", "prefixItems": [{"type": "integer"}]},
+        "p": {"type": ["string", "number"]},
+        "a": {},
+    },
+    "required": ["s"],
+    "$defs": {"Edit": EDIT},
+}
+
+
+def sent(text: str, schema: Any = SCHEMA, size: int = 1000) -> str:
+    """The part of the arguments that is sent, which come in pieces of this size."""
+    call = SafeCall(lambda: None, ParameterTypes(schema), schema)
+    return "".join(call.release(text[at : at + size].encode()).decode() for at in range(0, len(text), size))
+
+
+@every(
+    ("text", "stops"),
+    [
+        ('{"s":"a text", "n": 5, "b":true', "true"),  # whether it has ended is not known
+        ('{"s":"a text", "n": 5, "b":true,', ""),
+        ('{"s":"so far', ""),
+        ('{"s":5, "n":1,', "5, "),
+        ('{"n":"5","s":"a', '"5"'),
+        ('{"n":5.0,"b":"true",', '"true"'),
+        ('{"e":"on","s":"a', ""),
+        ('{"e":"off","s":"a', '"off"'),
+        ('{"e":"o', '"o'),
+        ('{"o":"text","o":null,"o":5,', "5,"),
+        ('{"u":"text', '"text'),
+        ('{"l":[{"old":"a\\"b","n":1},{"n":"1"', '"1"'),
+        ('{"l":{"old":"a"}', '{"old"'),
+        ('{"l":"[1]"', '"[1]"'),
+        ('{"m":["a","b", 1, ', "1, "),
+        ('{"m":"a"', '"a"'),
+        ('{"t":[1', "[1"),
+        ('{"p":1,"p":"a","p":true,', "true,"),
+        ('{"a":{"x":["1",2,{}]},"more":[null,1,"t', ""),
+        ('{"a":"\\ud800","n":1e999,', "1e999,"),
+    ],
+)
+def test_a_value_that_may_be_converted_waits(text: str, stops: str) -> None:
+    expected = text[: text.rindex(stops)] if stops else text
+    assert sent(text) == sent(text, size=1) == expected
+
+
+@every("keyword", ["oneOf", "allOf", "not", "if", "patternProperties", "dependentSchemas"])
+def test_a_schema_that_is_not_read_sends_nothing(keyword: str) -> None:
+    part: Any = [{"type": "object"}, {"type": "object"}] if keyword.endswith("Of") else {"type": "object"}
+    assert sent('{"s":"a', {**SCHEMA, keyword: part}) == ""
+
+
+@every("schema", [{"type": 5}, {"type": "object", "properties": []}, {"type": "object", "items": [5]}, {"anyOf": 5}])
+def test_a_schema_that_is_none_breaks_nothing(schema: Any) -> None:
+    sent('{"s":"a","l":[{"n":1,"e":[', schema)
+
+
+def test_without_conversion_all_is_sent() -> None:
+    assert sent('{"n":"5', None) == '{"n":"5'
+
+
+VALUES = st.recursive(
+    st.sampled_from(["", "5", "true", "null", "on", "OFF", "[1]", '{"n":"1"}', 5, 5.0, 0.5, True, None]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["old", "n"]), inner, max_size=2),
+    max_leaves=5,
+)
+
+
+@given(arguments=st.dictionaries(st.sampled_from([*SCHEMA["properties"], "other"]), VALUES, max_size=5))
+def test_the_final_arguments_begin_with_what_was_sent(arguments: dict[str, Any]) -> None:
+    """Whatever conversion makes of them, and however they were cut."""
+    text = json.dumps(arguments)
+    checker = compile_schema(SCHEMA)
+    mended = None if checker.check(text) is None else coerce(text, checker)
+    before = sent(text[:-1])
+    assert (text if mended is None else mended.text).startswith(before), before
+    assert sent(text[:-1], size=1) == before
