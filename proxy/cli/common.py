@@ -11,7 +11,7 @@ import click
 
 from ..support.legible import visible, visible_json, visible_lines
 
-FORMATS: Final = "sentinel, auto, hermes, mistral and others (docs/reference/formats.md), or a plug-in's name"
+FORMATS: Final = "sentinel, auto, hermes, mistral and others, which `toolwire formats` lists"
 """For the help of `--format`."""
 
 USUAL_FILE: Final = "toolwire.yaml"
