@@ -171,7 +171,7 @@ class RetriedAnswer(Stage):
     held back.
     """
 
-    ignores_text = True  # except text that is held back (`waits_in`)
+    ignores_text = True  # text of a block that the client knows; a block that is held back never takes the fast path
 
     def __init__(self, exchange: Exchange, ask: Ask, trial: _Trial, limits: _Limits, again: int = 0) -> None:
         self._exchange = exchange
@@ -208,10 +208,6 @@ class RetriedAnswer(Stage):
         self._sent = True
         held, self.held = self.held, []
         return held
-
-    def waits_in(self, block: int) -> bool:
-        """Returns True while text is held back."""
-        return bool(self.held)
 
     def _begins_to_hold(self, events: list[Event]) -> bool:
         """Returns True if these events must wait: after a near miss, or text or the end where a call is demanded."""

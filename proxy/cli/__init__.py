@@ -17,6 +17,8 @@ import click
 
 from .common import legible_errors, say
 
+DOCUMENTATION: Final = "https://toolwire.github.io/toolwire/"
+
 COMMANDS: Final = {
     "serve": "toolwire.cli.serve",
     "check": "toolwire.cli.check",
@@ -24,6 +26,7 @@ COMMANDS: Final = {
     "inspect": "toolwire.extras.inspector.cli",
     "replay": "toolwire.extras.replay.cli",
     "keys": "toolwire.cli.keys",
+    "formats": "toolwire.cli.formats",
     "bench": "toolwire.extras.bench.cli",
     "tools": "toolwire.cli.tools",
     "demo": "toolwire.extras.demo.cli",
@@ -81,7 +84,11 @@ class _Commands(click.Group):
             return super().invoke(ctx)
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=f"A first start: toolwire serve --backend URL. Documentation: {DOCUMENTATION}",
+)
 @click.option(
     "--version", is_flag=True, expose_value=False, is_eager=True, callback=_version, help="Show the versions and exit."
 )

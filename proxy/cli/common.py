@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import click
 
 from ..support.legible import visible, visible_json, visible_lines
 
-FORMATS: Final = "sentinel, auto, hermes, mistral and others (docs/reference/formats.md), or a plug-in's name"
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+FORMATS: Final = "sentinel, auto, hermes, mistral and others, which `toolwire formats` lists"
 """For the help of `--format`."""
 
 USUAL_FILE: Final = "toolwire.yaml"
@@ -61,6 +63,14 @@ def reported(*others: type[Exception]) -> Iterator[None]:
         yield
     except kinds as error:
         raise click.ClickException(str(error)) from error
+
+
+def written_file(flag: str, help: str) -> Callable[[Decorated], Decorated]:
+    """Returns the option `flag` for a file that the command writes, `-` for standard output. It is opened at once, so
+    that a long measurement does not end with a file that cannot be written. The parameter is `json_file` for
+    `--json`."""
+    file = click.File("w", encoding="utf-8", lazy=False)
+    return click.option(flag, f"{flag.removeprefix('--')}_file", metavar="FILE", type=file, help=help)
 
 
 def formats(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:

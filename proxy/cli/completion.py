@@ -14,12 +14,12 @@ from .shells import PLACES, install, script, shell_of, uninstall
 def _shell(context: click.Context, parameter: click.Parameter, value: str | None) -> str:
     found = value or shell_of(os.environ)
     if found is None:
-        raise click.BadParameter(f"SHELL is not one of {', '.join(PLACES)}: name the shell with --shell.")
+        raise click.BadParameter(f"the variable SHELL is not one of {', '.join(PLACES)}: name the shell")
     return found
 
 
-_of_shell: Callable[[Callable[..., None]], Callable[..., None]] = click.option(
-    "--shell", type=click.Choice(tuple(PLACES)), callback=_shell, help="The shell.  [default: from SHELL]"
+_of_shell: Callable[[Callable[..., None]], Callable[..., None]] = click.argument(
+    "shell", type=click.Choice(tuple(PLACES)), required=False, callback=_shell
 )
 
 
@@ -32,8 +32,8 @@ def command() -> None:
 @_of_shell
 @click.pass_context
 def install_(context: click.Context, shell: str) -> None:
-    """Write the completion script where the shell looks for it, and print its path. Running it again changes
-    nothing."""
+    """Write the completion script where the SHELL (default: the one you use) looks for it, and print its path. Running
+    it again changes nothing."""
     try:
         for line in install(shell, context.find_root().command, os.environ):
             say(line)
@@ -45,14 +45,14 @@ def install_(context: click.Context, shell: str) -> None:
 @_of_shell
 @click.pass_context
 def show_(context: click.Context, shell: str) -> None:
-    """Print the script that `install` would write."""
+    """Print the script that `install` would write for this SHELL (default: the one you use)."""
     say(script(shell, context.find_root().command), nl=False)
 
 
 @command.command("uninstall")
 @_of_shell
 def uninstall_(shell: str) -> None:
-    """Remove the files and lines that `install` has written."""
+    """Remove the files and lines that `install` has written for this SHELL (default: the one you use)."""
     try:
         for line in uninstall(shell, os.environ):
             say(line)

@@ -99,7 +99,7 @@ class TelemetryConfig:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpServerConfig:
     """A server of the Model Context Protocol whose tools the gateway offers and runs. Needs the extra `mcp`. See
-    `docs/how-to/mcp.md`."""
+    https://toolwire.github.io/toolwire/how-to/mcp/"""
 
     name: str = doc("Name in the log, in errors and at `/admin/tools`.")
     command: str | tuple[str, ...] = doc(
@@ -149,7 +149,7 @@ class McpServerConfig:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolsConfig:
     """Server-side tools, which the gateway itself runs: those of Python modules and of MCP servers. See
-    `docs/how-to/server-side-tools.md`."""
+    https://toolwire.github.io/toolwire/how-to/server-side-tools/"""
 
     folder: str | None = doc(
         "Folder with tool modules, `*.py`; null: none. With it the default chain contains `execution`.",
@@ -195,7 +195,7 @@ class ToolsConfig:
     mcp_from_clients: tuple[str, ...] = doc(
         "URLs of MCP servers that a Responses client may name in its `tools`; the gateway lists and calls "
         "their tools. `https://host/mcp`, or with any continuation `https://host/mcp/*`. Needs the extra "
-        "`mcp`. Empty: such tools are ignored. See `docs/how-to/mcp-from-clients.md`.",
+        "`mcp`. Empty: such tools are ignored. See https://toolwire.github.io/toolwire/how-to/mcp-from-clients/",
         default=(),
     )
 

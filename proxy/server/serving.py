@@ -44,6 +44,7 @@ from .clients import limit_unsent
 from .descriptors import ACCEPTED_AT_ONCE, Shortage, allow_files, log_room
 from .hosting import AppFactory, AppHost, reread, settle_memory
 from .notify import READY, STOPPING, notify, reloading
+from .occupied import why_not_listening
 from .starting import tell
 
 LOG: Final = logging.getLogger("toolwire.serving")
@@ -103,7 +104,8 @@ def serve(
             close(bind(server.host, server.port))
         sockets = bind(server.host, server.port, share=share)
     except OSError as error:
-        LOG.error("cannot listen on %s port %d: %s", server.host, server.port, error.strerror or error)
+        why = " ".join(why_not_listening(error, server.port))
+        LOG.error("cannot listen on %s port %d: %s. %s", server.host, server.port, error.strerror or error, why)
         return 1
     port = sockets[0].getsockname()[1]
     if not server.port and _has_loop(config, port):

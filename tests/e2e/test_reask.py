@@ -78,6 +78,21 @@ async def test_prose_in_place_of_a_demanded_call_is_held_back_and_asked_for_agai
     assert len(upstream.requests) == 2
 
 
+async def test_held_text_arrives_whole_if_nothing_better_comes(gateway: Gateway) -> None:
+    """What waits for a call is sent as it was written, piece by piece, when the call follows after all or never."""
+    pieces = [f"word{n} " for n in range(40)]
+    for turns in ([Say("No."), Say(*pieces)], [Say(*pieces, call("a"))]):
+        async with asyncio.timeout(GUARD_S), Upstream(turns) as upstream:
+            server = await gateway(upstream_config(upstream.url))
+            demanded = {**body(strict=False), "tool_choice": "required"}
+            async with aiohttp.ClientSession() as session, session.post(server.make_url(CHAT), json=demanded) as got:
+                frames = [
+                    orjson.loads(line[6:]) for line in (await got.read()).splitlines() if line.startswith(b"data: {")
+                ]
+        text = "".join(choice["delta"].get("content") or "" for frame in frames for choice in frame["choices"])
+        assert text.split() == "".join(pieces).split()
+
+
 async def test_a_client_that_goes_is_asked_nothing_more_for(gateway: Gateway) -> None:
     """The second attempt is given up like any other request (R10.7)."""
     never = Answer(headers={"Content-Type": "text/event-stream"}, hang=True)

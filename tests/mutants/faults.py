@@ -369,6 +369,16 @@ FAULTS: Final = (
         "three characters are cut from a text behind an opening fence", ("tests/unit/test_repair.py",),
     ),
     Fault(
+        "reasoning-is-replaced", "middlewares/reask.py",
+        "(isinstance(event, Open) and event.kind is BlockKind.TEXT) for event", "isinstance(event, Open) for event",
+        "reasoning of demanded calls does not stream", ("tests/chain/test_reask.py",),
+    ),
+    Fault(
+        "errors-are-sampled", "proxy/observability/telemetry.py",
+        "if record.code is not None or record.status >= 400 or record.failures or", "if",
+        "lines of failed requests are dropped", ("tests/unit/test_access_line.py",),
+    ),
+    Fault(
         "reask-counts", "middlewares/reask.py",
         "        spent = added(spent, trial.usage)\n", "        spent = trial.usage\n",
         "tokens of answers that were thrown away are not counted", ("tests/chain/test_reask.py", "tests/e2e/test_reask.py"),

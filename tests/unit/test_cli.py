@@ -7,10 +7,11 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import jsonschema
 import pytest
 import yaml
@@ -23,7 +24,11 @@ from toolwire.cli import main
 from toolwire.config import DEFAULT_CHAIN, BackendConfig, GatewayConfig, KeyConfig, MiddlewareConfig, RouteOptions
 from toolwire.configuration.config_schema import schema
 from toolwire.configuration.settings import load
+from toolwire.errors import CODES
+from toolwire.extras.bench.recorded import scanned
 from toolwire.fastparse import IMPLEMENTATION
+from toolwire.formats.model_names import MODELS
+from toolwire.registry import FORMATS
 from toolwire.server.starting import tell
 
 Run = Callable[..., Result]
@@ -277,6 +282,52 @@ def test_the_version_imports_next_to_nothing() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
     own = ["toolwire", "toolwire._version", "toolwire.cli", "toolwire.cli.common", "toolwire.support"]
     assert done.stdout.splitlines()[-1] == f"{[*own, 'toolwire.support.legible']} []"
+
+
+def test_every_format_is_listed_with_its_models_and_a_call_that_it_reads(run: Run) -> None:
+    listed = json.loads(run("formats", "--json").output)
+    names = [name for one in listed for name in (one["name"], *one["aliases"])]
+    assert set(FORMATS) <= set(names)
+    assert len(names) == len(set(names))
+    for one in listed:
+        if one["name"] in MODELS:
+            (call,) = scanned(one["name"], [one["example"]], None).calls
+            assert (call.name, set(call.arguments)) == ("get_weather", {"city", "days"}), one["name"]
+    page = (ROOT / "docs/reference/formats.md").read_text("utf-8").partition("If the server parses these itself")[0]
+    rows = re.findall(r"^\| `(\w+)` \| .* \| ([^|]*) \|$", page, re.M)
+    assert {name: models.partition("; also called")[0] for name, models in rows} == MODELS
+
+
+def test_one_format_by_its_name_or_by_a_model(run: Run) -> None:
+    text = run("formats", "hermes").output
+    assert text.startswith("hermes: Qwen 2.5")
+    assert '{"name":"get_weather"' in text
+    (one,) = json.loads(run("formats", "--model", "org/Qwen3-Coder-30B-GGUF", "--json").output)
+    assert (one["name"], one["aliases"]) == ("qwen3_coder", ["qwen_xml"])
+    unknown = run("formats", "--model", "nothing-known")
+    assert (unknown.exit_code, "teaches `hermes`" in unknown.output) == (1, True)
+    assert "did you mean 'hermes'?" in run("formats", "hermse").output
+
+
+def test_help_names_no_page_that_a_wheel_does_not_have(run: Run) -> None:
+    for path, command in every_command(main, ()):
+        text = run(*path, "--help").output
+        assert not re.search(r"docs/|\.md\b", text), path
+        assert command.help or path == ()
+    assert "https://toolwire.github.io/toolwire/" in run("--help").output
+    texts = [json.dumps(schema()), (ROOT / "proxy/configuration/example.yaml").read_text("utf-8")]
+    assert not [text for text in texts if "docs/" in text]
+
+
+def every_command(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """The command and all below it, with the words that name them."""
+    yield path, command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            yield from every_command(below, (*path, name))
 
 
 def test_the_start_warns_of_what_cannot_work(caplog: pytest.LogCaptureFixture) -> None:

@@ -253,6 +253,7 @@ def test_a_taken_port_is_an_error(start: Callable[..., Server], workers: int, sh
     close([taken])
     assert (status, out) == (1, "")
     assert "cannot listen on 127.0.0.1 port" in log
+    assert "use another port" in log
     assert "Address already in use" in log
 
 

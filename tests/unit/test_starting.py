@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
+import socket
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,8 +14,39 @@ import pytest
 from toolwire.configuration.settings import load
 from toolwire.registry import registries
 from toolwire.server import starting
+from toolwire.server.occupied import occupant, why_not_listening
 from toolwire.startup.chains import told
 from toolwire.startup.description import describe
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="the system lists sockets elsewhere")
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
+def test_the_process_at_a_port_is_named(family: socket.AddressFamily) -> None:
+    """R35.6: who uses the port, and what to do."""
+    name = Path("/proc/self/comm").read_text().strip()
+    with socket.create_server(("", 0), family=family) as taken:
+        port = taken.getsockname()[1]
+        why, todo = why_not_listening(OSError(errno.EADDRINUSE, "in use"), port)
+        assert why == f"It is used by {name} (process {os.getpid()})."
+        assert "--port" in todo
+    assert occupant(port) is None
+    assert "Another program" in why_not_listening(OSError(errno.EADDRINUSE, "in use"), port)[0]
+
+
+def test_a_process_is_never_guessed(tmp_path: Path) -> None:
+    """A table or a process that cannot be read names nobody; a connection to the port is not its listener."""
+    assert occupant(80, tmp_path) is None
+    head = "sl local_address rem_address st tx rx tr tm retrnsmt uid timeout inode\n"
+    lines = "0: 0100007F:0050 0100007F:9000 01 0:0 0:0 0 0 0 5\n1: 0100007F:0051 00000000:0000 0A 0:0 0:0 0 0 0 6\n"
+    (tmp_path / "net").mkdir()
+    (tmp_path / "net" / "tcp").write_text(head + lines)
+    (tmp_path / "7" / "fd").mkdir(parents=True)
+    for number, inode in enumerate((5, 6)):
+        (tmp_path / "7" / "fd" / str(number)).symlink_to(f"socket:[{inode}]")
+    assert occupant(81, tmp_path) is None  # it ended before its name was read
+    (tmp_path / "7" / "comm").write_text("od\x1bd\n")
+    assert (occupant(80, tmp_path), occupant(81, tmp_path)) == (None, "od\\x1bd (process 7)")
+
 
 BACKEND = {"backends": {"mock": {"kind": "mock"}}}
 

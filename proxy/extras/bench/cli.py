@@ -8,7 +8,7 @@ from typing import Any, BinaryIO, TextIO
 
 import click
 
-from ...cli.common import FORMATS, formats, reported, say
+from ...cli.common import FORMATS, formats, reported, say, written_file
 from ..replay.chunks_option import chunkings, chunks_of
 
 
@@ -110,20 +110,8 @@ def command() -> None:
     metavar="N",
     help="Compare the time for 1,000 deltas, 10,000 and so on up to N; 0 skips this.",
 )
-@click.option(
-    "--json",
-    "json_file",
-    metavar="FILE",
-    type=click.File("w", encoding="utf-8", lazy=False),
-    help="Write all figures; - prints them.",
-)
-@click.option(
-    "--plot",
-    "plot_file",
-    metavar="FILE",
-    type=click.File("w", encoding="utf-8", lazy=False),
-    help="Write a chart (SVG).",
-)
+@written_file("--json", "Write all figures; - prints them.")
+@written_file("--plot", "Write a chart (SVG).")
 def parse(
     formats_: tuple[str, ...],
     file: BinaryIO | None,
@@ -174,13 +162,7 @@ def parse(
 @click.option(
     "--requests", type=click.IntRange(1), default=400, show_default=True, metavar="N", help="Requests of each kind."
 )
-@click.option(
-    "--json",
-    "json_file",
-    metavar="FILE",
-    type=click.File("w", encoding="utf-8", lazy=False),
-    help="Write all figures; - prints them.",
-)
+@written_file("--json", "Write all figures; - prints them.")
 def gateway(file: str | None, format_: str | None, requests: int, json_file: TextIO | None) -> None:
     """Measure the time that the gateway adds to a request and to a streamed frame.
 

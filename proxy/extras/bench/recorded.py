@@ -31,10 +31,13 @@ class Recording:
 
     @cached_property
     def format(self) -> str:
-        """The format in which it has most calls; `sentinel` if it has none in any."""
+        """The format in which it has most calls, with the least text around them and in them; `sentinel` if it has none
+        in any."""
         names = ["sentinel", *(name for name in registries().formats.names() if name != "auto")]
         found = {name: scanned(name, self.texts, None) for name in names}
-        return max(names, key=lambda name: (len(found[name].calls), -len(found[name].text)))
+        return max(
+            names, key=lambda name: (len(found[name].calls), -len(found[name].text), -len(str(found[name].calls)))
+        )
 
     @cached_property
     def parts(self) -> list[str | CorpusCall]:

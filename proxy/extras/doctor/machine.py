@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from ...config import GatewayConfig
 from ...server.descriptors import room
+from ...server.occupied import why_not_listening
 from ...server.serving import bind, close
 from .finding import Finding, ok, problem, warning
 
@@ -126,12 +127,7 @@ def _port(config: GatewayConfig) -> Iterator[Finding]:
             if version is not None:
                 yield ok(AREA, f"Port {port} of {host} is used by a running gateway, toolwire {version}.")
                 return
-            why, todo = "Another program uses it.", "Stop that program, or use another port (`server.port`, --port)."
-        elif error.errno == errno.EACCES:
-            why = "Ports below 1024 need a special permission."
-            todo = "Use another port, or allow it (CAP_NET_BIND_SERVICE)."
-        else:
-            why, todo = "The gateway cannot start.", "Set `server.host` to an address of this machine."
+        why, todo = why_not_listening(error, port)
         yield problem(AREA, f"Cannot listen on {host} port {port}: {error.strerror or error}.", why, todo)
     except UnicodeError:
         yield problem(

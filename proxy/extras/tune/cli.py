@@ -8,7 +8,7 @@ from typing import TextIO
 
 import click
 
-from ...cli.common import formats, presets, reported, say
+from ...cli.common import formats, presets, reported, say, written_file
 
 
 @click.command("tune")
@@ -88,20 +88,8 @@ from ...cli.common import formats, presets, reported, say
 @click.option(
     "--write", type=click.Path(dir_okay=False, path_type=Path), help="Write a configuration with the best settings."
 )
-@click.option(
-    "--json",
-    "json_file",
-    metavar="FILE",
-    type=click.File("w", encoding="utf-8", lazy=False),
-    help="Write all figures and answers; - prints them.",
-)
-@click.option(
-    "--plot",
-    "plot_file",
-    metavar="FILE",
-    type=click.File("w", encoding="utf-8", lazy=False),
-    help="Write a chart (SVG).",
-)
+@written_file("--json", "Write all figures and answers; - prints them.")
+@written_file("--plot", "Write a chart (SVG).")
 @click.pass_context
 def command(
     context: click.Context,
