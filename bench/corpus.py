@@ -168,7 +168,12 @@ def request_body(tool_count: int, *, stream: bool, work: str = "") -> bytes:
 def agent_body(tool_count: int, turns: int, *, api: str = "chat", stream: bool = True, store: bool = True) -> bytes:
     """The request of an agent after that many turns of about 1.5 kB: it reads a file, is given it, and says something,
     in turn. The body after `turns + 1` begins with the same messages."""
-    return conversation_body(tool_count, list(map(_turn, range(turns))), api=api, stream=stream, store=store)
+    return conversation_body(tool_count, agent_messages(turns), api=api, stream=stream, store=store)
+
+
+def agent_messages(turns: int) -> list[dict[str, Any]]:
+    """Returns the first messages of an agent's conversation, in Chat's form."""
+    return list(map(_turn, range(turns)))
 
 
 def conversation_body(

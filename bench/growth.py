@@ -2,6 +2,7 @@
 
     python -m bench.growth            # answers, the compiled scanner; about a minute
     python -m bench.growth --turns    # requests: functions of the gateway that are called
+    python -m bench.growth --conversations   # memory after up to 10,000 conversations of agents
 
 Each cell is a process of its own, whose deltas are generated, so that only the scanner holds them. Time is CPU time,
 the lowest of `ROUNDS`, beside that of `len` for the same deltas; `end` is what follows the last delta (a call is
@@ -11,10 +12,13 @@ judged). Memory is what was allocated at most while it came, and in all, as resi
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
+import os
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import cycle, islice
@@ -23,11 +27,14 @@ from typing import Any, Final
 
 from bench import corpus
 from bench.budget import AGENTS, SHORT, calls
-from bench.inprocess import Work
+from bench.contestants import resident
+from bench.inprocess import Gateway, Work
+from bench.load import Ask
 from bench.measuring import Table
 from toolwire.config import CallsConfig, RouteOptions
 from toolwire.extras.bench.contestants import LIMITS
 from toolwire.extras.bench.corpus import CorpusCall, rendered
+from toolwire.observability.logs import set_up_logging
 from toolwire.registry import registries
 from toolwire.scanner import open_scanner
 
@@ -35,6 +42,8 @@ COUNTS: Final = (100_000, 1_000_000, 10_000_000)
 KINDS: Final = ("prose", "one long call", "one long call, buffered")
 TURNS: Final = (20, 60, 200, 600)
 """Messages of an agent's conversation, of 1.5 kB each."""
+CONVERSATIONS: Final = (0, 100, 1_000, 2_000, 5_000, 10_000)
+AGENT_PATH: Final = "/v1/chat/completions"
 ROUNDS: Final = 3
 ROOT: Final = Path(__file__).parent.parent
 STRETCH: Final = 1_000
@@ -106,12 +115,41 @@ def by_turns() -> Table:
     return table
 
 
+def by_conversations() -> Table:
+    """The gateway's memory after this many conversations, each of two turns with 20 and 23 messages, one after the
+    other. Each begins with other words, so nothing of it is known."""
+    table = Table("Memory after conversations of agents", "resident MB")
+    work = Work("", 10, stream=True, frames=SHORT, turns=1, store=False)
+
+    async def fill() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            async with Gateway(work, folder) as gateway:
+                ask = gateway.client()
+                for number in range(CONVERSATIONS[-1] + 1):
+                    if number in CONVERSATIONS:
+                        table.put("memory", f"{number:,}", f"{resident() / 1e6:.1f}")
+                    for messages in (20, 23):
+                        said = corpus.agent_messages(messages)
+                        said[0] = {**said[0], "content": f"Task {number}: {said[0]['content']}"}
+                        answer = await ask(Ask(AGENT_PATH, corpus.conversation_body(10, said)).raw)
+                        assert answer.startswith(b"HTTP/1.1 200"), answer[:500]
+
+    with open(os.devnull, "w") as log:
+        set_up_logging("text", "info", log)
+        asyncio.run(fill())
+    return table
+
+
 def main(arguments: Sequence[str]) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m bench.growth", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", nargs=2, metavar=("KIND", "COUNT"), help=argparse.SUPPRESS)
     parser.add_argument("--turns", action="store_true", help="measure an agent's requests")
+    parser.add_argument("--conversations", action="store_true", help="measure the memory of many agents")
     options = parser.parse_args(arguments)
+    if options.conversations:
+        print(by_conversations().text())
+        return 0
     if options.turns:
         print(by_turns().text())
         return 0

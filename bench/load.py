@@ -48,6 +48,8 @@ class Ask:
         """Returns True if a stream has the required end."""
         if self.path.endswith("/responses"):
             return b'"type":"response.completed"' in stream
+        if self.path.endswith("/messages"):
+            return b"event: message_stop" in stream[-256:]
         return b"data: [DONE]\n\n" in stream[-256:]
 
     def calls(self, answer: bytes) -> int:

@@ -356,7 +356,7 @@ def main() -> int:
             with_cache = {"server": {"workers": 1}}
             known, pid = running.enter_context(_gateway(server, folder, with_cache))
             without, _ = running.enter_context(_gateway(server, folder, {**with_cache, "limits": {"cache_bytes": 1}}))
-            (worker,) = workers_of(pid) or [pid]
+            (worker,) = workers_of(pid) or [pid]  # one worker is the process itself
             work = soak_agents.run([known, without], worker, given.agents, given.minutes, given.seed, memory_of)
             return 0 if soak_agents.report(*asyncio.run(work), grew, GROWTH) else 1
         server = running.enter_context(_model_server(model_server, given.pace))

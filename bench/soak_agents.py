@@ -1,9 +1,9 @@
 """Agents that take turns: `python -m bench.soak --agents 8 --minutes 10`.
 
 Each agent sends its whole conversation with every turn, over Chat, Messages or Responses, streamed or not. Between two
-turns the conversation grows, goes back and takes another way, is edited, is compacted, or stays the same; some end soon
-and a new one begins. Every request goes to two gateways: one with known conversations, and one whose caches hold
-nothing. The model server answers with a digest of the bytes that it got. What is checked:
+turns the conversation grows, goes back and takes another way, is edited, is compacted, or stays the same; most end soon
+and a new one begins. Requests go to a gateway with known conversations, and those of some conversations also to a
+gateway whose caches hold nothing. The model server answers with a digest of the bytes that it got. What is checked:
 
 - both gateways send the same bytes to the server, by digest (R34.2), and every answer is complete;
 - the memory of the gateway with caches grows by less than 5 % after the warm-up.
@@ -30,8 +30,12 @@ PATHS: Final = {"chat": "/v1/chat/completions", "messages": "/v1/messages", "res
 MOVES: Final = ("grow", "grow", "grow", "grow", "grow", "same", "branch", "edit", "compact")
 LONGEST: Final = 200
 """Messages after which a conversation is compacted."""
-LAST_TURN: Final = 0.25
-"""Probability that a conversation ends after a turn: most are short. One in ten goes on twenty times as long."""
+LAST_TURN: Final = 0.5
+"""Probability that a conversation ends after a turn: most are short."""
+LONG: Final = 0.05
+"""Share of conversations that go on twenty times as long."""
+COMPARED: Final = 0.25
+"""Share of short conversations that both gateways get. Long ones are always compared."""
 REPORT_S: Final = 10.0
 _DIGEST: Final = re.compile(rb"digest:([0-9a-f]{32})")
 
@@ -85,9 +89,11 @@ def _answer(digest: bytes, stream: bool) -> bytes:
 
 @dataclass
 class Tally:
-    """The state so far: turns by move, the number of conversations, their bytes, and the broken rules."""
+    """The state so far: turns by move, the turns that were compared, the number of conversations, their bytes, and the
+    broken rules."""
 
     moves: Counter[str] = field(default_factory=Counter)
+    compared: int = 0
     conversations: int = 0
     sent: int = 0
     wrong: list[str] = field(default_factory=list)
@@ -102,8 +108,10 @@ class Agent:
         self.api = rng.choice(list(PATHS))
         self.stream = rng.random() < 0.5
         self.tools = rng.choice((0, 3, 10))
-        self.last_turn = LAST_TURN / 20 if rng.random() < 0.1 else LAST_TURN
-        self._said = [self._asked() for _ in range(rng.choice((1, 1, 2, 20)))]
+        long = rng.random() < LONG
+        self.last_turn = LAST_TURN / 20 if long else LAST_TURN
+        self.compared = long or rng.random() < COMPARED
+        self._said = [self._asked() for _ in range(rng.choice((1, 5, 20, 60)))]
 
     def body(self) -> bytes:
         """Returns the request of the next turn."""
@@ -151,12 +159,14 @@ async def agent(session: aiohttp.ClientSession, urls: list[str], rng: random.Ran
     while time.monotonic() < end:
         mine = Agent(rng)
         tally.conversations += 1
+        asked = urls if mine.compared else urls[:1]
         move = "begin"
         while time.monotonic() < end:
             body = mine.body()
-            answers = await asyncio.gather(*(_ask(session, url + PATHS[mine.api], body) for url in urls))
+            answers = await asyncio.gather(*(_ask(session, url + PATHS[mine.api], body) for url in asked))
             tally.moves[move] += 1
             tally.sent += len(body)
+            tally.compared += mine.compared
             if len(set(answers)) != 1 or not answers[0].startswith("digest"):
                 tally.wrong.append(f"{mine.api}, {move}: {answers}")
             if rng.random() < mine.last_turn:
@@ -199,6 +209,7 @@ async def run(
 def report(tally: Tally, sizes: list[int], grew: Callable[[list[int]], float], allowed: float) -> bool:
     """Prints the result. Returns True if no rule was broken."""
     print(f"\nconversations: {tally.conversations}, turns: {dict(tally.moves)}, {tally.sent >> 20} MiB sent")
+    print(f"turns compared by digest: {tally.compared}")
     for text in tally.wrong[:20]:
         print("WRONG", text)
     warm = sizes[max(1, len(sizes) // 3) :]

@@ -23,6 +23,7 @@ from typing import Final
 import pytest
 
 from bench import corpus
+from bench.inprocess import Api
 from bench.load import Ask, Seen, held, load, quantile
 from bench.measuring import Measure
 
@@ -31,6 +32,7 @@ SC_003_S: Final = 0.2
 """The limit for the gateway's own part of a request, for 99 of 100 requests (SC-003)."""
 
 RELAYS: Final = ("relay", "relay-uvloop")
+PATHS: Final = {"chat": "/v1/chat/completions", "messages": "/v1/messages", "responses": "/v1/responses"}
 STREAMS: Final = min(10_000, resource.getrlimit(resource.RLIMIT_NOFILE)[1] * 2 // 5)
 """Each is two open files of the gateway, which keeps some for clients that it has to refuse."""
 """Streams that are open at once while memory is looked at."""
@@ -41,7 +43,8 @@ _OVERHEAD: Final = re.compile(r'toolwire_overhead_seconds_bucket\{endpoint="(\w+
 @dataclass(frozen=True, slots=True)
 class Cell:
     """One kind of work. `call`: every answer ends with a call. `frames`: the frames of one stream, 0 if not streamed.
-    `responses`: the gateway gets Responses requests, and the relay, which does not parse them, Chat requests."""
+    `api`: that of the gateway's requests. The relay, which does not parse them, gets Chat requests. `messages`: those
+    of an agent's conversation, if it is one."""
 
     title: str
     tools: int
@@ -50,12 +53,17 @@ class Cell:
     frames: int = 0
     pace_us: int = 0
     call: bool = False
-    responses: bool = False
+    api: Api = "chat"
+    messages: int = 0
 
     def ask(self, who: str) -> Ask:
         """Returns the request to a contestant."""
         work = f"frames={self.frames} pace_us={self.pace_us} call={int(self.call)}"
-        if self.responses and who not in RELAYS:
+        api = "chat" if who in RELAYS else self.api
+        if self.messages:
+            said = [{"role": "user", "content": work}, *corpus.agent_messages(self.messages)]
+            return Ask(PATHS[api], corpus.conversation_body(self.tools, said, api=api))
+        if api == "responses":
             return Ask("/v1/responses", corpus.responses_body(self.tools, work=work))
         return Ask("/v1/chat/completions", corpus.request_body(self.tools, stream=self.frames > 0, work=work))
 
@@ -71,14 +79,14 @@ CELLS: Final = (
     Cell("whole answers, 10 tools, a call in each", 10, 800, call=True),
     Cell("streams, paced, no tools", 0, 32, 32, frames=150, pace_us=10_000),
     Cell("streams, paced, 10 tools, a call in each", 10, 32, 32, frames=150, pace_us=10_000, call=True),
-    Cell("streams, paced, Responses, no tools", 0, 32, 32, frames=150, pace_us=10_000, responses=True),
+    Cell("streams, paced, Responses, no tools", 0, 32, 32, frames=150, pace_us=10_000, api="responses"),
     Cell(
         "streams, paced, Responses, 10 tools, a call in each",
         *(10, 32, 32),
         frames=150,
         pace_us=10_000,
         call=True,
-        responses=True,
+        api="responses",
     ),
     Cell("streams, in bursts, no tools", 0, 48, 8, frames=500),
     Cell("streams, in bursts, 10 tools, a call in each", 10, 48, 8, frames=500, call=True),
@@ -137,6 +145,7 @@ class Round:
     latency_p50: float
     latency_p99: float
     age_p50: float
+    age_p90: float
     age_p99: float
 
 
@@ -150,9 +159,8 @@ def measured(cell: Cell, who: Contestant) -> Round:
     check(cell, who, seen)
     # The time to the first byte of a stream; a whole answer comes with it.
     latencies = seen.first_bytes if cell.frames else seen.latencies
-    return Round(
-        cpu_us, quantile(latencies, 0.5), quantile(latencies, 0.99), quantile(seen.ages, 0.5), quantile(seen.ages, 0.99)
-    )
+    ages = [quantile(seen.ages, share) for share in (0.5, 0.9, 0.99)]
+    return Round(cpu_us, quantile(latencies, 0.5), quantile(latencies, 0.99), *ages)
 
 
 def check(cell: Cell, who: Contestant, seen: Seen) -> None:
@@ -168,8 +176,7 @@ def overhead(gateway: Contestant, cell: Cell) -> dict[float, float]:
     """Returns the cumulated numbers of requests by upper bound of `overhead_seconds`, from the gateway's metrics."""
     with urllib.request.urlopen(f"http://127.0.0.1:{gateway.port}/metrics") as answer:
         found = _OVERHEAD.findall(answer.read().decode())
-    endpoint = "responses" if cell.responses else "chat"
-    return {float(bound): float(count) for name, bound, count in found if name == endpoint}
+    return {float(bound): float(count) for name, bound, count in found if name == cell.api}
 
 
 def overhead_p99(before: dict[float, float], after: dict[float, float]) -> float:
@@ -238,7 +245,7 @@ def test_memory(measure: Measure, name: str, responses: bool) -> None:
     """Measures memory of a new process: after its start, after some requests, and with idle open streams."""
     if responses and name in RELAYS:
         pytest.skip("a relay copies bytes: Responses would be the same row as Chat")
-    cell = Cell("memory", 10, 200, 8, frames=20, call=True, responses=responses)
+    cell = Cell("memory", 10, 200, 8, frames=20, call=True, api="responses" if responses else "chat")
     idle = replace(cell, frames=50, pace_us=100_000_000)
     bytes_at: dict[str, int] = {}
 

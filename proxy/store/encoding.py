@@ -54,7 +54,9 @@ def encode(turn: StoredTurn, limit: int, long: bool | None = None) -> bytes:
     text = dump_in_pieces(fields) if long or (long is None and _is_long(turn)) else dump(fields)
     if turn.said:
         said = turn.said if isinstance(turn.said, bytes) else dump_in_pieces(turn.said)
-        text = b"".join((text[:-1], b',"said":', said, b"}"))  # joining megabytes releases the interpreter
+        # `said` comes first: it begins with the input, which has the same place in each version of the turn. Joining
+        # megabytes releases the interpreter.
+        text = b"".join((b'{"said":', said, b",", text[1:]))
     if len(text) > limit:
         raise TurnTooLarge(len(text), limit)
     return text

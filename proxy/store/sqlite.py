@@ -11,6 +11,8 @@ Rules of this module:
    last turns but never damages the file.
 4. The file belongs to the user that runs the gateway, with mode 0600.
 5. The layout has a version. A file of another version or another program is refused and left unchanged.
+6. A turn with a large input is written once. SQLite writes only the changed pages of a row whose size stays the same,
+   so a running turn has some blanks at its end, and its answer takes their place.
 
 Reasons and costs: docs/adr/0005.
 """
@@ -27,7 +29,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
-from ..protocols.shared.turn import StoredTurn
+from ..protocols.shared.turn import RUNNING, StoredTurn
 from ..support.sqlite_thread import SqliteThread, write_ahead
 from .base import Change, ReadBudget, ResponseStore, StoreUnavailable
 from .encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decode, encode, key_of, with_expiry
@@ -90,6 +92,10 @@ _PROLONG: Final = """UPDATE lives SET expires = max(expires, ?), used = ?
 _OLDEST: Final = "DELETE FROM turns WHERE place = (SELECT place FROM lives WHERE owner = ? ORDER BY used LIMIT 1)"
 _MOST: Final = "SELECT owner FROM owners WHERE owner IS NOT ? OR turns > 1 ORDER BY {} DESC, last LIMIT 1"
 """Selects the owner with the most; never the owner who has only the turn just put."""
+ROOM_FROM: Final = 64 * 1024
+"""Minimum size of a running turn that is stored with room for its answer."""
+ROOM_BYTES: Final = 8 * 1024
+"""That room. The row of a turn with a longer answer is written as a whole."""
 LINGER_S: Final = 0.002
 """Puts that arrive within this time after a transaction wait for others, because a transaction costs as much as a
 request."""
@@ -224,7 +230,7 @@ class SqliteStore(ResponseStore):
         the others."""
         for put in puts:
             try:
-                put.text = encode(put.turn, self._max_turn_bytes)
+                put.text = self._with_room(put.turn, encode(put.turn, self._max_turn_bytes))
             except Exception as error:
                 put.error = error
         good = [put for put in puts if put.error is None]
@@ -242,6 +248,15 @@ class SqliteStore(ResponseStore):
                         put.written = True
             if all(put.written or put.error is not None for put in good):
                 return
+
+    def _with_room(self, turn: StoredTurn, text: bytes) -> bytes:
+        """Returns the JSON of a turn, with blanks at its end if it is large and still running (rule 6)."""
+        size = len(text) + ROOM_BYTES
+        return (
+            text.ljust(size)
+            if turn.status in RUNNING and len(text) >= ROOM_FROM and size <= self._max_turn_bytes
+            else text
+        )
 
     def _put(self, db: sqlite3.Connection, puts: Sequence[_Put]) -> None:
         with db:
@@ -275,6 +290,8 @@ class SqliteStore(ResponseStore):
     def _replace(self, db: sqlite3.Connection, key: str, expires: float, text: bytes) -> None:
         """Updates an existing row. This costs half of deleting and inserting it."""
         place, owner, size = db.execute(_THERE, (key,)).fetchone()
+        if size >= ROOM_FROM and size - ROOM_BYTES <= len(text) < size:
+            text = text.ljust(size)
         db.execute(
             "UPDATE turns SET expires = ?, bytes = ?, turn = ? WHERE place = ?", (expires, len(text), text, place)
         )

@@ -13,17 +13,21 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.store.turns import Clock, turn
 from tests.waiting import GUARD_S
+from toolwire.protocols.shared.wire import dump
 from toolwire.store.base import StoreUnavailable
 from toolwire.store.encoding import TurnTooLarge, key_of
 from toolwire.store.memory import MemoryStore
-from toolwire.store.sqlite import APPLICATION, LAYOUT, SCHEMA, SqliteStore
+from toolwire.store.sqlite import APPLICATION, LAYOUT, ROOM_BYTES, SCHEMA, SqliteStore
 
 ROOT = Path(__file__).parents[2]
 NOBODY = 65534
@@ -173,6 +177,27 @@ async def test_bytes_are_bounded_too(path: Path, clock: Clock) -> None:
             await store.put(turn("resp_larger", text="x" * 5 * size))
         assert await store.get("resp_large", "alice") is not None
         await store.close()
+
+
+@pytest.mark.parametrize("answer", [2_000, ROOM_BYTES + 1_000])
+async def test_a_large_input_is_written_once(path: Path, clock: Clock, answer: int) -> None:
+    """R34.1: an answer that fits in the room of the running turn changes some pages of the file, a longer one all."""
+    store = SqliteStore(path, now=clock)
+    said: dict[str, Any] = {"input": "x" * 300_000, "resource": {"output": []}}
+    running = replace(turn("resp_1", status="in_progress"), input=(), output=())
+    await store.put(replace(running, said=dump(said)))
+    assert (read := await store.get("resp_1", "alice")) is not None
+    assert read.said == said
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    said["resource"]["text"] = "y" * answer
+    await store.put(replace(running, status="completed", said=dump(said)))
+    log = path.with_name(f"{path.name}-wal").stat().st_size
+    assert log < 100_000 if answer < ROOM_BYTES else log > 300_000
+    assert (read := await store.get("resp_1", "alice")) is not None
+    assert (read.said, read.status) == (said, "completed")
+    await store.close()
+    assert check(path)[0] == 1
 
 
 # --- several processes ------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ Rules:
    exceptions: half a character becomes U+FFFD, as the client got it, and a tuple inside an `extra` or a payload becomes
    a list.
 2. A turn names its form (`FORM`), and only that form is read. A change of what is written raises the number and changes
-   the files in `tests/store/kept/`.
+   the files in `tests/store/kept/`. The order of fields is no part of the form.
 3. Unknown content (another form, kind of part or field) raises `UnknownForm`, because leaving it out would change the
    conversation.
 """
