@@ -62,8 +62,8 @@ from .startup.names import check_names
 from .startup.pass_through import pass_through_protocols
 from .startup.template_use import begin_template_probes
 from .store.opening import make_store
+from .support.allocator import COLLECTING, Collecting
 from .support.cache import CacheBudget
-from .support.collecting import COLLECTING, Collecting
 from .support.conversion import ConfigError
 from .support.seals import Seals, shared_secret
 from .upstream.pool.health import HEALTH, Health

@@ -8,8 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import gc
 from functools import cache
-from typing import Any
+from typing import Any, Final
+
+from aiohttp import web
+
+from .json_marks import CountMarks, json_marks
+from .offload import offload
 
 SETTLE_S = 1.0
 """Seconds without further freed memory before it is returned: the last answer may still be in transfer."""
@@ -66,3 +72,51 @@ class MemoryReturner:
         self._timer = None
         self.freed = 0
         loop.run_in_executor(None, return_memory)
+
+
+# --- garbage collection -----------------------------------------------------------------------------------------------
+
+
+HUGE_VALUES: Final = 4096
+"""A body with at least this many JSON objects and lists makes full collections rare."""
+
+COUNTED_BYTES: Final = 1024 * 1024
+"""Objects of a longer body are counted in a thread: 30 MB take 8 ms."""
+
+RARELY: Final = 500
+"""Third threshold of `gc.set_threshold` meanwhile: the number of middle collections before a full one."""
+
+_HELD: Final = web.RequestKey("toolwire.collecting", bool)
+
+
+class Collecting:
+    """Counts the running requests with huge bodies and sets the thresholds of the collector, which are shared by the
+    process. Successive applications share one instance."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        """Number of requests with huge bodies that are running."""
+        self._usual = 0
+
+    async def hold(self, request: web.Request, body: bytes, count: CountMarks = json_marks) -> None:
+        """Called when `request` with this `body` begins. Makes full collections rare if the body is huge. `count`:
+        `json_marks`, or its compiled twin."""
+        objects, _, _ = await offload(len(body) > COUNTED_BYTES, count, body)
+        if objects < HUGE_VALUES:
+            return
+        request[_HELD] = True
+        self.requests += 1
+        if self.requests == 1:
+            young, middle, self._usual = gc.get_threshold()
+            gc.set_threshold(young, middle, max(RARELY, self._usual))
+
+    def release(self, request: web.Request) -> None:
+        """Called when `request` is over. Restores the usual threshold after the last huge one."""
+        if request.get(_HELD):
+            self.requests -= 1
+            if not self.requests:
+                young, middle, _ = gc.get_threshold()
+                gc.set_threshold(young, middle, self._usual)
+
+
+COLLECTING: Final = web.AppKey("toolwire.collecting", Collecting)

@@ -24,7 +24,7 @@ from toolwire.model import Message, ModelRequest, Origin, Text
 from toolwire.protocols.shared import wire
 from toolwire.protocols.shared.request_schema import RequestSchema
 from toolwire.protocols.shared.wire import PIECE_CHARS, dump, dump_in_pieces
-from toolwire.support.collecting import COUNTED_BYTES, HUGE_VALUES, RARELY, Collecting
+from toolwire.support.allocator import COUNTED_BYTES, HUGE_VALUES, RARELY, Collecting
 from toolwire.support.offload import OFFLOAD_BYTES, OFFLOAD_MESSAGES, in_thread, is_large, is_long
 from toolwire.testing import Say, Upstream
 from toolwire.upstream.servers.base import fold_batches

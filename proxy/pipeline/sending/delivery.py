@@ -41,7 +41,7 @@ from ...protocols.shared.turn import StoredTurn
 from ...protocols.shared.wire import dump, dump_in_pieces
 from ...ratelimit.admission import SLOT, Admission
 from ...record import AccessRecord, Observe, ReadRequest
-from ...support.collecting import Collecting
+from ...support.allocator import Collecting
 from ...support.offload import OFFLOAD_BYTES, OFFLOAD_OBJECTS, offload
 from ...upstream.servers import client_ids
 from ...upstream.servers.hops import HEADER, HOPS, came_through
