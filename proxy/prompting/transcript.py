@@ -72,14 +72,13 @@ def inject(
     reminder: str = "",
     wire: str | None = None,
     special_tokens: bool = False,
-    escaping: Escaping | None = None,
 ) -> ModelRequest:
     """Returns the request for a backend without tools: history as text, `segment` in its place, tools removed.
 
     An empty segment is not placed. `reminder` is added to the last message if that contains text of the user (R23.7).
     `also`: further markers that the route reads. `escapes` collects the escapes made, so that they can be undone in the
     answer. `wire` is the name of the backend's protocol, whose own parts are kept. `special_tokens`: ask the server to
-    include them in its answer, if the request is changed at all. `escaping`: the result of `escaping_of`, if available.
+    include them in its answer, if the request is changed at all.
     """
     past = request.past
     history = history_in(request.messages, past)
@@ -87,9 +86,7 @@ def inject(
         return request
     messages: Sequence[Message] = request.messages
     if flatten != "native" and not history:
-        bracket = flatten == "bracket"
-        escaping = escaping or escaping_of(tool_format, bracket, also)
-        messages = _spoken(request.messages, tool_format, bracket, also, escapes, escaping, past)
+        messages = _spoken(request.messages, tool_format, flatten == "bracket", also, escapes, past)
     elif flatten != "native":
         bracket = flatten == "bracket"
         messages = flattened(messages, tool_format, bracket=bracket, also=also, escapes=escapes, past=past)
@@ -180,12 +177,11 @@ def _spoken(
     bracket: bool,
     also: tuple[str, ...],
     escapes: Escapes | None,
-    escaping: Escaping,
     past: Past | None,
 ) -> Sequence[Message]:
     """Returns messages without calls and results, escaped."""
-    if escapes is not None:
-        escapes.markers = escaping.markers
+    if escapes is not None and past is not None:
+        escapes.markers = escaping_of(tool_format, bracket, also).markers
 
     def writing(made: Escapes) -> Write:
         writer = TranscriptWriter(tool_format, bracket, also, made)
