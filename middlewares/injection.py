@@ -38,7 +38,7 @@ from toolwire.prompting.prompt import content_key, form_sentence, reminder, segm
 from toolwire.prompting.transcript import Flatten, guarded, inject
 from toolwire.scanner import reasoning_tags
 from toolwire.support.cache import Cache, CacheBudget, weight_of
-from toolwire.support.offload import is_slow, offload
+from toolwire.support.offload import is_large, offload
 from toolwire.upstream.servers.adapt import CLIENTS_OWN, needs_instructions, supported_format
 from toolwire.upstream.servers.presets import (
     FREE_GRAMMARS,
@@ -178,7 +178,7 @@ class Injection(Middleware):
         tool_format = route.format_for(request.model)
         # Building a new grammar takes as long as preparing a large request.
         constrains = self._constrains(held, route)
-        slow = is_slow(request) or (constrains and self._noted(held, route, tool_format) is None)
+        slow = is_large(request, reused=True) or (constrains and self._noted(held, route, tool_format) is None)
         prepare = self._prepare
         form = None
         if request.response_format is not None:

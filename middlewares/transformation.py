@@ -109,11 +109,18 @@ class Transformation(Middleware):
 
     def declare(self, exchange: Exchange, reply: Reply) -> None:
         route, record = exchange.route, exchange.record
-        options = route.options
+        options, request = route.options, exchange.request
         taught, native = exchange.offer, exchange.native
         offer = _left_to_server(exchange) if taught is None and native else taught
-        repeats = bool(exchange.request.tools) and _ends_at_repeats(exchange)
+        # An answer ends at a repeated call if a call is required, or the server enforces calls.
+        repeats = bool(request.tools) and (
+            exchange.constrained or request.tool_choice.forces or request.enforced_choice is not None
+        )
         if offer is not None:
+            early = exchange.received.stream and (
+                options.calls.argument_streaming == "incremental"
+                or exchange.protocol.wants_arguments_early(exchange.received)
+            )
             stage = ScanStage(
                 offer,
                 options,
@@ -122,7 +129,7 @@ class Transformation(Middleware):
                 label=record.label,
                 near=exchange.nearly,
                 decided=record.decided if record.observers else None,
-                incremental=exchange.received.stream and _comes_early(exchange),
+                incremental=early,
                 history=exchange.request.messages,
                 schemas=partial(_schema, exchange),
                 native=taught is None,
@@ -171,24 +178,12 @@ def _size(exchange: Exchange) -> int:
     return 0 if origin is None else origin.size
 
 
-def _ends_at_repeats(exchange: Exchange) -> bool:
-    """Returns True if an answer ends at a repeated call: a call is required, or the server enforces calls."""
-    request = exchange.request
-    return exchange.constrained or request.tool_choice.forces or request.enforced_choice is not None
-
-
 def _repeated(exchange: Exchange, opened: Open) -> None:
     """Counts a call that was dropped because it repeats another one, or follows a repeated one."""
     record = exchange.record
     record.count("deduped")
     if "source" in opened.extra or is_live(opened):  # the call policy has counted it
         record.count("calls", -1)
-
-
-def _comes_early(exchange: Exchange) -> bool:
-    """Returns True if the route or the client asks for arguments to be streamed early."""
-    asked = exchange.route.options.calls.argument_streaming == "incremental"
-    return asked or exchange.protocol.wants_arguments_early(exchange.received)
 
 
 def _left_to_server(exchange: Exchange) -> OfferedTools | None:

@@ -86,7 +86,15 @@ def inject(
         return request
     messages: Sequence[Message] = request.messages
     if flatten != "native" and not history:
-        messages = _spoken(request.messages, tool_format, flatten == "bracket", also, escapes, past)
+        bracket = flatten == "bracket"
+
+        def writing(made: Escapes) -> Write:
+            writer = TranscriptWriter(tool_format, bracket, also, made)
+            return lambda message: writer.talk(message, message.parts)
+
+        messages = write_each(messages, ("spoken", tool_format, bracket, also), writing, escapes, past)
+        if escapes is not None and past is not None:  # else the writer has set them
+            escapes.markers = escaping_of(tool_format, bracket, also).markers
     elif flatten != "native":
         bracket = flatten == "bracket"
         messages = flattened(messages, tool_format, bracket=bracket, also=also, escapes=escapes, past=past)
@@ -169,25 +177,6 @@ def turn_escaping(markers: frozenset[str]) -> Escaping:
 
 
 # --- the history ----------------------------------------------------------------------------------------------------
-
-
-def _spoken(
-    messages: tuple[Message, ...],
-    tool_format: ToolFormat,
-    bracket: bool,
-    also: tuple[str, ...],
-    escapes: Escapes | None,
-    past: Past | None,
-) -> Sequence[Message]:
-    """Returns messages without calls and results, escaped."""
-    if escapes is not None and past is not None:
-        escapes.markers = escaping_of(tool_format, bracket, also).markers
-
-    def writing(made: Escapes) -> Write:
-        writer = TranscriptWriter(tool_format, bracket, also, made)
-        return lambda message: writer.talk(message, message.parts)
-
-    return write_each(messages, ("spoken", tool_format, bracket, also), writing, escapes, past)
 
 
 def escaping_of(tool_format: ToolFormat, bracket: bool, also: tuple[str, ...]) -> Escaping:
