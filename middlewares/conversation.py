@@ -53,7 +53,7 @@ from toolwire.record import AccessField
 from toolwire.store.base import BudgetExceeded, ReadBudget, StoreUnavailable
 from toolwire.store.opening import described
 from toolwire.support.bounded_json import count_values
-from toolwire.support.offload import OFFLOAD_BYTES, OFFLOAD_MESSAGES, is_long, is_slow, offload
+from toolwire.support.offload import OFFLOAD_BYTES, OFFLOAD_MESSAGES, is_large, is_long, offload
 
 LOG: Final = logging.getLogger("toolwire.conversation")
 
@@ -85,9 +85,11 @@ class Conversation(Middleware):
         sealed = exchange.route.sealed
         if sealed is not None and exchange.request is not exchange.received:
             sealed_request, context = exchange.request, (exchange.owner, exchange.record, exchange.id)
-            exchange.request = await offload(is_slow(sealed_request), sealed.open_request, sealed_request, *context)
+            exchange.request = await offload(
+                is_large(sealed_request, reused=True), sealed.open_request, sealed_request, *context
+            )
         exchange.conversation = exchange.request.messages
-        large = is_slow(exchange.request)
+        large = is_large(exchange.request, reused=True)
         turn = _new_turn(exchange, form, conversations, () if named is not None else chain, own)
         if (run := exchange.background) is not None:
             try:
@@ -161,7 +163,7 @@ async def _load(
     body, received = exchange.body, exchange.received
     own = form.own(received, body)
     previous = body.get(form.previous)
-    wanted = await offload(is_slow(received), form.references, body)
+    wanted = await offload(is_large(received, reused=True), form.references, body)
     if previous is None and named is None and not wanted:
         return (), own
     limits = exchange.route.limits

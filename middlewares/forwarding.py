@@ -32,7 +32,7 @@ from toolwire.protocols.shared.noise import KINDS, LEFT_OUT, NAMELESS, UNKNOWN_E
 from toolwire.protocols.shared.opaque import for_server
 from toolwire.protocols.shared.wire import dump_in_pieces
 from toolwire.record import AccessField, CounterSpec
-from toolwire.support.offload import is_large, is_slow
+from toolwire.support.offload import is_large
 from toolwire.upstream.pool.attempts import Attempts
 from toolwire.upstream.pool.choice_retries import ChoiceRetries
 from toolwire.upstream.pool.concession_retries import CombinedRetries, ConcessionRetries
@@ -171,7 +171,7 @@ class Forwarding(Middleware):
             prepare,
             record=record,
             request_id=exchange.id,
-            large=is_slow(asked),
+            large=is_large(asked, reused=True),
             key=key,
             relaxation=conceding
             if words is None and relaxation is None

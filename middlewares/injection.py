@@ -20,7 +20,6 @@ from toolwire.config import PromptConfig
 from toolwire.errors import ClientFault
 from toolwire.formats.base import ToolFormat, tagged_answer, whole_answer
 from toolwire.formats.engine.brackets import reading_brackets
-from toolwire.formats.engine.escaping import Escaping
 from toolwire.formats.engine.recognition import recognised_markers
 from toolwire.formats.engine.rendering import as_taught
 from toolwire.formats.engine.restoring import Escapes
@@ -36,10 +35,10 @@ from toolwire.pipeline.exchange.routing import Route
 from toolwire.prompting.beside_template import policy_beside, shown_tools, templated
 from toolwire.prompting.placing import SYSTEM, placed
 from toolwire.prompting.prompt import content_key, form_sentence, reminder, segment
-from toolwire.prompting.transcript import Flatten, escaping_of, guarded, inject
+from toolwire.prompting.transcript import Flatten, guarded, inject
 from toolwire.scanner import reasoning_tags
 from toolwire.support.cache import Cache, CacheBudget, weight_of
-from toolwire.support.offload import is_slow, offload
+from toolwire.support.offload import is_large, offload
 from toolwire.upstream.servers.adapt import CLIENTS_OWN, needs_instructions, supported_format
 from toolwire.upstream.servers.presets import (
     FREE_GRAMMARS,
@@ -92,7 +91,6 @@ class _Way:
     flatten: Flatten
     recognised: tuple[str, ...]
     also: tuple[str, ...]
-    escaping: Escaping
     turns: frozenset[str]
     wire: str | None
 
@@ -110,7 +108,6 @@ def _way(route: Route, tool_format: ToolFormat) -> _Way:
             flatten=flatten,
             recognised=recognised,
             also=also,
-            escaping=escaping_of(tool_format, flatten == "bracket", also),
             turns=turns,
             wire=None if wire is None else wire.name,
         )
@@ -189,7 +186,7 @@ class Injection(Middleware):
         tool_format = route.format_for(request.model)
         # Building a new grammar takes as long as preparing a large request.
         constrains = self._constrains(held, route)
-        slow = is_slow(request) or (constrains and self._noted(held, route, tool_format) is None)
+        slow = is_large(request, reused=True) or (constrains and self._noted(held, route, tool_format) is None)
         prepare = self._prepare
         form = None
         if request.response_format is not None:
@@ -234,7 +231,6 @@ class Injection(Middleware):
                 reminder=reminded,
                 wire=way.wire,
                 special_tokens=special,
-                escaping=way.escaping,
             )
         if way.turns and changed is request:
             changed = guarded(request, way.turns, escapes)

@@ -110,10 +110,13 @@ class Transformation(Middleware):
 
     def declare(self, exchange: Exchange, reply: Reply) -> None:
         route, record = exchange.route, exchange.record
-        options = route.options
+        options, request = route.options, exchange.request
         taught, native = exchange.offer, exchange.native
         offer = _left_to_server(exchange) if taught is None and native else taught
-        repeats = bool(exchange.request.tools) and _ends_at_repeats(exchange)
+        # An answer ends at a repeated call if a call is required, or the server enforces calls.
+        repeats = bool(request.tools) and (
+            exchange.constrained or request.tool_choice.forces or request.enforced_choice is not None
+        )
         if offer is not None:
             stage = ScanStage(
                 offer,
@@ -172,12 +175,6 @@ class Transformation(Middleware):
 def _size(exchange: Exchange) -> int:
     origin = exchange.received.origin
     return 0 if origin is None else origin.size
-
-
-def _ends_at_repeats(exchange: Exchange) -> bool:
-    """Returns True if an answer ends at a repeated call: a call is required, or the server enforces calls."""
-    request = exchange.request
-    return exchange.constrained or request.tool_choice.forces or request.enforced_choice is not None
 
 
 def _repeated(exchange: Exchange, opened: Open) -> None:

@@ -57,7 +57,7 @@ from toolwire.schemas.schema import (
     validate_tool_name,
 )
 from toolwire.support.cache import CacheBudget, chars_of
-from toolwire.support.offload import is_large, is_slow, offload
+from toolwire.support.offload import is_large, offload
 from toolwire.tolerances import MANY_TOOLS, TOLERANCES, UNCHECKED
 from toolwire.upstream.servers.adapt import requestable
 from toolwire.upstream.servers.fit_media import has_images, refused_images
@@ -148,7 +148,7 @@ class Validation(Middleware):
             _check_form(exchange, request)
         if options.requests.validation == "strict":
             _check_strict_parallel(exchange.body, request)
-        if is_slow(request):
+        if is_large(request, reused=True):
             await offload(True, _check_messages, exchange, request)
         else:
             _check_messages(exchange, request)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def list_tools(config: ToolsConfig, *, as_json: bool) -> None:
-    from ..servertools.listing import failed, lines, look
+    from ..servertools.joined import failed, lines, look
 
     shown = look(config)
     data = {"modules": shown["modules"], "mcp": shown["mcp"]} if "mcp" in shown else shown["modules"]

@@ -72,14 +72,13 @@ def inject(
     reminder: str = "",
     wire: str | None = None,
     special_tokens: bool = False,
-    escaping: Escaping | None = None,
 ) -> ModelRequest:
     """Returns the request for a backend without tools: history as text, `segment` in its place, tools removed.
 
     An empty segment is not placed. `reminder` is added to the last message if that contains text of the user (R23.7).
     `also`: further markers that the route reads. `escapes` collects the escapes made, so that they can be undone in the
     answer. `wire` is the name of the backend's protocol, whose own parts are kept. `special_tokens`: ask the server to
-    include them in its answer, if the request is changed at all. `escaping`: the result of `escaping_of`, if available.
+    include them in its answer, if the request is changed at all.
     """
     past = request.past
     history = history_in(request.messages, past)
@@ -88,8 +87,14 @@ def inject(
     messages: Sequence[Message] = request.messages
     if flatten != "native" and not history:
         bracket = flatten == "bracket"
-        escaping = escaping or escaping_of(tool_format, bracket, also)
-        messages = _spoken(request.messages, tool_format, bracket, also, escapes, escaping, past)
+
+        def writing(made: Escapes) -> Write:
+            writer = TranscriptWriter(tool_format, bracket, also, made)
+            return lambda message: writer.talk(message, message.parts)
+
+        messages = write_each(messages, ("spoken", tool_format, bracket, also), writing, escapes, past)
+        if escapes is not None and past is not None:  # else the writer has set them
+            escapes.markers = escaping_of(tool_format, bracket, also).markers
     elif flatten != "native":
         bracket = flatten == "bracket"
         messages = flattened(messages, tool_format, bracket=bracket, also=also, escapes=escapes, past=past)
@@ -172,26 +177,6 @@ def turn_escaping(markers: frozenset[str]) -> Escaping:
 
 
 # --- the history ----------------------------------------------------------------------------------------------------
-
-
-def _spoken(
-    messages: tuple[Message, ...],
-    tool_format: ToolFormat,
-    bracket: bool,
-    also: tuple[str, ...],
-    escapes: Escapes | None,
-    escaping: Escaping,
-    past: Past | None,
-) -> Sequence[Message]:
-    """Returns messages without calls and results, escaped."""
-    if escapes is not None:
-        escapes.markers = escaping.markers
-
-    def writing(made: Escapes) -> Write:
-        writer = TranscriptWriter(tool_format, bracket, also, made)
-        return lambda message: writer.talk(message, message.parts)
-
-    return write_each(messages, ("spoken", tool_format, bracket, also), writing, escapes, past)
 
 
 def escaping_of(tool_format: ToolFormat, bracket: bool, also: tuple[str, ...]) -> Escaping:

@@ -29,8 +29,7 @@ from ..formats.engine.toolset import ToolSet
 from ..model import ToolUse
 from ..observability.logs import log_fields
 from ..repair.characters import valid_text
-from .definition import MAX_NAME_CHARS, NotRun, ServerTool, ToolModuleError
-from .parameters import BadArguments
+from .definition import MAX_NAME_CHARS, BadArguments, NotRun, ServerTool, ToolModuleError
 from .pool import Loaded, LoadState, ModuleGeneration, WorkerPool, load
 from .source import CallState, Enter, Result, Tools, unknown_tool
 from .worker.answers import MAX_RESULT_CHARS

@@ -11,10 +11,13 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import Enum
+from fnmatch import fnmatchcase
+from hashlib import blake2b
 from typing import Any, Final, Protocol
 
 from ..formats.engine.toolset import ToolSet
@@ -171,3 +174,27 @@ def _not_run(why: str, enter: Enter) -> Result:
     for state in (CallState.TOOL_CALL_INITIATED, CallState.VALIDATING_PARAMETERS, CallState.EXECUTION_FAILED):
         enter(state)
     return Result(why, failed=True)
+
+
+# --- names of remote tools --------------------------------------------------------------------------------------------
+
+
+MAX_CHARS: Final = 64
+
+_FITS: Final = re.compile(rf"[a-zA-Z0-9_-]{{1,{MAX_CHARS}}}")
+_OTHER: Final = re.compile(r"[^a-zA-Z0-9_-]+")
+
+
+def offered_name(name: str, prefix: str = "", most: int = MAX_CHARS) -> str:
+    """Returns the name for models, of at most `most` characters."""
+    whole = prefix + name
+    if _FITS.fullmatch(whole) and len(whole) <= most:
+        return whole
+    mark = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
+    spelled = _OTHER.sub("_", whole)[: most - len(mark) - 1]
+    return f"{spelled}_{mark}"
+
+
+def is_allowed(name: str, allow: Iterable[str], deny: Iterable[str]) -> bool:
+    """Returns True if the server's name for a tool matches a pattern of `allow` and none of `deny`."""
+    return any(fnmatchcase(name, one) for one in allow) and not any(fnmatchcase(name, one) for one in deny)

@@ -69,22 +69,22 @@ _HELD: Final[Mapping[type, Callable[[Any], tuple[object, ...]]]] = {
 _SHORT: Final = frozenset({int, float, bool})
 
 
-def is_large(request: ModelRequest) -> bool:
-    """True if work on the whole request would take milliseconds."""
+def is_large(request: ModelRequest, *, reused: bool = False) -> bool:
+    """True if work on the request would take milliseconds. `reused`: the work reuses results of the previous request
+    (`toolwire.known.past`), so with such results only the new bytes count."""
     origin = request.origin
+    if (
+        reused
+        and origin is not None
+        and origin.size <= KNOWN_BYTES
+        and origin.past is not None
+        and request.past is not None
+    ):
+        return origin.new + request.grown > OFFLOAD_BYTES
     if origin is None and not request.grown:  # built by code instead of parsed from a body, so its size is unknown
         return len(request.messages) > OFFLOAD_MESSAGES or is_long(request.messages)
     size = request.grown if origin is None else origin.size + request.grown
     return size > OFFLOAD_BYTES or len(request.messages) > OFFLOAD_MESSAGES
-
-
-def is_slow(request: ModelRequest) -> bool:
-    """True if work that reuses results of the previous request (`toolwire.known.past`) would take milliseconds. Only
-    the new bytes count. Without such results the same as `is_large`."""
-    origin = request.origin
-    if origin is None or origin.past is None or request.past is None or origin.size > KNOWN_BYTES:
-        return is_large(request)
-    return origin.new + request.grown > OFFLOAD_BYTES
 
 
 def is_long(value: object) -> bool:

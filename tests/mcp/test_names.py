@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolwire.servertools.names import is_allowed, offered_name
+from toolwire.servertools.source import is_allowed, offered_name
 
 FITS = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 NAMES = st.text(max_size=200) | st.from_regex(FITS, fullmatch=True)

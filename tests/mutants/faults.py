@@ -679,7 +679,7 @@ FAULTS: Final = (
         "tools of earlier turns are gone", ("tests/e2e/test_earlier_turns.py",),
     ),
     Fault(
-        "lost-namespaces", "proxy/protocols/responses/namespaces.py",
+        "lost-namespaces", "proxy/protocols/responses/request.py",
         "if times[name] == 1 and name not in plain", "",
         "a call becomes that of another tool", ("tests/protocols/test_tools_in_input.py",),
     ),

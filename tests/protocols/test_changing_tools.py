@@ -8,8 +8,8 @@ import orjson
 import pytest
 
 from toolwire.model import ModelRequest, ToolSpec
-from toolwire.protocols.messages.changing_tools import changes_in, in_force
 from toolwire.protocols.messages.protocol import MessagesProtocol
+from toolwire.protocols.messages.request import changes_in, in_force
 
 HI = {"role": "user", "content": "hi"}
 SEARCH = {"name": "ToolSearch", "input_schema": {"type": "object"}}

@@ -35,8 +35,7 @@ from toolwire.model import (
 from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.protocols.responses.item_writer import write_items
 from toolwire.protocols.responses.items import read_items
-from toolwire.protocols.responses.namespaces import with_namespaces
-from toolwire.protocols.responses.request import read_messages
+from toolwire.protocols.responses.request import read_messages, with_namespaces
 
 CAPTURED = captured_responses_requests()
 

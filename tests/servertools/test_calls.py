@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tests.servertools.conftest import Start, call, module, tool
 from toolwire.model import ToolUse
+from toolwire.servertools.definition import BadArguments, Parameters
 from toolwire.servertools.folder import CallProgress
-from toolwire.servertools.parameters import BadArguments, Parameters
 
 SEARCH = tool(
     parameters={

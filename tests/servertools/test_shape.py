@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from tests.cases import every
 from tests.servertools.conftest import tool
 from toolwire.schemas.schema import compile_schema
-from toolwire.servertools.definition import ToolModuleError, read_tools
-from toolwire.servertools.parameters import BadArguments, Parameters
+from toolwire.servertools.definition import BadArguments, Parameters, ToolModuleError, read_tools
 
 Schema = dict[str, Any]
 INTEGER: Schema = {"type": "integer"}

@@ -24,7 +24,6 @@ from toolwire.cli import main
 from toolwire.config import DEFAULT_CHAIN, BackendConfig, GatewayConfig, KeyConfig, MiddlewareConfig, RouteOptions
 from toolwire.configuration.config_schema import schema
 from toolwire.configuration.settings import load
-from toolwire.errors import CODES
 from toolwire.extras.bench.recorded import scanned
 from toolwire.fastparse import IMPLEMENTATION
 from toolwire.formats.model_names import MODELS

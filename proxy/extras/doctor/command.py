@@ -13,7 +13,7 @@ from ...config import GatewayConfig
 from ...configuration.checks import effective_routes
 from ...configuration.mistakes import Mistakes
 from ...registry import Registries
-from ...servertools.listing import look
+from ...servertools.joined import look
 from ...servertools.pool import LoadState
 from ...startup.examination import examined
 from ...support.conversion import ConfigError

@@ -38,7 +38,7 @@ from mcp.client.subscriptions import SubscriptionLost
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ... import __version__
-from ...servertools.names import is_allowed
+from ...servertools.source import is_allowed
 from ...servertools.worker.guardian import adopt_orphans
 from ...servertools.worker.leftovers import kill_children
 from ...support.escapes import without

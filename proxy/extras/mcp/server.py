@@ -25,10 +25,8 @@ from ...errors import quote
 from ...formats.engine.toolset import ToolSet
 from ...model import Image, Text, ToolSpec, ToolUse
 from ...schemas.schema import SchemaProblem, ToolSchema, compile_schema
-from ...servertools.definition import TIMED_OUT
-from ...servertools.names import offered_name
-from ...servertools.parameters import BadArguments, read_arguments
-from ...servertools.source import CallState, Enter, Result, Tools, unknown_tool
+from ...servertools.definition import TIMED_OUT, BadArguments, read_arguments
+from ...servertools.source import CallState, Enter, Result, Tools, offered_name, unknown_tool
 from ...support.environment import environment
 from ...support.offload import offload
 from .frames import Frame, HostSettings

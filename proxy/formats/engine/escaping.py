@@ -85,10 +85,10 @@ class Escaping:
                 return True
         return "\\" in text and bool(self._sites_in(text, 0, len(text), False, True))
 
-    def text(self, text: str) -> str:
-        """Returns `text` with its markers escaped."""
+    def text(self, text: str, *, inside: bool = False) -> str:
+        """Returns `text` with its markers escaped. `inside`: it stands inside a call, where no answer can begin."""
         if self._begins and min(text.lstrip(SPACE)[:1], LAST) in self._begins:
-            text = self._beginning(text, bare=True)
+            text = self._beginning(text, bare=not inside)
         return self._with_backslashes(text, None) if self.holds(text) else text
 
     def without_bare(self, text: str) -> str:
@@ -100,10 +100,8 @@ class Escaping:
         return "\\".join([text[a:b] for a, b in pairwise([0, *places, len(text)])]) if places else text
 
     def value(self, text: str) -> str:
-        """Returns `text` escaped for a place inside a call, where no answer can begin."""
-        if self._begins and min(text.lstrip(SPACE)[:1], LAST) in self._begins:
-            text = self._beginning(text, bare=False)
-        return self._with_backslashes(text, None) if self.holds(text) else text
+        """Returns `text` escaped for a place inside a call."""
+        return self.text(text, inside=True)
 
     def compose(self, pieces: Pieces) -> str:
         """Returns the pieces as one text, with all markers escaped except those entirely in markup."""

@@ -23,8 +23,7 @@ from ...formats.engine.rendering import prompt_name, result_text
 from ...formats.engine.toolset import ToolSet
 from ...model import Message, ModelRequest, Part, ToolResult, ToolSpec, ToolUse
 from ...protocols.shared.served import Approved, ServedForm, ServedHistory, ServedTool, ToolServer
-from ...servertools.names import offered_name
-from ...servertools.source import ClientToolServers, Enter, NotListed, RemoteTools, Result, unknown_tool
+from ...servertools.source import ClientToolServers, Enter, NotListed, RemoteTools, Result, offered_name, unknown_tool
 from ...support.offload import weight
 from .exchange import Exchange
 from .growth import too_much

@@ -41,7 +41,7 @@ from ...protocols.shared.wire import dump, dump_in_pieces
 from ...ratelimit.admission import SLOT, Admission
 from ...record import AccessRecord, Observe, ReadRequest
 from ...support.collecting import Collecting
-from ...support.offload import OFFLOAD_BYTES, OFFLOAD_OBJECTS, is_slow, offload
+from ...support.offload import OFFLOAD_BYTES, OFFLOAD_OBJECTS, is_large, offload
 from ...upstream.servers import client_ids
 from ...upstream.servers.hops import HEADER, HOPS, came_through
 from ..chain.middleware import Handler
@@ -413,7 +413,9 @@ class Delivery:
             received = _with_headers(received, self._protocol, request)
         # the search costs more than the loop over the new messages of a known conversation
         if (sealed := route.sealed) is not None and (past is not None or ALMOST in raw):
-            received = await offload(is_slow(received), sealed.open_request, received, owner, record, ident)
+            received = await offload(
+                is_large(received, reused=True), sealed.open_request, received, owner, record, ident
+            )
         record.stream = received.stream
         notes["route"], notes["backend"] = route.config.model, route.pool.name
         if received.tools:

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from ...errors import ClientFault, quote
 from ...formats.engine.toolset import ToolSet, known_set, new_set
-from ...known.past import Past, fold, past_of
+from ...known.past import fold, past_of
 from ...model import (
     EMPTY,
     LIKE_SERVER,
@@ -128,7 +128,7 @@ def read_request(body: Mapping[str, Any], raw: bytes) -> ModelRequest:
         tools = ToolSet((*tools, *map(_legacy_function, body["functions"])))
     return ModelRequest(
         model=body["model"],
-        messages=_read_messages(items, past),
+        messages=tuple(fold(past, "chat.read", items, _Called({}, ""), _read_more)[0]),
         tools=tools,
         tool_choice=_read_choice(body, tools),
         parallel_tool_calls=body.get("parallel_tool_calls") is not False,
@@ -163,10 +163,6 @@ def _read_sampling(body: Mapping[str, Any]) -> Sampling:
     if "top_k" in fields and type(fields["top_k"]) is not int:
         del fields["top_k"]
     return Sampling(**fields)
-
-
-def _read_messages(items: Sequence[Mapping[str, Any]], past: Past | None) -> tuple[Message, ...]:
-    return tuple(fold(past, "chat.read", items, _Called({}, ""), _read_more)[0])
 
 
 class _Called(NamedTuple):

@@ -16,22 +16,27 @@ A `namespace` becomes one `ToolSpec` for each tool inside (R8.16). The input may
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import is_
 from typing import Any, Final
 
 from ...errors import ClientFault, quote
 from ...formats.engine.toolset import ToolSet, known_set, new_set
-from ...known.past import KnownItems, once, past_of
+from ...known.past import KnownItems, Past, fold, once, past_of
 from ...model import (
     EMPTY,
     Extra,
     Message,
     ModelRequest,
     Origin,
+    Part,
     Sampling,
     Text,
     ToolChoice,
+    ToolResult,
     ToolSpec,
+    ToolUse,
     replace,
     scoped,
 )
@@ -40,7 +45,6 @@ from ..shared.mending import Mending, objects
 from ..shared.request_schema import RequestSchema
 from .client_tools import chosen_tool, client_tool, item_types
 from .items import PROTOCOL, own_items, read_items
-from .namespaces import with_namespaces
 from .summaries import asks_summary
 from .tools_in_input import carried_tools, in_force, not_deferred
 
@@ -359,3 +363,52 @@ def _mended_item(item: dict[str, Any], mending: Mending) -> dict[str, Any]:
         case None | "message" if "role" in item:
             return {**item, "content": mending.content(item.get("content"))}
     return item
+
+
+# --- missing namespaces of earlier calls (R28.8) ----------------------------------------------------------------------
+
+
+def with_namespaces(
+    messages: tuple[Message, ...], tools: Iterable[ToolSpec], past: Past | None = None
+) -> tuple[Message, ...]:
+    """Returns the messages with the missing namespace of each call added if only one tool fits; the same object if no
+    tool has a namespace."""
+    grouped = [tool for tool in tools if tool.namespace is not None]
+    if not grouped:
+        return messages
+    plain = {tool.name for tool in tools if tool.namespace is None}
+    times = Counter(name for tool in grouped for name in _namespaced_names(tool))
+    by_name = {
+        name: tool for tool in grouped for name in _namespaced_names(tool) if times[name] == 1 and name not in plain
+    }
+
+    def step(
+        before: Mapping[str, str], messages: Sequence[Message], start: int, made: list[Message]
+    ) -> Mapping[str, str]:
+        renamed = dict(before)
+        made += [_with_namespace(message, by_name, renamed) for message in messages]
+        return renamed
+
+    key = "namespaces", tuple(sorted((name, tool.name, tool.namespace) for name, tool in by_name.items()))
+    return tuple(fold(past, key, messages, EMPTY, step)[0])
+
+
+def _namespaced_names(tool: ToolSpec) -> set[str]:
+    """Returns the names that clients may use for a tool with a namespace when they omit the `namespace` field."""
+    return {tool.name, *(f"{tool.namespace}{mark}{tool.name}" for mark in ("__", ".", "_", "/"))}
+
+
+def _with_namespace(message: Message, by_name: Mapping[str, ToolSpec], renamed: dict[str, str]) -> Message:
+    parts = tuple([_part_with_namespace(part, by_name, renamed) for part in message.parts])
+    return message if all(map(is_, parts, message.parts)) else replace(message, parts=parts)
+
+
+def _part_with_namespace(part: Part, by_name: Mapping[str, ToolSpec], renamed: dict[str, str]) -> Part:
+    """Returns a call with its namespace, a result with the name of its call's tool. `renamed` collects the tool names
+    of renamed calls by call id."""
+    if isinstance(part, ToolUse) and part.namespace is None and (tool := by_name.get(part.name)) is not None:
+        renamed[part.call_id] = tool.name
+        return replace(part, name=tool.name, namespace=tool.namespace)
+    if isinstance(part, ToolResult) and (name := renamed.get(part.call_id)) is not None:
+        return replace(part, name=name)
+    return part

@@ -22,35 +22,31 @@ class SseReader:
         self._framer = SseFramer(frame_bytes)
         self._ended = False
 
-    def feed(self, data: bytes) -> list[Event]:
-        """Returns the events in these bytes. Everything after the last frame or a `Fault` is ignored."""
-        if not self._ended:
-            self._read(data)
-        out, self.out = self.out, []
-        return out
-
-    def finish(self) -> list[Event]:
-        """Returns the events at the end of the bytes: the end of a complete stream, or a `Fault`
-        `upstream_disconnected` (R10.8)."""
-        if not self._ended:
-            self._read(None)
-        if not self._ended:
-            self._at_end()
-        out, self.out = self.out, []
-        return out
-
-    def _read(self, data: bytes | None) -> None:
-        """Reads the frames in these bytes; None: the last one, after which some servers leave out the blank line."""
+    def feed(self, data: bytes | None) -> list[Event]:
+        """Returns the events in these bytes; None: those of the last frame, after which some servers leave out the
+        blank line. Everything after the end or a `Fault` is ignored."""
         try:
             for name, frame in self._framer.finish() if data is None else self._framer.feed(data):
                 if self._ended:
-                    return
+                    break
                 if frame and (data is not None or _is_whole(frame)):
                     self._frame(name, frame)
         except FrameTooLarge as error:
             self._fault(BackendFault(f"The model server's answer: {error}.", code="upstream_invalid_response"))
         except BackendFault as error:
             self._fault(error)
+        out, self.out = self.out, []
+        return out
+
+    def finish(self) -> list[Event]:
+        """Returns the events at the end of the bytes: the end of a complete stream, or a `Fault`
+        `upstream_disconnected` (R10.8)."""
+        out = self.feed(None)
+        if not self._ended:
+            self._at_end()
+        out += self.out
+        self.out = []
+        return out
 
     def _frame(self, name: str | None, frame: bytes) -> None:
         """Reads a frame that is not empty."""

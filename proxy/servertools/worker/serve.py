@@ -18,14 +18,15 @@ Rules:
 from __future__ import annotations
 
 import inspect
+import math
 import os
+import resource
 import socket
 import sys
 from collections.abc import Callable
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from . import bounds
 from .answers import HandlerAnswer, raised, returned
 from .frames import HEAD, packed, unpacked
 from .importing import Modules
@@ -46,7 +47,7 @@ def main(data: int) -> None:
     setup = _received(channel)
     if setup is None:
         return
-    unbound = bounds.hold(setup["memory"])
+    unbound = hold(setup["memory"])
     sys.dont_write_bytecode = True
     for stream in (sys.stdout, sys.stderr):
         # Line by line, so that the output of a killed worker is in the log.
@@ -112,7 +113,7 @@ class Worker:
 
     def load(self, asked: dict[str, Any]) -> None:
         """Runs a module, and sends its declarations or the reason why it cannot be used."""
-        bounds.allow(asked["cpu"])
+        allow(asked["cpu"])
         file = asked["load"]
         try:
             handler, tools = declared(self._modules.run(file, asked["text"].encode("latin-1")))
@@ -130,7 +131,7 @@ class Worker:
 
     def call(self, asked: dict[str, Any]) -> None:
         """Runs a handler and sends its result."""
-        bounds.allow(asked["cpu"])
+        allow(asked["cpu"])
         handler = self._handlers[asked["call"]]
         number, tool, values = asked["n"], asked["tool"], asked["values"]
         spent = False
@@ -144,7 +145,7 @@ class Worker:
             spent = isinstance(error, MemoryError)
         self._flush()
         left = os.getpid() == self._pid and not self._leftovers.end()
-        spent = spent or left or bounds.is_full(self._memory) or not self._has_streams()
+        spent = spent or left or is_full(self._memory) or not self._has_streams()
         self.send({"n": number, "text": answer.text, "failed": answer.failed, "spent": spent})
         self._clean()
 
@@ -268,3 +269,61 @@ def text_of(error: BaseException) -> str:
         return str(error) or type(error).__name__
     except BaseException as worse:
         return f"its text cannot be had: {type(worse).__name__}"
+
+
+# --- limits of the process --------------------------------------------------------------------------------------------
+
+
+FILES: Final = 1024
+"""The limit of descriptors. A gateway may have tens of thousands; programs that close all of them would be slow."""
+
+STARTING_S: Final = 60.0
+"""The processor time until a worker gets its first order."""
+
+FULL: Final = 0.5
+"""A worker that holds more than this part of its memory limit after a call gets no further call, which could run out of
+memory."""
+
+
+def _lower(which: int, soft: int, hard: int | None = None) -> bool:
+    """Sets a limit, never above the existing hard one. Returns False if the system refuses."""
+    most = resource.getrlimit(which)[1]
+    bound = [value if most == resource.RLIM_INFINITY else min(value, most) for value in (soft, hard or soft)]
+    if hard is None and which != resource.RLIMIT_CORE:
+        bound[1] = most
+    try:
+        resource.setrlimit(which, (bound[0], bound[1]))
+    except (OSError, ValueError):
+        return False  # macOS does not limit the address space; system call filters may forbid all limits
+    return True
+
+
+def hold(memory: int | None) -> list[str]:
+    """Limits this process and its children. `memory`: bytes of address space, None for no limit. Returns the options
+    that the system cannot enforce."""
+    _lower(resource.RLIMIT_CORE, 0)
+    _lower(resource.RLIMIT_NOFILE, FILES)
+    held = {
+        "tools.memory_bytes": memory is None or _lower(resource.RLIMIT_AS, memory, memory),
+        "tools.cpu_s": allow(STARTING_S),
+    }
+    return [name for name, is_held in held.items() if not is_held]
+
+
+def allow(seconds: float) -> bool:
+    """Limits the processor time of this process, over all threads, to `seconds` from now. Beyond it SIGXCPU ends the
+    process. Returns False if the system refuses."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return _lower(resource.RLIMIT_CPU, math.ceil(usage.ru_utime + usage.ru_stime + seconds))
+
+
+def is_full(memory: int | None) -> bool:
+    """Returns True if so much memory is in use that the next call could fail."""
+    if memory is None:
+        return False
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            held = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return False
+    return held > memory * FULL

@@ -35,7 +35,7 @@ from ...protocols.shared.passed import PassedProtocol
 from ...protocols.shared.wire import dump, dump_request
 from ...protocols.streams import WriteOptions
 from ...record import BackendObserver
-from ...support.offload import OFFLOAD_BYTES, in_thread, is_large, is_long, is_slow, offload
+from ...support.offload import OFFLOAD_BYTES, in_thread, is_large, is_long, offload
 from ..client.connections import OUT_OF_STEP_S, Client, UpstreamAnswer, check_header, too_large
 from ..client.content import STREAM, is_whole, may_be_stream
 from ..client.sessions import open_session
@@ -156,7 +156,7 @@ class HttpBackend:
             raise self._not_started()
         if body is None:
             if is_large(request):
-                body = await offload(is_slow(request), self._written_large, request)
+                body = await offload(is_large(request, reused=True), self._written_large, request)
             else:
                 body = dump(self._written(request))
         further = self._further(request) if request.server_headers or HOPS.get() or CLIENT_ID.get() else None

@@ -38,7 +38,7 @@ from ...model import (
     ToolUse,
     Usage,
 )
-from ...support.offload import is_large, is_slow, offload
+from ...support.offload import is_large, offload
 
 LOG: Final = logging.getLogger("toolwire.usage")
 
@@ -133,7 +133,7 @@ class Estimator:
         messages."""
         if request.size >= COUNTED_ONE_BY_ONE or is_large(request):
             await self.count(" ")  # loads the tokenizer
-            return await offload(is_slow(request), self._count_large, request)
+            return await offload(is_large(request, reused=True), self._count_large, request)
         return _fixed_tokens(request) + await self.count("\n".join(request_texts(request)))
 
     def _count_large(self, request: ModelRequest) -> int:
