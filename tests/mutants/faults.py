@@ -316,8 +316,8 @@ FAULTS: Final = (
     ),
     Fault(
         "policy-strict-live", "proxy/call_policy/policy.py",
-        'if strict or (tool is not None and tool.kind == "custom"):',
-        'if tool is not None and tool.kind == "custom":',
+        'dedupe_calls or strict or self._taught',
+        'dedupe_calls or self._taught',
         "arguments of a strict tool go out before they are checked", ("tests/unit/test_call_policy.py",),
     ),
     Fault(
