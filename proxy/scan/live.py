@@ -121,7 +121,7 @@ class LiveCalls:
                 needed = self.begin_field(*begun)
             elif needed and isinstance(content, str):
                 self.pass_value(content, stop < 0)
-            elif needed and content is not None:
+            elif needed and isinstance(content, bytes):
                 needed = self.pass_field(content, stop - len(content))
         self._pieces = pieces
         return needed

@@ -7,14 +7,16 @@ import logging
 from typing import Any
 
 import pytest
+from anthropic import APIError
 
 from tests.corpus.cases import Case
 from tests.e2e.agent import block
 from tests.e2e.conftest import USER, Gateway, function, post, read_config, sdk
 from tests.e2e.responses_answers import of_stream
 from tests.e2e.test_formats import RESPONSES, chat_parts, chat_stream_parts, fits, response_parts, sample, wanted
+from tests.e2e.test_messages_sdk import sdk as messages_sdk
 from tests.e2e.test_responses_faults import check_failed, stored
-from toolwire.config import DEFAULT_CHAIN, GatewayConfig
+from toolwire.config import DEFAULT_CHAIN, CallsConfig, GatewayConfig
 from toolwire.errors import ModelFault
 from toolwire.events import Call, Event, Kind
 from toolwire.model import ToolUse
@@ -29,8 +31,15 @@ TOOLS = [WRITE, STRICT]
 FLAT = [{"type": "function", "strict": False, **WRITE["function"]}]
 CHAT: dict[str, Any] = {"messages": USER, "tools": TOOLS, "stream": True}
 ASKED: dict[str, Any] = {"input": "hi", "tools": FLAT, "stream": True}
+MESSAGES: dict[str, Any] = {
+    "model": "m",
+    "max_tokens": 64,
+    "messages": USER,
+    "tools": [{"name": "write", "input_schema": WRITE["function"]["parameters"]}],
+}
 LONG = {"path": "a.txt", "text": 'some "longer" text, {with} brackets\n' * 280}
 ARGUMENTS = {"path": "a.txt", "text": "b, {c}"}
+DEFAULT: dict[str, Any] = {"argument_streaming": CallsConfig().argument_streaming}
 FORMATS = ["hermes", "sentinel", "mistral", "qwen3_coder", "deepseek_v31", "kimi_k2"]
 
 
@@ -100,7 +109,7 @@ async def test_the_same_calls_and_text_as_when_they_are_held(gateway: Gateway, c
 
 @pytest.mark.parametrize("format", ["sentinel", "qwen3_coder"])  # more: tests/parse/test_incremental.py
 async def test_a_long_call_comes_in_more_than_a_thousand_fragments(gateway: Gateway, format: str) -> None:
-    server = await gateway(config([turn(f"So. {written(format, LONG)}")], format=format))
+    server = await gateway(config([turn(f"So. {written(format, LONG)}")], format=format, **DEFAULT))
     *chunks, done = (await post(server, CHAT)).frames()
     found = fragments(chunks)
     assert (len(found) > 1000, done, reason(chunks)) == (True, "[DONE]", "tool_calls")
@@ -116,6 +125,11 @@ async def test_a_long_call_comes_in_more_than_a_thousand_fragments(gateway: Gate
     assert len(deltas) > 1000
     assert json.loads("".join(deltas)) == LONG
     assert json.loads(response.output[-1].arguments) == LONG
+    async with messages_sdk(server) as anthropic, anthropic.messages.stream(**MESSAGES) as told:
+        pieces = [event.partial_json async for event in told if event.type == "input_json"]
+        message = await told.get_final_message()
+    assert len(pieces) > 1000
+    assert json.loads("".join(pieces)) == message.content[-1].input == LONG  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("path", ["chat", "responses"])
@@ -152,6 +166,40 @@ async def test_text_and_calls_stay_in_order(gateway: Gateway) -> None:
     ]
     assert {item["status"] for item in output} == {"completed"}
     assert await stored(server, got.resource["id"]) == got.resource
+
+
+async def test_short_calls_are_what_they_are_without_streaming(gateway: Gateway) -> None:
+    """Whole, in order before the long ones of their block, repaired, and text where they are none."""
+    short = {"path": "a", "text": "b"}
+    listed = ",".join(json.dumps({"name": "write", "arguments": value}) for value in (short, LONG, short))
+    server = await gateway(config([turn(f"[TOOL_CALLS][{listed}]")], format="mistral", **DEFAULT))
+    (*chunks, _) = (await post(server, CHAT)).frames()
+    calls = chat_stream_parts(chunks)
+    assert [json.loads(call.text) for call in calls] == [short, LONG, short]
+    assert len(fragments(chunks)) > 1000
+    server = await gateway(config([turn(BAD + " More.")], **DEFAULT))
+    *chunks, _ = (await post(server, {**CHAT, "tools": [WRITE]})).frames()
+    assert ([part.text for part in chat_stream_parts(chunks)], reason(chunks)) == ([BAD + " More."], "stop")
+
+
+async def test_messages_end_with_what_was_sent_of_a_call(gateway: Gateway) -> None:
+    """Cut off by the limit of length, and malformed at its end."""
+    whole = block("write", LONG)
+    script = [
+        {**turn(whole[:-200], "length"), "when": "<cut>"},
+        {**turn(whole.replace("}<", "]<")), "when": "<bad>"},
+    ]
+    server = await gateway(config(script, **DEFAULT))
+    asked = [{**MESSAGES, "messages": [{"role": "user", "content": case}]} for case in ("<cut>", "<bad>")]
+    async with messages_sdk(server) as anthropic:
+        async with anthropic.messages.stream(**asked[0]) as told:
+            message = await told.get_final_message()
+        assert message.stop_reason == "max_tokens"
+        assert message.content[0].input["path"] == LONG["path"]  # type: ignore[union-attr]
+        with pytest.raises(APIError) as caught:
+            async with anthropic.messages.stream(**asked[1]) as told:
+                await told.get_final_message()
+    assert "did not end as it began" in str(caught.value)
 
 
 # --- calls that do not end well
@@ -296,6 +344,18 @@ class Careful(Middleware):
         if arguments["path"] == "poison":
             raise ModelFault("No.", code="invalid_tool_arguments")
         return event
+
+
+async def test_a_middleware_that_wants_whole_calls_gets_them_as_without_streaming(gateway: Gateway) -> None:
+    """What is no call is text, however long it is: nothing of it was sent."""
+    plugins = registries()
+    plugins.middlewares.register("careful", Careful)
+    text = f"So. {block('write', LONG)} {block('write', LONG).replace('}<', ']<')} More."
+    server = await gateway(config([turn(text)], "careful"), plugins=plugins)
+    *chunks, _ = (await post(server, {**CHAT, "tools": [WRITE]})).frames()
+    said, _ = chat_stream_parts(chunks)
+    assert (said.text.endswith("</tool_call> More."), reason(chunks)) == (True, "tool_calls")
+    assert len(fragments(chunks)) == 1
 
 
 @pytest.mark.parametrize(("path", "calls"), [("a", 1), ("secret", 0)])

@@ -133,7 +133,7 @@ def formats(data: bytes) -> None:
         unclosed=tape.pick(["repair", "text", "error"]),
         repair=tape.pick(["safe", "off"]),
         strict_failure=tape.pick(["error", "assistant_message"]),
-        argument_streaming=tape.pick(["buffered", 0]),
+        argument_streaming=tape.pick(["buffered", 0, 40]),
         dedupe_calls=tape.flag(),
         reasoning=ReasoningConfig(preopened=tape.flag(), scan_calls=tape.flag()),
     )
