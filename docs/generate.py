@@ -187,13 +187,11 @@ def telemetry() -> str:
         out.append(f"| `{family.name}` | {kind} | {'; '.join(labels)} | {_cell(family.documentation)} |")
     out += [
         "\n`route` is a route's `model` in the configuration. `model` is the client's name for the model if the configuration "
-        "names it or a server lists it, else `other`, so clients cannot invent labels. `none`: the request was refused before "
-        "this was known. Each worker has at most `limits.metric_labels` of each; further ones are `other` too. No label holds a "
-        "tool or a key.\n",
+        "names it or a server lists it, else `other`; `none` if the request was refused before. Each worker has at most "
+        "`limits.metric_labels` of each. No label holds a tool or a key.\n",
         "## Access line\n",
-        "One line for each request, logger `toolwire.access`. Fields without a value and counts of zero are left out. It never",
-        "holds keys, and of a body only the names of the model and of tools. "
-        "[On a terminal](../how-to/observe.md#the-access-line) the line is short, unless `server.log_format` says otherwise.\n",
+        "One line for each request, logger `toolwire.access`, without empty fields and zero counts. It never holds keys, and of a "
+        "body only the names of the model and of tools. [On a terminal](../how-to/observe.md#the-access-line) it is short.\n",
         "| field | meaning |",
         "| --- | --- |",
         *(f"| `{name}` | {_cell(meaning)} |" for name, meaning in FIELDS.items()),

@@ -25,8 +25,7 @@ class Pool:
 
     connections: int = doc("The most connections at the same time; 0 means no limit.", default=1000)
     idle_connections: int = doc(
-        "The most unused connections that stay open. A connection is used again after a pause of 0.1 s, so a "
-        "worker needs a tenth of its requests per second.",
+        "The most unused connections that stay open. A worker needs a tenth of its requests per second.",
         default=500,
     )
     idle_s: float = doc("How long an unused connection stays open.", default=30.0)
@@ -122,23 +121,22 @@ class BackendConfig:
         "The server accepts `system` messages; else they move into the first user message.", default=None
     )
     late_system: bool | None = doc(
-        "The server accepts `system` messages after other messages, which many chat templates refuse; else "
-        "they move into the next user message. If neither this, the preset nor the server's template decides, "
-        "such messages of OpenAI clients stay and those of Anthropic clients move.",
+        "The server accepts `system` messages after other messages; else they move into the next user "
+        "message. If the preset and the server do not decide, those of OpenAI clients stay and those of "
+        "Anthropic clients move.",
         default=None,
     )
     developer_role: bool | None = doc(
         "The server accepts `developer` messages; else they become `system` messages.", default=None
     )
     images: Literal["true", "false", "error"] | None = doc(
-        "The server accepts images: `true`, `false` (replaced by a note), `error` (400). If neither this, the "
-        "preset nor the server decides, images are sent, and a refused request is retried with the note.",
+        "The server accepts images: `true`, `false` (replaced by a note), `error` (400). If the "
+        "preset and the server do not decide, images are sent, and a refused request is retried with the note.",
         default=None,
     )
     files: bool | None = doc(
-        "The server accepts files such as PDF; else they are replaced by their text (extra `pdf`) or a note. "
-        "If neither this, the preset nor the protocol decides, only files that a client sends in the server's "
-        "own protocol are sent.",
+        "The server accepts files such as PDF; else they are replaced by their text (extra `pdf`) or a "
+        "note. If the preset does not decide, only files in the server's own protocol are sent.",
         default=None,
     )
     merge_roles: bool | None = doc("Merge neighbouring messages of the same role.", default=None)
@@ -156,14 +154,14 @@ class BackendConfig:
         default=None,
     )
     choice_objects: bool | None = doc(
-        "The server accepts `tool_choice` as an object; else only the named tool is sent, with `required`. "
-        "After a refusal the gateway switches to that by itself.",
+        "The server accepts `tool_choice` as an object; else only the named tool is sent, with "
+        "`required`. The gateway switches after a refusal.",
         default=None,
     )
     extra_parameters: tuple[str, ...] | None = doc("Further request fields that are forwarded.", default=None)
     response_format: tuple[Literal["json_object", "json_schema"], ...] | None = doc(
-        "The types of `response_format` that the server accepts. If it does not accept the requested type, "
-        "the closest one is sent and the rest is described in the prompt.",
+        "The types of `response_format` that the server accepts. Another type is replaced by the closest "
+        "one, with the rest in the prompt.",
         default=None,
     )
     template: str | None = doc(
@@ -189,9 +187,8 @@ class BackendConfig:
         default=None,
     )
     template_choice: Literal["none", "auto"] | None = doc(
-        "With `mode: template`, the `tool_choice` with which the server writes tools into the prompt but does "
-        "not parse the answer. Default: `none`; for SGLang `auto`, because it leaves tools out with `none` "
-        "and parses calls only if it was started with a parser.",
+        "With `mode: template`, the `tool_choice` with which the server writes tools into the prompt but "
+        "does not parse the answer. Default: `none`; for SGLang `auto`.",
         default=None,
     )
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] | None = doc(

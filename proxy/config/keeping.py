@@ -28,8 +28,8 @@ class StoreConfig:
         default=None,
     )
     replicas: int | None = doc(
-        "`redis` only: the number of replicas that must have a response before it counts as stored; null: all "
-        "that could become master, as reported by Sentinels or the cluster, else none.",
+        "`redis` only: the number of replicas that must have a response before it counts as stored; null: "
+        "all that could become master, if Sentinels or the cluster report them.",
         default=None,
     )
     failover_s: float = doc(

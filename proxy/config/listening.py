@@ -47,9 +47,8 @@ class ServerConfig:
         default=("/v1/embeddings", "/v1/completions", "/v1/rerank", "/tokenize", "/detokenize"),
     )
     secret: str | None = doc(
-        "The key that signs opaque reasoning which clients send back, at least 32 characters; use `${ENV}`. "
-        "Several machines need the same one. Default: created at the start and shared by the workers of the "
-        "machine.",
+        "The key that signs reasoning which clients send back, at least 32 characters; use `${ENV}`. "
+        "Several machines need the same one. Default: created at the start.",
         default=None,
         repr=False,
     )
@@ -161,13 +160,13 @@ class WebsocketConfig:
         default=16,
     )
     heartbeat_s: float = doc(
-        "A ping is sent after this time without a byte from the client; without an answer within half of the "
-        "time the connection is closed. 0: no pings.",
+        "A ping is sent after this time without a byte from the client; without an answer within half of "
+        "it the connection is closed. 0: no pings.",
         default=60.0,
     )
     remembered_bytes: int = doc(
-        "The most bytes of conversations that connections remember for `previous_response_id`, also with "
-        "`store: false`, for each worker; beyond: the connection with the most forgets its own.",
+        "The most bytes of conversations remembered for `previous_response_id`, also with `store: false`, "
+        "for each worker; beyond: the connection with the most forgets its own.",
         default=128 * 1024 * 1024,
     )
 
@@ -192,8 +191,8 @@ class LimitsConfig:
     json_values: int = doc("Values (numbers, strings, objects, ...) in a request body; beyond: 400.", default=100_000)
     json_depth: int = doc("Nesting of a request body; beyond: 400.", default=128)
     cache_bytes: int = doc(
-        "Size of data from requests and answers that is cached (compiled schemas, prompts, grammars, lists of "
-        "tools, conversations, answers), for each worker; beyond: the least recently used is dropped.",
+        "Size of cached data (compiled schemas, prompts, grammars, lists of tools, conversations, "
+        "answers), for each worker; beyond: the least recently used is dropped.",
         default=64 * 1024 * 1024,
     )
     tools_bytes: int = doc("Size of all tools of a request, as JSON; beyond: 400.", default=4 * 1024 * 1024)

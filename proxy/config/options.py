@@ -29,9 +29,9 @@ class PromptConfig:
         default=None,
     )
     reminder: bool | str = doc(
-        "A line at the end of the user's message, if a tool can be called and no result came since: `true` "
-        "for the built-in line, or a text, optionally with `{tools}` (their names) and `{format}` (the form "
-        "of a call); `false` or `off` for none.",
+        "A line at the end of the user's message, if a tool can be called and no result came since: "
+        "`true` for the built-in line, or a text, optionally with `{tools}` and `{format}`; `false` or "
+        "`off` for none.",
         default=False,
     )
     flatten: Literal["auto", "sentinel", "bracket", "native"] = doc(
@@ -92,9 +92,8 @@ class BadAnswersConfig:
     )
     reask: Literal[0, 1, 2, 3] | None = doc(
         "How often the model is asked again after a near miss (an attempted call that cannot be parsed, "
-        "before anything was sent), a strict failure, or a missing required call. If one of the latter two "
-        "can happen, answers are held back until they are checked; near misses need no holding back. 0: "
-        "never. Default: once after a near miss, and as `choice_miss` says.",
+        "before anything was sent), a strict failure, or a missing required call. The latter two hold "
+        "answers back until they are checked. 0: never. Default: once after a near miss, and as `choice_miss` says.",
         default=None,
     )
 
@@ -107,9 +106,9 @@ class DecodingConfig:
         "Constrained decoding for required and named choices.", default="auto"
     )
     constrain_auto: Literal["on", "off"] | None = doc(
-        "Constrained decoding with `tool_choice: auto`: text stays free, but a call that has begun is valid. "
-        "Default: on if it was tested with the real engine (`constrain` of the backend `gbnf`, `guided`, "
-        "`ebnf` or a structural tag) and the route's `constrain` is not `off`; else off.",
+        "Constrained decoding with `tool_choice: auto`: text stays free, but a call that has begun is "
+        "valid. Default: on where it was tested with the real engine (`gbnf`, `guided`, `ebnf`, "
+        "structural tags), unless `constrain` is `off`.",
         default=None,
     )
 
@@ -237,13 +236,11 @@ class RouteOptions:
     """How a route handles tools. `defaults:` sets these options for all routes; a route overrides single keys."""
 
     mode: Literal["prompt", "template", "text", "native", "hybrid", "auto"] = doc(
-        "`prompt`: the gateway describes the tools in the prompt and parses the calls; `template`: the server "
-        "gets the tools, its chat template writes them into the prompt, and the gateway parses the calls; "
-        "`text`: `template` if a small test request has shown that it works and the model's family is known, "
-        "else `prompt` (the default of `serve --backend URL`); `native`: the server handles tools; `hybrid`: "
-        "the server is asked to, and if it refuses or nearly calls, the same request continues as with "
-        "`prompt`; `auto`: `template` if a test request has shown that it works, else `hybrid`, after a test "
-        "request for each model.",
+        "Who describes the tools and who reads the calls. `prompt`: the gateway does both; `template`: "
+        "the model's chat template describes, the gateway reads; `text`: `template` if a test request "
+        "shows that it works, else `prompt` (the default of `serve --backend URL`); `native`: the server "
+        "does both; `hybrid`: the server, or the gateway if that fails; `auto`: `template` if a test "
+        "request shows that it works, else `hybrid`.",
         default="prompt",
     )
     format: str = doc(

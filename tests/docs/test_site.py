@@ -212,7 +212,7 @@ def test_the_tabs_are_the_usual_ones() -> None:
 
 
 def test_programs_find_each_page_as_markdown(site: Path) -> None:
-    """R35.5: `llms.txt` has a title, a summary and sections of links. They lead to Markdown with full addresses."""
+    """R35.5: `llms.txt` has a title, a summary and sections of links. Each leads to Markdown with full addresses."""
     text = (site / "llms.txt").read_text("utf-8")
     assert re.match(r"# toolwire\n\n> \S.+\n", text)
     address = website._setting("site_url")

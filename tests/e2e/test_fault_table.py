@@ -130,12 +130,12 @@ FAULTS: dict[str, Fault] = {
     "reset after the headers": Fault(Raw(HEAD, reset=True), GONE),
     "closed before the headers": Fault(Raw(), GONE),
     "no answer": Fault(Raw(hang=True), TIMEOUT, short="first_byte_s"),
-    "headers and no byte": Fault(Raw(HEAD, hang=True), TIMEOUT, short="first_byte_s"),
+    "headers but no body": Fault(Raw(HEAD, hang=True), TIMEOUT, short="first_byte_s"),
     "closed during the headers": Fault(Raw(b"HTTP/1.1 20"), GONE),
-    "no HTTP": Fault(Raw(b"\x00\xff garbage\r\n\r\n"), INVALID),
+    "not HTTP": Fault(Raw(b"\x00\xff garbage\r\n\r\n"), INVALID),
     "a web page": Fault(Answer([b"<html>hi</html>"], headers={"Content-Type": "text/html"}), INVALID),
     "400": Fault(Refuse(400, "no such sampler"), (400, "upstream_rejected")),
-    "400 for the length": Fault(Refuse(400, "This model's maximum context length is 4096 tokens"), (400, "context_length_exceeded")),
+    "400 about the length": Fault(Refuse(400, "This model's maximum context length is 4096 tokens"), (400, "context_length_exceeded")),
     "401": Fault(Refuse(401), (502, "upstream_auth")),
     "408": Fault(Refuse(408), TIMEOUT),
     "413": Fault(Refuse(413), (413, "request_too_large")),
@@ -143,16 +143,16 @@ FAULTS: dict[str, Fault] = {
         Refuse(429, headers={"Retry-After": "7"}), (429, "rate_limit_exceeded"), headers=(("Retry-After", "7"),)
     ),
     "429 without Retry-After": Fault(Refuse(429), (429, "rate_limit_exceeded"), headers=(("Retry-After", None),)),
-    "429 with a Retry-After that is none": Fault(
+    "429 with an invalid Retry-After": Fault(
         Refuse(429, headers={"Retry-After": "7; soon"}), (429, "rate_limit_exceeded"), headers=(("Retry-After", None),)
     ),
     "500": Fault(Refuse(500), (502, "upstream_error")),
     "404 for the model": Fault(Refuse(404, "The model `m` does not exist."), (404, "model_not_found")),
     "404 for the path": Fault(Refuse(404, body=b'{"detail":"Not Found"}'), (502, "upstream_error")),
-    "garbage instead of the answer": Fault(_packed(GARBAGE, b"{no json"), INVALID),
-    "a chunk size that is none": Fault(Raw(HEAD + b"zz\r\n"), INVALID),
-    "a status line that is none": Fault(Raw(b"HTTP/1.1 000 OK\r\nContent-Length: 9\r\n\r\nok", hang=True), INVALID),
-    "a version of HTTP that is none": Fault(Raw(b"HTTP/9.9 200 OK\r\nContent-Length: 9\r\n\r\nok", hang=True), INVALID),
+    "garbage as the answer": Fault(_packed(GARBAGE, b"{no json"), INVALID),
+    "an invalid chunk size": Fault(Raw(HEAD + b"zz\r\n"), INVALID),
+    "an invalid status line": Fault(Raw(b"HTTP/1.1 000 OK\r\nContent-Length: 9\r\n\r\nok", hang=True), INVALID),
+    "an invalid HTTP version": Fault(Raw(b"HTTP/9.9 200 OK\r\nContent-Length: 9\r\n\r\nok", hang=True), INVALID),
     # in the middle
     "reset between frames": Fault(_during(reset=True), GONE, "upstream_disconnected"),
     "reset inside a frame": Fault(_during(_chunked(b'data: {"id":"x","cho'), reset=True), GONE, "upstream_disconnected"),
@@ -171,7 +171,7 @@ FAULTS: dict[str, Fault] = {
         _during(begin=frame(chunk({"content": CALL[:40]})), hang=True), TIMEOUT, "upstream_timeout", short="idle_s"
     ),
     "garbage between frames": Fault(_packed(HEL + GARBAGE, b"{no json"), INVALID, "upstream_invalid_response"),
-    "a later chunk size that is none": Fault(_during(b"zz\r\n", hang=True), INVALID, "upstream_invalid_response"),
+    "an invalid later chunk size": Fault(_during(b"zz\r\n", hang=True), INVALID, "upstream_invalid_response"),
     "a choice with the index 1,000,000,000,000": Fault(
         _packed(HEL + STREAM.removeprefix(HEL).replace(*FAR), _whole("Hello").replace(*FAR)),
         INVALID,
@@ -182,16 +182,16 @@ FAULTS: dict[str, Fault] = {
     "an error with the key in a later frame": Fault(
         _packed(HEL + frame(SAYS_KEY) + STREAM, orjson.dumps(SAYS_KEY)), (502, "upstream_error"), "upstream_error"
     ),
-    "an answer that holds the key": Fault(
+    "an answer with the key": Fault(
         _packed(HEL + frame(chunk({"content": f" {KEY} "})) + STREAM, _whole(f"Hel {KEY}")), INVALID, "upstream_invalid_response"
     ),
-    "an answer that holds the key in two frames": Fault(
+    "an answer with the key in two frames": Fault(
         _packed(HEL + frame(chunk({"content": KEY[:9]})) + frame(chunk({"content": KEY[9:]})) + STREAM, _whole(f"Hel {KEY}")),
         INVALID,
         "upstream_invalid_response",
     ),
     # not a fault for the client
-    "gzip when not asked": Fault(
+    "unrequested gzip": Fault(
         _packed(gzip.compress(STREAM), gzip.compress(_whole("Hello")), {"Content-Encoding": "gzip"}), None
     ),
     "frames behind [DONE]": Fault(_goes_on, None),
