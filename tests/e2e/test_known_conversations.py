@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.budget import calls as calls_of
@@ -96,7 +96,6 @@ def test_a_result_that_comes_late_goes_to_its_call(both: Both, api: str, model: 
         both.same(api, body_of(api, model, said, TOOLS))
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     api=st.sampled_from(["chat", "messages", "responses"]),
     model=st.sampled_from(list(ROUTES)),

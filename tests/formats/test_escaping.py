@@ -94,7 +94,6 @@ cut_places = st.lists(st.integers(0, 400), max_size=5)
 
 
 @every_set
-@settings(max_examples=30)
 @given(data=st.data())
 def test_texts_that_are_left_stay_as_they_are(name: str, data: st.DataObject) -> None:
     several = data.draw(st.lists(hostile(name) | texts, max_size=3))
@@ -107,7 +106,6 @@ def test_prose_is_left() -> None:
 
 
 @every_set
-@settings(max_examples=30)
 @given(data=st.data(), cuts=cut_places)
 def test_what_was_escaped_is_restored_at_every_split(name: str, data: st.DataObject, cuts: list[int]) -> None:
     text = data.draw(hostile(name))
@@ -279,7 +277,6 @@ def test_texts_that_may_be_put_together_hold_no_marker_then(name: str, data: st.
 # --- sets -----------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=100)
 @given(st.lists(st.text(st.sampled_from("<[a\\ "), max_size=5), max_size=6))
 def test_markers_are_made_so_that_none_overlap(given_markers: list[str]) -> None:
     words = distinct(given_markers)

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from tests.cases import every
 from tests.chunks import reads
@@ -70,7 +70,6 @@ async def passed(pieces: Sequence[bytes], seen: Seen | None, error: BackendFault
     return out, await path.settle()
 
 
-@settings(max_examples=200)
 @given(stream=reads())
 def test_law_looking_on_changes_no_byte(stream: list[bytes]) -> None:
     seen = Seen()
