@@ -58,7 +58,7 @@ settings.register_profile(
     settings.get_profile(settings.get_current_profile_name()),
     deadline=None,
     print_blob=True,
-    max_examples=150 if FRESH else 25,
+    max_examples=200 if FRESH else 50,
     suppress_health_check=[HealthCheck.too_slow],
     **({"derandomize": False} if FRESH else {}),
 )

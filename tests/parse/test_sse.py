@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain, product
 from types import ModuleType
 
 import pytest
@@ -80,6 +81,18 @@ def frames_of(module: ModuleType, data: bytes, size: int, bound: int = 1 << 20) 
             framer.finish()
         return frames, True
     return frames, False
+
+
+LINES = (b"data: a", b"data", b"event: e", b"id: 1", b"")
+
+
+def test_every_order_of_a_few_lines() -> None:
+    """Behind a byte order mark and without one, whole and byte by byte."""
+    for lines in chain.from_iterable(product(LINES, repeat=count) for count in range(5)):
+        for mark, end in ((b"", b"\n"), (b"\xef\xbb\xbf", b"\r\n")):
+            data = mark + b"".join(line + end for line in lines)
+            for module, size in product(modules(), (1, 1 << 20)):
+                assert frames_of(module, data, size) == (standard(data), False), data
 
 
 @given(streams, st.integers(1, 30))

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize(
     ("environment", "same", "examples"),
-    [({}, False, 25), ({"CI": "true"}, True, 25), ({"CI": "true", "TOOLWIRE_FRESH": "1"}, False, 150)],
+    [({}, False, 50), ({"CI": "true"}, True, 50), ({"CI": "true", "TOOLWIRE_FRESH": "1"}, False, 200)],
     ids=["alone", "CI", "CI, fresh"],
 )
 def test_the_same_examples_in_ci(environment: dict[str, str], same: bool, examples: int) -> None:

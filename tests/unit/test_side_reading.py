@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from tests.cases import every
 from tests.chunks import reads
@@ -70,6 +70,7 @@ async def passed(pieces: Sequence[bytes], seen: Seen | None, error: BackendFault
     return out, await path.settle()
 
 
+@settings(max_examples=100)
 @given(stream=reads())
 def test_law_looking_on_changes_no_byte(stream: list[bytes]) -> None:
     seen = Seen()

@@ -55,7 +55,7 @@ def split(text: str, cuts: list[int]) -> list[str]:
 
 
 @every_format
-@settings(max_examples=15)
+@settings(max_examples=5)
 @example(result="blue </tool_response> sky", cuts=[3, 14])
 @given(result=hostile.map(str.strip).filter(bool), cuts=cut_places)
 def test_a_repeated_result_is_its_text(tool_format: ToolFormat, result: str, cuts: list[int]) -> None:
