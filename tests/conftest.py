@@ -49,15 +49,18 @@ def _import_frozen() -> None:
 _import_frozen()
 
 # How long an example takes says more about the machine than about the code. In CI hypothesis loads a profile of its
-# own, which says the same and draws the same examples every time; with TOOLWIRE_FRESH it draws new ones there as well.
-# CONTRIBUTING.md says why. Whatever fails prints the line that makes it fail again.
+# own, which says the same and draws the same examples every time. Corners stand in tables, so a few examples of each
+# law are enough; with TOOLWIRE_FRESH they are new ones in CI as well, and many. CONTRIBUTING.md says why. Whatever
+# fails prints the line that makes it fail again.
+FRESH = bool(os.environ.get("TOOLWIRE_FRESH"))
 settings.register_profile(
     "toolwire",
     settings.get_profile(settings.get_current_profile_name()),
     deadline=None,
     print_blob=True,
+    max_examples=200 if FRESH else 50,
     suppress_health_check=[HealthCheck.too_slow],
-    **({"derandomize": False} if os.environ.get("TOOLWIRE_FRESH") else {}),
+    **({"derandomize": False} if FRESH else {}),
 )
 settings.load_profile("toolwire")
 

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote, quote_plus
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cases import every
@@ -193,7 +193,6 @@ def test_nobody_can_guess_it_letter_by_letter() -> None:
         assert not PRIVATE.occurs_in(guess.encode())
 
 
-@settings(max_examples=100)
 @given(st.text(), st.sampled_from(sorted(FORMS)))
 def test_law_what_is_hidden_is_all_that_changes(text: str, form: str) -> None:
     private = PrivateData(secrets=(KEY,))
@@ -281,7 +280,6 @@ PIECES = st.text(string.ascii_letters + " é<", max_size=6)
 
 
 @pytest.mark.parametrize("kind", PATHS)
-@settings(max_examples=80)
 @given(
     before=st.lists(PIECES, max_size=4),
     after=st.lists(PIECES, max_size=3),

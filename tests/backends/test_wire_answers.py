@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any, cast
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.backends.peers import CHUNKED, LIMIT, OK, Peer, Step, chunked, sized
@@ -253,7 +253,6 @@ def test_law_cuts_change_nothing(pieces: list[bytes], places: list[int], framing
     asyncio.run(check())
 
 
-@settings(max_examples=150)
 @given(st.binary(max_size=40), st.integers(0, 400), st.integers(0, 40), PLACES, st.sampled_from([WHOLE, PUSHED]))
 @example(b"-", 84, 1, [], PUSHED)
 def test_law_nothing_waits_for_ever(noise: bytes, at: int, gone: int, places: list[int], wire: bytes) -> None:

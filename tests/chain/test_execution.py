@@ -620,7 +620,7 @@ SCRIPTS = st.lists(st.lists(PIECES, max_size=4).map("".join), min_size=1, max_si
 
 
 @given(SCRIPTS, st.sampled_from(["buffered", 0]), st.sampled_from([1, 3]), st.sampled_from([[LOOK], []]))
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_law_streamed_and_whole_answers_agree(
     config: Any, script: list[str], streaming: str, size: int, tools: list[Any]
 ) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
-from hypothesis import HealthCheck, assume, event, given, settings
+from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
 from tests.e2e.conftest import CHAT, USER, function
@@ -238,7 +238,6 @@ def answers(draw: st.DrawFn) -> tuple[str, list[str], list[str]]:
     return text, draw(cuts(text)), [text[i : i + size] for i in range(0, len(text), size)]
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     answer=answers(),
     options=st.sampled_from(list(OPTIONS)),
@@ -268,7 +267,6 @@ def test_streamed_or_not_is_the_same_answer(
         assert len(whole.calls) <= 1
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     thought=TEXTS.filter(lambda text: "<think>" not in text),
     answer=answers(),
@@ -294,7 +292,6 @@ def test_thoughts_that_nothing_opened_are_those_behind_an_opening_tag(
             assert streamed == whole
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     answer=answers(),
     without=st.sampled_from([{}, {"tools": []}, {"tools": None}, {"tools": TOOLS, "tool_choice": "none"}]),
@@ -309,7 +306,6 @@ def test_without_a_tool_to_call_everything_is_text(
     assert (of_stream(got) if stream else of_whole(got)) == Outcome(text=text, reason="stop")
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     before=st.text(st.characters(codec="utf-8", exclude_characters="<"), max_size=20),
     values=st.lists(
@@ -329,7 +325,6 @@ def test_every_call_that_is_written_arrives(ask: Ask, before: str, values: list[
     assert (got.text, got.reason) == (before.rstrip(" \t\r\n") if before.strip(" \t\r\n") else "", "tool_calls")
 
 
-@settings(max_examples=40, deadline=None)
 @given(text=st.text(st.characters(codec="utf-8"), max_size=40), size=st.integers(1, 5))
 def test_text_beside_tools_is_byte_exact(ask: Ask, text: str, size: int) -> None:
     """R6.6 through the whole gateway: text without an opener comes out as it went in."""

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
-from hypothesis import HealthCheck, assume, event, given, settings
+from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
 from tests.chain.test_laws import OPTIONS, STRICT, TOOLS, OneTurn, answers
@@ -162,7 +162,6 @@ CHOICES = st.sampled_from([None, "auto", "required", {"type": "function", "name"
 REASONS = st.sampled_from(["stop", "length", "content_filter"])
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     answer=answers(),
     route=st.sampled_from(list(ROUTES)),
@@ -193,7 +192,6 @@ def test_streamed_or_not_is_the_same_answer(
         assert sum(line[0] in ("call", "custom") for line in whole.said) <= 1
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(answer=answers(), tools=st.sampled_from([TOOLS, MIXED]), reason=REASONS)
 def test_every_event_has_the_published_form(
     ask: Ask, answer: tuple[str, list[str], list[str]], tools: list[Any], reason: str
@@ -205,7 +203,6 @@ def test_every_event_has_the_published_form(
     stream_outcome(ask, got, schemas=True)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     answer=answers(),
     route=st.sampled_from([name for name in OPTIONS if name != "thinking is text"]),
@@ -231,7 +228,6 @@ def test_chat_would_have_said_the_same(
         assert got.ended["incomplete_details"] == (None if word is None else {"reason": word})
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     answer=answers(),
     without=st.sampled_from([{}, {"tools": []}, {"tools": None}, {"tools": MIXED, "tool_choice": "none"}]),
@@ -255,7 +251,6 @@ def test_without_a_tool_to_call_everything_is_text(
         assert "".join("".join(line[1] for line in got.said if line[0] == kind).split()) == wanted
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     before=st.text(st.characters(codec="utf-8", exclude_characters="<"), max_size=20),
     values=st.lists(
@@ -277,7 +272,6 @@ def test_every_call_that_is_written_arrives(ask: Ask, before: str, values: list[
     assert got.said == (*([("text", said)] if said else []), *(("call", "read_file", text) for text in written))
 
 
-@settings(max_examples=40, deadline=None)
 @given(text=st.text(st.characters(codec="utf-8"), max_size=40), size=st.integers(1, 5), stream=st.booleans())
 def test_raw_text_of_a_custom_tool_arrives(ask: Ask, text: str, size: int, stream: bool) -> None:
     """R8.9: character for character, whatever it holds."""

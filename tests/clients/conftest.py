@@ -20,7 +20,7 @@ from tests.clients.recorder import Recorder
 from tests.e2e.conftest import Gateway
 from tests.e2e.conftest import gateway as plain_gateway
 from tests.protocols.published import SHARED
-from tests.waiting import GUARD_S
+from tests.waiting import PROGRAM_S
 
 __all__ = ["plain_gateway"]
 
@@ -81,7 +81,7 @@ def node(shared: Path, tmp_path: Path) -> Node:
 
 
 async def execute(
-    *command: str, cwd: Path, env: dict[str, str] | None = None, timeout_s: float = GUARD_S
+    *command: str, cwd: Path, env: dict[str, str] | None = None, timeout_s: float = PROGRAM_S
 ) -> tuple[int, str, str]:
     """Run a program to its end, with nothing on its standard input: status, standard output, standard error."""
     process = await asyncio.create_subprocess_exec(

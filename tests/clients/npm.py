@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from tests.optional import NODE, NPM, RECENT_NODE, lack, program
-from tests.waiting import GUARD_S
+from tests.waiting import PROGRAM_S
 
 HERE = Path(__file__).parent
 HEAVY = pytest.mark.skipif(
@@ -74,9 +74,9 @@ def _npm_install(npm: str, folder: Path, wanted: bytes) -> None:
     folder.joinpath("package.json").write_bytes(wanted)
     command = [npm, "install", "--no-audit", "--no-fund", "--no-package-lock", "--loglevel=error", "--fetch-retries=1"]
     try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=GUARD_S)
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PROGRAM_S)
     except subprocess.TimeoutExpired:
-        raise missing(f"npm install of {folder.name}: not done after {GUARD_S} s") from None
+        raise missing(f"npm install of {folder.name}: not done after {PROGRAM_S} s") from None
     if done.returncode:
         raise missing(f"npm install of {folder.name}: {' '.join(done.stderr.split())[:200]}")
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.clients.conftest import execute
 from tests.clients.npm import HERE, making, missing
-from tests.waiting import GUARD_S
+from tests.waiting import PROGRAM_S
 
 
 async def run(script: str, argument: str, shared: Path, **environment: str) -> tuple[int, str, str]:
@@ -43,8 +43,8 @@ def _pip_install(folder: Path, wanted: Path) -> None:
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--retries=1", "--target", str(folder)]
     command.append("--no-compile")  # what is imported is compiled then: a part of what is installed
     try:
-        done = subprocess.run([*command, "-r", str(wanted)], capture_output=True, text=True, timeout=GUARD_S)
+        done = subprocess.run([*command, "-r", str(wanted)], capture_output=True, text=True, timeout=PROGRAM_S)
     except subprocess.TimeoutExpired:
-        raise missing(f"pip install of {folder.name}: not done after {GUARD_S} s") from None
+        raise missing(f"pip install of {folder.name}: not done after {PROGRAM_S} s") from None
     if done.returncode:
         raise missing(f"pip install of {folder.name}: {' '.join(done.stderr.split())[-200:]}")

@@ -29,7 +29,7 @@ from tests.clients.test_codex import CONFIG
 from tests.e2e.agent import block
 from tests.e2e.conftest import CHAT, post, read_config, serving
 from tests.e2e.responses_answers import RESPONSES, Streamed, ask, of_stream, of_whole, outline, tool
-from tests.waiting import GUARD_S, runs, until
+from tests.waiting import PROGRAM_S, runs, until
 
 WAYS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 READ = tool("read_file", path="string")
@@ -155,7 +155,7 @@ async def codex(program: Path, tmp_path: Path) -> AsyncIterator[Start]:
             home.joinpath("config.toml").write_text(config)
             command = [str(program), *_flags(str(server.make_url("/v1"))), *flags, "app-server"]
             env = {"CODEX_HOME": str(home), "HOME": str(home), "GW_KEY": KEY}
-            up: dict[str, Any] = {"kind": "codex_app_server", "timeouts": {"connect_s": GUARD_S}}
+            up: dict[str, Any] = {"kind": "codex_app_server", "timeouts": {"connect_s": PROGRAM_S}}
             if way == "websocket":
                 up["url"] = await _listening(stack, command, env, tmp_path)
                 up["codex"] = {**(own or {})}
@@ -206,7 +206,7 @@ async def _listening(stack: AsyncExitStack, command: list[str], env: Mapping[str
         await process.wait()
 
     stack.push_async_callback(stop)
-    async with asyncio.timeout(GUARD_S), aiohttp.ClientSession() as session:
+    async with asyncio.timeout(PROGRAM_S), aiohttp.ClientSession() as session:
         while True:
             try:
                 async with session.get(f"http://127.0.0.1:{port}/readyz") as response:
@@ -218,7 +218,7 @@ async def _listening(stack: AsyncExitStack, command: list[str], env: Mapping[str
 
 
 async def chat(server: TestServer, text: str = "hi", **body: Any) -> Any:
-    async with asyncio.timeout(GUARD_S):
+    async with asyncio.timeout(PROGRAM_S):
         return await post(server, {"messages": [{"role": "user", "content": text}], **body})
 
 
@@ -498,11 +498,11 @@ async def test_eight_at_once_and_one_who_goes(codex: Start) -> None:
         body = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "stream": True}
         async with session.post(server.make_url(CHAT), json=body) as first:
             await first.content.readuntil(b"Half")
-            await asyncio.wait_for(model.waiting.wait(), GUARD_S)
+            await asyncio.wait_for(model.waiting.wait(), PROGRAM_S)
             answers = await asyncio.gather(*(chat(server, stream=bool(n % 2)) for n in range(7)))
             assert [answer.status for answer in answers] == [200] * 7
             first.close()
-    await asyncio.wait_for(model.gone.wait(), GUARD_S)
+    await asyncio.wait_for(model.gone.wait(), PROGRAM_S)
 
 
 async def test_a_process_that_is_killed(codex: Start, caplog: pytest.LogCaptureFixture) -> None:

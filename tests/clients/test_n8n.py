@@ -17,7 +17,7 @@ from tests.clients.conftest import execute
 from tests.clients.task import MODES, turn
 from tests.e2e.conftest import Gateway
 from tests.optional import N8N
-from tests.waiting import GUARD_S
+from tests.waiting import PROGRAM_S
 
 DONE = "It is forty-two."
 WORKFLOW = "workflow00000001"
@@ -70,10 +70,10 @@ async def test_an_agent_with_a_tool(gateway: Gateway, tmp_path: Path, mode: str)
         "N8N_VERSION_NOTIFICATIONS_ENABLED": "false",
     }
     imported = await execute(
-        "n8n", "import:workflow", "--input=workflow.json", cwd=tmp_path, env=env, timeout_s=GUARD_S
+        "n8n", "import:workflow", "--input=workflow.json", cwd=tmp_path, env=env, timeout_s=PROGRAM_S
     )
     assert imported[0] == 0, imported
     command = setup_pages.command("n8n", server, "execute", f"--id={WORKFLOW}", "--rawOutput")
-    status, out, err = await execute(*command, cwd=tmp_path, env=env, timeout_s=GUARD_S)
+    status, out, err = await execute(*command, cwd=tmp_path, env=env, timeout_s=PROGRAM_S)
     assert status == 0, f"{out} {err}"
     assert DONE in out, f"{out} {err}"

@@ -22,7 +22,7 @@ from tests.clients import setup_pages
 from tests.clients.task import MODES, turn
 from tests.e2e.conftest import Gateway, read_config
 from tests.optional import OPEN_WEBUI
-from tests.waiting import GUARD_S
+from tests.waiting import PROGRAM_S
 
 ASK = "Say what stands in word.txt."
 DONE = "It is a fruit."
@@ -58,7 +58,7 @@ async def open_webui(server: TestServer, home: Path) -> AsyncIterator[aiohttp.Cl
         )
     try:
         async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
-            await asyncio.wait_for(started(session, process), GUARD_S)
+            await asyncio.wait_for(started(session, process), PROGRAM_S)
             signed_in = await post(session, "/api/v1/auths/signin", email="", password="")
             session.headers["Authorization"] = f"Bearer {signed_in['token']}"
             yield session
@@ -129,4 +129,4 @@ async def chat(session: aiohttp.ClientSession, **options: Any) -> Any:
                 return said
             await asyncio.sleep(0.2)
 
-    return await asyncio.wait_for(done(), GUARD_S)
+    return await asyncio.wait_for(done(), PROGRAM_S)

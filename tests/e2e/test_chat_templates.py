@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.e2e.conftest import function, post, read_config, serving, upstream_config
@@ -232,7 +232,6 @@ def test_turns_that_do_not_alternate(name: str) -> None:
     assert prompt.count("system") == 1
 
 
-@settings(max_examples=40)
 @given(st.text("<|>im_endstartURLser: \n\\[/]IN", max_size=40))
 def test_whatever_is_said(text: str) -> None:
     """Markers cut and put together in any way; through who writes alone, which nobody has helped."""

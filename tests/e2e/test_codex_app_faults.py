@@ -279,7 +279,8 @@ async def test_a_process_that_never_shakes_hands(
     limits = {"connect_s": 0.5} if "hang" in before else {}
     up = await codex(["Hello."], script={"before": [{**before, "once": 1}]}, backend={"timeouts": limits})
     first = await chat(up)
-    assert error_of(first, stream=False)[1] == "upstream_timeout" if limits else "upstream_disconnected"
+    assert error_of(first, stream=False)[1] == ("upstream_timeout" if limits else "upstream_disconnected")
+    monkeypatch.setattr("toolwire.extras.codex_app.backend.STARTING_S", GUARD_S)  # its successor may start slowly
     await answered(up)
     await gone(up.processes()[0]["started"])
 
@@ -315,15 +316,16 @@ async def test_ready(codex: Start, way: str) -> None:
 
 async def test_a_process_that_hangs_in_a_turn(codex: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """The time limit ends the request; that it does not answer when it is to stop ends the process."""
-    monkeypatch.setattr("toolwire.extras.codex_app.rpc.ANSWER_S", 0.3)
     monkeypatch.setattr("toolwire.extras.codex_app.stdio.GRACE_S", 0.1)
     up = await codex(["1", {"hang": True}], ["Hello."], backend={"timeouts": {"idle_s": 1.0}})
-    answer = await chat(up)
+    asking = asyncio.create_task(chat(up))
+    await up.until(lambda: up.told("turn/start"))
+    monkeypatch.setattr("toolwire.extras.codex_app.rpc.ANSWER_S", 0.3)
+    answer = await asking
     assert (answer.status, error_of(answer, stream=False)[1]) == (504, "upstream_timeout")
-    await up.until(lambda: len(up.processes()) >= 2)
-    monkeypatch.setattr("toolwire.extras.codex_app.rpc.ANSWER_S", GUARD_S)
-    await answered(up)
     await gone(up.processes()[0]["started"])
+    monkeypatch.setattr("toolwire.extras.codex_app.rpc.ANSWER_S", GUARD_S)  # its successor may start slowly
+    await answered(up)
 
 
 async def test_a_turn_that_never_says_anything(codex: Start, way: str) -> None:

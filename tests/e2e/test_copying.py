@@ -91,27 +91,29 @@ def responses(file: str, **more: Any) -> dict[str, Any]:
     return {"input": [{"role": "user", "content": "Copy it."}, call, result], "tools": FLAT, **more}
 
 
-@pytest.mark.parametrize(("tool_format", "streaming"), list(zip(FORMATS, cycle(("buffered", 0)))))
+WAYS = ("chat", "responses streamed", "chat live", "responses", "chat streamed", "responses live")
+"""Over what the calls come, and how: independent of the format, so one for each in turn."""
+
+
+@pytest.mark.parametrize(("tool_format", "way"), list(zip(FORMATS, cycle(WAYS))))
 async def test_a_file_with_every_marker_is_copied_and_edited(
-    gateway: Gateway, tool_format: ToolFormat, streaming: str
+    gateway: Gateway, tool_format: ToolFormat, way: str
 ) -> None:
+    client, _, how = way.partition(" ")
     async with Upstream([copier(tool_format)]) as upstream:
-        options = {"format": tool_format.name, "argument_streaming": streaming}
+        options = {"format": tool_format.name, "argument_streaming": 0 if how == "live" else "buffered"}
         server = await gateway(upstream_config(upstream.url, defaults=options))
-        *chunks, _ = (await post(server, chat(FILE, stream=True))).frames()
-        frames = (await post(server, responses(FILE, stream=True), path=RESPONSES)).frames()
-        answers = {
-            "chat streamed": chat_stream_parts(chunks),
-            "responses streamed": response_parts([f for f in frames if isinstance(f, dict)][-1]["response"]),
-        }
-        if streaming == "buffered":
-            answers["chat"] = chat_parts((await post(server, chat(FILE))).json())
-            answers["responses"] = response_parts((await post(server, responses(FILE), path=RESPONSES)).json())
-    for way, parts in answers.items():
-        assert [part.name for part in parts] == ["write_file", "edit_file"], (way, parts)
-        written, edit = (json.loads(part.text) for part in parts)
-        assert written == {"path": "b", "content": FILE}, way
-        assert edit == {"path": "a", "old_string": EDITED, "new_string": f"{EDITED}!"}, way
+        if client == "chat":
+            answer = await post(server, chat(FILE, stream=bool(how)))
+            parts = chat_stream_parts(answer.frames()[:-1]) if how else chat_parts(answer.json())
+        else:
+            answer = await post(server, responses(FILE, stream=bool(how)), path=RESPONSES)
+            whole = [f for f in answer.frames() if isinstance(f, dict)][-1]["response"] if how else answer.json()
+            parts = response_parts(whole)
+    assert [part.name for part in parts] == ["write_file", "edit_file"]
+    written, edit = (json.loads(part.text) for part in parts)
+    assert written == {"path": "b", "content": FILE}
+    assert edit == {"path": "a", "old_string": EDITED, "new_string": f"{EDITED}!"}
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])

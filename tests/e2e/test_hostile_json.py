@@ -108,9 +108,17 @@ async def ask(
 PROTOCOLS = {"openai_chat": CHAT, "anthropic_messages": MESSAGES, "openai_responses": RESPONSES}
 
 
-@pytest.mark.parametrize("bomb", BOMBS)
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize(("path", "tools"), [(CHAT, True), (MESSAGES, False), (RESPONSES, False), (CHAT, False)])
+WAYS = [(CHAT, True), (MESSAGES, False), (RESPONSES, False), (CHAT, False)]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "path", "tools", "bomb"),
+    [
+        (protocol, *way, list(BOMBS)[(n + m) % len(BOMBS)])
+        for n, protocol in enumerate(PROTOCOLS)
+        for m, way in enumerate(WAYS)
+    ],
+)
 async def test_whole_answers_beyond_the_bounds_are_the_servers_fault(
     path: str, tools: bool, protocol: str, bomb: str, parser: Parser
 ) -> None:
@@ -121,7 +129,7 @@ async def test_whole_answers_beyond_the_bounds_are_the_servers_fault(
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize(("path", "tools"), [(CHAT, True), (MESSAGES, False), (RESPONSES, False), (CHAT, False)])
+@pytest.mark.parametrize(("path", "tools"), WAYS)
 async def test_large_whole_answers_within_the_bounds_come(
     path: str, tools: bool, protocol: str, parser: Parser
 ) -> None:

@@ -7,7 +7,7 @@ The model here says again what the prompt has of its last call, and the gateway 
 from __future__ import annotations
 
 import json
-from itertools import cycle
+from itertools import cycle, product
 from typing import Any
 
 import pytest
@@ -47,39 +47,52 @@ def parts_of(answer: Any, *, stream: bool, responses: bool) -> list[Any]:
     return chat_stream_parts(frames[:-1]) if stream else chat_parts(answer.json())
 
 
-@pytest.mark.parametrize(("tool_format", "flatten"), list(zip(FORMATS, cycle(("auto", "bracket")))))
+OVER_CHAT = {
+    "messages": [
+        {"role": "user", "content": "hi"},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "call_1", "type": "function", "function": {"name": "note", "arguments": CALLED}}],
+        },
+        {"role": "tool", "tool_call_id": "call_1", "content": "noted"},
+    ],
+    "tools": TOOLS,
+}
+RESULT = {"type": "function_call_output", "call_id": "call_1", "output": "noted"}
+OVER_RESPONSES = {
+    "input": [
+        {"role": "user", "content": "hi"},
+        {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "note", "arguments": CALLED},
+        RESULT,
+    ],
+    "tools": FLAT,
+}
+WAYS = product(("auto", "bracket"), ("chat", "responses", "stored"), (False, True))
+"""How calls are shown, over what they come, and whether streamed: independent of the format, so in turn."""
+
+
+@pytest.mark.parametrize(("tool_format", "way"), list(zip(FORMATS, cycle(WAYS))))
 async def test_an_earlier_call_that_is_imitated_is_a_call(
-    gateway: Gateway, tool_format: ToolFormat, flatten: str
+    gateway: Gateway, tool_format: ToolFormat, way: tuple[str, str, bool]
 ) -> None:
     assert tool_format.layout is not None
-    first = tool_format.layout.call(ToolUse("", "note", json.dumps({**ARGUMENTS, "text": "short", "tags": []})))
-    options = {"format": tool_format.name, "flatten": flatten}
-    found = {}
-    async with Upstream() as upstream:
+    flatten, client, stream = way
+    async with Upstream([imitate]) as upstream:
+        options = {"format": tool_format.name, "flatten": flatten}
         server = await gateway(upstream_config(upstream.url, defaults=options))
-        upstream.script = [imitate]
-        call = {"id": "call_1", "type": "function", "function": {"name": "note", "arguments": CALLED}}
-        messages = [
-            {"role": "user", "content": "hi"},
-            {"role": "assistant", "content": None, "tool_calls": [call]},
-            {"role": "tool", "tool_call_id": "call_1", "content": "noted"},
-        ]
-        item = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "note", "arguments": CALLED}
-        result = {"type": "function_call_output", "call_id": "call_1", "output": "noted"}
-        stream = flatten == "auto"  # how it comes has nothing to do with what is read in it: each format, each way
-        chat = await post(server, {"messages": messages, "tools": TOOLS, "stream": stream})
-        found["chat"] = parts_of(chat, stream=stream, responses=False)
-        body = {"input": [{"role": "user", "content": "hi"}, item, result], "tools": FLAT, "stream": not stream}
-        found["responses"] = parts_of(await post(server, body, path=RESPONSES), stream=not stream, responses=True)
-        upstream.script = [Say(first), imitate]
-        asked = {"input": "hi", "tools": FLAT}
-        made = (await post(server, asked, path=RESPONSES)).json()
-        (call,) = made["output"]
-        result = {**result, "call_id": call["call_id"]}
-        body = {**asked, "input": [result], "previous_response_id": made["id"]}
-        stored = parts_of(await post(server, body, path=RESPONSES), stream=False, responses=True)
-    for way, parts in found.items():
-        assert [(part.kind, part.name, json.loads(part.text)) for part in parts] == [("call", "note", ARGUMENTS)], way
-        assert parts[0].id != "call_1"  # given out once in a conversation
-    assert [(part.name, json.loads(part.text)) for part in stored] == [("note", json.loads(call["arguments"]))]
-    assert stored[0].id != call["call_id"]
+        earlier, arguments = "call_1", ARGUMENTS
+        if client == "chat":
+            answer = await post(server, {**OVER_CHAT, "stream": stream})
+        elif client == "responses":
+            answer = await post(server, {**OVER_RESPONSES, "stream": stream}, path=RESPONSES)
+        else:
+            arguments = {**ARGUMENTS, "text": "short", "tags": []}
+            upstream.script = [Say(tool_format.layout.call(ToolUse("", "note", json.dumps(arguments)))), imitate]
+            made = (await post(server, {"input": "hi", "tools": FLAT}, path=RESPONSES)).json()
+            earlier = made["output"][0]["call_id"]
+            body = {"input": [{**RESULT, "call_id": earlier}], "tools": FLAT, "previous_response_id": made["id"]}
+            answer = await post(server, {**body, "stream": stream}, path=RESPONSES)
+    parts = parts_of(answer, stream=stream, responses=client != "chat")
+    assert [(part.kind, part.name, json.loads(part.text)) for part in parts] == [("call", "note", arguments)]
+    assert parts[0].id != earlier  # given out once in a conversation

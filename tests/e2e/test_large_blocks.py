@@ -12,7 +12,7 @@ from typing import Any, Final
 import aiohttp
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.e2e.conftest import CHAT, function, post, serving, upstream_config
@@ -186,7 +186,6 @@ LAST: Final[dict[str, Callable[[], Event]]] = {
 }
 
 
-@settings(max_examples=50, deadline=None)
 @given(texts=st.lists(PARTS, max_size=6), last=st.sampled_from(sorted(LAST)), size=st.integers(1, 9))
 def test_law_it_makes_no_difference_where_a_block_is_judged(texts: list[str], last: str, size: int) -> None:
     said = "".join(texts)

@@ -73,8 +73,7 @@ STRICT_WEATHER = tool("get_weather", "Current weather in a city", demo.WEATHER, 
 
 
 @in_one_loop
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("choice", [NAMED, "required"], ids=["named", "required"])
+@pytest.mark.parametrize(("choice", "stream"), [(NAMED, False), ("required", True)], ids=["named", "required"])
 async def test_a_tool_loop_from_question_to_text(client: openai.AsyncOpenAI, stream: bool, choice: Any) -> None:
     tools = [STRICT_WEATHER]
     message, reason = await ask(client, [QUESTION], stream=stream, tools=tools, tool_choice=choice)
@@ -153,8 +152,7 @@ HOSTILE_MESSAGES: dict[str, list[Any]] = {
 
 
 @in_one_loop
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("place", HOSTILE_MESSAGES)
+@pytest.mark.parametrize(("place", "stream"), [(place, n % 2 == 0) for n, place in enumerate(HOSTILE_MESSAGES)])
 async def test_markers_in_text_from_outside_never_become_a_call(
     embedded: tuple[openai.AsyncOpenAI, demo.RawText], place: str, stream: bool
 ) -> None:
@@ -187,17 +185,16 @@ async def test_markers_in_text_from_outside_never_become_a_call(
 
 
 @in_one_loop
-@pytest.mark.parametrize("place", HOSTILE_MESSAGES)
+@pytest.mark.parametrize(("place", "stream"), [(place, n % 2 == 1) for n, place in enumerate(HOSTILE_MESSAGES)])
 async def test_markers_in_text_from_outside_do_not_disturb_a_demanded_call(
-    client: openai.AsyncOpenAI, place: str
+    client: openai.AsyncOpenAI, place: str, stream: bool
 ) -> None:
     offered = HOSTILE_TOOL if place == "tool description" else WEATHER
-    for stream in (False, True):
-        strict = tool(**{**offered["function"], "strict": True})
-        message, _ = await ask(client, HOSTILE_MESSAGES[place], stream=stream, tools=[strict], tool_choice=NAMED)
-        (call,) = message.tool_calls
-        assert call.function.name == "get_weather"
-        fitting(call)
+    strict = tool(**{**offered["function"], "strict": True})
+    message, _ = await ask(client, HOSTILE_MESSAGES[place], stream=stream, tools=[strict], tool_choice=NAMED)
+    (call,) = message.tool_calls
+    assert call.function.name == "get_weather"
+    fitting(call)
 
 
 # --- the command ----------------------------------------------------------------------------------------------------
@@ -236,19 +233,23 @@ demo._show = demo._show_server_tool = shows_nothing
 raise SystemExit(demo.run(port=0))
 """
 """The demo that serves at once: what it shows costs seven seconds of computing, and is seen with the other signal."""
+SHOWN = (
+    "curl -N http://127.0.0.1:",
+    "<tool_call>",
+    '"tool_calls"',
+    "fits the tool's schema",
+    "[the gateway ran convert: ",
+)
 
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs pidfd_open and /proc (Linux)")
 @pytest.mark.parametrize(
     ("number", "command"),
-    [
-        (signal.SIGINT, COMMAND),
-        (signal.SIGTERM, [sys.executable, "-c", SILENT]),
-        (signal.SIGKILL, [sys.executable, "-c", SILENT]),
-    ],
-    ids=["SIGINT", "SIGTERM", "SIGKILL"],
+    [(signal.SIGINT, COMMAND), (signal.SIGKILL, [sys.executable, "-c", SILENT])],
+    ids=["SIGINT", "SIGKILL"],
 )
 def test_the_demo_leaves_no_process_behind(number: signal.Signals, command: list[str]) -> None:
+    """Each loads the model, which costs most. With `--once` it is run where the package is tested as a whole."""
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
         said = list(takewhile(lambda line: not line.startswith("Serving."), process.stdout))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from contextlib import AsyncExitStack
+from itertools import cycle, product
 from typing import Any
 
 import pytest
@@ -84,10 +85,10 @@ def listening(kind: type[Server]) -> Server:
     return server
 
 
-@both
-@pytest.mark.parametrize("client", CLIENTS, ids=lambda kind: kind.__name__)
-@pytest.mark.parametrize("kind", SERVERS, ids=lambda kind: kind.__name__)
-@pytest.mark.parametrize("same", [True, False], ids=["same protocol", "Chat"])
+@pytest.mark.parametrize(
+    ("kind", "client", "stream", "same"),
+    [(*pair, *way) for pair, way in zip(product(SERVERS, CLIENTS), cycle(product((True, False), repeat=2)))],
+)
 async def test_another_server_gets_nothing_opaque(
     kind: type[Server], client: type[Client], stream: bool, same: bool
 ) -> None:
@@ -140,9 +141,14 @@ def forged(value: Any) -> Any:
     return [forged(item) for item in value] if isinstance(value, list) else value
 
 
-@both
-@pytest.mark.parametrize("how", ["forged", "another key", "another route", "another gateway", "cut", "no base64"])
-@pytest.mark.parametrize("client", CLIENTS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    ("how", "client", "stream"),
+    [
+        (how, client, bool((n + m) % 2))
+        for n, how in enumerate(["forged", "another key", "another route", "another gateway", "cut", "no base64"])
+        for m, client in enumerate(CLIENTS)
+    ],
+)
 async def test_what_cannot_be_opened_is_left_out(
     client: type[Client], how: str, stream: bool, caplog: pytest.LogCaptureFixture
 ) -> None:

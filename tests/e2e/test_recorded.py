@@ -14,7 +14,7 @@ import aiohttp
 import orjson
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.e2e.conftest import CHAT, Gateway, mock_config, post, read_config, upstream_config
@@ -209,7 +209,6 @@ def passing() -> Iterator[Callable[[bytes, Answer], tuple[bytes, bytes]]]:
         runner.run(stop())
 
 
-@settings(max_examples=80, deadline=None)
 @given(
     body=BODIES,
     contents=st.lists(st.text(st.characters(codec="utf-8"), max_size=12) | st.just("<tool_call>{}"), max_size=5),

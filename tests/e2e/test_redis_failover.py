@@ -26,7 +26,7 @@ pytestmark = pytest.mark.needs(REDIS)
 
 RESPONSES = "/v1/responses"
 CLIENTS = 4
-SOME = 25
+SOME = 10
 """Answers that come before, and again after, the master is replaced."""
 
 

@@ -94,7 +94,6 @@ cut_places = st.lists(st.integers(0, 400), max_size=5)
 
 
 @every_set
-@settings(max_examples=30)
 @given(data=st.data(), cuts=cut_places)
 def test_what_was_escaped_is_restored_at_every_split(name: str, data: st.DataObject, cuts: list[int]) -> None:
     text = data.draw(hostile(name))
@@ -266,7 +265,6 @@ def test_texts_that_may_be_put_together_hold_no_marker_then(name: str, data: st.
 # --- sets -----------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=100)
 @given(st.lists(st.text(st.sampled_from("<[a\\ "), max_size=5), max_size=6))
 def test_markers_are_made_so_that_none_overlap(given_markers: list[str]) -> None:
     words = distinct(given_markers)

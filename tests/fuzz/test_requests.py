@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from tests.e2e.conftest import CHAT, function, mock_config
@@ -207,7 +207,6 @@ def check(answer: WireAnswer) -> None:
     assert error["param"] is None or (isinstance(error["param"], str) and error["param"])
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(body=bodies())
 def test_bodies_that_are_nearly_right(send: Send, body: Any) -> None:
     check(send(json.dumps(body).encode()))
@@ -222,7 +221,6 @@ PATHS = {
 }
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 @pytest.mark.parametrize("path", PATHS)
 def test_bodies_of_other_protocols_that_are_nearly_right(send: Send, path: str, data: st.DataObject) -> None:
@@ -241,7 +239,6 @@ def test_bodies_of_other_protocols_that_are_nearly_right(send: Send, path: str, 
         assert answer.json()
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     body=st.sampled_from(VALID),
     changes=st.lists(st.tuples(st.integers(0, 2000), st.binary(max_size=3), st.integers(0, 4)), max_size=4),
@@ -255,7 +252,6 @@ def test_bytes_that_are_nearly_right(send: Send, body: Any, changes: list[tuple[
     check(send(raw))
 
 
-@settings(max_examples=40, deadline=None)
 @given(raw=st.binary(max_size=40))
 def test_any_bytes(send: Send, raw: bytes) -> None:
     check(send(raw))

@@ -8,7 +8,7 @@ import re
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from toolwire import open_scanner
@@ -94,7 +94,6 @@ def wires(draw: st.DrawFn) -> list[bytes]:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: protocol.name)
-@settings(max_examples=100, deadline=None)
 @given(wire=wires())
 def test_readers_take_anything(protocol: ServerSide, wire: list[bytes]) -> None:
     reader = protocol.reader(frame_bytes=2000)
@@ -109,7 +108,6 @@ def frames_of(wire: bytes) -> list[bytes]:
     return re.split(rb"(?<=\n\n)|(?<=\n\r\n)|(?<=\r\r)", wire)
 
 
-@settings(max_examples=100, deadline=None)
 @given(wire=wires())
 def test_a_relay_takes_anything_and_invents_nothing(wire: list[bytes]) -> None:
     relay = Relay(ChatProtocol(), frame_bytes=2000)
@@ -123,7 +121,6 @@ def test_a_relay_takes_anything_and_invents_nothing(wire: list[bytes]) -> None:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: protocol.name)
-@settings(max_examples=100, deadline=None)
 @given(body=st.binary(max_size=60) | JSON.map(lambda value: json.dumps(value).encode()))
 def test_whole_answers_are_read_or_refused(protocol: ServerSide, body: bytes) -> None:
     try:
@@ -164,7 +161,6 @@ TEXTS = st.lists(
 
 
 @pytest.mark.parametrize("format", FORMATS)
-@settings(max_examples=150, deadline=None)
 @given(pieces=TEXTS, truncated=st.booleans())
 def test_scanners_take_anything(format: str, pieces: list[bytes], truncated: bool) -> None:
     """As bytes in these pieces; and as one text the same comes out."""

@@ -24,7 +24,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 
 from tests.optional import CHROMEDRIVER, CHROMIUM, program
-from tests.waiting import GUARD_S
+from tests.waiting import PROGRAM_S
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 
@@ -42,7 +42,7 @@ WEATHER: Final = {
 
 def until(what: Callable[[], T]) -> T:
     """Wait until `what` gives something true."""
-    end = time.monotonic() + GUARD_S
+    end = time.monotonic() + PROGRAM_S
     while True:
         try:
             found = what()
@@ -83,7 +83,7 @@ class Gateway:
         sent = {"Content-Type": "application/json", **headers}
         request = Request(f"{self.url}/v1/chat/completions", json.dumps(body).encode(), sent)
         try:
-            with urlopen(request, timeout=GUARD_S) as answer:
+            with urlopen(request, timeout=PROGRAM_S) as answer:
                 return answer.status, answer.read()
         except HTTPError as error:
             return error.code, error.read()
@@ -92,7 +92,7 @@ class Gateway:
     def asking(self, text: str) -> Iterator[None]:
         """A stream that is asked for, and left at the end of the block."""
         body = {"model": "m", "stream": True, "messages": [{"role": "user", "content": text}]}
-        with closing(HTTPConnection(self.url.removeprefix("http://"), timeout=GUARD_S)) as connection:
+        with closing(HTTPConnection(self.url.removeprefix("http://"), timeout=PROGRAM_S)) as connection:
             connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
             yield
 

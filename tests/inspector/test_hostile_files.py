@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 from click.testing import CliRunner, Result
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cases import every
@@ -75,7 +75,6 @@ def test_the_capture_itself_can_be_replayed() -> None:
     assert got.exit_code == 0, got.output
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_a_value_of_any_type_in_any_place(data: st.DataObject) -> None:
     lines = [json.loads(line) for line in captured().splitlines()]
@@ -87,7 +86,6 @@ def test_a_value_of_any_type_in_any_place(data: st.DataObject) -> None:
     assert is_clear(got), (path, got.exception)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_bytes_that_were_changed(data: st.DataObject) -> None:
     content = bytearray(captured())
@@ -96,7 +94,6 @@ def test_bytes_that_were_changed(data: st.DataObject) -> None:
     assert is_clear(looked_at(bytes(content[: data.draw(st.integers(at, len(content)))])))
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.binary(max_size=200) | st.binary(max_size=80).map(lambda data: b"data: " + data + b"\n\n"))
 def test_recordings_of_any_bytes(content: bytes) -> None:
     assert is_clear(looked_at(content))

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import toolwire.scanner
@@ -116,7 +116,6 @@ KEYWORDS: Mapping[str, Any] = dict(toolwire.scanner.build_scanner.__kwdefaults__
 
 @pytest.mark.usefixtures("twin")
 class TestBothTwins:
-    @settings(max_examples=60)
     @given(answers())
     @example((f"A {CALL}\n{CALL} B", [f"A {CALL}\n{CALL} B"], [*f"A {CALL}\n{CALL} B"]))
     @example(("\U0001f680<think>a</think>b", ["\U0001f680<thi", "nk>a</think>b"], ["\U0001f680<think>a</", "think>b"]))
@@ -130,7 +129,6 @@ class TestBothTwins:
         assert shown(first) == shown(second)
         assert all(span["kind"] != "open" for span in first["rounds"][0]["raw"]["spans"])
 
-    @settings(max_examples=40)
     @given(answers())
     def test_while_it_runs_nothing_is_said_that_turns_out_wrong(self, case: tuple[str, list[str], list[str]]) -> None:
         """What had been decided stays so; only what was open is decided later."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from tests.cases import every
 from tests.e2e.agent import block
@@ -67,7 +67,6 @@ def fits(protocol: str, values: Iterable[Any]) -> int:
 
 
 @protocols
-@settings(max_examples=60)
 @given(events=streams())
 def test_any_stream(protocol: str, events: list[Event]) -> None:
     side = registries().clients.get(protocol)()
@@ -75,7 +74,6 @@ def test_any_stream(protocol: str, events: list[Event]) -> None:
 
 
 @protocols
-@settings(max_examples=60)
 @given(events=streams())
 def test_any_whole_answer(protocol: str, events: list[Event]) -> None:
     side = registries().clients.get(protocol)()

@@ -22,7 +22,7 @@ from tests.e2e.conftest import Gateway, read_config
 from tests.openapi.documents import FULL, PLAIN, made, validator
 from tests.protocols.published import captured_chat_requests, captured_responses_requests
 from tests.protocols.tiny import TinyProtocol
-from tests.waiting import GUARD_S
+from tests.waiting import PROGRAM_S
 from toolwire.app import create_app
 from toolwire.configuration.settings import load
 from toolwire.errors import CODES, ClientFault
@@ -87,7 +87,7 @@ def test_each_schema_is_used_and_there(config: Mapping[str, Any]) -> None:
 
 def test_it_can_be_written_without_a_gateway(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "docs.openapi", str(tmp_path / "openapi.json")]
-    subprocess.run(command, cwd=Path(__file__).parents[2], check=True, timeout=GUARD_S)
+    subprocess.run(command, cwd=Path(__file__).parents[2], check=True, timeout=PROGRAM_S)
     document = json.loads(tmp_path.joinpath("openapi.json").read_bytes())
     assert not list(OpenAPIV31SpecValidator(document).iter_errors())
     assert "securitySchemes" in document["components"]

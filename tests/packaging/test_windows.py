@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.embedded import with_model
-from tests.waiting import GUARD_S
+from tests.waiting import PROGRAM_S
 
 ROOT = Path(__file__).parents[2]
 PATH = os.pathsep.join([str(Path(__file__).parent / "windows"), str(ROOT)])
@@ -44,7 +44,7 @@ def serving(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
         assert process.stdout is not None
         line = process.stdout.readline()
         if "is serving" not in line:
-            pytest.fail(process.communicate(timeout=GUARD_S)[1])
+            pytest.fail(process.communicate(timeout=PROGRAM_S)[1])
         yield process, line.split()[-1]
     finally:
         process.kill()
@@ -73,10 +73,10 @@ def test_one_process_serves_and_ends_gracefully(
     asked = urllib.request.Request(
         f"{url}/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
-    with urllib.request.urlopen(asked, timeout=GUARD_S) as answer:
+    with urllib.request.urlopen(asked, timeout=PROGRAM_S) as answer:
         assert json.load(answer)["choices"][0]["finish_reason"] == "stop"
     process.send_signal(number)
-    _, said = process.communicate(timeout=GUARD_S)
+    _, said = process.communicate(timeout=PROGRAM_S)
     assert process.returncode == 0, said
     assert "stopping" in said
     assert "Traceback" not in said
@@ -85,7 +85,7 @@ def test_one_process_serves_and_ends_gracefully(
 def test_several_workers_are_refused_with_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "gateway.yaml").write_text(CONFIG % ", workers: 2", "utf-8")
     process = started(tmp_path, "serve", "--config", "gateway.yaml")
-    _, said = process.communicate(timeout=GUARD_S)
+    _, said = process.communicate(timeout=PROGRAM_S)
     assert process.returncode == 1
     assert "server.workers" in said
     assert "Windows" in said
@@ -96,7 +96,7 @@ def test_several_workers_are_refused_with_what_to_do(tmp_path: Path) -> None:
 @with_model[1]
 def test_the_demo_shows_its_call(tmp_path: Path) -> None:
     process = started(tmp_path, "demo", "--once", "--port", "0")
-    said, wrong = process.communicate(timeout=GUARD_S * 2)
+    said, wrong = process.communicate(timeout=PROGRAM_S * 2)
     assert process.returncode == 0, wrong
     assert "fits the tool's schema" in said
 
@@ -113,7 +113,7 @@ def test_tool_modules_are_refused_with_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "gateway.yaml").write_text(CONFIG % "" + "tools: {folder: tools}\n", "utf-8")
     for asked in (("check", "gateway.yaml"), ("tools", "list", "--folder", "tools")):
         process = started(tmp_path, *asked)
-        written = "".join(process.communicate(timeout=GUARD_S))
+        written = "".join(process.communicate(timeout=PROGRAM_S))
         assert (process.returncode, "Traceback" in written) == (1, False), written
         assert "tool modules need forks and groups of processes" in written
         assert "offer the tools by an MCP server" in written

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from hypothesis import given, note
-from hypothesis import settings as profile
 from hypothesis import strategies as st
 
 from tests.parse import oracle
@@ -32,8 +31,6 @@ ANY = {name: st.one_of(texts_of(grammar), texts_of(grammar), texts) for name, gr
 FENCES = r"(?:`{3,}[\w.:/-]*)*"
 """Lines of fences, without whitespace."""
 
-law = profile(max_examples=120, deadline=None)
-
 
 def scan(
     module: ModuleType, grammar: Grammar, policy: WordPolicy, settings: Settings, pieces: Any, truncated: bool = False
@@ -51,7 +48,6 @@ def scan(
     return events + found, seen
 
 
-@law
 @pytest.mark.parametrize("name", list(GRAMMARS))
 @given(st.data(), any_settings, st.booleans(), st.booleans())
 def test_twins_and_oracle_agree_for_every_split(
@@ -79,7 +75,6 @@ def modules() -> list[ModuleType]:
     return [load(name) for name in ("python", "compiled")]
 
 
-@law
 @given(st.data(), texts, st.sampled_from(list(GRAMMARS)), any_settings, st.booleans(), st.booleans())
 def test_twins_show_the_same_at_every_step(
     data: st.DataObject, text: str, name: str, settings: Settings, strict: bool, truncated: bool
@@ -94,7 +89,6 @@ def test_twins_show_the_same_at_every_step(
 
 
 @pytest.mark.parametrize("name", list(GRAMMARS))
-@profile(max_examples=50, deadline=None)
 @given(st.data(), any_settings)
 def test_what_is_held_back_is_bounded(name: str, data: st.DataObject, settings: Settings) -> None:
     """R1.4: outside blocks nothing but pending whitespace and less than a marker. Before a marker may stand the line of
@@ -113,7 +107,6 @@ def test_what_is_held_back_is_bounded(name: str, data: st.DataObject, settings: 
 
 
 @pytest.mark.parametrize("name", [name for name in GRAMMARS if name not in FRAMED])
-@profile(max_examples=100, deadline=None)
 @given(st.data(), st.booleans())
 def test_nothing_is_lost(name: str, data: st.DataObject, trim: bool) -> None:
     """Visible text and the sources of calls are the whole input, but for whitespace beside calls, and the lines of
@@ -137,7 +130,6 @@ def plain(text: str) -> str:
     return re.escape("".join(text.split()))
 
 
-@profile(max_examples=150, deadline=None)
 @given(st.data(), st.text(), any_settings)
 def test_text_without_an_opener_comes_back_byte_for_byte(data: st.DataObject, text: str, settings: Settings) -> None:
     pieces = data.draw(cuts(text.replace("<", "")))

@@ -151,7 +151,7 @@ WAYS = [(1, False), (1, True), (7, True), (100_000, False)]
 
 def large(twin: ModuleType) -> int:
     """A size at which quadratic work takes minutes: the Python scanner needs less of it."""
-    return 1 << (17 if twin is _pyparse else 19)
+    return 1 << (16 if twin is _pyparse else 18)
 
 
 def run(twin: ModuleType, form: str, text: str, size: int, **options: Any) -> tuple[int, int]:
@@ -173,7 +173,7 @@ def run(twin: ModuleType, form: str, text: str, size: int, **options: Any) -> tu
 @every("name", list(ADVERSARIES))
 def test_work_is_bounded_by_the_input(twin: ModuleType, name: str, size: int, strict: bool) -> None:
     unit = ADVERSARIES[name]
-    text = unit * (6_000 // len(unit))
+    text = unit * (2_000 // len(unit))
     for form in ("several", "sentinel"):
         steps, said = run(twin, form, text, size, strict=strict)
         deltas = -(-len(text) // size)
@@ -186,7 +186,7 @@ def test_work_is_bounded_by_the_input(twin: ModuleType, name: str, size: int, st
 def test_work_is_bounded_in_every_machine(twin: ModuleType, form: str, size: int, strict: bool) -> None:
     longest = max(len(literal.encode()) for literal in literals_of(GRAMMARS[form]))
     for begin, unit in PLACES[form]:
-        text = begin + unit * (4_000 // len(unit))
+        text = begin + unit * (1_500 // len(unit))
         steps, said = run(twin, form, text, size, strict=strict)
         deltas = -(-len(text) // size)
         looks = 4 if strict else 3  # a short field, then held, then text

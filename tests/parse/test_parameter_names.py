@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.cases import every
 from tests.options import route_options
+from tests.parse.conftest import some
 from toolwire import open_scanner
 from toolwire.events import BlockKind, Delta, Event, Fault, Open
 from toolwire.formats.base import ToolFormat
@@ -57,20 +58,18 @@ def read(twin: ModuleType, name: str, tool: ToolSpec, pieces: Sequence[str], **o
     return [(str(opened[block].name), json.loads(text)) for block, text in said.items()]
 
 
-@every("name", FORMATS)
-def test_it_is_read_back(twin: ModuleType, name: str) -> None:
-    chosen = registries().formats.get(name)
-    for (n, key), (m, value) in product(enumerate(KEYS), enumerate(VALUES)):
+def test_it_is_read_back(twin: ModuleType) -> None:
+    for name, (n, key), (m, value) in product(some(twin, FORMATS), enumerate(KEYS), enumerate(VALUES)):
+        chosen = registries().formats.get(name)
         schema = list(schemas(key, value))[(n + m) % 3]  # each key with each schema
         arguments = {key: value, "cwd": "/"} if n % 2 else {"cwd": "/", key: value}
         text = written(chosen, arguments)
         assert read(twin, name, ToolSpec("run", parameters=schema), [text]) == [("run", arguments)], (schema, text)
 
 
-@every("name", FORMATS)
-def test_it_is_read_back_at_every_split(twin: ModuleType, name: str) -> None:
-    chosen = registries().formats.get(name)
-    for key in ("arguments", "name", "parameters", "input", "type"):
+def test_it_is_read_back_at_every_split(twin: ModuleType) -> None:
+    for name, key in product(some(twin, FORMATS), ("arguments", "name", "parameters", "input", "type")):
+        chosen = registries().formats.get(name)
         arguments = {key: PLAIN, "cwd": "/"}
         text = written(chosen, arguments)
         tool = ToolSpec("run", parameters=list(schemas(key, PLAIN))[1])

@@ -14,6 +14,7 @@ from tests.corpus.answers import Answer
 from tests.corpus.formats import FORMATS
 from tests.corpus.quoted import CALLS, MANNERS, written
 from tests.options import route_options
+from tests.parse.conftest import some
 from tests.parse.test_recognition import Read, read
 from toolwire.events import BlockKind, Delta, Open
 from toolwire.scanner import open_scanner
@@ -75,14 +76,14 @@ def test_quotations_of_the_taught_form_are_text(twin: ModuleType, mode: str) -> 
             text = manner(format, written(format, [call]), call)
             if text is None:
                 continue
-            for size in (1 << 20, 3):
+            for size in some(twin, (3, 1 << 20)):
                 got = read(twin, format.name, answer(text, (call.name, "list_files")), size, mode)  # type: ignore[arg-type]
                 assert got == ([], text), (format.title, manner.__name__, size)
 
 
 @pytest.mark.parametrize("size", [1 << 20, 2])
 def test_calls_behind_quotations_are_read(twin: ModuleType, size: int) -> None:
-    for name, text, tools, title in taught():
+    for name, text, tools, title in some(twin, taught()):
         plain: Read = read(twin, name, answer("Text\n" + text, tools), size)
         if not plain[0]:
             continue  # the form counts only as a whole answer

@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from itertools import product
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from tests.cases import every
 from tests.corpus.answers import Answer, no_calls, printed_calls
 from tests.options import route_options
+from tests.parse.conftest import some
 from toolwire.config import RouteOptions
 from toolwire.events import BlockKind, Delta, Event, Open
 from toolwire.formats.base import ToolFormat
@@ -55,15 +56,13 @@ def read(twin: ModuleType, format: str, answer: Answer, size: int, mode: Mode = 
     return [(name, json.loads(texts[block] or "{}")) for block, name in names.items()], visible
 
 
-@every("format", TAUGHT)
-def test_what_is_no_call_stays_as_it_was(twin: ModuleType, format: str) -> None:
-    for answer in no_calls():
+def test_what_is_no_call_stays_as_it_was(twin: ModuleType) -> None:
+    for format, answer in product(some(twin, TAUGHT), no_calls()):
         assert read(twin, format, answer, 1 << 20) == read(twin, format, answer, 1 << 20, "taught"), answer.id
 
 
-@every("format", TAUGHT)
-def test_what_is_a_call_is_found(twin: ModuleType, format: str) -> None:
-    for answer in printed_calls():
+def test_what_is_a_call_is_found(twin: ModuleType) -> None:
+    for format, answer in product(some(twin, TAUGHT), printed_calls()):
         calls, text = read(twin, format, answer, 1 << 20)
         if answer.id.startswith(NOT_RECOGNISED) and (calls, text) == read(twin, format, answer, 1 << 20, "taught"):
             continue
@@ -75,10 +74,9 @@ def test_what_is_a_call_is_found(twin: ModuleType, format: str) -> None:
             assert text.strip() == answer.text_left.strip(), answer.id
 
 
-@pytest.mark.parametrize("size", [1, 7])
-@pytest.mark.parametrize("format", ["sentinel", "auto"])
+@pytest.mark.parametrize(("format", "size"), [("sentinel", 7), ("auto", 1)])
 def test_cuts_mean_nothing(twin: ModuleType, format: str, size: int) -> None:
-    for answer in (*no_calls()[::3], *printed_calls()):
+    for answer in some(twin, (*no_calls()[::3], *printed_calls())):
         assert read(twin, format, answer, size) == read(twin, format, answer, 1 << 20), answer.id
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from hypothesis import given, note
-from hypothesis import settings as profile
 from hypothesis import strategies as st
 
 from tests.parse.conftest import load
@@ -56,7 +55,6 @@ def plain(text: str) -> str:
     return "".join(text.split())
 
 
-@profile(max_examples=150, deadline=None)
 @pytest.mark.parametrize("name", list(GRAMMARS))
 @given(st.data(), any_settings, st.booleans(), st.booleans())
 def test_spans_are_the_same_in_both_twins_and_for_every_split(
@@ -73,7 +71,6 @@ def test_spans_are_the_same_in_both_twins_and_for_every_split(
     assert all(one == found[0] for one in found)
 
 
-@profile(max_examples=150, deadline=None)
 @pytest.mark.parametrize("name", list(GRAMMARS))
 @given(st.data(), any_settings, st.booleans())
 def test_what_is_in_no_span_goes_out_and_nothing_else(

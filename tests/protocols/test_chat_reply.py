@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from tests.protocols.published import validator
 from tests.protocols.wires import CHAT, options
@@ -80,7 +80,6 @@ def test_content_is_null_only_beside_calls() -> None:
     assert got[-1]["refusal"] == "no"
 
 
-@settings(max_examples=40)
 @given(replies)
 def test_every_body_is_valid_by_the_published_schema(value: ModelReply) -> None:
     validator("CreateChatCompletionResponse").validate(written(value))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import chunks
@@ -232,7 +232,6 @@ def test_keepalive_is_a_comment() -> None:
     assert read(b": keep-alive\n\n" + write([START, Finish()])) == read(write([START, Finish()]))
 
 
-@settings(max_examples=40)
 @given(streams(), st.booleans(), st.sampled_from(["reasoning_content", "reasoning", "both", "inline", "drop"]))
 def test_every_chunk_is_valid_by_the_published_schema(events: list[Event], usage: bool, field: str) -> None:
     check_chunk = validator("CreateChatCompletionStreamResponse").validate

@@ -230,9 +230,11 @@ def test_law_a_number_in_a_stream_costs_nothing(name: str) -> None:
     usual = len(read(wire_of(plain)))
     check_events(read(wire_of(plain)), usual)  # what is made on first use is no affair of a number
     seen: set[str] = set()
+    turn = 0
     for place, frame in enumerate(frames):
         for where, text in variants(frame, seen):
-            for number in HOSTILE:
+            turn += 1
+            for number in (LARGE, *HOSTILE[1 + turn % 3 :: 3]):
                 data = wire_of([*plain[:place], marked(text, number), *plain[place + 1 :]])
                 with Measured(number) as measured:
                     events = read(data)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cases import every
@@ -360,7 +360,6 @@ def with_field(path: tuple[Any, ...]) -> dict[str, Any]:
     return asked
 
 
-@settings(max_examples=50)
 @given(st.sampled_from(PLACES))
 def test_an_unknown_field_anywhere(path: tuple[Any, ...]) -> None:
     asked = with_field(path)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from tests.cases import every
 from tests.protocols.messages_wires import (
@@ -299,7 +299,6 @@ def test_lists_of_models() -> None:
 # --- laws -----------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60)
 @given(streams())
 def test_every_event_fits_the_published_schema(events: list[Event]) -> None:
     for value in frames(write(events)):

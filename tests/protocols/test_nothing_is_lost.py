@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cases import every
@@ -271,7 +271,6 @@ def with_field(body: dict[str, Any], path: tuple[Any, ...]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("protocol", "form", "body"), CASES, ids=["chat", "responses"])
-@settings(max_examples=60)
 @given(data=st.data())
 def test_an_unknown_field_anywhere_in_a_request(
     protocol: Any, form: Any, body: dict[str, Any], data: st.DataObject
@@ -540,7 +539,6 @@ def said(events: list[Event]) -> Any:
     return reply.choices, reply.usage or Usage(), fields_of(reply.extra, "chat"), fields_of(reply.extra, "responses")
 
 
-@settings(max_examples=60)
 @given(rich_streams())
 def test_a_stream_shows_no_field_of_a_third_protocol(events: list[Event]) -> None:
     for event in events:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from openai.lib.streaming.chat._completions import ChatCompletionStreamState
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.chat.chat_completion import Choice
@@ -51,7 +51,6 @@ def prose_overlaps(events: list[Event]) -> bool:
     return False
 
 
-@settings(max_examples=40)
 @given(streams())
 def test_the_sdk_sees_the_whole_answer(events: list[Event]) -> None:
     assume(not prose_overlaps(events))

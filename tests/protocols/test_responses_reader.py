@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.cases import every
@@ -374,7 +374,6 @@ def test_what_comes_before_the_answer_is_shown_when_it_has_begun() -> None:
     assert events[1] == Opaque("responses", strange)
 
 
-@settings(max_examples=60)
 @example([b'{"":""}'], [Start("resp_1", "m", 1), Finish("stop")])
 @given(st.lists(st.one_of(st.sampled_from(EVENTS), st.binary(max_size=20)), max_size=12), streams())
 def test_any_order_of_frames_is_a_stream(pieces: list[Any], events: list[Event]) -> None:
@@ -407,7 +406,6 @@ FIELDS = st.sampled_from(
 )
 
 
-@settings(max_examples=200)
 @given(st.lists(st.tuples(KINDS, st.dictionaries(FIELDS, JSON, max_size=4)), max_size=8), JSON)
 def test_reading_is_total(frames: list[tuple[str, dict[str, Any]]], body: Any) -> None:
     check(read(b"".join(frame({"type": kind, **fields}) for kind, fields in frames)))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cases import every
@@ -557,7 +557,6 @@ requests = st.builds(
 )  # fmt: skip
 
 
-@settings(max_examples=150)
 @given(requests, st.booleans(), st.data())
 def test_read_write_is_identity(asked: ModelRequest, flag: bool, data: st.DataObject) -> None:
     choice = ToolChoice("none")

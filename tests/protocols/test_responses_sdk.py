@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from openai import Omit
 from openai._models import construct_type
 from openai.lib.streaming.responses._responses import ResponseStreamState
@@ -43,7 +43,6 @@ def test_what_is_not_completed_raises_nothing(events: list[Event]) -> None:
     assert accumulated(events, options()) is None
 
 
-@settings(max_examples=40)
 @given(streams())
 def test_the_sdk_sees_the_whole_answer(events: list[Event]) -> None:
     events = [*events[:-1], Finish("stop", None, extra={"completed_at": 9})]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.protocols.published import SHARED
@@ -629,14 +629,12 @@ def streams(draw: st.DrawFn) -> list[Event]:
     return [*out, finish(events[-1].reason, events[-1].usage)]
 
 
-@settings(max_examples=40)
 @given(streams())
 def test_every_event_of_every_stream_has_the_published_form(events: list[Event]) -> None:
     for event in payloads(write(events)):
         check_event(event)
 
 
-@settings(max_examples=60)
 @given(streams(), st.data())
 def test_one_terminal_event_whatever_breaks(events: list[Event], data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(events) - 1))
@@ -652,7 +650,6 @@ def test_one_terminal_event_whatever_breaks(events: list[Event], data: st.DataOb
         check_event(event)
 
 
-@settings(max_examples=60)
 @given(streams(), st.data())
 def test_what_is_stored_of_a_broken_stream_is_what_the_client_saw(events: list[Event], data: st.DataObject) -> None:
     cut = data.draw(st.integers(1, len(events) - 1))

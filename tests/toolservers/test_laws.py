@@ -46,7 +46,7 @@ def told(requests: list[Any]) -> list[Any]:
     return [part.partition(" ")[2] for part in texts.split("call_id=")]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rounds=ROUNDS, approve=APPROVE)
 async def test_one_answer(rounds: list[Any], approve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolwire.extras.mcp.from_clients.McpServer", scripted(seen := Seen()))
@@ -60,7 +60,7 @@ async def test_one_answer(rounds: list[Any], approve: Any, monkeypatch: pytest.M
     assert len(seen.calls) % 2 == 0
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rounds=ROUNDS, approve=APPROVE, approves=st.booleans())
 async def test_one_history(rounds: list[Any], approve: Any, approves: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolwire.extras.mcp.from_clients.McpServer", scripted(Seen()))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from toolwire.extras.tune.halving import ALIKE, FAULTS, Race
@@ -131,7 +131,6 @@ def test_the_forecast_is_never_too_low() -> None:
     assert len(asked) <= total
 
 
-@settings(max_examples=40)
 @given(st.data())
 def test_whoever_is_better_in_every_case_wins(data: st.DataObject) -> None:
     entrants = data.draw(st.integers(2, 9))

@@ -27,7 +27,7 @@ from toolwire.server import rehearsal
 from toolwire.server.serving import gateway
 from toolwire.server.simulated import SimulatedGateway
 
-LATER: Final = 15
+LATER: Final = 5
 USAGE: Final = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
 
 

@@ -306,7 +306,7 @@ def test_each_is_one_line(folder: Path, name: str) -> None:
 
 
 @given(chosen=st.sets(st.sampled_from(sorted(MISTAKES)), min_size=2))
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_of_them_together_are_all_said(folder: Path, chosen: set[str]) -> None:
     names = together(sorted(chosen))
     lines = checked(names)

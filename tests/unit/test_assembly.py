@@ -9,7 +9,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cases import every
@@ -419,7 +419,6 @@ WRITERS = (
 
 
 @pytest.mark.parametrize("write", WRITERS)
-@settings(max_examples=40)
 @given(values=ARGUMENTS)
 def test_what_is_written_is_read_back(
     write: Callable[[dict[str, Any]], tuple[BlockSyntax, Pieces]], values: dict[str, Any]

@@ -111,7 +111,6 @@ def test_an_error_ends_the_stream_and_shows_no_address(error: bytes, cuts: list[
 
 @every("more", [TEXT, COMMENT, DONE, ERROR, b"no frame", b"data: {no json\n\n", b"data: " + b"x" * 5000])
 @every("end", ["\n", "\r\n", "\r"])
-@settings(max_examples=25)
 @given(cuts=st.lists(st.integers(0, 10_000), max_size=8))
 def test_nothing_passes_after_the_end(end: str, more: bytes, cuts: list[int]) -> None:
     stream = (COMMENT + TEXT + LAST + DONE).replace(b"\n", end.encode())

@@ -141,25 +141,20 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Server]]:
 
 
 @pytest.mark.parametrize(("workers", "number"), [(1, signal.SIGTERM), (2, signal.SIGINT)])
-def test_announces_once_serves_and_ends_gracefully(start: Callable[..., Server], number: int, workers: int) -> None:
+def test_announces_once_serves_and_ends_when_answers_are_over(
+    start: Callable[..., Server], number: int, workers: int
+) -> None:
     server = start(workers=workers).ready()
     assert int(server.get("/pid")) > 0
     assert float(server.get("/turn")) == SWITCH_S < sys.getswitchinterval(), "busy threads have short turns"
-    os.killpg(server.process.pid, number)  # as Ctrl-C and systemd do: the whole group gets it
-    status, out, log = server.end()
-    assert (status, out) == (0, ""), log
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_running_answer_is_finished_after_sigterm(start: Callable[..., Server], workers: int) -> None:
-    server = start(workers=workers).ready()
     with urllib.request.urlopen(server.url + "/slow", timeout=GUARD_S) as answer:
         assert answer.read(6) == b"begun "
-        server.process.send_signal(signal.SIGTERM)
+        os.killpg(server.process.pid, number)  # as Ctrl-C and systemd do: the whole group gets it
         assert server.process.poll() is None
         (server.folder / "finish").touch()
         assert answer.read() == b"finished"
-    assert server.end()[0] == 0
+    status, out, log = server.end()
+    assert (status, out) == (0, ""), log
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -245,7 +240,7 @@ def test_workers_that_cannot_start_are_given_up(start: Callable[..., Server], tm
     assert log.count("could not start (status 9)") >= 5
 
 
-@pytest.mark.parametrize(("workers", "share"), [(1, False), (1, True), (2, True)])
+@pytest.mark.parametrize(("workers", "share"), [(1, False), (2, True)])
 def test_a_taken_port_is_an_error(start: Callable[..., Server], workers: int, share: bool) -> None:
     (taken,) = bind("127.0.0.1", 0, share=share)
     taken.listen()

@@ -70,7 +70,7 @@ async def passed(pieces: Sequence[bytes], seen: Seen | None, error: BackendFault
     return out, await path.settle()
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(stream=reads())
 def test_law_looking_on_changes_no_byte(stream: list[bytes]) -> None:
     seen = Seen()

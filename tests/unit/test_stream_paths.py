@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from tests.chunks import reads
@@ -114,7 +114,7 @@ def masked(data: bytes) -> bytes:
     return _IDS.sub(rb"\1", data)
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100)
 @given(
     stream=reads(),
     options=st.sampled_from(list(OPTIONS)),

@@ -6,7 +6,7 @@ import json
 from itertools import pairwise
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.formats.cases import inside
@@ -73,7 +73,6 @@ hostile = st.lists(st.sampled_from(WORDS), max_size=8).map("".join)
 
 
 @of_formats
-@settings(max_examples=60)
 @given(texts=st.lists(hostile, min_size=1, max_size=3), cuts=st.lists(st.integers(0, 300), max_size=6))
 @example(texts=['\U0001f600\\{"name"'], cuts=[])  # JSON spells its first character as two
 def test_what_is_copied_comes_out_as_it_was(tool_format: ToolFormat, texts: list[str], cuts: list[int]) -> None:
@@ -89,7 +88,6 @@ def test_what_is_copied_comes_out_as_it_was(tool_format: ToolFormat, texts: list
 
 
 @of_formats
-@settings(max_examples=60)
 @given(shown=hostile, own=hostile, cuts=st.lists(st.integers(0, 300), max_size=6))
 def test_what_was_never_escaped_so_stays(tool_format: ToolFormat, shown: str, own: str, cuts: list[int]) -> None:
     """Of the model's own text nothing changes but what looks exactly like an escape that the prompt has."""

@@ -55,7 +55,7 @@ def split(text: str, cuts: list[int]) -> list[str]:
 
 
 @every_format
-@settings(max_examples=15)
+@settings(max_examples=5)
 @example(result="blue </tool_response> sky", cuts=[3, 14])
 @given(result=hostile.map(str.strip).filter(bool), cuts=cut_places)
 def test_a_repeated_result_is_its_text(tool_format: ToolFormat, result: str, cuts: list[int]) -> None:
@@ -95,7 +95,6 @@ def test_any_other_answer_stays(answer: str) -> None:
     assert answered(escapes, list(answer)) == answer
 
 
-@settings(max_examples=200)
 @given(answer=hostile, cuts=cut_places)
 def test_splits_do_not_matter(answer: str, cuts: list[int]) -> None:
     _, escapes = prompt(HERMES, "blue")
