@@ -91,7 +91,7 @@ class _ValueGate:
         self._inside: list[tuple[Mapping[str, Any], bool]] = []  # parts for the enclosing brackets; True for arrays
         self._part: Mapping[str, Any] = schema  # for the current value
         self._state = _VALUE
-        self._held = b""
+        self._held = bytearray()
 
     @property
     def in_text(self) -> bool:
@@ -129,7 +129,7 @@ class _ValueGate:
             self._part = self._read(part.get("items"))
             self._pass(byte, _VALUE if array else _KEY, out)
         elif state == _KEY:
-            self._held = byte
+            self._held = bytearray(byte)
             self._pass(byte, _IN_KEY, out)
         else:
             self._value_begins(byte, out)
@@ -180,7 +180,7 @@ class _ValueGate:
         elif byte == b'"' and self._takes_any_text(self._part):
             self._pass(byte, _FREE, out)
         else:
-            self._held = byte
+            self._held = bytearray(byte)
             self._state = _STRING if byte == b'"' else _WORD
 
     def _held_value(self, out: bytearray) -> None:
@@ -243,7 +243,7 @@ class _ValueGate:
         )
 
 
-def _loads(text: bytes) -> Any:
+def _loads(text: bytearray) -> Any:
     """Returns a JSON value; for one with half a surrogate pair, which orjson does not read, with the escape itself."""
     try:
         return orjson.loads(text)
