@@ -149,7 +149,8 @@ def _backends(config: GatewayConfig, known: Mistakes) -> Iterator[str]:
         path = f"backends.{name}.url"
         yield from _headers(backend, f"backends.{name}")
         yield from _chat_template(backend, f"backends.{name}.template")
-        yield from _profile(backend, f"backends.{name}")
+        if backend.kind in SERVER_PROTOCOLS:
+            yield from _profile(backend, f"backends.{name}")
         if backend.websocket and backend.kind in SERVER_PROTOCOLS and not usual_server(backend.kind).takes_websocket:
             yield f"backends.{name}.websocket: only servers of `kind: openai_responses` have it"
         if backend.url is None:
