@@ -157,14 +157,14 @@ async def load(port: int, ask: Ask, *, connections: int, requests: int, spread_s
     return seen
 
 
-async def held(port: int, ask: Ask, streams: int, look: Callable[[], object]) -> None:
-    """Calls `look` while this many streams are open, each after its first frame."""
+async def held(port: int, asks: Sequence[Ask], look: Callable[[], object]) -> None:
+    """Calls `look` while the streams of all these requests are open, each after its first frame."""
     seen = Seen()
     clients: list[_Client] = []
     try:
         async with asyncio.timeout(120):
-            for _ in range(0, streams, _AT_ONCE):
-                new = [await _connected(port, seen, ask) for _ in range(min(_AT_ONCE, streams - len(clients)))]
+            for begin in range(0, len(asks), _AT_ONCE):
+                new = [await _connected(port, seen, ask) for ask in asks[begin : begin + _AT_ONCE]]
                 clients += new
                 await asyncio.gather(*(client.begin() for client in new))
         look()

@@ -15,12 +15,14 @@ from typing import Final
 
 import pytest
 
-from bench.load import load
+from bench.load import held, load
 from bench.measuring import Measure
 from bench.test_gateway import Cell, Contestant, Round, contestant, measured
 
 ROUNDS: Final = 5
 FRAMES: Final = 12
+STREAMS: Final = (200, 400)
+"""Streams that are open while memory is measured."""
 CELLS: Final = (
     Cell("Chat, 20 messages", 10, 80, 4, frames=FRAMES, messages=20),
     Cell("Chat, 200 messages", 10, 80, 4, frames=FRAMES, messages=200),
@@ -88,3 +90,28 @@ def test_others(measure: Measure, contestants: dict[str, Contestant]) -> None:
         alone, busy = (median(one) * 1000 for one in zip(*mine, strict=True))
         table.put(name, "alone", f"{alone:.2f}")
         table.put(name, "beside two agents", f"{busy:.2f}")
+
+
+@pytest.mark.parametrize("name", ["relay", "gateway"])
+def test_memory(measure: Measure, name: str) -> None:
+    """Measures what an open stream holds beyond the cache, which the first streams fill."""
+    idle = replace(CELLS[1], frames=50, pace_us=100_000_000)
+    known = idle.ask(name)
+    asks = [replace(known, body=known.body.replace(b"You are", b"%04d are" % n, 1)) for n in range(STREAMS[-1])]
+    resident: list[int] = []
+
+    def once() -> None:
+        with contextlib.ExitStack() as stack:
+            upstream = stack.enter_context(contestant("upstream"))
+            who = stack.enter_context(contestant(name, f"http://127.0.0.1:{upstream.port}"))
+            for streams in STREAMS:
+                asyncio.run(held(who.port, asks[:streams], lambda: resident.append(who.account()[1])))
+
+    measure.benchmark.group = "agents"
+    measure.benchmark.pedantic(once, rounds=1, iterations=1)
+    table = measure.table("Agents: memory of an open stream", "one more conversation")
+    table.put(f"{name}, Chat, {len(known.body) // 1000} kB", "resident", f"{_slope(resident) / 1000:,.0f} kB")
+
+
+def _slope(resident: list[int]) -> float:
+    return (resident[1] - resident[0]) / (STREAMS[1] - STREAMS[0])

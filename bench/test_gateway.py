@@ -261,7 +261,7 @@ def test_memory(measure: Measure, name: str, responses: bool) -> None:
             check(cell, who, asyncio.run(load(who.port, cell.ask(name), connections=8, requests=cell.requests)))
             look("after 200 streams")
             many = f"with {STREAMS:,} idle streams"
-            asyncio.run(held(who.port, idle.ask(name), STREAMS, lambda: look(many)))
+            asyncio.run(held(who.port, [idle.ask(name)] * STREAMS, lambda: look(many)))
             bytes_at["one stream"] = (bytes_at[many] - bytes_at["after 200 streams"]) // STREAMS
 
     measure.benchmark.pedantic(once, rounds=1, iterations=1)

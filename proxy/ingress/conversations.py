@@ -89,7 +89,8 @@ class Cut:
         if self.conversation is None:
             return openers, commas
         known_openers, known_commas = self.conversation.marks[self.known - 1]
-        return known_openers + openers, known_commas + commas
+        cut_comma = self.body[self.start + self.conversation.ends[self.known - 1]] == ord(",")
+        return known_openers + openers, known_commas + commas + cut_comma
 
 
 class Whose(NamedTuple):

@@ -627,6 +627,21 @@ FAULTS: Final = (
         "a body that is no JSON is taken for one", ("tests/unit/test_conversations.py",),
     ),
     Fault(
+        "known-values-uncounted", "proxy/ingress/conversations.py",
+        "return known_openers + openers, known_commas + commas + cut_comma", "return openers, commas",
+        "a conversation grows beyond `limits.json_values`", ("tests/unit/test_conversations.py",),
+    ),
+    Fault(
+        "known-reasoning-anew", "proxy/protocols/shared/opaque.py",
+        'fold(past, ("opened", key), messages', 'fold(None, ("opened", key), messages',
+        "a turn with reasoning that was sent back costs all of its conversation", ("tests/unit/test_seals.py",),
+    ),
+    Fault(
+        "store-no-room", "proxy/store/sqlite.py",
+        "            text = text.ljust(size)\n", "            pass\n",
+        "the large input of a stored response is written twice", ("tests/store/test_sqlite.py",),
+    ),
+    Fault(
         "known-of-another", "proxy/ingress/conversations.py",
         "        whose.owner,\n", "",
         "a key's conversation is known to another one", ("tests/unit/test_conversations.py",),
@@ -706,7 +721,7 @@ FAULTS: Final = (
     ),
     Fault(
         "sealed-for-every-key", "proxy/pipeline/transforms/sealing.py",
-        'contexts = [(owner, self.route, server)', 'contexts = [("", self.route, server)',
+        'contexts = tuple((owner, self.route, server)', 'contexts = tuple(("", self.route, server)',
         "reasoning of one key does not come back, or that of another does", ("tests/e2e/test_reasoning_returns.py",),
     ),
     Fault(

@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
+from toolwire.fastparse import json_marks
 from toolwire.ingress import conversations
 from toolwire.ingress.conversations import GOES_ON, SIDE_BY_SIDE, KnownConversations, Whose
 from toolwire.known.past import Past
@@ -33,6 +34,7 @@ class Asked:
         cut = self.known.cut(body, whose)
         if cut is None:
             return -1
+        assert cut.marks() == json_marks(body)[:2]
         value = orjson.loads(cut.rest)
         self.known.keep(cut, value, whose)
         assert value == orjson.loads(body)
