@@ -164,6 +164,7 @@ async def test_what_was_replaced_is_freed() -> None:
         await get(session)  # aiohttp keeps the last request of a connection
         gc.unfreeze()
         gc.collect()
+        gc.freeze()  # else each collection of the tests that follow looks at all of it
         assert [app() is not None for app in apps.made] == [False] * 4 + [True]
 
 
