@@ -135,7 +135,7 @@ class _ValueGate:
             self._value_begins(byte, out)
         return at + 1
 
-    def _pass(self, more: bytes, state: int, out: bytearray) -> None:
+    def _pass(self, more: bytes | bytearray, state: int, out: bytearray) -> None:
         out += more
         self._state = state
 
