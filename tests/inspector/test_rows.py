@@ -148,7 +148,10 @@ async def test_requests_that_were_refused_or_passed_through_are_listed() -> None
 
 async def test_a_model_that_is_not_served() -> None:
     routes = [{"model": "m", "backend": "up"}]
-    async with answering(Say("hello"), routes=routes, defaults={"requests": {"unknown_model": "error"}}) as (gateway, _):
+    async with answering(Say("hello"), routes=routes, defaults={"requests": {"unknown_model": "error"}}) as (
+        gateway,
+        _,
+    ):
         got = await post(gateway.server, {**asked(), "model": "gpt-9"})
         (row,) = await gateway.rows()
     assert (got.status, row["status"], row["model"], row["verdict"]) == (404, 404, "gpt-9", "refused")
