@@ -35,16 +35,25 @@ SCRIPT: Final = [
         "text": '<tool_call>{"name": "get_wether", "arguments": {"city": "Rome"}}</tool_call>',
         "delay_s": 0.02,
     },
+    {
+        "when": "Cairo",
+        "text": '<tool_call>{"name": "get_weather", "arguments": {"town": "Cairo"}}</tool_call>',
+        "delay_s": 0.02,
+    },
     {"when": "away", "error": {"status": 503, "message": "The model is being loaded."}},
     {"text": "It is sunny, with a light wind from the north.", "delay_s": 0.02},
 ]
 QUESTIONS: Final = (
-    "What is the weather in Rome?",
-    "Are you away?",
-    "Thank you!",
-    "What is the weather in Oslo?",
-    "What is the weather in Lisbon?",
+    ("What is the weather in Rome?", "0199f3a1-7c41"),
+    ("Are you away?", "0199f3a1-7c41"),
+    ("Thank you!", "0199f3a1-7c41"),
+    ("What is the weather in Cairo?", "ses_e0028c1a"),
+    ("What is the weather in Oslo?", "ses_e0028c1a"),
+    ("What is the weather in Lisbon?", "ses_e0028c1a"),
 )
+"""The questions, each with its session."""
+WIDTH: Final = 1200
+SCHEMES: Final = ("light", "dark")
 
 
 def main() -> None:
@@ -65,19 +74,23 @@ def main() -> None:
 
 
 def _take(page: Page, gateway: Gateway) -> None:
+    for question, session in QUESTIONS:
+        gateway.ask(question, model="smollm2", **{"User-Agent": "openai-python/2.8", "session-id": session})
+    gateway.post("/v1/v1/chat/completions", b"{}")
+    _size(page, 420)
     page.open()
-    for question in QUESTIONS:
-        gateway.ask(question, model="smollm2", **{"User-Agent": "openai-python/2.8"})
     slow = threading.Thread(target=gateway.ask, args=("And tomorrow?",), kwargs={"model": "smollm2"})
     slow.start()
-    until(lambda: "running" in page.rows()[0])
+    until(lambda: len(page.rows()) > len(QUESTIONS) and "running" in page.rows()[0])
     _picture(page, "inspector-list")
     slow.join()
-    lisbon = until(lambda: [row for row in page.all("row") if "1 call" in row.text])[0]
-    lisbon.click()
+    ids = {text: ident for ident, text in page.run(_ROWS)}
+    lisbon, rome = (next(ident for text, ident in ids.items() if city in text) for city in ("Lisbon", "Rome"))
+    _size(page, 720)
+    page.open(f"#/exchange/{lisbon}")
     page.one("lanes")
     ActionChains(page.driver).move_to_element(page.one("call")).perform()
-    for scheme in ("light", "dark"):
+    for scheme in SCHEMES:
         emulated = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
         page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", emulated)
         _picture(page, f"inspector-exchange-{scheme}")
@@ -85,10 +98,26 @@ def _take(page: Page, gateway: Gateway) -> None:
     page.one("read-again").click()
     until(lambda: "Reading" not in page.text("readings") and page.all("readings"))
     page.run("document.querySelector('[data-testid=readings]').scrollIntoView()")
+    _size(page, 560)
     _picture(page, "inspector-formats")
+    page.open(f"#/compare/{lisbon}/{rome}")
+    page.one("request-diff")
+    _size(page, 760)
+    _picture(page, "inspector-compare")
     page.open("#/overview")
-    until(lambda: page.all("charts"))
+    until(lambda: page.all("charts") and page.all("verdicts"))
+    _size(page, 700)
     _picture(page, "inspector-overview")
+
+
+_ROWS: Final = (
+    "return [...document.querySelectorAll('[data-testid=row]')].map((row) => [row.dataset.id, row.innerText])"
+)
+
+
+def _size(page: Page, height: int) -> None:
+    size = {"width": WIDTH, "height": height, "deviceScaleFactor": 1, "mobile": False}
+    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
 
 def _picture(page: Page, name: str) -> None:

@@ -186,7 +186,7 @@ class Forwarding(Middleware):
             )
         if sent.model != exchange.received.model and reply.protocol is not None:
             reply.renaming = Renaming(exchange.received.model, reply.protocol.model_in)
-        if record.observers and not own:  # else no observer may need the answer, and it can be forwarded unread
+        if record.observers and (asked.tools or not own):  # an answer without calls may be forwarded unread
             reply.watch(source.observe)
         # Events that R7.7 excludes are removed from streams with tools, and from streams requested in the gateway's own
         # form.

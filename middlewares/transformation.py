@@ -29,7 +29,7 @@ from functools import partial
 from typing import ClassVar
 
 from toolwire.call_policy.counted import CALL_FIELDS
-from toolwire.events import Open, is_live
+from toolwire.events import BlockKind, Delta, Event, Open, is_live
 from toolwire.formats.base import ToolFormat
 from toolwire.formats.engine.rendering import prompt_name
 from toolwire.model import ModelRequest, ToolChoice, ToolSpec
@@ -45,7 +45,7 @@ from toolwire.pipeline.transforms.scanning import ScanStage
 from toolwire.pipeline.transforms.stopping import ForeignStops, Stops, StopStage, divided
 from toolwire.pipeline.transforms.unescaping import UnescapeStage
 from toolwire.pipeline.transforms.unwrapping import UnwrapStage
-from toolwire.record import AccessField, CounterSpec
+from toolwire.record import AccessField, AccessRecord, CounterSpec
 from toolwire.scanner import stream_after
 from toolwire.schemas.schema import ToolSchema, ToolSchemas
 from toolwire.upstream.pool.attempts import Attempts
@@ -158,6 +158,8 @@ class Transformation(Middleware):
                     nothing, options, route.limits, record.count, preopened=preopened, only_rewritten=passes
                 )
                 reply.map(stage)
+        if record.observers and exchange.request.tools:
+            reply.watch(_WrittenKinds(record))
         if repeats:
             reply.map(RepeatStage(_size(exchange), partial(_repeated, exchange), choices=exchange.request.sampling.n))
         if exchange.escapes is not None and exchange.escapes.results is not None:
@@ -170,6 +172,22 @@ class Transformation(Middleware):
         if stops is not None and (stops.gateway or stops.own):
             choices = exchange.request.sampling.n
             reply.map(StopStage(stops.gateway, _size(exchange), own=stops.own, choices=choices))
+
+
+class _WrittenKinds:
+    """Notes the kinds of blocks with content in an answer (`AccessRecord.written`), for observers."""
+
+    def __init__(self, record: AccessRecord) -> None:
+        self._written = record.written = set()
+        self._blocks: dict[int, BlockKind] = {}
+
+    def __call__(self, event: Event) -> None:
+        """Takes the next event of the answer."""
+        match event:
+            case Open():
+                self._blocks[event.block] = event.kind
+            case Delta() if event.block in self._blocks and event.text.strip():
+                self._written.add(self._blocks.pop(event.block))
 
 
 def _size(exchange: Exchange) -> int:

@@ -168,9 +168,11 @@ def create_app(
     router = Router(routes)
 
     features = features_of(FeatureContext(config, plugins, shared, router, metrics, keyed=bool(keys)))
+    recorders = [feature.observe for feature in features]
+    for_all = [begin for begin, feature in zip(recorders, features, strict=True) if feature.observes_all]
     open_paths = "|".join(feature.open_paths for feature in features if feature.open_paths is not None) or None
     app = web.Application(
-        middlewares=[boundary(keys, clients, own, open_paths=open_paths)],
+        middlewares=[boundary(keys, clients, own, open_paths=open_paths, observe=for_all)],
         client_max_size=config.limits.body_bytes,  # for a program that embeds the gateway, which reads bodies itself
         handler_args=HANDLER_ARGS,
     )
@@ -222,7 +224,7 @@ def create_app(
         app[CLIENT_SERVERS] = client_servers
         app.cleanup_ctx.append(_running_client_servers)
     app.cleanup_ctx.append(chains.running)
-    observers = [*observe, *(feature.observe for feature in features)]
+    observers = [*observe, *recorders]
     app.cleanup_ctx.append(background.running)
     known = KnownTools(caches.cache("tools")), KnownConversations(caches.cache("conversations"))
     monitors = app[LIVENESS] = LivenessMonitors(config.server.keepalive_s)
@@ -258,7 +260,9 @@ def create_app(
                 else:
                     app.router.add_route(more.method, prefix + more.path, handler)
     for one in passed:
-        pass_on = Delivery(config, one, router, metrics, *known, monitors, budget, collecting, staggered, admission)
+        pass_on = Delivery(
+            config, one, router, metrics, *known, monitors, budget, collecting, staggered, admission, for_all
+        )
         for prefix in PREFIXES:
             app.router.add_post(prefix + one.path, pass_on.__call__, expect_handler=ignore_expect)
     for prefix in PREFIXES:

@@ -44,6 +44,10 @@ class Feature(Protocol):
     open_paths: str | None
     """Regular expression of paths that need no key; None if all need one."""
 
+    observes_all: bool
+    """True if `observe` also gets requests that are not exchanges of messages: those that are refused before a handler
+    runs, and proxied ones."""
+
     @property
     def observe(self) -> Observe:
         """A function that observes each exchange."""

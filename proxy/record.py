@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from .config import RouteConfig, RouteOptions
 from .errors import GatewayError
-from .events import Event
+from .events import BlockKind, Event
 from .model import ModelRequest
 
 if TYPE_CHECKING:
@@ -72,7 +72,9 @@ class AccessRecord:
     is the gateway's own overhead. `queued` is the part of the overhead spent waiting in the queue, `prepared` the
     moment of the first request to a backend. `route` and `model` are those of the metrics: a pattern of the
     configuration, and a model name that the configuration or a server knows, `other` for all else, `none` before they
-    are known. `observers` are traces and captures, usually none.
+    are known. `error`, `code` and `message` are those of the error that ended the exchange; the message is for
+    observers only, since it may quote the request. `written` holds the kinds of blocks with content in the last
+    answer, as far as anybody observes; None if nothing is known. `observers` are traces and captures, usually none.
     """
 
     __slots__ = (
@@ -82,6 +84,7 @@ class AccessRecord:
         "failures",
         "first_byte",
         "labelled",
+        "message",
         "model",
         "notes",
         "observers",
@@ -92,6 +95,7 @@ class AccessRecord:
         "status",
         "stream",
         "waited",
+        "written",
     )
 
     def __init__(self) -> None:
@@ -105,6 +109,8 @@ class AccessRecord:
         self.stream = False
         self.error: str | None = None
         self.code: str | None = None
+        self.message = ""
+        self.written: set[BlockKind] | None = None
         self.counts = Counts()
         self.labelled: dict[tuple[str, str], int] = {}
         self.failures: list[tuple[GatewayError, str]] = []
@@ -152,7 +158,7 @@ class AccessRecord:
     def ended_by(self, error: GatewayError) -> None:
         """Records the error that ends the exchange. An upstream error that was not counted yet, because the answer
         broke off, is counted as a failure of the backend."""
-        self.error, self.code = error.type, error.code
+        self.error, self.code, self.message = error.type, error.code, error.message
         if error.type == "upstream_error" and all(error is not known for known, _ in self.failures):
             self.backend_failed(error, self.notes.get("backend", ""))
 
@@ -227,13 +233,16 @@ class ReadRequest:
     secrets: Sequence[str] = ()
 
 
-Decided = Literal["found", "made", "misfit", "refused", "dropped", "failed", "missed", "in_reasoning", "discarded"]
+Decided = Literal[
+    "found", "made", "misfit", "refused", "denied", "dropped", "failed", "missed", "in_reasoning", "discarded"
+]
 """Kinds of decisions:
 
 `found`     a block of text holds calls;
 `made`      a call goes on to the client, or to the tool that runs in the gateway;
 `misfit`    a call goes on, though its arguments do not fit the tool's schema;
 `refused`   a block, or a call of the server, is text;
+`denied`    a call becomes text, because its tool is not permitted;
 `dropped`   a block vanishes;
 `failed`    a block, or a call, ends the answer with an error;
 `missed`    a demanded call was not made;

@@ -12,7 +12,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from aiohttp.test_utils import TestServer
+from aiohttp.test_utils import TestServer, make_mocked_request
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,10 +22,11 @@ from tests.waiting import GUARD_S
 from toolwire.cli import main
 from toolwire.config import CaptureConfig
 from toolwire.extras.capture.files import Captured, Entry, is_capture, read_capture, write_capture
-from toolwire.extras.capture.recorder import MEMORY_BYTES, CaptureFolder
+from toolwire.extras.capture.recorder import MEMORY_BYTES, CaptureFolder, Captures
 from toolwire.extras.capture.recording import RecordingError
 from toolwire.extras.replay.reproduction import reproduced, settled
 from toolwire.observability.redaction import Redaction
+from toolwire.record import AccessRecord
 from toolwire.testing import Refuse, Say, Upstream
 
 RESPONSES = "/v1/responses"
@@ -332,3 +333,22 @@ def test_captures_written_at_once_share_one_folder(monkeypatch: pytest.MonkeyPat
     asyncio.run(folder.close())
     assert len(made) == 1
     assert not Path(made[0]).exists()
+
+
+async def test_a_capture_that_is_asked_for_before_its_exchange_has_ended(tmp_path: Path) -> None:
+    """A client has its answer a little earlier; the file is there all the same."""
+    folder = CaptureFolder(CaptureConfig(keep=1, folder=str(tmp_path)), None)
+    captures = Captures(read_config({"backends": {"mock": {"kind": "mock"}}}), folder)
+    capture = captures.begin(make_mocked_request("POST", CHAT), "r1")
+    folder.begun(capture)
+    asked = asyncio.create_task(folder.finished("r1", None))
+    await asyncio.sleep(0)
+    await folder.finished("other", None)
+    await folder.finished("r1", "somebody else")
+    assert not asked.done()
+    capture.ended(AccessRecord())
+    async with asyncio.timeout(GUARD_S):
+        await asked
+    path = folder.file("r1", None)
+    assert path is not None
+    assert read_capture(path.read_bytes()).end

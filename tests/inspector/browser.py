@@ -80,8 +80,11 @@ class Gateway:
         body: dict[str, Any] = {"model": model, "stream": stream, "messages": [{"role": "user", "content": text}]}
         if tools:
             body["tools"] = [WEATHER]
-        sent = {"Content-Type": "application/json", **headers}
-        request = Request(f"{self.url}/v1/chat/completions", json.dumps(body).encode(), sent)
+        return self.post("/v1/chat/completions", json.dumps(body).encode(), **headers)
+
+    def post(self, path: str, body: bytes, **headers: str) -> tuple[int, bytes]:
+        """The status and the body of any answer."""
+        request = Request(f"{self.url}{path}", body, {"Content-Type": "application/json", **headers})
         try:
             with urlopen(request, timeout=PROGRAM_S) as answer:
                 return answer.status, answer.read()

@@ -88,6 +88,16 @@ class Inspected:
         got = await self.fetch("GET", f"/inspect/api/{place}", headers=headers)
         return got.status, json.loads(got.body)  # half a character is JSON, too
 
+    async def rows(self, **headers: str) -> list[dict[str, Any]]:
+        """The rows of the list, as they are now."""
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"{self.url}/inspect/api/feed", headers=headers) as response,
+        ):
+            while not (line := await response.content.readline()).startswith(b'data: {"rows"'):
+                pass
+        return list(orjson.loads(line[6:])["rows"])
+
     async def fetch(self, method: str, path: str, **options: Any) -> WireAnswer:
         """Any answer of the gateway. The path goes out as it is."""
         async with (

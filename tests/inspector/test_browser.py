@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -176,7 +177,8 @@ def test_everything_that_can_be_used_has_a_name(page: Page, gateway: Gateway) ->
     exchange = page.driver.current_url.partition("#")[2]
     for place in ("#/", f"#{exchange}", "#/playground", "#/overview"):
         page.open(place)
-        for element in page.driver.find_elements("css selector", "button, a[href], input, select, textarea, summary"):
+        controls = ":is(button, a[href], input, select, textarea, summary):not(tr[data-id] ~ tr[data-id] *)"
+        for element in page.driver.find_elements("css selector", controls):
             if element.is_displayed():
                 assert element.accessible_name.strip(), (place, element.get_attribute("outerHTML"))
 
@@ -250,9 +252,57 @@ def test_the_playground_asks_and_compares(page: Page, gateway: Gateway) -> None:
         "const field = document.querySelector('main textarea');"
         "field.value = 'the weather?'; field.dispatchEvent(new Event('input', {bubbles: true}))"
     )
-    page.one("model-1").send_keys("m")
+    assert page.one("model-1").text == "another name…", "the route takes any name, and the server lists none"
+    page.one("model-name-1").send_keys("m")
+    page.one("palette").find_element("css selector", "[data-name=read_file]").click()
+    page.one("stream").click()
     page.one("send").click()
-    until(lambda: "Let me look" in page.text("answer-1") or "Fine." in page.text("answer-1"))
+    until(lambda: "get_weather" in page.text("answer-1") and "<tool_call>" in page.text("beside-1"))
+    page.one("beside-1").find_element("css selector", "[data-value=client]").click()
+    assert '"tool_calls"' in page.text("beside-1"), "the whole body, because no stream was asked for"
+    page.one("to-exchange").click()
+    page.one("lanes")
+    tools = page.run("return fetch(`/inspect/api/exchanges/${location.hash.split('/')[2]}`).then((got) => got.json())")
+    assert [tool["function"]["name"] for tool in json.loads(tools["request"]["text"])["tools"]] == [
+        "get_weather",
+        "read_file",
+    ]
+
+
+def test_rows_are_told_apart_compared_and_shared(page: Page, gateway: Gateway, tmp_path: Path) -> None:
+    for text, session in (("the weather?", "session-one"), ("a typo", "session-two"), ("hostile", "session-two")):
+        gateway.ask(text, **{"session-id": session})
+    page.open()
+    until(lambda: "hostile" in "".join(page.rows()[:1]))
+    first, second, third = page.rows()[:3]
+    assert "…on-two" in second
+    assert "a typo" in second
+    assert "the weather?" in third
+    assert "1 call: get_weather" in third
+    assert "native" in first or "auto" in first
+    page.all("row")[0].find_element("css selector", ".session").click()
+    until(lambda: len(page.rows()) == 2)
+    for tick in page.all("pick"):
+        tick.click()
+    ids = page.run("return [...document.querySelectorAll('[data-testid=row]')].map((row) => row.dataset.id)")
+    page.one("compare-two").click()
+    assert "hostile" in page.one("request-diff").text
+    assert "get_wether" in page.one("answer-diff").text
+    assert "is not on offer" in page.one("decisions").text
+    assert page.run("return document.querySelectorAll('main img, main script').length") == 0
+    script = "const [ids] = arguments; return fetch('/inspect/api/export', {method: 'POST', "
+    script += "body: JSON.stringify({ids, as: 'html'})}).then((answer) => answer.text())"
+    file = tmp_path / "shared.html"
+    file.write_text(page.run(script, ids))
+    page.driver.get("about:blank")
+    page.driver.get(file.as_uri())
+    until(lambda: len(page.rows()) == 2)
+    open_first(page, "")
+    assert "<img src=x" in page.one("raw").text
+    page.one("read-again").click()
+    until(lambda: page.run("return document.querySelectorAll('[data-testid=readings] tbody tr').length"))
+    assert page.run("return document.querySelectorAll('main img, main script').length") == 0
+    assert page.driver.title != "hacked"
 
 
 def test_a_key_is_asked_for(browser: object, tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import aiohttp
 import orjson
 import pytest
 from aiohttp.test_utils import TestServer
@@ -42,7 +41,7 @@ async def captured() -> tuple[bytes, dict[str, Any]]:
 
 async def test_the_page_shows_what_the_gateway_would() -> None:
     content, view = await captured()
-    server = TestServer(offline(read_capture(content), content))
+    server = TestServer(offline([(read_capture(content), content)]))
     await server.start_server()
     try:
         page = Inspected(server)
@@ -66,14 +65,12 @@ async def test_the_page_shows_what_the_gateway_would() -> None:
 
 async def test_its_list_has_the_one() -> None:
     content, _ = await captured()
-    server = TestServer(offline(read_capture(content), content))
+    server = TestServer(offline([(read_capture(content), content)]))
     await server.start_server()
     try:
-        async with aiohttp.ClientSession() as session, session.get(server.make_url("/inspect/api/feed")) as response:
-            while not (line := await response.content.readline()).startswith(b'data: {"rows"'):
-                pass
-        (row,) = orjson.loads(line[6:])["rows"]
+        (row,) = await Inspected(server).rows()
         assert (row["id"], row["running"], row["status"], row["calls"]) == ("r1", False, 200, 1)
+        assert (row["called"], row["question"], row["why"]) == (["weather"], "hi", 'Called "weather".')
         assert row["at"] > 1_700_000_000
     finally:
         await server.close()
@@ -101,7 +98,7 @@ SENSELESS: list[Mapping[str, Any]] = [
 async def test_a_file_may_say_anything(more: Mapping[str, Any]) -> None:
     """It is shown, and no header has what it says."""
     content = orjson.dumps({**HEAD, **more}) + b"\n"
-    server = TestServer(offline(read_capture(content), content))
+    server = TestServer(offline([(read_capture(content), content)]))
     await server.start_server()
     try:
         page = Inspected(server)

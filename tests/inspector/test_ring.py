@@ -70,6 +70,16 @@ def test_tiny_exchanges_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(many.ring._gone) == 10, "what is known of those that went is bounded as well"
 
 
+def test_refused_requests_push_out_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ring_module, "MOST_REFUSED", 3)
+    many = Exchanges(most=10 * LEAST_BYTES)
+    for number in range(2):
+        many.end(many.begin(f"r{number}"), route="m")
+    for number in range(20):
+        many.one(f"refused{number}")
+    assert many.ids == ["r0", "r1", "refused17", "refused18", "refused19"]
+
+
 def test_what_python_needs_for_entries_counts() -> None:
     many = Exchanges(most=100_000)
     capture = many.begin("many-reads")

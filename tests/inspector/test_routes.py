@@ -53,6 +53,8 @@ DATA = [
     ("GET", "exchanges/r/formats"),
     ("POST", "view"),
     ("POST", "formats"),
+    ("POST", "html"),
+    ("POST", "export"),
     ("GET", "overview"),
     ("POST", "check"),
 ]

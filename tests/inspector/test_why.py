@@ -8,6 +8,7 @@ import pytest
 
 from tests.e2e.conftest import CHAT, function
 from tests.inspector.inspected import CALL, MESSAGES, RESPONSES, WEATHER, answering, asked, call, seen, whole
+from toolwire.config import DEFAULT_CHAIN
 from toolwire.extras.capture.files import read_capture
 from toolwire.testing import Refuse, Say, Script
 
@@ -58,13 +59,23 @@ TABLE: dict[str, tuple[Script, Any, dict[str, Any], str]] = {
         Say(call("add", {"a": "x"})),
         ADD,
         ONCE,
-        'Called "add", though it does not fit: The model\'s call of "add" does not fit the tool\'s schema: ',
+        'Called "add", but the call of "add" does not fit its schema: ',
     ),
     "a native call that does not fit": (
         whole({"content": None, "tool_calls": [OWN]}, finish="tool_calls"),
         ADD,
         {**NATIVE, "body": {"stream": False}},
-        'Called "add", though it does not fit: The model\'s call of "add" does not fit the tool\'s schema: ',
+        'Called "add", but the call of "add" does not fit its schema: ',
+    ),
+    "denied": (
+        whole({"content": None, "tool_calls": [OWN]}, finish="tool_calls"),
+        WEATHER,
+        {
+            **NATIVE,
+            "body": {"stream": False},
+            "chain": [{"use": "tool_filter", "options": {"deny": ["add"]}}, *DEFAULT_CHAIN],
+        },
+        'No call: The model called the tool "add", which `tool_filter` denies.',
     ),
     "in reasoning": (
         whole({"content": None, "reasoning_content": f"I call it. {CALL}"}),
@@ -91,6 +102,12 @@ TABLE: dict[str, tuple[Script, Any, dict[str, Any], str]] = {
         "No call: the connection to the server was lost inside a call: ",
     ),
     "connection lost": (Say("I", cut=True), WEATHER, ONCE, "No call: the connection to the server was lost: "),
+    "refused by the gateway": (
+        Say("-"),
+        WEATHER,
+        {"body": {"tool_choice": {"type": "function", "function": {"name": "wether"}}}},
+        "No call: the gateway refused the request: ",
+    ),
     "refused by the server": (
         Refuse(400, "no"),
         WEATHER,
@@ -100,12 +117,57 @@ TABLE: dict[str, tuple[Script, Any, dict[str, Any], str]] = {
 }
 
 
+KINDS = {
+    "a call": "called",
+    "repaired": "repaired",
+    "not taught": "recovered",
+    "recovered": "recovered",
+    "demanded": "demanded",
+    "not wanted": "unwanted",
+    "not on offer": "attempted",
+    "cannot be read": "attempted",
+    "strict": "attempted",
+    "does not fit": "misfit",
+    "a native call that does not fit": "misfit",
+    "denied": "denied",
+    "in reasoning": "in_reasoning",
+    "cut inside a call": "cut",
+    "cut before a call": "cut",
+    "connection lost inside a call": "lost",
+    "connection lost": "lost",
+    "refused by the server": "upstream",
+    "refused by the gateway": "refused",
+}
+"""The kind of verdict; `none` for the other cases."""
+
+
 @pytest.mark.parametrize("case", TABLE)
 async def test_the_sentence(case: str) -> None:
+    """It is recorded when the exchange ends, so the list, the page and a file have the same one."""
     turn, tool, more, words = TABLE[case]
-    _, view = await seen(turn, tool, **more)
+    async with answering(turn, **{key: value for key, value in more.items() if key != "body"}) as (gateway, _):
+        _, view = await gateway.ask(asked(CHAT, tool, **{"stream": True, **more.get("body", {})}))
+        row = (await gateway.rows())[0]
     said = view["why"]
     assert said == words or (not words.endswith(".") and said.startswith(words) and said.endswith(".")), said
+    assert (row["why"], row["verdict"]) == (said, KINDS.get(case, "none"))
+    assert (row["called"] is None) == (not said.startswith("Called"))
+
+
+async def test_a_native_answer_that_was_cut() -> None:
+    """Its bytes pass through, and its finish reason is noted all the same."""
+    for stream in (True, False):
+        turn = Say("I will now", finish="length") if stream else whole({"content": "I will now"}, finish="length")
+        _, view = await seen(turn, WEATHER, body={"stream": stream}, **NATIVE)
+        assert (view["verdict"], view["why"]) == (
+            "cut",
+            "No call: the answer was cut before it called a tool (length).",
+        )
+
+
+async def test_without_tools_only_a_failure_has_a_sentence() -> None:
+    _, view = await seen(Refuse(400, "no"))
+    assert view["why"] == "The server refused the request with status 400: no (upstream_rejected)."
 
 
 async def test_an_answer_that_was_rejected_before() -> None:

@@ -786,8 +786,18 @@ FAULTS: Final = (
         "a span begins inside of the text before its call", ("tests/parse/test_spans.py",),
     ),
     Fault(
-        "the-last-reason-holds", "proxy/extras/inspector/decisions.py",
-        "            if one.kind == \"refused\":\n                continue\n", "",
+        "the-last-reason-holds", "proxy/extras/capture/verdict.py",
+        "            if decision.kind == \"refused\":\n                return\n", "",
         "the inspector names the reason of the form that the model did not mean", ("tests/inspector/test_why.py",),
+    ),
+    Fault(
+        "refused-requests-fill-the-list", "proxy/extras/inspector/ring.py",
+        "if len(self._refused) > MOST_REFUSED:", "if len(self._refused) > 100 * MOST_REFUSED:",
+        "anybody can push the exchanges out of the inspector", ("tests/inspector/test_ring.py",),
+    ),
+    Fault(
+        "shared-text-ends-the-element", "proxy/extras/inspector/sharing.py",
+        'json = json.replace(b"<", rb"\\u003c")', "json = json",
+        "a text of a model runs as a script in a shared page", ("tests/inspector/test_sharing.py",),
     ),
 )  # fmt: skip

@@ -16,6 +16,7 @@ from .routes import CAPTURES, add_routes
 class Capturing:
     """Records exchanges into a folder and serves them, as a `toolwire.features.Feature`."""
 
+    observes_all: ClassVar[bool] = False
     open_paths: ClassVar[str | None] = None
 
     def __init__(self, context: FeatureContext) -> None:

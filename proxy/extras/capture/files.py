@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, get_args
@@ -114,8 +115,17 @@ def is_capture(content: bytes) -> bool:
     return content.lstrip()[: len(MARK) + 10].startswith((f'{{"{MARK}"'.encode(), f'{{ "{MARK}"'.encode()))
 
 
+def split_captures(content: bytes) -> list[bytes]:
+    """Returns the captures in a file, which may hold several, one after the other."""
+    starts = [0, *(found.start() + 1 for found in _NEXT.finditer(content))]
+    return [content[begin:end] for begin, end in zip(starts, [*starts[1:], len(content)], strict=True)]
+
+
+_NEXT: Final = re.compile(rf'\n\{{ ?"{MARK}"'.encode())
+"""The beginning of a further capture. Inside of a line, every line end is escaped."""
+
 _HEAD: Final[Mapping[str, type]] = {
-    **dict.fromkeys(("toolwire", "scanner", "path", "endpoint", "model"), str),
+    **dict.fromkeys(("toolwire", "scanner", "path", "endpoint", "model", "session", "question"), str),
     **dict.fromkeys(("headers", "config", "backend", "so_far"), dict),
     "left_out_bytes": int,
 }
@@ -131,6 +141,7 @@ _OF_KIND: Final[Mapping[str, Mapping[str, type]]] = {
         **dict.fromkeys(("choice", "start", "end", "index"), int),
         "notes": list,
     },
+    "end": {**dict.fromkeys(("code", "verdict", "why"), str), "called": list},
     "tool": {"name": str, "call_id": str, "arguments": str, "state": str},
 }
 """The types of fields; other fields may have any type."""
@@ -171,6 +182,8 @@ def _head(line: dict[str, Any]) -> dict[str, Any]:
 
 
 def _entry(line: dict[str, Any]) -> Entry:
+    if MARK in line:
+        raise ValueError("another capture begins here; `toolwire inspect FILE` shows files with several")
     _check(line, _ENTRY)
     coded, plain = line.pop("base64", None), line.pop("data", None)
     data = (plain or "").encode() if coded is None else base64.b64decode(coded)

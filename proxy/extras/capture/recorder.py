@@ -25,7 +25,8 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
@@ -36,18 +37,21 @@ from aiohttp import web
 from ..._version import __version__
 from ...config import CaptureConfig, GatewayConfig, RouteConfig, RouteOptions
 from ...errors import GatewayError
-from ...events import Event
+from ...events import Event, Finish
 from ...fastparse import IMPLEMENTATION
 from ...model import EMPTY, ModelRequest
 from ...observability.redaction import Redaction, known_secrets, words_of
+from ...pipeline.sending.delivery import OWNER
 from ...protocols.base import ServerSide
 from ...protocols.streams import StreamWriter, WriteOptions
 from ...record import AccessRecord, BackendObserver, CallDecision, ReadRequest, ToolRun
 from ...registry import usual_server
 from ...support.conversion import to_mapping
-from ...upstream.servers.leak_detection import leak_detector
-from ...upstream.servers.private_data import NOTHING, PrivateData, private_of
+from ...upstream.servers.private_data import PrivateData, private_of
+from .covering import cover, harmless, presented_key
 from .files import Entry, Kind, write_capture
+from .heading import question_of, session_of
+from .verdict import CallOutcome, judge
 
 LOG: Final = logging.getLogger("toolwire.capture")
 
@@ -60,21 +64,20 @@ ENTRY_BYTES: Final = 320
 MOST_ENTRIES: Final = 65_536
 """The limit for one exchange, because a server that writes single bytes would fill the memory with entries."""
 
+FINISH_S: Final = 1.0
+"""The wait for the end of an exchange whose capture is requested."""
+
 MODEL_CHARS: Final = 1000
 """The limit for the recorded name of a model."""
+
+MESSAGE_CHARS: Final = 500
+"""The limit for an error message in a verdict."""
 
 SUFFIX: Final = ".capture.jsonl"
 _NAME: Final = re.compile(rf"[0-9]{{20}}-[0-9a-z]+-[0-9a-f]{{24}}-[\w.-]{{1,128}}{re.escape(SUFFIX)}", re.ASCII)
 """Files with other names in a chosen folder are ignored."""
 EXCHANGE_ID: Final = web.RequestKey("toolwire.exchange_id", str)
 """The id of a recorded exchange; the same for all storages."""
-HEADERS: Final = frozenset(
-    (
-        *("accept", "content-type", "content-encoding", "transfer-encoding", "user-agent"),
-        *("x-request-id", "x-client-request-id", "server", "date"),
-    )
-)
-"""The headers that are recorded, of requests and responses."""
 
 
 class CaptureStorage(Protocol):
@@ -97,14 +100,19 @@ class CaptureFolder:
         self._chosen = Path(config.folder) if config.folder is not None else shared
         self._own: Path | None = None
         self._choosing = threading.Lock()  # keeps two threads that write at the same time from creating a folder each
+        self._running: set[Capture] = set()
+        self._ended = asyncio.Event()
         self._writing: set[asyncio.Task[None]] = set()
         self._numbers = itertools.count()
 
     def begun(self, capture: Capture) -> None:
-        """Does nothing: files are written at the end of an exchange."""
+        """Notes a running exchange. Its file is written at its end."""
+        self._running.add(capture)
 
     def ended(self, capture: Capture) -> None:
         """Writes the capture in a thread, and deletes the oldest ones."""
+        self._running.discard(capture)
+        self._ended.set()
         name = f"{time.time_ns():020d}-{short(capture.owner)}-{capture.exchange_id}-{capture.request_id}"
         task = asyncio.get_running_loop().create_task(self._write(name, capture.file))
         self._writing.add(task)
@@ -113,6 +121,18 @@ class CaptureFolder:
     async def written(self) -> None:
         """Waits until all ended captures are written."""
         await asyncio.gather(*self._writing)
+
+    async def finished(self, ident: str, owner: str | None) -> None:
+        """Waits a moment for the end of this owner's running exchange with this id, and until its capture is written: a
+        client has its answer a little before the exchange has ended."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FINISH_S):
+                while any(
+                    ident in (one.exchange_id, one.request_id) and owner in (None, one.owner) for one in self._running
+                ):
+                    self._ended.clear()
+                    await self._ended.wait()
+        await self.written()
 
     async def close(self) -> None:
         """Waits for pending writes. Removes the folder if it is a temporary one."""
@@ -232,7 +252,8 @@ def named(path: Path) -> FileName:
 class Capture:
     """One exchange while it is recorded. An `ExchangeObserver`. `exchange_id` is unique; `request_id` is chosen by the
     client, and several exchanges may share it. `head` is the head of the file, `record` the access record (None
-    until the request was read), `bytes` the size of the recorded bodies, `began` Unix time in seconds."""
+    until the request was read), `bytes` the size of the recorded bodies, `began` Unix time in seconds. `outcomes` has
+    one entry for each backend call."""
 
     def __init__(self, captures: Captures, request: web.Request, request_id: str) -> None:
         self.output: Callable[[bytes], None] | None = self._output
@@ -240,7 +261,7 @@ class Capture:
             request[EXCHANGE_ID] = os.urandom(12).hex()
         self.exchange_id = request[EXCHANGE_ID]
         self.request_id = request_id
-        self.owner = ""
+        self.owner = request.get(OWNER, "")
         self.bytes = 0
         self.record: AccessRecord | None = None
         self.began = time.time()
@@ -249,7 +270,9 @@ class Capture:
         self._captures = captures
         self._entries: list[Entry] = []
         self._left_out = 0
-        self._calls = 0
+        self.outcomes: list[CallOutcome] = []
+        self._offered: str | None = None  # the mode of the tool choice, if there are tools
+        self._end: dict[str, Any] | None = None
         self._secrets: tuple[bytes, ...] = (presented_key(request),)
         self.head: dict[str, Any] = {
             "toolwire": __version__,
@@ -260,6 +283,8 @@ class Capture:
             "path": self.covered(request.path),
             "headers": self.covered(harmless(request.headers)),
         }
+        self._headers = request.headers
+        self._note("session", session_of(self._headers, None, self.covered))
 
     def read(self, read: ReadRequest, record: AccessRecord) -> None:
         """Records the request body and its settings, after it was read."""
@@ -268,6 +293,10 @@ class Capture:
         self.head |= {"endpoint": read.endpoint, "route": read.route.model}
         self.head["model"] = self.covered(read.request.model[:MODEL_CHARS])
         self.head["config"] = self._captures.settings_of(read.route, read.options)
+        self._note("session", session_of(self._headers, read.request, self.covered))
+        self._note("question", question_of(read.request, self.covered))
+        if read.request.tools:
+            self._offered = read.request.tool_choice.mode
         origin = read.request.origin
         if origin is not None:
             self.add("request", data=origin.body)
@@ -275,20 +304,23 @@ class Capture:
 
     def backend_call(self, backend: str, request: ModelRequest) -> CaptureOfCall:
         """Returns the recorder of a new backend call."""
-        self._calls += 1
+        self.outcomes.append(CallOutcome())
         self.head.setdefault("backend", self._captures.backend(backend))
-        return CaptureOfCall(self, self._calls, backend, request)
+        return CaptureOfCall(self, len(self.outcomes), backend, request)
 
     def tool(self, name: str, call_id: str, arguments: str) -> CaptureOfTool:
         """Returns the recorder of an execution of a server-side tool."""
+        self._offered = self._offered or "auto"
         return CaptureOfTool(self, name, call_id, arguments)
 
     def decided(self, decision: CallDecision) -> None:
         """See `ExchangeObserver`. Changed arguments are the data of the entry."""
+        if self.outcomes:
+            self.outcomes[-1].add(decision)
         fields = {name: getattr(decision, name) for name in ("choice", "name", "why", "notes", "start", "end", "index")}
         fields = {name: value for name, value in fields.items() if value not in (None, "", ())}
         data = (decision.arguments or "").encode(errors="replace")
-        self.add("decision", self._calls, data, {"decided": decision.kind, **fields})
+        self.add("decision", len(self.outcomes), data, {"decided": decision.kind, **fields})
 
     def ended(self, record: AccessRecord) -> None:
         """Records the outcome, and hands the capture to the storage."""
@@ -298,11 +330,46 @@ class Capture:
         if mode_used is not None and "config" in self.head:  # a replay does not know the model, so the mode is stored
             config, mode = self.head["config"], "hybrid" if record.counts["mode_switches"] else mode_used
             self.head["config"] = {**config, "defaults": {**config["defaults"], "mode": mode}}
-        times = {"total_ms": round(self.seconds * 1000, 2), "backend_ms": round(record.waited * 1000, 2)}
-        end = {"status": record.status, "code": record.code, **times, **record.fields}
-        self.add("end", fields={name: value for name, value in end.items() if value is not None})
+        self._end = self._fields(record)
+        self.add("end", fields=self._end)
         self._ended = time.monotonic()
         self._captures.keeper.ended(self)
+
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        """The outcome, as far as it is known: status, times, the verdict, and the fields of the access line."""
+        if self._end is not None:
+            return self._end
+        return {} if self.record is None else {**self.record.fields, "stream": self.record.stream}
+
+    def _fields(self, record: AccessRecord) -> dict[str, Any]:
+        first = None if record.first_byte is None else round((record.first_byte - record.started) * 1000, 2)
+        verdict = judge(
+            self.outcomes,
+            offered=self._offered is not None,
+            choice=self._offered or "auto",
+            code=record.code,
+            message=record.message[:MESSAGE_CHARS],
+            written=record.written,
+        )
+        said = {} if verdict is None else {"verdict": verdict.kind, "why": self.covered(verdict.sentence)}
+        fields = {
+            "status": record.status,
+            "code": record.code,
+            "stream": record.stream,
+            "total_ms": round(self.seconds * 1000, 2),
+            "backend_ms": round(record.waited * 1000, 2),
+            "first_byte_ms": first,
+            **record.fields,
+            **said,
+        }
+        if verdict is not None and verdict.called:
+            fields["called"] = self.covered(list(verdict.called))
+        return {name: value for name, value in fields.items() if value is not None}
+
+    def _note(self, name: str, value: str) -> None:
+        if value:
+            self.head[name] = value
 
     @property
     def size(self) -> int:
@@ -313,7 +380,7 @@ class Capture:
         """Returns everything recorded so far as the content of a file, with secrets replaced."""
         head = {**self.head, "left_out_bytes": self._left_out} if self._left_out else self.head
         if self.running and self.record is not None:
-            head = {**head, "so_far": self.covered(self.record.fields)}
+            head = {**head, "so_far": self.covered(self.fields)}
         captures = self._captures
         return write_capture(head, cover(tuple(self._entries), captures.redaction, self._secrets, captures.private))
 
@@ -356,6 +423,7 @@ class CaptureOfCall(BackendObserver):
     def __init__(self, capture: Capture, number: int, backend: str, request: ModelRequest) -> None:
         self._capture = capture
         self._number = number
+        self._outcome = capture.outcomes[number - 1]
         self._backend = backend
         self._request = request
         self._has_bytes = False
@@ -372,6 +440,7 @@ class CaptureOfCall(BackendObserver):
 
     def answered(self, status: int, headers: Mapping[str, str]) -> None:
         """Records status and headers of the response."""
+        self._outcome.status = status
         self._capture.add("answered", self._number, fields={"status": status, "headers": harmless(headers)})
 
     def received(self, data: bytes) -> None:
@@ -379,7 +448,10 @@ class CaptureOfCall(BackendObserver):
         self._capture.add("received", self._number, bytes(data))
 
     def event(self, event: Event) -> None:
-        """Records an event of a backend without HTTP bodies, in the usual protocol."""
+        """Notes the finish reason of the answer. Of a backend without HTTP bodies it also records the event, in the
+        usual protocol."""
+        if isinstance(event, Finish):
+            self._outcome.reason = event.reason
         if self._has_bytes:
             return
         if self._writer is None:
@@ -406,6 +478,8 @@ class CaptureOfCall(BackendObserver):
         if not self._has_bytes and self._writer is None:
             self._record_request()
         code = error.code if isinstance(error, GatewayError) else type(error).__name__
+        self._outcome.status = self._outcome.status or getattr(error, "upstream_status", None) or 0
+        self._outcome.failure = f"{str(error)[:MESSAGE_CHARS]} ({code})"
         self._capture.add("failed", self._number, fields={"code": code, "message": str(error)})
 
 
@@ -421,40 +495,3 @@ class CaptureOfTool(ToolRun):
         """Records the end of the execution: its state and its result."""
         took = {"seconds": round(self._capture.seconds - self._began, 6)}
         self._capture.add("tool", fields={**self._fields, **took, "state": state, "result": result})
-
-
-# --- secrets --------------------------------------------------------------------------------------------------------
-
-
-def harmless(headers: Mapping[str, str]) -> dict[str, str]:
-    """Returns the headers that are recorded, with lower-case names."""
-    return {name.lower(): value for name, value in headers.items() if name.lower() in HEADERS}
-
-
-def presented_key(request: web.Request) -> bytes:
-    """Returns the key that the client sent; empty if it sent none."""
-    key = request.headers.get("x-api-key") or request.headers.get("Authorization", "").rpartition(" ")[2]
-    return key.encode(errors="backslashreplace")
-
-
-def cover(
-    entries: Sequence[Entry], redaction: Redaction, keys: Sequence[bytes], private: PrivateData = NOTHING
-) -> Iterator[Entry]:
-    """Yields the entries with secrets replaced, among them `keys`. Finds secrets that are split between reads. If a
-    model server sends one of the secrets in `private`, piece by piece, everything after its begin is replaced, as it
-    was withheld from the client."""
-    streams: dict[tuple[Kind, int], list[int]] = {}
-    for index, entry in enumerate(entries):
-        streams.setdefault((entry.kind, entry.call), []).append(index)
-    covered: dict[int, bytes] = {}
-    for (kind, _), indices in streams.items():
-        whole = redaction.data(b"".join(entries[index].data for index in indices), *keys)
-        if kind == "received" and (leaks := leak_detector(private)) is not None:
-            whole = leaks.frames(whole).ljust(len(whole), b"*")
-        at = 0
-        for index in indices:
-            size = len(entries[index].data)
-            covered[index] = whole[at : at + size]
-            at += size
-    for index, entry in enumerate(entries):
-        yield Entry(entry.kind, entry.at, entry.call, covered[index], redaction.value(dict(entry.fields), *keys))

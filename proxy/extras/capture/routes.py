@@ -52,8 +52,8 @@ def _rows(captures: CaptureFolder, owner: str | None) -> list[dict[str, object]]
 
 async def _get(request: web.Request) -> web.Response:
     captures = request.app[CAPTURES]
-    await captures.written()
     ident = request.match_info["id"]
+    await captures.finished(ident, _owner(request))
     content = await asyncio.to_thread(_content, captures, ident, _owner(request))
     if content is None:
         raise ClientFault(

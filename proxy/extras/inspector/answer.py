@@ -30,13 +30,11 @@ from ...scan._grammar import Block, BlockSyntax, Decision, FoundCall, Grammar, v
 from ...scan.spans import Span
 from ...scanner import build_scanner
 from ..capture.files import Entry
+from ..capture.verdict import CHOICE, SECOND_CALL
 from .asked import Asked
 from .bounds import READ_CHARS
-from .judgements import SECOND_CALL, Judgement, Notes, judgements_of
+from .judgements import Judgement, Notes, judgements_of
 from .text_spans import FedText, Piece, SpanKind, TextSpan, joined
-
-CHOICE: Final = 0
-"""The answer that is shown where a server gave several."""
 
 COVER: Final = Redaction().text
 """Covers what looks like a key. Each read is covered in the capture, but not a key that came in several reads."""
@@ -280,7 +278,7 @@ class _Reading:
     def _begin_native(self, event: Open) -> None:
         """A native call begins. Where one call is allowed, further ones are dropped."""
         if self._answer.calls and not self._asked.offer.parallel:
-            self._unwanted[event.block] = Judgement("dropped", SECOND_CALL)
+            self._unwanted[event.block] = Judgement("dropped", f"Dropped: {SECOND_CALL}")
             self._answer.judgements.append(self._unwanted[event.block])
         else:
             self._native[event.block] = self._call(event.name or "")

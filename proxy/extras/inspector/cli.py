@@ -12,21 +12,33 @@ from ...cli.common import reported, say
 @click.command("inspect")
 @click.argument("file", type=click.File("rb"))
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port on 127.0.0.1.  [default: a free one]")
-def command(file: BinaryIO, port: int) -> None:
-    """Show a capture in the inspector: the prompt, the model's output and the client's response.
+@click.option(
+    "--html",
+    type=click.File("wb", lazy=True),
+    metavar="OUT",
+    help="Write the page with the captures into this file instead, which opens without a gateway; - is standard output.",
+)
+def command(file: BinaryIO, port: int, html: BinaryIO | None) -> None:
+    """Show captures in the inspector: the prompt, the model's output and the client's response.
 
-    FILE is a capture, downloaded from the inspector or from `GET /admin/captures/ID`; - reads standard input. Nothing
-    is sent to any server. Ctrl-C ends it. To see the exchanges of a running gateway, use `toolwire serve --inspect`.
+    FILE holds one or several captures, downloaded from the inspector or from `GET /admin/captures/ID`; - reads standard
+    input. Nothing is sent to any server. Ctrl-C ends it. With `--html` nothing is served: the page is written to a file
+    that opens in any browser, to be shared. To see the exchanges of a running gateway, use `toolwire serve --inspect`.
     """
-    from ..capture.files import is_capture, read_capture
+    from ..capture.files import is_capture, read_capture, split_captures
     from ..capture.recording import RecordingError
     from .offline import offline, show
+    from .sharing import share
 
     content = file.read()
     with reported(RecordingError):
         if not is_capture(content):
             raise click.ClickException(f"{file.name} is not a capture of a toolwire gateway")
-        app = offline(read_capture(content), content)
+        captures = [(read_capture(part), part) for part in split_captures(content)]
+        if html is not None:
+            html.write(share(captures))
+            return
+        app = offline(captures)
     try:
         show(app, host="127.0.0.1", port=port, announce=say)
     except OSError as error:

@@ -13,6 +13,7 @@ from ...errors import quote
 from ...formats.engine.recognition import BARE, FENCE
 from ...record import CallDecision
 from ...scan._grammar import Decision
+from ..capture.verdict import dropped
 
 MOST_COMPARED: Final = 32
 """The number of unknown names in one answer for which the closest tool on offer is looked up."""
@@ -39,7 +40,6 @@ _COERCIONS: Final[Mapping[str, str]] = {
     "array": "one value where a list is wanted",
     "enum": "an allowed value in another case",
 }
-SECOND_CALL: Final = "Dropped: a second call, and `parallel_tool_calls` is off"
 _FORMS: Final[Mapping[str, str]] = {BARE: "a call without markers", FENCE: "a fenced call"}
 _TRAILING: Final = re.compile(r",\s*[}\]]")
 _UNRECOGNISED: Final[Mapping[str, str]] = {
@@ -126,9 +126,8 @@ def judgements_of(
     if decision.error is not None:
         return [Judgement("failed", f"Ended the answer: {words or decision.error}")], []
     if decision.drop:
-        return [
-            Judgement("cut" if ("truncated_calls", "") in said else "dropped", dropped({name for name, _ in said}))
-        ], []
+        kind: JudgementKind = "cut" if ("truncated_calls", "") in said else "dropped"
+        return [Judgement(kind, f"Dropped: {dropped({name for name, _ in said})}")], []
     if words:
         return [Judgement("refused", f"Text, not a call: {words}")], []
     return [], []
@@ -182,14 +181,3 @@ def _refusal(said: Sequence[tuple[str, str]]) -> str:
                 return near
             return f"it names a tool on offer, but {_UNRECOGNISED.get(label, label)}."
     return ""
-
-
-def dropped(notes: Collection[str]) -> str:
-    """Returns why a block or call was dropped. `notes` are the counters that were raised for it."""
-    if "truncated_calls" in notes:
-        return "Dropped: the answer was cut by length inside this call"
-    if "dropped_parallel" in notes:
-        return SECOND_CALL
-    if "deduped" in notes:
-        return "Dropped: it repeats an earlier call (`calls.dedupe_calls`)"
-    return "Dropped: it holds no call"

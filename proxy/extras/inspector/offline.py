@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -12,7 +12,7 @@ from aiohttp import web
 
 from ...config import GatewayConfig
 from ...errors import ClientFault
-from ...ingress.auth import ApiKey, Keys
+from ...ingress.auth import Keys
 from ...ingress.budget import BODY_BUDGET, BodyBudget
 from ...ingress.liveness import LIVENESS, LivenessMonitors
 from ...observability.telemetry import Metrics
@@ -20,35 +20,11 @@ from ...pipeline.sending.delivery import boundary
 from ...registry import registries
 from ..capture.files import Captured
 from ..capture.recording import RecordingError
-from .asked import so_far
-from .holders import Counts, Holder, Holders
-from .ring import Changes, Ring, Row, client_of
+from .file_holder import FileHolder, file_setup
+from .holders import LAST_S, Holder, Holders
+from .ring import Ring
 from .routes import PLACE, Pages
-from .view import UNREADABLE, began, view
-
-
-class FileHolder:
-    """A `Holder` of one exchange: `captured`, from a file with this `content`."""
-
-    name = "file"
-
-    def __init__(self, captured: Captured, content: bytes) -> None:
-        self._row = _row(captured, len(content))
-        self._content = content
-
-    async def changes(self, since: int, owner: str | None, wait_s: float) -> Changes:
-        """Returns the only exchange of the file; later there are no changes."""
-        if since:
-            await asyncio.sleep(wait_s)
-        return Changes(1, () if since else (self._row,), (), 0)
-
-    async def file(self, ident: str, owner: str | None) -> bytes | None:
-        """Returns the content of the file if the id is its exchange's, else None."""
-        return self._content if ident == self._row["id"] else None
-
-    async def counts(self) -> Counts:
-        """Returns no counts, because a file has none."""
-        return []
+from .view import UNREADABLE, view
 
 
 class _File(Holders):
@@ -60,39 +36,18 @@ class _File(Holders):
         return [self._source]
 
 
-def _row(captured: Captured, size: int) -> Row:
-    head, end = captured.head, so_far(captured)
-    return {
-        "id": str(head.get("request_id", "opened")),
-        "exchange_id": str(head.get("request_id", "opened")),
-        "at": began(captured),
-        "worker": 0,
-        "api": head.get("endpoint"),
-        "path": head.get("path"),
-        "model": head.get("model"),
-        "client": client_of(head.get("headers", {})),
-        "running": False,
-        "bytes": size,
-        "stream": None,
-        **end,
-    }
-
-
-def offline(captured: Captured, content: bytes) -> web.Application:
-    """Returns the application that shows the capture. Raises `RecordingError` if the capture is invalid."""
+def offline(captures: Sequence[tuple[Captured, bytes]]) -> web.Application:
+    """Returns the application that shows the captures of a file. Raises `RecordingError` if one is invalid."""
     plugins = registries()
     try:
-        view(captured, plugins)
-        holders = _File(FileHolder(captured, content))
+        for captured, _ in captures:
+            view(captured, plugins)
+        holder = FileHolder(captures)
     except UNREADABLE as error:
         raise RecordingError(f"the capture cannot be read: {error}") from error
 
     async def nothing(*_: object) -> dict[str, Any]:
         raise ClientFault("This is a capture in a file, without a gateway.", code="not_found")
-
-    def setup(key: ApiKey | None) -> dict[str, Any]:
-        opened = str(captured.head.get("request_id", "opened"))
-        return {"live": False, "file": opened, "routes": [], "formats": plugins.formats.names(), "apis": []}
 
     config, metrics = GatewayConfig(), Metrics()
     app = web.Application(middlewares=[boundary(Keys(()), plugins.client_sides())])
@@ -100,8 +55,22 @@ def offline(captured: Captured, content: bytes) -> web.Application:
     app[BODY_BUDGET] = BodyBudget(
         config.limits.total_body_bytes, fair=False, gauge=(metrics.cells, metrics.body_bytes.at())
     )
-    Pages(config, holders, plugins, keyed=False, setup=setup, overview=nothing, check=nothing).add_routes(app.router)
+    Pages(
+        config,
+        _File(holder),
+        plugins,
+        keyed=False,
+        setup=lambda _: file_setup(holder.rows, plugins),
+        overview=nothing,
+        check=nothing,
+    ).add_routes(app.router)
+    app.on_shutdown.append(_drain)
     return app
+
+
+async def _drain(app: web.Application) -> None:
+    """Ends the lists that pages wait for. For `app.on_shutdown`."""
+    app[LIVENESS].drain()
 
 
 def show(app: web.Application, *, host: str, port: int, announce: Callable[[str], None]) -> None:
@@ -109,7 +78,7 @@ def show(app: web.Application, *, host: str, port: int, announce: Callable[[str]
 
     async def run() -> None:
         stopping = _stop_event()
-        runner = web.AppRunner(app, access_log=None)
+        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=LAST_S)
         await runner.setup()
         try:
             site = web.TCPSite(runner, host, port)

@@ -42,6 +42,7 @@ HOLDERS: Final = web.AppKey("toolwire.inspector.holders", Holders)
 class Inspector:
     """The inspector of one application, as a `toolwire.features.Feature`."""
 
+    observes_all: ClassVar[bool] = True
     open_paths: ClassVar[str | None] = rf"{PLAYGROUND}|{PLACE}/?(?:(?<=/)[a-z]+[.](?:js|css|svg))?"
     """Paths that need no key: the page, which contains no conversation."""
 

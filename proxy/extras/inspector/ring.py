@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ...record import AccessRecord
+from ...formats.families.auto import FORMAT as AUTO
+from ...formats.families.auto import TAUGHT as AUTO_TAUGHT
 from ..capture.recorder import Capture
 
 LEAST_BYTES: Final = 4096
@@ -26,6 +27,13 @@ LEAST_BYTES: Final = 4096
 MOST_GONE: Final = 10_000
 """The number of deleted exchanges that are remembered for viewers. A slower viewer learns about them when it asks for
 all again."""
+
+MOST_REFUSED: Final = 200
+"""The number of requests that are stored though they were refused before they had a route. Anybody can send these, and
+they must not push out exchanges."""
+
+OWN_DATA: Final = "/inspect/api/"
+"""Refused requests for the data of the page are not listed."""
 
 MINUTES: Final = 60
 """The minutes of the overview."""
@@ -36,8 +44,11 @@ COUNTED: Final = ("requests", "calls", "repaired", "recognised", "failed")
 Row = dict[str, Any]
 """An exchange in the list: see `row_of`."""
 
-_NUMBERS: Final = ("calls", "repaired", "coerced", "recognised", "near_misses")
-_NOTES: Final = ("route", "backend", "format", "key", "input_tokens", "output_tokens")
+_NUMBERS: Final = ("calls", "repaired", "coerced", "recognised", "near_misses", "schema_warnings", "reasks")
+_NOTES: Final = (
+    *("route", "backend", "format", "tool_mode", "key", "input_tokens", "output_tokens", "status", "code", "stream"),
+    *("verdict", "why", "called", "total_ms", "first_byte_ms"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +74,7 @@ class Ring:
         self._gone: OrderedDict[str, _Deleted] = OrderedDict()  # oldest first
         self._version = 0
         self._changed = asyncio.Event()
+        self._refused: deque[_Stored] = deque()  # oldest first
         self._counts: dict[tuple[int, str], dict[str, int]] = {}
 
     def begun(self, capture: Capture) -> None:
@@ -70,9 +82,16 @@ class Ring:
         self._put(_Stored(capture, self._version + 1))
 
     def ended(self, capture: Capture) -> None:
-        """Counts an ended exchange, and deletes the oldest ones beyond the limit."""
+        """Counts an ended exchange, and deletes the oldest ones beyond the limits."""
+        if "route" not in capture.fields and capture.head["path"].startswith(OWN_DATA):
+            return
         self._count(capture)
-        self._put(self._exchanges.get(capture.exchange_id) or _Stored(capture, self._version + 1))
+        stored = self._exchanges.get(capture.exchange_id) or _Stored(capture, self._version + 1)
+        self._put(stored)
+        if "route" not in capture.fields:
+            self._refused.append(stored)
+            if len(self._refused) > MOST_REFUSED:
+                self._drop(self._refused.popleft())
         while self._bytes > self._most:
             oldest = next((stored for stored in self._exchanges.values() if not stored.capture.running), None)
             if oldest is None or oldest.capture is capture:
@@ -134,7 +153,8 @@ class Ring:
     def _drop(self, stored: _Stored) -> None:
         self._version += 1
         name = stored.capture.exchange_id
-        del self._exchanges[name]
+        if self._exchanges.pop(name, None) is None:
+            return  # it was deleted before
         self._bytes -= stored.bytes
         self._gone[name] = _Deleted(name, stored.capture.owner, stored.came, self._version)
         while len(self._gone) > MOST_GONE:
@@ -187,39 +207,47 @@ def _may_see(capture: Capture, owner: str | None) -> bool:
 
 def row_of(capture: Capture, worker: int = 0) -> Row:
     """Returns the row of an exchange for the list, as far as it is known."""
-    record, head = capture.record, capture.head
-    row: Row = {
-        "id": capture.request_id,
-        "exchange_id": capture.exchange_id,
-        "at": capture.began,
-        "worker": worker,
-        "api": head.get("endpoint"),
-        "path": head["path"],
-        "model": head.get("model"),
-        "client": client_of(head["headers"]),
-        "running": capture.running,
-        "bytes": capture.size,
-    }
-    if record is not None:
-        row |= {name: record.notes.get(name) for name in _NOTES}
-        row["tools"] = capture.covered(record.notes.get("tool_names", []))
-        row |= {name: record.counts[name] for name in _NUMBERS}
-        row |= {"stream": record.stream, "status": record.status, "code": record.code}
-        row |= _times(record, capture.seconds)
-    return row
+    row = make_row(capture.head, capture.fields, capture.began)
+    row |= {name: capture.covered(row[name]) for name in ("model", "tools")}
+    return row | {"worker": worker, "running": capture.running, "bytes": capture.size}
 
 
-def _times(record: AccessRecord, total: float) -> Row:
-    first = None if record.first_byte is None else record.first_byte - record.started
+def make_row(head: Mapping[str, Any], fields: Mapping[str, Any], at: float) -> Row:
+    """Returns the row of an exchange with this head and this outcome (`Capture.fields`), which began at `at`."""
+    total, waited = fields.get("total_ms"), fields.get("backend_ms")
+    overhead = None
+    if isinstance(total, int | float) and isinstance(waited, int | float):
+        overhead = round(max(0.0, total - waited), 2)
     return {
-        "total_ms": _ms(total),
-        "overhead_ms": _ms(max(0.0, total - record.waited)),
-        "first_byte_ms": None if first is None else _ms(first),
+        "id": head.get("request_id"),
+        "exchange_id": head.get("exchange_id"),
+        "at": at,
+        "worker": 0,
+        "api": head.get("endpoint"),
+        "path": head.get("path"),
+        "model": head.get("model") or fields.get("model"),
+        "client": client_of(head.get("headers", {})),
+        "session": head.get("session", ""),
+        "question": head.get("question", ""),
+        "running": False,
+        "bytes": 0,
+        "read_as": read_as(fields),
+        "tools": fields.get("tool_names", []),
+        **{name: fields.get(name) for name in _NOTES},
+        **{name: fields.get(name, 0) for name in _NUMBERS},
+        "overhead_ms": overhead,
     }
 
 
-def _ms(seconds: float) -> float:
-    return round(seconds * 1000, 2)
+def read_as(fields: Mapping[str, Any]) -> str:
+    """Returns the format in which an answer was read: the untaught form of its calls, else the format that the route
+    taught, else `native` for calls of the server itself. Empty if no tools were read."""
+    form, taught = fields.get("form"), fields.get("format")
+    if isinstance(form, str) and form:
+        return form
+    if isinstance(taught, str) and taught:
+        return AUTO_TAUGHT if taught == AUTO.name and fields.get("calls") else taught
+    return "native" if fields.get("calls") or fields.get("tool_mode") == "native" else ""
 
 
 def client_of(headers: Mapping[str, str]) -> str:

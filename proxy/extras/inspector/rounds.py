@@ -8,9 +8,10 @@ from typing import Any, Final
 
 from ...record import CallDecision
 from ..capture.files import Captured, Entry, Kind
+from ..capture.verdict import decisions_of
 from .answer import Answer, read_answer
 from .asked import Asked
-from .decisions import Outcome, decisions_of, finish_calls
+from .decisions import finish_calls
 from .judgements import Judgement
 
 _STREAM: Final = "text/event-stream"
@@ -19,14 +20,13 @@ _STREAM: Final = "text/event-stream"
 @dataclass(frozen=True, slots=True)
 class Round:
     """One call of a model server: its entries in the capture and its answer. `judgements` are those on the answer as a
-    whole, `outcome` holds the decisions about calls."""
+    whole."""
 
     number: int
     entries: Sequence[Entry]
     streamed: bool
     status: int
     answer: Answer
-    outcome: Outcome
     judgements: Sequence[Judgement]
 
     def first(self, kind: Kind) -> Mapping[str, Any]:
@@ -70,13 +70,10 @@ def rounds_of(captured: Captured, asked: Asked) -> Iterator[Round]:
         )
         calls += len(answer.calls)
         finish_calls(answer, decisions)
-        failed = _first(mine, "failed")
-        failure = f"{failed.get('message')} ({failed.get('code')})" if failed else ""
-        outcome = Outcome(decisions, answer, status, failure)
         judgements = _of_round(mine, status, answer, decisions, last=number == last)
         for judgement in (*answer.judgements, *judgements):
             judgement.round = number
-        yield Round(number, mine, streamed, status, answer, outcome, judgements)
+        yield Round(number, mine, streamed, status, answer, judgements)
 
 
 def _first(entries: Sequence[Entry], kind: Kind) -> Mapping[str, Any]:

@@ -16,9 +16,8 @@ from __future__ import annotations
 import asyncio
 import gzip
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
-from importlib import resources
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -29,6 +28,7 @@ from ...config import GatewayConfig
 from ...configuration.checks import is_loopback
 from ...errors import ClientFault, GatewayError, quote
 from ...ingress.auth import ApiKey
+from ...ingress.bodies import read_json
 from ...ingress.liveness import LIVENESS
 from ...ingress.receiving import ignore_expect
 from ...pipeline.handlers.admitting import AdmittedRequest, ConcurrencyLimit, admitted
@@ -41,6 +41,7 @@ from ..capture.recording import RecordingError
 from .feed import Feed
 from .formats import read_in_all_formats
 from .holders import Holders
+from .sharing import assets, share
 from .uploads import open_capture
 from .view import UNREADABLE, view
 
@@ -75,18 +76,24 @@ UPLOADS: Final = 4
 """An uploaded capture may be this many times as large as `capture.exchange_bytes`, because quotes in recorded JSON are
 escaped in it."""
 
+FINISH_S: Final = 1.0
+"""The wait for the end of an exchange whose capture is downloaded. A capture of a longer one says that it runs."""
+
+MOST_EXPORTED: Final = 100
+"""The limit of exchanges in one exported file."""
+
+EXPORT_BYTES: Final = 32 * 1024 * 1024
+"""The limit of the captures in one exported file."""
+
+EXPORT_BODY: Final = 64 * 1024
+"""The limit of a request for an export."""
+
 _UNNAMED: Final = re.compile(r"[^\w.-]", re.ASCII)
 """Characters that must not be in the name of a file, nor in a header."""
 
 Read = Callable[[Captured, Registries], dict[str, Any]]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Work = Callable[[web.Request, AdmittedRequest], Awaitable[web.Response]]
-
-
-def assets() -> dict[str, bytes]:
-    """Returns the files of the page, by name."""
-    folder = resources.files("toolwire.extras.inspector").joinpath("page")
-    return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
 
 
 class Pages:
@@ -132,6 +139,8 @@ class Pages:
             ("GET", "exchanges/{id}/formats", self._working(self._formats)),
             ("POST", "view", self._working(self._view)),
             ("POST", "formats", self._working(self._formats)),
+            ("POST", "html", self._working(self._html)),
+            ("POST", "export", self._working(self._export)),
             ("GET", "overview", self._working(self._get_overview)),
             ("POST", "check", self._working(self._post_check)),
         ):
@@ -249,10 +258,56 @@ class Pages:
 
     async def _capture(self, request: web.Request, asking: AdmittedRequest) -> web.Response:
         async with self._working_on:
-            content = await self._content(request)
+            content = await self._finished(request.match_info["id"], _owner(request))
         name = _UNNAMED.sub("_", request.match_info["id"])
         named = {"Content-Disposition": f'attachment; filename="{name}.capture.jsonl"'}
         return web.Response(body=content, content_type="application/jsonl", headers={**_HEADERS, **named})
+
+    async def _html(self, request: web.Request, asking: AdmittedRequest) -> web.Response:
+        """Answers with the page that holds an uploaded capture."""
+        return await self._exported([await self._uploaded(request, asking)], html=True)
+
+    async def _export(self, request: web.Request, asking: AdmittedRequest) -> web.Response:
+        """Answers with several exchanges in one file: their captures one after the other, or the page that holds
+        them. The body has their ids (`ids`) and the kind of file (`as`: `captures` or `html`)."""
+        body = await read_json(await asking.body(EXPORT_BODY, self._body_s), self._limits)
+        ids, kind = body.get("ids"), body.get("as", "captures")
+        if not isinstance(ids, list) or not ids or not all(isinstance(ident, str) for ident in ids):
+            raise ClientFault("Expected `ids`, a list of ids of exchanges.", code="invalid_value", param="ids")
+        if len(ids) > MOST_EXPORTED:
+            raise ClientFault(
+                f"{len(ids)} exchanges were selected; one file takes {MOST_EXPORTED}.",
+                code="invalid_value",
+                param="ids",
+            )
+        if kind not in ("captures", "html"):
+            raise ClientFault("Expected `captures` or `html`.", code="invalid_value", param="as")
+        contents: list[bytes] = []
+        async with self._working_on:
+            for ident in dict.fromkeys(ids):
+                contents.append(await self._finished(ident, _owner(request)))
+                if sum(map(len, contents)) > EXPORT_BYTES:
+                    raise ClientFault(
+                        f"The selected exchanges have more than {EXPORT_BYTES} bytes.",
+                        code="request_too_large",
+                        hint="Select fewer, or download them one by one.",
+                    )
+        return await self._exported(contents, html=kind == "html")
+
+    async def _exported(self, contents: Sequence[bytes], *, html: bool) -> web.Response:
+        if not html:
+            return web.Response(body=b"".join(contents), content_type="application/jsonl", headers=_HEADERS)
+
+        def work() -> bytes:
+            return share([(open_capture(content, self._limits), content) for content in contents], self._plugins)
+
+        try:
+            async with self._working_on:
+                page = await in_thread(work)
+        except RecordingError as error:
+            raise ClientFault(str(error), code="invalid_value") from error
+        named = {"Content-Disposition": 'attachment; filename="exchanges.html"'}
+        return web.Response(body=page, content_type="text/html", charset="utf-8", headers={**_HEADERS, **named})
 
     async def _uploaded(self, request: web.Request, asking: AdmittedRequest) -> bytes:
         content = await asking.body(self._upload_bytes, self._body_s, f"{UPLOADS} * capture.exchange_bytes")
@@ -265,9 +320,21 @@ class Pages:
         return content
 
     async def _content(self, request: web.Request) -> bytes:
-        """Returns the capture of a stored exchange. Raises `ClientFault` `not_found`."""
-        ident = request.match_info["id"]
-        content = await self._holders.file(ident, _owner(request))
+        """Returns the capture of the exchange that the path names. Raises `ClientFault` `not_found`."""
+        return await self._stored(request.match_info["id"], _owner(request))
+
+    async def _finished(self, ident: str, owner: str | None) -> bytes:
+        """Returns the capture of a stored exchange. Waits a moment for its end: a client has its answer a little
+        before the exchange has ended. Raises `ClientFault` `not_found`."""
+        until = asyncio.get_running_loop().time() + FINISH_S
+        while True:
+            content = await self._stored(ident, owner)
+            if b'"so_far":' not in content.partition(b"\n")[0] or asyncio.get_running_loop().time() > until:
+                return content
+            await asyncio.sleep(FINISH_S / 20)
+
+    async def _stored(self, ident: str, owner: str | None) -> bytes:
+        content = await self._holders.file(ident, owner)
         if content is None:
             raise ClientFault(f"The exchange {quote(ident)} is not stored (any more).", code="not_found")
         return content

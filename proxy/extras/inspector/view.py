@@ -21,11 +21,10 @@ from ..capture.files import Captured, Entry
 from .answer import COVER, Answer, MadeCall
 from .asked import read_asked, so_far
 from .bounds import SHOWN_CHARS
-from .decisions import why
 from .judgements import Judgement
 from .output import SentCall, read_output
 from .prompt import Prompt, read_prompt
-from .ring import client_of
+from .ring import make_row
 from .rounds import Round, rounds_of
 
 _FACTS: Final[Mapping[str, str]] = {
@@ -33,12 +32,19 @@ _FACTS: Final[Mapping[str, str]] = {
     "output_tokens": "tokens of the answer",
     "reasoning_tokens": "tokens of reasoning",
     "scanned_bytes": "bytes searched for calls",
+    "first_byte_ms": "ms to the first byte",
     "total_ms": "ms in total",
     "backend_ms": "ms waiting for servers",
 }
 """Labels of fields of the access line; other fields are shown with their names."""
 
-_ELSEWHERE: Final = frozenset({"status", "code", "route", "backend", "format", "tool_mode", "tool_names"})
+_ELSEWHERE: Final = frozenset(
+    (
+        *("status", "code", "stream", "model", "route", "backend", "format", "tool_mode", "tool_names", "form"),
+        *("verdict", "why", "called"),
+    )
+)
+"""Fields that the page shows in other places."""
 
 
 Places = Mapping[int, int]
@@ -58,15 +64,18 @@ def view(captured: Captured, plugins: Registries) -> dict[str, Any]:
     places = {id(judgement): place for place, judgement in enumerate(judgements)}
     calls = [(one.number, call) for one in rounds for call in one.answer.calls]
     sides = plugins.client_sides().sides
+    row = make_row(head, end, began(captured))
     return {
         "id": head.get("request_id"),
         "exchange_id": head.get("exchange_id"),
-        "at": began(captured),
+        "row": {**row, "running": running},
+        "at": row["at"],
         "running": running,
         "left_out_bytes": head.get("left_out_bytes", 0),
         "status": end.get("status", 0),
         "code": end.get("code"),
-        "why": None if running else why([one.outcome for one in rounds], asked, end.get("code")),
+        "why": end.get("why"),
+        "verdict": end.get("verdict"),
         "seconds": max((entry.at for entry in captured.entries), default=0.0),
         "head": {
             "path": head.get("path"),
@@ -75,8 +84,11 @@ def view(captured: Captured, plugins: Registries) -> dict[str, Any]:
             "route": head.get("route"),
             "backend": end.get("backend"),
             "format": asked.format,
-            "tool_mode": end.get("tool_mode") or asked.options.mode,
-            "client": client_of(head.get("headers", {})),
+            "read_as": row["read_as"],
+            "session": row["session"],
+            "question": row["question"],
+            "tool_mode": end.get("tool_mode") or (asked.options.mode if "config" in head else None),
+            "client": row["client"],
             "scanner": head.get("scanner"),
             "version": head.get("toolwire"),
         },

@@ -27,7 +27,7 @@ from ...pipeline.chain.reply import Reply
 from ...pipeline.exchange.exchange import Exchange
 from ...pipeline.exchange.served_tools import stand_for_servers
 from ...protocols.shared.tool_names import is_item, names_of
-from ...record import AccessField
+from ...record import AccessField, CallDecision
 
 SEES_CALLS: Final = ("arguments", "transformation", "injection", "forwarding")
 """Middlewares that offer the remaining tools, or find and name the calls that are checked here."""
@@ -118,16 +118,22 @@ class _FilteredCalls:
                 return None
             case Close() if event.block in self._denied:
                 opened, arguments = self._denied.pop(event.block)
-                self._exchange.record.count("calls_denied")
+                self._deny(opened.choice, opened.name)
                 written = opened.extra.get("source") or compact({"name": opened.name, "arguments": "".join(arguments)})
                 return text_block(event.block, written, opened.choice)
             case Opaque() if self._permission.denies_item(event.payload):
                 if not is_item(event.payload):
                     return None  # announces an item that comes complete later
-                self._exchange.record.count("calls_denied")
+                self._deny(0, None)
                 self._texts += 1
                 return text_block(-self._texts, compact(event.payload), 0)
         return event
+
+    def _deny(self, choice: int, name: str | None) -> None:
+        record = self._exchange.record
+        record.count("calls_denied")
+        which = "a hosted tool" if name is None else f"the tool {quote(name)}"
+        record.decided(CallDecision("denied", f"The model called {which}, which `tool_filter` denies.", choice, name))
 
     def _is_denied(self, opened: Open) -> bool:
         use = ToolUse("", opened.name or "", "", namespace=opened.namespace)

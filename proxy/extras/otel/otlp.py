@@ -139,6 +139,7 @@ EXPORTING: Final = web.AppKey("toolwire.exporting", Exporting)
 class Telemetry:
     """OpenTelemetry, as a `toolwire.features.Feature`."""
 
+    observes_all: ClassVar[bool] = False
     open_paths: ClassVar[str | None] = None
 
     def __init__(self, context: FeatureContext) -> None:

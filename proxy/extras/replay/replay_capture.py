@@ -14,7 +14,7 @@ from ...registry import usual_server
 from ...support.conversion import ConfigError
 from ..capture.files import Captured, RecordedCall
 from ..capture.recording import Chunks, RecordingError
-from ..inspector.decisions import decisions_of
+from ..capture.verdict import decisions_of
 from ..inspector.view import UNREADABLE
 from .replay import Recording, Summary, show, show_json
 from .reproduction import Reproduction, reproduce

@@ -20,9 +20,9 @@ from yarl import URL
 from ...config import DEFAULT_CHAIN, BackendConfig, LimitsConfig
 from ...observability.redaction import Redaction
 from ...registry import registries
+from ..capture.covering import harmless
 from ..capture.files import Captured
 from ..capture.recorded_backend import NOWHERE, RecordedBackend, replayable
-from ..capture.recorder import harmless
 from ..capture.recording import RecordingError
 
 _IDS: Final = re.compile(rb"\b(?:chatcmpl-|(?:call|fc|ctc|msg|rs|resp|req)_)[0-9A-Za-z]{16,}\b|\bfc_[0-9]{3,}\b")
@@ -90,6 +90,9 @@ async def reproduced(captured: Captured) -> Reproduction:
         raise RecordingError("the request was refused before it was read")
     settings, backend = captured.head["config"], dict(captured.head.get("backend", {}))
     plugins = registries()
+    endpoint = captured.head.get("endpoint")
+    if endpoint is not None and endpoint not in {side.name for side in plugins.client_sides().sides}:
+        raise RecordingError(f"the request was passed through unread at {captured.head.get('path')}")
     kind = backend.pop("kind", BackendConfig().kind)
     if kind not in plugins.servers.names():
         raise RecordingError(

@@ -39,7 +39,7 @@ from ...protocols.base import ClientSide, ClientSides
 from ...protocols.shared.turn import StoredTurn
 from ...protocols.shared.wire import dump, dump_in_pieces
 from ...ratelimit.admission import SLOT, Admission
-from ...record import AccessRecord, Observe, ReadRequest
+from ...record import AccessRecord, ExchangeObserver, Observe, ReadRequest
 from ...support.collecting import Collecting
 from ...support.offload import OFFLOAD_BYTES, OFFLOAD_OBJECTS, is_large, offload
 from ...upstream.servers import client_ids
@@ -79,13 +79,20 @@ _OPEN_PATHS: Final = frozenset({*ALIVE, *READY})
 """Paths that need no key (R17.4)."""
 
 
-def boundary(keys: Keys, clients: ClientSides, own: str = "", *, open_paths: str | None = None) -> Middleware:
+def boundary(
+    keys: Keys,
+    clients: ClientSides,
+    own: str = "",
+    *,
+    open_paths: str | None = None,
+    observe: Sequence[Observe] = (),
+) -> Middleware:
     """Returns the application's only aiohttp-level middleware: request id, key, hop check, and errors outside of an
     exchange.
 
     `clients` are the protocols that are served: the path tells in whose envelope an error outside of an exchange is
     sent. `own` is the name of this gateway among others (`toolwire.upstream.servers.hops`). `open_paths` matches
-    further paths that need no key.
+    further paths that need no key. `observe` are observers of requests that are refused here.
     """
 
     asked = bool(keys)
@@ -130,9 +137,22 @@ def boundary(keys: Keys, clients: ClientSides, own: str = "", *, open_paths: str
                 client_ids.CLIENT_ID.reset(named)
         side = clients.of(request.path, request.headers)
         request[TIMED] = side.time_header, began
-        return error_response(fault, side, ident)
+        response = error_response(fault, side, ident)
+        if observe:
+            _observe_refusal([begin(request, ident) for begin in observe], fault, response)
+        return response
 
     return outermost
+
+
+def _observe_refusal(observers: Sequence[ExchangeObserver], fault: GatewayError, response: web.Response) -> None:
+    record = AccessRecord()
+    record.observers = observers
+    record.ended_by(fault)
+    record.status = response.status
+    show_output(record, response.body)
+    for observer in observers:
+        observer.ended(record)
 
 
 def _unkept(request: web.Request, clients: ClientSides) -> ClientFault | None:

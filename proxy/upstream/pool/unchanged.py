@@ -19,12 +19,12 @@ async def open_unchanged(
     observer: BackendObserver | None,
 ) -> EventSource:
     """Sends `body` to the path of `passed`, whatever the server's own protocol is, and returns its source. A
-    `toolwire.upstream.pool.attempts.Opening` that reports nothing to the observer. Raises `GatewayError`."""
+    `toolwire.upstream.pool.attempts.Opening`. Raises `GatewayError`."""
     pass_on = getattr(member.endpoint.backend, "pass_on", None)
     if pass_on is None or body is None:
         raise _not_there(passed)
     try:
-        source: EventSource = await pass_on(passed, request, body, request_id=request_id)
+        source: EventSource = await pass_on(passed, request, body, request_id=request_id, observer=observer)
     except GatewayError as error:
         if error.upstream_status in (404, 405) and error.code != "model_not_found":
             raise _not_there(passed) from error

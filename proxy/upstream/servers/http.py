@@ -176,7 +176,13 @@ class HttpBackend:
         return HttpSource(self, request, answer, self.wire)
 
     async def pass_on(
-        self, passed: PassedProtocol, request: ModelRequest, body: bytes, *, request_id: str
+        self,
+        passed: PassedProtocol,
+        request: ModelRequest,
+        body: bytes,
+        *,
+        request_id: str,
+        observer: BackendObserver | None = None,
     ) -> HttpSource:
         """Sends a body unchanged to the path of `passed`, waits until the server accepts it, and returns its source
         (R24.3). Raises `GatewayError`."""
@@ -187,7 +193,12 @@ class HttpBackend:
             base = self.base if passed.versioned else engine_url(self.base)
             client = self._others[passed.name] = self._connections(base.joinpath(passed.path.lstrip("/")))
         further = self._further(request) if request.server_headers or HOPS.get() or CLIENT_ID.get() else None
+        if observer is not None:
+            observer.sent(body)
         answer = await client.post(body, stream=request.stream, request_id=request_id, headers=further)
+        if observer is not None:
+            observer.answered(answer.status, answer.headers)
+            answer = ObservedAnswer(answer, observer)
         if answer.status != 200:
             raise await self._refused(answer, passed)
         return HttpSource(self, request, answer, passed)

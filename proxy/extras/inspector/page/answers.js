@@ -1,4 +1,4 @@
-/** What a stream of each API says, as one answer that grows: text, reasoning, calls, usage, error. */
+/** What an answer of each API says: text, reasoning, calls, usage, error. A stream is an answer that grows. */
 
 const fresh = () => ({ text: "", reasoning: "", calls: [], usage: null, finish: null, error: null });
 
@@ -66,6 +66,41 @@ export async function* answers(api, events) {
   }
 }
 
+const WHOLE = {
+  chat(answer, { choices = [], usage }) {
+    const { message = {}, finish_reason: finish } = choices[0] ?? {};
+    const calls = (message.tool_calls ?? []).map(({ id, function: own }) => ({ id, ...own }));
+    const reasoning = message.reasoning_content ?? message.reasoning ?? "";
+    Object.assign(answer, { text: message.content ?? "", reasoning, calls, finish, usage });
+  },
+  responses(answer, { output = [], status, usage, error }) {
+    for (const item of output) {
+      const text = (item.content ?? []).map((part) => part.text ?? "").join("");
+      if (item.type === "message") answer.text += text;
+      else if (item.type === "reasoning") answer.reasoning += text;
+      else if (item.type?.endsWith("_call"))
+        answer.calls.push({ id: item.id, name: item.name ?? item.type, arguments: item.arguments ?? item.input ?? "" });
+    }
+    Object.assign(answer, { finish: status, usage, error: error ?? null });
+  },
+  messages(answer, { content = [], stop_reason: finish, usage }) {
+    for (const block of content) {
+      if (block.type === "text") answer.text += block.text;
+      else if (block.type === "thinking") answer.reasoning += block.thinking;
+      else if (block.type?.endsWith("tool_use"))
+        answer.calls.push({ id: block.id, name: block.name, arguments: JSON.stringify(block.input) });
+    }
+    Object.assign(answer, { finish, usage });
+  },
+};
+
+/** The answer in a whole body of an API. */
+export function wholeAnswer(api, body) {
+  const answer = fresh();
+  (WHOLE[api] ?? WHOLE.chat)(answer, body);
+  return answer;
+}
+
 /** A chat request in the words of another API: what was said in plain words, and the tools. */
 export function translated(api, { messages, tools = [], model }) {
   const said = messages
@@ -73,7 +108,7 @@ export function translated(api, { messages, tools = [], model }) {
     .map(({ role, content }) => ({ role, content }));
   const functions = tools.map((tool) => tool.function);
   if (api === "responses")
-    return { model, input: said, tools: functions.map((one) => ({ type: "function", ...one })), stream: true };
+    return { model, input: said, tools: functions.map((one) => ({ type: "function", ...one })) };
   const system = said.filter(({ role }) => role === "system").map(({ content }) => content);
   return {
     model,
@@ -81,6 +116,5 @@ export function translated(api, { messages, tools = [], model }) {
     ...(system.length ? { system: system.join("\n") } : {}),
     messages: said.filter(({ role }) => role !== "system"),
     tools: functions.map(({ name, description, parameters }) => ({ name, description, input_schema: parameters })),
-    stream: true,
   };
 }

@@ -1,9 +1,14 @@
-/** What the page asks of the gateway: the key, JSON, the live feed (with reconnect), the client's own paths. */
+/** What the page asks of the gateway: the key, JSON, the live feed (with reconnect), the client's own paths.
+ *
+ * In a page that was shared as a file, the data is in the page, and nothing is asked. */
 
 import { events } from "./sse.js";
 
+const shared = document.getElementById("shared");
+/** {setup, rows, exchanges: {id: {view, formats, capture}}} of a shared page, else null. */
+export const SHARED = shared && JSON.parse(shared.textContent);
 const HERE = new URL("./", import.meta.url);
-const GATEWAY = new URL("../", HERE);
+const GATEWAY = SHARED ? new URL("http://gateway/") : new URL("../", HERE);
 const KEY = "toolwire-inspector-key";
 const SILENCE_MS = 60_000;
 
@@ -62,18 +67,49 @@ const data = (path, options) => ask(new URL(`api/${path}`, HERE), options).then(
 const exchange = (id) => `exchanges/${encodeURIComponent(id)}`;
 const jsonl = (file, signal) => ({ method: "POST", body: file, type: "application/x-ndjson", signal });
 
-export const setup = () => data("setup");
-export const overview = (signal) => data("overview", { signal });
-export const check = (api, body, signal) =>
-  data("check", { method: "POST", body: JSON.stringify({ api, body }), signal });
+const post = (value, signal) => ({ method: "POST", body: JSON.stringify(value), signal });
 
-/** One exchange that the gateway keeps: what its view, its readings and its file are asked by. */
-export const kept = (id) => ({
-  id,
-  view: (signal) => data(exchange(id), { signal }),
-  formats: () => data(`${exchange(id)}/formats`),
-  capture: () => ask(new URL(`api/${exchange(id)}/capture`, HERE)).then((response) => response.blob()),
-});
+export const setup = async () => SHARED?.setup ?? data("setup");
+export const overview = (signal) => data("overview", { signal });
+export const check = (api, body, signal) => data("check", post({ api, body }, signal));
+
+/** Several exchanges in one file: `as` is "captures" or "html". */
+export const exported = (ids, as) => ask(new URL("api/export", HERE), post({ ids, as })).then((got) => got.blob());
+
+/** The names of the models that the gateway serves. */
+export const models = async () => {
+  const response = await ask(new URL("v1/models", GATEWAY));
+  const { data: served, models: listed } = await response.json();
+  return [...new Set((served ?? listed ?? []).map(({ id, slug }) => id ?? slug).filter(Boolean))];
+};
+
+/** One exchange of a shared page. */
+function within(id) {
+  const has = SHARED.exchanges[id];
+  const given = (name) => async () => {
+    if (!has) throw new Refused(404);
+    return has[name];
+  };
+  return {
+    id,
+    view: given("view"),
+    formats: given("formats"),
+    capture: async () => new Blob([has.capture], { type: "application/jsonl" }),
+    html: null,
+  };
+}
+
+/** One exchange that the gateway stores: what its view, its readings and its files are asked by. */
+export const kept = (id) =>
+  SHARED
+    ? within(id)
+    : {
+        id,
+        view: (signal) => data(exchange(id), { signal }),
+        formats: () => data(`${exchange(id)}/formats`),
+        capture: () => ask(new URL(`api/${exchange(id)}/capture`, HERE)).then((response) => response.blob()),
+        html: () => exported([id], "html"),
+      };
 
 /** The same for a capture file that was opened here. */
 export const opened = (file) => ({
@@ -82,6 +118,7 @@ export const opened = (file) => ({
   view: (signal) => data("view", jsonl(file, signal)),
   formats: () => data("formats", jsonl(file)),
   capture: async () => file,
+  html: () => ask(new URL("api/html", HERE), jsonl(file)).then((response) => response.blob()),
 });
 
 /** The address of a client's path, tried with another format if one is named. */

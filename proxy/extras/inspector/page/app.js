@@ -1,17 +1,19 @@
 /**
  * The inspector's start: views by location.hash, the header, the key, files, keys of the keyboard.
  *
- * Addresses: `#/` list, `#/exchange/ID?at=POSITION`, `#/file`, `#/playground`, `#/overview`.
+ * Addresses: `#/` list, `#/exchange/ID?at=POSITION`, `#/compare/ID/ID`, `#/file`, `#/playground`, `#/overview`.
  *
  * data-testid: connection, said (what was announced), theme, help, open-file, file, key-form, key;
- * list: exchanges (table), row, scroller, count, pause, search, filter-api, filter-route, filter-outcome;
+ * list: exchanges (table), row, pick, scroller, count, pause, search, filter-NAME, compare-two, export, share;
+ * compare: facts-table, request-diff, answer-diff, decisions;
  * exchange: outcome, why, facts, calls, call, judgements, axis, scrubber, play, where, lanes, raw (data-upto, data-released),
- * events, frames, toggle-NAME, readings, read-again, ask-again, to-playground, copy-curl, copy-python, download;
- * playground: api, model-N, format-N, tool-choice, add-message, add-tool, add-parameter, tool-name, tools-json, body,
- * compare, check, send, stop, answer-N, answer-call, to-exchange, go-on; overview: charts, servers.
+ * events, frames, toggle-NAME, readings, read-again, ask-again, to-playground, copy-curl, copy-python, download,
+ * share; playground: api, model-N, model-name-N, format-N, stream, beside-N, palette, tool-choice, add-message, add-tool, add-parameter, tool-name, tools-json, body,
+ * compare, check, send, stop, answer-N, answer-call, to-exchange, go-on; overview: charts, servers, verdicts, latency-NAME.
  */
 
-import { feed, hasKey, kept, opened, setAskKey, setup as getSetup } from "./api.js";
+import { SHARED, feed, hasKey, kept, opened, setAskKey, setup as getSetup } from "./api.js";
+import { ComparePage } from "./compare.js";
 import { button, h, say } from "./dom.js";
 import { ExchangePage } from "./exchange.js";
 import { ListPage } from "./list.js";
@@ -35,6 +37,7 @@ const KEYS = [
   ["Escape", "back"],
   ["/", "search"],
   ["Space", "pauses the list"],
+  ["x", "selects an exchange, to compare or to download"],
   ["← →", "a frame back, on; with Shift ten"],
   ["Home End", "the start, the end"],
   ["p", "plays"],
@@ -120,13 +123,16 @@ setAskKey(
 /** Where the address leads: a page, or nothing known. */
 function pageOf(hash) {
   const [path, query = ""] = hash.split("?");
-  const [, view = "", id = ""] = path.split("/");
+  const [, view = "", id = "", other = ""] = path.split("/");
   const at = new URLSearchParams(query).get("at");
   const options = { at: at === null ? null : Number(at) || 0, setup, tell, play };
   if (view === "exchange" && id) return new ExchangePage(kept(decodeURIComponent(id)), options);
   if (view === "file" && file) return new ExchangePage(opened(file), options);
-  if (!setup.live) return null;
-  if (view === "overview") return new OverviewPage();
+  if (view === "compare" && id && other)
+    return new ComparePage(kept(decodeURIComponent(id)), kept(decodeURIComponent(other)));
+  if (!setup.live && setup.file) return new ExchangePage(kept(setup.file), options);
+  if (view === "overview") return new OverviewPage(rows, setup);
+  if (!setup.live) return list;
   if (view === "playground") return (playground ??= new PlaygroundPage(setup, tell));
   return list;
 }
@@ -134,10 +140,9 @@ function pageOf(hash) {
 function route() {
   page?.hide();
   page = pageOf(location.hash);
-  const welcome = h("p", { class: "wait" }, "Open a capture file, or drop one here.");
-  main.replaceChildren(page?.element ?? welcome);
-  page?.show();
-  document.title = `${page?.title ?? "Capture"} · toolwire`;
+  main.replaceChildren(page.element);
+  page.show();
+  document.title = `${page.title} · toolwire`;
   const here = `#/${location.hash.split(/[/?]/)[1] ?? ""}`;
   for (const link of byId("views").children) {
     if (link.getAttribute("href") === here) link.setAttribute("aria-current", "page");
@@ -179,13 +184,15 @@ function theme() {
 function header() {
   const picker = h("input", { type: "file", accept: ".jsonl,.json,.gz", hidden: true, "data-testid": "file" });
   picker.addEventListener("change", () => (open(picker.files[0]), (picker.value = "")));
-  byId("tools").append(
+  const controls = [
     picker,
-    button("Open capture", () => picker.click(), { "data-testid": "open-file" }),
+    SHARED ? null : button("Open capture", () => picker.click(), { "data-testid": "open-file" }),
     theme(),
     button("?", help, { class: "quiet", "aria-label": "Help on the keyboard", "data-testid": "help" }),
-  );
-  if (setup.live) byId("views").append(...VIEWS.map(([href, words]) => h("a", { href }, words)));
+  ];
+  byId("tools").append(...controls.filter(Boolean));
+  const views = setup.live ? VIEWS : setup.file ? [] : VIEWS.slice(0, 2);
+  byId("views").append(...views.map(([href, words]) => h("a", { href }, words)));
 }
 
 function dropping() {
@@ -206,18 +213,19 @@ function keys() {
     if (typing && event.key === "Escape") return target.blur();
     const sends = event.key === "Enter" && (event.ctrlKey || event.metaKey);
     if (!sends && (typing || event.ctrlKey || event.metaKey || event.altKey)) return;
-    if (target.matches("button, a, summary") && /^( |Enter)$/.test(event.key)) return;
+    if (target.matches("button, a, summary, [type=checkbox]") && /^( |Enter)$/.test(event.key)) return;
     if (target.matches("[type=range], .pane") && /^(Arrow|Home|End)/.test(event.key)) {
       if (target.type === "range" || /Up|Down|Home|End/.test(event.key)) return;
     }
     if (event.key.length === 1 && localStorage.getItem("toolwire-keys") === "off") return;
     if (event.key === "?") help();
-    else if (!page?.key(event)) return;
+    else if (!page.key(event)) return;
     event.preventDefault();
   });
 }
 
 function connection(state, words = "") {
+  if (!setup.live) return;
   const shown = { live: "live", lost: "connection lost, trying again", refused: `no feed: ${words}` }[state];
   byId("connection").dataset.state = state;
   say(byId("connection"), shown);
@@ -226,7 +234,7 @@ function connection(state, words = "") {
 function live() {
   const take = (name, data, first) => {
     if (name === "rows") rows.take(data, first);
-    if (name === "workers")
+    if (name === "workers" && setup.live)
       say(byId("connection"), data.of > 1 ? `live · ${data.answering} of ${data.of} workers` : "live");
   };
   feed(take, connection);
@@ -240,14 +248,15 @@ async function start() {
     main.replaceChildren(h("p", { class: "failure" }, error.message));
     return;
   }
+  list = new ListPage(rows, tell, { live: setup.live, shared: Boolean(SHARED) });
   header();
-  dropping();
+  if (!SHARED) dropping();
   keys();
-  list = new ListPage(rows, tell);
   if (setup.file && !location.hash) history.replaceState(null, "", `#/exchange/${encodeURIComponent(setup.file)}`);
   addEventListener("hashchange", route);
   route();
-  if (setup.live) live();
+  if (SHARED) rows.take(SHARED, true);
+  else if (setup.live || !setup.file) live();
 }
 
 start();

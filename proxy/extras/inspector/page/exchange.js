@@ -8,7 +8,7 @@ import { Lanes } from "./lanes.js";
 import { foreign, visible } from "./marks.js";
 import { arrived, endOf, moments, nearest } from "./moments.js";
 import { Timeline } from "./timeline.js";
-import { clock, hue, number, outcome, short } from "./words.js";
+import { clock, hue, number, outcome, short, tail } from "./words.js";
 
 const AGAIN_MS = 600;
 
@@ -80,7 +80,7 @@ export class ExchangePage {
     } catch (error) {
       if (signal.aborted) return;
       this.state.hidden = false;
-      say(this.state, error.status === 404 ? "This exchange is no longer kept (or never was)." : error.message);
+      say(this.state, error.status === 404 ? "This exchange is not stored (any more)." : error.message);
     }
   }
 
@@ -114,28 +114,35 @@ export class ExchangePage {
 
   #head(view) {
     const { head } = view;
-    const near = view.judgements.filter((judgement) => /near|refused/.test(judgement.kind)).length;
-    const { kind, words } = outcome({ ...view, calls: view.calls.length, near_misses: near });
+    const { kind, words } = outcome({ ...view.row, calls: view.row.calls || view.calls.length });
     const where = [head.route && head.route !== head.model ? head.route : null, head.backend].filter(Boolean);
     const key = JSON.stringify([head, kind, words, view.why, view.left_out_bytes]);
     if (key !== this.headKey) {
       this.headKey = key;
       this.head.replaceChildren(
-        h(
-          "div",
-          { class: "name" },
+        ...[
           h(
-            "h2",
-            null,
-            h("span", { class: "foreign" }, head.model ?? "?"),
-            where.length ? h("small", { class: "foreign" }, ` → ${where.join(" at ")}`) : null,
+            "div",
+            { class: "name" },
+            h(
+              "h2",
+              null,
+              h("span", { class: "foreign" }, head.model ?? head.path ?? "?"),
+              where.length ? h("small", { class: "foreign" }, ` → ${where.join(" at ")}`) : null,
+            ),
+            head.read_as ? h("span", { class: "badge", title: "The format that was read" }, head.read_as) : null,
+            head.format && head.format !== head.read_as
+              ? h("span", { class: "badge", title: "The format that was taught" }, `taught: ${head.format}`)
+              : null,
+            h("span", { class: "outcome", "data-outcome": kind, "data-testid": "outcome" }, words),
           ),
-          head.format ? h("span", { class: "badge", title: "Format" }, head.format) : null,
-          h("span", { class: "outcome", "data-outcome": kind, "data-testid": "outcome" }, words),
-        ),
-        this.#actions(view),
-        this.#line(view),
-        view.why ? h("p", { class: "why foreign", "data-testid": "why" }, visible(view.why)) : null,
+          this.#actions(view),
+          this.#line(view),
+          view.why
+            ? h("p", { class: "why foreign", "data-outcome": kind, "data-testid": "why" }, visible(view.why))
+            : null,
+          head.question ? h("p", { class: "asked foreign", title: "The question" }, visible(head.question)) : null,
+        ].filter(Boolean),
       );
     }
     this.facts.replaceChildren(
@@ -151,6 +158,7 @@ export class ExchangePage {
       head.path,
       head.client,
       head.tool_mode && `tools: ${head.tool_mode}`,
+      head.session && `session ${tail(head.session)}`,
       head.scanner && `scanner: ${head.scanner}`,
       head.version && `toolwire ${head.version}`,
       id,
@@ -163,16 +171,17 @@ export class ExchangePage {
     );
   }
 
-  #actions({ head, id }) {
+  #actions({ head, id, request }) {
     const keys = this.setup.keys;
+    const has = request.bytes > 0;
     const withBody = (act) => () => {
       try {
         return act(JSON.parse(this.view.request.text));
       } catch {
-        return this.tell("The request was not kept whole, or is not JSON");
+        return this.tell("The request was not recorded completely, or is not JSON");
       }
     };
-    const live = this.setup.live && head.path;
+    const live = this.setup.live && head.path && has;
     const name = `${id ?? "exchange"}.capture.jsonl`;
     return h(
       "div",
@@ -191,20 +200,38 @@ export class ExchangePage {
             { "data-testid": "to-playground" },
           )
         : null,
-      button(
-        "Copy as curl",
-        withBody((body) => copy(curl(head.path, body, keys), this.tell)),
-        { "data-testid": "copy-curl" },
-      ),
-      button(
-        "Copy as Python",
-        withBody((body) => copy(python(head.api, head.path, body, keys), this.tell)),
-        { "data-testid": "copy-python" },
-      ),
-      button("Download capture", async () => download(await this.source.capture(), name), {
-        "data-testid": "download",
-      }),
+      has
+        ? button(
+            "Copy as curl",
+            withBody((body) => copy(curl(head.path, body, keys), this.tell)),
+            { "data-testid": "copy-curl" },
+          )
+        : null,
+      has
+        ? button(
+            "Copy as Python",
+            withBody((body) => copy(python(head.api, head.path, body, keys), this.tell)),
+            { "data-testid": "copy-python" },
+          )
+        : null,
+      button("Download capture", this.#save(this.source.capture, name), { "data-testid": "download" }),
+      this.source.html
+        ? button("Share as HTML", this.#save(this.source.html, `${id ?? "exchange"}.html`), {
+            title: "One file with this page, which opens without a gateway",
+            "data-testid": "share",
+          })
+        : null,
     );
+  }
+
+  #save(read, name) {
+    return async () => {
+      try {
+        download(await read(), name);
+      } catch (error) {
+        this.tell(`Not saved: ${error.message}`);
+      }
+    };
   }
 
   /** The captured request once more; its answer is read to the end, wherever one goes meanwhile. */
@@ -239,7 +266,7 @@ export class ExchangePage {
         h("h3", null, "What was decided"),
         judgements.length
           ? h("ul", { class: "judgements", "data-testid": "judgements" }, judgements)
-          : h("p", { class: "none" }, "nothing had to be"),
+          : h("p", { class: "none" }, calls.length ? "Nothing was changed." : "No tool call was attempted."),
       ),
     );
   }

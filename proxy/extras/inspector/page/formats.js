@@ -2,7 +2,10 @@
 
 import { button, h } from "./dom.js";
 import { foreign, visible } from "./marks.js";
-import { hue, number } from "./words.js";
+import { hue, number, plural } from "./words.js";
+
+/** More names are folded. */
+const FEW = 4;
 
 const callLine = ({ name, arguments: args }, n) =>
   h("li", { class: hue(n + 1) }, h("b", { class: "foreign" }, visible(name)), foreign(args ?? "", "code"));
@@ -16,7 +19,10 @@ function row({ names, chosen, calls, judgements, text, reasoning, error }) {
     { scope: "row" },
     h("b", null, first),
     badge,
-    others.length ? h("p", null, others.join(", ")) : null,
+    others.length && others.length <= FEW ? h("p", null, others.join(", ")) : null,
+    others.length > FEW
+      ? h("details", null, h("summary", null, `and ${plural(others.length, "other")}`), h("p", null, others.join(", ")))
+      : null,
   );
   if (error) return h("tr", { class: "bad" }, name, h("td", { colspan: 3 }, foreign(error, "span")));
   const items = (lines, tag = "ul") => (lines.length ? h(tag, null, lines) : h("span", { class: "none" }, "none"));

@@ -1,34 +1,58 @@
 /** The live list: a table of which only the rows in view are elements. */
 
+import { exported } from "./api.js";
+import { download } from "./copying.js";
 import { button, h, say } from "./dom.js";
 import { Filter } from "./filter.js";
 import { shown } from "./marks.js";
-import { clock, milliseconds, number, outcome, plural, repairs } from "./words.js";
+import { clock, milliseconds, misfits, number, outcome, plural, tail } from "./words.js";
 
 const ROW = 34;
 const BEYOND = 12;
 const TELL_MS = 8000;
+const OFFER_MS = 500;
 
 const route = (row) => (row.route && row.route !== row.model ? `${row.model} → ${row.route}` : (row.model ?? ""));
-const toolWords = (row) => (Array.isArray(row.tools) ? row.tools.join(", ") : "");
-const repairWords = (row) =>
-  ["repaired", "coerced", "recognised"]
-    .filter((kind) => row[kind])
-    .map((kind) => `${row[kind]} ${kind}`)
+const tokens = ({ input_tokens: read, output_tokens: written }) =>
+  read || written ? `${number(read ?? 0)} → ${number(written ?? 0)}` : "";
+const noteWords = (row) =>
+  [
+    misfits(row) ? "misfit" : "",
+    row.reasks ? "retried" : "",
+    ...["repaired", "coerced", "recognised"].map((kind) => (row[kind] ? kind : "")),
+  ]
+    .filter(Boolean)
     .join(", ");
+const times = (row) =>
+  [
+    `First byte: ${milliseconds(row.first_byte_ms) || "unknown"}`,
+    row.overhead_ms === null || row.overhead_ms === undefined ? "" : `gateway: ${milliseconds(row.overhead_ms)}`,
+  ]
+    .filter(Boolean)
+    .join(" · ");
 
 /** name, label, text of a row, its long form */
 const COLUMNS = [
-  ["at", "Time", (row) => clock(row.at, true), (row) => new Date(row.at * 1000).toISOString()],
-  ["client", "Client", (row) => row.client ?? "", (row) => [row.client, row.key].filter(Boolean).join(" · key ")],
-  ["api", "API", (row) => row.api ?? "", (row) => row.path ?? ""],
+  ["at", "Time", (row) => clock(row.at), (row) => new Date(row.at * 1000).toISOString()],
+  [
+    "question",
+    "Question",
+    (row) => row.question || (row.running || row.route ? "" : (row.path ?? "")),
+    (row) => row.question || row.path || "",
+  ],
+  ["outcome", "Outcome", (row) => outcome(row).words, (row) => row.why ?? row.code ?? ""],
+  ["notes", "Notes", noteWords, (row) => (misfits(row) ? `Schema warning: ${row.why ?? ""}` : noteWords(row))],
+  ["session", "Session", (row) => tail(row.session), (row) => (row.session ? `Only session ${row.session}` : "")],
+  [
+    "client",
+    "Client",
+    (row) => row.client ?? "",
+    (row) => [row.client, row.key && `key ${row.key}`, row.api, row.path].filter(Boolean).join(" · "),
+  ],
   ["model", "Model → route", route, (row) => [route(row), row.backend].filter(Boolean).join(" · at ")],
-  ["format", "Format", (row) => row.format ?? "", () => ""],
-  ["calls", "Calls", (row) => (row.calls ? number(row.calls) : ""), toolWords],
-  ["repairs", "Repairs", (row) => (repairs(row) ? number(repairs(row)) : ""), repairWords],
-  ["overhead", "Overhead", (row) => milliseconds(row.overhead_ms), () => "Time not spent waiting for the server"],
-  ["total", "Total", (row) => milliseconds(row.total_ms), (row) => `First byte: ${milliseconds(row.first_byte_ms)}`],
-  ["outcome", "Outcome", (row) => outcome(row).words, (row) => row.code ?? ""],
+  ["format", "Format", (row) => row.read_as ?? "", (row) => (row.format ? `Taught: ${row.format}` : "")],
+  ["tokens", "Tokens", tokens, (row) => (tokens(row) ? "Tokens of the prompt → tokens of the answer" : "")],
+  ["total", "Total", (row) => milliseconds(row.total_ms), times],
 ];
 
 const domId = (id) => `row-${id}`;
@@ -41,15 +65,19 @@ export class ListPage {
   #paused = null;
   #top = 0;
   #told = { at: 0, arrived: 0 };
+  #picked = new Set();
+  #offered = -OFFER_MS;
+  #offering = null;
 
-  constructor(rows, tell) {
-    this.rows = rows;
-    this.tell = tell;
+  /** `setup` says whether rows arrive and whether files can be made of them. */
+  constructor(rows, tell, { live, shared }) {
+    Object.assign(this, { rows, tell, live, shared });
     this.filter = new Filter(() => this.#refresh({ keep: false }));
     this.pause = button("Pause", () => this.togglePause(), {
       "aria-pressed": "false",
       "data-testid": "pause",
       title: "Space",
+      hidden: !live,
     });
     this.count = h("p", { class: "count", "data-testid": "count" });
     this.body = h("tbody");
@@ -60,10 +88,12 @@ export class ListPage {
       this.table,
     );
     this.empty = h("div", { class: "empty", hidden: true });
+    this.picks = h("div", { class: "bar picks", role: "group", "aria-label": "Selected exchanges", hidden: true });
     this.element = h(
       "section",
       { class: "list", "aria-label": "Exchanges" },
       h("div", { class: "bar" }, this.filter.element, this.count, this.pause),
+      this.picks,
       this.scroller,
       this.empty,
     );
@@ -81,7 +111,7 @@ export class ListPage {
         "data-testid": "exchanges",
         on: { click: (event) => this.#click(event) },
       },
-      h("thead", null, h("tr", { "aria-rowindex": "1" }, heads)),
+      h("thead", null, h("tr", { "aria-rowindex": "1" }, h("th", { class: "pick" }, h("span", null, "Select")), heads)),
       this.body,
     );
   }
@@ -115,7 +145,7 @@ export class ListPage {
     const all = this.#paused?.rows ?? this.rows.newest();
     const anchor = Math.floor(this.scroller.scrollTop / ROW);
     const held = keep && this.scroller.scrollTop > 0 ? this.#shown[anchor]?.exchange_id : null;
-    this.filter.offer(all);
+    this.#offer(all);
     this.#shown = all.filter((row) => this.filter.accepts(row));
     this.#say(all.length);
     if (held) {
@@ -129,12 +159,20 @@ export class ListPage {
     this.#draw();
   }
 
+  /** What there is to choose from changes slowly, and looking through many rows takes a moment. */
+  #offer(rows) {
+    const wait = OFFER_MS - (performance.now() - this.#offered);
+    const offer = (now) => ((this.#offered = performance.now()), (this.#offering = null), this.filter.offer(now));
+    if (wait <= 0) offer(rows);
+    else this.#offering ??= setTimeout(() => offer(this.#paused?.rows ?? this.rows.newest()), wait);
+  }
+
   #say(all) {
     const waiting = this.#paused ? this.rows.arrived - this.#paused.arrived : 0;
     const parts = [
       this.#shown.length === all ? plural(all, "exchange") : `${number(this.#shown.length)} of ${number(all)}`,
     ];
-    if (this.rows.skipped) parts.push(`${number(this.rows.skipped)} came and went unseen`);
+    if (this.rows.skipped) parts.push(`${number(this.rows.skipped)} were deleted before they were shown`);
     say(this.count, parts.join(" · "));
     say(this.pause, this.#paused ? `Paused · ${number(waiting)} waiting` : "Pause");
     this.#tellNew();
@@ -153,8 +191,8 @@ export class ListPage {
 
   #explain(all) {
     const words = all
-      ? "No exchange fits what is searched for."
-      : "Nothing yet. Send a request through the gateway, or use the playground: it appears here while it runs.";
+      ? "No exchange matches the search and the filters."
+      : "No exchange yet. Send a request through the gateway, or use the playground: it appears here while it runs.";
     if (this.empty.textContent !== words) this.empty.replaceChildren(h("p", null, words));
   }
 
@@ -191,8 +229,10 @@ export class ListPage {
     let known = this.#elements.get(row.exchange_id);
     if (!known) {
       const cells = COLUMNS.map(([name]) => h("td", { class: `${name} foreign` }));
-      const tr = h("tr", { id: domId(row.exchange_id), "data-id": row.exchange_id, "data-testid": "row" }, cells);
-      known = { tr, cells, row: null };
+      const tick = h("input", { type: "checkbox", tabindex: "-1", "data-testid": "pick" });
+      const pick = h("td", { class: "pick" }, tick);
+      const tr = h("tr", { id: domId(row.exchange_id), "data-id": row.exchange_id, "data-testid": "row" }, pick, cells);
+      known = { tr, tick, cells, row: null };
       this.#elements.set(row.exchange_id, known);
     }
     if (known.row !== row) {
@@ -201,8 +241,10 @@ export class ListPage {
         known.cells[n].title = shown(title(row));
       });
       known.tr.dataset.outcome = outcome(row).kind;
+      known.tick.setAttribute("aria-label", shown(`Select ${clock(row.at, true)} ${row.question ?? ""}`));
       known.row = row;
     }
+    known.tick.checked = this.#picked.has(row.exchange_id);
     known.tr.setAttribute("aria-rowindex", String(index + 2));
     return known.tr;
   }
@@ -216,8 +258,51 @@ export class ListPage {
   #click(event) {
     const id = event.target.closest("tr[data-id]")?.dataset.id;
     if (!id) return;
+    if (event.target.closest(".pick")) return this.#pick(id);
+    const { session } = this.rows.get(id) ?? {};
+    if (event.target.closest(".session") && session) return this.filter.only(session);
     this.#selected = id;
     this.open();
+  }
+
+  #pick(id) {
+    if (!this.#picked.delete(id)) this.#picked.add(id);
+    this.#drawPicks();
+    this.#draw();
+  }
+
+  #unpick() {
+    this.#picked.clear();
+    this.#drawPicks();
+    this.#draw();
+    this.table.focus({ preventScroll: true });
+  }
+
+  #drawPicks() {
+    const ids = [...this.#picked];
+    this.picks.hidden = !ids.length;
+    const [a, b] = ids.map(encodeURIComponent);
+    const save = (as, name) => async () => {
+      try {
+        download(await exported(ids, as), name);
+      } catch (error) {
+        this.tell(`Not exported: ${error.message}`);
+      }
+    };
+    const files = [
+      button("Download captures", save("captures", `${ids.length}-exchanges.capture.jsonl`), { "data-testid": "export" }),
+      button("Share as HTML", save("html", `${ids.length}-exchanges.html`), { "data-testid": "share" }),
+    ];
+    this.picks.replaceChildren(
+      h("span", null, `${number(ids.length)} selected`),
+      button("Compare", () => (location.hash = `#/compare/${a}/${b}`), {
+        disabled: ids.length !== 2,
+        title: "Compares two exchanges",
+        "data-testid": "compare-two",
+      }),
+      ...(this.shared ? [] : files),
+      button("Clear", () => this.#unpick(), { class: "quiet" }),
+    );
   }
 
   open() {
@@ -252,9 +337,10 @@ export class ListPage {
     }[event.key];
     if (to !== undefined) this.#select(to);
     else if (event.key === "Enter" && this.#selected) this.open();
-    else if (event.key === " ") this.togglePause();
+    else if (event.key === "x" && this.#selected) this.#pick(this.#selected);
+    else if (event.key === " " && this.live) this.togglePause();
     else if (event.key === "/") this.filter.search.focus();
-    else if (event.key === "Escape" && this.filter.text) this.filter.clear(() => this.#refresh({ keep: false }));
+    else if (event.key === "Escape" && !this.filter.reset.hidden) this.filter.clear();
     else return false;
     event.preventDefault();
     event.stopPropagation();

@@ -1,10 +1,13 @@
-/** The last hour: counts by route as small charts, and how the servers are. */
+/** Latency, tokens, models, formats and verdicts of the exchanges in the list; the last hour by route, and the servers. */
 
 import { overview } from "./api.js";
 import { h, svg } from "./dom.js";
-import { clock, number } from "./words.js";
+import { shown } from "./marks.js";
+import { clock, milliseconds, number, plural, VERDICTS } from "./words.js";
 
 const AGAIN_MS = 5000;
+const ROWS_MS = 1000;
+const MOST_GROUPS = 40;
 const METRICS = [
   ["requests", "Requests"],
   ["calls", "Calls"],
@@ -97,21 +100,127 @@ function server({ name, up, kind, refused }) {
   );
 }
 
+// --- the exchanges in the list --------------------------------------------------------------------------------------
+
+/** The value below which this part of the sorted values lies. */
+const quantile = (sorted, part) => sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * part))];
+const sorted = (rows, name) =>
+  rows
+    .map((row) => row[name])
+    .filter((value) => typeof value === "number")
+    .sort((a, b) => a - b);
+
+/** Rows by the value of a field, the most frequent first. */
+function groups(rows, name) {
+  const found = new Map();
+  for (const row of rows) {
+    if (!row[name]) continue;
+    if (found.has(row[name])) found.get(row[name]).push(row);
+    else found.set(row[name], [row]);
+  }
+  return [...found].sort((a, b) => b[1].length - a[1].length).slice(0, MOST_GROUPS);
+}
+
+const LATENCIES = [
+  ["First byte, median", "first_byte_ms", 0.5],
+  ["First byte, p95", "first_byte_ms", 0.95],
+  ["Whole, median", "total_ms", 0.5],
+  ["Whole, p95", "total_ms", 0.95],
+];
+const total = (rows, name) => rows.reduce((all, row) => all + (row[name] ?? 0), 0);
+const CELLS = [
+  ["Exchanges", (rows) => number(rows.length)],
+  ["With a call", (rows) => number(rows.filter((row) => row.calls).length)],
+  ...LATENCIES.map(([label, name, part]) => [label, (rows) => milliseconds(quantile(sorted(rows, name), part))]),
+  ["Tokens read", (rows) => number(total(rows, "input_tokens"))],
+  ["Tokens written", (rows) => number(total(rows, "output_tokens"))],
+];
+
+function figures(title, rows, name) {
+  const by = groups(rows, name);
+  if (!by.length) return null;
+  const line = ([value, own]) =>
+    h(
+      "tr",
+      null,
+      h("th", { scope: "row", class: "foreign" }, shown(String(value))),
+      CELLS.map(([, text]) => h("td", null, text(own))),
+    );
+  const heads = [title, ...CELLS.map(([label]) => label)].map((label) => h("th", { scope: "col" }, label));
+  const body = [...(by.length > 1 ? [["all", rows]] : []), ...by].map(line);
+  return h(
+    "div",
+    { class: "wide", tabindex: 0, role: "region", "aria-label": title },
+    h("table", { class: "figures", "data-testid": `latency-${name}` }, h("thead", null, h("tr", null, heads)), h("tbody", null, body)),
+  );
+}
+
+function verdicts(rows) {
+  const by = groups(rows, "verdict");
+  const most = Math.max(1, ...by.map(([, own]) => own.length));
+  return h(
+    "ul",
+    { class: "verdicts", "data-testid": "verdicts" },
+    by.map(([verdict, own]) =>
+      h(
+        "li",
+        null,
+        h("span", null, VERDICTS[verdict] ?? shown(String(verdict))),
+        h("meter", { min: 0, max: most, value: own.length, "aria-label": VERDICTS[verdict] ?? "verdict" }),
+        h("b", null, number(own.length)),
+      ),
+    ),
+  );
+}
+
+function ofRows(rows) {
+  const ended = rows.filter((row) => !row.running);
+  if (!ended.length) return [h("h2", null, "Exchanges"), h("p", { class: "none" }, "No exchange has ended yet.")];
+  return [
+    h("h2", null, `${plural(ended.length, "exchange")} in the list`),
+    h("h3", null, "Verdicts on exchanges with tools, and failures"),
+    verdicts(ended),
+    figures("Model", ended, "model"),
+    figures("Format", ended, "read_as"),
+  ].filter(Boolean);
+}
+
 export class OverviewPage {
   title = "Overview";
 
-  constructor() {
-    this.body = h("div", null, h("p", { class: "wait" }, "Loading…"));
-    this.element = h("section", { class: "overview", "aria-label": "Overview" }, this.body);
+  constructor(rows, { live }) {
+    Object.assign(this, { rows, live });
+    this.listed = h("div", { class: "listed" });
+    this.body = h("div", null, live ? h("p", { class: "wait" }, "Loading…") : null);
+    this.element = h("section", { class: "overview", "aria-label": "Overview" }, this.listed, this.body);
   }
 
   show() {
     this.stopped = new AbortController();
-    this.#load(this.stopped.signal);
+    this.stop = this.rows.watch(() => this.#later());
+    this.drawn = 0;
+    this.#drawRows();
+    if (this.live) this.#load(this.stopped.signal);
   }
 
   hide() {
     this.stopped.abort();
+    this.stop();
+    clearTimeout(this.timer);
+    this.timer = null;
+  }
+
+  /** Counting all rows takes a moment, so it is done at most once a second. */
+  #later() {
+    if (performance.now() - this.drawn > ROWS_MS) return this.#drawRows();
+    this.timer ??= setTimeout(() => this.#drawRows(), ROWS_MS);
+  }
+
+  #drawRows() {
+    clearTimeout(this.timer);
+    this.timer = null;
+    this.drawn = this.rows.size ? performance.now() : -ROWS_MS;
+    this.listed.replaceChildren(...ofRows(this.rows.newest()));
   }
 
   async #load(signal) {
@@ -136,7 +245,7 @@ export class OverviewPage {
     this.body.replaceChildren(
       h("h2", null, "Servers"),
       servers,
-      h("h2", null, "Traffic"),
+      h("h2", null, "The last hour by route"),
       h("div", { class: "wide" }, charts(found)),
     );
   }

@@ -1,48 +1,120 @@
-/** The playground: a request with tools, sent as a client would; two answers side by side. */
+/** The playground: a request with tools, sent as a client would; two answers side by side, each beside its raw text. */
 
-import { check, send } from "./api.js";
-import { answers, translated } from "./answers.js";
-import { button, choice, field, fill, h, say } from "./dom.js";
+import { check, kept, models, send } from "./api.js";
+import { answers, translated, wholeAnswer } from "./answers.js";
+import { button, choice, field, fill, h, say, toggles } from "./dom.js";
 import { jsonArea } from "./json.js";
-import { foreign, visible } from "./marks.js";
+import { foreign, shown, visible } from "./marks.js";
 import { events } from "./sse.js";
-import { Tools } from "./tools.js";
+import { EXAMPLE, Tools } from "./tools.js";
 import { hue, milliseconds } from "./words.js";
 
 const CHECK_MS = 450;
 const ROLES = ["system", "user", "assistant", "tool"];
-const EXAMPLE = {
-  type: "function",
-  function: {
-    name: "get_weather",
-    description: "The weather of a place, now.",
-    parameters: {
-      type: "object",
-      properties: { city: { type: "string", description: "Name of the city" } },
-      required: ["city"],
-    },
-  },
-};
+const RAW_CHARS = 200_000;
+
+/** A model's name: one of those that are served, or one that is typed. */
+class ModelChoice {
+  constructor(n, changed) {
+    this.changed = changed;
+    this.select = choice([], "", () => this.#chosen(), { "aria-label": "Model", "data-testid": `model-${n}` });
+    this.input = h("input", {
+      placeholder: "name of a model",
+      "aria-label": "Name of the model",
+      "data-testid": `model-name-${n}`,
+      on: { input: changed },
+    });
+    this.element = h("div", { class: "row" }, field("Model", this.select), this.input);
+    this.offer([]);
+  }
+
+  offer(names) {
+    const { value } = this;
+    this.names = names;
+    fill(this.select, [...names.map((name) => [`=${name}`, shown(name)]), ["", "another name…"]]);
+    this.value = value;
+  }
+
+  get value() {
+    return this.select.value ? this.select.value.slice(1) : this.input.value;
+  }
+
+  set value(name) {
+    const known = this.names.includes(name);
+    this.select.value = known ? `=${name}` : "";
+    this.input.value = known ? "" : name;
+    this.input.hidden = known;
+  }
+
+  #chosen() {
+    this.input.hidden = Boolean(this.select.value);
+    if (!this.input.hidden) this.input.focus();
+    this.changed();
+  }
+}
+
+/** What lies under an answer: the text that the model wrote, and the bytes that the client got. */
+class Beside {
+  #got = "";
+  #left = 0;
+
+  constructor(n) {
+    this.mode = "model";
+    this.pre = h("pre", { class: "foreign" });
+    const options = [
+      ["model", "Model's text"],
+      ["client", "Client's bytes"],
+    ];
+    const turn = (mode) => ((this.mode = mode), this.draw());
+    const group = toggles("Raw answer", options, this.mode, turn);
+    this.element = h("div", { class: "beside", "data-testid": `beside-${n}`, hidden: true }, group, this.pre);
+  }
+
+  clear() {
+    [this.#got, this.#left, this.written] = ["", 0, null];
+    this.element.hidden = false;
+    this.draw();
+  }
+
+  add(text) {
+    const room = RAW_CHARS - this.#got.length;
+    this.#got += text.slice(0, room);
+    this.#left += Math.max(0, text.length - room);
+  }
+
+  /** Reads what the model wrote, as the gateway recorded it. */
+  async read(id, signal) {
+    try {
+      const { rounds } = await kept(id).view(signal);
+      this.written = rounds.map(({ raw }) => raw.text).join("\n\n--- next answer ---\n\n");
+    } catch (error) {
+      this.written = signal.aborted ? "" : error.message;
+    }
+    this.draw();
+  }
+
+  draw() {
+    const model = this.written ?? "It is shown when the answer has ended.";
+    const more = this.#left ? `\n… ${this.#left} more characters` : "";
+    this.pre.replaceChildren(...visible(this.mode === "model" ? model : this.#got + more));
+  }
+}
 
 /** One answer: whom to ask, and what comes. */
 class Column {
   constructor(page, n) {
     this.page = page;
-    this.model = h("input", {
-      list: "models",
-      "aria-label": "Model",
-      "data-testid": `model-${n}`,
-      on: { input: () => page.changed() },
-    });
+    this.model = new ModelChoice(n, () => page.changed());
     this.format = choice([["", "as the route says"]], "", () => page.changed(), { "data-testid": `format-${n}` });
-    this.who = h("div", { class: "row" }, field("Model", this.model), field("Format", this.format));
+    this.who = h("div", { class: "row" }, this.model.element, field("Format", this.format));
     this.state = h("p", { class: "state", role: "status" }, "Not asked yet");
     this.body = h("div", { class: "body" });
+    this.beside = new Beside(n);
     this.element = h(
       "article",
       { class: "answer", "aria-label": `Answer ${n}`, "data-testid": `answer-${n}` },
       this.state,
-      this.body,
+      h("div", { class: "both" }, this.body, this.beside.element),
     );
   }
 
@@ -51,11 +123,15 @@ class Column {
     const since = () => milliseconds(performance.now() - began);
     this.answer = null;
     this.body.replaceChildren();
+    this.beside.clear();
     this.state.replaceChildren("Asked…");
+    let id = null;
     try {
       const response = await send(api.path, JSON.stringify(body), { format: this.format.value, signal });
-      this.#link(response.headers.get("X-Request-Id"), ` · answering after ${since()}`);
-      for await (const answer of answers(api.name, events(response))) this.#later(answer);
+      id = response.headers.get("X-Request-Id");
+      this.#link(id, ` · answering after ${since()}`);
+      if (body.stream) for await (const answer of answers(api.name, this.#noted(response))) this.#later(answer);
+      else this.answer = wholeAnswer(api.name, await this.#whole(response));
       this.#draw();
       const { finish, usage } = this.answer ?? {};
       const tokens = usage ? ` · ${usage.completion_tokens ?? usage.output_tokens ?? "?"} tokens` : "";
@@ -66,6 +142,21 @@ class Column {
       else this.body.append(problem(error));
       if (!signal.aborted) say(this.state, "Refused or broken");
     }
+    this.beside.draw();
+    if (id) await this.beside.read(id, signal);
+  }
+
+  async *#noted(response) {
+    for await (const event of events(response)) {
+      this.beside.add(`${event.name === "message" ? "" : `event: ${event.name}\n`}data: ${event.data}\n\n`);
+      yield event;
+    }
+  }
+
+  async #whole(response) {
+    const body = await response.json();
+    this.beside.add(JSON.stringify(body, null, 2));
+    return body;
   }
 
   #link(id, words) {
@@ -84,6 +175,7 @@ class Column {
   #draw() {
     cancelAnimationFrame(this.frame);
     this.frame = null;
+    if (this.beside.mode === "client") this.beside.draw();
     if (!this.answer) return;
     const { text, reasoning, calls, error } = this.answer;
     this.body.replaceChildren(
@@ -149,15 +241,18 @@ export class PlaygroundPage {
     this.judgement = h("p", { class: "check", role: "status", "data-testid": "check" });
     this.go = button("Send", () => this.send(), { class: "main", "data-testid": "send", title: "Ctrl+Enter" });
     this.stopper = button("Stop", () => this.stop?.abort(), { disabled: true, "data-testid": "stop" });
+    this.stream = h("input", { type: "checkbox", checked: true, "data-testid": "stream" });
     this.compare = h("input", { type: "checkbox", "data-testid": "compare", on: { change: () => this.#two() } });
     this.further = button("Go on with this answer", () => this.#goOn(), { hidden: true, "data-testid": "go-on" });
     this.element = this.#layout();
     const { routes, formats } = setup;
-    const named = routes.filter(({ model }) => !model.includes("*"));
+    const named = routes.flatMap(({ model, aliases = [] }) => [model, ...aliases]).filter((name) => !/[*?]/.test(name));
     this.columns.forEach(({ model, format }, n) => {
       fill(format, [["", "as the route says"], ...formats]);
-      model.value = (named[n] ?? named[0] ?? routes[0])?.model ?? "";
+      model.offer(named);
+      model.value = named[n] ?? named[0] ?? "";
     });
+    this.#serve(named);
     this.tools.put([structuredClone(EXAMPLE)]);
     this.#draw();
     this.#two();
@@ -165,7 +260,6 @@ export class PlaygroundPage {
   }
 
   #layout() {
-    const models = this.setup.routes.flatMap(({ model, aliases = [] }) => [model, ...aliases]);
     this.form = h(
       "div",
       null,
@@ -184,11 +278,6 @@ export class PlaygroundPage {
       "section",
       { class: "playground", "aria-label": "Playground" },
       h(
-        "datalist",
-        { id: "models" },
-        models.map((name) => h("option", { value: name })),
-      ),
-      h(
         "form",
         { class: "ask", on: { submit: (event) => event.preventDefault() } },
         h(
@@ -196,7 +285,8 @@ export class PlaygroundPage {
           { class: "row" },
           field("API", this.api),
           this.columns[0].who,
-          field("Compare with", this.compare, { class: "field tick" }),
+          field("Stream", this.stream, { class: "field tick" }),
+          field("Two answers", this.compare, { class: "field tick" }),
         ),
         this.columns[1].who,
         this.form,
@@ -210,6 +300,20 @@ export class PlaygroundPage {
         this.further,
       ),
     );
+  }
+
+  /** Offers the models that the gateway serves. */
+  async #serve(named) {
+    try {
+      const served = [...new Set([...(await models()), ...named])];
+      for (const { model } of this.columns) {
+        model.offer(served);
+        if (!model.value) model.value = served[0] ?? "";
+      }
+      this.changed();
+    } catch {
+      // The names of the configuration stay.
+    }
   }
 
   show() {
@@ -260,12 +364,13 @@ export class PlaygroundPage {
   #chatBody() {
     const tools = this.tools.value;
     const offered = tools.length ? { tools, tool_choice: this.toolChoice.value } : {};
-    return { messages: this.messages, ...offered, stream_options: { include_usage: true }, ...this.extra };
+    const counts = this.stream.checked ? { stream_options: { include_usage: true } } : {};
+    return { messages: this.messages, ...offered, ...counts, ...this.extra };
   }
 
   #request(column) {
     const body = this.#chat ? this.#chatBody() : this.whole;
-    return { model: column.model.value, ...body, ...(this.#chat ? {} : { model: column.model.value }), stream: true };
+    return { ...body, model: column.model.value, stream: this.stream.checked };
   }
 
   /** Something was typed: asks (not at once) whether it would be taken. */

@@ -5,6 +5,29 @@ import { jsonArea } from "./json.js";
 
 const TYPES = ["string", "number", "integer", "boolean", "array", "object"];
 
+const tool = (name, description, properties, required = Object.keys(properties)) => ({
+  type: "function",
+  function: { name, description, parameters: { type: "object", properties, required } },
+});
+const text = (description) => ({ type: "string", description });
+
+/** Tools to begin with, as agents have them. */
+const PALETTE = [
+  tool("get_weather", "The weather of a place, now.", { city: text("Name of the city") }),
+  tool("search_web", "Searches the web.", { query: text("Words to search for") }),
+  tool("calculate", "Calculates an expression.", { expression: text("Such as 3 * (4 + 5)") }),
+  tool(
+    "read_file",
+    "Reads a file.",
+    { path: text("Path of the file"), lines: { type: "integer", description: "Number of lines" } },
+    ["path"],
+  ),
+  tool("write_file", "Writes a file.", { path: text("Path of the file"), content: text("The whole content") }),
+  tool("run_command", "Runs a shell command.", { command: { type: "array", items: { type: "string" } } }),
+];
+
+export const EXAMPLE = PALETTE[0];
+
 const fit = (value) =>
   !Array.isArray(value)
     ? "The tools are an array"
@@ -18,6 +41,7 @@ export class Tools {
   constructor(changed) {
     this.changed = changed;
     this.form = h("div", { class: "toolform" });
+    this.palette = h("div", { class: "palette", role: "group", "aria-label": "Ready-made tools", "data-testid": "palette" });
     this.json = jsonArea(
       "Tools as JSON",
       (value) => {
@@ -31,6 +55,7 @@ export class Tools {
       "fieldset",
       { class: "tooleditor" },
       h("legend", null, "Tools"),
+      this.palette,
       this.form,
       button("Add a tool", () => this.#add(), { "data-testid": "add-tool" }),
       h("details", null, h("summary", null, "as JSON"), this.json),
@@ -63,7 +88,26 @@ export class Tools {
     this.changed();
   }
 
+  /** Puts a ready-made tool among the tools, or takes it out. */
+  #toggle(one) {
+    const index = this.#place(one);
+    if (index >= 0) this.value.splice(index, 1);
+    else this.value.push(structuredClone(one));
+    this.#redraw();
+    this.palette.querySelector(`[data-name="${one.function.name}"]`).focus();
+  }
+
+  #place = (one) => this.value.findIndex((own) => own.function?.name === one.function.name);
+
   #draw() {
+    const chip = (one) =>
+      button(one.function.name, () => this.#toggle(one), {
+        class: "mono",
+        "data-name": one.function.name,
+        "aria-pressed": String(this.#place(one) >= 0),
+        title: one.function.description,
+      });
+    this.palette.replaceChildren(...PALETTE.map(chip));
     this.form.replaceChildren(...this.value.map((tool, index) => this.#tool(tool, index)));
   }
 
