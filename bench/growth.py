@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import logging
 import os
 import resource
 import subprocess
@@ -34,7 +35,7 @@ from bench.measuring import Table
 from toolwire.config import CallsConfig, RouteOptions
 from toolwire.extras.bench.contestants import LIMITS
 from toolwire.extras.bench.corpus import CorpusCall, rendered
-from toolwire.observability.logs import set_up_logging
+from toolwire.observability.logs import flush_logs, set_up_logging
 from toolwire.registry import registries
 from toolwire.scanner import open_scanner
 
@@ -44,6 +45,8 @@ TURNS: Final = (20, 60, 200, 600)
 """Messages of an agent's conversation, of 1.5 kB each."""
 CONVERSATIONS: Final = (0, 100, 1_000, 2_000, 5_000, 10_000)
 AGENT_PATH: Final = "/v1/chat/completions"
+FIRST_WORDS: Final = b"Look at it all."
+"""The user's first words in `corpus.agent_body`."""
 ROUNDS: Final = 3
 ROOT: Final = Path(__file__).parent.parent
 STRETCH: Final = 1_000
@@ -129,14 +132,15 @@ def by_conversations() -> Table:
                     if number in CONVERSATIONS:
                         table.put("memory", f"{number:,}", f"{resident() / 1e6:.1f}")
                     for messages in (20, 23):
-                        said = corpus.agent_messages(messages)
-                        said[0] = {**said[0], "content": f"Task {number}: {said[0]['content']}"}
-                        answer = await ask(Ask(AGENT_PATH, corpus.conversation_body(10, said)).raw)
+                        body = corpus.agent_body(10, messages).replace(FIRST_WORDS, b"Task %d." % number, 1)
+                        answer = await ask(Ask(AGENT_PATH, body).raw)
                         assert answer.startswith(b"HTTP/1.1 200"), answer[:500]
 
     with open(os.devnull, "w") as log:
         set_up_logging("text", "info", log)
         asyncio.run(fill())
+        flush_logs()
+        logging.basicConfig(handlers=[logging.NullHandler()], force=True)
     return table
 
 
