@@ -97,7 +97,7 @@ class _ValueGate:
     @property
     def in_text(self) -> bool:
         """True inside a string whose text passes."""
-        return self._state == _FREE
+        return self._state == _FREE and not self._cut
 
     def release(self, more: bytes) -> bytes:
         """Returns the bytes that can pass, of those held and `more`."""
