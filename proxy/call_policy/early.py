@@ -92,15 +92,17 @@ class _ValueGate:
         self._part: Mapping[str, Any] = schema  # for the current value
         self._state = _VALUE
         self._held = bytearray()
+        self._cut = b""  # a backslash at the end of what was read
 
     @property
     def in_text(self) -> bool:
         """True inside a string whose text passes."""
-        return self._state == _FREE
+        return self._state == _FREE and not self._cut
 
     def release(self, more: bytes) -> bytes:
         """Returns the bytes that can pass, of those held and `more`."""
         out = bytearray()
+        more, self._cut = self._cut + more, b""
         at = 0
         while at < len(more) and self._state != _SHUT:
             at = self._step(more, at, out)
@@ -152,7 +154,8 @@ class _ValueGate:
         if state != _STRING:
             out += text
         if not ended:
-            return end
+            self._cut = more[end:]
+            return len(more)
         if state == _FREE:
             self._state = _BEHIND
         elif state == _STRING:
