@@ -31,7 +31,7 @@ HEAD_BYTES: Final = 256
 """The lookup key has this many bytes from both ends of the first items."""
 HEAD_ITEMS: Final = 2
 """Number of first items in the lookup key: usually the instructions and the user's task."""
-SIDE_BY_SIDE: Final = 4
+SIDE_BY_SIDE: Final = 16
 """Maximum number of cached conversations with the same first items."""
 GOES_ON: Final = 8
 """A body continues a conversation if it has at least as many items and at most this many of the last ones differ."""

@@ -55,7 +55,7 @@ REPORTED_BYTES: Final = 4096
 
 class KnownItems(list[Any]):
     """The items (messages) of a conversation in a request body; must never be changed. `past` holds the results of
-    earlier requests; after `let_go` it is None unless the conversation is still cached."""
+    earlier requests; after `release` it is None unless the conversation is still cached."""
 
     __slots__ = ("_past",)
 
@@ -67,7 +67,7 @@ class KnownItems(list[Any]):
     def past(self) -> Past | None:
         return self._past() if isinstance(self._past, ref) else self._past
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Replaces the reference to the past with a weak one, so that only the cache keeps it."""
         if not isinstance(self._past, ref):
             self._past = ref(self._past)
@@ -126,7 +126,7 @@ class Past:
         comes first."""
         return [checkpoint for places in self._checkpoints.get(key, _NONE).lists for checkpoint in places]
 
-    def leave(self, key: Hashable, saved: _Checkpoint) -> None:
+    def save(self, key: Hashable, saved: _Checkpoint) -> None:
         """Saves a checkpoint of the fold `key`, and drops those over the limits `MOST`, `LISTS` and `MOST_KEYS`."""
         lists: _Lists
         lists, before = self._checkpoints.get(key, _NONE)
@@ -228,7 +228,7 @@ def _continue_from(
         carried, start = after, stop
         if len(made) > done:
             weight += bytes_of(made[done:], items[len(saved.items) : stop])
-        past.leave(key, _Checkpoint(items[:stop], list(made), carried, weight))
+        past.save(key, _Checkpoint(items[:stop], list(made), carried, weight))
     return made, carried
 
 
@@ -263,8 +263,22 @@ def once(
             known: Made = saved.made[0]
             return known
     made = make()
-    past.leave(key, _Checkpoint(tuple(items), [made], text, bytes_of([made, text])))
+    past.save(key, _Checkpoint(tuple(items), [made], text, bytes_of([made, text])))
     return made
+
+
+def same_as_before(past: Past | None, key: Hashable, items: Iterable[Item]) -> tuple[Item, ...]:
+    """Returns the items. An item that is equal to the one at its position in the previous request is replaced by that
+    object, so that folds can continue behind it. For loops that create objects anew for every request."""
+    now = tuple(items)
+    if past is None:
+        return now
+    before = past.latest(key)
+    if before is not None:
+        same = zip(now, before.items, strict=False)
+        now = (*(old if new is not old and new == old else new for new, old in same), *now[len(before.items) :])
+    past.save(key, _Checkpoint(now, [], None, 0))
+    return now
 
 
 def bytes_of(values: Iterable[object], of: Iterable[object] = ()) -> int:

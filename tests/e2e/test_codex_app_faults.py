@@ -212,7 +212,7 @@ async def test_who_goes_stops_the_turn(codex: Start, way: str, stream: bool) -> 
     assert interrupted["threadId"] == up.told("turn/start")[0]["threadId"]
 
 
-async def test_every_thread_is_let_go(codex: Start, way: str) -> None:
+async def test_every_thread_is_release(codex: Start, way: str) -> None:
     """The server keeps what nobody lets go; what has ended need not be stopped."""
     up = await codex(["Hello."], way=way)
     for _ in range(3):

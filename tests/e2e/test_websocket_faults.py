@@ -90,7 +90,7 @@ async def test_frames_that_break_the_rules_end_it(gateway: Gateway, data: bytes)
     writer.close()
 
 
-async def test_half_a_frame_and_then_nothing_is_let_go(gateway: Gateway) -> None:
+async def test_half_a_frame_and_then_nothing_is_release(gateway: Gateway) -> None:
     server = await gateway(script=["Hello."])
     _, writer = await shaken(server)
     writer.write(frame(b'{"type":"response.create"')[:9])
@@ -180,7 +180,7 @@ async def test_a_slow_reader_holds_up_itself_only() -> None:
         await nothing_open(server)
 
 
-async def test_a_client_that_answers_no_ping_is_let_go() -> None:
+async def test_a_client_that_answers_no_ping_is_release() -> None:
     async with serving(mock(websocket={"heartbeat_s": 0.1})) as server:
         _, writer = await shaken(server)
         await nothing_open(server)

@@ -144,7 +144,7 @@ def test_law_items_are_changed_one_by_one_as_without_a_past(change: Any, several
 def test_a_past_that_is_let_go_lives_as_long_as_its_conversation() -> None:
     kept = [Past(0)]
     items = KnownItems([1], kept[0])
-    items.let_go()
+    items.release()
     assert past_of(items) is kept[0]
     kept.clear()
     assert past_of(items) is None

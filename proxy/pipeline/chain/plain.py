@@ -162,7 +162,7 @@ def unread(request: web.Request, body: bytes) -> StreamReader:
     return stream
 
 
-def let_go(request: web.Request, body: Mapping[str, Any], received: ModelRequest) -> None:
+def release(request: web.Request, body: Mapping[str, Any], received: ModelRequest) -> None:
     """Frees the client's bytes, because the answer has begun and no server is asked with them any more, and the results
     for the conversation, unless the cache keeps them for the next request. Code around the gateway may still read the
     request."""
@@ -171,7 +171,7 @@ def let_go(request: web.Request, body: Mapping[str, Any], received: ModelRequest
         if received.origin.past is not None:
             for value in body.values():
                 if isinstance(value, KnownItems):
-                    value.let_go()
+                    value.release()
     if not is_enclosed(request):
         request._payload = EMPTY_PAYLOAD
         request._cache.pop("content", None)

@@ -33,7 +33,7 @@ from ...protocols.shared.passed import PassedProtocol
 from ...protocols.streams import KEEPALIVE
 from ...upstream.client.connections import too_large
 from ...upstream.servers.base import WireSource
-from ..chain.plain import let_go
+from ..chain.plain import release
 from ..chain.reply import Reply
 from ..exchange.exchange import Exchange
 from ..exchange.heads import is_enclosed, send_whole
@@ -235,7 +235,7 @@ class StreamSender:
         """Runs the deferred work and resumes reading from the server."""
         self._pending += await self._path.work_off()
         if not self._path.spoke:  # else reading resumes when the output has been sent
-            self._let_go()
+            self._release()
 
     async def _conclude(self, reading: asyncio.Task[None]) -> None:
         path = self._path
@@ -322,7 +322,7 @@ class StreamSender:
             await reply.write(data)
             self._monitor.last = time.monotonic()
         if self._path.spoke and self._transport is None:
-            let_go(self._request, self._exchange.body, self._exchange.received)
+            release(self._request, self._exchange.body, self._exchange.received)
             if isinstance(writer, StreamWriter) and writer.chunked and not reply.compression:
                 writer.send_headers()
                 self._transport = writer.transport
@@ -330,9 +330,9 @@ class StreamSender:
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
         if self._holds:
-            self._let_go()
+            self._release()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         """Resumes reading from the server."""
         if self._holds and self._wire is not None:
             self._holds = False

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import is_
 from typing import Final, NamedTuple
 
-from ...known.past import Past, fold
+from ...known.past import Past, fold, same_as_before
 from ...model import Message, Part, Text, ToolResult, ToolUse, replace
 from ...protocols.shared.mending import is_object, object_of
 from ...tolerances import ARGUMENTS, MOVED, NO_CALL, REPEATED, UNANSWERED
@@ -28,7 +28,9 @@ def with_paired_results(messages: tuple[Message, ...], tell: Tell, past: Past | 
     if past is not None and fold(past, "settled", messages, _Settled(), _check_more)[1] == _Settled():
         return messages
     with_objects = _with_objects(messages, tell)
-    return with_objects if _in_order(with_objects) else tuple(_ordered(with_objects, tell))
+    if with_objects is messages and _in_order(messages):
+        return messages
+    return same_as_before(past, "ordered", with_objects if _in_order(with_objects) else _ordered(with_objects, tell))
 
 
 def _with_objects(messages: tuple[Message, ...], tell: Tell) -> tuple[Message, ...]:
