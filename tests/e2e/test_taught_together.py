@@ -103,7 +103,10 @@ FACTS: dict[str, tuple[Script, dict[str, Any], str, Any]] = {
 
 
 def behind(up: Upstream, backend: dict[str, Any], mode: str, *keys: str) -> GatewayConfig:
-    config: dict[str, Any] = {"backends": {"up": {"url": up.url, **backend}}, "defaults": {"mode": mode}}
+    config: dict[str, Any] = {
+        "backends": {"up": {"url": up.url, **backend}},
+        "defaults": {"mode": mode, "bad_answers": {"choice_miss": "pass"}},
+    }
     return read_config(config | ({"auth": {"keys": list(keys)}} if keys else {}))
 
 

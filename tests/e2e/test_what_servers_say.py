@@ -412,7 +412,7 @@ async def test_a_server_that_comes_up_is_introduced(gateway: Gateway, caplog: py
         engine: Callable[[Asked], Answer] = llamacpp()
         server.listing = lambda asked: engine(asked) if up.is_set() else Refuse(503, "Loading model")
         server.script = [Say("Hello.")]
-        started = await gateway(config(server.url))
+        started = await gateway(config(server.url, defaults={"bad_answers": {"choice_miss": "pass"}}))
         assert "503" in (await lines(caplog, 1))[0]
         await post(started, {"model": "gpt-4o", **CALL})
         assert "grammar" not in server.posts[0].json

@@ -98,7 +98,7 @@ def test_the_demo_shows_its_call(tmp_path: Path) -> None:
     process = started(tmp_path, "demo", "--once", "--port", "0")
     said, wrong = process.communicate(timeout=PROGRAM_S * 2)
     assert process.returncode == 0, wrong
-    assert "fits the tool's schema" in said
+    assert "The arguments fit the schema of get_weather." in said
 
 
 TOOL = """

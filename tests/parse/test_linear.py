@@ -173,7 +173,7 @@ def run(twin: ModuleType, form: str, text: str, size: int, **options: Any) -> tu
 @every("name", list(ADVERSARIES))
 def test_work_is_bounded_by_the_input(twin: ModuleType, name: str, size: int, strict: bool) -> None:
     unit = ADVERSARIES[name]
-    text = unit * (2_000 // len(unit))
+    text = unit * (3_000 // len(unit))
     for form in ("several", "sentinel"):
         steps, said = run(twin, form, text, size, strict=strict)
         deltas = -(-len(text) // size)
@@ -186,7 +186,7 @@ def test_work_is_bounded_by_the_input(twin: ModuleType, name: str, size: int, st
 def test_work_is_bounded_in_every_machine(twin: ModuleType, form: str, size: int, strict: bool) -> None:
     longest = max(len(literal.encode()) for literal in literals_of(GRAMMARS[form]))
     for begin, unit in PLACES[form]:
-        text = begin + unit * (1_500 // len(unit))
+        text = begin + unit * (2_500 // len(unit))
         steps, said = run(twin, form, text, size, strict=strict)
         deltas = -(-len(text) // size)
         looks = 4 if strict else 3  # a short field, then held, then text

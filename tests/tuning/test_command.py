@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -29,6 +28,7 @@ from toolwire.app import create_app
 from toolwire.cli import main
 from toolwire.config import RouteOptions
 from toolwire.configuration.settings import load
+from toolwire.extras.tune import show
 from toolwire.extras.tune.show import PlainProgress, view
 from toolwire.support.conversion import from_mapping
 
@@ -344,7 +344,7 @@ def test_without_a_terminal_there_are_plain_lines(run: Run, model_server: Start)
 
 
 def test_without_its_extra_there_are_plain_lines_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(show, "find_spec", lambda name: None)
     assert type(view(print, terminal=True)) is PlainProgress
 
 

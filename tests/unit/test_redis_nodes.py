@@ -47,7 +47,7 @@ class Told:
     async def ask(self, addresses: list[Address], *commands: object) -> list[tuple[Address, list[Any]]]:
         return [(OTHER, each) for each in self._said]
 
-    async def keep(self, addresses: object) -> None:
+    async def close_others(self, addresses: object) -> None:
         pass
 
 

@@ -93,7 +93,10 @@ def config(**sections: Any) -> Any:
             {"store": {"kind": "redis", "url": "redis+cluster://:hunter2@a,b:7000?client_name=hunter2"}},
             "conversations are stored in Redis in the cluster at a:6379,b:7000: for 24 h, 10,000 responses at most",
         ),
-        ({"chain": ["validation", "forwarding"]}, "conversations are not stored: no chain has `conversation`"),
+        (
+            {"chain": ["validation", "forwarding"], "defaults": {"mode": "native"}},
+            "conversations are not stored: no chain has `conversation`",
+        ),
     ],
     ids=lambda value: str(value)[:40],
 )

@@ -29,8 +29,9 @@ class Renaming:
 
     def frames(self, data: bytes) -> bytes:
         """Returns complete frames of a stream with the new name. If the name is in the outermost object, the first
-        frame shows the bytes to replace, and later frames are not parsed: no text holds these bytes unescaped."""
-        if self._known is not None:
+        frame shows the bytes to replace. Later frames are parsed only if a nested object has these bytes too: no text
+        holds them unescaped."""
+        if self._known is not None and data.count(self._known[0]) <= data.count(b"data:"):
             return data.replace(*self._known)
         if data.find(_MODEL) < 0 or (self._parent is not None and data.find(self._parent) < 0):
             return data
@@ -41,7 +42,6 @@ class Renaming:
                 begin, end = found
                 said = line[begin:end]
                 self._known = said, said.removesuffix(_value(line, found)) + self._name
-                return data.replace(*self._known)
             changed.append(line if found is None else self._replaced(line, found))
         return b"".join(changed)
 
