@@ -53,6 +53,13 @@ PIECES = st.sampled_from(
         "I look. ",
     ]
 )
+REFUSED_FENCE = f"""```json
+{{"name": "weather", "arguments": {{"city": "Rome"}}}}
+```
+
+<think>{CALL}"""
+"""A block that is text, with whitespace at its end, before a tag that vanishes."""
+
 TEXTS = st.lists(PIECES, max_size=7).map("".join)
 
 
@@ -118,6 +125,7 @@ KEYWORDS: Mapping[str, Any] = dict(toolwire.scanner.build_scanner.__kwdefaults__
 class TestBothTwins:
     @given(answers())
     @example((f"A {CALL}\n{CALL} B", [f"A {CALL}\n{CALL} B"], [*f"A {CALL}\n{CALL} B"]))
+    @example((REFUSED_FENCE, [REFUSED_FENCE], [*REFUSED_FENCE]))
     @example(("\U0001f680<think>a</think>b", ["\U0001f680<thi", "nk>a</think>b"], ["\U0001f680<think>a</", "think>b"]))
     def test_spans_cover_the_text_however_it_came(self, case: tuple[str, list[str], list[str]]) -> None:
         text, one, other = case

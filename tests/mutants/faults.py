@@ -94,7 +94,7 @@ FAULTS: Final = (
         "an answer that ended with an error is a success", ("tests/e2e/test_ends.py",),
     ),
     Fault(
-        "in-band-status", "proxy/protocols/shared/overflow.py",
+        "in-band-status", "proxy/protocols/shared/server_errors.py",
         "    fault.upstream_status = status\n", "",
         "a grammar that is refused in an accepted stream is not given up", ("tests/e2e/test_ends.py", "tests/protocols/test_recorded_engines.py"),
     ),
