@@ -1,4 +1,4 @@
-"""`toolwire replay` of a file with captures of every kind of exchange, one after the other (R18.4)."""
+"""`toolwire replay` and `toolwire inspect` of a file with captures of every kind of exchange (R18.4)."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ REFUSED = "cannot be run again: the gateway refused the request, so the capture 
 NOT_BYTES = "cannot be run again: answers of a backend of the kind {!r} are not recorded as bytes"
 
 
-async def replayed(file: Path, *options: str) -> Result:
-    return await asyncio.to_thread(CliRunner().invoke, main, ["replay", str(file), *options])
+async def run(command: str, file: Path, *options: str) -> Result:
+    return await asyncio.to_thread(CliRunner().invoke, main, [command, str(file), *options])
 
 
 async def test_a_file_with_captures_of_every_kind(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ async def test_a_file_with_captures_of_every_kind(tmp_path: Path) -> None:
         captures = {ident: await captured_of(server, ident) for ident in expected}
     file = tmp_path / "all.capture.jsonl"
     file.write_bytes(b"".join(captures.values()))
-    done = await replayed(file)
+    done = await run("replay", file)
     assert done.exit_code == 0, done.output
     assert "Traceback" not in done.output
     shown = dict(zip(expected, done.output.split("\n\n"), strict=True))
@@ -71,10 +71,12 @@ async def test_a_file_with_captures_of_every_kind(tmp_path: Path) -> None:
         assert why in shown[ident].splitlines()[-1], shown[ident]
         assert ident not in KINDS or "call read" in shown[ident]
 
-    lines = [orjson.loads(line) for line in (await replayed(file, "--json")).output.splitlines()]
+    lines = [orjson.loads(line) for line in (await run("replay", file, "--json")).output.splitlines()]
     assert [line["request_id"] for line in lines if "request_id" in line] == [*expected]
+    inspected = await run("inspect", file, "--html", "-")
+    assert inspected.exit_code == 0, inspected.output
     unknown = captures["openai_chat"].replace(b'"kind":"openai_chat"', b'"kind":"of_a_plugin"', 1)
     file.write_bytes(unknown)
-    assert "the kind of backend 'of_a_plugin' is not installed here" in (await replayed(file)).output
+    assert "the kind of backend 'of_a_plugin' is not installed here" in (await run("replay", file)).output
     file.write_bytes(captures["mock"] + captures["openai_chat"] + b"{")
-    assert "Error: capture 2 of 2: line " in (await replayed(file)).output
+    assert "Error: capture 2 of 2: line " in (await run("replay", file)).output

@@ -123,6 +123,10 @@ KEYWORDS: Mapping[str, Any] = dict(toolwire.scanner.build_scanner.__kwdefaults__
 
 @pytest.mark.usefixtures("twin")
 class TestBothTwins:
+    def test_whitespace_at_the_end_of_a_block_that_is_text_is_left_out(self) -> None:
+        spans = view(capture([REFUSED_FENCE]), PLUGINS)["rounds"][0]["raw"]["spans"]
+        assert [span["kind"] for span in spans] == ["refused", "markup", "reasoning"]
+
     @given(answers())
     @example((f"A {CALL}\n{CALL} B", [f"A {CALL}\n{CALL} B"], [*f"A {CALL}\n{CALL} B"]))
     @example((REFUSED_FENCE, [REFUSED_FENCE], [*REFUSED_FENCE]))
