@@ -16,15 +16,18 @@ from ..support.legible import visible
 _LISTENING: Final = "0A"
 
 
-def why_not_listening(error: OSError, port: int) -> tuple[str, str]:
-    """Returns why a socket could not be opened, and what to do."""
+def why_not_listening(error: OSError, port: int, *, configured: bool = True) -> tuple[str, str]:
+    """Returns why a socket could not be opened, and what to do. `configured`: the address is in the configuration, not
+    only in options of a command."""
     if error.errno == errno.EADDRINUSE:
         name = occupant(port)
         who = "Another program uses it." if name is None else f"It is used by {name}."
-        return who, "End that process, or use another port (`server.port`, --port); --port 0 takes a free one."
+        options = "`server.port`, --port" if configured else "--port"
+        return who, f"End that process, or use another port ({options}); --port 0 takes a free one."
     if error.errno == errno.EACCES:
         return "Ports below 1024 need a special permission.", "Use another port, or allow it (CAP_NET_BIND_SERVICE)."
-    return "The gateway cannot start.", "Set `server.host` to an address of this machine."
+    todo = "Set `server.host` to an address of this machine." if configured else "Use an address of this machine."
+    return "The address cannot be used.", todo
 
 
 def occupant(port: int, proc: Path = Path("/proc")) -> str | None:

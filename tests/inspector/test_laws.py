@@ -53,6 +53,13 @@ PIECES = st.sampled_from(
         "I look. ",
     ]
 )
+REFUSED_FENCE = f"""```json
+{{"name": "weather", "arguments": {{"city": "Rome"}}}}
+```
+
+<think>{CALL}"""
+"""A block that is text, with whitespace at its end, before a tag that vanishes."""
+
 TEXTS = st.lists(PIECES, max_size=7).map("".join)
 
 
@@ -116,8 +123,13 @@ KEYWORDS: Mapping[str, Any] = dict(toolwire.scanner.build_scanner.__kwdefaults__
 
 @pytest.mark.usefixtures("twin")
 class TestBothTwins:
+    def test_whitespace_at_the_end_of_a_block_that_is_text_is_left_out(self) -> None:
+        spans = view(capture([REFUSED_FENCE]), PLUGINS)["rounds"][0]["raw"]["spans"]
+        assert [span["kind"] for span in spans] == ["refused", "markup", "reasoning"]
+
     @given(answers())
     @example((f"A {CALL}\n{CALL} B", [f"A {CALL}\n{CALL} B"], [*f"A {CALL}\n{CALL} B"]))
+    @example((REFUSED_FENCE, [REFUSED_FENCE], [*REFUSED_FENCE]))
     @example(("\U0001f680<think>a</think>b", ["\U0001f680<thi", "nk>a</think>b"], ["\U0001f680<think>a</", "think>b"]))
     def test_spans_cover_the_text_however_it_came(self, case: tuple[str, list[str], list[str]]) -> None:
         text, one, other = case

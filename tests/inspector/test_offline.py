@@ -146,6 +146,7 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
         done = CliRunner().invoke(main, ["inspect", str(file), "--port", str(port)])
     assert done.exit_code == 1
     assert f"cannot listen on port {port}" in done.output
+    assert "End that process, or use another port (--port)" in done.output
 
 
 @contextmanager

@@ -52,6 +52,11 @@ FAULTS: Final = (
         'if tool.kind == "custom" or tool.server or tool.buffered:', 'if tool.kind == "custom":',
         "a call of a tool that the gateway runs is opened before it is known to be one", ("tests/unit/test_call_policy.py",),
     ),
+    Fault(
+        "early-cut-escape", "proxy/call_policy/early.py",
+        "            self._cut = more[end:]\n", "",
+        "arguments that are cut behind a backslash lose it", ("tests/unit/test_early_arguments.py",),
+    ),
     # --- readers ----------------------------------------------------------------------------------------------------
     Fault(
         "requests-one-piece-only", "proxy/protocols/shared/request_schema.py",
@@ -94,7 +99,7 @@ FAULTS: Final = (
         "an answer that ended with an error is a success", ("tests/e2e/test_ends.py",),
     ),
     Fault(
-        "in-band-status", "proxy/protocols/shared/overflow.py",
+        "in-band-status", "proxy/protocols/shared/server_errors.py",
         "    fault.upstream_status = status\n", "",
         "a grammar that is refused in an accepted stream is not given up", ("tests/e2e/test_ends.py", "tests/protocols/test_recorded_engines.py"),
     ),
@@ -483,6 +488,16 @@ FAULTS: Final = (
         "    text = visible(text if len(text) <= NAME_CHARS", "    text = str(text if len(text) <= NAME_CHARS",
         "the name of a tool moves the cursor of who reads the log", ("tests/unit/test_terminal_log.py",),
     ),
+    Fault(
+        "replay-messages-ids", "proxy/extras/replay/reproduction.py",
+        ', "toolu"}', "}",
+        "the replay of every Messages answer with a call differs", ("tests/e2e/test_replayed_captures.py",),
+    ),
+    Fault(
+        "inspector-refused-space", "proxy/extras/inspector/text_spans.py",
+        "if one.end <= settled:", "if one.end <= upto:",
+        "a refused block that ends with whitespace before a tag is shown as plain text", ("tests/inspector/test_laws.py",),
+    ),
     # --- limits, stores, ends ---------------------------------------------------------------------------------------
     Fault(
         "ratelimit-clock-runs-back", "proxy/ratelimit/base.py",
@@ -592,8 +607,18 @@ FAULTS: Final = (
     # --- prompts ----------------------------------------------------------------------------------------------------
     Fault(
         "repeated-result-and-more", "proxy/formats/engine/results.py",
-        "            if start is None:\n                return None\n", "            if start is None:\n                break\n",
+        "if texts and last.startswith(rest) else None", "if texts else None",
         "words behind a result block that a model quotes are lost", ("tests/unit/test_unwrapping.py",),
+    ),
+    Fault(
+        "repeated-result-unclosed-mention", "proxy/formats/engine/results.py",
+        "if not text.strip() or text[0] in _BEHIND_MENTION:", "if not text.strip():",
+        "a sentence about the mark of results loses the mark", ("tests/unit/test_unwrapping.py",),
+    ),
+    Fault(
+        "repeated-result-cut-closer", "proxy/formats/engine/results.py",
+        "                text = self._without_cut_closer(text)\n", "",
+        "the beginning of a closing mark is shown behind a repeated result", ("tests/unit/test_unwrapping.py",),
     ),
     Fault(
         "repeated-result-without-end", "proxy/pipeline/transforms/unwrapping.py",

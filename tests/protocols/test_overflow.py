@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.cases import every
-from toolwire.protocols.shared.overflow import Overflow, is_overflow, read_overflow
+from toolwire.protocols.shared.server_errors import Overflow, is_overflow, read_overflow
 
 SAID = [
     # vLLM

@@ -156,7 +156,8 @@ def test_the_recorder_stands_just_inside_of_where_calls_are_found() -> None:
 def test_a_taken_port_is_an_error_that_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert demo.run(port=taken.getsockname()[1], once=True) == 1
-    assert "--port 0" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "End that process, or use another port (--port); --port 0 takes a free one." in said
 
 
 def test_without_keys_it_cannot_be_reached_from_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:

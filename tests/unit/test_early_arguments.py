@@ -72,6 +72,31 @@ def test_a_value_that_may_be_converted_waits(text: str, stops: str) -> None:
     assert sent(text) == sent(text, size=1) == expected
 
 
+ESCAPES = (
+    r'{"s":"\\\"\u00e9\ud83d\ude80\ud800' + "é\U0001f680" + r'\\","\u0073":"\n",'
+    r'"n":-1.5e3,"l":[{"old":"\\"},{}],"a":[null,"\\\\"]}'
+)
+"""Escapes, surrogate pairs and characters of several bytes, in keys and values."""
+EVERYWHERE = [{"additionalProperties": part, "$defs": SCHEMA["$defs"]} for part in SCHEMA["properties"].values()]
+
+
+@every("schema", [SCHEMA, {**SCHEMA, "additionalProperties": {"enum": ["\n"]}}, EDIT, {}, None, *EVERYWHERE])
+def test_cuts_change_nothing(schema: Any) -> None:
+    """Bytes may be cut anywhere: reading ends, and the same bytes are sent."""
+    raw = ESCAPES.encode()
+
+    def released(*pieces: bytes) -> bytes:
+        call = SafeCall(lambda: None, ParameterTypes(schema or {}), schema)
+        return b"".join(map(call.release, pieces))
+
+    whole = released(raw)
+    assert raw.startswith(whole)
+    assert released(*(raw[at : at + 1] for at in range(len(raw)))) == whole
+    for at in range(len(raw)):
+        for size in (0, 1):
+            assert released(raw[:at], raw[at : at + size], raw[at + size :]) == whole
+
+
 @every("keyword", ["oneOf", "allOf", "not", "if", "patternProperties", "dependentSchemas"])
 def test_a_schema_that_is_not_read_sends_nothing(keyword: str) -> None:
     part: Any = [{"type": "object"}, {"type": "object"}] if keyword.endswith("Of") else {"type": "object"}

@@ -65,6 +65,22 @@ def test_a_repeated_result_is_its_text(tool_format: ToolFormat, result: str, cut
 
 
 @every_format
+def test_a_repeated_result_that_is_not_closed_is_its_text(tool_format: ToolFormat) -> None:
+    """The answer ends behind the result, or inside of the marks behind it, except after their first character."""
+    shown, escapes = prompt(tool_format, "grey, blue")
+    begins = shown.index("grey, blue") + len("grey, blue")
+    for end in [begins, *range(begins + 2, len(shown))]:
+        assert answered(escapes, [shown[:end]]).strip() == answered(escapes, list(shown[:end])).strip() == "grey, blue"
+
+
+def test_the_last_of_several_is_not_closed() -> None:
+    shown, escapes = prompt(HERMES, "blue", "grey")
+    for end in (shown.rindex("grey") + 4, len(shown) - 3):
+        assert answered(escapes, [shown[:end]]) == answered(escapes, list(shown[:end])) == "blue\ngrey"
+    assert answered(escapes, ["<tool_response>", '{"sky": "blue"}']) == '{"sky": "blue"}'
+
+
+@every_format
 def test_several_repeated_results_are_their_texts(tool_format: ToolFormat) -> None:
     shown, escapes = prompt(tool_format, "blue", "grey")
     if tool_format.results.closer:  # without one the text of the first result has no end
@@ -78,10 +94,13 @@ def test_several_repeated_results_are_their_texts(tool_format: ToolFormat) -> No
         "It said:\n<tool_response>\nblue\n</tool_response>",
         "<tool_response>\nblue\n</tool_response>\nSo it is blue.",
         "`<tool_response>blue</tool_response>`",
-        "<tool_response>\nblue",
         "<tool_response",
+        "<tool_response>",
+        "<tool_response>\n",
+        "<tool_response>\n\n</tool_res",
+        "<tool_response> is a tag around results.",
+        "<tool_response>, for example, is a tag.",
         "<tool_responses>blue</tool_responses>",
-        "<tool_response>\nblue\n</tool_response>\n<tool_response>\ngrey",
         "<tool_response>\nblue\n</tool_response></tool_response>",
         "<tool_call>x</tool_call>",
         "</tool_response>",

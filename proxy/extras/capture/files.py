@@ -121,6 +121,18 @@ def split_captures(content: bytes) -> list[bytes]:
     return [content[begin:end] for begin, end in zip(starts, [*starts[1:], len(content)], strict=True)]
 
 
+def read_captures(content: bytes) -> list[tuple[Captured, bytes]]:
+    """Returns the captures in a file, each with its part of the file. Raises `RecordingError`, see `read_capture`; if
+    there are several, with the number of the capture."""
+    parts, captures = split_captures(content), list[tuple[Captured, bytes]]()
+    for number, part in enumerate(parts, 1):
+        try:
+            captures.append((read_capture(part), part))
+        except RecordingError as error:
+            raise error if len(parts) == 1 else RecordingError(f"capture {number} of {len(parts)}: {error}") from error
+    return captures
+
+
 _NEXT: Final = re.compile(rf'\n\{{ ?"{MARK}"'.encode())
 """The beginning of a further capture. Inside of a line, every line end is escaped."""
 
@@ -183,7 +195,7 @@ def _head(line: dict[str, Any]) -> dict[str, Any]:
 
 def _entry(line: dict[str, Any]) -> Entry:
     if MARK in line:
-        raise ValueError("another capture begins here; `toolwire inspect FILE` shows files with several")
+        raise ValueError("another capture begins here")
     _check(line, _ENTRY)
     coded, plain = line.pop("base64", None), line.pop("data", None)
     data = (plain or "").encode() if coded is None else base64.b64decode(coded)

@@ -14,8 +14,9 @@ from typing import Final, Literal
 
 from ...config import LimitsConfig
 from ...events import BlockKind, Delta, Event, Fault, Open
+from ...protocols.base import ServerSide
 from ...protocols.streams import StreamReader
-from ...registry import usual_server
+from ...registry import Registries, registries, usual_server
 
 Chunks = Literal["recorded", "tokens", "bytes", "whole"] | int
 """How a recording is split: as recorded (by frame, text by line), into pieces like tokens, by byte, not at all, or into
@@ -84,9 +85,16 @@ def _tokens(text: str, seed: int) -> Iterator[str]:
         place = end
 
 
+def recorded_protocol(kind: str | None, plugins: Registries) -> ServerSide:
+    """Returns the protocol in which answers of this kind of backend are recorded: its own, or the default one for kinds
+    without HTTP bodies, such as the mock, and for unknown kinds."""
+    return plugins.servers.get(kind)() if kind in plugins.servers.names() else usual_server()
+
+
 def reader_of(kind: str | None = None) -> StreamReader:
-    """Returns a reader with the default limits for responses of this kind of backend; None means the default kind."""
-    return usual_server(kind).reader(frame_bytes=LimitsConfig().frame_bytes)
+    """Returns a reader with the default limits for recorded answers of this kind of backend; None means the default
+    kind."""
+    return recorded_protocol(kind, registries()).reader(frame_bytes=LimitsConfig().frame_bytes)
 
 
 def deltas(recording: bytes) -> list[str]:

@@ -50,6 +50,7 @@ from ...pipeline.chain.middleware import Middleware
 from ...pipeline.exchange.exchange import Exchange
 from ...registry import registries
 from ...server import serving
+from ...server.occupied import why_not_listening
 from ...support.legible import visible, visible_lines
 from .engine import Engine, EngineError, Weights, find_weights
 from .show import LOG_WIDTH, WIDEST, Answer, client_lines, columns, curl, paragraph
@@ -199,8 +200,8 @@ def _listen(host: str, port: int) -> list[socket.socket]:
     try:
         return serving.bind(host, port)
     except OSError as error:
-        hint = "Choose another one with --port, or let the system choose with --port 0."
-        raise DemoError(f"Cannot listen on {host} port {port}: {error.strerror}. {hint}") from error
+        why = " ".join(why_not_listening(error, port, configured=False))
+        raise DemoError(f"Cannot listen on {host} port {port}: {error.strerror or error}. {why}") from error
 
 
 def configuration(model: str, url: str, key: str) -> GatewayConfig:

@@ -14,10 +14,11 @@ from ...pipeline.exchange.exchange import OfferedTools
 from ...pipeline.transforms.scanners import not_taught
 from ...protocols.base import ServerSide
 from ...protocols.shared.wire import BOUNDS, dump_in_pieces
-from ...registry import Registries, usual_server
+from ...registry import Registries
 from ...support.bounded_json import loads
 from ...support.conversion import ConfigError, from_mapping
 from ..capture.files import Captured
+from ..capture.recording import recorded_protocol
 from .bounds import MOST_TOOLS, SCHEMA_CHARS
 
 _NOTHING: Final = ModelRequest("", ())
@@ -65,7 +66,7 @@ def read_asked(captured: Captured, plugins: Registries) -> Asked:
     choice = known.tool_choice if tools else ToolChoice("none")
     offer = OfferedTools(tools, choice, known.parallel_tool_calls, format_, known.tools)
     kind = (head.get("backend") or {}).get("kind")
-    server = plugins.servers.get(kind)() if kind in plugins.servers.names() else usual_server(None)
+    server = recorded_protocol(kind, plugins)
     options = replace(options, reasoning=_reasoning(captured, options.reasoning, offer, server))
     return Asked(request, options, limits, offer, taught, server)
 

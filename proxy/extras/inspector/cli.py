@@ -25,7 +25,8 @@ def command(file: BinaryIO, port: int, html: BinaryIO | None) -> None:
     input. Nothing is sent to any server. Ctrl-C ends it. With `--html` nothing is served: the page is written to a file
     that opens in any browser, to be shared. To see the exchanges of a running gateway, use `toolwire serve --inspect`.
     """
-    from ..capture.files import is_capture, read_capture, split_captures
+    from ...server.occupied import why_not_listening
+    from ..capture.files import is_capture, read_captures
     from ..capture.recording import RecordingError
     from .offline import offline, show
     from .sharing import share
@@ -34,7 +35,7 @@ def command(file: BinaryIO, port: int, html: BinaryIO | None) -> None:
     with reported(RecordingError):
         if not is_capture(content):
             raise click.ClickException(f"{file.name} is not a capture of a toolwire gateway")
-        captures = [(read_capture(part), part) for part in split_captures(content)]
+        captures = read_captures(content)
         if html is not None:
             html.write(share(captures))
             return
@@ -42,4 +43,5 @@ def command(file: BinaryIO, port: int, html: BinaryIO | None) -> None:
     try:
         show(app, host="127.0.0.1", port=port, announce=say)
     except OSError as error:
-        raise click.ClickException(f"cannot listen on port {port}: {error.strerror or error}") from error
+        why = " ".join(why_not_listening(error, port, configured=False))
+        raise click.ClickException(f"cannot listen on port {port}: {error.strerror or error}. {why}") from error

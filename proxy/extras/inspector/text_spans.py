@@ -151,16 +151,18 @@ class FedText:
                 start = begin
             if at_edge:
                 upto -= len(raw) - len(raw.rstrip(_SPACE))
+        settled = self.settled + len(raw)
         for one in self._refused:
-            if one.end <= upto:
+            if one.end <= settled:
+                end = min(one.end, upto)  # a block may end with whitespace that is left out
                 self._emit(start, one.start, kind)
-                self._emit(max(start, one.start), one.end, "refused", None, one.judgements)
-                start = one.end
-        self._refused = [one for one in self._refused if one.end > upto]
+                self._emit(max(start, one.start), end, "refused", None, one.judgements)
+                start = max(start, end)
+        self._refused = [one for one in self._refused if one.end > settled]
         self._spoken = self._spoken or not self.reasoning
         self._emit(start, upto, kind)
-        self._emit(upto, self.settled + len(raw), "markup")
-        self.settled += len(raw)
+        self._emit(upto, settled, "markup")
+        self.settled = settled
 
     def _look_for_text(self) -> None:
         """Finds the first text since the last edge. Whitespace that was looked at is not looked at again."""

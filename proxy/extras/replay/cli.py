@@ -39,17 +39,18 @@ def command(file: BinaryIO, format_: str | None, chunks: Any, as_json: bool) -> 
     FILE is a stream of server-sent events with Chat chunks, plain text of a model, or a capture; - reads standard
     input. At the end it prints the calls, and whether they are the same however the recording is split. For a capture
     it also prints whether the client would get the same response again. If not, which is a bug, the exit status is 1.
+    A file with several captures, as the inspector exports them, is shown one capture after the other.
     """
-    from ..capture.files import is_capture, read_capture
+    from ..capture.files import is_capture, read_captures
     from ..capture.recording import RecordingError
     from .replay import Summary, show, show_json
-    from .replay_capture import Outcome, show_capture
+    from .replay_capture import Outcome, show_captures
 
     recording, found, outcome = file.read(), Summary(), Outcome()
     with reported(RecordingError):
         if is_capture(recording):
-            captured = read_capture(recording)
-            lines = show_capture(captured, format=format_, chunks=chunks, outcome=outcome, as_json=as_json)
+            captures = [captured for captured, _ in read_captures(recording)]
+            lines = show_captures(captures, format=format_, chunks=chunks, outcome=outcome, as_json=as_json)
         else:
             lines = (show_json if as_json else show)(
                 recording, format=format_ or "sentinel", chunks=chunks, found=found

@@ -1,8 +1,8 @@
-"""Shows a capture: each backend response step by step, and whether the client would get the same response again."""
+"""Shows captures: each backend response step by step, and whether the client would get the same response again."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import orjson
@@ -10,10 +10,10 @@ import orjson
 from ...errors import quote
 from ...protocols.base import ServerSide
 from ...record import CallDecision
-from ...registry import usual_server
+from ...registry import registries
 from ...support.conversion import ConfigError
 from ..capture.files import Captured, RecordedCall
-from ..capture.recording import Chunks, RecordingError
+from ..capture.recording import Chunks, RecordingError, recorded_protocol
 from ..capture.verdict import decisions_of
 from ..inspector.view import UNREADABLE
 from .replay import Recording, Summary, show, show_json
@@ -22,27 +22,31 @@ from .reproduction import Reproduction, reproduce
 
 @dataclass(slots=True)
 class Outcome:
-    """The results of showing a capture."""
+    """The results of showing captures."""
 
     summaries: list[Summary] = field(default_factory=list)
-    reproduction: Reproduction | None = None
+    reproductions: list[Reproduction] = field(default_factory=list)
 
     @property
     def failed(self) -> bool:
         """True if there is a bug: a result depends on how a recording is split, events are invalid, or the response
         differs."""
-        differs = self.reproduction is not None and not self.reproduction.same and not self.reproduction.left_out
+        differs = any(not again.same and not again.left_out for again in self.reproductions)
         return differs or any(found.broken or found.different for found in self.summaries)
 
 
-def show_capture(
-    captured: Captured, *, format: str | None, chunks: Chunks, outcome: Outcome, as_json: bool
+def show_captures(
+    captures: Iterable[Captured], *, format: str | None, chunks: Chunks, outcome: Outcome, as_json: bool
 ) -> Iterator[str]:
-    """Yields the lines, and fills `outcome`. Raises `RecordingError` for a capture that no gateway has written."""
-    try:
-        yield from _shown(captured, format, chunks, outcome, as_json)
-    except UNREADABLE as error:
-        raise RecordingError(f"the capture cannot be read: {error}") from error
+    """Yields the lines of the captures, one after the other, and fills `outcome`. Raises `RecordingError` for a capture
+    that no gateway has written."""
+    for number, captured in enumerate(captures):
+        if number and not as_json:
+            yield ""
+        try:
+            yield from _shown(captured, format, chunks, outcome, as_json)
+        except UNREADABLE as error:
+            raise RecordingError(f"the capture cannot be read: {error}") from error
 
 
 def _shown(captured: Captured, format: str | None, chunks: Chunks, outcome: Outcome, as_json: bool) -> Iterator[str]:
@@ -54,11 +58,14 @@ def _shown(captured: Captured, format: str | None, chunks: Chunks, outcome: Outc
         shown = {name: head.get(name, "unknown") for name in ("request_id", "time", "toolwire", "scanner", "path")}
         yield "request {request_id} at {time}, toolwire {toolwire}, scanner {scanner}".format(**shown)
         yield f"{shown['path']} ended with status {captured.end.get('status')} {captured.end.get('code', '')}".rstrip()
-    kind = head.get("backend", {}).get("kind")
+    else:
+        yield _json({"request_id": head.get("request_id")})
+    kind = (head.get("backend") or {}).get("kind")
+    protocol = recorded_protocol(kind, registries())
     for number, call in enumerate(calls, 1):
         if not as_json:
             yield f"call {number}: {_described(call)}"
-        recording = readable(call, usual_server(kind))
+        recording = readable(call, protocol)
         if recording:
             found = Summary()
             outcome.summaries.append(found)
@@ -82,10 +89,11 @@ def _brief(decision: CallDecision) -> str:
 
 def _reproduced(captured: Captured, outcome: Outcome, as_json: bool) -> Iterator[str]:
     try:
-        again = outcome.reproduction = reproduce(captured)
+        again = reproduce(captured)
     except (RecordingError, ConfigError) as error:
         yield _json({"reproduced": None, "because": str(error)}) if as_json else f"cannot be run again: {error}"
         return
+    outcome.reproductions.append(again)
     if as_json:
         yield _json({"reproduced": again.same, "left_out": again.left_out, "status": again.status})
         return

@@ -19,13 +19,15 @@ from yarl import URL
 
 from ...config import DEFAULT_CHAIN, BackendConfig, LimitsConfig
 from ...observability.redaction import Redaction
+from ...protocols.responses.ids import PREFIXES
 from ...registry import registries
 from ..capture.covering import harmless
 from ..capture.files import Captured
 from ..capture.recorded_backend import NOWHERE, RecordedBackend, replayable
 from ..capture.recording import RecordingError
 
-_IDS: Final = re.compile(rb"\b(?:chatcmpl-|(?:call|fc|ctc|msg|rs|resp|req)_)[0-9A-Za-z]{16,}\b|\bfc_[0-9]{3,}\b")
+_MADE: Final = "|".join(sorted({*PREFIXES.values(), "call", "cmp", "item", "req", "resp", "toolu"}))
+_IDS: Final = re.compile(rf"\b(?:chatcmpl-|(?:{_MADE})_)[0-9A-Za-z]{{16,}}\b|\bfc_[0-9]{{3,}}\b".encode())
 _TIMES: Final = re.compile(rb'("(?:created|created_at|completed_at)": ?)[0-9.]+')
 _COMMENT: Final = re.compile(rb"(?m)^: ?keep-alive\n\n")
 
@@ -87,13 +89,15 @@ async def reproduced(captured: Captured) -> Reproduction:
     if not captured.complete:
         raise RecordingError(f"{captured.head['left_out_bytes']} bytes were left out; raise capture.exchange_bytes")
     if not body or "config" not in captured.head:
-        raise RecordingError("the request was refused before it was read")
+        raise RecordingError("the gateway refused the request, so the capture does not hold it")
     settings, backend = captured.head["config"], dict(captured.head.get("backend", {}))
     plugins = registries()
     endpoint = captured.head.get("endpoint")
     if endpoint is not None and endpoint not in {side.name for side in plugins.client_sides().sides}:
         raise RecordingError(f"the request was passed through unread at {captured.head.get('path')}")
     kind = backend.pop("kind", BackendConfig().kind)
+    if kind not in plugins.backends.names():
+        raise RecordingError(f"the kind of backend {kind!r} is not installed here")
     if kind not in plugins.servers.names():
         raise RecordingError(
             f"answers of a backend of the kind {kind!r} are not recorded as bytes, so they cannot be run again"
@@ -112,7 +116,7 @@ async def reproduced(captured: Captured) -> Reproduction:
     plugins.backends.register("replayed", replayed)
     app = create_app(
         {
-            "backends": {"recorded": {**backend, "url": NOWHERE, "kind": "replayed"}},
+            "backends": {"recorded": {**backend, "url": NOWHERE, "kind": "replayed", "identify_s": 0}},
             "limits": settings["limits"],
             "defaults": settings["defaults"],
             "chain": chain,

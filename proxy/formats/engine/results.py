@@ -5,8 +5,9 @@ Rules of this module:
 1. A result is data: when written, it contains none of the form's own markers (R5.6).
 2. Results of one turn are in the order of their calls. A form without a place for ids names the call only if that order
    does not identify it.
-3. An answer that consists only of blocks of the form repeats results, and its text is their text. Any other answer
-   stays as the model wrote it.
+3. An answer that consists only of blocks of the form repeats results, and its text is their text. The last block may
+   lack its closer, or the end of it, unless the text after the opener looks like a sentence about the marker. Any other
+   answer stays as the model wrote it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ from .rendering import attribute, result_text
 _PLACE: Final = re.compile(r"\{(name|id)\}")
 _ERROR: Final = "Error: "
 """Put before the text of a failed result that does not say so itself, because the forms have no field for it."""
+
+_BEHIND_MENTION: Final = " \t.,;:)"
+"""Characters after a marker that a sentence mentions."""
 
 _PLACE_CHARS: Final = 512
 """Longest id or name in the opener of a repeated result."""
@@ -89,13 +93,22 @@ class ResultForm:
                 rest = rest.removeprefix(separator).lstrip()
             start = self._end_of_opener(rest)
             if start is None:
-                return None
+                return "\n".join(texts) if texts and last.startswith(rest) else None
             text, ended, rest = rest[start:].partition(closer) if closer else (rest[start:], "", "")
             if closer and not ended:
-                return None
+                text = self._without_cut_closer(text)
+                if not text.strip() or text[0] in _BEHIND_MENTION:
+                    return None
             texts.append(text.removesuffix("\n") if self.closer.startswith("\n") else text)
             rest = rest.lstrip()
         return "\n".join(texts) if texts else None
+
+    def _without_cut_closer(self, text: str) -> str:
+        """Returns the text without the beginning of a closer at its end. A single character may belong to the
+        result."""
+        sizes = range(len(self.closer) - 1, 1, -1)
+        cut = next((size for size in sizes if text.endswith(self.closer[:size])), 0)
+        return text[: len(text) - cut]
 
     def behind_opener(self, text: str) -> str | None:
         """Returns the rest of a text after an opener, or None if it does not begin with one (yet)."""

@@ -2,8 +2,8 @@
 
 Weak models answer with the block that they were shown last. Rules:
 
-1. An answer is unwrapped if it consists of nothing but blocks of the form in which this prompt wrote results. Any other
-   answer stays unchanged. Both hold at any split of a stream.
+1. An answer is unwrapped if it consists of nothing but blocks of the form in which this prompt wrote results; the last
+   one may be unclosed. Any other answer stays unchanged. Both hold at any split of a stream.
 2. A stream is held back only while it may still become such an answer, and never longer than the prompt's results are.
 """
 

@@ -39,7 +39,6 @@ from ...model import (
 )
 from ...repair.characters import valid_text
 from ...scan._grammar import SPACE
-from ..shared import overflow
 from ..shared.call_deltas import new_call_id
 from ..shared.ends import cut_off_reason, finish_words, read_end
 from ..shared.noise import NAMELESS, Note, ignore_note
@@ -53,7 +52,7 @@ from ..shared.numbers import (
     whole_number,
     with_rest,
 )
-from ..shared.overflow import fault_of
+from ..shared.server_errors import OVERFLOW_CODES, fault_of, is_overflow
 from ..shared.wire import (
     dump,
     dumper,
@@ -374,7 +373,7 @@ def read_error(answer: Mapping[str, Any]) -> GatewayError | None:
     elif isinstance(error, str):
         message = error
     message = shorten(message) or f"The model server reported {quote(error)}."
-    if not overflow.CODES.isdisjoint(words) or overflow.is_overflow(message):
+    if not OVERFLOW_CODES.isdisjoint(words) or is_overflow(message):
         return ClientFault(message, code="context_length_exceeded", param="messages")
     return fault_of(error, message) if isinstance(error, dict) else BackendFault(message)
 

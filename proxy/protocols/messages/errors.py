@@ -14,8 +14,8 @@ from typing import Any, Final
 from ...errors import BackendFault, ClientFault, GatewayError, quote
 from ..base import Allowance
 from ..chat.reply import text_of
-from ..shared import openai, overflow
-from ..shared.overflow import fault_of, status_in
+from ..shared import openai
+from ..shared.server_errors import fault_of, is_overflow, read_overflow, status_in
 from ..shared.wire import dump, shorten
 
 OVERLOADED: Final = 529
@@ -67,7 +67,7 @@ def error_object(error: GatewayError) -> dict[str, Any]:
 def overflow_message(message: str) -> str:
     """Returns a server's message about a context overflow in Anthropic's words, after which Claude Code compacts the
     conversation, or asks for a shorter answer (R28.6). A message without token counts keeps its text."""
-    counts = overflow.read_overflow(message)
+    counts = read_overflow(message)
     if counts is None:
         return message if "prompt is too long" in message else f"prompt is too long: {message}"
     if counts.prompt > counts.window or not counts.output:
@@ -104,7 +104,7 @@ def read_error(value: Mapping[str, Any]) -> GatewayError | None:
     kind = text_of(error.get("type")) if isinstance(error, dict) else ""
     text = text_of(error.get("message")) if isinstance(error, dict) else text_of(error)
     message = shorten(text) or f"The model server reported {quote(error)}."
-    if overflow.is_overflow(message):
+    if is_overflow(message):
         return ClientFault(message, code="context_length_exceeded", param="messages")
     fields = error if isinstance(error, dict) else {}
     fault: GatewayError

@@ -18,6 +18,7 @@ from ...events import BlockStatus, Open, extra_of
 from ...model import EMPTY, Extra, fields_of, merged
 from ...repair.characters import valid_text
 from ...scan._grammar import SPACE
+from ..shared.text_sinks import TextSink
 from ..shared.wire import dump
 from ..streams import TextFrame
 from .blocks import PROTOCOL, as_object, call_fields, is_object
@@ -43,22 +44,7 @@ class BlockStream(Protocol):
         """Function that takes a frame."""
 
 
-class BlockSink:
-    """Receiver of a block's text. This base class drops the text."""
-
-    __slots__ = ()
-
-    def write(self, text: str) -> None:
-        """Adds text to the block."""
-
-    def learn(self, extra: Extra) -> None:
-        """Adds the `extra` from the end of the block."""
-
-    def close(self, status: BlockStatus) -> None:
-        """Ends the block."""
-
-
-class ContentBlock(BlockSink):
+class ContentBlock(TextSink):
     """A content block that is being written."""
 
     __slots__ = ("_half", "_head", "begun", "extra", "index", "stream")
@@ -207,30 +193,6 @@ class TextBlock(ContentBlock):
         """Sends the citations."""
         for citation in self._cited:
             self.add(type="citations_delta", citation=citation)
-
-
-class InlineReasoningBlock(BlockSink):
-    """Reasoning inside a text, between tags."""
-
-    __slots__ = ("_opened", "_tags", "_text")
-
-    def __init__(self, text: TextBlock, tags: tuple[str, str]) -> None:
-        self._text = text
-        self._tags = tags
-        self._opened = False
-
-    def write(self, text: str) -> None:
-        """Sends text, after the opening tag."""
-        if text and not self._opened:
-            self._opened = True
-            text = self._tags[0] + text
-        self._text.write(text)
-
-    def close(self, status: BlockStatus) -> None:
-        """Sends the closing tag if there was any text."""
-        if self._opened:
-            self._text.flush()
-            self._text.write(self._tags[1])
 
 
 class RefusalBlock(ContentBlock):

@@ -23,16 +23,15 @@ from typing import Final
 from ...errors import GatewayError
 from ...events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
 from ...model import EMPTY, Extra, Usage, fields_of
+from ..shared.text_sinks import InlineReasoning, TextSink
 from ..streams import KEEPALIVE, TextFrame, WriteOptions
 from .blocks import PROTOCOL
 from .errors import error_object
 from .ids import message_id
 from .reply import first_usage, reasoning_placement, stop_fields, write_usage
 from .streamed import (
-    BlockSink,
     CallBlock,
     ContentBlock,
-    InlineReasoningBlock,
     OpaqueBlock,
     ReasoningBlock,
     RefusalBlock,
@@ -173,7 +172,7 @@ class MessagesWriter:
             block.sink.close(block.closed)
             self._waiting.popleft()
 
-    def _sink(self, opened: Open | Opaque) -> BlockSink:
+    def _sink(self, opened: Open | Opaque) -> TextSink:
         if isinstance(opened, Opaque):
             return OpaqueBlock(self, opened.payload)
         match opened.kind:
@@ -184,9 +183,9 @@ class MessagesWriter:
             case BlockKind.REASONING:
                 match self._reasoning:
                     case "inline":
-                        return InlineReasoningBlock(self._text_for(EMPTY), self._options.reasoning_tags)
+                        return InlineReasoning(self._text_for(EMPTY), self._options.reasoning_tags)
                     case "drop":
-                        return BlockSink()
+                        return TextSink()
                 return ReasoningBlock(self, opened.extra, shown=self._reasoning == "block")
             case BlockKind.TEXT:
                 return self._text_for(opened.extra)
@@ -244,6 +243,6 @@ class _QueuedBlock:
     def __init__(self, opened: Open | Opaque) -> None:
         self.opened = opened
         self.texts: list[str] = []
-        self.sink: BlockSink | None = None
+        self.sink: TextSink | None = None
         self.closed: BlockStatus | None = "complete" if isinstance(opened, Opaque) else None
         self.late: Extra = EMPTY

@@ -20,6 +20,7 @@ from ...events import BlockStatus, Open
 from ...model import EMPTY, Extra, Reasoning, Refusal, Text, ToolUse, fields_of, merged
 from ...repair.characters import valid_text
 from ...scan._grammar import SPACE
+from ..shared.text_sinks import TextSink
 from ..shared.wire import dump
 from ..streams import TextFrame
 from .client_tools import FORMS
@@ -60,21 +61,6 @@ class ItemStream(Protocol):
 
     def frame(self, head: bytes, fields: bytes) -> None:
         """Sends an event from its bytes before and after the sequence number."""
-
-
-class TextSink:
-    """Receiver of a block's text. This base class drops the text."""
-
-    __slots__ = ()
-
-    def write(self, text: str) -> None:
-        """Adds text to the block."""
-
-    def learn(self, extra: Extra) -> None:
-        """Adds the `extra` from the end of the block."""
-
-    def close(self, status: BlockStatus) -> None:
-        """Ends the block."""
 
 
 class OutputItem(TextSink):
@@ -233,29 +219,6 @@ class TextItem(OutputItem):
 
     def _part(self, text: str) -> dict[str, Any]:
         return {**text_part(text), **part_fields(Text(text, self.extra))}
-
-
-class InlineReasoningItem(TextSink):
-    """Reasoning inside a text message, between tags."""
-
-    __slots__ = ("_message", "_opened", "_tags")
-
-    def __init__(self, message: TextItem, tags: tuple[str, str]) -> None:
-        self._message = message
-        self._tags = tags
-        self._opened = False
-
-    def write(self, text: str) -> None:
-        """Sends text, after the opening tag."""
-        if text and not self._opened:
-            self._opened = True
-            text = self._tags[0] + text
-        self._message.write(text)
-
-    def close(self, status: BlockStatus) -> None:
-        """Sends the closing tag if there was any text."""
-        if self._opened:
-            self._message.write(self._tags[1])
 
 
 class RefusalItem(OutputItem):

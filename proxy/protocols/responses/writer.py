@@ -24,6 +24,7 @@ from typing import Any, Final
 from ...errors import Cancelled, GatewayError
 from ...events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
 from ...model import EMPTY, Extra, OpaquePart, Usage, fields_of, merged
+from ..shared.text_sinks import InlineReasoning, TextSink
 from ..shared.wire import dump
 from ..streams import KEEPALIVE, TextFrame, WriteOptions
 from .ids import derived_id
@@ -32,12 +33,10 @@ from .output import (
     QUEUED,
     CallItem,
     ClientToolItem,
-    InlineReasoningItem,
     OutputItem,
     ReasoningItem,
     RefusalItem,
     TextItem,
-    TextSink,
     head_of,
     new_head,
 )
@@ -242,7 +241,7 @@ class ResponsesWriter:
         if self._message is None or (opened.kind is BlockKind.TEXT and _has_fields(opened.extra)):
             self._message = TextItem(self, opened.extra if opened.kind is BlockKind.TEXT else EMPTY)
         inline = opened.kind is BlockKind.REASONING
-        return InlineReasoningItem(self._message, self._options.reasoning_tags) if inline else self._message
+        return InlineReasoning(self._message, self._options.reasoning_tags) if inline else self._message
 
     def _unmodelled(self, event: Opaque) -> None:
         """Handles an unmodelled frame or item; those of other protocols are left out."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from . import overflow
+from .server_errors import OVERFLOW_CODES
 
 if TYPE_CHECKING:
     from ..base import Allowance, ListedModel
@@ -25,7 +25,7 @@ TOOL: Final[Mapping[str, Any]] = {
 TIME_HEADER: Final = "openai-processing-ms"
 """Response header with the milliseconds between request and answer."""
 
-_KNOWN_CODES: Final = overflow.CODES | {"model_not_found"}
+_KNOWN_CODES: Final = OVERFLOW_CODES | {"model_not_found"}
 
 
 def read_refusal(body: bytes) -> tuple[str, str | None]:
@@ -42,7 +42,7 @@ def read_refusal(body: bytes) -> tuple[str, str | None]:
         if isinstance(error, dict):
             words = [error.get("code"), error.get("type")]
             code = next((w for w in words if isinstance(w, str) and w in _KNOWN_CODES), None)
-            code = "context_length_exceeded" if code in overflow.CODES else code
+            code = "context_length_exceeded" if code in OVERFLOW_CODES else code
             if error.get("param") == "model":
                 code = code or "model_not_found"
             parsed = error.get("message") or error.get("detail") or ""

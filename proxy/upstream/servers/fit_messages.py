@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from operator import is_
 from typing import Final
 
+from ...folding import add_part
 from ...formats.engine.results import mark_failed
 from ...known.past import Past, each
 from ...model import Message, OpaquePart, Part, Reasoning, Text, ToolResult, fields_of, merged, replace
@@ -43,7 +44,7 @@ def _fit_parts(message: Message, wire: ServerSide | None) -> Message | None:
         if isinstance(part, ToolResult):
             part = _fit_result(part, wire)
         if _is_expressible(part, wire):
-            _add(parts, part)
+            add_part(parts, part)
     if message.parts and (message.role == "assistant" or not parts) and _is_only_reasoning(parts):
         return None
     same = len(parts) == len(message.parts) and all(map(is_, parts, message.parts))
@@ -76,7 +77,7 @@ def _fit_result(result: ToolResult, wire: ServerSide | None) -> ToolResult:
     parts: list[Part] = []
     for part in result.parts:
         foreign = isinstance(part, OpaquePart) and (wire is None or part.protocol != wire.name)
-        _add(
+        add_part(
             parts,
             Text(dump(without_files(part.payload)).decode()) if foreign and isinstance(part, OpaquePart) else part,
         )
@@ -97,17 +98,8 @@ def merged_texts(parts: Iterable[Part]) -> tuple[Part, ...]:
     out: list[Part] = []
     for part in parts:
         if type(part) is not Text or part.text or part.extra:
-            _add(out, part)
+            add_part(out, part)
     return tuple(out)
-
-
-def _add(parts: list[Part], part: Part) -> None:
-    """Appends a part; a text is joined to a text before it."""
-    last = parts[-1] if parts else None
-    if type(part) is Text and type(last) is Text and not (part.extra or last.extra):
-        parts[-1] = Text(last.text + part.text)
-    else:
-        parts.append(part)
 
 
 def _is_expressible(part: Part, wire: ServerSide | None) -> bool:

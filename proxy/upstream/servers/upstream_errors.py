@@ -12,7 +12,7 @@ from typing import Final
 
 from ...errors import MAX_VALUE_CHARS, BackendFault, ClientFault, GatewayError
 from ...protocols.shared import openai
-from ...protocols.shared.overflow import is_overflow
+from ...protocols.shared.server_errors import is_overflow
 from .hops import loop
 from .private_data import ADDRESS, NOTHING, PrivateData
 from .retry_after import as_headers

@@ -19,7 +19,9 @@ from ...errors import BackendFault, ClientFault, GatewayError
 MAX_CHARS: Final = 2_000
 """Length of the part of a message that is searched."""
 
-CODES: Final = frozenset({"context_length_exceeded", "exceed_context_size_error", "model_context_window_exceeded"})
+OVERFLOW_CODES: Final = frozenset(
+    {"context_length_exceeded", "exceed_context_size_error", "model_context_window_exceeded"}
+)
 """Codes and types of errors that servers use for an overflow."""
 
 _WORDS: Final = re.compile(
