@@ -27,6 +27,9 @@ MAX_TURNS: Final = 10_000
 """Default maximum number of turns in a store (R12.1)."""
 MAX_TURN_BYTES: Final = 64 * 1024 * 1024
 """Twice the default of `limits.body_bytes`, so that every accepted request can be stored with its answer."""
+_SAID: Final = b'{"said":'
+SAID_AT: Final = len(_SAID)
+"""Where `said` begins in the JSON of a turn that has one."""
 
 
 class TurnTooLarge(StoreUnavailable):
@@ -54,9 +57,9 @@ def encode(turn: StoredTurn, limit: int, long: bool | None = None) -> bytes:
     text = dump_in_pieces(fields) if long or (long is None and _is_long(turn)) else dump(fields)
     if turn.said:
         said = turn.said if isinstance(turn.said, bytes) else dump_in_pieces(turn.said)
-        # `said` comes first: it begins with the input, which has the same place in each version of the turn. Joining
-        # megabytes releases the interpreter.
-        text = b"".join((b'{"said":', said, b",", text[1:]))
+        # `said` comes first: it begins with the input, which turns of a conversation share. Joining megabytes releases
+        # the interpreter.
+        text = b"".join((_SAID, said, b",", text[1:]))
     if len(text) > limit:
         raise TurnTooLarge(len(text), limit)
     return text

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, Literal, overload
+from typing import Any, Final, Literal, NamedTuple, overload
 
 from ...errors import GatewayError
-from ...known.past import past_of
+from ...known.past import after, past_of
 from ...model import Message, ModelReply, ModelRequest, OpaquePart, Text
-from ..shared.turn import StoredTurn, TurnStatus
-from ..shared.wire import PIECE_CHARS, dump, dump_in_pieces, dump_items, load
+from ..shared.turn import Beginning, StoredTurn, TurnStatus
+from ..shared.wire import PIECE_CHARS, dump, dump_in_pieces, item_pieces, load
 from ..streams import WriteOptions
 from ..turn_form import TurnForm
 from .conversations import ResponsesConversations
@@ -33,6 +33,7 @@ from .summaries import asks_summary, summary_item
 _REFERENCE: Final = "item_reference"
 _LAST: Final = frozenset({"response.completed", "response.incomplete", "response.failed"})
 """Events that end a stream."""
+_HEAD: Final = b'{"input":'
 
 
 class ResponsesTurns(TurnForm):
@@ -97,7 +98,7 @@ class ResponsesTurns(TurnForm):
         return new_response_id()
 
     def begun(self, turn: StoredTurn, options: WriteOptions) -> StoredTurn:
-        return _stored(turn, turn.status, _stored_json(options, write_begun(options, turn.id)))
+        return _with_input(turn, turn.status, options, write_begun(options, turn.id))
 
     def finished(self, turn: StoredTurn, reply: ModelReply, options: WriteOptions) -> StoredTurn:
         made = write_finished(reply, options)
@@ -120,7 +121,7 @@ class ResponsesTurns(TurnForm):
     def queued(self, turn: StoredTurn, options: WriteOptions) -> tuple[StoredTurn, bytes]:
         written = write_resource(resource(options, turn.id, "queued"), options)
         frames = (b'%b%d,"response":%b}\n\n' % (head_of(kind), number, written) for number, kind in enumerate(QUEUED))
-        return _stored(replace(turn, status="queued"), "queued", _stored_json(options, written)), b"".join(frames)
+        return _with_input(replace(turn, status="queued"), "queued", options, written), b"".join(frames)
 
     def ended(self, turn: StoredTurn, status: Literal["failed", "cancelled"], error: GatewayError | None) -> StoredTurn:
         said = _value(turn.said)
@@ -197,10 +198,16 @@ def _ended(
     """Returns `turn` with its answer, whose response object is `shown`."""
     has_other_fields = any(part.extra for parts in origins for part in parts if not isinstance(part, OpaquePart))
     output = answered(shown["output"], origins) if has_other_fields else ()
-    return _stored(turn, shown["status"], _stored_json(options, written), output)
+    return _with_input(turn, shown["status"], options, written, output)
 
 
-def _stored(turn: StoredTurn, status: TurnStatus, said: bytes, output: tuple[Message, ...] = ()) -> StoredTurn:
+def _stored(
+    turn: StoredTurn,
+    status: TurnStatus,
+    said: bytes,
+    output: tuple[Message, ...] = (),
+    beginning: Beginning | None = None,
+) -> StoredTurn:
     """Returns `turn` without the messages that can be made from `said`."""
     return StoredTurn(
         id=turn.id,
@@ -214,20 +221,43 @@ def _stored(turn: StoredTurn, status: TurnStatus, said: bytes, output: tuple[Mes
         expires=turn.expires,
         said=said,
         rounds=turn.rounds,
+        beginning=beginning,
     )
 
 
-def _stored_json(options: WriteOptions, written: bytes) -> bytes:
-    """Returns the JSON to store with a response that was `written`."""
-    input_json = options.made.get(_stored_json)
-    if input_json is None:
-        origin = options.request.origin
-        items = own_items(options.body)
-        if origin is None or origin.size <= PIECE_CHARS:
-            input_json = dump(items)
-        elif isinstance(items, str):
-            input_json = dump_in_pieces(items)
-        else:
-            input_json = dump_items(items, past_of(items))
-        options.made[_stored_json] = input_json
-    return b"".join((b'{"input":', input_json, b',"resource":', written, b"}"))  # others run while it copies megabytes
+class _Input(NamedTuple):
+    """The JSON of a request's input in pieces, and the part of it that later turns share, if any."""
+
+    pieces: list[bytes]
+    beginning: Beginning | None
+
+
+def _with_input(
+    turn: StoredTurn, status: TurnStatus, options: WriteOptions, written: bytes, output: tuple[Message, ...] = ()
+) -> StoredTurn:
+    """Returns `turn` with the input of its request, and a response that was `written`."""
+    made: _Input | None = options.made.get(_with_input)
+    if made is None:
+        made = options.made[_with_input] = _input(options)
+    said = b"".join((*made.pieces, b',"resource":', written, b"}"))  # others run while it copies megabytes
+    return _stored(turn, status, said, output, made.beginning)
+
+
+def _input(options: WriteOptions) -> _Input:
+    origin = options.request.origin
+    items = own_items(options.body)
+    past = past_of(items)
+    if past is None and (origin is None or origin.size <= PIECE_CHARS):
+        return _Input([_HEAD, dump(items)], None)
+    if isinstance(items, str):
+        pieces = [_HEAD, dump_in_pieces(items)]
+        return _Input(pieces, Beginning(sum(map(len, pieces))))
+    pieces = [_HEAD, *item_pieces(items, past)]
+    length = sum(map(len, pieces)) - 1  # later turns have more items before the bracket
+    if past is None or not items:
+        return _Input(pieces, Beginning(length))
+
+    def make(earlier: list[Beginning]) -> Beginning:
+        return Beginning(length, next((one.place for one in earlier if one.place is not None), None))
+
+    return _Input(pieces, after(past, "stored", items, make))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from ...model import EMPTY, Extra, Message, dataclass
 
@@ -19,6 +19,27 @@ TurnStatus = Literal["queued", "in_progress", "completed", "incomplete", "failed
 
 RUNNING: Final = frozenset({"queued", "in_progress"})
 """Statuses of a response that is not finished."""
+
+
+class Place(NamedTuple):
+    """Where a store has the beginning of a turn: the id there, the bytes, and of how many pieces it consists."""
+
+    id: int
+    length: int
+    pieces: int
+
+
+class Beginning:
+    """The first `length` bytes of a turn's `said`, which later turns of the conversation have too: an agent sends its
+    whole conversation with every turn. A store that has written them sets `place`, so that they need not be written
+    again. `before` is the place of an earlier turn's beginning, with which this one begins."""
+
+    __slots__ = ("before", "length", "place")
+
+    def __init__(self, length: int, before: Place | None = None) -> None:
+        self.length = length
+        self.before = before
+        self.place: Place | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +52,8 @@ class StoredTurn:
     calls before that with their results, which were not shown: only the model gets them again. `model` is the name in
     the request. `created` and `expires` are Unix seconds. `said` is the JSON of input and output in the protocol's
     form. A turn to be stored need not hold messages that can be made from `said`; a turn that was read holds all, and
-    its `said` is the parsed JSON. `size` is the number of bytes that a turn takes in its store.
+    its `said` is the parsed JSON. `beginning` is the part of `said` that other turns share. `size` is the number of
+    bytes of the turn as its store reads it.
     """
 
     id: str
@@ -47,6 +69,7 @@ class StoredTurn:
     said: bytes | Mapping[str, Any] = field(default=b"", hash=False)
     rounds: tuple[Message, ...] = ()
     size: int = field(default=0, compare=False)
+    beginning: Beginning | None = field(default=None, compare=False)
 
     @property
     def messages(self) -> tuple[Message, ...]:
