@@ -31,10 +31,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
-from ..protocols.shared.turn import Place, StoredTurn
+from ..protocols.shared.turn import Beginning, Place, StoredTurn
 from ..support.sqlite_thread import SqliteThread, write_ahead
 from .base import Change, ReadBudget, ResponseStore, StoreUnavailable
-from .encoding import MAX_TURN_BYTES, MAX_TURNS, SAID_AT, check_bounds, decode, encode, key_of, with_expiry
+from .encoding import MAX_TURN_BYTES, MAX_TURNS, SAID, check_bounds, decode, encode_rest, key_of, with_expiry
 from .sqlite_layout import check_ours, create_tables
 
 T = TypeVar("T")
@@ -56,11 +56,11 @@ _PROLONG: Final = """UPDATE lives SET expires = max(expires, ?), used = ?
 _OLDEST: Final = "DELETE FROM turns WHERE place = (SELECT place FROM lives WHERE owner = ? ORDER BY used LIMIT 1)"
 _MOST: Final = "SELECT owner FROM owners WHERE owner IS NOT ? OR turns > 1 ORDER BY {} DESC, last LIMIT 1"
 """Selects the owner with the most; never the owner who has only the turn just put."""
-_TEXTS: Final = """WITH RECURSIVE pieces (id, before, number) AS (
+_TEXTS: Final = """WITH RECURSIVE parts (id, before, number) AS (
         SELECT id, before, 0 FROM shared WHERE id = ?
-        UNION ALL SELECT shared.id, shared.before, number + 1 FROM shared JOIN pieces ON shared.id = pieces.before
-    ) SELECT text FROM pieces JOIN texts USING (id) ORDER BY number DESC"""
-MOST_PIECES: Final = 64
+        UNION ALL SELECT shared.id, shared.before, number + 1 FROM shared JOIN parts ON shared.id = parts.before
+    ) SELECT text FROM parts JOIN texts USING (id) ORDER BY number DESC"""
+MOST_TEXTS: Final = 64
 """Maximum number of texts of one turn. The text after them is written in full, so that turns are read and deleted in a
 bounded number of steps."""
 LINGER_S: Final = 0.002
@@ -122,7 +122,7 @@ class SqliteStore(ResponseStore):
         await self._call(lambda _: None)
 
     async def close(self) -> None:
-        while pending := [put.done for put in (*self._writing, *self._waiting) if not put.done.done()]:
+        while pending := [put.done for put in (*self._writing, *self._waiting) if put.done and not put.done.done()]:
             await wait(pending)
         await self._thread.close()
 
@@ -130,11 +130,11 @@ class SqliteStore(ResponseStore):
         if self._thread.closed:
             raise StoreUnavailable("the store is closed")
         loop = get_running_loop()
-        put = _Put(turn, loop.create_future())
-        self._waiting.append(put)
+        done = loop.create_future()
+        self._waiting.append(_Put(turn, done))
         if len(self._waiting) == 1 and not self._writing:
             self._schedule_write(loop)
-        await put.done
+        await done
 
     async def change(self, turn_id: str, owner: str, work: Change) -> StoredTurn | None:
         return await self._call(lambda db: self._change(db, turn_id, owner, work))
@@ -197,7 +197,7 @@ class SqliteStore(ResponseStore):
         the others."""
         for put in puts:
             try:
-                put.text = encode(put.turn, self._max_turn_bytes)
+                put.rest = encode_rest(put.turn, self._max_turn_bytes)
             except Exception as error:
                 put.error = error
         good = [put for put in puts if put.error is None]
@@ -214,7 +214,7 @@ class SqliteStore(ResponseStore):
                     for put in some:
                         put.written = True
                         if put.turn.beginning is not None:
-                            put.turn.beginning.place = put.place
+                            put.turn.beginning.written.place = put.place
             if all(put.written or put.error is not None for put in good):
                 return
 
@@ -226,17 +226,18 @@ class SqliteStore(ResponseStore):
     def _put_in(self, db: sqlite3.Connection, puts: Sequence[_Put]) -> None:
         """Writes puts within the current transaction."""
         turns, size = db.execute("SELECT turns, bytes FROM total").fetchone()
-        size += sum(len(put.text) for put in puts)
+        size += sum(put.size for put in puts)
         fits = turns + len(puts) <= self._max_turns and size <= self._max_bytes
         for put in puts:
-            turn, text = put.turn, put.text
+            turn = put.turn
             if turn.ancestors:
                 self._use(db, [key_of(ancestor, turn.owner) for ancestor in turn.ancestors], turn.expires)
             key = key_of(turn.id, turn.owner)
-            put.place = self._share(db, turn, text)
-            head, last = (None, text) if put.place is None else (put.place.id, text[put.place.length :])
-            if not db.execute(_NEW, (key, turn.expires, len(text), head, last, turn.owner)).rowcount:
-                self._replace(db, key, turn.expires, len(text), head, last)
+            if turn.beginning is not None:
+                put.place = self._share(db, turn.owner, turn.beginning)
+            head = None if put.place is None else put.place.id
+            if not db.execute(_NEW, (key, turn.expires, put.size, head, put.rest, turn.owner)).rowcount:
+                self._replace(db, key, head, put)
             if self._max_turns_per_owner < self._max_turns:
                 self._trim_owner(db, turn.owner)
             if not fits:
@@ -248,50 +249,45 @@ class SqliteStore(ResponseStore):
             turn = work(self._read(db, turn_id, owner, None))
             if turn is not None:
                 put = _Put(turn)
-                put.text = encode(turn, self._max_turn_bytes)
+                put.rest = encode_rest(turn, self._max_turn_bytes)
                 self._put_in(db, [put])
             return turn
 
-    def _share(self, db: sqlite3.Connection, turn: StoredTurn, text: bytes) -> Place | None:
-        """Returns the place of the turn's beginning, which is written if necessary. Returns None if the turn has no
-        such beginning."""
-        beginning = turn.beginning
-        if beginning is None or not isinstance(turn.said, bytes) or len(turn.said) < beginning.length:
-            return None
-        length = SAID_AT + beginning.length
-        for known in (beginning.place, beginning.before):
-            if known is not None and known.length == length and self._has(db, turn.owner, known):
-                return known
+    def _share(self, db: sqlite3.Connection, owner: str, beginning: Beginning) -> Place:
+        """Returns the place of a turn's beginning, which is written if necessary."""
+        length = len(SAID) + beginning.length
         before = beginning.before
-        if before is not None and not (
-            before.length < length and before.pieces < MOST_PIECES and self._has(db, turn.owner, before)
-        ):
+        for known in (beginning.written.place, before):
+            if known is not None and known.length == length and self._has(db, owner, known):
+                return known
+        if before is None or before.texts >= MOST_TEXTS or not self._has(db, owner, before):
             before = None
+        pieces = (SAID, *beginning.pieces) if before is None else beginning.pieces[before.pieces :]
         ident = secrets.randbits(62)  # a place is never that of another text, not even after the file was replaced
-        start, pieces, earlier = (0, 0, None) if before is None else (before.length, before.pieces, before.id)
-        db.execute("INSERT INTO shared VALUES (?, ?, ?, ?, 0)", (ident, turn.owner, earlier, length))
-        db.execute("INSERT INTO texts VALUES (?, ?)", (ident, text[start:length]))
+        earlier = None if before is None else before.id
+        db.execute("INSERT INTO shared VALUES (?, ?, ?, ?, 0)", (ident, owner, earlier, length))
+        db.execute("INSERT INTO texts VALUES (?, ?)", (ident, b"".join(pieces)))
         db.execute("UPDATE shared SET uses = uses + 1 WHERE id = ?", (earlier,))
-        return Place(ident, length, pieces + 1)
+        return Place(ident, 1 if before is None else before.texts + 1, len(beginning.pieces), length)
 
     def _has(self, db: sqlite3.Connection, owner: str, place: Place) -> bool:
-        return db.execute("SELECT owner, length FROM shared WHERE id = ?", (place.id,)).fetchone() == (
-            owner,
-            place.length,
+        """Returns True if the text at `place` still exists."""
+        row = db.execute(
+            "SELECT 1 FROM shared WHERE id = ? AND owner = ? AND length = ?", (place.id, owner, place.length)
         )
+        return row.fetchone() is not None
 
-    def _replace(
-        self, db: sqlite3.Connection, key: str, expires: float, new_size: int, head: int | None, last: bytes
-    ) -> None:
+    def _replace(self, db: sqlite3.Connection, key: str, head: int | None, put: _Put) -> None:
         """Updates an existing row. This costs half of deleting and inserting it."""
         place, owner, size = db.execute(_THERE, (key,)).fetchone()
+        expires = put.turn.expires
         db.execute(
             "UPDATE turns SET expires = ?, bytes = ?, head = ?, turn = ? WHERE place = ?",
-            (expires, new_size, head, last, place),
+            (expires, put.size, head, put.rest, place),
         )
-        db.execute("UPDATE total SET bytes = bytes + ?, uses = uses + 1", (new_size - size,))
-        db.execute(_LIVES_ON, (expires, new_size, place))
-        db.execute(_OWNS, (new_size - size, owner))
+        db.execute("UPDATE total SET bytes = bytes + ?, uses = uses + 1", (put.size - size,))
+        db.execute(_LIVES_ON, (expires, put.size, place))
+        db.execute(_OWNS, (put.size - size, owner))
 
     def _prolong(self, db: sqlite3.Connection, keys: Sequence[str], expires: float) -> None:
         with db:
@@ -445,18 +441,24 @@ class SqliteStore(ResponseStore):
 
 
 class _Put:
-    """A turn that waits to be written. `done` is set when it was written, or to the error. `text` is its JSON, and
-    `place` where the beginning of that is stored."""
+    """A turn that waits to be written. `done` is set when it was written, or to the error. `rest` is its JSON
+    after its beginning, and `place` is where that is stored."""
 
-    __slots__ = ("done", "error", "place", "text", "turn", "written")
+    __slots__ = ("done", "error", "place", "rest", "turn", "written")
 
     def __init__(self, turn: StoredTurn, done: Future[None] | None = None) -> None:
         self.turn = turn
         self.done = done
-        self.text = b""
+        self.rest = b""
         self.place: Place | None = None
         self.written = False
         self.error: Exception | None = None
+
+    @property
+    def size(self) -> int:
+        """The number of bytes of the turn's whole JSON."""
+        beginning = self.turn.beginning
+        return len(self.rest) + (0 if beginning is None else len(SAID) + beginning.length)
 
     def tell(self) -> None:
         """Sets the result of `done`."""

@@ -23,12 +23,12 @@ import pytest
 
 from tests.store.turns import Clock, turn
 from tests.waiting import GUARD_S
-from toolwire.protocols.shared.turn import Beginning, Place, StoredTurn
+from toolwire.protocols.shared.turn import Beginning, Place, StoredTurn, Written
 from toolwire.protocols.shared.wire import dump, load
 from toolwire.store.base import StoreUnavailable
-from toolwire.store.encoding import SAID_AT, TurnTooLarge, encode, key_of
+from toolwire.store.encoding import SAID, TurnTooLarge, encode, key_of
 from toolwire.store.memory import MemoryStore
-from toolwire.store.sqlite import MOST_PIECES, SqliteStore
+from toolwire.store.sqlite import MOST_TEXTS, SqliteStore
 from toolwire.store.sqlite_layout import APPLICATION, LAYOUT, SCHEMA
 
 ROOT = Path(__file__).parents[2]
@@ -190,28 +190,25 @@ async def test_bytes_are_bounded_too(path: Path, clock: Clock) -> None:
 
 # --- what turns share -------------------------------------------------------------------------------------------------
 
-HEAD = len(b'{"input":')
-
 
 def saying(ident: str, texts: list[str], before: StoredTurn | None = None, **changes: Any) -> StoredTurn:
     """A turn whose input are messages, which go on where those of the turn `before` end."""
-    text = dump([{"role": "user", "content": each} for each in texts])
-    beginning = Beginning(HEAD + len(text) - 1, None if before is None else place(before))
-    made = turn(ident, **changes)
-    said = b'{"input":%b,"resource":%b}' % (text, dump({"output": [], "id": ident}))
-    return replace(made, input=(), output=(), said=said, beginning=beginning)
+    items = [dump({"role": "user", "content": each}) for each in texts]
+    pieces = [b'{"input":', *(b"%b%b" % (b"," if at else b"[", item) for at, item in enumerate(items))]
+    beginning = Beginning(pieces, sum(map(len, pieces)), Written(), None if before is None else place(before))
+    said = b'],"resource":%b}' % dump({"output": [], "id": ident})
+    return replace(turn(ident, **changes), input=(), output=(), said=said, beginning=beginning)
 
 
 def place(turn: StoredTurn) -> Place | None:
-    return turn.beginning.place if turn.beginning is not None else None
+    return None if turn.beginning is None else turn.beginning.written.place
 
 
 async def reads(store: SqliteStore, turn: StoredTurn) -> bool:
     """The turn is read back as it was put, with its size."""
     read = await store.get(turn.id, turn.owner)
     assert read is not None
-    assert isinstance(turn.said, bytes)
-    return (read.said, read.status, read.size) == (load(turn.said), turn.status, len(encode(turn, 1 << 30)))
+    return (read.said, read.status, read.size) == (load(turn.whole_said), turn.status, len(encode(turn, 1 << 30)))
 
 
 def count(path: Path) -> tuple[int, int]:
@@ -236,7 +233,7 @@ async def test_a_turn_is_written_once(path: Path, clock: Clock) -> None:
     assert await reads(store, done)
     assert await reads(store, after)
     assert after.beginning is not None
-    assert count(path) == (2, SAID_AT + after.beginning.length)
+    assert count(path) == (2, len(SAID) + after.beginning.length)
     await store.close()
     assert check(path)[0] == 2
 
@@ -279,10 +276,10 @@ async def test_what_is_shared_lives_as_long_as_any_turn_needs_it(path: Path, clo
 async def test_a_long_conversation_has_a_bounded_number_of_pieces(path: Path, clock: Clock) -> None:
     store = SqliteStore(path, now=clock)
     turns: list[StoredTurn] = []
-    for number in range(MOST_PIECES + 3):
+    for number in range(MOST_TEXTS + 3):
         turns.append(saying(f"resp_{number}", [str(each) for each in range(number + 1)], turns[-1] if turns else None))
         await store.put(turns[-1])
-    assert [found.pieces for each in turns[-4:] if (found := place(each))] == [MOST_PIECES, 1, 2, 3]
+    assert [found.texts for each in turns[-4:] if (found := place(each))] == [MOST_TEXTS, 1, 2, 3]
     for each in turns:
         assert await reads(store, each)
     check(path)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, Literal, NamedTuple, overload
+from typing import Any, Final, Literal, overload
 
 from ...errors import GatewayError
 from ...known.past import after, past_of
 from ...model import Message, ModelReply, ModelRequest, OpaquePart, Text
-from ..shared.turn import Beginning, StoredTurn, TurnStatus
+from ..shared.turn import Beginning, Place, StoredTurn, TurnStatus, Written
 from ..shared.wire import PIECE_CHARS, dump, dump_in_pieces, item_pieces, load
 from ..streams import WriteOptions
 from ..turn_form import TurnForm
@@ -54,7 +54,7 @@ class ResponsesTurns(TurnForm):
         return (*first, *joined((*earlier, *own)))
 
     def with_tools(self, request: ModelRequest, body: Mapping[str, Any], earlier: Sequence[StoredTurn]) -> ModelRequest:
-        inputs = [_value(turn.said)["input"] for turn in earlier if turn.said]
+        inputs = [_value(turn)["input"] for turn in earlier if turn.said]
         return with_earlier_tools(request, body, inputs)
 
     def asks_summary(self, body: Mapping[str, Any]) -> bool:
@@ -124,7 +124,7 @@ class ResponsesTurns(TurnForm):
         return _with_input(replace(turn, status="queued"), "queued", options, written), b"".join(frames)
 
     def ended(self, turn: StoredTurn, status: Literal["failed", "cancelled"], error: GatewayError | None) -> StoredTurn:
-        said = _value(turn.said)
+        said = _value(turn)
         shown = {
             **said["resource"],
             "status": status,
@@ -145,13 +145,13 @@ class ResponsesTurns(TurnForm):
     def shown(self, turn: StoredTurn) -> dict[str, Any]:
         """Returns the response object (R8.14). For a turn of another protocol it is made from the messages."""
         if turn.said:
-            return {**_value(turn.said)["resource"], "status": turn.status}
+            return {**_value(turn)["resource"], "status": turn.status}
         options = WriteOptions(request=ModelRequest(turn.model, ()), created=int(turn.created))
         status = "completed" if turn.status == "kept" else turn.status
         return resource(options, turn.id, status, made_output(turn.output, turn.id))
 
     def listed(self, turn: StoredTurn) -> Sequence[Mapping[str, Any]]:
-        items = [*whole_items(_value(turn.said)["input"])] if turn.said else write_items(turn.input)
+        items = [*whole_items(_value(turn)["input"])] if turn.said else write_items(turn.input)
         return ListedItems(items, turn.id)
 
 
@@ -178,8 +178,8 @@ class ListedItems(Sequence[Mapping[str, Any]]):
         return listed(self._items[index], self._ident, index)
 
 
-def _value(said: bytes | Mapping[str, Any]) -> Mapping[str, Any]:
-    value: Mapping[str, Any] = load(said) if isinstance(said, bytes) else said
+def _value(turn: StoredTurn) -> Mapping[str, Any]:
+    value: Mapping[str, Any] = load(turn.whole_said) if isinstance(turn.said, bytes) else turn.said
     return value
 
 
@@ -225,39 +225,36 @@ def _stored(
     )
 
 
-class _Input(NamedTuple):
-    """The JSON of a request's input in pieces, and the part of it that later turns share, if any."""
-
-    pieces: list[bytes]
-    beginning: Beginning | None
-
-
 def _with_input(
     turn: StoredTurn, status: TurnStatus, options: WriteOptions, written: bytes, output: tuple[Message, ...] = ()
 ) -> StoredTurn:
     """Returns `turn` with the input of its request, and a response that was `written`."""
-    made: _Input | None = options.made.get(_with_input)
+    made: Beginning | bytes | None = options.made.get(_with_input)
     if made is None:
         made = options.made[_with_input] = _input(options)
-    said = b"".join((*made.pieces, b',"resource":', written, b"}"))  # others run while it copies megabytes
-    return _stored(turn, status, said, output, made.beginning)
+    if isinstance(made, bytes):
+        return _stored(turn, status, b'%b,"resource":%b}' % (made, written), output)
+    close = b"" if isinstance(own_items(options.body), str) else b"]"
+    return _stored(turn, status, b'%b,"resource":%b}' % (close, written), output, made)
 
 
-def _input(options: WriteOptions) -> _Input:
+def _input(options: WriteOptions) -> Beginning | bytes:
+    """Returns the first part of a turn's JSON, with the input. A `Beginning` has no bracket after the items, because
+    later turns have more of them."""
     origin = options.request.origin
     items = own_items(options.body)
     past = past_of(items)
-    if past is None and (origin is None or origin.size <= PIECE_CHARS):
-        return _Input([_HEAD, dump(items)], None)
-    if isinstance(items, str):
-        pieces = [_HEAD, dump_in_pieces(items)]
-        return _Input(pieces, Beginning(sum(map(len, pieces))))
-    pieces = [_HEAD, *item_pieces(items, past)]
-    length = sum(map(len, pieces)) - 1  # later turns have more items before the bracket
-    if past is None or not items:
-        return _Input(pieces, Beginning(length))
+    if not items or (past is None and (origin is None or origin.size <= PIECE_CHARS)):
+        return _HEAD + dump(items)
+    pieces = [_HEAD, *([dump_in_pieces(items)] if isinstance(items, str) else item_pieces(items, past)[:-1])]
+    length = sum(map(len, pieces))
+    if past is None:
+        return Beginning(pieces, length, Written())
+    before: list[Place] = []
 
-    def make(earlier: list[Beginning]) -> Beginning:
-        return Beginning(length, next((one.place for one in earlier if one.place is not None), None))
+    def make(earlier: list[Written]) -> Written:
+        before.extend([one.place for one in earlier if one.place is not None])
+        return Written()
 
-    return _Input(pieces, after(past, "stored", items, make))
+    written = after(past, "stored", items, make)
+    return Beginning(pieces, length, written, before[0] if before else None)

@@ -7,7 +7,7 @@ stored form.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any, Final, Literal, NamedTuple
 
@@ -22,24 +22,35 @@ RUNNING: Final = frozenset({"queued", "in_progress"})
 
 
 class Place(NamedTuple):
-    """Where a store has the beginning of a turn: the id there, the bytes, and of how many pieces it consists."""
+    """Where a store has the beginning of a turn: the `id` of the text, which consists of so many `texts`, and of how
+    many pieces (`Beginning.pieces`) and bytes."""
 
     id: int
-    length: int
+    texts: int
     pieces: int
+    length: int
 
 
-class Beginning:
-    """The first `length` bytes of a turn's `said`, which later turns of the conversation have too: an agent sends its
-    whole conversation with every turn. A store that has written them sets `place`, so that they need not be written
-    again. `before` is the place of an earlier turn's beginning, with which this one begins."""
+class Written:
+    """A beginning in a conversation's results (`toolwire.known.past`). `place` is set when a store has written it."""
 
-    __slots__ = ("before", "length", "place")
+    __slots__ = ("place",)
 
-    def __init__(self, length: int, before: Place | None = None) -> None:
-        self.length = length
-        self.before = before
+    def __init__(self) -> None:
         self.place: Place | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """The `pieces` with which the JSON of a turn's `said` begins, in all `length` bytes. Later turns begin with them
+    too, because an agent sends its whole conversation with every turn; so a store need not write them again if it
+    notes in `written` where they are. `before` is the place of an earlier turn's pieces, which are the first of
+    these."""
+
+    pieces: Sequence[bytes]
+    length: int
+    written: Written
+    before: Place | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +63,8 @@ class StoredTurn:
     calls before that with their results, which were not shown: only the model gets them again. `model` is the name in
     the request. `created` and `expires` are Unix seconds. `said` is the JSON of input and output in the protocol's
     form. A turn to be stored need not hold messages that can be made from `said`; a turn that was read holds all, and
-    its `said` is the parsed JSON. `beginning` is the part of `said` that other turns share. `size` is the number of
-    bytes of the turn as its store reads it.
+    its `said` is the parsed JSON. A turn to be stored may have the first part of `said` as
+    `beginning`. `size` is the number of bytes of the turn as its store reads it.
     """
 
     id: str
@@ -75,3 +86,9 @@ class StoredTurn:
     def messages(self) -> tuple[Message, ...]:
         """All messages of the turn, as the model gets them in later turns."""
         return (*self.input, *self.rounds, *self.output)
+
+    @property
+    def whole_said(self) -> bytes:
+        """`said` of a turn to be stored, including its beginning."""
+        assert isinstance(self.said, bytes)
+        return self.said if self.beginning is None else b"".join((*self.beginning.pieces, self.said))

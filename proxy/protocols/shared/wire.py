@@ -13,13 +13,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import orjson
 
 from ...errors import BackendFault, quote
 from ...fastparse import json_marks
-from ...known.past import Past, fold
+from ...known.past import Past, fold, once
 from ...model import EMPTY
 from ...repair.characters import valid_text
 from ...support.bounded_json import PIECE_BYTES, BoundExceeded, DuplicateKey, JsonBounds, is_deep, loads
@@ -204,7 +205,8 @@ def dump_in_pieces(value: Any) -> bytes:
 
 
 def dump_request(body: Mapping[str, Any], field: str | None, past: Past | None) -> bytes:
-    """Returns the JSON of a request whose conversation is in `field`; its items are written by `item_pieces`."""
+    """Returns the JSON of a request whose conversation is in `field`; its items are written by `item_pieces`.
+    Reuses the JSON of `tools` if an earlier request had the same objects."""
     pieces: list[bytes] = []
     between = b"{"
     for key, item in body.items():
@@ -212,6 +214,8 @@ def dump_request(body: Mapping[str, Any], field: str | None, past: Past | None) 
         between = b","
         if key == field and isinstance(item, list):
             pieces += item_pieces(item, past)
+        elif key == "tools" and isinstance(item, list):
+            pieces.append(once(past, "written tools", item, partial(dump_in_pieces, item)))
         else:
             pieces.append(dump_in_pieces(item))
     return b"".join((*pieces, b"}"))
