@@ -320,7 +320,7 @@ class TurnRecorder:
         """Stores the turn as running. Returns False if that failed. Frees the item texts of the turn: they are written
         again with the answer, and need no memory during a stream."""
         stored = await self._put(self._turn)
-        self._turn = replace(self._turn, said=b"")
+        self._turn = replace(self._turn, said=b"", beginning=None)
         return stored
 
     def follow(self) -> None:

@@ -257,7 +257,10 @@ class ToolSpec:
     @property
     def received(self) -> Mapping[str, Any]:
         """The tool object as the client sent it, in any protocol; empty if the client did not send the tool."""
-        return next((item for item in self.extra.values() if isinstance(item, Mapping)), EMPTY)
+        for item in self.extra.values():
+            if type(item) is dict or isinstance(item, Mapping):
+                return item
+        return EMPTY
 
 
 @dataclass(frozen=True, slots=True)

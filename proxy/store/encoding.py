@@ -27,6 +27,8 @@ MAX_TURNS: Final = 10_000
 """Default maximum number of turns in a store (R12.1)."""
 MAX_TURN_BYTES: Final = 64 * 1024 * 1024
 """Twice the default of `limits.body_bytes`, so that every accepted request can be stored with its answer."""
+SAID: Final = b'{"said":'
+"""The beginning of the JSON of a turn that has `said`."""
 
 
 class TurnTooLarge(StoreUnavailable):
@@ -50,15 +52,22 @@ async def decoded(text: bytes, budget: ReadBudget | None = None) -> StoredTurn:
 def encode(turn: StoredTurn, limit: int, long: bool | None = None) -> bytes:
     """Returns a turn as JSON. Raises `TurnTooLarge` beyond `limit` bytes, and `TypeError` for values that JSON cannot
     express. `long`: whether to write in pieces; None: decided by size."""
+    rest = encode_rest(turn, limit, long)
+    # Joining megabytes releases the interpreter.
+    return rest if turn.beginning is None else b"".join((SAID, *turn.beginning.pieces, rest))
+
+
+def encode_rest(turn: StoredTurn, limit: int, long: bool | None = None) -> bytes:
+    """Like `encode`, without `SAID` and the pieces of the turn's beginning, if it has one; `limit` includes these."""
     fields = write_turn(turn)
     text = dump_in_pieces(fields) if long or (long is None and _is_long(turn)) else dump(fields)
     if turn.said:
+        # `said` comes first: it begins with the input, which turns of a conversation share.
         said = turn.said if isinstance(turn.said, bytes) else dump_in_pieces(turn.said)
-        # `said` comes first: it begins with the input, which has the same place in each version of the turn. Joining
-        # megabytes releases the interpreter.
-        text = b"".join((b'{"said":', said, b",", text[1:]))
-    if len(text) > limit:
-        raise TurnTooLarge(len(text), limit)
+        text = b"".join((SAID if turn.beginning is None else b"", said, b",", text[1:]))
+    size = len(text) + (0 if turn.beginning is None else len(SAID) + turn.beginning.length)
+    if size > limit:
+        raise TurnTooLarge(size, limit)
     return text
 
 

@@ -11,8 +11,9 @@ Rules of this module:
    last turns but never damages the file.
 4. The file belongs to the user that runs the gateway, with mode 0600.
 5. The layout has a version. A file of another version or another program is refused and left unchanged.
-6. A turn with a large input is written once. SQLite writes only the changed pages of a row whose size stays the same,
-   so a running turn has some blanks at its end, and its answer takes their place.
+6. What turns of a conversation share is written once (`Beginning`): a turn's row has its last part, and `head` names
+   the text before it. A text may itself continue an earlier one. A text is deleted with the last turn or text that
+   needs it. The bounds count each turn in full, as it is read.
 
 Reasons and costs: docs/adr/0005.
 """
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import math
 import os
+import secrets
 import sqlite3
 import time
 from asyncio import AbstractEventLoop, Future, get_running_loop, wait
@@ -29,10 +31,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
-from ..protocols.shared.turn import RUNNING, StoredTurn
+from ..protocols.shared.turn import Beginning, Place, StoredTurn
 from ..support.sqlite_thread import SqliteThread, write_ahead
 from .base import Change, ReadBudget, ResponseStore, StoreUnavailable
-from .encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decode, encode, key_of, with_expiry
+from .encoding import MAX_TURN_BYTES, MAX_TURNS, SAID, check_bounds, decode, encode_rest, key_of, with_expiry
+from .sqlite_layout import check_ours, create_tables
 
 T = TypeVar("T")
 
@@ -42,46 +45,7 @@ BUSY_TIMEOUT_S: Final = 5.0
 LOG_BYTES: Final = 16 * 1024 * 1024
 """The write-ahead log is truncated to this size after a checkpoint."""
 
-APPLICATION: Final = 0x746F6F6C
-"""SQLite's application id of the file ("tool")."""
-LAYOUT: Final = 2
-"""The version of the layout (`PRAGMA user_version`)."""
-SCHEMA: Final = (
-    # `place` grows with each put. Columns that change later are in `lives`, without the turn's text; `used`
-    # grows with each use. Triggers maintain the sums: counting rows in each put would cost more than the put.
-    """CREATE TABLE turns (
-        place INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, expires REAL NOT NULL, bytes INTEGER NOT NULL, turn BLOB NOT NULL
-    )""",
-    """CREATE TABLE lives (
-        place INTEGER PRIMARY KEY, owner TEXT NOT NULL, expires REAL NOT NULL, used INTEGER NOT NULL, bytes INTEGER NOT NULL
-    )""",
-    "CREATE INDEX lives_by_expiry ON lives (expires)",
-    "CREATE INDEX lives_by_use ON lives (owner, used)",
-    """CREATE TABLE owners (
-        owner TEXT PRIMARY KEY, turns INTEGER NOT NULL, bytes INTEGER NOT NULL, last INTEGER NOT NULL
-    ) WITHOUT ROWID""",
-    "CREATE TABLE total (turns INTEGER NOT NULL, bytes INTEGER NOT NULL, uses INTEGER NOT NULL)",
-    "INSERT INTO total VALUES (0, 0, 0)",
-    """CREATE TRIGGER turn_in AFTER INSERT ON turns BEGIN
-        UPDATE total SET turns = turns + 1, bytes = bytes + new.bytes, uses = uses + 1;
-        INSERT INTO lives SELECT new.place, new.owner, new.expires, uses, new.bytes FROM total;
-        INSERT INTO owners SELECT new.owner, 0, 0, 0 WHERE new.owner NOT IN (SELECT owner FROM owners);
-        UPDATE owners SET turns = turns + 1, bytes = bytes + new.bytes, last = (SELECT uses FROM total)
-            WHERE owner = new.owner;
-    END""",
-    """CREATE TRIGGER turn_out AFTER DELETE ON turns BEGIN
-        UPDATE total SET turns = turns - 1, bytes = bytes - old.bytes;
-        UPDATE owners SET turns = turns - 1, bytes = bytes - old.bytes
-            WHERE owner = (SELECT owner FROM lives WHERE place = old.place);
-        DELETE FROM owners WHERE turns = 0 AND owner = (SELECT owner FROM lives WHERE place = old.place);
-        DELETE FROM lives WHERE place = old.place;
-    END""",
-    f"PRAGMA application_id = {APPLICATION}",
-    f"PRAGMA user_version = {LAYOUT}",
-)
-"""Creates the tables of a new file, whose version is 0."""
-
-_NEW: Final = """INSERT INTO turns (key, expires, bytes, turn, owner) VALUES (?, ?, ?, ?, ?)
+_NEW: Final = """INSERT INTO turns (key, expires, bytes, head, turn, owner) VALUES (?, ?, ?, ?, ?, ?)
     ON CONFLICT (key) DO NOTHING"""
 _THERE: Final = "SELECT place, lives.owner, lives.bytes FROM turns JOIN lives USING (place) WHERE key = ?"
 _SIZE: Final = """SELECT lives.bytes FROM turns JOIN lives USING (place) WHERE key = ? AND lives.expires > ?"""
@@ -92,10 +56,13 @@ _PROLONG: Final = """UPDATE lives SET expires = max(expires, ?), used = ?
 _OLDEST: Final = "DELETE FROM turns WHERE place = (SELECT place FROM lives WHERE owner = ? ORDER BY used LIMIT 1)"
 _MOST: Final = "SELECT owner FROM owners WHERE owner IS NOT ? OR turns > 1 ORDER BY {} DESC, last LIMIT 1"
 """Selects the owner with the most; never the owner who has only the turn just put."""
-ROOM_FROM: Final = 64 * 1024
-"""Minimum size of a running turn that is stored with room for its answer."""
-ROOM_BYTES: Final = 8 * 1024
-"""That room. The row of a turn with a longer answer is written as a whole."""
+_TEXTS: Final = """WITH RECURSIVE parts (id, before, number) AS (
+        SELECT id, before, 0 FROM shared WHERE id = ?
+        UNION ALL SELECT shared.id, shared.before, number + 1 FROM shared JOIN parts ON shared.id = parts.before
+    ) SELECT text FROM parts JOIN texts USING (id) ORDER BY number DESC"""
+MOST_TEXTS: Final = 64
+"""Maximum number of texts of one turn. The text after them is written in full, so that turns are read and deleted in a
+bounded number of steps."""
 LINGER_S: Final = 0.002
 """Puts that arrive within this time after a transaction wait for others, because a transaction costs as much as a
 request."""
@@ -155,7 +122,7 @@ class SqliteStore(ResponseStore):
         await self._call(lambda _: None)
 
     async def close(self) -> None:
-        while pending := [put.done for put in (*self._writing, *self._waiting) if not put.done.done()]:
+        while pending := [put.done for put in (*self._writing, *self._waiting) if put.done and not put.done.done()]:
             await wait(pending)
         await self._thread.close()
 
@@ -163,11 +130,11 @@ class SqliteStore(ResponseStore):
         if self._thread.closed:
             raise StoreUnavailable("the store is closed")
         loop = get_running_loop()
-        put = _Put(turn, loop.create_future())
-        self._waiting.append(put)
+        done = loop.create_future()
+        self._waiting.append(_Put(turn, done))
         if len(self._waiting) == 1 and not self._writing:
             self._schedule_write(loop)
-        await put.done
+        await done
 
     async def change(self, turn_id: str, owner: str, work: Change) -> StoredTurn | None:
         return await self._call(lambda db: self._change(db, turn_id, owner, work))
@@ -230,7 +197,7 @@ class SqliteStore(ResponseStore):
         the others."""
         for put in puts:
             try:
-                put.text = self._with_room(put.turn, encode(put.turn, self._max_turn_bytes))
+                put.rest = encode_rest(put.turn, self._max_turn_bytes)
             except Exception as error:
                 put.error = error
         good = [put for put in puts if put.error is None]
@@ -246,34 +213,31 @@ class SqliteStore(ResponseStore):
                 else:
                     for put in some:
                         put.written = True
+                        if put.turn.beginning is not None:
+                            put.turn.beginning.written.place = put.place
             if all(put.written or put.error is not None for put in good):
                 return
-
-    def _with_room(self, turn: StoredTurn, text: bytes) -> bytes:
-        """Returns the JSON of a turn, with blanks at its end if it is large and still running (rule 6)."""
-        size = len(text) + ROOM_BYTES
-        return (
-            text.ljust(size)
-            if turn.status in RUNNING and len(text) >= ROOM_FROM and size <= self._max_turn_bytes
-            else text
-        )
 
     def _put(self, db: sqlite3.Connection, puts: Sequence[_Put]) -> None:
         with db:
             db.execute("BEGIN IMMEDIATE")
-            self._put_in(db, [(put.turn, put.text) for put in puts])
+            self._put_in(db, puts)
 
-    def _put_in(self, db: sqlite3.Connection, puts: Sequence[tuple[StoredTurn, bytes]]) -> None:
+    def _put_in(self, db: sqlite3.Connection, puts: Sequence[_Put]) -> None:
         """Writes puts within the current transaction."""
         turns, size = db.execute("SELECT turns, bytes FROM total").fetchone()
-        size += sum(len(text) for _, text in puts)
+        size += sum(put.size for put in puts)
         fits = turns + len(puts) <= self._max_turns and size <= self._max_bytes
-        for turn, text in puts:
+        for put in puts:
+            turn = put.turn
             if turn.ancestors:
                 self._use(db, [key_of(ancestor, turn.owner) for ancestor in turn.ancestors], turn.expires)
             key = key_of(turn.id, turn.owner)
-            if not db.execute(_NEW, (key, turn.expires, len(text), text, turn.owner)).rowcount:
-                self._replace(db, key, turn.expires, text)
+            if turn.beginning is not None:
+                put.place = self._share(db, turn.owner, turn.beginning)
+            head = None if put.place is None else put.place.id
+            if not db.execute(_NEW, (key, turn.expires, put.size, head, put.rest, turn.owner)).rowcount:
+                self._replace(db, key, head, put)
             if self._max_turns_per_owner < self._max_turns:
                 self._trim_owner(db, turn.owner)
             if not fits:
@@ -284,20 +248,46 @@ class SqliteStore(ResponseStore):
             db.execute("BEGIN IMMEDIATE")
             turn = work(self._read(db, turn_id, owner, None))
             if turn is not None:
-                self._put_in(db, [(turn, encode(turn, self._max_turn_bytes))])
+                put = _Put(turn)
+                put.rest = encode_rest(turn, self._max_turn_bytes)
+                self._put_in(db, [put])
             return turn
 
-    def _replace(self, db: sqlite3.Connection, key: str, expires: float, text: bytes) -> None:
+    def _share(self, db: sqlite3.Connection, owner: str, beginning: Beginning) -> Place:
+        """Returns the place of a turn's beginning, which is written if necessary."""
+        length = len(SAID) + beginning.length
+        before = beginning.before
+        for known in (beginning.written.place, before):
+            if known is not None and known.length == length and self._has(db, owner, known):
+                return known
+        if before is None or before.texts >= MOST_TEXTS or not self._has(db, owner, before):
+            before = None
+        pieces = (SAID, *beginning.pieces) if before is None else beginning.pieces[before.pieces :]
+        ident = secrets.randbits(62)  # a place is never that of another text, not even after the file was replaced
+        earlier = None if before is None else before.id
+        db.execute("INSERT INTO shared VALUES (?, ?, ?, ?, 0)", (ident, owner, earlier, length))
+        db.execute("INSERT INTO texts VALUES (?, ?)", (ident, b"".join(pieces)))
+        db.execute("UPDATE shared SET uses = uses + 1 WHERE id = ?", (earlier,))
+        return Place(ident, 1 if before is None else before.texts + 1, len(beginning.pieces), length)
+
+    def _has(self, db: sqlite3.Connection, owner: str, place: Place) -> bool:
+        """Returns True if the text at `place` still exists."""
+        row = db.execute(
+            "SELECT 1 FROM shared WHERE id = ? AND owner = ? AND length = ?", (place.id, owner, place.length)
+        )
+        return row.fetchone() is not None
+
+    def _replace(self, db: sqlite3.Connection, key: str, head: int | None, put: _Put) -> None:
         """Updates an existing row. This costs half of deleting and inserting it."""
         place, owner, size = db.execute(_THERE, (key,)).fetchone()
-        if size >= ROOM_FROM and size - ROOM_BYTES <= len(text) < size:
-            text = text.ljust(size)
+        expires = put.turn.expires
         db.execute(
-            "UPDATE turns SET expires = ?, bytes = ?, turn = ? WHERE place = ?", (expires, len(text), text, place)
+            "UPDATE turns SET expires = ?, bytes = ?, head = ?, turn = ? WHERE place = ?",
+            (expires, put.size, head, put.rest, place),
         )
-        db.execute("UPDATE total SET bytes = bytes + ?, uses = uses + 1", (len(text) - size,))
-        db.execute(_LIVES_ON, (expires, len(text), place))
-        db.execute(_OWNS, (len(text) - size, owner))
+        db.execute("UPDATE total SET bytes = bytes + ?, uses = uses + 1", (put.size - size,))
+        db.execute(_LIVES_ON, (expires, put.size, place))
+        db.execute(_OWNS, (put.size - size, owner))
 
     def _prolong(self, db: sqlite3.Connection, keys: Sequence[str], expires: float) -> None:
         with db:
@@ -331,10 +321,14 @@ class SqliteStore(ResponseStore):
 
     def _read(self, db: sqlite3.Connection, turn_id: str, owner: str, budget: ReadBudget | None) -> StoredTurn | None:
         row = db.execute(
-            "SELECT turn, lives.expires FROM turns JOIN lives USING (place) WHERE key = ? AND lives.expires > ?",
+            "SELECT turn, head, lives.expires FROM turns JOIN lives USING (place) WHERE key = ? AND lives.expires > ?",
             (key_of(turn_id, owner), self._now()),
         ).fetchone()
-        return None if row is None else with_expiry(decode(row[0], budget), row[1])
+        if row is None:
+            return None
+        last, head, expires = row
+        text = last if head is None else b"".join((*[piece for (piece,) in db.execute(_TEXTS, (head,))], last))
+        return with_expiry(decode(text, budget), expires)
 
     def _size(self, db: sqlite3.Connection, turn_ids: Sequence[str], owner: str) -> int:
         """Returns the total size of those of the turns that exist."""
@@ -421,13 +415,13 @@ class SqliteStore(ResponseStore):
         self._own_file()
         db = sqlite3.connect(self._path, timeout=self._busy_timeout_s, isolation_level=None)
         try:
-            _check_ours(db)
+            check_ours(db)
             if not write_ahead(db, self._busy_timeout_s):
                 raise StoreUnavailable("the store's file must be on a local disk, where it can have a write-ahead log")
             db.execute("PRAGMA synchronous = NORMAL")
             db.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
             db.execute("PRAGMA recursive_triggers = ON")  # so that replaced rows fire the delete trigger
-            _create_tables(db)
+            create_tables(db)
         except BaseException:
             db.close()
             raise
@@ -447,50 +441,30 @@ class SqliteStore(ResponseStore):
 
 
 class _Put:
-    """A turn that waits to be written. `done` is set when it was written, or to the error."""
+    """A turn that waits to be written. `done` is set when it was written, or to the error. `rest` is its JSON
+    after its beginning, and `place` is where that is stored."""
 
-    __slots__ = ("done", "error", "text", "turn", "written")
+    __slots__ = ("done", "error", "place", "rest", "turn", "written")
 
-    def __init__(self, turn: StoredTurn, done: Future[None]) -> None:
+    def __init__(self, turn: StoredTurn, done: Future[None] | None = None) -> None:
         self.turn = turn
         self.done = done
-        self.text = b""
+        self.rest = b""
+        self.place: Place | None = None
         self.written = False
         self.error: Exception | None = None
 
+    @property
+    def size(self) -> int:
+        """The number of bytes of the turn's whole JSON."""
+        beginning = self.turn.beginning
+        return len(self.rest) + (0 if beginning is None else len(SAID) + beginning.length)
+
     def tell(self) -> None:
         """Sets the result of `done`."""
-        if self.done.done():
+        if self.done is None or self.done.done():
             return  # the caller was cancelled
         if self.error is None:
             self.done.set_result(None)
         else:
             self.done.set_exception(self.error)
-
-
-def _check_ours(db: sqlite3.Connection) -> None:
-    """Raises `StoreUnavailable` for a database of another program. Writes nothing."""
-    # The order matters: another process may be creating the file, which writes both in one transaction.
-    empty = db.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
-    if not empty and db.execute("PRAGMA application_id").fetchone() != (APPLICATION,):
-        raise StoreUnavailable("the store's file is the database of another program")
-    _version(db)
-
-
-def _version(db: sqlite3.Connection) -> int:
-    version: int = db.execute("PRAGMA user_version").fetchone()[0]
-    if version not in (0, LAYOUT):
-        raise StoreUnavailable(
-            f"the store's file has layout {version}, and this version of the gateway uses layout {LAYOUT} only: "
-            "move the file away, or run the version that made it"
-        )
-    return version
-
-
-def _create_tables(db: sqlite3.Connection) -> None:
-    """Creates the tables in a new file. Takes the write lock, so that a read-only file is detected at once."""
-    with db:
-        db.execute("BEGIN IMMEDIATE")
-        if _version(db) == 0:
-            for statement in SCHEMA:
-                db.execute(statement)

@@ -662,9 +662,20 @@ FAULTS: Final = (
         "a turn with reasoning that was sent back costs all of its conversation", ("tests/unit/test_seals.py",),
     ),
     Fault(
-        "store-no-room", "proxy/store/sqlite.py",
-        "            text = text.ljust(size)\n", "            pass\n",
+        "store-twice", "proxy/store/sqlite.py",
+        "for known in (beginning.written.place, before):", "for known in (before,):",
         "the large input of a stored response is written twice", ("tests/store/test_sqlite.py",),
+    ),
+    Fault(
+        "store-text-of-another", "proxy/store/sqlite.py",
+        '"SELECT 1 FROM shared WHERE id = ? AND owner = ? AND length = ?", (place.id, owner, place.length)',
+        '"SELECT 1 FROM shared WHERE id = ?", (place.id,)',
+        "a turn begins with the text of another client's turn", ("tests/store/test_sqlite.py",),
+    ),
+    Fault(
+        "store-text-not-counted", "proxy/store/sqlite.py",
+        '        db.execute("UPDATE shared SET uses = uses + 1 WHERE id = ?", (earlier,))\n', "",
+        "the text of a conversation goes with its first turn", ("tests/store/test_sqlite.py",),
     ),
     Fault(
         "known-of-another", "proxy/ingress/conversations.py",

@@ -23,11 +23,13 @@ import pytest
 
 from tests.store.turns import Clock, turn
 from tests.waiting import GUARD_S
-from toolwire.protocols.shared.wire import dump
+from toolwire.protocols.shared.turn import Beginning, Place, StoredTurn, Written
+from toolwire.protocols.shared.wire import dump, load
 from toolwire.store.base import StoreUnavailable
-from toolwire.store.encoding import TurnTooLarge, key_of
+from toolwire.store.encoding import SAID, TurnTooLarge, encode, key_of
 from toolwire.store.memory import MemoryStore
-from toolwire.store.sqlite import APPLICATION, LAYOUT, ROOM_BYTES, SCHEMA, SqliteStore
+from toolwire.store.sqlite import MOST_TEXTS, SqliteStore
+from toolwire.store.sqlite_layout import APPLICATION, LAYOUT, SCHEMA
 
 ROOT = Path(__file__).parents[2]
 NOBODY = 65534
@@ -77,7 +79,14 @@ def check(path: Path) -> tuple[int, int]:
     """How many turns the file holds and their bytes, after a look at whether it is sound."""
     with sqlite3.connect(path) as db:
         assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-        counted: tuple[int, int] = db.execute("SELECT count(*), coalesce(sum(length(turn)), 0) FROM turns").fetchone()
+        counted: tuple[int, int] = db.execute(
+            "SELECT count(*), coalesce(sum(length(turn) + coalesce(length, 0)), 0) FROM turns LEFT JOIN shared ON id = head"
+        ).fetchone()
+        used = """SELECT id, count(*) FROM (
+            SELECT head AS id FROM turns UNION ALL SELECT before FROM shared
+        ) WHERE id IS NOT NULL GROUP BY id ORDER BY id"""
+        assert db.execute("SELECT id, uses FROM shared ORDER BY id").fetchall() == db.execute(used).fetchall()
+        assert db.execute("SELECT id FROM texts ORDER BY id").fetchall() == [(id,) for id, _ in db.execute(used)]
         assert db.execute("SELECT turns, bytes FROM total").fetchone() == counted
         assert db.execute("SELECT count(*), coalesce(sum(bytes), 0) FROM lives").fetchone() == counted
         assert db.execute("SELECT coalesce(sum(turns), 0), coalesce(sum(bytes), 0) FROM owners").fetchone() == counted
@@ -179,25 +188,105 @@ async def test_bytes_are_bounded_too(path: Path, clock: Clock) -> None:
         await store.close()
 
 
-@pytest.mark.parametrize("answer", [2_000, ROOM_BYTES + 1_000])
-async def test_a_large_input_is_written_once(path: Path, clock: Clock, answer: int) -> None:
-    """R34.1: an answer that fits in the room of the running turn changes some pages of the file, a longer one all."""
+# --- what turns share -------------------------------------------------------------------------------------------------
+
+
+def saying(ident: str, texts: list[str], before: StoredTurn | None = None, **changes: Any) -> StoredTurn:
+    """A turn whose input are messages, which go on where those of the turn `before` end."""
+    items = [dump({"role": "user", "content": each}) for each in texts]
+    pieces = [b'{"input":', *(b"%b%b" % (b"," if at else b"[", item) for at, item in enumerate(items))]
+    beginning = Beginning(pieces, sum(map(len, pieces)), Written(), None if before is None else place(before))
+    said = b'],"resource":%b}' % dump({"output": [], "id": ident})
+    return replace(turn(ident, **changes), input=(), output=(), said=said, beginning=beginning)
+
+
+def place(turn: StoredTurn) -> Place | None:
+    return None if turn.beginning is None else turn.beginning.written.place
+
+
+async def reads(store: SqliteStore, turn: StoredTurn) -> bool:
+    """The turn is read back as it was put, with its size."""
+    read = await store.get(turn.id, turn.owner)
+    assert read is not None
+    return (read.said, read.status, read.size) == (load(turn.whole_said), turn.status, len(encode(turn, 1 << 30)))
+
+
+def count(path: Path) -> tuple[int, int]:
+    """The number of shared texts in the file, and their bytes."""
+    with closing(sqlite3.connect(path)) as db:
+        row: tuple[int, int] = db.execute("SELECT count(*), coalesce(sum(length(text)), 0) FROM texts").fetchone()
+    return row
+
+
+async def test_a_turn_is_written_once(path: Path, clock: Clock) -> None:
+    """R34.1: with its answer, and with the turn after it, only what is new is written."""
     store = SqliteStore(path, now=clock)
-    said: dict[str, Any] = {"input": "x" * 300_000, "resource": {"output": []}}
-    running = replace(turn("resp_1", status="in_progress"), input=(), output=())
-    await store.put(replace(running, said=dump(said)))
-    assert (read := await store.get("resp_1", "alice")) is not None
-    assert read.said == said
+    texts = [f"{at}" + "x" * 1000 for at in range(300)]
+    first = saying("resp_1", texts, status="in_progress")
+    await store.put(first)
     with closing(sqlite3.connect(path)) as other:
         other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    said["resource"]["text"] = "y" * answer
-    await store.put(replace(running, status="completed", said=dump(said)))
-    log = path.with_name(f"{path.name}-wal").stat().st_size
-    assert log < 100_000 if answer < ROOM_BYTES else log > 300_000
-    assert (read := await store.get("resp_1", "alice")) is not None
-    assert (read.said, read.status) == (said, "completed")
+    await store.put(done := replace(first, status="completed"))
+    after = saying("resp_2", [*texts, "more"], done)
+    await store.put(after)
+    assert path.with_name(f"{path.name}-wal").stat().st_size < 150_000
+    assert await reads(store, done)
+    assert await reads(store, after)
+    assert after.beginning is not None
+    assert count(path) == (2, len(SAID) + after.beginning.length)
     await store.close()
-    assert check(path)[0] == 1
+    assert check(path)[0] == 2
+
+
+async def test_what_is_shared_lives_as_long_as_any_turn_needs_it(path: Path, clock: Clock) -> None:
+    """Branches, a retry with the same input, a turn of another owner, a change, and the end of each."""
+    store = SqliteStore(path, now=clock)
+    texts = ["x" * 1000]
+    first = saying("resp_1", texts)
+    await store.put(first)
+    turns = [
+        saying("resp_2", [*texts, "2"], first),
+        saying("resp_3", [*texts, "3"], first),
+        saying("resp_4", texts, first),
+        saying("resp_5", [*texts, "5"], first, owner="bob"),
+    ]
+    for each in turns:
+        await store.put(each)
+    assert count(path)[0] == 4  # that of the other owner is whole
+    await store.delete("resp_1", "alice")
+    for each in turns:
+        assert await reads(store, each)
+    late = saying("resp_6", [*texts, "6"], first)
+    await store.put(late)
+    assert await reads(store, late)
+    await store.change("resp_4", "alice", lambda now: None if now is None else replace(now, status="failed"))
+    for each in (*turns[:3], late):
+        check(path)
+        await store.delete(each.id, each.owner)
+    assert count(path)[0] == 1
+    await store.delete("resp_5", "bob")
+    assert count(path) == (0, 0)
+    gone = saying("resp_7", [*texts, "7"], first)  # what it goes on from is gone
+    await store.put(gone)
+    assert await reads(store, gone)
+    await store.close()
+    check(path)
+
+
+async def test_a_long_conversation_has_a_bounded_number_of_pieces(path: Path, clock: Clock) -> None:
+    store = SqliteStore(path, now=clock)
+    turns: list[StoredTurn] = []
+    for number in range(MOST_TEXTS + 3):
+        turns.append(saying(f"resp_{number}", [str(each) for each in range(number + 1)], turns[-1] if turns else None))
+        await store.put(turns[-1])
+    assert [found.texts for each in turns[-4:] if (found := place(each))] == [MOST_TEXTS, 1, 2, 3]
+    for each in turns:
+        assert await reads(store, each)
+    check(path)
+    for each in turns:
+        await store.delete(each.id, each.owner)
+    assert count(path) == (0, 0)
+    await store.close()
 
 
 # --- several processes ------------------------------------------------------------------------------------------------
@@ -454,7 +543,7 @@ async def test_a_file_that_could_not_be_made_is_made_later(
     path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("toolwire.store.sqlite.SCHEMA", (*SCHEMA, "nonsense"))
+        patch.setattr("toolwire.store.sqlite_layout.SCHEMA", (*SCHEMA, "nonsense"))
         await refuses(SqliteStore(path, now=clock), "the store's file cannot be used (SQLITE_ERROR)")
     store = SqliteStore(path, now=clock)
     await store.put(turn("resp_1"))

@@ -14,7 +14,7 @@ from itertools import compress
 from operator import attrgetter, ne
 from typing import Any, Final
 
-from ...known.past import Past, fold
+from ...known.past import Past, fold, once
 from ...model import (
     EMPTY,
     LIKE_SERVER,
@@ -63,7 +63,9 @@ def write_request(request: ModelRequest) -> dict[str, Any]:
     """Returns the JSON object of a request to a chat backend."""
     body: dict[str, Any] = {"model": request.model, "messages": write_messages(request.messages, request.past)}
     if request.tools:
-        body["tools"] = [write_tool(tool) for tool in request.tools]
+        body["tools"] = once(
+            request.past, "Chat tools", request.tools, lambda: [write_tool(tool) for tool in request.tools]
+        )
         if request.tool_choice.mode != "auto" or request.tool_choice.allowed is not None:
             body["tool_choice"] = write_choice(request.tool_choice, request.tools)
         if not request.parallel_tool_calls:

@@ -12,13 +12,13 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from ...errors import ClientFault, quote
 from ...formats.engine.rendering import prompt_name
-from ...formats.engine.toolset import ToolSet, known_set, new_set
+from ...formats.engine.toolset import ToolSet, known_set, new_set, note, note_of
 from ...known.past import Past, fold, once, past_of
 from ...model import (
     EMPTY,
@@ -35,6 +35,7 @@ from ...model import (
     replace,
     scoped,
 )
+from ...support.cache import weight_of
 from ...tolerances import ARGUMENTS
 from ..shared.client_tools import with_distinct_names
 from ..shared.mending import Mending, is_object, object_of, objects
@@ -301,6 +302,7 @@ REMOVAL: Final = "tool_removal"
 REFERENCE: Final = "tool_reference"
 CHANGES: Final = (b"defer_loading", b"tool_addition", b"tool_removal")
 """A body that changes tools contains at least one of these."""
+_DEFERRED: Final = "deferred"
 _SEARCHES: Final = "tool_search_tool"
 """Prefix of the types of the server's own searches."""
 
@@ -323,9 +325,12 @@ def in_force(
     read: Callable[[Mapping[str, Any]], tuple[ToolSpec, ...]],
 ) -> tuple[ToolSpec, ...]:
     """Returns the tools on offer after these changes; the same object if nothing changes. `read` reads a definition."""
-    deferred = {prompt_name(tool) for tool in tools if tool.received.get("defer_loading") is True}
+    deferred: Collection[str] | None = note_of(tools, _DEFERRED)
+    if deferred is None:
+        names = frozenset([prompt_name(tool) for tool in tools if tool.received.get("defer_loading") is True])
+        deferred = note(tools, _DEFERRED, names, weight_of(names))
     if len(deferred) == len(tools) or any(_is_search(tool) for tool in tools if deferred):
-        deferred = set()  # the server finds them, or no search tool could
+        deferred = ()  # the server finds them, or no search tool could
     changes = [change for change in changes if deferred or not change.found]
     if not deferred and not changes:
         return tools

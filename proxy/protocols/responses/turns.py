@@ -12,10 +12,10 @@ from dataclasses import replace
 from typing import Any, Final, Literal, overload
 
 from ...errors import GatewayError
-from ...known.past import past_of
+from ...known.past import after, past_of
 from ...model import Message, ModelReply, ModelRequest, OpaquePart, Text
-from ..shared.turn import StoredTurn, TurnStatus
-from ..shared.wire import PIECE_CHARS, dump, dump_in_pieces, dump_items, load
+from ..shared.turn import Beginning, Place, StoredTurn, TurnStatus, Written
+from ..shared.wire import PIECE_CHARS, dump, dump_in_pieces, item_pieces, load
 from ..streams import WriteOptions
 from ..turn_form import TurnForm
 from .conversations import ResponsesConversations
@@ -33,6 +33,7 @@ from .summaries import asks_summary, summary_item
 _REFERENCE: Final = "item_reference"
 _LAST: Final = frozenset({"response.completed", "response.incomplete", "response.failed"})
 """Events that end a stream."""
+_HEAD: Final = b'{"input":'
 
 
 class ResponsesTurns(TurnForm):
@@ -53,7 +54,7 @@ class ResponsesTurns(TurnForm):
         return (*first, *joined((*earlier, *own)))
 
     def with_tools(self, request: ModelRequest, body: Mapping[str, Any], earlier: Sequence[StoredTurn]) -> ModelRequest:
-        inputs = [_value(turn.said)["input"] for turn in earlier if turn.said]
+        inputs = [_value(turn)["input"] for turn in earlier if turn.said]
         return with_earlier_tools(request, body, inputs)
 
     def asks_summary(self, body: Mapping[str, Any]) -> bool:
@@ -97,7 +98,7 @@ class ResponsesTurns(TurnForm):
         return new_response_id()
 
     def begun(self, turn: StoredTurn, options: WriteOptions) -> StoredTurn:
-        return _stored(turn, turn.status, _stored_json(options, write_begun(options, turn.id)))
+        return _with_input(turn, turn.status, options, write_begun(options, turn.id))
 
     def finished(self, turn: StoredTurn, reply: ModelReply, options: WriteOptions) -> StoredTurn:
         made = write_finished(reply, options)
@@ -120,10 +121,10 @@ class ResponsesTurns(TurnForm):
     def queued(self, turn: StoredTurn, options: WriteOptions) -> tuple[StoredTurn, bytes]:
         written = write_resource(resource(options, turn.id, "queued"), options)
         frames = (b'%b%d,"response":%b}\n\n' % (head_of(kind), number, written) for number, kind in enumerate(QUEUED))
-        return _stored(replace(turn, status="queued"), "queued", _stored_json(options, written)), b"".join(frames)
+        return _with_input(replace(turn, status="queued"), "queued", options, written), b"".join(frames)
 
     def ended(self, turn: StoredTurn, status: Literal["failed", "cancelled"], error: GatewayError | None) -> StoredTurn:
-        said = _value(turn.said)
+        said = _value(turn)
         shown = {
             **said["resource"],
             "status": status,
@@ -144,13 +145,13 @@ class ResponsesTurns(TurnForm):
     def shown(self, turn: StoredTurn) -> dict[str, Any]:
         """Returns the response object (R8.14). For a turn of another protocol it is made from the messages."""
         if turn.said:
-            return {**_value(turn.said)["resource"], "status": turn.status}
+            return {**_value(turn)["resource"], "status": turn.status}
         options = WriteOptions(request=ModelRequest(turn.model, ()), created=int(turn.created))
         status = "completed" if turn.status == "kept" else turn.status
         return resource(options, turn.id, status, made_output(turn.output, turn.id))
 
     def listed(self, turn: StoredTurn) -> Sequence[Mapping[str, Any]]:
-        items = [*whole_items(_value(turn.said)["input"])] if turn.said else write_items(turn.input)
+        items = [*whole_items(_value(turn)["input"])] if turn.said else write_items(turn.input)
         return ListedItems(items, turn.id)
 
 
@@ -177,8 +178,8 @@ class ListedItems(Sequence[Mapping[str, Any]]):
         return listed(self._items[index], self._ident, index)
 
 
-def _value(said: bytes | Mapping[str, Any]) -> Mapping[str, Any]:
-    value: Mapping[str, Any] = load(said) if isinstance(said, bytes) else said
+def _value(turn: StoredTurn) -> Mapping[str, Any]:
+    value: Mapping[str, Any] = load(turn.whole_said) if isinstance(turn.said, bytes) else turn.said
     return value
 
 
@@ -197,10 +198,16 @@ def _ended(
     """Returns `turn` with its answer, whose response object is `shown`."""
     has_other_fields = any(part.extra for parts in origins for part in parts if not isinstance(part, OpaquePart))
     output = answered(shown["output"], origins) if has_other_fields else ()
-    return _stored(turn, shown["status"], _stored_json(options, written), output)
+    return _with_input(turn, shown["status"], options, written, output)
 
 
-def _stored(turn: StoredTurn, status: TurnStatus, said: bytes, output: tuple[Message, ...] = ()) -> StoredTurn:
+def _stored(
+    turn: StoredTurn,
+    status: TurnStatus,
+    said: bytes,
+    output: tuple[Message, ...] = (),
+    beginning: Beginning | None = None,
+) -> StoredTurn:
     """Returns `turn` without the messages that can be made from `said`."""
     return StoredTurn(
         id=turn.id,
@@ -214,20 +221,40 @@ def _stored(turn: StoredTurn, status: TurnStatus, said: bytes, output: tuple[Mes
         expires=turn.expires,
         said=said,
         rounds=turn.rounds,
+        beginning=beginning,
     )
 
 
-def _stored_json(options: WriteOptions, written: bytes) -> bytes:
-    """Returns the JSON to store with a response that was `written`."""
-    input_json = options.made.get(_stored_json)
-    if input_json is None:
-        origin = options.request.origin
-        items = own_items(options.body)
-        if origin is None or origin.size <= PIECE_CHARS:
-            input_json = dump(items)
-        elif isinstance(items, str):
-            input_json = dump_in_pieces(items)
-        else:
-            input_json = dump_items(items, past_of(items))
-        options.made[_stored_json] = input_json
-    return b"".join((b'{"input":', input_json, b',"resource":', written, b"}"))  # others run while it copies megabytes
+def _with_input(
+    turn: StoredTurn, status: TurnStatus, options: WriteOptions, written: bytes, output: tuple[Message, ...] = ()
+) -> StoredTurn:
+    """Returns `turn` with the input of its request, and a response that was `written`."""
+    made: Beginning | bytes | None = options.made.get(_with_input)
+    if made is None:
+        made = options.made[_with_input] = _input(options)
+    if isinstance(made, bytes):
+        return _stored(turn, status, b'%b,"resource":%b}' % (made, written), output)
+    close = b"" if isinstance(own_items(options.body), str) else b"]"
+    return _stored(turn, status, b'%b,"resource":%b}' % (close, written), output, made)
+
+
+def _input(options: WriteOptions) -> Beginning | bytes:
+    """Returns the first part of a turn's JSON, with the input. A `Beginning` has no bracket after the items, because
+    later turns have more of them."""
+    origin = options.request.origin
+    items = own_items(options.body)
+    past = past_of(items)
+    if not items or (past is None and (origin is None or origin.size <= PIECE_CHARS)):
+        return _HEAD + dump(items)
+    pieces = [_HEAD, *([dump_in_pieces(items)] if isinstance(items, str) else item_pieces(items, past)[:-1])]
+    length = sum(map(len, pieces))
+    if past is None:
+        return Beginning(pieces, length, Written())
+    before: list[Place] = []
+
+    def make(earlier: list[Written]) -> Written:
+        before.extend([one.place for one in earlier if one.place is not None])
+        return Written()
+
+    written = after(past, "stored", items, make)
+    return Beginning(pieces, length, written, before[0] if before else None)

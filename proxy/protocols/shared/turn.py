@@ -7,9 +7,9 @@ stored form.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from ...model import EMPTY, Extra, Message, dataclass
 
@@ -19,6 +19,38 @@ TurnStatus = Literal["queued", "in_progress", "completed", "incomplete", "failed
 
 RUNNING: Final = frozenset({"queued", "in_progress"})
 """Statuses of a response that is not finished."""
+
+
+class Place(NamedTuple):
+    """Where a store has the beginning of a turn: the `id` of the text, which consists of so many `texts`, and of how
+    many pieces (`Beginning.pieces`) and bytes."""
+
+    id: int
+    texts: int
+    pieces: int
+    length: int
+
+
+class Written:
+    """A beginning in a conversation's results (`toolwire.known.past`). `place` is set when a store has written it."""
+
+    __slots__ = ("place",)
+
+    def __init__(self) -> None:
+        self.place: Place | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """The `pieces` with which the JSON of a turn's `said` begins, in all `length` bytes. Later turns begin with them
+    too, because an agent sends its whole conversation with every turn; so a store need not write them again if it
+    notes in `written` where they are. `before` is the place of an earlier turn's pieces, which are the first of
+    these."""
+
+    pieces: Sequence[bytes]
+    length: int
+    written: Written
+    before: Place | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +63,8 @@ class StoredTurn:
     calls before that with their results, which were not shown: only the model gets them again. `model` is the name in
     the request. `created` and `expires` are Unix seconds. `said` is the JSON of input and output in the protocol's
     form. A turn to be stored need not hold messages that can be made from `said`; a turn that was read holds all, and
-    its `said` is the parsed JSON. `size` is the number of bytes that a turn takes in its store.
+    its `said` is the parsed JSON. A turn to be stored may have the first part of `said` as
+    `beginning`. `size` is the number of bytes of the turn as its store reads it.
     """
 
     id: str
@@ -47,8 +80,15 @@ class StoredTurn:
     said: bytes | Mapping[str, Any] = field(default=b"", hash=False)
     rounds: tuple[Message, ...] = ()
     size: int = field(default=0, compare=False)
+    beginning: Beginning | None = field(default=None, compare=False)
 
     @property
     def messages(self) -> tuple[Message, ...]:
         """All messages of the turn, as the model gets them in later turns."""
         return (*self.input, *self.rounds, *self.output)
+
+    @property
+    def whole_said(self) -> bytes:
+        """`said` of a turn to be stored, including its beginning."""
+        assert isinstance(self.said, bytes)
+        return self.said if self.beginning is None else b"".join((*self.beginning.pieces, self.said))

@@ -13,13 +13,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import orjson
 
 from ...errors import BackendFault, quote
 from ...fastparse import json_marks
-from ...known.past import Past, fold
+from ...known.past import Past, fold, once
 from ...model import EMPTY
 from ...repair.characters import valid_text
 from ...support.bounded_json import PIECE_BYTES, BoundExceeded, DuplicateKey, JsonBounds, is_deep, loads
@@ -204,27 +205,26 @@ def dump_in_pieces(value: Any) -> bytes:
 
 
 def dump_request(body: Mapping[str, Any], field: str | None, past: Past | None) -> bytes:
-    """Returns the JSON of a request whose conversation is in `field`; its items are written by `dump_items`."""
+    """Returns the JSON of a request whose conversation is in `field`; its items are written by `item_pieces`.
+    Reuses the JSON of `tools` if an earlier request had the same objects."""
     pieces: list[bytes] = []
     between = b"{"
     for key, item in body.items():
         pieces.append(b"%b%b:" % (between, dump(key)))
         between = b","
         if key == field and isinstance(item, list):
-            pieces += _item_pieces(item, past)
+            pieces += item_pieces(item, past)
+        elif key == "tools" and isinstance(item, list):
+            pieces.append(once(past, "written tools", item, partial(dump_in_pieces, item)))
         else:
             pieces.append(dump_in_pieces(item))
     return b"".join((*pieces, b"}"))
 
 
-def dump_items(items: Sequence[Any], past: Past | None) -> bytes:
-    """Returns the JSON array of the items of a conversation. Reuses the JSON of items that were written for an earlier
-    request; writes the others with `dump_in_pieces`."""
-    return b"".join(_item_pieces(items, past))
-
-
-def _item_pieces(items: Sequence[Any], past: Past | None) -> list[bytes]:
-    """Returns the pieces of the JSON array: joining them once copies a long conversation once."""
+def item_pieces(items: Sequence[Any], past: Past | None) -> list[bytes]:
+    """Returns the pieces of the JSON array of a conversation's items: joining them once copies a long conversation
+    once. Reuses the JSON of items that were written for an earlier request; writes the others with
+    `dump_in_pieces`."""
     if not items:
         return [b"[]"]
     return [*fold(past, "written", items, 0, _dump_more)[0], b"]"]

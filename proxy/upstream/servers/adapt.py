@@ -22,7 +22,7 @@ from ...formats.engine.rendering import (
     with_groups,
 )
 from ...known.kinds import kinds_of, plain_in
-from ...known.past import Past, each
+from ...known.past import Past, each, once
 from ...model import (
     EMPTY,
     Extra,
@@ -401,12 +401,14 @@ def fit_tools(
 
     `toolwire.middlewares.arguments` restores the client's names in the calls of the answer.
     """
-    tools = request.tools
-    if not own:
-        kept = (tool for tool in tools if tool.kind != "hosted" or _is_known(tool, takes, wire))
-        tools = tuple(_fit_tool(tool, takes, wire) for tool in with_groups(tuple(kept)))
-    tools = tuple(map(_with_complete_schema, tools))
-    fitting = len(tools) == len(request.tools) and all(a is b for a, b in zip(tools, request.tools, strict=True))
+
+    def fitted() -> tuple[ToolSpec, ...]:
+        kept = tuple(tool for tool in request.tools if own or tool.kind != "hosted" or _is_known(tool, takes, wire))
+        fit = kept if own else (_fit_tool(tool, takes, wire) for tool in with_groups(kept))
+        return tuple(map(_with_complete_schema, fit))
+
+    tools = once(request.past, ("fit tools", takes, wire, own), request.tools, fitted)
+    fitting = len(tools) == len(request.tools) and all(map(is_, tools, request.tools))
     choice = request.tool_choice if fitting or own else _fit_choice(request, takes, wire)
     if not takes.choice_objects and (wanted := choice.names) is not None:
         tools = tuple(tool for tool in tools if tool.name in wanted)

@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from ...known.kinds import plain_in
-from ...known.past import fold
+from ...known.past import fold, once
 from ...model import (
     Image,
     Message,
@@ -140,7 +140,8 @@ class Estimator:
         key = "tokens", self.tokenizer
         messages = fold(request.past, key, request.messages, _NOTHING, self._count_more)[1]
         fixed = MESSAGE_TOKENS * (len(request.messages) + 1) + IMAGE_TOKENS * messages.images
-        size = messages.size + self._size(_tool_texts(request.tools))
+        tools = request.tools
+        size = messages.size + once(request.past, (*key, "tools"), tools, lambda: self._size(_tool_texts(tools)))
         return fixed + (size if self.exact else -(-size // BYTES_PER_TOKEN))
 
     def _count_more(self, before: _Counted, messages: Sequence[Message], start: int, made: list[None]) -> _Counted:
