@@ -226,6 +226,7 @@ CLASHES = (
     {"a kind", "a script"},
     {"a kind", "a script's file"},
     {"a bad url", "a preset and a constraint"},
+    {"a chain that describes no tools", "a constraint of the server's own calls"},
 )
 """Cannot be both, or one hides the other because it follows from it."""
 

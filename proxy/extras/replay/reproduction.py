@@ -19,15 +19,14 @@ from yarl import URL
 
 from ...config import DEFAULT_CHAIN, BackendConfig, LimitsConfig
 from ...observability.redaction import Redaction
-from ...protocols.responses.ids import PREFIXES
 from ...registry import registries
 from ..capture.covering import harmless
 from ..capture.files import Captured
 from ..capture.recorded_backend import NOWHERE, RecordedBackend, replayable
 from ..capture.recording import RecordingError
 
-_MADE: Final = "|".join(sorted({*PREFIXES.values(), "call", "cmp", "item", "req", "resp", "toolu"}))
-_IDS: Final = re.compile(rf"\b(?:chatcmpl-|(?:{_MADE})_)[0-9A-Za-z]{{16,}}\b|\bfc_[0-9]{{3,}}\b".encode())
+_IDS: Final = re.compile(rb"\b(?:chatcmpl-|[a-z]{2,5}_)[0-9A-Za-z]{16,}\b|\bfc_[0-9]{3,}\b")
+"""Ids as the protocols make them: a short word that names the type, and random letters."""
 _TIMES: Final = re.compile(rb'("(?:created|created_at|completed_at)": ?)[0-9.]+')
 _COMMENT: Final = re.compile(rb"(?m)^: ?keep-alive\n\n")
 
