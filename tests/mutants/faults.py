@@ -490,7 +490,7 @@ FAULTS: Final = (
     ),
     Fault(
         "replay-messages-ids", "proxy/extras/replay/reproduction.py",
-        ', "toolu"}', "}",
+        "[a-z]{2,5}_)", "[a-z]{2,4}_)",
         "the replay of every Messages answer with a call differs", ("tests/e2e/test_replayed_captures.py",),
     ),
     Fault(
