@@ -66,7 +66,7 @@ class SafeCall(EarlyCall):
         return self._opened()
 
     @property
-    def sends_text(self) -> bool:  # type: ignore[override]
+    def sends_text(self) -> bool:  # type: ignore[override]  # constant in the base class
         """See `EarlyCall`."""
         return self._gate is None or self._gate.in_text
 

@@ -347,7 +347,7 @@ class Careful(Middleware):
 
 
 async def test_a_middleware_that_wants_whole_calls_gets_them_as_without_streaming(gateway: Gateway) -> None:
-    """What is no call is text, however long it is: nothing of it was sent."""
+    """A block that is no call is text, however long it is, because nothing of it was sent as a call."""
     plugins = registries()
     plugins.middlewares.register("careful", Careful)
     text = f"So. {block('write', LONG)} {block('write', LONG).replace('}<', ']<')} More."

@@ -166,7 +166,12 @@ def body(client: str, stream: bool) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("kind", "mode", "outcome"), ROWS)
-async def test_the_cells_of_a_row(kind: str, mode: str, outcome: str, tmp_path: Path) -> None:
+async def test_the_cells_of_a_row(
+    kind: str, mode: str, outcome: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "toolwire.extras.codex_app.rpc.ANSWER_S", GUARD_S
+    )  # a machine that stands starts a process late
     cells = list(product(CLIENT_PROTOCOLS, (False, True)))
     if kind in SERVER_PROTOCOLS:
         async with gateway(kind, mode, outcome, tmp_path) as server:

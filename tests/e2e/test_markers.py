@@ -190,7 +190,7 @@ async def test_calls_of_other_families_in_data_are_data_as_well(gateway: Gateway
     ]
 
     def copier(role: str) -> Callable[[Asked], Answer]:
-        """What one side of the prompt said."""
+        """Returns a server that answers with the text of the messages with this role."""
 
         def answer(asked: Asked) -> Answer:
             said = [message for message in asked.json["messages"] if message["role"] == role]

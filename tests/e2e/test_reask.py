@@ -79,7 +79,7 @@ async def test_prose_in_place_of_a_demanded_call_is_held_back_and_asked_for_agai
 
 
 async def test_held_text_arrives_whole_if_nothing_better_comes(gateway: Gateway) -> None:
-    """What waits for a call is sent as it was written, piece by piece, when the call follows after all or never."""
+    """Text that waits for a demanded call is sent as it was written, whether or not the call follows."""
     pieces = [f"word{n} " for n in range(40)]
     for turns in ([Say("No."), Say(*pieces)], [Say(*pieces, call("a"))]):
         async with asyncio.timeout(GUARD_S), Upstream(turns) as upstream:
