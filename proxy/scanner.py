@@ -173,12 +173,19 @@ def stays_unchanged(text: str, signs: Signs, names: tuple[str, ...]) -> bool:
             at = min(at, text.index(first))
     if at < len(text) and pattern.search(text, text.rfind("\n", 0, at) + 1):
         return False
-    if loose and any(word in text for word in (*WORDS, *(names if "\n" in text else ()))):
+    if loose and _begins_line(text, (*WORDS, *names)):
         return False
     if not printed:
         return True
     beginning = text.lstrip(SPACE)
     return not (beginning.startswith(PRINTED_BEGINS) or beginning.startswith(names))
+
+
+def _begins_line(text: str, words: tuple[str, ...]) -> bool:
+    """Returns True if a line begins with one of the words, after indentation."""
+    if "\n" not in text:
+        return text.lstrip(" \t").startswith(words)
+    return any(line.lstrip(" \t").startswith(words) for line in text.split("\n"))
 
 
 @lru_cache(maxsize=256)

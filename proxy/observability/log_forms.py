@@ -82,8 +82,8 @@ class TextFormatter(LineFormatter):
             kind = type(value)
             if kind is str:  # the common case, decided without the slower pattern
                 plain = (value.isascii() and value.isidentifier()) or _PLAIN.fullmatch(value) is not None
-            else:
-                plain = kind is int
+            else:  # JSON has no infinite numbers, and writes large ones in another way
+                plain = kind is int or (kind is float and -1e15 < value < 1e15)
             try:
                 parts.append(f"{key}={value if plain else orjson.dumps(value, default=str).decode()}")
             except TypeError:  # a lone surrogate

@@ -103,19 +103,17 @@ def weight(value: object, most: int = sys.maxsize) -> int:
         if not item:
             continue
         kind = type(item)
-        if kind in _SHORT:
-            continue
-        if isinstance(item, str):
+        if (held := _HELD.get(kind)) is not None:
+            todo += held(item)
+        elif isinstance(item, str):
             short = item.isascii() or len(item) > most
             total += len(item) if short else len(item.encode("utf-8", "surrogatepass"))
-        elif (held := _HELD.get(kind)) is not None:
-            todo += held(item)
-        elif kind is dict or isinstance(item, Mapping):
-            total += 8 * len(item)  # type: ignore[arg-type]
-            todo += item.values()  # type: ignore[attr-defined]
         elif isinstance(item, list | tuple):
             total += 8 * len(item)
             todo += item
+        elif kind is dict or (kind not in _SHORT and isinstance(item, Mapping)):  # asking an `int` is slow
+            total += 8 * len(item)  # type: ignore[arg-type]
+            todo += item.values()  # type: ignore[attr-defined]
     return total
 
 

@@ -107,12 +107,12 @@ class Reply(web.StreamResponse):
             self.stages = [stage for stage in self.stages if not (isinstance(stage, Stage) and stage.only_rewritten)]
         return wire
 
-    def plain_head(self, *headers: str) -> bool:
-        """Returns whether the head has nothing but these headers."""
+    def plain_head(self, headers: int) -> bool:
+        """Returns whether the head has nothing but this number of headers."""
         return (
             self.status == 200
             and self.reason == "OK"
-            and len(self.headers) == sum(header in self.headers for header in headers)
+            and len(self.headers) == headers
             and not self._cookies
             and not (self.compression or self.chunked or self.prepared)
             and self.keep_alive is None

@@ -86,7 +86,7 @@ async def send_whole(request: web.Request, reply: Reply, body: bytes) -> bool:
     headers = reply.headers
     counted = [name for name in _COUNTED if name in headers]
     more = "".join([f"{name}: {headers[name]}\r\n" for name in counted])
-    if reply.plain_head(*counted) and _COUNTED_BY.fullmatch(more) and _is_usual(request):
+    if reply.plain_head(len(counted)) and _COUNTED_BY.fullmatch(more) and _is_usual(request):
         for name, value in request[ADDED_HEADERS].items():
             more += f"{name}: {value}\r\n"
         time_header, began = request[TIMED]
