@@ -65,7 +65,11 @@ def last(run: Run) -> Tapped:
 
 @situation("facts/recognised", "Engine and context are recognised from the address alone")
 async def recognised(run: Run) -> str:
-    line = next(line for line in run.gateway.log.splitlines() if 'Backend "engine" at' in line)
+    lines: list[str] = []
+    while not lines:  # the gateway serves before it has asked the engine
+        lines = [line for line in run.gateway.log.splitlines() if 'Backend "engine" at' in line]
+        await asyncio.sleep(0.2)
+    line = lines[0]
     preset = re.search(r"Preset: (\w+)", line)
     expect(preset is not None and preset[1] == run.kind(), f"preset {run.kind()}; the log says {line[-300:]!r}")
     listed = (await run.get("/v1/models")).json()["data"]
