@@ -65,6 +65,11 @@ def strict_failure(code: FailureCode, detail: str, options: BadAnswersConfig) ->
     return ModelFault(detail, code=code)
 
 
+def _call_kind(tool: ToolSpec) -> CallKind:
+    """Returns the kind of a tool's calls."""
+    return "custom" if tool.kind == "custom" else "function"
+
+
 class CallPolicy:
     """Decides about the blocks of one answer, in order of appearance; implements `toolwire.scan._grammar.BlockPolicy`.
 
@@ -164,9 +169,9 @@ class CallPolicy:
         return self._taught.offered.strict
 
     def opening(self, syntax: BlockSyntax, pieces: tuple[tuple[Field, str], ...]) -> EarlyCall | None:
-        """Returns the call if it may be streamed before its block ends (R6.13). None for strict tools, tools that take
-        free text or that the gateway runs, tools whose client wants arguments in one piece, and where calls are
-        compared (`dedupe_calls`)."""
+        """Returns the call if it may be streamed before its block ends (R6.13). None for strict tools, tools that the
+        gateway runs, tools whose client wants arguments in one piece, and where calls are compared
+        (`dedupe_calls`)."""
         try:
             written, tool, strict = self._taught.named(begun(syntax, pieces))
         except Rejected:
@@ -176,13 +181,14 @@ class CallPolicy:
         if tool is None:
             return SafeCall(partial(self._open, FoundCall(written.name, "", ""), written.call_id), _UNTYPED, None)
         types = ParameterTypes(prompt_parameters(tool))
-        if tool.kind == "custom" or tool.server or tool.buffered:
+        if tool.server or tool.buffered:
             return None
         if is_object(syntax) and any(key in types.names for key in syntax.parameters):
             return None  # only its end shows whether the value is all arguments or one of them
-        call = FoundCall(tool.name, "", "", namespace=tool.namespace)
+        call = FoundCall(tool.name, "", "", _call_kind(tool), tool.namespace)
         schema = prompt_parameters(tool) if self._calls.coerce == "safe" else None
-        return SafeCall(partial(self._open, call, written.call_id), types, schema)
+        opened = partial(self._open, call, written.call_id)
+        return SafeCall(opened, types, schema, custom=call.kind == "custom")
 
     def _is_full(self) -> bool:
         """Returns whether the answer has all calls that it may have."""
@@ -195,11 +201,12 @@ class CallPolicy:
         self._live += 1
         return replace(call, call_id=self._ids.settle(call_id))
 
-    def withdrawn(self, opened: FoundCall) -> GatewayError:
-        """Returns the error for a streamed call whose final arguments differ from what was sent."""
+    def withdrawn(self, opened: FoundCall, *, cut: bool) -> GatewayError:
+        """Returns the error for a streamed call whose final arguments differ from what was sent, or that was `cut` off
+        while half of it looks like a whole one."""
         self._count("withdrawn_calls")
-        detail = f"The model's call of {quote(opened.name)} is malformed: it did not end as it began."
-        return ModelFault(detail, code="malformed_tool_arguments")
+        flaw = "was cut off" if cut else "is malformed: it did not end as it began"
+        return ModelFault(f"The model's call of {quote(opened.name)} {flaw}.", code="malformed_tool_arguments")
 
     def unfinished(self, syntax: BlockSyntax, body: str, why: Why) -> Decision:
         """Returns the decision about a block without an end (R6.8, R6.9). A block that the backend cut off for length
@@ -277,13 +284,12 @@ class CallPolicy:
         call_id = self._ids.settle(call.call_id) if opened is None else opened.call_id
         if tool is None:
             return FoundCall(call.name, call_id, call.arguments, source=call.source)
-        kind: CallKind = "custom" if tool.kind == "custom" else "function"
-        return FoundCall(tool.name, call_id, call.arguments, kind, tool.namespace, call.source)
+        return FoundCall(tool.name, call_id, call.arguments, _call_kind(tool), tool.namespace, call.source)
 
     def _coerced(self, call: CandidateCall, sent: str) -> CandidateCall:
         """Returns a call of which `sent` was streamed, with arguments converted to the types of its schema if they do
         not fit (R23.3). Those of other calls are converted when they are checked, see `middlewares/arguments.py`."""
-        if call.tool is None or self._calls.coerce == "off":
+        if call.tool is None or call.is_custom or self._calls.coerce == "off":
             return call
         try:
             schema = self._schema(call.tool)
