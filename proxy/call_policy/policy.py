@@ -65,11 +65,6 @@ def strict_failure(code: FailureCode, detail: str, options: BadAnswersConfig) ->
     return ModelFault(detail, code=code)
 
 
-def _call_kind(tool: ToolSpec) -> CallKind:
-    """Returns the kind of a tool's calls."""
-    return "custom" if tool.kind == "custom" else "function"
-
-
 class CallPolicy:
     """Decides about the blocks of one answer, in order of appearance; implements `toolwire.scan._grammar.BlockPolicy`.
 
@@ -185,10 +180,10 @@ class CallPolicy:
             return None
         if is_object(syntax) and any(key in types.names for key in syntax.parameters):
             return None  # only its end shows whether the value is all arguments or one of them
-        call = FoundCall(tool.name, "", "", _call_kind(tool), tool.namespace)
+        custom = tool.kind == "custom"
+        call = FoundCall(tool.name, "", "", "custom" if custom else "function", tool.namespace)
         schema = prompt_parameters(tool) if self._calls.coerce == "safe" else None
-        opened = partial(self._open, call, written.call_id)
-        return SafeCall(opened, types, schema, custom=call.kind == "custom")
+        return SafeCall(partial(self._open, call, written.call_id), types, schema, custom=custom)
 
     def _is_full(self) -> bool:
         """Returns whether the answer has all calls that it may have."""
@@ -284,7 +279,8 @@ class CallPolicy:
         call_id = self._ids.settle(call.call_id) if opened is None else opened.call_id
         if tool is None:
             return FoundCall(call.name, call_id, call.arguments, source=call.source)
-        return FoundCall(tool.name, call_id, call.arguments, _call_kind(tool), tool.namespace, call.source)
+        kind: CallKind = "custom" if tool.kind == "custom" else "function"
+        return FoundCall(tool.name, call_id, call.arguments, kind, tool.namespace, call.source)
 
     def _coerced(self, call: CandidateCall, sent: str) -> CandidateCall:
         """Returns a call of which `sent` was streamed, with arguments converted to the types of its schema if they do
