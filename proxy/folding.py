@@ -61,7 +61,7 @@ class Folding:
         self.finish: Finish | None = None
         self.fault: Fault | None = None
         self._opened: dict[int, Open] = {}
-        self._closed: dict[int, Close] = {}  # only those with an `extra`
+        self._closed: dict[int, Close] = {}
         self._texts: dict[int, list[str]] = {}
         self._order: list[int | Opaque] = []
 
@@ -75,8 +75,7 @@ class Folding:
                 self._texts[event.block] = []
                 self._order.append(event.block)
             case Close():
-                if event.extra:
-                    self._closed[event.block] = event
+                self._closed[event.block] = event
             case Start():
                 self.start = event
             case Finish():
@@ -89,8 +88,9 @@ class Folding:
                 pass
 
     def reply(self) -> ModelReply:
-        """Returns the reply so far, including open blocks. Raises `StreamGrammarError` if `Start` is missing or a
-        choice index is too large."""
+        """Returns the reply so far, including open blocks, but without calls of custom tools that are not whole: half a
+        text looks like a whole one. Raises `StreamGrammarError` if `Start` is missing or a choice index is too
+        large."""
         start, finish = self.start, self.finish or Finish()
         if start is None:
             raise StreamGrammarError("the stream has no Start")
@@ -105,8 +105,10 @@ class Folding:
             if isinstance(item, Opaque):
                 parts[0].append(OpaquePart(item.protocol, item.payload))
                 continue
-            edge = self._opened[item]
-            part = _part(edge, "".join(self._texts[item]), extra_of(edge, self._closed.get(item)))
+            edge, closed = self._opened[item], self._closed.get(item)
+            if edge.call_kind == "custom" and (closed is None or closed.status == "truncated"):
+                continue
+            part = _part(edge, "".join(self._texts[item]), extra_of(edge, closed))
             if part is not None:
                 add_part(parts[edge.choice], part)
         answers = tuple(

@@ -113,7 +113,7 @@ def custom_input(arguments: str) -> str:
     text = value.get("input") if isinstance(value, dict) else None
     if not isinstance(text, str):
         raise ValueError("its arguments hold no string `input`")
-    return text
+    return valid_text(text)
 
 
 def free_text(raw: str) -> str | None:

@@ -9,6 +9,8 @@ if conversion cannot change it:
 
 After a value that may change nothing more is sent before the end. Keywords that only restrict a value (`minLength`,
 `pattern`, `required`, ...) never lead to a conversion, so they are not read here.
+
+The client of a custom tool gets the text of the argument `input`, not JSON, so that text is what is sent.
 """
 
 from __future__ import annotations
@@ -19,13 +21,21 @@ from typing import Any, Final
 
 import orjson
 
-from ..scan._grammar import BlockSyntax, EarlyCall, FoundCall, ValueKind
+from ..repair.repair import read_json
+from ..scan._grammar import BlockSyntax, EarlyCall, FoundCall, ValueKind, valid_text
 from .assembly import begun_member, member
 from .untyped import ParameterTypes, target
 
 _ANY: Final[Mapping[str, Any]] = {}
 _TEXT: Final = re.compile(rb'(?:[^"\\]+|\\.)*', re.DOTALL)
 _SCALAR: Final = re.compile(rb"[A-Za-z0-9+.-]+")
+_INPUT: Final = re.compile(rb'[ \t\r\n]*\{[ \t\r\n]*"input"[ \t\r\n]*:[ \t\r\n]*"')
+_INPUT_BYTES: Final = 64
+"""The text of a custom tool is sent early if it begins within so many bytes of the arguments."""
+_CHARACTERS: Final = re.compile(
+    rb'(?:[^"\\]+|\\[^u]|\\u(?![dD][89abAB])[0-9a-fA-F]{4}|\\u[0-9a-fA-F]{4}(?=[^\\]|\\[^u]|\\u[0-9a-fA-F]{4}))*'
+)
+"""Whole characters of a JSON string: a first half of a surrogate pair counts once it is known what follows."""
 _UNREAD: Final = frozenset(
     (
         *("$ref", "$dynamicRef", "$recursiveRef", "anyOf", "oneOf", "allOf", "not", "if", "then", "else"),
@@ -52,14 +62,21 @@ _SHUT: Final = 7
 
 class SafeCall(EarlyCall):
     """A call of a tool on offer. `opened` makes the call when it is opened. `schema` is the schema to whose types its
-    arguments may be converted; None if they are never converted."""
+    arguments may be converted; None if they are never converted. `custom`: the call of a custom tool."""
 
     def __init__(
-        self, opened: Callable[[], FoundCall | None], types: ParameterTypes, schema: Mapping[str, Any] | None
+        self,
+        opened: Callable[[], FoundCall | None],
+        types: ParameterTypes,
+        schema: Mapping[str, Any] | None,
+        *,
+        custom: bool = False,
     ) -> None:
         self._opened = opened
         self._types = types
-        self._gate = None if schema is None else _ValueGate(schema)
+        self._gate: _InputGate | _ValueGate | None = None if schema is None else _ValueGate(schema)
+        if custom:
+            self._gate = _InputGate()
 
     def open(self) -> FoundCall | None:
         """See `EarlyCall`."""
@@ -81,6 +98,38 @@ class SafeCall(EarlyCall):
     def value_kind(self, syntax: BlockSyntax, key: str, begun: str) -> tuple[str, ValueKind]:
         """See `EarlyCall`."""
         return begun_member(syntax, key, begun, self._types)
+
+
+class _InputGate:
+    """Reads the beginning of a custom tool's arguments as valid JSON and returns the text of `input` as it grows.
+
+    `input` must be the first key. Other arguments may turn out to be the text itself (`candidate.free_text`).
+    """
+
+    in_text: Final = False  # no byte passes unread: escapes are decoded
+
+    def __init__(self) -> None:
+        self._unread = b""
+        self._state = _VALUE
+
+    def release(self, more: bytes) -> bytes:
+        """Returns the text that became certain with `more`, as whole characters in UTF-8."""
+        if self._state == _SHUT:
+            return b""
+        self._unread += more
+        if self._state == _VALUE:
+            begun = _INPUT.match(self._unread, 0, _INPUT_BYTES)
+            if begun is None:
+                self._state = _SHUT if len(self._unread) >= _INPUT_BYTES else _VALUE
+                return b""
+            self._unread = self._unread[begun.end() :]
+            self._state = _FREE
+        found = _CHARACTERS.match(self._unread)
+        assert found is not None  # the pattern also matches the empty text
+        self._unread = self._unread[found.end() :]
+        if self._unread[:1] == b'"':
+            self._state = _SHUT
+        return found[0] if b"\\" not in found[0] else _decoded(found[0])
 
 
 class _ValueGate:
@@ -244,6 +293,16 @@ class _ValueGate:
             for each in self._branches(part, "anyOf")
             if each is part or each.keys() <= _EXACT
         )
+
+
+def _decoded(text: bytes) -> bytes:
+    """Returns the text that these whole characters of a JSON string stand for."""
+    quoted = b'"%b"' % text
+    try:
+        decoded: str = orjson.loads(quoted)
+    except ValueError:  # half a surrogate pair
+        decoded = valid_text(read_json(quoted.decode()))
+    return decoded.encode()
 
 
 def _loads(text: bytearray) -> Any:

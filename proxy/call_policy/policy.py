@@ -164,9 +164,9 @@ class CallPolicy:
         return self._taught.offered.strict
 
     def opening(self, syntax: BlockSyntax, pieces: tuple[tuple[Field, str], ...]) -> EarlyCall | None:
-        """Returns the call if it may be streamed before its block ends (R6.13). None for strict tools, tools that take
-        free text or that the gateway runs, tools whose client wants arguments in one piece, and where calls are
-        compared (`dedupe_calls`)."""
+        """Returns the call if it may be streamed before its block ends (R6.13). None for strict tools, tools that the
+        gateway runs, tools whose client wants arguments in one piece, and where calls are compared
+        (`dedupe_calls`)."""
         try:
             written, tool, strict = self._taught.named(begun(syntax, pieces))
         except Rejected:
@@ -176,13 +176,14 @@ class CallPolicy:
         if tool is None:
             return SafeCall(partial(self._open, FoundCall(written.name, "", ""), written.call_id), _UNTYPED, None)
         types = ParameterTypes(prompt_parameters(tool))
-        if tool.kind == "custom" or tool.server or tool.buffered:
+        if tool.server or tool.buffered:
             return None
         if is_object(syntax) and any(key in types.names for key in syntax.parameters):
             return None  # only its end shows whether the value is all arguments or one of them
-        call = FoundCall(tool.name, "", "", namespace=tool.namespace)
+        custom = tool.kind == "custom"
+        call = FoundCall(tool.name, "", "", "custom" if custom else "function", tool.namespace)
         schema = prompt_parameters(tool) if self._calls.coerce == "safe" else None
-        return SafeCall(partial(self._open, call, written.call_id), types, schema)
+        return SafeCall(partial(self._open, call, written.call_id), types, schema, custom=custom)
 
     def _is_full(self) -> bool:
         """Returns whether the answer has all calls that it may have."""
@@ -195,11 +196,12 @@ class CallPolicy:
         self._live += 1
         return replace(call, call_id=self._ids.settle(call_id))
 
-    def withdrawn(self, opened: FoundCall) -> GatewayError:
-        """Returns the error for a streamed call whose final arguments differ from what was sent."""
+    def withdrawn(self, opened: FoundCall, *, cut: bool) -> GatewayError:
+        """Returns the error for a streamed call whose final arguments differ from what was sent, or that was `cut` off
+        while half of it looks like a whole one."""
         self._count("withdrawn_calls")
-        detail = f"The model's call of {quote(opened.name)} is malformed: it did not end as it began."
-        return ModelFault(detail, code="malformed_tool_arguments")
+        flaw = "was cut off" if cut else "is malformed: it did not end as it began"
+        return ModelFault(f"The model's call of {quote(opened.name)} {flaw}.", code="malformed_tool_arguments")
 
     def unfinished(self, syntax: BlockSyntax, body: str, why: Why) -> Decision:
         """Returns the decision about a block without an end (R6.8, R6.9). A block that the backend cut off for length
@@ -283,7 +285,7 @@ class CallPolicy:
     def _coerced(self, call: CandidateCall, sent: str) -> CandidateCall:
         """Returns a call of which `sent` was streamed, with arguments converted to the types of its schema if they do
         not fit (R23.3). Those of other calls are converted when they are checked, see `middlewares/arguments.py`."""
-        if call.tool is None or self._calls.coerce == "off":
+        if call.tool is None or call.is_custom or self._calls.coerce == "off":
             return call
         try:
             schema = self._schema(call.tool)

@@ -420,8 +420,9 @@ class BlockPolicy(Protocol):
         """Returns the call if it may be streamed early (R6.13), else None. Called when its arguments begin and `pieces`
         include its name."""
 
-    def withdrawn(self, opened: FoundCall) -> GatewayError:
-        """Returns the error for an early streamed call whose final arguments differ from what was sent."""
+    def withdrawn(self, opened: FoundCall, *, cut: bool) -> GatewayError:
+        """Returns the error for an early streamed call whose final arguments differ from what was sent, or, if `cut`,
+        for one of a custom tool that was cut off."""
 
     def unfinished(self, syntax: BlockSyntax, body: str, why: Why) -> Decision:
         """Returns the decision about a block without an end. `why`: the answer ended (`end`), the backend stopped for

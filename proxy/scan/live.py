@@ -9,6 +9,7 @@ Rules of this module:
    the block, or for the next long call.
 3. In a block with several calls, each is judged when the next one is opened.
 4. Of the certain parts, those are sent that the policy releases (`EarlyCall`): at the end it may still convert values.
+   Calls of custom tools get the text in the JSON.
 5. Both scanners use this module. They report fields and their content, by offsets in the block. For more text of a
    string they do not call it: `string` tells its kind, and they send the text themselves and append it to `sent`
    (`_pystring.py`).
@@ -455,9 +456,9 @@ class LiveCalls:
         if decision.calls and self._give_rest(opened, decision.calls[0]):
             return None, decision.calls[1:]
         self._host.live_close(self.block, "truncated")
-        if decision.drop:
-            return None, ()
-        return decision.error or self._policy.withdrawn(opened), ()
+        if decision.drop and opened.kind != "custom":
+            return None, ()  # no client can run it: its arguments are no JSON. Half a text could be run.
+        return decision.error or self._policy.withdrawn(opened, cut=decision.drop), ()
 
     def _give_rest(self, opened: FoundCall, call: FoundCall) -> bool:
         """Finishes a call whose arguments were streamed early: sends the remaining characters if the final arguments

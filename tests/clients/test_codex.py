@@ -28,7 +28,7 @@ from toolwire.testing import Upstream
 
 TASK = "Put the word of word.txt into greeting.txt and make a note.\n"
 WORD = "pamplemousse-7 ü\n"
-NOTE = 'the "note" </tool_call> \\n 🚀\n'
+NOTE = 'the "note" </tool_call> \\n 🚀\n' + "a line of a long note\n" * 40
 DONE = "The greeting has its word."
 
 CONFIG = """
@@ -66,14 +66,14 @@ openai_base_url = "{url}"
 """
 """No more than where the gateway is."""
 
+ADDED = "".join(f"+{line}\n" for line in NOTE.splitlines())
 PATCH = f"""*** Begin Patch
 *** Update File: greeting.txt
 @@
 -hello
 +hello {WORD.strip()}
 *** Add File: note.txt
-+{NOTE.strip()}
-*** End Patch
+{ADDED}*** End Patch
 """
 
 
@@ -179,6 +179,8 @@ async def test_a_task_with_free_text(gateway: Gateway, codex: Codex, mode: str) 
     assert ran.files == {"word.txt": WORD, "greeting.txt": f"hello {WORD}", "note.txt": NOTE}
     assert ran.kinds() == ["agent_message", "command_execution", "agent_message", "file_change", "agent_message"]
     assert ran.items[-1]["text"] == DONE
+    deltas = [body.count(b"event: response.custom_tool_call_input.delta") for *_, body in server.app[RECORDER].answers]
+    assert (max(deltas) > 100) == (mode == "prompt"), "R6.13: a long text is streamed where the gateway reads it"
 
 
 @pytest.mark.parametrize(
@@ -221,6 +223,17 @@ async def test_a_task_with_a_model_of_its_own(
         assert recorder.messages[0]["generate"] is False
     else:
         assert recorder.events == []
+
+
+async def test_half_a_script_is_not_run(gateway: Gateway, codex: Codex) -> None:
+    """R6.13: a limit of length cuts the answer, and the half that was streamed is a script by itself."""
+    code = 'await tools.exec_command({cmd: "rm word.txt"});\n' + "// and so on\n" * 200
+    cut = turn("prompt", "I tidy up.", ("functions__exec", {"input": code}))
+    server = await gateway(script=[{**cut, "text": cut["text"][:-500], "finish": "length"}])
+    ran = await codex(server, "gpt-6.2-sol")
+    assert (ran.status == 0, "was cut off" in ran.errors) == (False, True), ran.errors
+    assert ran.files["word.txt"] == WORD
+    assert b"event: response.custom_tool_call_input.delta" in server.app[RECORDER].answers[-1][2]
 
 
 async def test_a_delegated_agent_gets_its_task(gateway: Gateway, codex: Codex) -> None:

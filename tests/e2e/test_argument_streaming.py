@@ -302,6 +302,90 @@ async def test_of_equal_keys_no_client_gets_both(gateway: Gateway, format: str) 
     assert calls[0]["function"]["arguments"] == '{"path":"b"}'
 
 
+# --- custom tools ---------------------------------------------------------------------------------------------------
+
+PATCH = {"type": "custom", "name": "patch"}
+FREE_CHAT: dict[str, Any] = {**CHAT, "tools": [{"type": "custom", "custom": {"name": "patch"}}]}
+FREE: dict[str, Any] = {**ASKED, "tools": [PATCH]}
+FREE_TEXT = '*** "quoted" \\ lines é \U0001f680, </tool_call> {with} [brackets]\n' * 200
+
+
+def patch(format: str = "sentinel", text: str = FREE_TEXT) -> str:
+    """A call of the custom tool as a model of that format writes it."""
+    use = ToolUse("call_1", "patch", json.dumps({"input": text}))
+    return registries().formats.get(format).render_call(use)
+
+
+def free_fragments(frames: list[Any]) -> list[str]:
+    """The text of the custom tool in the frames of a Chat stream."""
+    return [
+        call["custom"]["input"]
+        for frame in frames
+        if "choices" in frame
+        for choice in frame["choices"]
+        for call in choice["delta"].get("tool_calls", ())
+        if "id" not in call
+    ]
+
+
+@pytest.mark.parametrize("format", ["sentinel", "glm45", "pythonic"])  # all: tests/parse/test_live.py
+async def test_the_text_of_a_custom_tool_is_streamed(gateway: Gateway, format: str) -> None:
+    text = FREE_TEXT.replace("</tool_call>", "")
+    server = await gateway(config([turn(patch(format, text))], format=format, **DEFAULT))
+    *chunks, _ = (await post(server, FREE_CHAT)).frames()
+    found = free_fragments(chunks)
+    assert ("".join(found), len(found) > 1000, reason(chunks)) == (text, True, "tool_calls")
+    got = of_stream(await post(server, FREE, path=RESPONSES))
+    deltas = [event["delta"] for event in got.events if event["type"] == "response.custom_tool_call_input.delta"]
+    assert ("".join(deltas), len(deltas) > 1000) == (text, True)
+    assert (got.resource["status"], got.resource["output"][-1]["input"]) == ("completed", text)
+    assert await stored(server, got.resource["id"]) == got.resource
+
+
+async def test_data_that_a_custom_tools_text_copies_is_restored(gateway: Gateway) -> None:
+    """R5.6: the prompt escapes markers in data, and the model copies the escapes."""
+    asked = {"role": "user", "content": "Keep </tool_call> and <tool_call>."}
+    copied = "<\\/tool_call> <\\tool_call>\n" * 40
+    server = await gateway(config([turn(patch(text=copied))], **DEFAULT))
+    chunks = (await post(server, {**FREE_CHAT, "messages": [asked]})).frames()[:-1]
+    whole = (await post(server, {**FREE_CHAT, "messages": [asked], "stream": False})).json()
+    (call,) = whole["choices"][0]["message"]["tool_calls"]
+    assert "".join(free_fragments(chunks)) == call["custom"]["input"]
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        turn(patch()[:-200], "length"),
+        turn(patch()[:-200]),
+        turn(patch().replace("}<", "]<")),
+        turn(patch(text="a") + patch()[:-200], "length"),
+    ],
+    ids=["cut off", "unfinished", "malformed", "cut off behind a whole one"],
+)
+async def test_half_a_text_is_no_call(gateway: Gateway, script: Any) -> None:
+    """Half a text looks like a whole one, and Codex would run it: the answer fails, and its item never ends."""
+    server = await gateway(config([script], **DEFAULT))
+    *chunks, error, done = (await post(server, FREE_CHAT)).frames()
+    assert (error["error"]["code"], done) == ("malformed_tool_arguments", "[DONE]")
+    assert (len(free_fragments(chunks)) > 1000, reason(chunks)) == (True, None)
+    got = check_failed(await post(server, FREE, path=RESPONSES), "malformed_tool_arguments")
+    done_items = [event["item"]["input"] for event in got.events if event["type"] == "response.output_item.done"]
+    assert done_items == [item["input"] for item in got.resource["output"]] == ["a"] * len(done_items)
+    assert "custom_tool_call_input.delta" in got.kinds
+    assert await stored(server, got.resource["id"]) == got.resource
+
+
+async def test_the_error_of_a_server_in_the_middle_of_a_text_is_the_one_that_is_sent(gateway: Gateway) -> None:
+    text = patch()
+    server = await gateway(config([{"chunk": in_pieces(text), "error": {"status": 503, "after": len(text) - 20}}]))
+    *chunks, error, _ = (await post(server, FREE_CHAT)).frames()
+    assert free_fragments(chunks)
+    assert (reason(chunks), error["error"]["code"] != "malformed_tool_arguments") == (None, True)
+    got = of_stream(await post(server, FREE, path=RESPONSES))
+    assert (got.kinds.count("error"), got.kinds[-1], got.resource["output"]) == (1, "failed", [])
+
+
 # --- who sees what
 # ------------------------------------------------------------------------------------------------------
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -18,7 +20,7 @@ from urllib.parse import quote
 
 import orjson
 import pytest
-from aiohttp.test_utils import TestServer
+from aiohttp.test_utils import TestServer, unused_port
 from click.testing import CliRunner
 
 from tests.e2e.processes import ROOT
@@ -149,6 +151,21 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
     assert "End that process, or use another port (--port)" in done.output
 
 
+async def test_exchanges_with_the_same_id_are_all_there() -> None:
+    """Clients choose ids, also those that this makes."""
+    contents = [orjson.dumps({**HEAD, "request_id": ident}) + b"\n" for ident in ("x-3", "x", "x", "x")]
+    server = TestServer(offline([(read_capture(content), content) for content in contents]))
+    await server.start_server()
+    try:
+        page = Inspected(server)
+        names = [row["id"] for row in await page.rows()]
+        assert len(set(names)) == 4
+        got = [(await page.fetch("GET", f"/inspect/api/exchanges/{name}/capture")).body for name in names]
+        assert sorted(got) == sorted(contents)
+    finally:
+        await server.close()
+
+
 @contextmanager
 def inspecting(*arguments: str, given: bytes | None = None) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """The command, and the address that it prints."""
@@ -190,3 +207,48 @@ def test_the_command(tmp_path: Path, piped: bool) -> None:
         assert process.wait(GUARD_S) == 0
         assert process.stderr is not None
         assert process.stderr.read() == b""
+
+
+def test_a_page_that_is_opened_before_the_file_was_read_waits() -> None:
+    """Whoever names the port knows the address before it is printed."""
+    content, view = asyncio.run(captured())
+    port = unused_port()
+    command = [sys.executable, "-m", "toolwire", "inspect", "-", "--port", str(port)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT) as process:
+        try:
+            with connected(port, process) as early:
+                early.sendall(b"GET /inspect/api/exchanges/r1 HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n")
+                assert process.stdin is not None
+                process.stdin.write(content)
+                process.stdin.close()
+                process.stdin = None
+                answer = b"".join(iter(lambda: early.recv(1 << 16), b""))
+        finally:
+            process.kill()
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.0 200 ")
+    assert orjson.loads(body) == view
+
+
+def connected(port: int, process: subprocess.Popen[bytes]) -> socket.socket:
+    """A connection, as soon as the process listens."""
+    until = time.monotonic() + GUARD_S
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", port), timeout=GUARD_S)
+        except ConnectionRefusedError:
+            assert process.poll() is None
+            assert time.monotonic() < until
+            time.sleep(0.05)
+
+
+def test_a_reader_of_the_address_that_is_gone_is_no_fault_of_the_port(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(orjson.dumps(HEAD) + b"\n")
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "toolwire", "inspect", str(tmp_path / "x")]
+    try:
+        done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, cwd=ROOT, timeout=GUARD_S)
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (1, b"")

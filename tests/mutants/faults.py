@@ -49,13 +49,23 @@ FAULTS: Final = (
     ),
     Fault(
         "early-own-tools", "proxy/call_policy/policy.py",
-        'if tool.kind == "custom" or tool.server or tool.buffered:', 'if tool.kind == "custom":',
+        'if tool.server or tool.buffered:', 'if tool.buffered:',
         "a call of a tool that the gateway runs is opened before it is known to be one", ("tests/unit/test_call_policy.py",),
     ),
     Fault(
         "early-cut-escape", "proxy/call_policy/early.py",
         "            self._cut = more[end:]\n", "",
         "arguments that are cut behind a backslash lose it", ("tests/unit/test_early_arguments.py",),
+    ),
+    Fault(
+        "early-half-text", "proxy/scan/live.py",
+        'if decision.drop and opened.kind != "custom":', "if decision.drop:",
+        "Codex runs half a patch of an answer that was cut off", ("tests/e2e/test_argument_streaming.py",),
+    ),
+    Fault(
+        "early-stored-half-text", "proxy/folding.py",
+        'if edge.call_kind == "custom" and (closed is None or closed.status == "truncated"):', "if False:",
+        "the stored answer has half a patch as a completed call", ("tests/e2e/test_argument_streaming.py",),
     ),
     # --- readers ----------------------------------------------------------------------------------------------------
     Fault(

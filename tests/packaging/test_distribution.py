@@ -23,6 +23,7 @@ from tests.optional import GIT, program
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 WORKFLOW = (ROOT / ".github" / "workflows" / "wheels.yml").read_text("utf-8")
+TAGGED = "startsWith(github.ref, 'refs/tags/v')"
 PYTHONS = ("311", "312", "313", "314")
 PROMISED = {
     ("linux", "x86_64"): ("manylinux_x86_64", "musllinux_x86_64"),
@@ -114,10 +115,54 @@ def test_the_workflow_builds_what_is_promised() -> None:
 def test_the_workflow_publishes_without_a_secret() -> None:
     workflow = yaml.safe_load(WORKFLOW)
     assert "secrets." not in WORKFLOW
-    assert "password" not in WORKFLOW
+    assert set(re.findall(r"\w*password\S*|\w*TOKEN: .*", WORKFLOW)) == {
+        "password-stdin",
+        "GH_TOKEN: ${{ github.token }}",
+    }
     assert workflow["permissions"] == {"contents": "read"}
-    assert [name for name, job in workflow["jobs"].items() if "id-token" in job.get("permissions", {})] == ["publish"]
-    assert workflow["jobs"]["publish"]["if"] == "startsWith(github.ref, 'refs/tags/v')"
+    trusted = [name for name, job in workflow["jobs"].items() if "id-token" in job.get("permissions", {})]
+    assert trusted == ["image", "publish"]
+    assert workflow["jobs"]["publish"]["if"] == TAGGED
+
+
+def test_the_workflow_builds_the_image_of_the_documents() -> None:
+    """R35.6: with all optional packages, for both architectures, with provenance and a bill of materials. It is pushed
+    for tags only, and only to where a variable says."""
+    job = yaml.safe_load(WORKFLOW)["jobs"]["image"]
+    assert (job["if"], job["needs"]) == ("vars.IMAGE != ''", "wheels")
+    steps = {step.get("uses", "login").partition("@")[0]: step for step in job["steps"]}
+    assert set(steps) == {
+        *("actions/checkout", "docker/setup-qemu-action", "docker/setup-buildx-action", "docker/metadata-action"),
+        *("login", "docker/build-push-action", "actions/attest-build-provenance"),
+    }
+    built = steps["docker/build-push-action"]["with"]
+    assert (ROOT / built["context"] / built["file"]).is_file()
+    assert "build-args" not in built, "the Containerfile's own default, which is `all`"
+    assert {f"linux/{arch}" for arch in ("amd64", "arm64")} == set(built["platforms"].split(","))
+    assert (built["provenance"], built["sbom"]) == ("mode=max", True)
+    assert built["push"] == f"${{{{ {TAGGED} }}}}"
+    for name in ("login", "actions/attest-build-provenance"):
+        assert steps[name]["if"] == TAGGED
+    assert 'docker login "${IMAGE%%/*}"' in steps["login"]["run"]
+    signed = steps["actions/attest-build-provenance"]["with"]
+    named = steps["docker/metadata-action"]["with"]
+    assert {signed["subject-name"], named["images"], steps["login"]["env"]["IMAGE"]} == {"${{ vars.IMAGE }}"}
+    assert signed["subject-digest"] == f"${{{{ steps.{steps['docker/build-push-action']['id']}.outputs.digest }}}}"
+
+
+@pytest.mark.parametrize(
+    ("tag", "names"),
+    [("v1.2.3", ["1.2.3", "1.2"]), ("v1.2.0rc1", ["1.2.0rc1"]), ("v10.20.30", ["10.20.30", "10.20"])],
+)
+def test_the_image_has_the_name_that_the_chart_asks_for(tag: str, names: list[str]) -> None:
+    """The chart's default is its `appVersion`. A candidate of a release takes no other name."""
+    steps = yaml.safe_load(WORKFLOW)["jobs"]["image"]["steps"]
+    (named,) = (step["with"] for step in steps if step.get("uses", "").startswith("docker/metadata-action"))
+    rules = [dict(part.partition("=")[::2] for part in rule.split(",")) for rule in named["tags"].split()]
+    assert all((rule["type"], rule["group"]) == ("match", "1") for rule in rules)
+    found = [re.search(rule["pattern"], tag) for rule in rules]
+    assert [match[1] for match in found if match] == names
+    assert named["flavor"] == "latest=false"
 
 
 def test_every_published_file_is_attested_and_the_packages_are_listed() -> None:

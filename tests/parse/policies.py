@@ -43,7 +43,7 @@ class WordPolicy:
     def opening(self, syntax: BlockSyntax, pieces: tuple[tuple[Field, str], ...]) -> None:
         return None
 
-    def withdrawn(self, opened: FoundCall) -> GatewayError:
+    def withdrawn(self, opened: FoundCall, *, cut: bool) -> GatewayError:
         return ModelFault(f"{opened.name} was withdrawn")
 
     def broken(self, syntax: BlockSyntax, begun: str) -> None:

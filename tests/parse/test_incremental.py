@@ -87,7 +87,7 @@ class Believer:
     def unfinished(self, syntax: BlockSyntax, body: str, why: Why) -> Decision:
         return Decision(drop=True) if why == "truncated" else AS_TEXT
 
-    def withdrawn(self, opened: FoundCall) -> GatewayError:
+    def withdrawn(self, opened: FoundCall, *, cut: bool) -> GatewayError:
         return ModelFault(f"{opened.name} was withdrawn")
 
 

@@ -595,11 +595,11 @@ def test_a_call_may_be_opened_once_its_name_is_known() -> None:
     assert bench.counts == {"calls": 1}
 
 
-@pytest.mark.parametrize("name", ["hard", "patch", "ours", "whole", "other", "", "functions.soft"])
+@pytest.mark.parametrize("name", ["hard", "ours", "whole", "other", "", "functions.soft"])
 def test_calls_that_wait_for_their_end(name: str) -> None:
-    """Strict, free text, of the gateway, wanted in one piece, unknown; and in JSON a name is a name."""
+    """Strict, of the gateway, wanted in one piece, unknown; and in JSON a name is a name."""
     ours, whole = ToolSpec("ours", server=True), ToolSpec("whole", buffered=True)
-    bench = Bench(SOFT, STRICT, ToolSpec("patch", kind="custom"), ours, whole)
+    bench = Bench(SOFT, STRICT, ours, whole)
     assert bench.policy.opening(HERMES.syntaxes[0], (("name", name),)) is None
     assert not bench.counts
 
@@ -614,7 +614,7 @@ def test_no_call_is_opened_that_may_vanish() -> None:
 
 
 def test_a_call_that_did_not_end_as_it_began_is_an_error() -> None:
-    error = Bench().policy.withdrawn(FoundCall("soft", "call_1", ""))
+    error = Bench().policy.withdrawn(FoundCall("soft", "call_1", ""), cut=False)
     assert (error.code, error.type) == ("malformed_tool_arguments", "model_error")
     assert '"soft"' in error.message
 

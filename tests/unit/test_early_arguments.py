@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cases import every
+from toolwire.call_policy.candidate import custom_input
 from toolwire.call_policy.coercion import coerce
 from toolwire.call_policy.early import SafeCall
 from toolwire.call_policy.untyped import ParameterTypes
@@ -36,9 +37,9 @@ SCHEMA: dict[str, Any] = {
 }
 
 
-def sent(text: str, schema: Any = SCHEMA, size: int = 1000) -> str:
+def sent(text: str, schema: Any = SCHEMA, size: int = 1000, *, custom: bool = False) -> str:
     """The part of the arguments that is sent, which come in pieces of this size."""
-    call = SafeCall(lambda: None, ParameterTypes(schema), schema)
+    call = SafeCall(lambda: None, ParameterTypes(schema), schema, custom=custom)
     return "".join(call.release(text[at : at + size].encode()).decode() for at in range(0, len(text), size))
 
 
@@ -128,3 +129,39 @@ def test_the_final_arguments_begin_with_what_was_sent(arguments: dict[str, Any])
     before = sent(text[:-1])
     assert (text if mended is None else mended.text).startswith(before), before
     assert sent(text[:-1], size=1) == before
+
+
+# --- the text of custom tools ---------------------------------------------------------------------------------------
+
+
+@every(
+    ("text", "passes"),
+    [
+        (r'{"input":"a \"b\"\n\\u00e9\u00e9 \/', 'a "b"\n\\u00e9é /'),
+        (' { "input" :\n"a","other":"b"}', "a"),
+        ('{"input":"","input":"b"}', ""),
+        (r'{"input":"a\ud83d', "a"),
+        (r'{"input":"a\ud83d\ude', "a"),
+        ('{"input":"a\\ud83d\\ude80\\', "a\U0001f680"),
+        (r'{"input":"a\ud83d\ud83d\ude80b\ude80"', "a\ufffd\U0001f680b\ufffd"),
+        (r'{"input":"\ud83d\\ude80"', "\ufffd\\ude80"),
+        (r'{"input":"\ud83d"', "\ufffd"),
+        ('{"other":1,"input":"a"', ""),  # may still be the text itself
+        ('{"input":["a"', ""),
+        ('{"inputs":"a', ""),
+        ('{"input":' + " " * 64 + '"a', ""),
+        ('{"in', ""),
+    ],
+)
+def test_the_text_of_a_custom_tool_passes_decoded(text: str, passes: str) -> None:
+    assert sent(text, custom=True) == sent(text, size=1, custom=True) == sent(text, None, size=3, custom=True) == passes
+
+
+@given(
+    text=st.text(st.characters(exclude_categories=()), max_size=30), ascii_only=st.booleans(), size=st.integers(1, 9)
+)
+def test_the_text_of_a_custom_tool_is_the_final_one(text: str, ascii_only: bool, size: int) -> None:
+    """Also with halves of surrogate pairs, which only escapes can write."""
+    halves = any("\ud800" <= char <= "\udfff" for char in text)
+    arguments = json.dumps({"input": text}, ensure_ascii=ascii_only or halves)
+    assert sent(arguments, size=size, custom=True) == custom_input(arguments)

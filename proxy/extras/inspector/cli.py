@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import BinaryIO
 
 import click
 
 from ...cli.common import reported, say
+
+HOST = "127.0.0.1"
 
 
 @click.command("inspect")
@@ -25,23 +30,40 @@ def command(file: BinaryIO, port: int, html: BinaryIO | None) -> None:
     input. Nothing is sent to any server. Ctrl-C ends it. With `--html` nothing is served: the page is written to a file
     that opens in any browser, to be shared. To see the exchanges of a running gateway, use `toolwire serve --inspect`.
     """
-    from ...server.occupied import why_not_listening
-    from ..capture.files import is_capture, read_captures
+    from ..capture.files import Captured, is_capture, read_captures
     from ..capture.recording import RecordingError
     from .offline import offline, show
     from .sharing import share
 
-    content = file.read()
-    with reported(RecordingError):
+    def captures() -> list[tuple[Captured, bytes]]:
+        content = file.read()
         if not is_capture(content):
             raise click.ClickException(f"{file.name} is not a capture of a toolwire gateway")
-        captures = read_captures(content)
+        return read_captures(content)
+
+    with reported(RecordingError):
         if html is not None:
-            html.write(share(captures))
+            html.write(share(captures()))
             return
-        app = offline(captures)
+        with _listening(port) as sockets:  # first: whoever opens the page while a large file is read has to wait only
+            show(offline(captures()), sockets, announce=say)
+
+
+@contextmanager
+def _listening(port: int) -> Iterator[list[socket.socket]]:
+    """Yields sockets that listen on this port. Raises `click.ClickException` if that is not possible."""
+    from ...server.occupied import why_not_listening
+    from ...server.serving import bind, close
+
+    sockets: list[socket.socket] = []
     try:
-        show(app, host="127.0.0.1", port=port, announce=say)
-    except OSError as error:
-        why = " ".join(why_not_listening(error, port, configured=False))
-        raise click.ClickException(f"cannot listen on port {port}: {error.strerror or error}. {why}") from error
+        try:
+            sockets = bind(HOST, port)
+            for sock in sockets:
+                sock.listen()
+        except OSError as error:
+            why = " ".join(why_not_listening(error, port, configured=False))
+            raise click.ClickException(f"cannot listen on port {port}: {error.strerror or error}. {why}") from error
+        yield sockets
+    finally:
+        close(sockets)

@@ -25,7 +25,7 @@ class FileHolder:
         for number, (captured, content) in enumerate(captures, 1):
             row = make_row(captured.head, so_far(captured), began(captured)) | {"bytes": len(content)}
             ident = str(row["id"] or "opened")
-            if ident in self._contents:  # clients choose ids
+            while ident in self._contents:  # clients choose ids
                 ident = f"{ident}-{number}"
             self.rows.append(row | {"id": ident, "exchange_id": ident})
             self._contents[ident] = content

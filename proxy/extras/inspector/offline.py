@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -18,12 +19,13 @@ from ...ingress.liveness import LIVENESS, LivenessMonitors
 from ...observability.telemetry import Metrics
 from ...pipeline.sending.delivery import boundary
 from ...registry import registries
+from ...server.serving import page_url
 from ..capture.files import Captured
 from ..capture.recording import RecordingError
 from .file_holder import FileHolder, file_setup
 from .holders import LAST_S, Holder, Holders
 from .ring import Ring
-from .routes import PLACE, Pages
+from .routes import Pages
 from .view import UNREADABLE, view
 
 
@@ -73,18 +75,18 @@ async def _drain(app: web.Application) -> None:
     app[LIVENESS].drain()
 
 
-def show(app: web.Application, *, host: str, port: int, announce: Callable[[str], None]) -> None:
-    """Serves an application until a signal arrives. `announce` is called with the address of its page."""
+def show(app: web.Application, sockets: Sequence[socket.socket], announce: Callable[[str], None]) -> None:
+    """Serves an application at these sockets until a signal arrives. `announce` is called with the address of its
+    page."""
 
     async def run() -> None:
         stopping = _stop_event()
         runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=LAST_S)
         await runner.setup()
         try:
-            site = web.TCPSite(runner, host, port)
-            await site.start()
-            bound = runner.addresses[0][1]
-            announce(f"http://{f'[{host}]' if ':' in host else host}:{bound}{PLACE}")
+            for listening in sockets:
+                await web.SockSite(runner, listening).start()
+            announce(page_url(*sockets[0].getsockname()[:2]))
             await stopping.wait()
         finally:
             await runner.cleanup()

@@ -229,6 +229,9 @@ class ScanStage(Stage):
                 case Fault():
                     for choice in (*self._scanners, *self._heads):
                         out += self._finish(choice, truncated=True)
+                    if any(type(left) is Fault for left in out):  # about a call that this fault cut off
+                        out = [left for left in out if type(left) is not Fault]
+                        self._over = False
                     out += self._ended(event)
                 case _:
                     out.append(event)
