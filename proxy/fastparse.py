@@ -16,7 +16,7 @@ IMPLEMENTATION: Literal["compiled", "python"]
 if TYPE_CHECKING or os.environ.get("TOOLWIRE_NO_EXTENSIONS"):
     from .scan._pychunk import ChunkGate
     from .scan._pyguard import SecretGuard
-    from .scan._pyoutline import array_start, common_length, item_ends, json_marks, same_items
+    from .scan._pyoutline import array_start, bytes_of, common_length, item_ends, json_marks, same_items
     from .scan._pyparse import CallScanner, SseFramer, frames_are_plain
 
     IMPLEMENTATION = "python"
@@ -28,6 +28,7 @@ else:
             SecretGuard,
             SseFramer,
             array_start,
+            bytes_of,
             common_length,
             frames_are_plain,
             item_ends,
@@ -37,7 +38,7 @@ else:
     except ModuleNotFoundError:  # not built; one that was built and does not load must fail loudly
         from .scan._pychunk import ChunkGate
         from .scan._pyguard import SecretGuard
-        from .scan._pyoutline import array_start, common_length, item_ends, json_marks, same_items
+        from .scan._pyoutline import array_start, bytes_of, common_length, item_ends, json_marks, same_items
         from .scan._pyparse import CallScanner, SseFramer, frames_are_plain
 
         IMPLEMENTATION = "python"
@@ -52,6 +53,7 @@ __all__ = [
     "SecretGuard",
     "SseFramer",
     "array_start",
+    "bytes_of",
     "common_length",
     "frames_are_plain",
     "item_ends",
