@@ -56,8 +56,12 @@ cdef extern from *:
     Py_ssize_t toolwire_common_length(Bytes one, Bytes other, Py_ssize_t size) noexcept nogil
 
 cdef extern from "Python.h":
+    bint PyUnicode_IS_ASCII(object text) noexcept
     bint PyUnicode_IS_COMPACT_ASCII(object text) noexcept
     Py_ssize_t PyUnicode_GET_LENGTH(object text) noexcept
+    int PyUnicode_KIND(object text) noexcept
+    void *PyUnicode_DATA(object text) noexcept
+    object PyUnicode_FromKindAndData(int kind, const void *data, Py_ssize_t size)
 
 
 def json_marks(bytes text not None):
@@ -216,3 +220,44 @@ cdef Py_ssize_t _add_up(list todo, set seen) except -1:
         else:
             total += SMALL_BYTES
     return total
+
+
+def has_duplicates(bytes text not None, value):
+    """Returns True if an object of the JSON `text` has the same key twice. `value` is the result of
+    `orjson.loads(text)`."""
+    cdef Bytes p = <Bytes>PyBytes_AS_STRING(text)
+    cdef Bytes end = p + PyBytes_GET_SIZE(text)
+    cdef Py_ssize_t keys = 0
+    cdef list todo = [value]
+    while p < end:  # colons outside of strings
+        if p[0] == c'"':
+            p = toolwire_string_end(p + 1, end)
+        elif p[0] == c':':
+            keys += 1
+        p += 1
+    while todo:
+        node = todo.pop()
+        if type(node) is dict:
+            keys -= len(<dict>node)
+            for inner in (<dict>node).values():
+                if type(inner) is dict or type(inner) is list:
+                    todo.append(inner)
+        elif type(node) is list:
+            for inner in <list>node:
+                if type(inner) is dict or type(inner) is list:
+                    todo.append(inner)
+    return keys != 0
+
+
+def with_own_texts(value):
+    """Returns a JSON value with copies of its texts that are not ASCII. Some libraries store the UTF-8 form of such a
+    text in the text object, which doubles its memory."""
+    if type(value) is str:
+        if PyUnicode_IS_ASCII(value):
+            return value
+        return PyUnicode_FromKindAndData(PyUnicode_KIND(value), PyUnicode_DATA(value), PyUnicode_GET_LENGTH(value))
+    if type(value) is dict:
+        return {key: with_own_texts(inner) for key, inner in (<dict>value).items()}
+    if type(value) is list:
+        return [with_own_texts(inner) for inner in <list>value]
+    return value

@@ -11,11 +11,21 @@ import re
 from collections.abc import Iterable, Mapping
 from operator import is_
 from sys import getsizeof, maxsize
-from typing import Final
+from typing import Any, Final
 
+from ..support.duplicate_keys import has_duplicates
 from ..support.json_marks import json_marks
 
-__all__ = ["array_start", "bytes_of", "common_length", "item_ends", "json_marks", "same_items"]
+__all__ = [
+    "array_start",
+    "bytes_of",
+    "common_length",
+    "has_duplicates",
+    "item_ends",
+    "json_marks",
+    "same_items",
+    "with_own_texts",
+]
 
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[\]{},:]', re.DOTALL)
 _BLANKS: Final = b" \t\r\n"
@@ -130,3 +140,15 @@ def _add_up(values: Iterable[object], seen: set[int]) -> int:
         else:
             total += SMALL_BYTES
     return total
+
+
+def with_own_texts(value: Any) -> Any:
+    """Returns a JSON value with copies of its texts that are not ASCII. Some libraries store the UTF-8 form of such a
+    text in the text object, which doubles its memory."""
+    if type(value) is str:
+        return value if value.isascii() else value[:1] + value[1:]
+    if type(value) is dict:
+        return {key: with_own_texts(inner) for key, inner in value.items()}
+    if type(value) is list:
+        return [with_own_texts(inner) for inner in value]
+    return value

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -101,6 +103,29 @@ def test_law_both_twins_weigh_the_same(value: Any, text: str) -> None:
     for several in ([value], [text, text.encode(), (value, text)], [message], [object(), text]):
         for of in ([], [text], [message]):
             assert load("compiled").bytes_of(several, of) == _pyoutline.bytes_of(several, of)
+
+
+@pytest.mark.twin
+@pytest.mark.parametrize("name", TWINS)
+@given(value=values, blanks=spaced, twice=st.booleans())
+@example(value={'a"\\': ":"}, blanks=(",", ":"), twice=False)
+def test_law_the_same_key_twice_is_found(name: str, value: Any, blanks: tuple[str, str], twice: bool) -> None:
+    text = json.dumps([value, {"x": 1, "y": value}], separators=blanks)
+    text = text.replace('"y"', '"x"') if twice else text
+    assert outline(name).has_duplicates(text.encode(), json.loads(text)) == twice
+
+
+@pytest.mark.twin
+@pytest.mark.parametrize("name", TWINS)
+@given(value=values)
+def test_law_own_texts_are_equal_and_keep_no_other_form(name: str, value: Any) -> None:
+    assert outline(name).with_own_texts(value) == value
+    text = "\u00e9\U0001f600" * (100 + len(str(value)))  # another object for each example
+    size = sys.getsizeof(text)
+    orjson.dumps(outline(name).with_own_texts([text]))
+    assert sys.getsizeof(text) == size
+    orjson.dumps(text)
+    assert sys.getsizeof(text) > size, "no library keeps it any more: then copies are not needed"
 
 
 @pytest.mark.twin
