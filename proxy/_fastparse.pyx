@@ -24,11 +24,12 @@ from .scan.fast.quoting cimport Quoting
 
 import codecs
 from array import array
+from collections.abc import Mapping
 from functools import lru_cache, partial
-from sys import maxsize
+from sys import getsizeof, maxsize
 
 from .events import BlockKind, Close, Delta, Fault, Open
-from .scan import _grammar, _plan, _pystring, blocks, closers, modes, surroundings
+from .scan import _grammar, _plan, _pyoutline, _pystring, blocks, closers, modes, surroundings
 from .scan._grammar import AS_TEXT, BLOCK_BYTES, only, too_large, valid_text
 from .scan._plan import plan
 from .scan.blocks import as_text, dropped, ended, opening
@@ -40,7 +41,7 @@ from .scan.loose_head import LooseHead, loose_words
 from .scan.spans import SpanReports
 from .scan.surroundings import LAST_BYTES, Read, Surroundings, behind_info
 
-__all__ = ["CallScanner", "ChunkGate", "SecretGuard", "SseFramer", "frames_are_plain", "array_start", "common_length", "item_ends", "json_marks", "same_items"]
+__all__ = ["CallScanner", "ChunkGate", "SecretGuard", "SseFramer", "frames_are_plain", "array_start", "bytes_of", "common_length", "has_duplicates", "item_ends", "json_marks", "same_items", "with_own_texts"]
 
 cdef int TEXT = _grammar.TEXT
 cdef int REASONING = _grammar.REASONING

@@ -16,7 +16,16 @@ IMPLEMENTATION: Literal["compiled", "python"]
 if TYPE_CHECKING or os.environ.get("TOOLWIRE_NO_EXTENSIONS"):
     from .scan._pychunk import ChunkGate
     from .scan._pyguard import SecretGuard
-    from .scan._pyoutline import array_start, common_length, item_ends, json_marks, same_items
+    from .scan._pyoutline import (
+        array_start,
+        bytes_of,
+        common_length,
+        has_duplicates,
+        item_ends,
+        json_marks,
+        same_items,
+        with_own_texts,
+    )
     from .scan._pyparse import CallScanner, SseFramer, frames_are_plain
 
     IMPLEMENTATION = "python"
@@ -28,16 +37,28 @@ else:
             SecretGuard,
             SseFramer,
             array_start,
+            bytes_of,
             common_length,
             frames_are_plain,
+            has_duplicates,
             item_ends,
             json_marks,
             same_items,
+            with_own_texts,
         )
     except ModuleNotFoundError:  # not built; one that was built and does not load must fail loudly
         from .scan._pychunk import ChunkGate
         from .scan._pyguard import SecretGuard
-        from .scan._pyoutline import array_start, common_length, item_ends, json_marks, same_items
+        from .scan._pyoutline import (
+            array_start,
+            bytes_of,
+            common_length,
+            has_duplicates,
+            item_ends,
+            json_marks,
+            same_items,
+            with_own_texts,
+        )
         from .scan._pyparse import CallScanner, SseFramer, frames_are_plain
 
         IMPLEMENTATION = "python"
@@ -52,9 +73,12 @@ __all__ = [
     "SecretGuard",
     "SseFramer",
     "array_start",
+    "bytes_of",
     "common_length",
     "frames_are_plain",
+    "has_duplicates",
     "item_ends",
     "json_marks",
     "same_items",
+    "with_own_texts",
 ]

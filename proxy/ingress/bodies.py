@@ -16,7 +16,7 @@ import orjson
 
 from ..config import LimitsConfig
 from ..errors import ClientFault, quote
-from ..fastparse import json_marks
+from ..fastparse import has_duplicates, json_marks
 from ..formats.engine.toolset import TOOLS_KEY, KnownTools
 from ..support.bounded_json import (
     LARGE_BYTES,
@@ -27,7 +27,7 @@ from ..support.bounded_json import (
     is_deep,
     loads,
 )
-from ..support.duplicate_keys import duplicate_key, has_duplicates
+from ..support.duplicate_keys import duplicate_key
 from ..support.offload import OFFLOAD_BYTES, offload
 from .conversations import Cut, Whose
 

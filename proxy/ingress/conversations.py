@@ -21,8 +21,8 @@ from bisect import bisect_right
 from collections.abc import Hashable
 from typing import Any, Final, NamedTuple
 
-from ..fastparse import array_start, common_length, item_ends, json_marks
-from ..known.past import KnownItems, Past, bytes_of
+from ..fastparse import array_start, bytes_of, common_length, item_ends, json_marks
+from ..known.past import KnownItems, Past
 from ..support.cache import Cache
 
 LEAST_BYTES: Final = 16 * 1024
@@ -41,22 +41,25 @@ _BLANKS: Final = b" \t\r\n"
 
 
 class Conversation:
-    """The items of a body: their JSON `text`, the position after each item in it (`ends`), and the parsed `items`.
-    Of the first `n + 1` items, `weights[n]` is the approximate memory, and `marks[n]` are the numbers of opening
-    brackets and of commas. `past` holds results for the items."""
+    """The items of a `body`: the position of the first one (`start`), the distance from there to the end of each item
+    (`ends`), and the parsed `items`. The body is cached as a whole, because copying a part of it takes longer. Of the
+    first `n + 1` items, `weights[n]` is the approximate memory, and `marks[n]` are the numbers of opening brackets and
+    of commas. `past` holds results for the items."""
 
-    __slots__ = ("ends", "items", "mark", "marks", "past", "text", "weights")
+    __slots__ = ("body", "ends", "items", "mark", "marks", "past", "start", "weights")
 
     def __init__(
         self,
-        text: bytes,
+        body: bytes,
+        start: int,
         ends: list[int],
         items: list[Any],
         weights: list[int],
         marks: list[tuple[int, int]],
         past: Past,
     ) -> None:
-        self.text = text
+        self.body = body
+        self.start = start
         self.ends = ends
         self.items = items
         self.weights = weights
@@ -68,7 +71,7 @@ class Conversation:
     @property
     def weight(self) -> int:
         """Approximate memory of the conversation in bytes."""
-        return len(self.text) + self.weights[-1] + self.past.weight
+        return len(self.body) + self.weights[-1] + self.past.weight
 
 
 class Cut:
@@ -120,7 +123,7 @@ class KnownConversations:
             return None
         cut = Cut(body, start)
         for one in self._cache.get(_head(body, start, whose)) or ():
-            same = bisect_right(one.ends, common_length(one.text, body, start))
+            same = bisect_right(one.ends, common_length(one.body, one.start, body, start))
             if same and body[(end := start + one.ends[same - 1]) : end + 1] not in (b",", b"]"):
                 same -= 1  # the item is longer here, or blanks follow it
             if same > cut.known:
@@ -156,7 +159,7 @@ class KnownConversations:
             marks.append((openers, commas))
         if not ends:
             return
-        conversation = Conversation(cut.body[start : start + end], ends, items, weights, marks, past)
+        conversation = Conversation(cut.body, start, ends, items, weights, marks, past)
         head = _head(cut.body, start, whose)
         others = self._cache.get(head) or ()
         if before is not None and len(items) >= len(before.items) <= known + GOES_ON:
@@ -164,7 +167,7 @@ class KnownConversations:
         kept = (conversation, *others)[:SIDE_BY_SIDE]
 
         # `past` must not refer to `conversation`: this would be a reference cycle, which only the garbage collector
-        # frees, and requests, which hold `past`, would keep the text.
+        # frees, and requests, which hold `past`, would keep the body.
         mark = conversation.mark
 
         def grown(by: int) -> None:

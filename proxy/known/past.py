@@ -20,13 +20,12 @@ Law: `fold` returns the same with and without a `Past`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from operator import is_
-from sys import getsizeof
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from operator import is_, itemgetter
 from typing import Any, Final, NamedTuple, TypeVar
 from weakref import ref
 
-from ..fastparse import same_items
+from ..fastparse import bytes_of, same_items
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
@@ -47,10 +46,9 @@ LEFT_BYTES: Final = 300
 """Weight of a checkpoint without its items and results."""
 ITEM_BYTES: Final = 64
 """Weight of an item in a checkpoint: its references in two lists, and its share of the state."""
-VALUE_BYTES: Final = 120
-"""Weight of a model object without its fields."""
-REPORTED_BYTES: Final = 4096
-"""Growth is reported in steps of at least this many bytes, because each report costs as much as a small fold."""
+REPORTED_BYTES: Final = 16 * 1024
+"""Growth is reported in steps of at least this many bytes, because each report costs as much as a small fold. The next
+request of a conversation weighs all of it."""
 
 
 class KnownItems(list[Any]):
@@ -89,17 +87,22 @@ class _Checkpoint(NamedTuple):
     weight: int
 
 
-_Lists = tuple[tuple[_Checkpoint, ...], ...]
+class _List(NamedTuple):
+    """The checkpoints of one fold in one list of items, the latest first, and their weight in bytes. They share their
+    values, so only the heaviest one counts for these."""
 
-
-class _Saved(NamedTuple):
-    """The checkpoints of one fold, and their weight in bytes."""
-
-    lists: _Lists
+    places: tuple[_Checkpoint, ...]
     weight: int
 
 
-_NONE: Final = _Saved((), 0)
+_UNKNOWN: Final = _List((), 0)
+_ITEMS: Final = itemgetter(_Checkpoint._fields.index("items"))
+_WEIGHT: Final = itemgetter(_Checkpoint._fields.index("weight"))
+
+
+def _list(*places: _Checkpoint) -> _List:
+    weight = LEFT_BYTES * len(places) + ITEM_BYTES * sum(map(len, map(_ITEMS, places))) + max(map(_WEIGHT, places))
+    return _List(places, weight)
 
 
 class Past:
@@ -107,60 +110,65 @@ class Past:
     the first time. `weight` is the approximate memory of the checkpoints in bytes; `grown` is called with its changes,
     in steps of `REPORTED_BYTES`."""
 
-    __slots__ = ("__weakref__", "_checkpoints", "_unreported", "grown", "new", "weight")
+    __slots__ = ("__weakref__", "_lists", "_unreported", "grown", "new", "weight")
 
     def __init__(self, new: int, before: Past | None = None) -> None:
         self.new = new
-        self._checkpoints: dict[Hashable, _Saved] = {} if before is None else dict(before._checkpoints)
+        self._lists: dict[Hashable, tuple[_List, ...]] = {} if before is None else dict(before._lists)
         self.weight: int = 0 if before is None else before.weight
         self._unreported = 0
         self.grown: Callable[[int], None] | None = None
 
+    def lists(self, key: Hashable) -> tuple[_List, ...]:
+        """Returns the lists with checkpoints of the fold `key`, the latest first."""
+        return self._lists.get(key, ())
+
     def latest(self, key: Hashable) -> _Checkpoint | None:
         """Returns the checkpoint of the fold `key` that was saved last, or None."""
-        saved = self._checkpoints.get(key)
-        return None if saved is None else saved.lists[0][0]
+        lists = self._lists.get(key)
+        return None if lists is None else lists[0].places[0]
 
     def places(self, key: Hashable) -> list[_Checkpoint]:
         """Returns the checkpoints of the fold `key`, grouped by list. The latest list, and in it the latest checkpoint,
         comes first."""
-        return [checkpoint for places in self._checkpoints.get(key, _NONE).lists for checkpoint in places]
+        return [checkpoint for each in self._lists.get(key, ()) for checkpoint in each.places]
 
     def save(self, key: Hashable, saved: _Checkpoint) -> None:
         """Saves a checkpoint of the fold `key`, and drops those over the limits `MOST`, `LISTS` and `MOST_KEYS`."""
-        lists: _Lists
-        lists, before = self._checkpoints.get(key, _NONE)
-        if not lists and len(self._checkpoints) >= MOST_KEYS:
-            before = sum(each.weight for each in self._checkpoints.values())
-            self._checkpoints.clear()
-        own = next((places for places in lists if _is_same_list(places[0].items, saved.items)), ())
-        kept = (saved, *[other for other in own if len(other.items) != len(saved.items)])[:MOST]
-        lists = (kept, *[places for places in lists if places is not own])[:LISTS]
-        weight = _weight(lists)
-        self._checkpoints[key] = _Saved(lists, weight)
-        self.weight += weight - before
-        self._unreported += weight - before
+        own = next((each for each in self.lists(key) if _is_same_list(each.places[0].items, saved.items)), _UNKNOWN)
+        self.save_in(key, own, saved)
+
+    def save_in(self, key: Hashable, own: _List, saved: _Checkpoint) -> _List:
+        """Saves a checkpoint as the latest of the list `own`, or in a new list if that is `_UNKNOWN`. Returns the
+        list."""
+        lists = self._lists.get(key, ())
+        if not lists and len(self._lists) >= MOST_KEYS:
+            self._lists.clear()
+            grown = -self.weight
+        else:
+            grown = -own.weight
+        places = own.places
+        if places and len(places[0].items) >= len(saved.items):
+            places = tuple([each for each in places if len(each.items) != len(saved.items)])
+        new = _list(saved, *places[: MOST - 1])
+        if len(lists) == 1 and lists[0] is own:
+            self._lists[key] = (new,)
+        else:
+            kept = (new, *[each for each in lists if each is not own])
+            grown -= sum([each.weight for each in kept[LISTS:]])
+            self._lists[key] = kept[:LISTS]
+        grown += new.weight
+        self.weight += grown
+        self._unreported += grown
         if self.grown is not None and abs(self._unreported) >= REPORTED_BYTES:
             by, self._unreported = self._unreported, 0
             self.grown(by)
+        return new
 
 
 def _is_same_list(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
     """Returns True if both are versions of one list: at least half of the shorter one begins the longer one."""
     return 2 * same_items(one, other) >= min(len(one), len(other))
-
-
-def _weight(lists: _Lists) -> int:
-    """Returns the weight of the checkpoints of one fold. Checkpoints of one list share their values, so only the
-    heaviest one counts for these."""
-    total = 0
-    for places in lists:
-        heaviest = 0
-        for saved in places:
-            total += ITEM_BYTES * len(saved.items) + LEFT_BYTES
-            heaviest = max(heaviest, saved.weight)
-        total += heaviest
-    return total
 
 
 def fold(
@@ -182,44 +190,67 @@ def fold(
     """
     if past is not None and items:
         whole = tuple(items)
-        latest = past.latest(key)
-        if latest is not None and len(latest.items) == len(whole) == same_items(latest.items, whole):
-            return latest.made, latest.carried  # the same fold runs several times in one request
-        places = past.places(key)
-        shared = [same_items(saved.items, whole) for saved in places]
-        last = next((at for at, saved in enumerate(places) if _is_same_list(saved.items, whole)), None)
-        # number of items of the previous request that are not in this one
-        changed = 1 if last is None else len(places[last].items) - shared[last]
-        between = fits(whole, max(0, len(whole) - changed))
-        known = [saved for saved, same in zip(places, shared, strict=True) if same == len(saved.items)]
-        known.sort(key=lambda saved: -len(saved.items))
-        for saved in (*known, _Checkpoint((), [], carried, 0)):
-            done = _continue_from(past, key, whole, saved, step, between)
-            done = done or _continue_from(past, key, whole, saved, step, 0)
-            if done is not None:
-                return done
+        lists = past.lists(key)
+        for own in lists:
+            latest = own.places[0]
+            if len(latest.items) == same_items(latest.items, whole):
+                if len(latest.items) == len(whole):
+                    return latest.made, latest.carried  # the same fold runs several times in one request
+                done = _continue_from(past, key, own, whole, latest, step, fits(whole, len(whole)))
+                if done is not None:
+                    return done
+                break
+        return _continue(past, key, lists, whole, carried, step, fits)
     made: list[Made] = []
     end = step(carried, items, 0, made)
     assert end is not None
     return made, end
 
 
+def _continue(
+    past: Past,
+    key: Hashable,
+    lists: tuple[_List, ...],
+    whole: tuple[Item, ...],
+    carried: Carried,
+    step: Step[Carried, Item, Made],
+    fits: Callable[[Sequence[Item], int], int],
+) -> tuple[list[Made], Carried]:
+    """Runs the step on all items after the longest checkpoint from which it can continue."""
+    own = next((each for each in lists if _is_same_list(each.places[0].items, whole)), _UNKNOWN)
+    # number of items of the previous request that are not in this one
+    changed = len(own.places[0].items) - same_items(own.places[0].items, whole) if own.places else 1
+    between = fits(whole, max(0, len(whole) - changed))
+    places = [saved for each in lists for saved in each.places]
+    known = [saved for saved in places if same_items(saved.items, whole) == len(saved.items)]
+    known.sort(key=lambda saved: -len(saved.items))
+    for saved in (*known, _Checkpoint((), [], carried, 0)):
+        for second in (between, 0):
+            done = _continue_from(past, key, own, whole, saved, step, second)
+            if done is not None:
+                return done
+    raise AssertionError("a step refuses its initial state")
+
+
 def _continue_from(
     past: Past,
     key: Hashable,
+    own: _List,
     items: tuple[Item, ...],
     saved: _Checkpoint,
     step: Step[Carried, Item, Made],
     between: int,
 ) -> tuple[list[Made], Carried] | None:
     """Runs the step on all items after the checkpoint `saved` and returns the results and the state; None if the step
-    cannot continue from there. Saves checkpoints at the end and at position `between`, if that is ahead."""
+    cannot continue from there. Saves checkpoints in the list `own` at the end and at position `between`, if that is
+    ahead."""
     start = len(saved.items)
     if start == len(items):
         return saved.made, saved.carried
     carried: Carried = saved.carried
     made: list[Made] = list(saved.made)
     weight = saved.weight
+    checkpoints: list[_Checkpoint] = []
     for stop in (between, len(items)) if start < between < len(items) else (len(items),):
         done = len(made)
         after = step(carried, items[start:stop], start, made)
@@ -228,7 +259,10 @@ def _continue_from(
         carried, start = after, stop
         if len(made) > done:
             weight += bytes_of(made[done:], items[len(saved.items) : stop])
-        past.save(key, _Checkpoint(items[:stop], list(made), carried, weight))
+        last = stop == len(items)
+        checkpoints.append(_Checkpoint(items[:stop], made if last else made.copy(), carried, weight))
+    for checkpoint in checkpoints:
+        own = past.save_in(key, own, checkpoint)
     return made, carried
 
 
@@ -275,7 +309,7 @@ def after(past: Past, key: Hashable, items: Sequence[object], make: Callable[[li
     known = [saved for saved in past.places(key) if same_items(saved.items, whole) == len(saved.items)]
     known.sort(key=lambda saved: -len(saved.items))
     made = make([saved.carried for saved in known])
-    past.save(key, _Checkpoint(whole, [], made, VALUE_BYTES))
+    past.save(key, _Checkpoint(whole, [], made, bytes_of([made])))
     return made
 
 
@@ -291,44 +325,3 @@ def same_as_before(past: Past | None, key: Hashable, items: Iterable[Item]) -> t
         now = (*(old if new is not old and new == old else new for new, old in same), *now[len(before.items) :])
     past.save(key, _Checkpoint(now, [], None, 0))
     return now
-
-
-def bytes_of(values: Iterable[object], of: Iterable[object] = ()) -> int:
-    """Returns the approximate memory of these values: texts, numbers, containers, and model objects. Texts that occur
-    in the values `of` as well are not counted: they are counted where those values are stored."""
-    seen: set[int] = set()
-    _add_up(of, seen)
-    return _add_up(values, seen)
-
-
-def _add_up(values: Iterable[object], seen: set[int]) -> int:
-    total = 0
-    todo = list(values)
-    while todo:
-        value = todo.pop()
-        if not value:  # empty values are shared objects
-            continue
-        kind = type(value)
-        if kind is str or kind is bytes:
-            if id(value) not in seen:
-                seen.add(id(value))
-                total += getsizeof(value)
-        elif kind is tuple or kind is list:
-            total += getsizeof(value)
-            todo += value  # type: ignore[arg-type]
-        elif kind is dict:
-            total += getsizeof(value)
-            todo += value  # type: ignore[arg-type]
-            todo += value.values()  # type: ignore[attr-defined]
-        elif kind is int or kind is float or kind is bool:
-            total += 32
-        elif (fields := getattr(kind, "_values", None)) is not None:
-            total += VALUE_BYTES
-            todo += fields(value)
-        elif isinstance(value, Mapping):
-            total += getsizeof(value)
-            todo += value.keys()
-            todo += value.values()
-        else:
-            total += 32
-    return total

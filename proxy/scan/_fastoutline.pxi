@@ -1,4 +1,4 @@
-# The outline of a JSON text: part of `_fastparse.pyx`, the twin of `_pyoutline.py`.
+# The outline of a JSON text, and what was made of it: part of `_fastparse.pyx`, the twin of `_pyoutline.py`.
 
 cdef extern from *:
     """
@@ -54,6 +54,14 @@ cdef extern from *:
     void toolwire_json_marks(Bytes p, Py_ssize_t size, Py_ssize_t *found) noexcept nogil
     Bytes toolwire_string_end(Bytes p, Bytes end) noexcept nogil
     Py_ssize_t toolwire_common_length(Bytes one, Bytes other, Py_ssize_t size) noexcept nogil
+
+cdef extern from "Python.h":
+    bint PyUnicode_IS_ASCII(object text) noexcept
+    bint PyUnicode_IS_COMPACT_ASCII(object text) noexcept
+    Py_ssize_t PyUnicode_GET_LENGTH(object text) noexcept
+    int PyUnicode_KIND(object text) noexcept
+    void *PyUnicode_DATA(object text) noexcept
+    object PyUnicode_FromKindAndData(int kind, const void *data, Py_ssize_t size)
 
 
 def json_marks(bytes text not None):
@@ -140,10 +148,12 @@ def item_ends(bytes text not None, Py_ssize_t start, Py_ssize_t most=maxsize):
     return ends
 
 
-def common_length(bytes one not None, bytes other not None, Py_ssize_t start=0):
-    """Returns the length of the common prefix of `one` and `other[start:]` in bytes."""
-    cdef Py_ssize_t size = min(PyBytes_GET_SIZE(one), PyBytes_GET_SIZE(other) - start)
-    return toolwire_common_length(<Bytes>PyBytes_AS_STRING(one), <Bytes>PyBytes_AS_STRING(other) + start, max(size, 0))
+def common_length(bytes one not None, Py_ssize_t start, bytes other not None, Py_ssize_t other_start):
+    """Returns the length of the common prefix of `one[start:]` and `other[other_start:]` in bytes."""
+    cdef Py_ssize_t size = min(PyBytes_GET_SIZE(one) - start, PyBytes_GET_SIZE(other) - other_start)
+    return toolwire_common_length(
+        <Bytes>PyBytes_AS_STRING(one) + start, <Bytes>PyBytes_AS_STRING(other) + other_start, max(size, 0)
+    )
 
 
 def same_items(tuple one not None, tuple other not None):
@@ -152,3 +162,102 @@ def same_items(tuple one not None, tuple other not None):
     while at < size and PyTuple_GET_ITEM(one, at) == PyTuple_GET_ITEM(other, at):
         at += 1
     return at
+
+
+cdef Py_ssize_t VALUE_BYTES = _pyoutline.VALUE_BYTES
+cdef Py_ssize_t SMALL_BYTES = _pyoutline.SMALL_BYTES
+cdef Py_ssize_t EMPTY_BYTES = getsizeof(b"")
+cdef Py_ssize_t EMPTY_TEXT = getsizeof("")
+cdef Py_ssize_t EMPTY_TUPLE = getsizeof(())
+
+
+def bytes_of(values, of=()):
+    """Returns the approximate memory of these values: texts, numbers, containers, and model objects. Texts that occur
+    in the values `of` as well are not counted: they are counted where those values are stored."""
+    cdef set seen = set()
+    if of:
+        _add_up(list(of), seen)
+    return _add_up(list(values), seen)
+
+
+cdef Py_ssize_t _add_up(list todo, set seen) except -1:
+    cdef Py_ssize_t total = 0
+    cdef object value, ident
+    while todo:
+        value = todo.pop()
+        if not value:  # empty values are shared objects
+            continue
+        if type(value) is str or type(value) is bytes:
+            ident = <Py_ssize_t><void *>value
+            if ident in seen:
+                continue
+            seen.add(ident)
+            if type(value) is bytes:
+                total += EMPTY_BYTES + PyBytes_GET_SIZE(value)
+            elif PyUnicode_IS_COMPACT_ASCII(value):  # as `getsizeof`, in a tenth of the time
+                total += EMPTY_TEXT + PyUnicode_GET_LENGTH(value)
+            else:
+                total += getsizeof(value)
+        elif type(value) is tuple:
+            total += EMPTY_TUPLE + PyTuple_GET_SIZE(value) * <Py_ssize_t>sizeof(void *)
+            todo.extend(<tuple>value)
+        elif type(value) is list:
+            total += getsizeof(value)
+            todo.extend(<list>value)
+        elif type(value) is dict:
+            total += getsizeof(value)
+            todo.extend(<dict>value)
+            todo.extend((<dict>value).values())
+        elif type(value) is int or type(value) is float or type(value) is bool:
+            total += SMALL_BYTES
+        elif (fields := getattr(type(value), "_values", None)) is not None:
+            total += VALUE_BYTES
+            todo.extend(fields(value))
+        elif isinstance(value, Mapping):
+            total += getsizeof(value)
+            todo.extend(value.keys())
+            todo.extend(value.values())
+        else:
+            total += SMALL_BYTES
+    return total
+
+
+def has_duplicates(bytes text not None, value):
+    """Returns True if an object of the JSON `text` has the same key twice. `value` is the result of
+    `orjson.loads(text)`."""
+    cdef Bytes p = <Bytes>PyBytes_AS_STRING(text)
+    cdef Bytes end = p + PyBytes_GET_SIZE(text)
+    cdef Py_ssize_t keys = 0
+    cdef list todo = [value]
+    while p < end:  # colons outside of strings
+        if p[0] == c'"':
+            p = toolwire_string_end(p + 1, end)
+        elif p[0] == c':':
+            keys += 1
+        p += 1
+    while todo:
+        node = todo.pop()
+        if type(node) is dict:
+            keys -= len(<dict>node)
+            for inner in (<dict>node).values():
+                if type(inner) is dict or type(inner) is list:
+                    todo.append(inner)
+        elif type(node) is list:
+            for inner in <list>node:
+                if type(inner) is dict or type(inner) is list:
+                    todo.append(inner)
+    return keys != 0
+
+
+def with_own_texts(value):
+    """Returns a JSON value with copies of its texts that are not ASCII. Some libraries store the UTF-8 form of such a
+    text in the text object, which doubles its memory."""
+    if type(value) is str:
+        if PyUnicode_IS_ASCII(value):
+            return value
+        return PyUnicode_FromKindAndData(PyUnicode_KIND(value), PyUnicode_DATA(value), PyUnicode_GET_LENGTH(value))
+    if type(value) is dict:
+        return {key: with_own_texts(inner) for key, inner in (<dict>value).items()}
+    if type(value) is list:
+        return [with_own_texts(inner) for inner in <list>value]
+    return value

@@ -648,7 +648,7 @@ FAULTS: Final = (
     # --- known conversations ----------------------------------------------------------------------------------------
     Fault(
         "known-items-that-differ", "proxy/known/past.py",
-        "if same == len(saved.items)]", "if same]",
+        "if len(latest.items) == same_items(latest.items, whole):", "if same_items(latest.items, whole):",
         "a stage goes on from messages that the client has changed", ("tests/unit/test_past.py",),
     ),
     Fault(
@@ -699,8 +699,8 @@ FAULTS: Final = (
     ),
     Fault(
         "known-in-one-list", "proxy/known/past.py",
-        "        own = next((places for places in lists if _is_same_list(places[0].items, saved.items)), ())\n",
-        "        own = lists[0] if lists else ()\n",
+        "    own = next((each for each in lists if _is_same_list(each.places[0].items, whole)), _UNKNOWN)\n",
+        "    own = lists[0] if lists else _UNKNOWN\n",
         "messages as they came and as they are sent push each other out", ("tests/unit/test_past.py",),
     ),
     Fault(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.parse.conftest import load
+from toolwire.model import Message, Text, ToolUse
 from toolwire.scan import _pyoutline
 
 TWINS = ["compiled", "python"]
@@ -75,9 +78,9 @@ def test_what_is_no_list_of_that_name_is_not_found(name: str, text: bytes) -> No
 @example(common=bytes(8191), one=b"a", other=b"b")
 def test_law_the_common_beginning_is_the_longest(name: str, common: bytes, one: bytes, other: bytes) -> None:
     a, b = common + one, common + other
-    size = outline(name).common_length(a, b)
-    assert outline(name).common_length(a, b"xyz" + b, 3) == size
-    assert outline(name).common_length(a, b"xy", 3) == 0
+    size = outline(name).common_length(a, 0, b, 0)
+    assert outline(name).common_length(b"ab" + a, 2, b"xyz" + b, 3) == size
+    assert outline(name).common_length(a, 0, b"xy", 3) == 0
     assert a[:size] == b[:size]
     assert size == min(len(a), len(b)) or (size < min(len(a), len(b)) and a[size] != b[size])
 
@@ -90,6 +93,39 @@ def test_law_items_are_the_same_by_identity(name: str, same: int, one: int, othe
     shared = tuple([number] for number in range(same))
     a, b = ((*shared, *([7.0] for _ in range(more))) for more in (one, other))
     assert outline(name).same_items(a, b) == same
+
+
+@pytest.mark.twin
+@given(value=values, text=words)
+def test_law_both_twins_weigh_the_same(value: Any, text: str) -> None:
+    """Also what the gateway has made of values, and not what was weighed elsewhere."""
+    message = Message("user", (Text(text), ToolUse("a", "b", text)), extra={"chat": {"x": value}})
+    for several in ([value], [text, text.encode(), (value, text)], [message], [object(), text]):
+        for of in ([], [text], [message]):
+            assert load("compiled").bytes_of(several, of) == _pyoutline.bytes_of(several, of)
+
+
+@pytest.mark.twin
+@pytest.mark.parametrize("name", TWINS)
+@given(value=values, blanks=spaced, twice=st.booleans())
+@example(value={'a"\\': ":"}, blanks=(",", ":"), twice=False)
+def test_law_the_same_key_twice_is_found(name: str, value: Any, blanks: tuple[str, str], twice: bool) -> None:
+    text = json.dumps([value, {"x": 1, "y": value}], separators=blanks)
+    text = text.replace('"y"', '"x"') if twice else text
+    assert outline(name).has_duplicates(text.encode(), json.loads(text)) == twice
+
+
+@pytest.mark.twin
+@pytest.mark.parametrize("name", TWINS)
+@given(value=values)
+def test_law_own_texts_are_equal_and_keep_no_other_form(name: str, value: Any) -> None:
+    assert outline(name).with_own_texts(value) == value
+    text = "\u00e9\U0001f600" * (100 + len(str(value)))  # another object for each example
+    size = sys.getsizeof(text)
+    orjson.dumps(outline(name).with_own_texts([text]))
+    assert sys.getsizeof(text) == size
+    orjson.dumps(text)
+    assert sys.getsizeof(text) > size, "no library keeps it any more: then copies are not needed"
 
 
 @pytest.mark.twin

@@ -296,7 +296,7 @@ _STATE: Final = "what one answer or one text has still to say, not a cache"
 EVICTING: Final[Mapping[str, str]] = {
     "proxy/formats/engine/escaping.py:_with_backslashes:out": _STATE,
     "proxy/extras/inspector/ring.py:_drop:self._gone": "ids and numbers of captures, which the inspector's own bounds count",
-    "proxy/known/past.py:save:self._checkpoints": "weighed with the conversation that it belongs to",
+    "proxy/known/past.py:save_in:self._lists": "weighed with the conversation that it belongs to",
     "proxy/observability/telemetry.py:_count:self._counted_at": "`SERIES_PER_FAMILY` of bounded labels",
     "proxy/observability/telemetry.py:_place:self._places": "`SERIES_PER_FAMILY` of bounded labels",
     "proxy/pipeline/paths/relay.py:_cut:rest": _STATE,

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from toolwire.fastparse import bytes_of
 from toolwire.known.past import (
     ITEM_BYTES,
     LEFT_BYTES,
@@ -18,7 +19,6 @@ from toolwire.known.past import (
     REPORTED_BYTES,
     KnownItems,
     Past,
-    bytes_of,
     each,
     fold,
     once,

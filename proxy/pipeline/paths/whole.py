@@ -19,13 +19,13 @@ import orjson
 from aiohttp import web
 
 from ...errors import GatewayError
+from ...fastparse import has_duplicates
 from ...folding import unfold
 from ...model import ModelReply, Usage
 from ...protocols.base import ServerSide
 from ...protocols.shared.noise import without_noise
 from ...protocols.shared.wire import BOUNDS, dump_in_pieces
 from ...support.bounded_json import loads
-from ...support.duplicate_keys import has_duplicates
 from ...support.offload import OFFLOAD_BYTES, is_long, offload
 from ...upstream.servers.base import EventSource, WireSource
 from ...upstream.servers.leak_detection import check_whole

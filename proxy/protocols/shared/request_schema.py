@@ -20,6 +20,7 @@ import jsonschema_rs
 import orjson
 
 from ...errors import ClientFault, quote
+from ...fastparse import with_own_texts
 from ...known.past import Past, fold, past_of
 
 LARGE_BYTES: Final = 64 * 1024
@@ -115,7 +116,7 @@ def _fits(name: str, body: Mapping[str, Any], field: str, past: Past) -> bool:
     is_valid, _ = _compiled(name)
 
     def step(carried: int, items: Sequence[Any], start: int, made: list[None]) -> int:
-        if not is_valid({**body, field: list(items)}):
+        if not is_valid({**body, field: with_own_texts(list(items))}):
             raise _Misfit
         return carried
 
@@ -124,7 +125,7 @@ def _fits(name: str, body: Mapping[str, Any], field: str, past: Past) -> bool:
         fold(past, ("fits", name), items, 0, step)
     except _Misfit:
         return False
-    return is_valid({**body, field: items[-1:]})
+    return is_valid({**body, field: with_own_texts(items[-1:])})
 
 
 def _pieces(body: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

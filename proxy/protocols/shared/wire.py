@@ -19,7 +19,7 @@ from typing import Any, Final
 import orjson
 
 from ...errors import BackendFault, quote
-from ...fastparse import json_marks
+from ...fastparse import json_marks, with_own_texts
 from ...known.past import Past, fold, once
 from ...model import EMPTY
 from ...repair.characters import valid_text
@@ -232,7 +232,7 @@ def item_pieces(items: Sequence[Any], past: Past | None) -> list[bytes]:
 
 def _dump_more(_: int, items: Sequence[Any], start: int, made: list[bytes]) -> int:
     for at, item in enumerate(items, start):
-        made.append(b"%b%b" % (b"," if at else b"[", dump_in_pieces(item)))
+        made.append(b"%b%b" % (b"," if at else b"[", dump_in_pieces(with_own_texts(item))))
     return 0
 
 

@@ -6,7 +6,7 @@ Rules: see `toolwire.upstream.servers.adapt`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from operator import is_
+from operator import attrgetter, is_
 from typing import Final
 
 from ...folding import add_part
@@ -25,6 +25,7 @@ CONTINUE: Final = "Continue."
 _BREAK: Final = "\n\n"
 
 _SYSTEM_ROLES: Final = ("system", "developer")
+_ROLE: Final = attrgetter("role")
 
 
 def fit_parts(messages: tuple[Message, ...], wire: ServerSide | None, past: Past | None = None) -> tuple[Message, ...]:
@@ -117,7 +118,7 @@ def fit_roles(messages: tuple[Message, ...], takes: Capabilities, *, late_system
     after the last one if an assistant message or nothing follows (R5.1). The same happens to a system message after
     other messages if the server refuses it there; `late_system` is used where that is not known.
     """
-    roles = [message.role for message in messages]
+    roles = list(map(_ROLE, messages))
     if not takes.developer_role and "developer" in roles:
         messages = tuple(replace(m, role="system") if m.role == "developer" else m for m in messages)
     if takes.system_role and (late_system if takes.late_system is None else takes.late_system):
