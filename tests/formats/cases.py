@@ -18,8 +18,8 @@ from toolwire.formats.engine.escaping import Escaping
 from toolwire.formats.engine.layout import Tagged
 from toolwire.formats.engine.syntaxes import FUNCTION_STOPS
 from toolwire.formats.engine.values import Number, Syntax, read_object
+from toolwire.formats.families import paths
 from toolwire.model import Part, ToolChoice, ToolResult, ToolSpec, ToolUse
-from toolwire.registry import FORMATS as PATHS
 from toolwire.registry import registries
 
 
@@ -33,7 +33,7 @@ def inside(tool_format: ToolFormat, written: str, result: ToolResult) -> str:
     return written[len(before) : len(written) - len(behind)]
 
 
-NAMES: Final = tuple(name for name in PATHS if list(PATHS.values()).index(PATHS[name]) == list(PATHS).index(name))
+NAMES: Final = tuple({path: name for name, path in reversed(paths().items())}.values())[::-1]
 """Every format, under its first name."""
 
 FORMATS: Final[tuple[ToolFormat, ...]] = tuple(map(registries().formats.get, NAMES))

@@ -22,8 +22,8 @@ from toolwire.config import PromptConfig
 from toolwire.formats.base import ToolFormat, escaping_for, escaping_in_calls
 from toolwire.formats.engine.brackets import reading_brackets
 from toolwire.formats.engine.layout import Tagged, keyword
-from toolwire.formats.engine.templates import ALL
 from toolwire.formats.engine.values import read_object
+from toolwire.formats.families import control_tokens
 from toolwire.model import Message, ModelRequest, Text, ToolResult, ToolSpec, ToolUse
 from toolwire.prompting.prompt import segment
 from toolwire.prompting.transcript import inject
@@ -48,7 +48,7 @@ MARKERS: Final = tuple(
             *(m for f in FORMATS for m in (*f.grammar.markers, *f.results.markers)),
             *THINK,
             "[function_call id=a",
-            *sorted(ALL),
+            *sorted(control_tokens()),
         ]
     )
 )

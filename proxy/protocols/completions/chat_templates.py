@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 from ...formats.engine.escaping import Escaping
-from ...formats.engine.templates import ALL
+from ...formats.families import control_tokens
 
 LABELS: Final = ("System:", "User:", "Assistant:")
 _LABELLED: Final = tuple(f"\n{form(label)}" for label in LABELS for form in (str, str.lower, str.upper))
@@ -109,7 +109,7 @@ PLAIN: Final = TurnTemplate(
     {role: (f"{label} ", "") for role, label in zip(("system", "user", "assistant"), LABELS, strict=True)},
     "Assistant:",
     ("\nUser:",),
-    ALL.union(_LABELLED),
+    control_tokens().union(_LABELLED),
     between="\n\n",
     trims=True,
 )
@@ -120,7 +120,7 @@ TEMPLATES: Final[Mapping[str, TurnTemplate]] = {
         {role: (f"<|im_start|>{role}\n", "<|im_end|>\n") for role in ("system", "user", "assistant")},
         "<|im_start|>assistant\n",
         ("<|im_end|>",),
-        ALL,
+        control_tokens(),
     ),
     "llama3": TurnTemplate(
         {
@@ -129,13 +129,13 @@ TEMPLATES: Final[Mapping[str, TurnTemplate]] = {
         },
         "<|start_header_id|>assistant<|end_header_id|>\n\n",
         ("<|eot_id|>",),
-        ALL,
+        control_tokens(),
     ),
     "mistral": TurnTemplate(
         {"user": ("[INST] ", "[/INST]"), "assistant": (" ", "</s>")},
         "",
         ("</s>",),
-        ALL,
+        control_tokens(),
         alternates=True,
         system=False,
     ),
@@ -146,7 +146,7 @@ TEMPLATES: Final[Mapping[str, TurnTemplate]] = {
         },
         "<start_of_turn>model\n",
         ("<end_of_turn>",),
-        ALL,
+        control_tokens(),
         alternates=True,
         system=False,
     ),

@@ -20,7 +20,7 @@ from typing import Any, Final, NoReturn
 from jinja2 import TemplateError, nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from ...formats.engine.templates import ALL
+from ...formats.families import control_tokens
 from .chat_templates import PLAIN, ChatTemplate, TemplateTurn
 
 _TOKEN: Final = re.compile(r"<[|｜][^<>|｜\s]{1,40}[|｜]>|<[/\w:]{1,40}>|\[/?[A-Z_]{2,40}\]|<<?/?[A-Z_]{2,40}>>?")
@@ -55,7 +55,7 @@ class JinjaTemplate(ChatTemplate):
             self.stops = (eos_token,)
         shown = {word for word in words if len(word) >= _LEAST and _WORDS.search(word)}
         own = {token for token in (bos_token, eos_token) if token}
-        self.markers = ALL.union(PLAIN.markers, tokens, shown, own)
+        self.markers = control_tokens().union(PLAIN.markers, tokens, shown, own)
         self._variables = {"bos_token": bos_token, "eos_token": eos_token, "tools": None, "documents": None}
 
     def render(self, turns: Sequence[TemplateTurn]) -> str:
