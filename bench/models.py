@@ -40,7 +40,7 @@ from toolwire.extras.tune.cases import Case, load_cases, own_cases
 from toolwire.extras.tune.report import COLUMNS, row
 from toolwire.extras.tune.scoring import ClientAnswer, Figures, mark
 from toolwire.extras.tune.space import FORMATS as USUAL
-from toolwire.formats.families import paths
+from toolwire.formats.base import builtin_formats
 from toolwire.formats.model_families import format_for
 from toolwire.registry import Registries, registries
 from toolwire.support.conversion import ConfigError
@@ -256,7 +256,7 @@ def chosen_formats(words: Sequence[str], model: str, plugins: Registries) -> lis
             names += filter(None, (format_for(model), *USUAL))
         elif word == "all":
             by_form: dict[int, str] = {}
-            for name in paths():
+            for name in builtin_formats():
                 by_form.setdefault(id(plugins.formats.get(name)), name)
             names += by_form.values()
         elif word == "default":

@@ -24,8 +24,7 @@ from toolwire.cli import main
 from toolwire.config import GatewayConfig
 from toolwire.configuration.config_schema import default_of, fields_of, schema
 from toolwire.errors import CODES
-from toolwire.formats.base import ToolFormat
-from toolwire.formats.families import paths
+from toolwire.formats.base import ToolFormat, builtin_formats
 from toolwire.observability.telemetry import FIELDS, REFUSED, Metrics
 from toolwire.pipeline.chain.middleware import Middleware
 from toolwire.ratelimit.base import Kind
@@ -143,7 +142,7 @@ def _default(f: dataclasses.Field[Any], hint: Any) -> str:
 def with_formats(page: str) -> str:
     """The page with its two tables of formats as they are declared: formats for any model, and those of families."""
     registry = registries().formats
-    made = {path: registry.get(path) for path in paths().values()}.values()
+    made = {path: registry.get(path) for path in builtin_formats().values()}.values()
     for column, of_family in (("For", False), ("Models", True)):
         head = f"| Name | A call | {column} |\n| --- | --- | --- |\n"
         before, _, behind = page.partition(head)

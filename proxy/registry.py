@@ -21,8 +21,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final, Generic, TypeVar, cast
 
 from .config import DEFAULT_CHAIN, ON_DEMAND, BackendConfig, LimitsConfig
-from .formats import families
-from .formats.base import ToolFormat
+from .formats.base import ToolFormat, builtin_formats
 from .protocols.base import ClientSide, ClientSides, ServerSide
 from .support.conversion import ConfigError, suggestion
 from .upstream.servers.base import Backend
@@ -241,7 +240,7 @@ def registries() -> Registries:
     servers = _servers()
     return Registries(
         Registry("middleware", "toolwire.middlewares", MIDDLEWARES),
-        Registry("format", "toolwire.formats", families.paths()),
+        Registry("format", "toolwire.formats", builtin_formats()),
         BackendRegistry(servers),
         _clients(),
         servers,

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any, Final, Protocol, cast
 
 from ..events import Delta, Open
@@ -22,6 +25,7 @@ from .engine.markers import MarkerSet
 from .engine.rendering import prompt_name, prompt_parameters
 from .engine.restoring import Escapes
 from .engine.results import TOOL_RESPONSE, ResultForm
+from .engine.templates import WITHOUT_FORMAT
 from .engine.values import Syntax
 from .engine.words import COMMON, Words
 from .gbnf.grammar import STANDARD, Around, GrammarBounds, Inexpressible, answer_grammar
@@ -122,11 +126,7 @@ class ToolFormat:
     @property
     def template_tokens(self) -> frozenset[str]:
         """The control tokens of the format's models; those of all known families if it may be taught to any model."""
-        if self.own_tokens is not None:
-            return self.own_tokens
-        from .families import control_tokens  # imported here because the formats import this module
-
-        return control_tokens()
+        return control_tokens() if self.own_tokens is None else self.own_tokens
 
     def __repr__(self) -> str:
         return f"<ToolFormat {self.name}>"
@@ -317,6 +317,43 @@ def _answer(layout: Layout, tools: Sequence[ToolSpec], parallel: bool, bounds: G
 def _schemas(tools: Sequence[ToolSpec]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Returns pairs of a tool's taught name and the schema of its arguments."""
     return ((prompt_name(tool), prompt_parameters(tool)) for tool in tools)
+
+
+# --- the built-in formats ---------------------------------------------------------------------------------------------
+
+
+_FAMILIES: Final = f"{__package__}.families"
+_AUTO: Final = "auto"
+"""The module of the format that is made of the others."""
+
+
+def _modules() -> list[str]:
+    return sorted(module.name for module in iter_modules([str(Path(__file__).parent / "families")]))
+
+
+def _formats_of(module: str) -> dict[str, ToolFormat]:
+    """Returns the formats that a module defines, by their dotted paths."""
+    name = f"{_FAMILIES}.{module}"
+    found = vars(import_module(name)).items()
+    return {f"{name}:{attribute}": value for attribute, value in found if isinstance(value, ToolFormat)}
+
+
+@cache
+def families() -> tuple[ToolFormat, ...]:
+    """Returns the built-in formats except `auto`: modules by name, in each the formats as they are defined."""
+    return tuple(made for module in _modules() if module != _AUTO for made in _formats_of(module).values())
+
+
+@cache
+def control_tokens() -> frozenset[str]:
+    """Returns the control tokens of all known models, for a format that may be taught to any model."""
+    return WITHOUT_FORMAT.union(*(made.own_tokens or () for made in families()))
+
+
+def builtin_formats() -> Mapping[str, str]:
+    """Returns the dotted paths of the built-in formats by their names and aliases."""
+    found = {path: made for module in _modules() for path, made in _formats_of(module).items()}
+    return {name: path for path, made in found.items() for name in (made.name, *made.aliases)}
 
 
 # --- reading written calls back, to check that a value survives unchanged ---------------------------------------------

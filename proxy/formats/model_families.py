@@ -7,7 +7,7 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import Final
 
-from .families import families
+from .base import families
 
 _UNKNOWN: Final = r"(deepseek[-_.]?)?r1[-_]?distill|deepseek[-_]?r1:(1\.5|7|8|14|32|70)b"
 """Names of models that were not trained to call tools, although the models they are derived from were."""

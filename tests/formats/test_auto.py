@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.cases import every
 from tests.formats.cases import FORMATS, NAMES, SEARCH, WEATHER, bare, every_format, scan
 from toolwire.app import create_app
-from toolwire.formats.base import ToolFormat
-from toolwire.formats.families import auto, paths
+from toolwire.formats.base import ToolFormat, builtin_formats
+from toolwire.formats.families import auto
 from toolwire.formats.model_families import format_for, format_of_template
 from toolwire.model import Text, ToolUse
 from toolwire.pipeline.exchange.routing import ROUTER
@@ -174,7 +174,7 @@ def test_other_names_say_nothing(model: str) -> None:
 
 
 def test_every_family_is_a_format_and_every_format_a_name() -> None:
-    assert MODELS.keys() <= paths().keys()
+    assert MODELS.keys() <= builtin_formats().keys()
     assert len({f.name for f in FORMATS}) == len(FORMATS)
     assert [registries().formats.get(name).name for name in NAMES] == list(NAMES)
 

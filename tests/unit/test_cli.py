@@ -26,7 +26,7 @@ from toolwire.configuration.config_schema import schema
 from toolwire.configuration.settings import load
 from toolwire.extras.bench.recorded import scanned
 from toolwire.fastparse import IMPLEMENTATION
-from toolwire.formats.families import paths
+from toolwire.formats.base import builtin_formats
 from toolwire.server.starting import tell
 
 Run = Callable[..., Result]
@@ -285,10 +285,10 @@ def test_the_version_imports_next_to_nothing() -> None:
 def test_every_format_is_listed_with_its_models_and_a_call_that_it_reads(run: Run) -> None:
     listed = json.loads(run("formats", "--json").output)
     names = [name for one in listed for name in (one["name"], *one["aliases"])]
-    assert set(paths()) <= set(names)
+    assert set(builtin_formats()) <= set(names)
     assert len(names) == len(set(names))
     for one in listed:
-        if one["name"] in paths():
+        if one["name"] in builtin_formats():
             (call,) = scanned(one["name"], [one["example"]], None).calls
             assert (call.name, set(call.arguments)) == ("get_weather", {"city", "days"}), one["name"]
 

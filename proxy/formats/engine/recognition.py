@@ -15,8 +15,8 @@ from functools import lru_cache
 from typing import Final, Literal
 
 from ...scan._grammar import BlockSyntax, Branch, Grammar, Node
-from ..base import ToolFormat
-from ..families import families, hermes
+from ..base import ToolFormat, families
+from ..families import hermes
 from .keys import ARGUMENTS, METADATA, NAMES, WRAPPERS
 from .slips import SLIPS
 from .syntaxes import elements, framing, section
