@@ -18,13 +18,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import re
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -33,9 +32,9 @@ from typing import Any, Final
 
 import aiohttp
 
+from bench import played
 from bench.hostile import ATTACKS, Attack, Request, chat, completion, reply
 
-ROOT: Final = Path(__file__).resolve().parents[1]
 KEY: Final = "attacker"
 HOLD_MS: Final = 50.0
 BYTES_PER_BYTE: Final = 20
@@ -52,35 +51,11 @@ POLL_S: Final = 0.002
 def model_server(ready: Connection, answer: bytes) -> None:
     """Answers every request with `answer`, without end; sends its port to `ready`."""
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                length = re.search(rb"(?i)content-length: (\d+)", head)
-                if length:
-                    await _drop(reader, int(length[1]))
-                elif re.search(rb"(?i)transfer-encoding: chunked", head):
-                    while size := int(await reader.readline(), 16):
-                        await _drop(reader, size + 2)
-                    await reader.readline()
-                writer.write(answer)
-                await writer.drain()
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass
-        finally:
-            writer.close()
+    async def play(body: bytes, writer: asyncio.StreamWriter) -> bool:
+        writer.write(answer)
+        return True
 
-    async def main() -> None:
-        server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=1 << 20)
-        ready.send(server.sockets[0].getsockname()[1])
-        await server.serve_forever()
-
-    asyncio.run(main())
-
-
-async def _drop(reader: asyncio.StreamReader, size: int) -> None:
-    while size:
-        size -= len(await reader.read(min(size, 1 << 20)) or b" " * size)
+    played.serve(ready, play, keep=False)
 
 
 def watcher(line: Connection, ports: Sequence[int]) -> None:
@@ -111,50 +86,35 @@ def watcher(line: Connection, ports: Sequence[int]) -> None:
     asyncio.run(main())
 
 
+@dataclass(frozen=True, slots=True)
 class Gateway:
     """A running `toolwire serve`."""
 
-    def __init__(self, folder: str, upstream: int, config: dict[str, Any]) -> None:
-        whole = {
-            "server": {"port": 0, "log_level": "error"},
-            "auth": {"keys": [{"key": KEY, "admin": True}]},
-            "backends": {"up": {"url": f"http://127.0.0.1:{upstream}/v1", "preset": "generic"}},
-            **{key: value for key, value in config.items() if value is not None},
-        }
-        path = Path(folder, "gateway.yaml")
-        path.write_text(json.dumps(whole))
-        command = [sys.executable, "-m", "toolwire", "serve", "--config", str(path)]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
-        )
-        assert self.process.stdout is not None
-        found = None
-        while found is None and (line := self.process.stdout.readline()):
-            found = re.search(r"http://[\d.:]+:(\d+)", line)
-        assert found, "the gateway did not start"
-        self.port = int(found[1])
+    url: str
+    pid: int
 
     def memory(self, what: str) -> int:
         """Returns `VmRSS` or `VmHWM` in bytes."""
-        found = re.search(rf"{what}:\s+(\d+) kB", Path(f"/proc/{self.process.pid}/status").read_text())
+        found = re.search(rf"{what}:\s+(\d+) kB", Path(f"/proc/{self.pid}/status").read_text())
         assert found
         return int(found[1]) * 1024
 
     def reset_peak(self) -> None:
         """Resets `VmHWM`."""
-        Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
+        Path(f"/proc/{self.pid}/clear_refs").write_text("5")
 
-    def close(self) -> None:
-        """Ends the process."""
-        self.process.terminate()
-        try:
-            self.process.wait(20)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        if self.process.stdout is not None:
-            self.process.stdout.close()
+
+@contextmanager
+def running(folder: str, upstream: str, config: Mapping[str, Any]) -> Iterator[Gateway]:
+    """Runs a gateway in front of `upstream`, with the configuration of an attack."""
+    whole = {
+        "server": {"port": 0, "log_level": "error"},
+        "auth": {"keys": [{"key": KEY, "admin": True}]},
+        "backends": {"up": {"url": f"{upstream}/v1", "preset": "generic"}},
+        **{key: value for key, value in config.items() if value is not None},
+    }
+    with played.gateway(folder, whole, quiet=True) as (url, pid):
+        yield Gateway(url, pid)
 
 
 # --- one attack -----------------------------------------------------------------------------------------------------
@@ -221,7 +181,7 @@ async def run(attack: Attack, gateway: Gateway, line: Connection, answered: int,
     connector = aiohttp.TCPConnector(limit=0)
     sizes = {"max_line_size": 1 << 20, "max_field_size": 1 << 20}
     async with aiohttp.ClientSession(connector=connector, timeout=timeout, **sizes) as session:  # type: ignore[arg-type]  # mypy takes `sizes` for any option
-        sender = Sender(session, f"http://127.0.0.1:{gateway.port}", show)
+        sender = Sender(session, gateway.url, show)
         await sender.send(Request("/v1/chat/completions", chat()))
         for request in attack.before():
             await sender.send(request)
@@ -266,25 +226,29 @@ def _ask(line: Connection) -> list[float]:
 
 def one(attack: Attack, folder: str, idle: Gateway, show: bool) -> bool:
     """Starts the processes for an attack, and runs it. Returns True if it kept all limits."""
-    context = get_context("spawn")
     answer = attack.answer() if attack.answer else reply(completion("hello"))
-    ours, theirs = context.Pipe()
-    server = context.Process(target=model_server, args=(theirs, answer), daemon=True)
-    server.start()
-    gateway = Gateway(folder, ours.recv(), attack.config)
-    line, other = context.Pipe()
-    watching = context.Process(target=watcher, args=(other, (gateway.port, idle.port)), daemon=True)
-    watching.start()
-    try:
+    with (
+        played.model_server(model_server, answer) as server,
+        running(folder, server, attack.config) as gateway,
+        watched([gateway.url, idle.url]) as line,
+    ):
         time.sleep(0.5)
         return asyncio.run(run(attack, gateway, line, len(answer) if attack.answer else 0, show))
+
+
+@contextmanager
+def watched(urls: Sequence[str]) -> Iterator[Connection]:
+    """Runs `watcher` in a process."""
+    line, other = get_context("spawn").Pipe()
+    ports = [int(url.rpartition(":")[2]) for url in urls]
+    watching = get_context("spawn").Process(target=watcher, args=(other, ports), daemon=True)
+    watching.start()
+    try:
+        yield line
     finally:
         line.send(None)
         watching.join(5)
         watching.terminate()
-        gateway.close()
-        server.terminate()
-        server.join()
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -298,13 +262,8 @@ def main(arguments: Sequence[str]) -> int:
         f"{'attack':32} {'sent MB':>8} {'ans. MB':>8} {'hold ms':>8} {'idle':>6} {'peak MB':>8} {'per B':>7} {'kept MB':>7}"
         f" {'s':>6}  statuses"
     )
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "idle").mkdir()
-        idle = Gateway(f"{folder}/idle", 9, {})
-        try:
-            held = [one(attack, folder, idle, options.errors) for attack in chosen]
-        finally:
-            idle.close()
+    with tempfile.TemporaryDirectory() as folder, running(folder, "http://127.0.0.1:9", {}) as idle:
+        held = [one(attack, folder, idle, options.errors) for attack in chosen]
     print("all bounds held" if all(held) else f"{held.count(False)} of {len(held)} did not hold")
     return 0 if all(held) else 1
 

@@ -40,8 +40,9 @@ from toolwire.extras.tune.cases import Case, load_cases, own_cases
 from toolwire.extras.tune.report import COLUMNS, row
 from toolwire.extras.tune.scoring import ClientAnswer, Figures, mark
 from toolwire.extras.tune.space import FORMATS as USUAL
+from toolwire.formats.base import builtin_formats
 from toolwire.formats.model_families import format_for
-from toolwire.registry import FORMATS, Registries, registries
+from toolwire.registry import Registries, registries
 from toolwire.support.conversion import ConfigError
 from toolwire.upstream.servers.presets import AUTO
 
@@ -255,7 +256,7 @@ def chosen_formats(words: Sequence[str], model: str, plugins: Registries) -> lis
             names += filter(None, (format_for(model), *USUAL))
         elif word == "all":
             by_form: dict[int, str] = {}
-            for name in FORMATS:
+            for name in builtin_formats():
                 by_form.setdefault(id(plugins.formats.get(name)), name)
             names += by_form.values()
         elif word == "default":

@@ -26,22 +26,19 @@ import signal
 import socket
 import statistics
 import struct
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
 
-from bench import soak_agents
+from bench import played, soak_agents
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 FAULTS: Final = ("reset", "close", "stall", "error", "status", "garbage", "busy")
@@ -67,27 +64,12 @@ TOOL: Final = {
 def model_server(ready: Connection, pace_s: float) -> None:
     """Serves without end; sends its port to `ready`. The prompt contains the fault to play: `soak:FAULT:NUMBER`."""
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                length = re.search(rb"(?i)content-length: (\d+)", head)
-                body = await reader.readexactly(int(length[1])) if length else b""
-                found = re.search(rb"soak:(\w+):(\d+)", body)
-                fault, number = (found[1].decode(), int(found[2])) if found else ("fine", 0)
-                if not await _play(writer, fault, number, b"take_note" in body, pace_s):
-                    break
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass
-        finally:
-            writer.close()
+    async def play(body: bytes, writer: asyncio.StreamWriter) -> bool:
+        found = re.search(rb"soak:(\w+):(\d+)", body)
+        fault, number = (found[1].decode(), int(found[2])) if found else ("fine", 0)
+        return await _play(writer, fault, number, b"take_note" in body, pace_s)
 
-    async def main() -> None:
-        server = await asyncio.start_server(answer, "127.0.0.1", 0, backlog=1024)
-        ready.send(server.sockets[0].getsockname()[1])
-        await server.serve_forever()
-
-    asyncio.run(main())
+    played.serve(ready, play)
 
 
 async def _play(writer: asyncio.StreamWriter, fault: str, number: int, tools: bool, pace_s: float) -> bool:
@@ -352,52 +334,27 @@ def main() -> int:
     with ExitStack() as running:
         folder = running.enter_context(tempfile.TemporaryDirectory())
         if given.agents:
-            server = running.enter_context(_model_server(soak_agents.model_server))
+            server = running.enter_context(played.model_server(soak_agents.model_server))
             with_cache = {"server": {"workers": 1}}
-            known, pid = running.enter_context(_gateway(server, folder, with_cache))
-            without, _ = running.enter_context(_gateway(server, folder, {**with_cache, "limits": {"cache_bytes": 1}}))
+            known, pid = running.enter_context(played.gateway(folder, _configured(server, with_cache)))
+            uncached = {**with_cache, "limits": {"cache_bytes": 1}}
+            without, _ = running.enter_context(played.gateway(folder, _configured(server, uncached)))
             (worker,) = workers_of(pid) or [pid]  # one worker is the process itself
             work = soak_agents.run([known, without], worker, given.agents, given.minutes, given.seed, memory_of)
             return 0 if soak_agents.report(*asyncio.run(work), grew, GROWTH) else 1
-        server = running.enter_context(_model_server(model_server, given.pace))
+        server = running.enter_context(played.model_server(model_server, given.pace))
         config = {
             "server": {"workers": given.workers, "idle_s": None},
             "store": {"kind": "sqlite", "path": f"{folder}/responses.sqlite3", "max_responses": 1000},
         }
-        url, pid = running.enter_context(_gateway(server, folder, config))
+        url, pid = running.enter_context(played.gateway(folder, _configured(server, config)))
         return 0 if asyncio.run(soak(url, pid, given)) else 1
 
 
-@contextmanager
-def _model_server(serve: Callable[..., None], *arguments: object) -> Iterator[str]:
-    """Runs a model server in a process and returns its URL."""
-    ours, theirs = get_context("spawn").Pipe()
-    server = get_context("spawn").Process(target=serve, args=(theirs, *arguments), daemon=True)
-    server.start()
-    try:
-        yield f"http://127.0.0.1:{ours.recv()}"
-    finally:
-        server.terminate()
-
-
-@contextmanager
-def _gateway(server: str, folder: str, config: dict[str, Any]) -> Iterator[tuple[str, int]]:
-    """Runs a gateway in front of the model server and returns its URL and its process."""
+def _configured(server: str, config: dict[str, Any]) -> dict[str, Any]:
+    """Returns a gateway's configuration in front of the model server."""
     upstream = {"url": server, "timeouts": {"idle_s": IDLE_S}, "pool": {"connections": 0}}
-    listening = {"port": 0, "log_level": "error", **config["server"]}
-    file = Path(folder, f"{len(os.listdir(folder))}.yaml")
-    file.write_text(json.dumps({**config, "server": listening, "backends": {"up": upstream}}))
-    command = [sys.executable, "-m", "toolwire", "serve", "--config", str(file)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    gateway = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-    try:
-        assert gateway.stdout is not None
-        found = re.search(r"(http://[\d.:]+)/v1", gateway.stdout.readline())
-        assert found, "the gateway did not start"
-        yield found[1], gateway.pid
-    finally:
-        gateway.terminate()
-        gateway.wait(60)
+    return {**config, "server": {"port": 0, "log_level": "error", **config["server"]}, "backends": {"up": upstream}}
 
 
 if __name__ == "__main__":

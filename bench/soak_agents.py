@@ -24,7 +24,7 @@ from typing import Any, Final
 
 import aiohttp
 
-from bench import corpus
+from bench import corpus, played
 
 PATHS: Final = {"chat": "/v1/chat/completions", "messages": "/v1/messages", "responses": "/v1/responses"}
 MOVES: Final = ("grow", "grow", "grow", "grow", "grow", "same", "branch", "edit", "compact")
@@ -43,25 +43,11 @@ _DIGEST: Final = re.compile(rb"digest:([0-9a-f]{32})")
 def model_server(ready: Connection) -> None:
     """Serves without end; sends its port to `ready`. Answers with the digest of the request's body."""
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                length = re.search(rb"(?i)content-length: (\d+)", head)
-                body = await reader.readexactly(int(length[1])) if length else b""
-                writer.write(_answer(blake2b(body, digest_size=16).hexdigest().encode(), b'"stream":true' in body))
-                await writer.drain()
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass
-        finally:
-            writer.close()
+    async def play(body: bytes, writer: asyncio.StreamWriter) -> bool:
+        writer.write(_answer(blake2b(body, digest_size=16).hexdigest().encode(), b'"stream":true' in body))
+        return True
 
-    async def main() -> None:
-        server = await asyncio.start_server(answer, "127.0.0.1", 0, limit=1 << 20, backlog=1024)
-        ready.send(server.sockets[0].getsockname()[1])
-        await server.serve_forever()
-
-    asyncio.run(main())
+    played.serve(ready, play)
 
 
 def _answer(digest: bytes, stream: bool) -> bytes:

@@ -1,8 +1,9 @@
 """Writes what is generated: the JSON Schema of the configuration, pages of `docs/reference/`, and the drawings of
 `docs/drawings.py`.
 
-Run `python -m docs.generate` in the root of the repository after a change to `proxy/config/`, `proxy/errors.py` or
-`proxy/cli/`, after `make engines`, or where a test says so. Tests compare the files with what this makes.
+Run `python -m docs.generate` in the root of the repository after a change to `proxy/config/`, `proxy/errors.py`,
+`proxy/cli/` or `proxy/formats/families/`, after `make engines`, or where a test says so. Tests compare the files with
+what this makes.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from toolwire.cli import main
 from toolwire.config import GatewayConfig
 from toolwire.configuration.config_schema import default_of, fields_of, schema
 from toolwire.errors import CODES
+from toolwire.formats.base import ToolFormat, builtin_formats
 from toolwire.observability.telemetry import FIELDS, REFUSED, Metrics
 from toolwire.pipeline.chain.middleware import Middleware
 from toolwire.ratelimit.base import Kind
@@ -33,6 +35,8 @@ from toolwire.support.conversion import expectation, is_mapping, is_sequence, jo
 ROOT = Path(__file__).resolve().parent.parent
 WITH_DRAWINGS = "docs/explanation/how-it-works.md"
 """The page that is written by hand but for its drawings."""
+WITH_FORMATS = "docs/reference/formats.md"
+"""The page that is written by hand but for its tables of formats."""
 
 LONGEST_DEFAULT = 60
 """Longer texts are not printed as defaults."""
@@ -54,6 +58,7 @@ def pages() -> dict[str, str]:
         "docs/reference/pairs.md": NOTE + "\n" + pairs.page(),
         "docs/reference/engines.md": NOTE + "\n" + results.page(results.load()),
         WITH_DRAWINGS: redrawn((ROOT / WITH_DRAWINGS).read_text("utf-8")),
+        WITH_FORMATS: with_formats((ROOT / WITH_FORMATS).read_text("utf-8")),
     }
 
 
@@ -132,6 +137,28 @@ def _default(f: dataclasses.Field[Any], hint: Any) -> str:
     if isinstance(default, str) and len(default) > LONGEST_DEFAULT:
         return "built-in text"
     return f"`{json.dumps(default)}`"
+
+
+def with_formats(page: str) -> str:
+    """The page with its two tables of formats as they are declared: formats for any model, and those of families."""
+    registry = registries().formats
+    made = {path: registry.get(path) for path in builtin_formats().values()}.values()
+    for column, of_family in (("For", False), ("Models", True)):
+        head = f"| Name | A call | {column} |\n| --- | --- | --- |\n"
+        before, _, behind = page.partition(head)
+        behind = behind[behind.index("\n\n") + 1 :]
+        page = (
+            before
+            + head
+            + "".join(_row(one) for one in made if bool(one.models.names or one.models.derived) == of_family)
+            + behind
+        )
+    return page
+
+
+def _row(made: ToolFormat) -> str:
+    also = f"; also called {', '.join(f'`{name}`' for name in made.aliases)}" if made.aliases else ""
+    return f"| `{made.name}` | {_cell(made.models.call)} | {made.models.text}{also} |\n"
 
 
 def _cell(text: str) -> str:

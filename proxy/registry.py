@@ -21,7 +21,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final, Generic, TypeVar, cast
 
 from .config import DEFAULT_CHAIN, ON_DEMAND, BackendConfig, LimitsConfig
-from .formats.base import ToolFormat
+from .formats.base import ToolFormat, builtin_formats
 from .protocols.base import ClientSide, ClientSides, ServerSide
 from .support.conversion import ConfigError, suggestion
 from .upstream.servers.base import Backend
@@ -41,81 +41,6 @@ MIDDLEWARES: Final[Mapping[str, str]] = {
     for name in names
 }
 """Dotted paths of the built-in middlewares: the module has the middleware's name, the class the same in CamelCase."""
-
-FORMATS: Final[Mapping[str, str]] = {
-    "sentinel": "toolwire.formats.families.sentinel:FORMAT",
-    "hermes": "toolwire.formats.families.hermes:FORMAT",
-    "fenced_json": "toolwire.formats.families.fenced_json:FORMAT",
-    "bare_json": "toolwire.formats.families.bare_json:FORMAT",
-    "auto": "toolwire.formats.families.auto:FORMAT",
-    "apertus": "toolwire.formats.families.json_tags:APERTUS",
-    "apriel": "toolwire.formats.families.json_tags:APRIEL",
-    "beam": "toolwire.formats.families.harmony:BEAM",
-    "cohere": "toolwire.formats.families.json_tags:COHERE",
-    "cwm": "toolwire.formats.families.cwm:FORMAT",
-    "deepseek_v3": "toolwire.formats.families.deepseek:V3",
-    "deepseek_v31": "toolwire.formats.families.deepseek:V31",
-    "deepseek_v32": "toolwire.formats.families.dsml:V32",
-    "deepseek_v4": "toolwire.formats.families.dsml:V4",
-    "deepseek_v41": "toolwire.formats.families.dsml:V41",
-    "dots_llm": "toolwire.formats.families.invoke:DOTS",
-    "ernie": "toolwire.formats.families.json_tags:ERNIE",
-    "functionary": "toolwire.formats.families.messages:FUNCTIONARY",
-    "functionary_v31": "toolwire.formats.families.messages:FUNCTIONARY_V31",
-    "functiongemma": "toolwire.formats.families.gemma:FUNCTIONGEMMA",
-    "gemma4": "toolwire.formats.families.gemma:GEMMA4",
-    "gigachat": "toolwire.formats.families.json_tags:GIGACHAT",
-    "gigachat35": "toolwire.formats.families.dsml:GIGACHAT35",
-    "glm45": "toolwire.formats.families.glm:GLM45",
-    "glm47": "toolwire.formats.families.glm:GLM47",
-    "granite": "toolwire.formats.families.json_tags:GRANITE",
-    "harmony": "toolwire.formats.families.harmony:FORMAT",
-    "hunyuan": "toolwire.formats.families.json_tags:HUNYUAN",
-    "hunyuan3": "toolwire.formats.families.glm:HUNYUAN3",
-    "hunyuan4": "toolwire.formats.families.glm:HUNYUAN4",
-    "hyperclovax": "toolwire.formats.families.json_tags:HYPERCLOVAX",
-    "inkling": "toolwire.formats.families.messages:INKLING",
-    "internlm": "toolwire.formats.families.json_tags:INTERNLM",
-    "iquest": "toolwire.formats.families.glm:IQUEST",
-    "iquest_coder": "toolwire.formats.families.glm:IQUEST_CODER",
-    "jamba": "toolwire.formats.families.json_tags:JAMBA",
-    "k2_horizon": "toolwire.formats.families.glm:K2_HORIZON",
-    "kimi_k2": "toolwire.formats.families.kimi:K2",
-    "kimi_k3": "toolwire.formats.families.kimi:K3",
-    "lfm2": "toolwire.formats.families.pythonic:LFM2",
-    "llama3_json": "toolwire.formats.families.json_tags:LLAMA3_JSON",
-    "llm_jp": "toolwire.formats.families.harmony:LLM_JP",
-    "longcat": "toolwire.formats.families.json_tags:LONGCAT",
-    "mimo": "toolwire.formats.families.qwen:MIMO",
-    "minicpm5": "toolwire.formats.families.invoke:MINICPM5",
-    "minimax_m1": "toolwire.formats.families.json_tags:MINIMAX_M1",
-    "minimax_m2": "toolwire.formats.families.invoke:MINIMAX_M2",
-    "minimax_m3": "toolwire.formats.families.minimax:M3",
-    "mistral": "toolwire.formats.families.mistral:FORMAT",
-    "mistral_v3": "toolwire.formats.families.mistral:V3",
-    "muse": "toolwire.formats.families.invoke:MUSE",
-    "nemotron": "toolwire.formats.families.json_tags:NEMOTRON",
-    "olmo3": "toolwire.formats.families.pythonic:OLMO3",
-    "openpangu": "toolwire.formats.families.pythonic:OPENPANGU",
-    "phi4_mini": "toolwire.formats.families.json_tags:PHI4_MINI",
-    "plamo3": "toolwire.formats.families.plamo:FORMAT",
-    "pythonic": "toolwire.formats.families.pythonic:PYTHONIC",
-    "qwen3_coder": "toolwire.formats.families.qwen:QWEN3_CODER",
-    "sarashina": "toolwire.formats.families.pythonic:SARASHINA",
-    "seed_oss": "toolwire.formats.families.qwen:SEED_OSS",
-    "solar_open2": "toolwire.formats.families.glm:SOLAR_OPEN2",
-    "step3": "toolwire.formats.families.invoke:STEP3",
-    "step_audio2": "toolwire.formats.families.json_tags:STEP_AUDIO2",
-    "telechat4": "toolwire.formats.families.glm:TELECHAT4",
-    "trinity": "toolwire.formats.families.hermes:TRINITY",
-    "ui_tars": "toolwire.formats.families.pythonic:UI_TARS",
-    "xlam": "toolwire.formats.families.json_tags:XLAM",
-    # Aliases (R6.12).
-    "dsml": "toolwire.formats.families.dsml:V32",
-    "gemma": "toolwire.formats.families.gemma:GEMMA4",
-    "llama3": "toolwire.formats.families.json_tags:LLAMA3_JSON",
-    "qwen_xml": "toolwire.formats.families.qwen:QWEN3_CODER",
-}
 
 CLIENT_PROTOCOLS: Final[Mapping[str, str]] = {
     "chat": "toolwire.protocols.chat.protocol:ChatProtocol",
@@ -315,7 +240,7 @@ def registries() -> Registries:
     servers = _servers()
     return Registries(
         Registry("middleware", "toolwire.middlewares", MIDDLEWARES),
-        Registry("format", "toolwire.formats", FORMATS),
+        Registry("format", "toolwire.formats", builtin_formats()),
         BackendRegistry(servers),
         _clients(),
         servers,

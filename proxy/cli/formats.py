@@ -46,7 +46,6 @@ def command(names: tuple[str, ...], model: str | None, as_json: bool) -> None:
 
 def _described(names: tuple[str, ...]) -> Iterator[dict[str, Any]]:
     """Yields the formats, all or those with these names. Raises `ConfigError` for an unknown name."""
-    from ..formats.model_names import MODELS
     from ..model import ToolUse
     from ..registry import registries
 
@@ -54,7 +53,7 @@ def _described(names: tuple[str, ...]) -> Iterator[dict[str, Any]]:
     known = {name: registry.get(name) for name in registry.names()}
     wanted = [registry.get(name) for name in names]
     use = ToolUse("call_1", "get_weather", '{"city":"Oslo","days":2}')
-    for name in dict.fromkeys((*MODELS, *known)):
+    for name in dict.fromkeys((*registry.builtins, *known)):
         made = known[name]
         if made.name != name and made.name in known:
             continue  # another name of a format
@@ -63,6 +62,6 @@ def _described(names: tuple[str, ...]) -> Iterator[dict[str, Any]]:
         yield {
             "name": name,
             "aliases": [other for other, one in known.items() if one is made and other != name],
-            "models": MODELS.get(name, ""),
+            "models": made.models.text,
             "example": made.render_call(use) if made.render_calls is None else made.render_calls([use]),
         }

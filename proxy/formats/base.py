@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any, Final, Protocol, cast
 
 from ..events import Delta, Open
@@ -22,9 +25,9 @@ from .engine.markers import MarkerSet
 from .engine.rendering import prompt_name, prompt_parameters
 from .engine.restoring import Escapes
 from .engine.results import TOOL_RESPONSE, ResultForm
-from .engine.templates import ALL, tokens
+from .engine.templates import WITHOUT_FORMAT
 from .engine.values import Syntax
-from .engine.words import COMMON, Words, words_of
+from .engine.words import COMMON, Words
 from .gbnf.grammar import STANDARD, Around, GrammarBounds, Inexpressible, answer_grammar
 from .gbnf.tags import structural_tag
 
@@ -34,6 +37,7 @@ __all__ = [
     "Branch",
     "Grammar",
     "Layout",
+    "Models",
     "Tagged",
     "ToolFormat",
     "make_format",
@@ -47,6 +51,26 @@ class AnswerGrammar(Protocol):
     the calls. Raises `toolwire.formats.gbnf.grammar.Inexpressible` if there is no such grammar."""
 
     def __call__(self, tools: Sequence[ToolSpec], parallel: bool, bounds: GrammarBounds = ...) -> str: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Models:
+    """The models that a format is made for.
+
+    - `text` names them, and `call` shows or describes one of their calls: a row of `docs/reference/formats.md`.
+    - `names` are regular expressions for their names, in lower case, from the beginning of a word. Of several formats
+      the one with the longest match is used.
+    - `derived` are such expressions for models whose names may also contain the name of another family, from which they
+      are derived. They are tried before all `names`.
+    - `templates` are literals that occur together in their chat templates. Of several formats the one with the most
+      characters is used.
+    """
+
+    text: str = ""
+    call: str = ""
+    names: tuple[str, ...] = ()
+    derived: tuple[str, ...] = ()
+    templates: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)  # compared by identity
@@ -71,7 +95,10 @@ class ToolFormat:
       It removes the markup and finds the reasoning.
     - `special_tokens`: markers may be special tokens of the model, which servers omit from the text unless told
       otherwise.
-    - `template_tokens` are the control tokens of the format's models. They are escaped in prompt data.
+    - `models` are the models that the format is made for.
+    - `aliases` are further names of the format.
+    - `elsewhere` are the syntaxes by which routes with other formats recognise its calls.
+    - `own_tokens` are the control tokens of the format's models, which are escaped in prompt data.
     """
 
     name: str
@@ -91,7 +118,15 @@ class ToolFormat:
     template: str = COMMON
     results: ResultForm = TOOL_RESPONSE
     listing: Listing | None = None
-    template_tokens: frozenset[str] = ALL
+    models: Models = Models()
+    aliases: tuple[str, ...] = ()
+    elsewhere: tuple[BlockSyntax, ...] = ()
+    own_tokens: frozenset[str] | None = None
+
+    @property
+    def template_tokens(self) -> frozenset[str]:
+        """The control tokens of the format's models; those of all known families if it may be taught to any model."""
+        return control_tokens() if self.own_tokens is None else self.own_tokens
 
     def __repr__(self) -> str:
         return f"<ToolFormat {self.name}>"
@@ -169,15 +204,19 @@ def make_format(
     special_tokens: bool = True,
     template_tokens: Iterable[str] | None = None,
     words: Words | None = None,
+    models: Models | None = None,
+    aliases: tuple[str, ...] = (),
+    elsewhere: Sequence[BlockSyntax] | None = None,
 ) -> ToolFormat:
-    """Returns a format whose calls are written as in `layout`, with the wording of `words` (default: the family's, see
-    `words_of`).
+    """Returns a format whose calls are written as in `layout`, with the wording of `words`.
 
-    `instructions`: default the family's, else those of `teach`, which gets `notes`. `framing`: see `ToolFormat`; only
-    the syntaxes without calls. `special_tokens`: whether a marker that is a tag may be a special token; False if the
-    tags are the gateway's own. `template_tokens`: default those known for a format of this name, else all.
+    `instructions`: default those of `words`, else those of `teach`, which gets `notes`. `framing`: see `ToolFormat`;
+    only the syntaxes without calls. `special_tokens`: whether a marker that is a tag may be a special token; False if
+    the tags are the gateway's own. `template_tokens`: default those of all known families. `elsewhere`: see
+    `ToolFormat`; default all of the grammar that have an opener; none if another format's syntaxes read the same calls,
+    or if the openers are ordinary text.
     """
-    words = words or words_of(name)
+    words = words or Words()
     made = ToolFormat(
         name=name,
         grammar=grammar,
@@ -196,7 +235,10 @@ def make_format(
         template=words.template,
         results=words.results,
         listing=words.tools,
-        template_tokens=tokens(name) if template_tokens is None else frozenset(template_tokens),
+        models=models or Models(),
+        aliases=aliases,
+        elsewhere=tuple(grammar.syntaxes if elsewhere is None else elsewhere),
+        own_tokens=None if template_tokens is None else frozenset(template_tokens),
     )
     return made
 
@@ -275,6 +317,43 @@ def _answer(layout: Layout, tools: Sequence[ToolSpec], parallel: bool, bounds: G
 def _schemas(tools: Sequence[ToolSpec]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Returns pairs of a tool's taught name and the schema of its arguments."""
     return ((prompt_name(tool), prompt_parameters(tool)) for tool in tools)
+
+
+# --- the built-in formats ---------------------------------------------------------------------------------------------
+
+
+_FAMILIES: Final = f"{__package__}.families"
+_AUTO: Final = "auto"
+"""The module of the format that is made of the others."""
+
+
+def _modules() -> list[str]:
+    return sorted(module.name for module in iter_modules([str(Path(__file__).parent / "families")]))
+
+
+def _formats_of(module: str) -> dict[str, ToolFormat]:
+    """Returns the formats that a module defines, by their dotted paths."""
+    name = f"{_FAMILIES}.{module}"
+    found = vars(import_module(name)).items()
+    return {f"{name}:{attribute}": value for attribute, value in found if isinstance(value, ToolFormat)}
+
+
+@cache
+def families() -> tuple[ToolFormat, ...]:
+    """Returns the built-in formats except `auto`: modules by name, in each the formats as they are defined."""
+    return tuple(made for module in _modules() if module != _AUTO for made in _formats_of(module).values())
+
+
+@cache
+def control_tokens() -> frozenset[str]:
+    """Returns the control tokens of all known models, for a format that may be taught to any model."""
+    return WITHOUT_FORMAT.union(*(made.own_tokens or () for made in families()))
+
+
+def builtin_formats() -> Mapping[str, str]:
+    """Returns the dotted paths of the built-in formats by their names and aliases."""
+    found = {path: made for module in _modules() for path, made in _formats_of(module).items()}
+    return {name: path for path, made in found.items() for name in (made.name, *made.aliases)}
 
 
 # --- reading written calls back, to check that a value survives unchanged ---------------------------------------------

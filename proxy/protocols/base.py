@@ -65,6 +65,17 @@ class ListedModel:
     context: int | None = None
     images: bool | None = None
 
+    def in_openai_form(self) -> dict[str, object]:
+        """Returns OpenAI's fields, the context length under the names of vLLM and OpenRouter, and capabilities. `tools`
+        is always true, because the gateway adds them to every model."""
+        written: dict[str, object] = {"id": self.name, "object": "model", "created": self.created}
+        written["owned_by"] = "toolwire"
+        if self.context is not None:
+            written |= {"context_length": self.context, "max_model_len": self.context}
+        vision = {} if self.images is None else {"vision": self.images}
+        written["capabilities"] = {"tools": True, **vision}
+        return written
+
 
 class ClientSide(Protocol):
     """The half of a protocol that faces clients: reads requests, writes answers. Attributes and methods with a default
@@ -159,8 +170,17 @@ class ClientSide(Protocol):
         return error.status
 
     def write_limits(self, allowances: Sequence[Allowance], now: float) -> Mapping[str, str]:
-        """Returns the headers for these allowances, at most one of each kind. `now` is Unix seconds."""
-        return openai.write_limits(allowances)
+        """Returns the headers for these allowances, at most one of each kind. `now` is Unix seconds. The default are
+        OpenAI's `x-ratelimit-*`."""
+        return {
+            f"x-ratelimit-{what}-{allowance.kind}": value
+            for allowance in allowances
+            for what, value in (
+                ("limit", str(allowance.most)),
+                ("remaining", str(allowance.left)),
+                ("reset", openai.duration(allowance.reset_s)),
+            )
+        }
 
     def read_counted(self, body: Mapping[str, Any], raw: bytes) -> ModelRequest:
         """Returns the request in a body posted to `count_path`; see `read_request`."""
@@ -183,12 +203,14 @@ class ClientSide(Protocol):
 
     def write_models(self, models: Sequence[ListedModel], *, for_codex: bool = False) -> bytes:
         """Returns the body of the list of models. `for_codex`: the client is Codex, which expects a list `models` of
-        its own form. The default is OpenAI's list."""
-        return openai.write_models(models, for_codex=for_codex)
+        its own form. The default is OpenAI's list. The entries of Codex's list would replace Codex's own system prompt,
+        so it is empty and Codex uses its defaults."""
+        listed: dict[str, object] = {"object": "list", "data": [model.in_openai_form() for model in models]}
+        return dump(listed | {"models": []} if for_codex else listed)
 
     def write_model(self, model: ListedModel) -> bytes:
         """Returns the body of one model. The default is OpenAI's object."""
-        return openai.write_model(model)
+        return dump(model.in_openai_form())
 
     def keeps_call_ids(self, options: WriteOptions) -> bool:
         """True if `gateway_call_id` can compute the gateway's call id from the id that a client sends back."""

@@ -17,9 +17,8 @@ from tests.e2e.test_messages_backend import JSON, SSE
 from toolwire.config import GatewayConfig
 from toolwire.errors import ClientFault
 from toolwire.model import Message, ModelRequest, Text, ToolResult, ToolUse
-from toolwire.protocols.completions.chat_templates import TEMPLATES, template_for
+from toolwire.protocols.completions.chat_templates import TEMPLATES, JinjaTemplate, template_for
 from toolwire.protocols.completions.completions import CompletionsProtocol
-from toolwire.protocols.completions.jinja_template import JinjaTemplate
 from toolwire.support.conversion import ConfigError
 from toolwire.testing import Answer, Asked, Upstream
 

@@ -16,9 +16,7 @@ import pytest
 from tests.e2e.conftest import Gateway, function, post, upstream_config
 from tests.e2e.test_formats import RESPONSES, chat_parts, chat_stream_parts, response_parts
 from tests.formats.cases import FORMATS
-from toolwire.formats.base import ToolFormat
-from toolwire.formats.engine.templates import ALL
-from toolwire.formats.families import hermes
+from toolwire.formats.base import ToolFormat, control_tokens, hermes
 from toolwire.model import ToolUse
 from toolwire.testing import Answer, Asked, Say, Upstream
 
@@ -29,7 +27,12 @@ TOOLS = [
 ]
 FLAT = [{"type": "function", "strict": False, **tool["function"]} for tool in TOOLS]
 MARKERS = sorted(
-    {*(m for f in FORMATS for m in (*f.grammar.markers, *f.results.markers)), *ALL, "<think>", "[function_call"}
+    {
+        *(m for f in FORMATS for m in (*f.grammar.markers, *f.results.markers)),
+        *control_tokens(),
+        "<think>",
+        "[function_call",
+    }
 )
 LINES = [
     *(f"a{marker}b" for marker in MARKERS),

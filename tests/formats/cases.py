@@ -13,13 +13,12 @@ from toolwire.config import LimitsConfig
 from toolwire.events import Finish, Start
 from toolwire.fastparse import CallScanner
 from toolwire.folding import fold
-from toolwire.formats.base import ToolFormat, escaping_for, escaping_in_calls
+from toolwire.formats.base import ToolFormat, builtin_formats, escaping_for, escaping_in_calls
 from toolwire.formats.engine.escaping import Escaping
 from toolwire.formats.engine.layout import Tagged
 from toolwire.formats.engine.syntaxes import FUNCTION_STOPS
 from toolwire.formats.engine.values import Number, Syntax, read_object
 from toolwire.model import Part, ToolChoice, ToolResult, ToolSpec, ToolUse
-from toolwire.registry import FORMATS as PATHS
 from toolwire.registry import registries
 
 
@@ -33,7 +32,7 @@ def inside(tool_format: ToolFormat, written: str, result: ToolResult) -> str:
     return written[len(before) : len(written) - len(behind)]
 
 
-NAMES: Final = tuple(name for name in PATHS if list(PATHS.values()).index(PATHS[name]) == list(PATHS).index(name))
+NAMES: Final = tuple({path: name for name, path in reversed(builtin_formats().items())}.values())[::-1]
 """Every format, under its first name."""
 
 FORMATS: Final[tuple[ToolFormat, ...]] = tuple(map(registries().formats.get, NAMES))

@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 from tests.cases import every
 from tests.formats.cases import FORMATS, NAMES, SEARCH, WEATHER, bare, every_format, scan
 from toolwire.app import create_app
-from toolwire.formats.base import ToolFormat
+from toolwire.formats.base import ToolFormat, builtin_formats
 from toolwire.formats.families import auto
-from toolwire.formats.model_families import _WRITTEN, format_for, format_of_template
+from toolwire.formats.model_families import format_for, format_of_template
 from toolwire.model import Text, ToolUse
 from toolwire.pipeline.exchange.routing import ROUTER
-from toolwire.registry import FORMATS as PATHS
 from toolwire.registry import registries
 from toolwire.scan._plan import plan
 
@@ -49,7 +48,7 @@ def test_the_union_reads_what_each_format_writes(tool_format: ToolFormat, cuts: 
     edges = sorted({0, len(text), *(cut % (len(text) + 1) for cut in cuts)})
     for answer in ([text[a:b] for a, b in pairwise(edges)], list(text)):
         read = bare(scan(UNION, (SEARCH, WEATHER), answer))
-        assert read == CALLS, "add it to FAMILIES of proxy/formats/engine/recognition.py, or to NOT_READ here"
+        assert read == CALLS, "change `elsewhere` of the format, or NOT_READ here"
 
 
 def test_the_first_call_decides() -> None:
@@ -175,7 +174,7 @@ def test_other_names_say_nothing(model: str) -> None:
 
 
 def test_every_family_is_a_format_and_every_format_a_name() -> None:
-    assert MODELS.keys() <= PATHS.keys()
+    assert MODELS.keys() <= builtin_formats().keys()
     assert len({f.name for f in FORMATS}) == len(FORMATS)
     assert [registries().formats.get(name).name for name in NAMES] == list(NAMES)
 
@@ -225,5 +224,20 @@ def test_a_template_says_in_which_form_calls_are_written(template: str, name: st
     assert format_of_template(template) == name
 
 
-def test_every_form_that_a_template_may_have_is_a_format() -> None:
-    assert {name for _, name in _WRITTEN} - {None} <= set(registries().formats.names())
+def test_every_family_says_what_the_tables_need() -> None:
+    """The page of formats, `toolwire formats` and `format: auto` take it from the declaration."""
+    for made in FORMATS:
+        assert made.models.text, f"{made.name}: `models` of its declaration has no `text`"
+        assert made.models.call, f"{made.name}: `models` of its declaration has no `call`"
+    assert [made.name for made in FORMATS if not (made.models.names or made.models.derived)] == [
+        "auto",
+        "bare_json",
+        "fenced_json",
+        "sentinel",
+    ]
+
+
+def test_of_two_families_in_a_name_the_longest_match_counts() -> None:
+    assert format_for("glm-4.6-mimo-v2") == "glm45", "neither is derived from the other"
+    assert format_for("mistral.mistral-7b-instruct-v0:2") == "mistral_v3", "a vendor's name matches less"
+    assert format_for("Llama-3.1-Nemotron-Nano-8B-v1") == "nemotron", "derived from Llama"

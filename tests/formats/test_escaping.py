@@ -20,13 +20,12 @@ from toolwire.formats.engine.escaping import Escaping, Markup
 from toolwire.formats.engine.markers import TAIL_CHARS, MarkerSet, distinct
 from toolwire.formats.engine.restoring import Restorer
 from toolwire.formats.engine.results import TOOL_RESPONSE
-from toolwire.formats.engine.templates import ALL, tokens
-from toolwire.formats.families import auto, bare_json, invoke, json_tags, messages, pythonic
+from toolwire.formats.families import auto, bare_json, control_tokens, invoke, json_tags, messages, pythonic
 
 MARKERS = ("<tool_call>", "</tool_call>", "```json", *TOOL_RESPONSE.markers)
 SETS = {
     "tags": MarkerSet(MARKERS),
-    "tokens": MarkerSet(ALL),
+    "tokens": MarkerSet(control_tokens()),
     "overlapping": MarkerSet(["<a<bX", "<bY", "<<SYS>>", "[[", "]~b]", "]~!b[", "[INST]", "functools[", '<|"|>']),
     "fences": MarkerSet(["```", "```json", "<t>"]),
     "bare objects": MarkerSet(["<t>"], begins=bare_json.GRAMMAR),
@@ -34,7 +33,7 @@ SETS = {
     "bare lists": MarkerSet(["<t>", "[function_call"], begins=pythonic.PYTHONIC.grammar),
     "bare names": MarkerSet(["<t>", *messages.FUNCTIONARY.grammar.markers], begins=messages.FUNCTIONARY.grammar),
     "bare headers": MarkerSet(invoke.MUSE.grammar.markers, begins=invoke.MUSE.grammar),
-    "all at once": MarkerSet([*auto.GRAMMAR.markers, *ALL], begins=auto.GRAMMAR),
+    "all at once": MarkerSet([*auto.GRAMMAR.markers, *control_tokens()], begins=auto.GRAMMAR),
 }
 ESCAPINGS = {name: Escaping(found) for name, found in SETS.items()}
 every_set = pytest.mark.parametrize("name", SETS)
@@ -286,11 +285,11 @@ def test_a_fence_and_brackets_are_no_markers(tool_format: Any) -> None:
 
 
 def test_formats_without_tokens_of_their_own_escape_all() -> None:
-    """The safe default for a format of which `proxy/formats/engine/templates.py` knows no control tokens."""
-    families = [f for f in FORMATS if f.template_tokens != ALL]
+    """The safe default for a format that names no control tokens."""
+    families = [f for f in FORMATS if f.own_tokens is not None]
     assert {"sentinel", "fenced_json", "bare_json", "auto"}.isdisjoint(f.name for f in families)
-    assert all(f.template_tokens == tokens(f.name) < ALL for f in families)
-    assert tokens("nobody-knows-this") == ALL
+    assert all(f.template_tokens < control_tokens() for f in families)
+    assert all(f.template_tokens == control_tokens() for f in FORMATS if f not in families)
 
 
 # --- cost -----------------------------------------------------------------------------------------------------------

@@ -19,10 +19,9 @@ import orjson
 from tests.cases import every
 from tests.formats.cases import FORMATS, apart, every_format, inside, restore_json, restored, scan
 from toolwire.config import PromptConfig
-from toolwire.formats.base import ToolFormat, escaping_for, escaping_in_calls
+from toolwire.formats.base import ToolFormat, control_tokens, escaping_for, escaping_in_calls
 from toolwire.formats.engine.brackets import reading_brackets
 from toolwire.formats.engine.layout import Tagged, keyword
-from toolwire.formats.engine.templates import ALL
 from toolwire.formats.engine.values import read_object
 from toolwire.model import Message, ModelRequest, Text, ToolResult, ToolSpec, ToolUse
 from toolwire.prompting.prompt import segment
@@ -48,7 +47,7 @@ MARKERS: Final = tuple(
             *(m for f in FORMATS for m in (*f.grammar.markers, *f.results.markers)),
             *THINK,
             "[function_call id=a",
-            *sorted(ALL),
+            *sorted(control_tokens()),
         ]
     )
 )

@@ -24,8 +24,9 @@ from toolwire.formats.base import ToolFormat, whole_answer
 from toolwire.formats.families import harmony
 from toolwire.formats.gbnf.grammar import Around, Inexpressible
 from toolwire.formats.gbnf.notation import literal, sequence
-from toolwire.formats.gbnf.rules import GrammarBounds, GrammarRules
+from toolwire.formats.gbnf.rules import GrammarBounds
 from toolwire.formats.gbnf.text import Pattern, TextWithout, spaced, units
+from toolwire.formats.gbnf.values import ValueRules
 from toolwire.model import Part, Reasoning, ToolChoice, ToolSpec, ToolUse
 from toolwire.model import Text as TextPart
 from toolwire.scanner import build_scanner, reasoning_tags
@@ -263,7 +264,7 @@ def strings(alphabet: str, length: int) -> Iterator[str]:
     "barred", [("ab",), ("aab", "ba"), ("aba", "bb"), ("a",), ("abab", "baa"), ("aa", "ab", "ba")], ids=repr
 )
 def test_text_without_patterns_is_exactly_that(barred: tuple[str, ...]) -> None:
-    rules = GrammarRules(GrammarBounds())
+    rules = ValueRules(GrammarBounds())
     text = TextWithout(tuple(Pattern.of(one, None) for one in barred), may_end=True)
     acceptor = Acceptor(Grammar(rules.text(text.rule(rules))))
     for tried in strings("abc", 6):
@@ -274,7 +275,7 @@ def test_text_without_patterns_is_exactly_that(barred: tuple[str, ...]) -> None:
 @every(("low", "high"), [(0, None), (2, None), (0, 3), (2, 3), (1, 1)])
 def test_text_up_to_its_end_is_exactly_as_long(ends: str, low: int, high: int | None) -> None:
     """The end is the first place at which it can be read, as whoever reads it does."""
-    rules = GrammarRules(GrammarBounds())
+    rules = ValueRules(GrammarBounds())
     text = TextWithout((Pattern.of(ends, literal("!")),))
     acceptor = Acceptor(Grammar(rules.text(text.rule(rules, low, high))))
     for tried in strings("abc", 6):
@@ -285,7 +286,7 @@ def test_text_up_to_its_end_is_exactly_as_long(ends: str, low: int, high: int | 
 
 
 def test_patterns_at_the_start_of_lines_and_texts() -> None:
-    rules = GrammarRules(GrammarBounds())
+    rules = ValueRules(GrammarBounds())
     then = sequence(literal("!"))
     text = TextWithout((Pattern(units("ab"), then, "line"), Pattern(units("ba"), then, "start"), Pattern(units("cc"), then, "plain")), may_end=True)  # fmt: skip
     acceptor = Acceptor(Grammar(rules.text(text.rule(rules))))
@@ -297,7 +298,7 @@ def test_patterns_at_the_start_of_lines_and_texts() -> None:
 
 
 def test_whitespace_where_json_allows_it() -> None:
-    rules = GrammarRules(GrammarBounds())
+    rules = ValueRules(GrammarBounds())
     text = TextWithout((Pattern(spaced('{"a b":["c'), literal("!"), "start"),), may_end=True)
     acceptor = Acceptor(Grammar(rules.text(text.rule(rules))))
     for tried in ('{"a b":["c', ' {\n "a b" : [\t"c'):

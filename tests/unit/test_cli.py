@@ -26,8 +26,7 @@ from toolwire.configuration.config_schema import schema
 from toolwire.configuration.settings import load
 from toolwire.extras.bench.recorded import scanned
 from toolwire.fastparse import IMPLEMENTATION
-from toolwire.formats.model_names import MODELS
-from toolwire.registry import FORMATS
+from toolwire.formats.base import builtin_formats
 from toolwire.server.starting import tell
 
 Run = Callable[..., Result]
@@ -286,15 +285,12 @@ def test_the_version_imports_next_to_nothing() -> None:
 def test_every_format_is_listed_with_its_models_and_a_call_that_it_reads(run: Run) -> None:
     listed = json.loads(run("formats", "--json").output)
     names = [name for one in listed for name in (one["name"], *one["aliases"])]
-    assert set(FORMATS) <= set(names)
+    assert set(builtin_formats()) <= set(names)
     assert len(names) == len(set(names))
     for one in listed:
-        if one["name"] in MODELS:
+        if one["name"] in builtin_formats():
             (call,) = scanned(one["name"], [one["example"]], None).calls
             assert (call.name, set(call.arguments)) == ("get_weather", {"city", "days"}), one["name"]
-    page = (ROOT / "docs/reference/formats.md").read_text("utf-8").partition("\nIf the server parses calls itself")[0]
-    rows = re.findall(r"^\| `(\w+)` \| .* \| ([^|]*) \|$", page, re.M)
-    assert {name: models.partition("; also called")[0] for name, models in rows} == MODELS
 
 
 def test_one_format_by_its_name_or_by_a_model(run: Run) -> None:

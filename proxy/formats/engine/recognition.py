@@ -15,28 +15,11 @@ from functools import lru_cache
 from typing import Final, Literal
 
 from ...scan._grammar import BlockSyntax, Branch, Grammar, Node
-from ..base import ToolFormat
-from ..families import (
-    cwm,
-    deepseek,
-    dsml,
-    gemma,
-    glm,
-    harmony,
-    hermes,
-    invoke,
-    json_tags,
-    kimi,
-    messages,
-    minimax,
-    mistral,
-    plamo,
-    pythonic,
-    qwen,
-)
+from ..base import ToolFormat, families
+from ..families import hermes
 from .keys import ARGUMENTS, METADATA, NAMES, WRAPPERS
 from .slips import SLIPS
-from .syntaxes import elements, framing, function_tags, listed, section
+from .syntaxes import elements, framing, section
 
 Mode = Literal["any", "whole", "taught"]
 
@@ -47,54 +30,8 @@ FENCE: Final = "fence"
 RECOVERED: Final = "recovered"
 """The family of calls in damaged and unknown forms (R30.1)."""
 
-FAMILIES: Final[tuple[ToolFormat, ...]] = (
-    hermes.FORMAT,
-    qwen.QWEN3_CODER,
-    qwen.SEED_OSS,
-    glm.GLM47,
-    glm.IQUEST,
-    glm.IQUEST_CODER,
-    glm.HUNYUAN3,
-    glm.K2_HORIZON,
-    glm.SOLAR_OPEN2,
-    mistral.FORMAT,
-    deepseek.V31,
-    dsml.V32,
-    dsml.GIGACHAT35,
-    kimi.K2,
-    kimi.K3,
-    invoke.MINIMAX_M2,
-    minimax.M3,
-    invoke.DOTS,
-    invoke.STEP3,
-    invoke.MINICPM5,
-    invoke.MUSE,
-    pythonic.PYTHONIC,
-    pythonic.LFM2,
-    pythonic.OLMO3,
-    pythonic.SARASHINA,
-    cwm.FORMAT,
-    gemma.GEMMA4,
-    gemma.FUNCTIONGEMMA,
-    harmony.FORMAT,
-    harmony.LLM_JP,
-    messages.INKLING,
-    plamo.FORMAT,
-    json_tags.LLAMA3_JSON,
-    json_tags.GRANITE,
-    json_tags.JAMBA,
-    json_tags.MINIMAX_M1,
-    json_tags.STEP_AUDIO2,
-    json_tags.NEMOTRON,
-    json_tags.APERTUS,
-    json_tags.COHERE,
-    json_tags.INTERNLM,
-    json_tags.LONGCAT,
-    json_tags.GIGACHAT,
-    json_tags.HYPERCLOVAX,
-)
-"""The known families, except those whose markers are ordinary text. Where two families have the same form, the first
-one is used."""
+FAMILIES: Final[tuple[ToolFormat, ...]] = tuple(family for family in families() if family.elsewhere)
+"""The formats whose calls are recognised. Where two have the same form, the first one is used."""
 
 _KEYS: Final = tuple(dict.fromkeys((*NAMES, *ARGUMENTS, *WRAPPERS, "tool_calls", *sorted(METADATA))))
 """The possible first keys of an object that is a call."""
@@ -190,38 +127,13 @@ def _tagged(opener: str, closer: str) -> BlockSyntax:
 
 _FURTHER: Final = (
     *SLIPS,
-    BlockSyntax(
-        opener="<function=",
-        closer="</function>",
-        body=function_tags(0, Branch()),
-        framed=True,
-        family=qwen.QWEN3_CODER.name,
-        untaught=True,
-    ),
-    BlockSyntax(
-        opener="<|message_sep|>",
-        body=(
-            (Branch(literal="function call<|role_sep|>", read="object", field="call", then=1),),
-            (Branch(literal="</s>"), Branch()),
-        ),
-        family=json_tags.GIGACHAT.name,
-        untaught=True,
-    ),
-    replace(
-        listed("<|im_start|>assistant -> tool/function_call", "<|im_end|>", optional=True),
-        parameters=("arguments", "parameters"),
-        family=json_tags.HYPERCLOVAX.name,
-        untaught=True,
-    ),
-    replace(harmony.MESSAGE, family=harmony.FORMAT.name, untaught=True),
-    replace(harmony.LLM_JP_MESSAGE, family=harmony.LLM_JP.name, untaught=True),
     _tagged("<tools>", "</tools>"),
     _tagged("<|python_start|>", "<|python_end|>"),
     _tagged("<|tool_call|>", "<|/tool_call|>"),
     _tagged("[TOOL_CALL]", "[/TOOL_CALL]"),
     _tagged("[TOOL_REQUEST]", "[END_TOOL_REQUEST]"),
 )
-"""Forms that belong to no family, or that the families' own grammars do not read."""
+"""Forms that belong to no family."""
 
 
 _WRAPPERS: Final = ("<tool_calls>", "<tool_use>", "<tool_call>", "<tml:function_calls>", "<tvoe_calls>", "<calls>")
@@ -255,11 +167,11 @@ def _untaught(syntaxes: Iterable[BlockSyntax], family: str) -> list[BlockSyntax]
     return [replace(syntax, family=family, untaught=True) for syntax in syntaxes]
 
 
-def _own(family: ToolFormat) -> Iterator[BlockSyntax]:
-    """Yields the family's syntaxes with markers, without duplicates of the hermes syntax."""
+def _own(family: str, syntaxes: Iterable[BlockSyntax]) -> Iterator[BlockSyntax]:
+    """Yields a family's syntaxes with markers, without duplicates of the hermes syntax."""
     plain = hermes.GRAMMAR.syntaxes[0].opener
-    for syntax in family.grammar.syntaxes:
-        if syntax.opener and (family is hermes.FORMAT or syntax.opener != plain or syntax.body):
+    for syntax in syntaxes:
+        if syntax.opener and (family == hermes.FORMAT.name or syntax.opener != plain or syntax.body):
             yield syntax
 
 
@@ -275,29 +187,18 @@ _INVOKE: Final = (
     ),
 )
 
-_OF_FAMILIES: Final = {f.name: _untaught(_own(f), f.name) for f in FAMILIES} | {"invoke": _untaught(_INVOKE, "invoke")}
-
-_PLAIN: Final = frozenset(("function call<|role_sep|>", "-> tool/function_call"))
-"""Openers that begin like ordinary text. `_FURTHER` has them together with the text before them."""
-
-_ELSEWHERE: Final = {
-    glm.HUNYUAN3.name: ("<tool_calls>", "<tool_calls:"),
-    invoke.DOTS.name: ("<dots_function_call>",),
-    invoke.MUSE.name: ("<atem:function_calls>", "<atem:invoke name="),
+_OF_FAMILIES: Final = {f.name: _untaught(_own(f.name, f.grammar.syntaxes), f.name) for f in FAMILIES} | {
+    "invoke": _untaught(_INVOKE, "invoke")
 }
-"""For these families only the syntaxes with these openers are used: their other openers have a different meaning in
-other families."""
 
 _MARKED: Final = (
     *(
         syntax
-        for family, syntaxes in _OF_FAMILIES.items()
-        for syntax in syntaxes
-        if _reads(syntax)
-        and syntax.anchor != "after"
-        and syntax.opener not in _PLAIN
-        and syntax.opener in _ELSEWHERE.get(family, (syntax.opener,))
+        for family in FAMILIES
+        for syntax in _untaught(_own(family.name, family.elsewhere), family.name)
+        if _reads(syntax) and syntax.anchor != "after"
     ),
+    *_OF_FAMILIES["invoke"],
     *_FURTHER,
 )
 
@@ -307,8 +208,9 @@ def _slips(family: str) -> Iterator[BlockSyntax]:
 
 
 def reasoning_tags(families: Iterable[ToolFormat]) -> tuple[tuple[str, str], ...]:
-    """Returns the reasoning tags of these families."""
-    return tuple(dict.fromkeys(tags for f in families if f.name not in _ELSEWHERE for tags in f.grammar.reasoning))
+    """Returns the reasoning tags of these families, without those that begin like a word."""
+    tags = (tags for family in families for tags in family.grammar.reasoning)
+    return tuple(dict.fromkeys(pair for pair in tags if not pair[0][0].isalpha()))
 
 
 @lru_cache(maxsize=256)  # a pure function; grammars are looked up as the very same object

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final, Literal
 
-from ...scan._grammar import END, Anchor, BlockSyntax, Branch, Framing, Node
+from ...scan._grammar import END, Anchor, BlockSyntax, Branch, Framing, Grammar, Node
 
 Nodes = Callable[[int], tuple[Node, ...]]
 """Returns the nodes of a call, numbered from `base`."""
@@ -38,6 +38,11 @@ def listed(
 def bare(read: Literal["array", "list"], **more: Any) -> BlockSyntax:
     """Returns the syntax of an answer that is one pair of brackets."""
     return BlockSyntax(opener="", anchor="answer", body=((Branch(read=read, field="calls", then=1),), ()), **more)
+
+
+def opened_by(grammar: Grammar, *openers: str) -> tuple[BlockSyntax, ...]:
+    """Returns the syntaxes of a grammar that have one of these openers."""
+    return tuple(syntax for syntax in grammar.syntaxes if syntax.opener in openers)
 
 
 def section(

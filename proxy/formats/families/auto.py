@@ -1,6 +1,7 @@
 """The format for models of an unknown family: `hermes` is taught, and calls in any known format are recognised.
 
-If the model's name tells its family, a route with `format: auto` uses that family's format instead (`families.py`).
+If the model's name tells its family, a route with `format: auto` uses that family's format instead
+(`model_families.py`).
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from dataclasses import replace
 from typing import Final
 
 from ...scan._grammar import Grammar
-from ..base import make_format
+from ..base import Models, make_format
 from ..engine.recognition import FAMILIES, reasoning_tags, recognising
+from ..engine.words import QWEN
 from . import hermes
 
 GRAMMAR: Final = recognising(
@@ -24,4 +26,14 @@ GRAMMAR: Final = recognising(
 TAUGHT: Final = hermes.FORMAT.name
 """The format taught to models of an unknown family."""
 
-FORMAT: Final = make_format("auto", GRAMMAR, hermes.LAYOUT)
+FORMAT: Final = make_format(
+    "auto",
+    GRAMMAR,
+    hermes.LAYOUT,
+    models=Models(
+        call="the model's family's; unknown models are taught `hermes`, and other forms are recognised",
+        text="the default",
+    ),
+    words=QWEN,
+    elsewhere=(),
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ...scan._grammar import BlockSyntax, Grammar
-from ..base import make_format
+from ..base import Models, make_format
 from ..engine.layout import Layout
 
 GRAMMAR: Final = Grammar(
@@ -21,4 +21,13 @@ LAYOUT: Final = Layout(
     first='{"tool_calls":[', opener='{"name":', middle=',"arguments":', closer="}", separator=",", last="]}"
 )
 
-FORMAT: Final = make_format("bare_json", GRAMMAR, LAYOUT, INSTRUCTIONS, alone=True, json_answer=True)
+FORMAT: Final = make_format(
+    "bare_json",
+    GRAMMAR,
+    LAYOUT,
+    INSTRUCTIONS,
+    alone=True,
+    json_answer=True,
+    models=Models(call="the whole answer is one object", text="servers that can only enforce a JSON Schema"),
+    elsewhere=(),
+)

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 from ...scan._grammar import BlockSyntax, Branch, Grammar
-from ..base import make_format
+from ..base import Models, make_format
 from ..engine.layout import Layout
+from ..engine.templates import LLAMA3
 from ..engine.values import JSON
 
 FORMAT: Final = make_format(
@@ -32,4 +33,10 @@ FORMAT: Final = make_format(
         closer="\n</tool>",
         separator="\n",
     ),
+    models=Models(
+        call="`<tool: function>`, a line with the name and a JSON object, or the text of the first argument, `</tool>`",
+        text="CWM",
+        names=(r"cwm(?![a-z])",),
+    ),
+    template_tokens=LLAMA3,
 )

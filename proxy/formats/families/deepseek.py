@@ -9,9 +9,29 @@ from __future__ import annotations
 from typing import Final
 
 from ...scan._grammar import BlockSyntax, Branch, Grammar, Node
-from ..base import make_format
+from ..base import Models, make_format
 from ..engine.layout import Layout
+from ..engine.listing import headings
+from ..engine.results import ResultForm
 from ..engine.syntaxes import section
+from ..engine.templates import DEEPSEEK
+from ..engine.words import Words, around
+
+_DEEPSEEK_V3_WORDS: Final = Words(
+    results=ResultForm(
+        "<｜tool▁output▁begin｜>",
+        "<｜tool▁output▁end｜>",
+        first="<｜tool▁outputs▁begin｜>",
+        last="<｜tool▁outputs▁end｜>",
+    )
+)
+
+_DEEPSEEK_V31_WORDS: Final = Words(
+    template=around("You have access to the following tools:\n\n"),
+    tools=headings,
+    results=ResultForm("<｜tool▁output▁begin｜>", "<｜tool▁output▁end｜>", separator=""),
+)
+
 
 _CALL: Final = "<｜tool▁call▁begin｜>"
 _SEP: Final = "<｜tool▁sep｜>"
@@ -57,10 +77,28 @@ V3: Final = make_format(
         separator="\n",
         last=_SECTION_END,
     ),
+    models=Models(
+        call="`<｜tool▁calls▁begin｜>`, in each call a fence with the arguments",
+        text="DeepSeek V3, R1, Cogito v2.1",
+        names=(r"deepseek[-_.]?(v3|r1)(?![0-9])",),
+        derived=(r"deepseek[-_.]?r1[-_]0528", r"cogito[-_.:]?(v?2[._p-]1|.*(671b|deepseek))"),
+        templates=(("<｜tool▁calls▁begin｜>", "```json"),),
+    ),
+    template_tokens=DEEPSEEK,
+    words=_DEEPSEEK_V3_WORDS,
+    elsewhere=(),
 )
 
 V31: Final = make_format(
     "deepseek_v31",
     GRAMMAR,
     Layout(first=_SECTION, opener=_CALL, name="plain", middle=_SEP, closer=_CALL_END, last=_SECTION_END),
+    models=Models(
+        call="as `deepseek_v3`, without fence; each reads both",
+        text="DeepSeek V3.1, V3.2-Exp",
+        names=(r"deepseek[-_.]?v3[._p-](1|2[-_]?exp)(?![0-9])",),
+        templates=(("<｜tool▁calls▁begin｜>",),),
+    ),
+    template_tokens=DEEPSEEK,
+    words=_DEEPSEEK_V31_WORDS,
 )

@@ -13,9 +13,22 @@ from dataclasses import replace
 from typing import Final
 
 from ...scan._grammar import END, BlockSyntax, Branch, Grammar, Node
-from ..base import VERBATIM, ToolFormat, make_format
+from ..base import VERBATIM, Models, ToolFormat, make_format
 from ..engine.layout import Layout, Tagged
+from ..engine.listing import signatures
+from ..engine.results import ResultForm
 from ..engine.syntaxes import GIGACHAT_FRAMING
+from ..engine.templates import DEEPSEEK, GIGACHAT
+from ..engine.words import Words, around
+
+_DEEPSEEK_V32_WORDS: Final = Words(
+    template=around("Here are the functions available in JSONSchema format:\n<functions>\n", "\n</functions>"),
+    tools=signatures,
+    results=ResultForm("<result>", "</result>", first="<function_results>\n", last="\n</function_results>"),
+)
+
+_DEEPSEEK_V4_WORDS: Final = replace(_DEEPSEEK_V32_WORDS, results=ResultForm("<tool_result>", "</tool_result>"))
+
 
 _SECTIONS: Final = (
     *("function_calls>", "tool_calls>", "tool_call>", "toolcalls>", "toolcall>", "tool_use>", "tool>", "calls>"),
@@ -106,7 +119,19 @@ def _grammar(prefix: str, *more: BlockSyntax, bars: Mapping[str, Sequence[str]] 
     )
 
 
-def _format(name: str, grammar: Grammar, bar: str, word: str, framing: Sequence[BlockSyntax] = ()) -> ToolFormat:
+def _format(
+    name: str,
+    grammar: Grammar,
+    bar: str,
+    word: str,
+    *,
+    models: Models,
+    template_tokens: tuple[str, ...],
+    words: Words | None = None,
+    aliases: tuple[str, ...] = (),
+    elsewhere: Sequence[BlockSyntax] | None = None,
+    framing: Sequence[BlockSyntax] = (),
+) -> ToolFormat:
     """Returns a format that is taught with this section word, and with its space in every tag."""
     prefix = bar + " " * word.startswith(" ")
     end = f"</{prefix}parameter>"
@@ -131,18 +156,73 @@ def _format(name: str, grammar: Grammar, bar: str, word: str, framing: Sequence[
         ),
         notes=f'{VERBATIM} `string="true"` says that the value is a string, `string="false"` that it is JSON.',
         framing=framing,
+        models=models,
+        template_tokens=template_tokens,
+        words=words,
+        aliases=aliases,
+        elsewhere=elsewhere,
     )
 
 
 GRAMMAR: Final = _grammar("DSML")
-V32: Final = _format("deepseek_v32", GRAMMAR, "｜DSML｜", "function_calls")
-V4: Final = _format("deepseek_v4", GRAMMAR, "｜DSML｜", "tool_calls")
-V41: Final = _format("deepseek_v41", _grammar("DSML", space=" "), "｜DSML｜", " calls")
+V32: Final = _format(
+    "deepseek_v32",
+    GRAMMAR,
+    "｜DSML｜",
+    "function_calls",
+    models=Models(
+        call='`<｜DSML｜function_calls>` with `<｜DSML｜invoke name="NAME">`',
+        text="DeepSeek V3.2",
+        names=(r"deepseek[-_.]?v3[._p-]2(?![0-9])",),
+        templates=(("｜DSML｜",),),
+    ),
+    aliases=("dsml",),
+    template_tokens=DEEPSEEK,
+    words=_DEEPSEEK_V32_WORDS,
+)
+V4: Final = _format(
+    "deepseek_v4",
+    GRAMMAR,
+    "｜DSML｜",
+    "tool_calls",
+    models=Models(
+        call="as `deepseek_v32`, inside `<｜DSML｜tool_calls>`",
+        text="DeepSeek V4",
+        names=(r"deepseek[-_.]?(v4(?![0-9])|chat(?!-)|reasoner)",),
+        templates=(("｜DSML｜", "tool_calls"),),
+    ),
+    template_tokens=DEEPSEEK,
+    words=_DEEPSEEK_V4_WORDS,
+    elsewhere=(),
+)
+V41: Final = _format(
+    "deepseek_v41",
+    _grammar("DSML", space=" "),
+    "｜DSML｜",
+    " calls",
+    models=Models(
+        call="as `deepseek_v32`, inside `<｜DSML｜ calls>` and with a space behind the bar of every tag; each of the three reads all, "
+        "with the bars doubled, in ASCII or between blanks",
+        text="DeepSeek V4.1",
+        names=(r"deepseek[-_.]?v4[._p-][1-9](?![0-9])",),
+        templates=(("｜DSML｜ ",), ("｜DSML｜ ", "｜DSML｜", "tool_calls")),
+    ),
+    template_tokens=DEEPSEEK,
+    words=_DEEPSEEK_V4_WORDS,
+    elsewhere=(),
+)
 
 GIGACHAT35: Final = _format(
     "gigachat35",
     _grammar("GCML", *GIGACHAT_FRAMING, bars={"｜": ("｜",)}),
     "｜GCML｜",
     "tool_calls",
-    GIGACHAT_FRAMING,
+    framing=GIGACHAT_FRAMING,
+    models=Models(
+        call="as `deepseek_v4`, with `GCML`",
+        text="GigaChat 3.5",
+        names=(r"gigachat[-_]?3[._p]5",),
+        templates=(("｜GCML｜",),),
+    ),
+    template_tokens=GIGACHAT,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ...scan._grammar import BlockSyntax, Grammar
-from ..base import make_format
+from ..base import Models, make_format
 from ..engine.layout import Layout
 
 GRAMMAR: Final = Grammar(
@@ -28,4 +28,14 @@ LAYOUT: Final = Layout(
     last="]}\n```",
 )
 
-FORMAT: Final = make_format("fenced_json", GRAMMAR, LAYOUT, INSTRUCTIONS)
+FORMAT: Final = make_format(
+    "fenced_json",
+    GRAMMAR,
+    LAYOUT,
+    INSTRUCTIONS,
+    models=Models(
+        call='a ```` ```json ```` fence with `{"tool_calls": [...]}`',
+        text="models that write Markdown well and drop tags",
+    ),
+    elsewhere=(),
+)

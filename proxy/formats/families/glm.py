@@ -10,9 +10,25 @@ from __future__ import annotations
 from typing import Final
 
 from ...scan._grammar import BlockSyntax, Branch, Grammar, Node
-from ..base import VERBATIM, make_format
+from ..base import VERBATIM, Models, make_format
 from ..engine.layout import Layout, Tagged
-from ..engine.syntaxes import DONE, pairs, section
+from ..engine.syntaxes import DONE, opened_by, pairs, section
+from ..engine.templates import CHATML, HUNYUAN, bars, between
+
+_GLM_TOKENS: Final = (
+    *bars(
+        "system user assistant observation endoftext begin_of_image end_of_image image begin_of_video end_of_video video "
+        "begin_of_audio end_of_audio begin_of_transcription end_of_transcription code_prefix code_middle code_suffix"
+    ),
+    *between("[", "gMASK sMASK MASK", "]"),
+    *between("<", "sop eop", ">"),
+)
+
+_K2_HORIZON_TOKENS: Final = between("<|ifm|", "begin_of_text end_of_text endoftext im_start im_end", "|>")
+
+_SOLAR_TOKENS: Final = bars(
+    "im:start im:content im:end tool:start tool:end think:start think:end tool_response:start tool_response:end"
+)
 
 
 def _syntax(tag: str, *prefixes: str) -> BlockSyntax:
@@ -84,23 +100,76 @@ def _layout(
 
 
 GRAMMAR: Final = _grammar("tool_call", "arg_", "param_")
-GLM45: Final = make_format("glm45", GRAMMAR, _layout("<tool_call>", "</tool_call>", "\n"), notes=VERBATIM)
-GLM47: Final = make_format("glm47", GRAMMAR, _layout("<tool_call>", "</tool_call>", ""), notes=VERBATIM)
+GLM45: Final = make_format(
+    "glm45",
+    GRAMMAR,
+    _layout("<tool_call>", "</tool_call>", "\n"),
+    notes=VERBATIM,
+    models=Models(
+        call="`<tool_call>NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value></tool_call>`, a tag a line",
+        text="GLM-4.5, 4.6, Ling 2.6 and 3, Ring 2.6, Spark 2.5 and 3, HyperCLOVA X SEED, Laguna",
+        names=(
+            r"glm[-_]?4[._p-][56](?![0-9]*b)",
+            r"(ling|ring)[-_]?([a-z0-9]+[-_])?v?(2[._p-][6-9]|[3-9])(?![0-9]*b|[0-9])",
+            r"laguna|spark[-_]?(2[._p]5|3)(?![0-9])",
+            r"hyperclovax[-_]seed[-_]think",
+        ),
+        templates=(("<tool_call>", "<arg_key>", "</arg_key>"),),
+    ),
+    template_tokens=_GLM_TOKENS,
+    elsewhere=(),
+)
+GLM47: Final = make_format(
+    "glm47",
+    GRAMMAR,
+    _layout("<tool_call>", "</tool_call>", ""),
+    notes=VERBATIM,
+    models=Models(
+        call="as `glm45`, without line ends; each reads both",
+        text="GLM-4.7, 5",
+        names=(r"glm[-_]?(4[._p-]7|[5-9])(?![0-9]*b|[0-9])",),
+    ),
+    template_tokens=_GLM_TOKENS,
+)
 
 IQUEST: Final = make_format(
     "iquest",
     _grammar("iquest_tool_call", "arg_"),
     _layout("<iquest_tool_call>", "</iquest_tool_call>", ""),
     notes=VERBATIM,
+    models=Models(
+        call="as `glm47`, inside `<iquest_tool_call>`",
+        text="IQuest-Coder Q1",
+        names=(r"iquest[-_](.*[-_])?q1(?![0-9])",),
+        templates=(("<iquest_tool_call>",),),
+    ),
+    template_tokens=CHATML,
 )
 IQUEST_CODER: Final = make_format(
     "iquest_coder",
     _grammar("iquestcoder_tool_call", "arg_"),
     _layout("<iquestcoder_tool_call>", "</iquestcoder_tool_call>", "\n"),
     notes=VERBATIM,
+    models=Models(
+        call="`glm45` inside `<iquestcoder_tool_call>`",
+        text="IQuest-Coder V2",
+        names=(r"iquest[-_]?coder[-_]?v[2-9]",),
+        templates=(("<iquestcoder_tool_call>",),),
+    ),
+    template_tokens=CHATML,
 )
 TELECHAT4: Final = make_format(
-    "telechat4", GRAMMAR, _layout("<tool_call>", "</tool_call>", "", prefix="param_"), notes=VERBATIM
+    "telechat4",
+    GRAMMAR,
+    _layout("<tool_call>", "</tool_call>", "", prefix="param_"),
+    notes=VERBATIM,
+    models=Models(
+        call="as `glm47`, with `<param_key>` and `<param_value>`; each of the three reads all",
+        text="TeleChat 4, Xing 4",
+        names=(r"tele[-_]?chat[-_]?[4-9]|xing[-_]?[4-9]",),
+        templates=(("<param_key>", "<param_value>"),),
+    ),
+    elsewhere=(),
 )
 
 # --- Hunyuan 3 and 4 ------------------------------------------------------------------------------------------------
@@ -175,12 +244,28 @@ HUNYUAN3: Final = make_format(
     _HUNYUAN,
     _layout("<tool_call>", "</tool_call>", "\n", name_end="<tool_sep>", first="<tool_calls>\n", last="\n</tool_calls>"),
     notes=VERBATIM,
+    models=Models(
+        call="`<tool_calls>` with `<tool_call>NAME<tool_sep>` and GLM's tags; each tag may end with `:SUFFIX`",
+        text="Hunyuan 3",
+        names=(r"(hunyuan|hy)[-_]?3(?![0-9b])",),
+        templates=(("<tool_sep>", "<arg_key>", "</arg_key>"),),
+    ),
+    template_tokens=HUNYUAN,
+    elsewhere=opened_by(_HUNYUAN, "<tool_calls>", "<tool_calls:"),
 )
 HUNYUAN4: Final = make_format(
     "hunyuan4",
     _HUNYUAN,
     _layout("<tool_call>", "</tool_call>", "", first="<tool_calls>", last="</tool_calls>"),
     notes=VERBATIM,
+    models=Models(
+        call="as `hunyuan3`, without `<tool_sep>`; each reads both",
+        text="Hunyuan 4",
+        names=(r"(hunyuan|hy)[-_]?4(?![0-9b])",),
+        templates=(("<tool_calls>", "<arg_key>"),),
+    ),
+    template_tokens=HUNYUAN,
+    elsewhere=(),
 )
 
 # --- K2 Horizon, Solar Open 2 ---------------------------------------------------------------------------------------
@@ -222,7 +307,8 @@ K2_HORIZON: Final = make_format(
         "<ifm|tool_call>", "</ifm|tool_call>", "\n", prefix="ifm|arg_", first="<ifm|tool_calls>\n", last="\n</ifm|tool_calls>"
     ),
     notes=VERBATIM,
-)  # fmt: skip
+models=Models(call="`<ifm|tool_calls>` with GLM's tags, each value with its type",
+        text="K2 Horizon", names=(r"k2[-_]?(horizon|v3)",), templates=(("<ifm|tool_call>",),)), template_tokens=(*_K2_HORIZON_TOKENS, *CHATML))  # fmt: skip
 
 SOLAR_OPEN2: Final = make_format(
     "solar_open2",
@@ -252,4 +338,11 @@ SOLAR_OPEN2: Final = make_format(
         separator="\n",
     ),
     notes=VERBATIM,
+    models=Models(
+        call="`<|tool_call:start|>NAME<|tool_arg:start|>KEY<|tool_arg:value|>VALUE<|tool_arg:end|><|tool_call:end|>`",
+        text="Solar Open 2",
+        names=(r"solar[-_]?open[-_]?2",),
+        templates=(("<|tool_call:start|>",),),
+    ),
+    template_tokens=_SOLAR_TOKENS,
 )

@@ -11,9 +11,12 @@ from dataclasses import replace
 from typing import Final
 
 from ...scan._grammar import BlockSyntax, Branch, Grammar, Node
-from ..base import VERBATIM, make_format
+from ..base import VERBATIM, Models, make_format
 from ..engine.layout import Layout, Tagged
 from ..engine.syntaxes import DONE, framing
+from ..engine.templates import bars
+
+_HARMONY_TOKENS: Final = bars("start end message channel constrain return call startoftext endoftext endofprompt")
 
 
 def _call(base: int) -> tuple[Node, ...]:
@@ -55,10 +58,6 @@ def _message(space: str) -> BlockSyntax:
             *_call(1),
         ),
     )
-
-
-MESSAGE: Final = _message("")
-LLM_JP_MESSAGE: Final = _message(" ")
 
 
 def _framing(space: str) -> tuple[BlockSyntax, ...]:
@@ -134,12 +133,21 @@ FORMAT: Final = make_format(
         separator="<|start|>assistant",
     ),
     framing=_FRAMING,
+    models=Models(
+        call="messages with headers: `<|channel|>commentary to=functions.NAME`; the `analysis` channel is reasoning",
+        text="gpt-oss, as text",
+        names=(r"gpt[-_]?oss",),
+        templates=(("<|channel|>", "<|start|>assistant"),),
+    ),
+    template_tokens=_HARMONY_TOKENS,
+    elsewhere=(*GRAMMAR.syntaxes, _message("")),
 )
 
 # llm-jp 4: as above, with a blank after each special token. Of parallel calls only the last one ends with `<|call|>`.
+_LLM_JP: Final = _grammar(" ")
 LLM_JP: Final = make_format(
     "llm_jp",
-    _grammar(" "),
+    _LLM_JP,
     Layout(
         opener=f"<|channel|> commentary {_TO}",
         name="plain",
@@ -149,6 +157,14 @@ LLM_JP: Final = make_format(
         last="<|call|>",
     ),
     framing=_framing(" "),
+    models=Models(
+        call="as `harmony`, with a blank behind each special token; of several calls only the last ends with `<|call|>`",
+        text="llm-jp 4",
+        names=(r"llm[-_]?jp[-_]?[4-9]",),
+        templates=(("<|channel|>", "<|start|> assistant"),),
+    ),
+    template_tokens=_HARMONY_TOKENS,
+    elsewhere=(*_LLM_JP.syntaxes, _message(" ")),
 )
 
 # --- Beam -----------------------------------------------------------------------------------------------------------
@@ -194,4 +210,7 @@ BEAM: Final = make_format(
     ),
     notes=VERBATIM,
     framing=_FRAMING,
+    models=Models(call="harmony's messages, a tag for each argument", text="Beam", names=(r"beam(?![a-z])",)),
+    template_tokens=_HARMONY_TOKENS,
+    elsewhere=(),
 )

@@ -10,9 +10,32 @@ from dataclasses import replace
 from typing import Final
 
 from ...scan._grammar import BlockSyntax, Branch, Grammar, Node
-from ..base import VERBATIM, make_format
+from ..base import VERBATIM, Models, make_format
 from ..engine.layout import Layout, Tagged
-from ..engine.syntaxes import ELEMENTS, elements, framing, section
+from ..engine.listing import tagged_functions
+from ..engine.results import ResultForm
+from ..engine.syntaxes import ELEMENTS, elements, framing, opened_by, section
+from ..engine.templates import CHATML, MINIMAX, SENTENCEPIECE, bars, wide_bars
+from ..engine.words import Words, around
+
+_DOTS_TOKENS: Final = bars(
+    "system endofsystem userprompt endofuserprompt response endofresponse observation endofobservation endoftext"
+)
+
+_MUSE_TOKENS: Final = bars("begin_of_text end_of_text start message eom eot finetune_right_pad")
+
+_STEP3_TOKENS: Final = (
+    *wide_bars(
+        "begin▁of▁sentence end▁of▁sentence tool_outputs_begin tool_outputs_end tool_output_begin tool_output_end"
+    ),
+    *bars("BOT EOT im_start im_end"),
+)
+
+_MINIMAX_WORDS: Final = Words(
+    template=around("Here are the tools available in JSONSchema format:\n\n<tools>\n", "\n</tools>"),
+    tools=tagged_functions,
+    results=ResultForm("<response>", "</response>"),
+)
 
 
 def _invoke(prefix: str = "") -> Layout:
@@ -46,19 +69,37 @@ MINIMAX_M2: Final = make_format(
     Grammar(syntaxes=tuple(_tagged("minimax:tool_call"))),
     _in_section("minimax:tool_call"),
     notes=VERBATIM,
+    models=Models(
+        call='`<minimax:tool_call>` with `<invoke name="NAME">`',
+        text="MiniMax M2",
+        names=(r"minimax[-_]?m2",),
+        templates=(("<minimax:tool_call>",),),
+    ),
+    template_tokens=MINIMAX,
+    words=_MINIMAX_WORDS,
+)
+
+_DOTS: Final = Grammar(
+    syntaxes=(
+        *_tagged("dots_function_call"),
+        BlockSyntax(opener="<dots_function_call>", closer="</dots_function_call>"),
+    )
 )
 
 # dots.llm also writes one JSON object. (`examples/dots-format` is the same as a package, hence the other name.)
 DOTS: Final = make_format(
     "dots_llm",
-    Grammar(
-        syntaxes=(
-            *_tagged("dots_function_call"),
-            BlockSyntax(opener="<dots_function_call>", closer="</dots_function_call>"),
-        )
-    ),
+    _DOTS,
     _in_section("dots_function_call"),
     notes=VERBATIM,
+    models=Models(
+        call='`<dots_function_call>` with `<invoke name="NAME">`',
+        text="dots",
+        names=(r"dots[._-]?(llm|vlm|[1-9])",),
+        templates=(("<dots_function_call>",),),
+    ),
+    template_tokens=_DOTS_TOKENS,
+    elsewhere=opened_by(_DOTS, "<dots_function_call>"),
 )
 
 # --- Step 3 ---------------------------------------------------------------------------------------------------------
@@ -101,6 +142,22 @@ STEP3: Final = make_format(
         last="<｜tool_calls_end｜>",
     ),
     notes=VERBATIM,
+    models=Models(
+        call='`<｜tool_calls_begin｜>` with `<steptml:invoke name="NAME">`',
+        text="Step 3",
+        names=(r"step[-_]?3",),
+        templates=(("<steptml:",),),
+    ),
+    template_tokens=_STEP3_TOKENS,
+    words=Words(
+        results=ResultForm(
+            "<｜tool_output_begin｜>",
+            "<｜tool_output_end｜>",
+            first="<｜tool_outputs_begin｜>",
+            separator="",
+            last="<｜tool_outputs_end｜>",
+        )
+    ),
 )
 
 # --- MiniCPM5 -------------------------------------------------------------------------------------------------------
@@ -145,6 +202,8 @@ MINICPM5: Final = make_format(
         separator="\n",
     ),
     notes=VERBATIM,
+    models=Models(call='`<function name="NAME"><param name="KEY">`', text="MiniCPM5", names=(r"minicpm[-_]?[5-9]",)),
+    template_tokens=(*CHATML, *SENTENCEPIECE),
 )
 
 # --- Muse -----------------------------------------------------------------------------------------------------------
@@ -177,22 +236,29 @@ _MUSE_FRAMING: Final = (
     framing("<|eot|>"),
 )
 
+_MUSE_SECTION: Final = section(
+    "<atem:function_calls>",
+    "<atem:invoke name=",
+    _muse_call,
+    "</atem:function_calls>",
+    closer="</atem:invoke>",
+)
+
 MUSE: Final = make_format(
     "muse",
     Grammar(
-        syntaxes=(
-            *section(
-                "<atem:function_calls>",
-                "<atem:invoke name=",
-                _muse_call,
-                "</atem:function_calls>",
-                closer="</atem:invoke>",
-            ),
-            *_MUSE_FRAMING,
-        ),
+        syntaxes=(*_MUSE_SECTION, *_MUSE_FRAMING),
         reasoning=(("self<|message|>", "<|eom|>"),),
     ),
     _in_section("atem:function_calls", "atem:"),
     notes=VERBATIM,
     framing=_MUSE_FRAMING,
+    models=Models(
+        call='`<atem:function_calls>` with `<atem:invoke name="NAME">`, in messages with headers; messages to itself are reasoning',
+        text="Muse",
+        names=(r"muse[-_]?(spark|glimmer)",),
+        templates=(("<atem:invoke",),),
+    ),
+    template_tokens=_MUSE_TOKENS,
+    elsewhere=_MUSE_SECTION,
 )

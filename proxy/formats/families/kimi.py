@@ -5,9 +5,29 @@ from __future__ import annotations
 from typing import Final
 
 from ...scan._grammar import BlockSyntax, Branch, Grammar, Node
-from ..base import VERBATIM, make_format
+from ..base import VERBATIM, Models, make_format
 from ..engine.layout import Layout, Tagged
+from ..engine.listing import function_list
+from ..engine.results import ResultForm
 from ..engine.syntaxes import framing, section
+from ..engine.templates import bars, between
+from ..engine.words import Words
+
+_KIMI_K2_TOKENS: Final = (
+    *bars(
+        "im_system im_user im_assistant im_middle im_end start_header_id end_header_id media_begin media_content media_end "
+        "media_pad"
+    ),
+    *between("[", "BOS EOS EOT PAD UNK", "]"),
+)
+
+_KIMI_K3_TOKENS: Final = (
+    *bars("open close sep end_of_msg kimi_image_placeholder"),
+    *between("[", "BOS EOS EOT PAD UNK", "]"),
+)
+
+_KIMI_WORDS: Final = Words(tools=function_list, results=ResultForm("## Return of {id}\n", ""))
+
 
 _CALL: Final = "<|tool_call_begin|>"
 ARGUMENTS: Final = "<|tool_call_argument_begin|>"
@@ -49,6 +69,14 @@ K2: Final = make_format(
         last=SECTION_END,
     ),
     notes="The number behind the name counts the calls of the conversation, from 0.",
+    models=Models(
+        call="`<|tool_calls_section_begin|>`, each call with the id `functions.NAME:NUMBER`, which clients get if it is new in the conversation",
+        text="Kimi K2 to K2.6",
+        names=(r"kimi[-_]?(k2|linear)",),
+        templates=(("<|tool_calls_section_begin|>",),),
+    ),
+    template_tokens=_KIMI_K2_TOKENS,
+    words=_KIMI_WORDS,
 )
 
 _K3_CALL: Final = "<|open|>call tool="
@@ -111,4 +139,11 @@ K3: Final = make_format(
     ),
     notes=VERBATIM,
     framing=_K3_FRAMING,
+    models=Models(
+        call="`<|open|>tools<|sep|>`, a tag for each argument",
+        text="Kimi K3",
+        names=(r"kimi[-_]?k[3-9]",),
+        templates=(("<|open|>", "<|sep|>"),),
+    ),
+    template_tokens=_KIMI_K3_TOKENS,
 )

@@ -6,9 +6,17 @@ from __future__ import annotations
 from typing import Final
 
 from ...scan._grammar import BlockSyntax, Branch, Grammar, Node
-from ..base import make_format
+from ..base import Models, make_format
 from ..engine.layout import Layout
 from ..engine.syntaxes import DONE, framing
+from ..engine.templates import LLAMA3, bars
+
+_INKLING_TOKENS: Final = bars(
+    "message_user message_model message_system message_tool content_text content_image content_audio_input content_thinking "
+    "content_xml content_tool_error content_invoke_tool content_invoke_tool_json content_invoke_tool_text "
+    "content_model_end_sampling model_trigger_generation end_message audio_end audio endoftext"
+)
+
 
 # Inkling: `<|message_model|>`, perhaps a tool's name, then the kind of the message. The first `<|message_model|>` is
 # part of the prompt.
@@ -56,6 +64,13 @@ INKLING: Final = make_format(
         BlockSyntax(opener="", anchor="answer", body=(_SAID,)),
         *_ENDS,
     ),
+    models=Models(
+        call='`<|message_model|><|content_invoke_tool_json|>{"name","args"}<|end_message|>`',
+        text="Inkling",
+        names=(r"inkling",),
+        templates=(("<|content_invoke_tool_json|>",),),
+    ),
+    template_tokens=_INKLING_TOKENS,
 )
 
 # functionary 3.2: `>>>`, a recipient (`all` for text), a line end. The first `>>>` is part of the prompt.
@@ -76,6 +91,11 @@ FUNCTIONARY: Final = make_format(
         BlockSyntax(opener=">>>", anchor="line", body=((Branch(literal="all\n"),),)),
         BlockSyntax(opener="", anchor="answer", body=((Branch(literal="all\n"),),)),
     ),
+    models=Models(
+        call="`>>>NAME`, then the arguments; `>>>all` is text", text="functionary 3.2", derived=(r"functionary",)
+    ),
+    template_tokens=LLAMA3,
+    elsewhere=(),
 )
 
 # functionary 3.1, the form of Llama 3.1's custom tool prompt.
@@ -95,4 +115,11 @@ FUNCTIONARY_V31: Final = make_format(
         )
     ),
     Layout(opener="<function=", name="plain", middle=">", closer="</function>", separator="\n"),
+    models=Models(
+        call="`<function=NAME>{...}</function>`",
+        text="functionary 3.1, Llama 3.1 if asked to",
+        derived=(r"functionary.*v3[._]1",),
+    ),
+    template_tokens=LLAMA3,
+    elsewhere=(),
 )

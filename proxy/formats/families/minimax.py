@@ -13,9 +13,10 @@ from __future__ import annotations
 from typing import Final
 
 from ...scan._grammar import Branch, Grammar, Node
-from ..base import VERBATIM, make_format
+from ..base import VERBATIM, Models, make_format
 from ..engine.layout import Layout, Tagged
 from ..engine.syntaxes import section
+from ..engine.templates import MINIMAX
 
 PREFIX: Final = "]<]minimax[>["
 
@@ -69,4 +70,11 @@ M3: Final = make_format(
         last=f"\n{PREFIX}</tool_call>",
     ),
     notes=VERBATIM,
+    models=Models(
+        call="`]<]minimax[>[<tool_call>` with an element for each argument, nested where the schema is",
+        text="MiniMax M3",
+        names=(r"minimax[-_]?m[3-9]",),
+        templates=(("]<]minimax[>[",),),
+    ),
+    template_tokens=MINIMAX,
 )

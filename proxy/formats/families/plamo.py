@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from ...scan._grammar import Branch, Grammar, Node
-from ..base import make_format
+from ..base import Models, make_format
 from ..engine.layout import Layout
 from ..engine.syntaxes import framing, section
+
+_PLAMO_TOKENS: Final = ("<|plamo:",)  # the common beginning of all its tokens
 
 
 def _begin(what: str) -> str:
@@ -57,4 +59,10 @@ FORMAT: Final = make_format(
         closer=_end("tool_arguments") + _end("tool_request"),
         last=_end("tool_requests"),
     ),
+    models=Models(
+        call="`<|plamo:begin_tool_requests:plamo|>`, for each call its name and its arguments",
+        text="Plamo 3",
+        names=(r"plamo[-_]?3",),
+    ),
+    template_tokens=_PLAMO_TOKENS,
 )

@@ -6,10 +6,33 @@ from __future__ import annotations
 from typing import Final
 
 from ...scan._grammar import BlockSyntax, Branch, Grammar
-from ..base import make_format
+from ..base import Models, make_format
 from ..engine.layout import Layout
+from ..engine.listing import function_list, signature_list
+from ..engine.results import ResultForm
 from ..engine.syntaxes import DONE, bare, listed
+from ..engine.templates import CHATML, LLAMA3, SENTENCEPIECE, bars
 from ..engine.values import PYTHON
+from ..engine.words import Words, around
+
+_LFM2_TOKENS: Final = (
+    *CHATML,
+    *bars("tool_list_start tool_list_end tool_response_start tool_response_end pad"),
+)
+
+_LLAMA4_TOKENS: Final = bars(
+    "begin_of_text end_of_text header_start header_end eot eom step finetune_right_pad "
+    "image_start image_end tile_x_separator tile_y_separator patch image fim_prefix fim_middle fim_suffix"
+)
+
+_PANGU_TOKENS: Final = (*SENTENCEPIECE, *(f"[unused{number}]" for number in range(9, 20)))
+
+_LFM2_WORDS: Final = Words(
+    template=around("List of tools: <|tool_list_start|>", "<|tool_list_end|>"),
+    tools=signature_list,
+    results=ResultForm("<|tool_response_start|>", "<|tool_response_end|>"),
+)
+
 
 _NOTES: Final = "Arguments are written as Python writes them: strings in quotes, True, False, None, lists and dicts."
 
@@ -20,6 +43,13 @@ PYTHONIC: Final = make_format(
     Layout(first="[", opener="", name="plain", middle="(", arguments="keywords", closer=")", separator=", ", last="]"),
     notes=_NOTES,
     alone=True,
+    models=Models(
+        call="the whole answer is `[f(a=1), g()]`; also between `<|python_start|>` and `<|python_end|>`",
+        text="Llama 4",
+        names=(r"llama[-_]?4",),
+    ),
+    template_tokens=(*_LLAMA4_TOKENS, *LLAMA3),
+    words=Words(tools=function_list),
 )
 
 # LFM2: a list between tags; LFM2.5 also writes the list alone, as the whole answer. The tags may contain JSON instead.
@@ -51,6 +81,14 @@ LFM2: Final = make_format(
         last="]<|tool_call_end|>",
     ),
     notes=_NOTES,
+    models=Models(
+        call="`<|tool_call_start|>[f(a=1)]<|tool_call_end|>`, JSON as well; or the whole answer is the list",
+        text="LFM2, LFM2.5",
+        names=(r"lfm[-_]?[2-9]",),
+        templates=(("<|tool_call_start|>",),),
+    ),
+    template_tokens=_LFM2_TOKENS,
+    words=_LFM2_WORDS,
 )
 
 OPENPANGU: Final = make_format(
@@ -64,6 +102,11 @@ OPENPANGU: Final = make_format(
         separator=",",
         last="]<|tool_call_end|>",
     ),
+    models=Models(
+        call='the tags of `lfm2` around `[{"name","arguments"}]`', text="openPangu 2", names=(r"openpangu[-_]?v?2",)
+    ),
+    template_tokens=_PANGU_TOKENS,
+    elsewhere=(),
 )
 
 # Olmo 3: one call per line.
@@ -92,6 +135,8 @@ OLMO3: Final = make_format(
         last="\n</function_calls>",
     ),
     notes=_NOTES,
+    models=Models(call="`<function_calls>`, one Python call a line", text="Olmo 3", names=(r"olmo[-_]?3",)),
+    template_tokens=CHATML,
 )
 
 # Sarashina 3: one list of dicts after a token.
@@ -109,6 +154,12 @@ SARASHINA: Final = make_format(
         last="]",
     ),
     notes="Arguments are written as Python writes a dict: strings in quotes, True, False, None, lists and dicts.",
+    models=Models(
+        call="`<|tool_calls|>[{'name': ..., 'arguments': {...}}]`, as Python writes it",
+        text="Sarashina 3",
+        names=(r"sarashina",),
+        templates=(("<|tool_calls|>",),),
+    ),
 )
 
 # UI-TARS: a line with a thought, which stays text, then a line with the call. The opener is an ordinary word.
@@ -129,4 +180,9 @@ UI_TARS: Final = make_format(
     ),
     notes=_NOTES,
     special_tokens=False,
+    models=Models(
+        call="`Action: f(a=1)` on a line; the reasoning before it is text", text="UI-TARS", names=(r"ui[-_]?tars",)
+    ),
+    template_tokens=CHATML,
+    elsewhere=(),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ...scan._grammar import BlockSyntax, Grammar
-from ..base import make_format
+from ..base import Models, make_format
 from ..engine.layout import Layout
 
 GRAMMAR: Final = Grammar(
@@ -22,4 +22,12 @@ LAYOUT: Final = Layout(
     opener='<tool_call>{"name":', middle=',"arguments":', closer="}</tool_call>", separator="\n", arguments="string"
 )
 
-FORMAT: Final = make_format("sentinel", GRAMMAR, LAYOUT, INSTRUCTIONS, special_tokens=False)
+FORMAT: Final = make_format(
+    "sentinel",
+    GRAMMAR,
+    LAYOUT,
+    INSTRUCTIONS,
+    special_tokens=False,
+    models=Models(call="`<tool_call>`, object with `arguments` as a string, `</tool_call>`", text="any model"),
+    elsewhere=(),
+)

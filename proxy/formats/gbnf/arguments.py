@@ -29,33 +29,25 @@ from ..engine.layout import Layout, Tagged, json_type, keyword
 from ..engine.longjson import compact
 from ..engine.values import PYTHON, Syntax
 from .notation import Expression, Inexpressible, Rule, choice, literal, optional, sequence
-from .rules import (
-    CHARS_PER_STEP,
-    FREE_KEY,
-    MAX_STEPS,
-    GrammarBounds,
-    GrammarRules,
-    GrammarTooLarge,
-    integers,
-    numbers,
-)
+from .rules import MAX_STEPS, GrammarBounds, GrammarTooLarge
 from .schemas import JSON_TYPES, NOTES, has_type, merge, sizes, type_names
 from .text import CONTROLS, Pattern, TextWithout
+from .values import CHARS_PER_STEP, FREE_KEY, ValueRules, integers, numbers
 
 
-def rules_for(layout: Layout, bounds: GrammarBounds) -> GrammarRules:
+def rules_for(layout: Layout, bounds: GrammarBounds) -> ValueRules:
     """Returns an empty set of rules for the arguments of this layout."""
     match layout.arguments:
         case Syntax():
-            return GrammarRules(bounds, syntax=layout.arguments, spaced=False)
+            return ValueRules(bounds, syntax=layout.arguments, spaced=False)
         case Tagged():
-            return GrammarRules(bounds, stops=layout.arguments.stops)
+            return ValueRules(bounds, stops=layout.arguments.stops)
         case "keywords":
-            return GrammarRules(bounds, syntax=PYTHON)
-    return GrammarRules(bounds, quoted=layout.arguments == "string")
+            return ValueRules(bounds, syntax=PYTHON)
+    return ValueRules(bounds, quoted=layout.arguments == "string")
 
 
-def arguments(schema: Mapping[str, Any], rules: GrammarRules, layout: Layout) -> Expression:
+def arguments(schema: Mapping[str, Any], rules: ValueRules, layout: Layout) -> Expression:
     """Returns an expression for the arguments of a tool with this schema; arguments of any form if the schema cannot be
     expressed."""
     try:
@@ -67,7 +59,7 @@ def arguments(schema: Mapping[str, Any], rules: GrammarRules, layout: Layout) ->
     return _anything(rules, layout)
 
 
-def _anything(rules: GrammarRules, layout: Layout) -> Expression:
+def _anything(rules: ValueRules, layout: Layout) -> Expression:
     """Returns an expression for arguments of any form."""
     bounds = rules.bounds
     match layout.arguments:
@@ -109,7 +101,7 @@ def _read_end(row: Tagged) -> int:
 class _Compiler:
     """Compiles one schema document into shared rules."""
 
-    def __init__(self, document: Mapping[str, Any], rules: GrammarRules, layout: Layout) -> None:
+    def __init__(self, document: Mapping[str, Any], rules: ValueRules, layout: Layout) -> None:
         self.document = document
         self.rules = rules
         self.layout = layout

@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from .notation import Expression, Rule, choice, in_class, literal, sequence
-
-if TYPE_CHECKING:
-    from .rules import GrammarRules
+from .rules import GrammarBounds, GrammarRules
 
 MAX_STATES: Final = 600
 """Maximum number of states of a text whose characters are counted."""
@@ -68,6 +66,14 @@ def spaced(text: str) -> tuple[Unit, ...]:
     return tuple(units_)
 
 
+class TextRules(GrammarRules):
+    """The named rules of one grammar with texts; `texts` are the rules of those written so far."""
+
+    def __init__(self, bounds: GrammarBounds) -> None:
+        super().__init__(bounds)
+        self.texts: dict[tuple[TextWithout, int, int | None], Rule] = {}
+
+
 @dataclass(frozen=True)
 class TextWithout:
     """Text without `patterns`. It ends with a pattern that has a continuation, with `end`, or, if `may_end`, anywhere.
@@ -83,7 +89,7 @@ class TextWithout:
     may_end: bool = False
     begun: str = ""
 
-    def rule(self, rules: GrammarRules, low: int = 0, high: int | None = None, start: Rule | None = None) -> Rule:
+    def rule(self, rules: TextRules, low: int = 0, high: int | None = None, start: Rule | None = None) -> Rule:
         """Returns a rule for such text of `low` to `high` characters. If exact counting takes too many rules, the text
         also avoids the first two characters of each pattern, or else has no limit. `start`: a reserved rule to use."""
         if start is not None:
@@ -92,7 +98,7 @@ class TextWithout:
             rules.texts[self, low, high] = self._written(rules, low, high)
         return rules.texts[self, low, high]
 
-    def _written(self, rules: GrammarRules, low: int, high: int | None) -> Rule:
+    def _written(self, rules: TextRules, low: int, high: int | None) -> Rule:
         for text, least, most in ((self, low, high), (self._shortened, low, high), (self, low, None)):
             if (least, most) == (0, None):
                 break
@@ -182,7 +188,7 @@ class TextWithout:
 class _Writer:
     """Writes the rules of a text. Characters are counted as far as `low` and `high` require."""
 
-    def __init__(self, rules: GrammarRules, text: TextWithout, low: int, high: int | None) -> None:
+    def __init__(self, rules: TextRules, text: TextWithout, low: int, high: int | None) -> None:
         self._rules = rules
         self._text = text
         self._low = low

@@ -38,7 +38,7 @@ from ..chain.reply import Reply
 from ..exchange.exchange import Exchange
 from ..exchange.heads import is_enclosed, send_whole
 from ..paths.pass_through import PassThrough
-from ..paths.stream_paths import ShownPath, Transcode, choose
+from ..paths.stream_paths import Transcode, choose
 from ..paths.whole import Known, WholeReply, body_of, note_usage
 from .relayed_body import relay, show_output
 
@@ -89,9 +89,7 @@ class StreamSender:
         self._path, self._wire = choose(exchange, reply)
         bounded = self._wire is not None and not isinstance(self._path, PassThrough)
         self._room = exchange.route.limits.stream_bytes if bounded else maxsize  # bytes the server may still send
-        outputs = [observer.output for observer in exchange.record.observers if observer.output is not None]
-        if outputs:
-            self._path = ShownPath(self._path, outputs)
+        self._outputs = [observer.output for observer in exchange.record.observers if observer.output is not None]
         self._transport: asyncio.Transport | None = None  # the client's; None if writing has to wait
         self._pending = bytearray()
         self._kept = True  # True while headers or `_pending` are unsent
@@ -144,7 +142,7 @@ class StreamSender:
 
     async def _take(self) -> None:
         path = self._path
-        assert isinstance(path, Transcode | ShownPath)
+        assert isinstance(path, Transcode)
         async with aclosing(self._reply.events()) as batches:
             async for batch in batches:
                 self._give(path.take, batch)
@@ -161,6 +159,8 @@ class StreamSender:
         if self._room < 0:
             raise too_large(self._exchange.route.limits.stream_bytes)
         data = write(piece)
+        if self._outputs:
+            self._show(data)
         path, transport = self._path, self._transport
         if transport is None:
             if data:
@@ -186,6 +186,18 @@ class StreamSender:
             self._hold()
             self._wake()
         self._busy_s += time.monotonic() - before
+
+    def _show(self, data: bytes) -> None:
+        """Shows output to observers."""
+        if data:
+            for output in self._outputs:
+                output(data)
+
+    def _buffer(self, data: bytes) -> None:
+        """Buffers output of the path."""
+        if self._outputs:
+            self._show(data)
+        self._pending += data
 
     async def _until_gone(self) -> None:
         """Waits until the buffer is empty. Called only by the reading task."""
@@ -233,7 +245,7 @@ class StreamSender:
 
     async def _work_off(self) -> None:
         """Runs the deferred work and resumes reading from the server."""
-        self._pending += await self._path.work_off()
+        self._buffer(await self._path.work_off())
         if not self._path.spoke:  # else reading resumes when the output has been sent
             self._release()
 
@@ -248,11 +260,11 @@ class StreamSender:
             error = self._stopped or reading.exception()
             if error is not None and not isinstance(error, GatewayError):
                 raise error
-            self._pending += path.finish(error)
-        self._pending += await path.settle()
+            self._buffer(path.finish(error))
+        self._buffer(await path.settle())
         while path.continues:
             await self._go_on(reading)
-            self._pending += await path.settle()
+            self._buffer(await path.settle())
         if isinstance(path.last, Fault):
             if not (self._committed or path.spoke):
                 raise path.last.error
@@ -282,7 +294,7 @@ class StreamSender:
             if error is not None and not isinstance(error, GatewayError):
                 raise error
             ended = BackendFault("The answer ended without an end.", code="upstream_disconnected")
-            self._pending += self._path.give_up(error or ended)
+            self._buffer(self._path.give_up(error or ended))
 
     async def _follow(self, rest: AsyncGenerator[bytes, None]) -> None:
         async with aclosing(rest) as outputs:
@@ -294,7 +306,7 @@ class StreamSender:
     async def _break_off(self, error: Exception) -> None:
         shown = _visible(error, self._exchange)
         self._note(shown)
-        self._pending += self._path.fail(shown)
+        self._buffer(self._path.fail(shown))
         await self._commit()
 
     def _note(self, error: GatewayError) -> None:

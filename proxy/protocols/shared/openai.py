@@ -1,17 +1,14 @@
-"""Shared parts of OpenAI's protocols: errors, the list of models, an example tool."""
+"""Shared parts of OpenAI's protocols: errors, durations, an example tool."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import orjson
 
 from .server_errors import OVERFLOW_CODES
-
-if TYPE_CHECKING:
-    from ..base import Allowance, ListedModel
 
 PARAMETERS: Final[Mapping[str, Any]] = {"type": "object", "properties": {"at": {"type": "string"}}, "required": ["at"]}
 TOOL: Final[Mapping[str, Any]] = {
@@ -51,19 +48,6 @@ def read_refusal(body: bytes) -> tuple[str, str | None]:
     return (parsed if isinstance(parsed, str) else orjson.dumps(parsed).decode() if parsed else ""), code
 
 
-def write_limits(allowances: Sequence[Allowance]) -> dict[str, str]:
-    """Returns OpenAI's `x-ratelimit-*` headers; see `ClientSide.write_limits`."""
-    return {
-        f"x-ratelimit-{what}-{allowance.kind}": value
-        for allowance in allowances
-        for what, value in (
-            ("limit", str(allowance.most)),
-            ("remaining", str(allowance.left)),
-            ("reset", duration(allowance.reset_s)),
-        )
-    }
-
-
 def duration(seconds: float) -> str:
     """Returns a time in OpenAI's form: `0s`, `6ms`, `1.5s`, `6m0s`, `1h0m0s`. Rounded up to milliseconds."""
     ms = math.ceil(seconds * 1000 - 1e-6)
@@ -73,26 +57,3 @@ def duration(seconds: float) -> str:
     text = f"{rest / 1000:.3f}".rstrip("0").rstrip(".") + "s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours}h{minutes}m{text}" if hours else f"{minutes}m{text}" if minutes else text
-
-
-def write_models(models: Sequence[ListedModel], *, for_codex: bool) -> bytes:
-    """Returns the list of models; see `ClientSide.write_models`. Codex needs a list `models`, whose entries would
-    replace Codex's own system prompt, so the list is empty and Codex uses its defaults."""
-    listed: dict[str, object] = {"object": "list", "data": [_model(model) for model in models]}
-    return orjson.dumps(listed | {"models": []} if for_codex else listed)
-
-
-def write_model(model: ListedModel) -> bytes:
-    """Returns the object of one model."""
-    return orjson.dumps(_model(model))
-
-
-def _model(model: ListedModel) -> dict[str, object]:
-    """Returns OpenAI's fields, the context length under the names of vLLM and OpenRouter, and capabilities. `tools` is
-    always true, because the gateway adds them to every model."""
-    written: dict[str, object] = {"id": model.name, "object": "model", "created": model.created, "owned_by": "toolwire"}
-    if model.context is not None:
-        written |= {"context_length": model.context, "max_model_len": model.context}
-    vision = {} if model.images is None else {"vision": model.images}
-    written["capabilities"] = {"tools": True, **vision}
-    return written
