@@ -255,8 +255,10 @@ def Refuse(  # noqa: N802
 
 
 def listing(*names: str) -> Answer:
-    """Returns the answer to `GET /v1/models` with these names."""
-    listed = {"object": "list", "data": [{"id": name, "object": "model"} for name in names]}
+    """Returns the answer to `GET /v1/models` with these names, as from a service whose owner (`owned_by`) shows that it
+    has no engine's paths to probe."""
+    model = {"object": "model", "created": 1, "owned_by": "system"}
+    listed = {"object": "list", "data": [{"id": name, **model} for name in names]}
     return Answer([orjson.dumps(listed)], headers={"Content-Type": "application/json"}, framing="length")
 
 

@@ -89,13 +89,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Collecting makes millions of objects that live to the end: there is nothing to free, neither meanwhile nor later
-    among them."""
+    among them. The default thresholds, meant for small programs, would spend a tenth of the tests' time on looking for
+    circles."""
     gc.disable()
     try:
         return (yield)
     finally:
         gc.enable()
         gc.freeze()
+        gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.fixture(scope="session")

@@ -7,30 +7,25 @@ import json
 import os
 import re
 import signal
-import sys
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 
+from tests.e2e.forking import ROOT, Forked
 from tests.waiting import GUARD_S, until
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 class Process:
     """A running gateway. `url` is its address; `folder` holds its configuration and its log."""
 
-    module = "tests.e2e.unrehearsed"
-    """The program. `proxy` also rehearses at the start; by its end the server's probes are over."""
-
     def __init__(self, folder: Path, **env: str) -> None:
         self.folder = folder
         self.file = folder / "gateway.yaml"
         self.log_file = folder / "log"
-        self._env = {**os.environ, "PYTHONPATH": str(ROOT), "STATE_DIRECTORY": str(folder), **env}
+        self._env = {"PYTHONPATH": str(ROOT), "STATE_DIRECTORY": str(folder), **env}
 
     def write(self, config: Mapping[str, Any] | str) -> None:
         """Write the configuration file."""
@@ -40,18 +35,8 @@ class Process:
     async def start(self) -> None:
         """Start it and wait until it serves."""
         with self.log_file.open("wb") as log:
-            self.process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                *("-m", self.module, "serve", "--config", str(self.file)),
-                stdout=asyncio.subprocess.PIPE,
-                stderr=log,
-                env=self._env,
-                cwd=self.folder,
-                start_new_session=True,
-            )
-        assert self.process.stdout is not None
-        async with asyncio.timeout(GUARD_S):
-            line = (await self.process.stdout.readline()).decode()
+            self.process = Forked(self.file, env=self._env, folder=self.folder, log=log)
+        line = (await self.process.line()).decode()
         found = re.fullmatch(r"toolwire is serving (http://127\.0\.0\.1:\d+)/v1\n", line)
         assert found, self.log
         self.url = found[1]
@@ -63,8 +48,7 @@ class Process:
 
     async def end(self) -> int:
         """Wait for its end; the exit status."""
-        async with asyncio.timeout(GUARD_S):
-            return await self.process.wait()
+        return await self.process.ended()
 
     @property
     def log(self) -> str:
@@ -101,9 +85,7 @@ async def running(folder: Path, config: Mapping[str, Any], **env: str) -> AsyncI
     try:
         yield process
     finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.process.pid, signal.SIGKILL)
-        await process.process.wait()
+        process.process.close()
 
 
 async def until_status(url: str, status: int) -> aiohttp.ClientResponse:

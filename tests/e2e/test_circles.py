@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,7 +15,8 @@ import aiohttp
 import pytest
 
 from tests.e2e.conftest import CHAT, USER, Gateway, post, read_config
-from tests.e2e.processes import ROOT, Process, running
+from tests.e2e.forking import Forked
+from tests.e2e.processes import Process, running
 from tests.e2e.responses_answers import RESPONSES
 from tests.waiting import GUARD_S
 from toolwire.testing import TAKING, Asked, Say, Upstream
@@ -34,17 +34,13 @@ def free_port() -> int:
 
 async def started(folder: Path, config: Mapping[str, Any]) -> tuple[int, str]:
     """The exit status of a gateway that does not start, and what it said."""
-    file = folder / "gateway.yaml"
-    file.write_text(json.dumps(config))
     process = Process(folder)
     process.file.write_text(json.dumps(config))
     with process.log_file.open("wb") as log:
-        child = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tests.e2e.unrehearsed", "serve", "--config", str(file)),
-            stdout=log, stderr=log, cwd=ROOT,
-        )  # fmt: skip
-    async with asyncio.timeout(GUARD_S):
-        return await child.wait(), process.log
+        child = Forked(process.file, env={}, folder=folder, log=log)
+    status = await child.ended()
+    child.close()
+    return status, process.log
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import asyncio
 import logging
 import os
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from aiohttp.test_utils import TestServer
 
 from tests import codex_double
 from tests.e2e.conftest import CHAT, post, serving, upstream_config
+from tests.e2e.forking import Forked
 from tests.e2e.responses_answers import ask, of_stream, of_whole, outline
 from tests.e2e.test_codex_app import TOOLS, USAGE, WAYS, Codex, Start, codex, way
 from tests.waiting import GUARD_S, runs, until
@@ -516,15 +516,12 @@ async def test_the_process_ends_with_the_gateway(tmp_path: Path, how: signal.Sig
     log, file = tmp_path / "log", tmp_path / "toolwire.yaml"
     command = codex_double.behind_pipes({}, tmp_path)
     file.write_text(GATEWAY.format(command=command))
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.e2e.unrehearsed", "serve", "--config", str(file), stdout=asyncio.subprocess.DEVNULL
-    )
+    with (tmp_path / "said").open("wb") as said:
+        process = Forked(file, env={}, folder=tmp_path, log=said)
     try:
         await until(lambda: any(line.get("method") == "initialized" for line in codex_double.read(log)))
         process.send_signal(how)
-        await asyncio.wait_for(process.wait(), GUARD_S)
+        await process.ended()
         await gone(codex_double.read(log)[0]["started"])
     finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+        process.close()

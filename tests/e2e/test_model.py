@@ -118,11 +118,9 @@ async def test_streamed_and_whole_answers_agree(client: openai.AsyncOpenAI) -> N
 
 
 @in_one_loop
-@pytest.mark.parametrize("question", ["Wake me in 20 minutes.", "Is it warm in Rome?", "What is 2 + 2?"])
-async def test_a_required_call_fits_one_of_the_tools(client: openai.AsyncOpenAI, question: str) -> None:
-    message, reason = await ask(
-        client, [{"role": "user", "content": question}], stream=False, tools=[WEATHER, TIMER], tool_choice="required"
-    )
+async def test_a_required_call_fits_one_of_the_tools(client: openai.AsyncOpenAI) -> None:
+    question = {"role": "user", "content": "What is 2 + 2?"}
+    message, reason = await ask(client, [question], stream=False, tools=[WEATHER, TIMER], tool_choice="required")
     assert reason == "tool_calls"
     assert message.tool_calls
     for call in message.tool_calls:
@@ -185,13 +183,11 @@ async def test_markers_in_text_from_outside_never_become_a_call(
 
 
 @in_one_loop
-@pytest.mark.parametrize(("place", "stream"), [(place, n % 2 == 1) for n, place in enumerate(HOSTILE_MESSAGES)])
-async def test_markers_in_text_from_outside_do_not_disturb_a_demanded_call(
-    client: openai.AsyncOpenAI, place: str, stream: bool
-) -> None:
-    offered = HOSTILE_TOOL if place == "tool description" else WEATHER
-    strict = tool(**{**offered["function"], "strict": True})
-    message, _ = await ask(client, HOSTILE_MESSAGES[place], stream=stream, tools=[strict], tool_choice=NAMED)
+async def test_markers_in_text_from_outside_do_not_disturb_a_demanded_call(client: openai.AsyncOpenAI) -> None:
+    """In the user's message, and in a tool's description."""
+    strict = tool(**{**HOSTILE_TOOL["function"], "strict": True})
+    asked = HOSTILE_MESSAGES["user message"]
+    message, _ = await ask(client, asked, stream=True, tools=[strict], tool_choice=NAMED)
     (call,) = message.tool_calls
     assert call.function.name == "get_weather"
     fitting(call)

@@ -33,6 +33,19 @@ TIGHT = {
     "additionalProperties": False,
 }
 """Leaves a small model no room to ramble."""
+CASES = {
+    "tools": {"set_light": {"description": "Switch a light", "parameters": TIGHT}},
+    "cases": [
+        {
+            "id": "off",
+            "topic": "one tool",
+            "ask": "Turn the light in the kitchen off.",
+            "tools": ["set_light"],
+            "calls": [{"name": "set_light", "arguments": {"room": "kitchen", "on": False}}],
+        }
+    ],
+}
+"""One short question: the model reads each prompt, and prompts are what takes its time."""
 COMMAND = [sys.executable, "-m", "toolwire"]
 MISSING = [name for name in (ENGINE_PACKAGE, WEIGHTS_PACKAGE) if importlib.util.find_spec(name) is None]
 pytestmark = [
@@ -53,8 +66,10 @@ async def test_the_embedded_model_is_tuned_and_what_is_written_runs(tmp_path: Pa
 
 def tune(engine: Engine, folder: Path) -> None:
     """Tune with one case and two candidates."""
+    (folder / "cases.json").write_text(json.dumps(CASES))
     few = ["--format", "hermes", "--wording", "standard", "--candidates", "2", "-n", "1", "--max-tokens", "30"]
-    files = ["--write", str(folder / "best.yaml"), "--json", str(folder / "all.json")]
+    files = ["--cases", str(folder / "cases.json"), "--write", str(folder / "best.yaml")]
+    files += ["--json", str(folder / "all.json")]
     server = ["--backend", engine.url, "--backend-key", engine.key, "--preset", "llamacpp", "--choice", "required"]
     tuned = subprocess.run([*COMMAND, "tune", *server, *few, *files], cwd=ROOT, capture_output=True, text=True)
     assert tuned.returncode == 0, tuned.stderr

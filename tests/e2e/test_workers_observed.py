@@ -8,8 +8,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -18,6 +16,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.e2e.forking import Forked
 from tests.waiting import GUARD_S
 
 pytestmark = pytest.mark.skipif(not hasattr(socket, "SO_REUSEPORT"), reason="several workers need SO_REUSEPORT")
@@ -39,16 +38,8 @@ class Gateway:
         (folder / "gateway.yaml").write_text(CONFIG)
         self._log = folder / "log"
         with self._log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.e2e.unrehearsed", "serve", "--config", str(folder / "gateway.yaml")],
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder)},
-                start_new_session=True,
-            )
-        assert self.process.stdout is not None
-        found = re.search(r"http://\S+?(?=/v1)", self.process.stdout.readline())
+            self.process = Forked(folder / "gateway.yaml", env={"TMPDIR": str(folder)}, folder=folder, log=log)
+        found = re.search(r"http://\S+?(?=/v1)", self.process.stdout.readline().decode())
         assert found, self._log.read_text()
         self.url = found[0]
 
@@ -78,17 +69,12 @@ class Gateway:
         lines = [json.loads(line) for line in self._log.read_text().splitlines()]
         return sorted({line["pid"] for line in lines if line["logger"] == "toolwire.access"})
 
-    def end(self) -> None:
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.communicate()
-
 
 @pytest.fixture
 def gateway(tmp_path: Path) -> Iterator[Gateway]:
     running = Gateway(tmp_path)
     yield running
-    running.end()
+    running.process.close()
 
 
 def until(holds: Callable[[], bool]) -> None:
@@ -117,8 +103,8 @@ def test_the_sum_is_exact_and_outlives_a_worker(gateway: Gateway, tmp_path: Path
     for _ in range(10):
         assert b'"request_id":"r119"' in gateway.get("/admin/captures/r119")
         assert b'"request_id":"r21"' in gateway.get("/admin/captures/r21")
-    gateway.process.terminate()
-    assert gateway.process.wait(GUARD_S) == 0
+    gateway.process.send_signal(signal.SIGTERM)
+    assert gateway.process.wait() == 0
     assert not [path for path in tmp_path.iterdir() if path.is_dir()], "nothing is left behind"
 
 

@@ -4,10 +4,6 @@ Chromium."""
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -23,6 +19,7 @@ from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 
+from tests.e2e.forking import Forked
 from tests.optional import CHROMEDRIVER, CHROMIUM, program
 from tests.waiting import PROGRAM_S
 
@@ -62,13 +59,8 @@ class Gateway:
         file = folder / "gateway.yaml"
         own = {"server": {"port": 0}, "inspect": True, "store": {"kind": "none"}}
         file.write_text(json.dumps({**own, **config}))
-        command = ("-m", "tests.e2e.unrehearsed", "serve", "--config", str(file))
-        env = {**os.environ, "PYTHONPATH": str(ROOT), "STATE_DIRECTORY": str(folder)}
         with (folder / "log").open("wb") as log:
-            self._process = subprocess.Popen(
-                (sys.executable, *command), stdout=subprocess.PIPE, stderr=log, env=env, start_new_session=True
-            )
-        assert self._process.stdout is not None
+            self._process = Forked(file, env={"STATE_DIRECTORY": str(folder)}, folder=folder, log=log)
         line = self._process.stdout.readline().decode()
         assert line.startswith("toolwire is serving "), (folder / "log").read_text()
         self.url = line.split()[-1].removesuffix("/v1")
@@ -101,10 +93,7 @@ class Gateway:
 
     def close(self) -> None:
         """End it."""
-        os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
+        self._process.close()
 
 
 class Page:

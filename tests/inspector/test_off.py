@@ -136,8 +136,7 @@ def test_where_it_may_be(tmp_path: Path, sections: dict[str, Any], good: bool) -
 async def test_the_option_and_where_it_is_said_to_be(tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     async with running(tmp_path / "one", {**MOCK, "store": {"kind": "none"}, "inspect": True}) as process:
-        assert process.process.stdout is not None
-        assert await process.process.stdout.readline() == f"the inspector is at {process.url}/inspect\n".encode()
+        assert await process.process.line() == f"the inspector is at {process.url}/inspect\n".encode()
 
 
 async def test_with_captures_each_has_its_own() -> None:
