@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -72,7 +73,8 @@ def configuration() -> str:
         "- Unknown keys, wrong types and wrong values are errors, all reported at once.",
         "- Only `true` and `false` are booleans. Keys with the default `null` may be `null`.",
         "- Relative paths start at the file's folder. Times are in seconds (`_s`), sizes in bytes (`_bytes`).",
-        "- `beyond: 413` means that a larger request gets status 413.\n",
+        "- `beyond: 413` means that a larger request gets status 413.",
+        "- In brackets are the type of a key and its default; without one the default is `null`.\n",
     ]
     of_fields: dict[tuple[str, ...], str] = {}
     for kind, path in _sections(GatewayConfig, ""):
@@ -82,10 +84,9 @@ def configuration() -> str:
         if same != path:
             out.append(f"The keys are those of `{same}`.\n")
             continue
-        out += ["| key | type | default | meaning |", "| --- | --- | --- | --- |"]
         for f, hint in fields:
             if not path or _type(hint) != "section":
-                out.append(f"| `{f.name}` | {_type(hint)} | {_default(f, hint)} | {_cell(f.metadata['doc'])} |")
+                out.append(f"- `{f.name}` ({_type(hint)}{_default(f, hint)}): {f.metadata['doc']}")
         out.append("")
     return "\n".join(out).rstrip() + "\n"
 
@@ -118,24 +119,21 @@ def _type(hint: Any) -> str:
     words = expectation(hint).removeprefix("one of ").removesuffix(" or null")
     for article in ("a ", "an "):
         words = words.removeprefix(article)
-    return _cell(words.replace('"', "`").replace("true or false", "boolean"))
+    return words.replace('"', "`").replace("true or false", "boolean")
 
 
 def _default(f: dataclasses.Field[Any], hint: Any) -> str:
+    """The default after a semicolon, or nothing for null."""
     default = default_of(f)
-    if default is dataclasses.MISSING:
-        return "required"
-    if dataclasses.is_dataclass(hint):
+    if default is None or dataclasses.is_dataclass(hint):
         return ""
-    if f.name == "chain" and default:
-        return ", ".join(f"`{entry['use']}`" for entry in default)
+    if default is dataclasses.MISSING:
+        return "; required"
+    if f.name == "chain":
+        return "; " + ", ".join(f"`{entry['use']}`" for entry in default)
     if isinstance(default, str) and len(default) > LONGEST_DEFAULT:
-        return "built-in text"
-    return f"`{json.dumps(default)}`"
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+        return "; built-in text"
+    return f"; `{json.dumps(default)}`"
 
 
 def errors() -> str:
@@ -146,13 +144,13 @@ def errors() -> str:
         'Every error is `{"error": {"message", "type", "param", "code"}}`. `code` is stable, `message` is for people, `param` is the',
         "path of the wrong field or `null`. In a stream that has begun, the error is the last frame before `data: [DONE]` (Chat), the",
         "event `error` before `response.failed` (Responses), or the event `error` (Messages, [with other types](messages.md#errors)).",
-        "The request id is in the header `X-Request-Id` and in the log.\n",
+        "The request id is in the header `X-Request-Id` and in the log. The lists have each `code`, when it occurs, and what to do.\n",
     ]
     groups: dict[tuple[int, str], list[str]] = {}
     for code, row in CODES.items():
-        groups.setdefault((row.status, row.type), []).append(f"| `{code}` | {_cell(row.when)} | {_cell(row.remedy)} |")
+        groups.setdefault((row.status, row.type), []).append(f"- `{code}`: {row.when}. {row.remedy}")
     for (status, kind), rows in sorted(groups.items()):
-        out += [f"## {status} `{kind}`\n", "| `code` | when | what to do |", "| --- | --- | --- |", *rows, ""]
+        out += [f"## {status} `{kind}`\n", *rows, ""]
     return "\n".join(out).rstrip() + "\n"
 
 
@@ -175,27 +173,30 @@ def telemetry() -> str:
         "How to use them: [observe](../how-to/observe.md).\n",
         "## Metrics\n",
         "`GET /metrics`, in Prometheus' text form or as OpenMetrics: the sums of all workers.\n",
-        "| name | type | labels | meaning |",
-        "| --- | --- | --- | --- |",
     ]
+    sums = Counter(field.counter.name for field in fields.values() if field.counter is not None)
+    of_counters = {field.counter.name: name for name, field in fields.items() if field.counter is not None}
+    by_kind: dict[str, list[str]] = {"Counters": [], "Histograms": [], "Gauges": []}
     for family in metrics.families:
+        name = family.name
+        meaning = f"the sum of `{of_counters[name]}`" if sums[name] == 1 and not family.labels else family.documentation
         labels = []
         for label in family.labels:
-            known = ", ".join(f"`{value}`" for value in known_values.get((family.name, label)) or values.get(label, ()))
-            labels.append(f"`{label}`: {known}" if known else f"`{label}`")
-        kind = type(family).__name__.lower()
-        out.append(f"| `{family.name}` | {kind} | {'; '.join(labels)} | {_cell(family.documentation)} |")
+            known = ", ".join(f"`{value}`" for value in known_values.get((name, label)) or values.get(label, ()))
+            labels.append(f"`{label}` ({known})" if known else f"`{label}`")
+        more = f" Labels: {', '.join(labels)}." if labels else ""
+        by_kind[f"{type(family).__name__}s"].append(f"- `{name}`: {meaning}.{more}")
+    for kind, rows in by_kind.items():
+        out += [f"### {kind}\n", *rows, ""]
     out += [
-        "\n`route` is a route's `model` in the configuration. `model` is the client's name for the model if the configuration "
+        "`route` is a route's `model` in the configuration. `model` is the client's name for the model if the configuration "
         "names it or a server lists it, else `other`; `none` if the request was refused before. Each worker has at most "
         "`limits.metric_labels` of each. No label holds a tool or a key.\n",
         "## Access line\n",
         "One line for each request, logger `toolwire.access`, without empty fields and zero counts. It never holds keys, and of a "
         "body only the names of the model and of tools. [On a terminal](../how-to/observe.md#the-access-line) it is short.\n",
-        "| field | meaning |",
-        "| --- | --- |",
-        *(f"| `{name}` | {_cell(meaning)} |" for name, meaning in FIELDS.items()),
-        *(f"| `{field.name}` | {_cell(field.meaning)} |" for field in fields.values()),
+        *(f"- `{name}`: {meaning}" for name, meaning in FIELDS.items()),
+        *(f"- `{field.name}`: {field.meaning}" for field in fields.values()),
     ]
     return "\n".join(out) + "\n"
 
@@ -226,15 +227,13 @@ def command_line() -> str:
             out.append(f"`{title}`\n")
         out.append(inspect.cleandoc(command.help or "") + "\n")
         options = [p for p in command.params if isinstance(p, click.Option)]
-        if options:
-            out += ["| option | meaning |", "| --- | --- |"]
         for option in options:
             names = ", ".join((*option.opts, *option.secondary_opts))
-            meaning = _cell(option.help or "")
+            meaning = option.help or ""
             if len(meaning) > LONGEST_REPEATED:
                 first = explained.setdefault(meaning, name)
                 meaning = meaning if first == name else f"As for `toolwire {first}`."
-            out.append(f"| `{names}`{_value(option)} | {meaning} |")
+            out.append(f"- `{names}`{_value(option)}: {meaning}")
         out.append("")
     return "\n".join(out).rstrip() + "\n"
 
@@ -262,7 +261,7 @@ def _value(option: click.Option) -> str:
     kind = option.type
     given = "FILE" if isinstance(kind, click.File | click.Path) else "N"
     words = kind.choices if isinstance(kind, click.Choice) else [option.metavar or given]
-    text = " " + _cell(" or ".join(f"`{word}`" for word in words))
+    text = " " + " or ".join(f"`{word}`" for word in words)
     return f"{text}, default `{option.default}`" if option.show_default else text
 
 
