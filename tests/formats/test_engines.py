@@ -50,5 +50,5 @@ def test_each_is_listed_once_and_its_format_exists() -> None:
 def test_every_format_is_on_the_page() -> None:
     page = PAGE.read_text("utf-8")
     built_in = {name for name in registries().formats.names() if registries().formats.get(name).name == name} - {"dots"}
-    missing = {name for name in built_in if f"| `{name}` |" not in page}
-    assert not missing, f"docs/reference/formats.md has no row for {sorted(missing)}"
+    missing = {name for name in built_in if f"- `{name}` (" not in page}
+    assert not missing, f"docs/reference/formats.md has no line for {sorted(missing)}"
