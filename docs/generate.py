@@ -157,8 +157,6 @@ def errors() -> str:
 def telemetry() -> str:
     """The reference of the metrics and of the access line."""
     values: Mapping[str, Iterable[str]] = {
-        "endpoint": CLIENT_PROTOCOLS,
-        "stream": ("true", "false"),
         "cause": REFUSED,
         "limit": ("gateway_concurrent", *(f"{s}_{k}" for s in ("key", "route", "key_route") for k in get_args(Kind))),
         "direction": ("input", "output"),
@@ -183,12 +181,15 @@ def telemetry() -> str:
         labels = []
         for label in family.labels:
             known = ", ".join(f"`{value}`" for value in known_values.get((name, label)) or values.get(label, ()))
+            if name == "toolwire_tolerated_total":
+                known = "[their names](tolerated.md)"
             labels.append(f"`{label}` ({known})" if known else f"`{label}`")
         more = f" Labels: {', '.join(labels)}." if labels else ""
         by_kind[f"{type(family).__name__}s"].append(f"- `{name}`: {meaning}.{more}")
     for kind, rows in by_kind.items():
         out += [f"### {kind}\n", *rows, ""]
     out += [
+        f"`endpoint` is {', '.join(f'`{name}`' for name in CLIENT_PROTOCOLS)}, or a plug-in's protocol. "
         "`route` is a route's `model` in the configuration. `model` is the client's name for the model if the configuration "
         "names it or a server lists it, else `other`; `none` if the request was refused before. Each worker has at most "
         "`limits.metric_labels` of each. No label holds a tool or a key.\n",

@@ -293,8 +293,8 @@ def test_every_format_is_listed_with_its_models_and_a_call_that_it_reads(run: Ru
             (call,) = scanned(one["name"], [one["example"]], None).calls
             assert (call.name, set(call.arguments)) == ("get_weather", {"city", "days"}), one["name"]
     page = (ROOT / "docs/reference/formats.md").read_text("utf-8").partition("\nIf the server parses calls itself")[0]
-    rows = re.findall(r"^- `(\w+)` \(([^)]*)\): ", page, re.M)
-    assert {name: models.partition("; also called")[0] for name, models in rows} == MODELS
+    rows = re.findall(r"^- `(\w+)` \(([^)]*)\):", page, re.M)
+    assert {name: " ".join(models.split()).partition("; also called")[0] for name, models in rows} == MODELS
 
 
 def test_one_format_by_its_name_or_by_a_model(run: Run) -> None:

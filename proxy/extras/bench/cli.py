@@ -56,7 +56,7 @@ def command() -> None:
     metavar="FILE",
     type=click.File("rb"),
     help="A recording in place of the built-in texts: events with Chat chunks, a whole Chat answer in JSON, or plain text; "
-    "- is standard input. For a format that it is not in, its calls are written anew.",
+    "- is standard input.",
 )
 @click.option(
     "--chunks",

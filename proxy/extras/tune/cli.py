@@ -60,7 +60,7 @@ from ...cli.common import formats, presets, reported, say, written_file
     default=16,
     show_default=True,
     metavar="N",
-    help="The most candidates to begin with: those that differ most; similar ones to the best are tried later.",
+    help="The most candidates to begin with.",
 )
 @click.option(
     "--concurrency", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Simultaneous requests."
