@@ -11,6 +11,8 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+import textwrap
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -36,6 +38,8 @@ ROOT = Path(__file__).resolve().parent.parent
 WITH_DRAWINGS = "docs/explanation/how-it-works.md"
 """The page that is written by hand but for its drawings."""
 WITH_FORMATS = "docs/reference/formats.md"
+TRAINED = "\nFormats that models were trained on:\n\n"
+BEHIND_FORMATS = "\nIf the server parses calls itself"
 """The page that is written by hand but for its tables of formats."""
 
 LONGEST_DEFAULT = 60
@@ -77,7 +81,8 @@ def configuration() -> str:
         "- Unknown keys, wrong types and wrong values are errors, all reported at once.",
         "- Only `true` and `false` are booleans. Keys with the default `null` may be `null`.",
         "- Relative paths start at the file's folder. Times are in seconds (`_s`), sizes in bytes (`_bytes`).",
-        "- `beyond: 413` means that a larger request gets status 413.\n",
+        "- `beyond: 413` means that a larger request gets status 413.",
+        "- In brackets are the type of a key and its default; without one the default is `null`.\n",
     ]
     of_fields: dict[tuple[str, ...], str] = {}
     for kind, path in _sections(GatewayConfig, ""):
@@ -87,10 +92,9 @@ def configuration() -> str:
         if same != path:
             out.append(f"The keys are those of `{same}`.\n")
             continue
-        out += ["| key | type | default | meaning |", "| --- | --- | --- | --- |"]
         for f, hint in fields:
             if not path or _type(hint) != "section":
-                out.append(f"| `{f.name}` | {_type(hint)} | {_default(f, hint)} | {_cell(f.metadata['doc'])} |")
+                out.append(f"- `{f.name}` ({_type(hint)}{_default(f, hint)}): {f.metadata['doc']}")
         out.append("")
     return "\n".join(out).rstrip() + "\n"
 
@@ -123,46 +127,40 @@ def _type(hint: Any) -> str:
     words = expectation(hint).removeprefix("one of ").removesuffix(" or null")
     for article in ("a ", "an "):
         words = words.removeprefix(article)
-    return _cell(words.replace('"', "`").replace("true or false", "boolean"))
+    return words.replace('"', "`").replace("true or false", "boolean")
 
 
 def _default(f: dataclasses.Field[Any], hint: Any) -> str:
+    """The default after a semicolon, or nothing for null."""
     default = default_of(f)
-    if default is dataclasses.MISSING:
-        return "required"
-    if dataclasses.is_dataclass(hint):
+    if default is None or dataclasses.is_dataclass(hint):
         return ""
-    if f.name == "chain" and default:
-        return ", ".join(f"`{entry['use']}`" for entry in default)
+    if default is dataclasses.MISSING:
+        return "; required"
+    if f.name == "chain":
+        return "; " + ", ".join(f"`{entry['use']}`" for entry in default)
     if isinstance(default, str) and len(default) > LONGEST_DEFAULT:
-        return "built-in text"
-    return f"`{json.dumps(default)}`"
+        return "; built-in text"
+    return f"; `{json.dumps(default)}`"
 
 
 def with_formats(page: str) -> str:
-    """The page with its two tables of formats as they are declared: formats for any model, and those of families."""
+    """The page with its two lists of formats as they are declared: formats for any model, and those of families."""
     registry = registries().formats
     made = {path: registry.get(path) for path in builtin_formats().values()}.values()
-    for column, of_family in (("For", False), ("Models", True)):
-        head = f"| Name | A call | {column} |\n| --- | --- | --- |\n"
-        before, _, behind = page.partition(head)
-        behind = behind[behind.index("\n\n") + 1 :]
-        page = (
-            before
-            + head
-            + "".join(_row(one) for one in made if bool(one.models.names or one.models.derived) == of_family)
-            + behind
-        )
-    return page
+    families = [bool(one.models.names or one.models.derived) for one in made]
+    lists = [
+        "".join(_item(one) for one, of_family in zip(made, families, strict=True) if of_family == wanted)
+        for wanted in (False, True)
+    ]
+    before, rest = page.split("\n\n- `", 1)
+    return f"{before}\n\n{lists[0]}{TRAINED}{lists[1]}{rest[rest.index(BEHIND_FORMATS) :]}"
 
 
-def _row(made: ToolFormat) -> str:
+def _item(made: ToolFormat) -> str:
     also = f"; also called {', '.join(f'`{name}`' for name in made.aliases)}" if made.aliases else ""
-    return f"| `{made.name}` | {_cell(made.models.call)} | {made.models.text}{also} |\n"
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+    text = f"- `{made.name}` ({made.models.text}{also}): {made.models.call}"
+    return textwrap.fill(text, 120, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False) + "\n"
 
 
 def errors() -> str:
@@ -173,21 +171,19 @@ def errors() -> str:
         'Every error is `{"error": {"message", "type", "param", "code"}}`. `code` is stable, `message` is for people, `param` is the',
         "path of the wrong field or `null`. In a stream that has begun, the error is the last frame before `data: [DONE]` (Chat), the",
         "event `error` before `response.failed` (Responses), or the event `error` (Messages, [with other types](messages.md#errors)).",
-        "The request id is in the header `X-Request-Id` and in the log.\n",
+        "The request id is in the header `X-Request-Id` and in the log. The lists have each `code`, when it occurs, and what to do.\n",
     ]
     groups: dict[tuple[int, str], list[str]] = {}
     for code, row in CODES.items():
-        groups.setdefault((row.status, row.type), []).append(f"| `{code}` | {_cell(row.when)} | {_cell(row.remedy)} |")
+        groups.setdefault((row.status, row.type), []).append(f"- `{code}`: {row.when}. {row.remedy}")
     for (status, kind), rows in sorted(groups.items()):
-        out += [f"## {status} `{kind}`\n", "| `code` | when | what to do |", "| --- | --- | --- |", *rows, ""]
+        out += [f"## {status} `{kind}`\n", *rows, ""]
     return "\n".join(out).rstrip() + "\n"
 
 
 def telemetry() -> str:
     """The reference of the metrics and of the access line."""
     values: Mapping[str, Iterable[str]] = {
-        "endpoint": CLIENT_PROTOCOLS,
-        "stream": ("true", "false"),
         "cause": REFUSED,
         "limit": ("gateway_concurrent", *(f"{s}_{k}" for s in ("key", "route", "key_route") for k in get_args(Kind))),
         "direction": ("input", "output"),
@@ -202,27 +198,33 @@ def telemetry() -> str:
         "How to use them: [observe](../how-to/observe.md).\n",
         "## Metrics\n",
         "`GET /metrics`, in Prometheus' text form or as OpenMetrics: the sums of all workers.\n",
-        "| name | type | labels | meaning |",
-        "| --- | --- | --- | --- |",
     ]
+    sums = Counter(field.counter.name for field in fields.values() if field.counter is not None)
+    of_counters = {field.counter.name: name for name, field in fields.items() if field.counter is not None}
+    by_kind: dict[str, list[str]] = {"Counters": [], "Histograms": [], "Gauges": []}
     for family in metrics.families:
+        name = family.name
+        meaning = f"the sum of `{of_counters[name]}`" if sums[name] == 1 and not family.labels else family.documentation
         labels = []
         for label in family.labels:
-            known = ", ".join(f"`{value}`" for value in known_values.get((family.name, label)) or values.get(label, ()))
-            labels.append(f"`{label}`: {known}" if known else f"`{label}`")
-        kind = type(family).__name__.lower()
-        out.append(f"| `{family.name}` | {kind} | {'; '.join(labels)} | {_cell(family.documentation)} |")
+            known = ", ".join(f"`{value}`" for value in known_values.get((name, label)) or values.get(label, ()))
+            if name == "toolwire_tolerated_total":
+                known = "[their names](tolerated.md)"
+            labels.append(f"`{label}` ({known})" if known else f"`{label}`")
+        more = f" Labels: {', '.join(labels)}." if labels else ""
+        by_kind[f"{type(family).__name__}s"].append(f"- `{name}`: {meaning}.{more}")
+    for kind, rows in by_kind.items():
+        out += [f"### {kind}\n", *rows, ""]
     out += [
-        "\n`route` is a route's `model` in the configuration. `model` is the client's name for the model if the configuration "
+        f"`endpoint` is {', '.join(f'`{name}`' for name in CLIENT_PROTOCOLS)}, or a plug-in's protocol. "
+        "`route` is a route's `model` in the configuration. `model` is the client's name for the model if the configuration "
         "names it or a server lists it, else `other`; `none` if the request was refused before. Each worker has at most "
         "`limits.metric_labels` of each. No label holds a tool or a key.\n",
         "## Access line\n",
         "One line for each request, logger `toolwire.access`, without empty fields and zero counts. It never holds keys, and of a "
         "body only the names of the model and of tools. [On a terminal](../how-to/observe.md#the-access-line) it is short.\n",
-        "| field | meaning |",
-        "| --- | --- |",
-        *(f"| `{name}` | {_cell(meaning)} |" for name, meaning in FIELDS.items()),
-        *(f"| `{field.name}` | {_cell(field.meaning)} |" for field in fields.values()),
+        *(f"- `{name}`: {meaning}" for name, meaning in FIELDS.items()),
+        *(f"- `{field.name}`: {field.meaning}" for field in fields.values()),
     ]
     return "\n".join(out) + "\n"
 
@@ -253,15 +255,13 @@ def command_line() -> str:
             out.append(f"`{title}`\n")
         out.append(inspect.cleandoc(command.help or "") + "\n")
         options = [p for p in command.params if isinstance(p, click.Option)]
-        if options:
-            out += ["| option | meaning |", "| --- | --- |"]
         for option in options:
             names = ", ".join((*option.opts, *option.secondary_opts))
-            meaning = _cell(option.help or "")
+            meaning = option.help or ""
             if len(meaning) > LONGEST_REPEATED:
                 first = explained.setdefault(meaning, name)
                 meaning = meaning if first == name else f"As for `toolwire {first}`."
-            out.append(f"| `{names}`{_value(option)} | {meaning} |")
+            out.append(f"- `{names}`{_value(option)}: {meaning}")
         out.append("")
     return "\n".join(out).rstrip() + "\n"
 
@@ -289,7 +289,7 @@ def _value(option: click.Option) -> str:
     kind = option.type
     given = "FILE" if isinstance(kind, click.File | click.Path) else "N"
     words = kind.choices if isinstance(kind, click.Choice) else [option.metavar or given]
-    text = " " + _cell(" or ".join(f"`{word}`" for word in words))
+    text = " " + " or ".join(f"`{word}`" for word in words)
     return f"{text}, default `{option.default}`" if option.show_default else text
 
 

@@ -160,7 +160,9 @@ class Arguments(Middleware):
             if call.source is None:  # the server has no namespaces and got another name
                 call = self._with_use(call, replace(call.use, name=tool.name, namespace=tool.namespace))
             call = self._coerced(exchange, answer, tool, call)
-            return self._made(exchange, answer, call)  # whoever runs the call reports mistakes to the model (R15.5)
+            return self._made(
+                exchange, answer, call
+            )  # the side that runs the call reports mistakes to the model (R15.5)
         if tool is None and answer.gateways:
             if call.source is None:  # else the call policy has counted it
                 count("unknown_names")

@@ -284,7 +284,7 @@ def _own_bytes(exchange: Exchange, sent: ModelRequest, member: WeightedServer) -
 
 
 def _sticky_key(exchange: Exchange) -> bytes:
-    """Returns the key that keeps requests on one server: a header, or the begin of the conversation, which later turns
+    """Returns the key that keeps requests on one server: a header, or the start of the conversation, which later turns
     share."""
     by = exchange.route.config.sticky_by
     if by != "prompt":

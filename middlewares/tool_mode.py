@@ -9,7 +9,7 @@ With `text` and `auto`, the model's chat template describes the tools if a test 
 (`toolwire.upstream.pool.template_probing`, docs/adr/0046); a request waits at most `WAIT_S` for the test. Otherwise,
 with `text` the gateway handles tools, and `auto` continues as `hybrid`:
 
-The server gets the tools first. If it refuses them, by its status or at the begin of its answer, the same request
+The server gets the tools first. If it refuses them, by its status or at the start of its answer, the same request
 continues as with `mode: prompt`; a refusal that has other reasons is not remembered. If its answer is a near miss,
 `reask` discards it as usual, and this middleware asks for the next one through the gateway. With `auto`, an unknown
 model is tested first.

@@ -346,7 +346,7 @@ class CompositeObserver(BackendObserver):
 
 
 def observe_call(record: AccessRecord, backend: str, request: ModelRequest) -> BackendObserver | None:
-    """Returns the observer of a call to this backend, or None if nobody observes. The caller has to call `closed` at
+    """Returns the observer of a call to this backend, or None if there is none. The caller has to call `closed` at
     the end."""
     if not record.observers:
         return None

@@ -79,24 +79,24 @@ class SafeCall(EarlyCall):
             self._gate = _InputGate()
 
     def open(self) -> FoundCall | None:
-        """See `EarlyCall`."""
+        """Returns the call, without arguments, when it is opened."""
         return self._opened()
 
     @property
     def sends_text(self) -> bool:  # type: ignore[override]  # constant in the base class
-        """See `EarlyCall`."""
+        """True if more text of the current string can be sent without `release`."""
         return self._gate is None or self._gate.in_text
 
     def release(self, more: bytes) -> bytes:
-        """See `EarlyCall`."""
+        """Takes the next bytes of the arguments, and returns those that can be sent now."""
         return more if self._gate is None else self._gate.release(more)
 
     def argument(self, syntax: BlockSyntax, key: str, value: str) -> str:
-        """See `EarlyCall`."""
+        """Returns one argument as a JSON member (`"key":value`), from the pieces `key` and `value`."""
         return member(syntax, key, value, self._types)
 
     def value_kind(self, syntax: BlockSyntax, key: str, begun: str) -> tuple[str, ValueKind]:
-        """See `EarlyCall`."""
+        """Returns the key of an argument as JSON, and the kind of the value that begins with `begun`."""
         return begun_member(syntax, key, begun, self._types)
 
 

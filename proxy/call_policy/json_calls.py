@@ -14,8 +14,8 @@ Rules of this module:
 4. A property may have the same name as one of these keys (R30.5). The value under a key of the syntax is the arguments
    whenever possible: it is a property of a flat call only if it is not an object, written directly or in a string. For
    another key both readings are compared. Its value is the arguments if it has a member of that same name, or if its
-   members are properties and include all required ones. Else the call is flat, if rule 3 allows it and the property may
-   have such a value. Else the value is the arguments after all.
+   members are properties and include all required ones. Otherwise the call is flat, if rule 3 allows it and the
+   property may have such a value. Otherwise the value is the arguments after all.
 """
 
 from __future__ import annotations

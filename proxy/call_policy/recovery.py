@@ -8,8 +8,8 @@ Rules of this module:
    member of an object, or right after a tag or the word `call:`.
 3. Keys are declared properties of the tool. Each has one value; an undeclared key, or one with two different values,
    makes the whole text prose.
-4. A value ends at its closing tag, if that is followed by something that may follow a value. Else it ends where its
-   closing tag must be missing: at the tag of a property without a value yet, or at the end of the call.
+4. A value ends at its closing tag, if that is followed by something that may follow a value. Otherwise it ends where
+   its closing tag must be missing: at the tag of a property without a value yet, or at the end of the call.
 5. If arguments stand in tags and the call is not closed, it counts only if all properties have values or another call
    follows. Otherwise the model may have been about to write more.
 6. Text without a key is the value of the only required property, or of the only property.

@@ -24,9 +24,8 @@ def command(file: str | None, schema: bool, probe: bool) -> None:
     """Check a configuration FILE (default: toolwire.yaml) and show its routes, its middlewares and its server-side
     tools.
 
-    All mistakes are listed at once: keys, types, values, variables, files, middleware orders that cannot work, backends
-    that are the gateway itself, and errors of plug-ins. Plug-ins and tool modules are imported and run. No server is
-    contacted, unless --probe is given: then the routes' servers and the MCP servers are.
+    All mistakes are listed at once. Plug-ins and tool modules are imported and run. No server is contacted, unless
+    --probe is given: then the routes' servers and the MCP servers are.
 
     The exit status is 1 if there is a mistake or a source of tools that cannot be used. To examine the machine and the
     servers, use `toolwire doctor`.

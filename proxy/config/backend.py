@@ -36,8 +36,8 @@ class BreakerConfig:
     """When requests to a failing server stop. Each worker counts failures separately."""
 
     failures: int | None = doc(
-        "The number of consecutive failures after which the server gets no requests; 0: never. Default: 5 on "
-        "routes with another server, else never.",
+        "Consecutive failures after which the server gets no requests; 0: never. Default: 5 on routes with another"
+        " server, else never.",
         default=None,
     )
     open_s: float = doc("How long it gets no requests; then single requests test whether it works again.", default=15.0)
@@ -48,23 +48,21 @@ class CodexConfig:
     """A Codex app-server. All its own tools are off by default; these switches do not affect the tools of clients."""
 
     shell: bool = doc(
-        "The model may run commands on the server's machine, without write access: it can then read every "
-        "file that the server can read.",
+        "The model may run commands on the server's machine, without write access: it can read every file that the"
+        " server can read.",
         default=False,
     )
     web_search: bool = doc("The model may search the web.", default=False)
     view_image: bool = doc("The model may view image files on the server's machine.", default=False)
     mcp_servers: bool = doc("The model may use the MCP servers of the server's own configuration.", default=False)
     instructions: str = doc(
-        "Instructions to the model before the conversation, which it gets as one text; empty: none. In "
-        "`native` mode the client's system message is used instead.",
+        "Instructions to the model before the conversation; empty: none. Not in `native` mode.",
         default="You are the assistant in a conversation with a client program. What the user sends is the whole conversation "
         "so far: each turn stands under a line that begins with `===` and names who speaks; without such lines it is what the user says. Follow the system turns. Write the "
         "assistant's next turn, without such a line, and nothing else.",
     )
     config: Mapping[str, Any] = doc(
-        "Further keys of Codex's configuration for each thread (`model_provider`, ...); they override the "
-        "keys that the gateway sets.",
+        "Further keys of Codex's configuration for each thread (`model_provider`, ...).",
         default_factory=dict,
         repr=False,
     )
@@ -76,9 +74,8 @@ class CodexConfig:
         "With `command`: environment variables of the process.", default_factory=dict, repr=False
     )
     inherit: tuple[str, ...] = doc(
-        "With `command`: names of further variables that the process gets from the gateway's environment. It "
-        "always gets those that every program needs (`PATH`, `HOME`, `CODEX_HOME`, `LANG`, ...), and the "
-        "proxy variables with `trust_env`.",
+        "With `command`: further variables that the process gets from the gateway's environment, besides those "
+        "that every program needs (`PATH`, `HOME`, `CODEX_HOME`, `LANG`, ...).",
         default=(),
     )
 
@@ -96,11 +93,11 @@ class BackendConfig:
         default=None,
     )
     websocket: bool = doc(
-        "`openai_responses` only: stream over WebSocket if the server offers it (`GET /v1/responses`), else over HTTP.",
+        "`openai_responses` only: stream over WebSocket if the server offers it.",
         default=False,
     )
     command: tuple[str, ...] = doc(
-        "`codex_app_server` only, instead of `url`: the program that the gateway runs, such as `[codex, app-server]`.",
+        "`codex_app_server` only, instead of `url`: the program to run, such as `[codex, app-server]`.",
         default=(),
         repr=False,
     )
@@ -108,35 +105,33 @@ class BackendConfig:
     headers: Mapping[str, str] = doc("Further request headers.", default_factory=dict, repr=False)
     preset: str = doc(
         "The type of the server, which decides what is sent to it: `generic`, `openai`, `anthropic`, `vllm`, "
-        "`sglang`, `llamacpp`, `ollama`, `lmstudio`, `transformers`; `auto`: detected from the server's "
-        "responses, `generic` if unknown.",
+        "`sglang`, `llamacpp`, `ollama`, `lmstudio`, `transformers`; `auto`: detected, `generic` if unknown.",
         default="auto",
     )
     identify_s: float | None = doc(
-        "How often the server is asked for its type and its models, besides at the start and after a failure. "
-        "null: only then; 0: never.",
+        "How often the server is asked for its type and models, besides at the start and after a failure. null: "
+        "only then; 0: never.",
         default=30.0,
     )
     system_role: bool | None = doc(
         "The server accepts `system` messages; else they move into the first user message.", default=None
     )
     late_system: bool | None = doc(
-        "The server accepts `system` messages after other messages; else they move into the next user "
-        "message. If the preset and the server do not decide, those of OpenAI clients stay and those of "
-        "Anthropic clients move.",
+        "The server accepts `system` messages after others; else they move into the next user message. If neither "
+        "preset nor server decides, those of Anthropic clients move.",
         default=None,
     )
     developer_role: bool | None = doc(
         "The server accepts `developer` messages; else they become `system` messages.", default=None
     )
     images: Literal["true", "false", "error"] | None = doc(
-        "The server accepts images: `true`, `false` (replaced by a note), `error` (400). If the "
-        "preset and the server do not decide, images are sent, and a refused request is retried with the note.",
+        "The server accepts images: `true`, `false` (a note replaces them), `error` (400). If neither preset nor "
+        "server decides, images are sent, and a refused request is repeated with the note.",
         default=None,
     )
     files: bool | None = doc(
-        "The server accepts files such as PDF; else they are replaced by their text (extra `pdf`) or a "
-        "note. If the preset does not decide, only files in the server's own protocol are sent.",
+        "The server accepts files such as PDF; else their text (extra `pdf`) or a note replaces them. If the "
+        "preset does not decide, only files in the server's own protocol are sent.",
         default=None,
     )
     merge_roles: bool | None = doc("Merge neighbouring messages of the same role.", default=None)
@@ -149,46 +144,43 @@ class BackendConfig:
     continuation: bool | None = doc("The server continues a last assistant message (prefill).", default=None)
     multiple_choices: bool | None = doc("The server accepts `n` above 1.", default=None)
     stop_sequences: int | None = doc(
-        "The most `stop` sequences that the server accepts, 0: none; the gateway applies the others. Default: "
-        "4, or any number if the server is known to accept them.",
+        "The most `stop` sequences that the server accepts; the gateway applies the others. Default: 4, or any "
+        "number if the server is known to accept them.",
         default=None,
     )
     choice_objects: bool | None = doc(
-        "The server accepts `tool_choice` as an object; else only the named tool is sent, with "
-        "`required`. The gateway switches after a refusal.",
+        "The server accepts `tool_choice` as an object; else it gets only the named tool, with `required`.",
         default=None,
     )
     extra_parameters: tuple[str, ...] | None = doc("Further request fields that are forwarded.", default=None)
     response_format: tuple[Literal["json_object", "json_schema"], ...] | None = doc(
-        "The types of `response_format` that the server accepts. Another type is replaced by the closest "
-        "one, with the rest in the prompt.",
+        "The types of `response_format` that the server accepts. For others it gets the closest one, and the "
+        "prompt the rest.",
         default=None,
     )
     template: str | None = doc(
-        "`openai_completions` only: the template that turns a conversation into one text: `plain` (the "
-        "default), `chatml`, `llama3`, `mistral`, `gemma`, or a Jinja file whose name ends with `.jinja`; "
-        "`options` may set its `bos_token` and `eos_token`.",
+        "`openai_completions` only: the template that makes one text of a conversation: `plain` (the default), "
+        "`chatml`, `llama3`, `mistral`, `gemma`, or a `.jinja` file; `options` may set its `bos_token` and "
+        "`eos_token`.",
         default=None,
     )
     tool_types: tuple[str, ...] | None = doc(
-        "With `mode: native`, the types of tools that the server accepts: `function`, `custom`, or those of "
-        "hosted tools.",
+        "With `mode: native`, the types of tools that the server accepts, such as `function` and `custom`.",
         default=None,
     )
     reasoning_effort: bool | None = doc("The server accepts `reasoning_effort`.", default=None)
     reasoning_history: Literal["reasoning_content", "reasoning", "none"] | None = doc(
-        "Chat only: the field for reasoning of earlier turns: `reasoning_content` (the default) or "
-        "`reasoning`; `none`: the server refuses reasoning text, in Responses too, where it accepts only "
-        "`encrypted_content`.",
+        "Chat only: the field for reasoning of earlier turns: `reasoning_content` (the default) or `reasoning`; "
+        "`none`: the server refuses it as text, in Responses too.",
         default=None,
     )
     special_tokens: bool | None = doc(
-        "The server accepts `skip_special_tokens: false`, which makes markers that are special tokens visible.",
+        "The server accepts `skip_special_tokens: false`, which shows markers that are special tokens.",
         default=None,
     )
     template_choice: Literal["none", "auto"] | None = doc(
-        "With `mode: template`, the `tool_choice` with which the server writes tools into the prompt but "
-        "does not parse the answer. Default: `none`; for SGLang `auto`.",
+        "With `mode: template`, the `tool_choice` with which the server writes tools into the prompt and parses "
+        "nothing. Default: `none`; for SGLang `auto`.",
         default=None,
     )
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] | None = doc(
@@ -196,8 +188,7 @@ class BackendConfig:
         default=None,
     )
     short_names: bool | None = doc(
-        "The server accepts only tool names of at most 64 characters: longer names are shortened for it and "
-        "restored for clients.",
+        "The server accepts tool names of at most 64 characters: longer ones are shortened for it.",
         default=None,
     )
     default_max_tokens: int | None = doc(
@@ -205,22 +196,20 @@ class BackendConfig:
         default=None,
     )
     verdict_s: float = doc(
-        "How long the gateway remembers what the server has refused for each model, and with `mode: hybrid` "
-        "and `auto` whether the server handles tools itself.",
+        "How long the gateway remembers what the server has refused and, with `mode: hybrid` and `auto`, whether "
+        "it handles tools.",
         default=3600.0,
     )
     timeouts: Timeouts = doc("Time limits.", default_factory=Timeouts)
     pool: Pool = doc("Connection pool.", default_factory=Pool)
     trust_env: bool = doc(
-        "Use the proxies of the environment: `HTTP_PROXY`, `HTTPS_PROXY`, `NO_PROXY`. The gateway connects to "
-        "them over plain HTTP; of a server with TLS they see only the address.",
+        "Use the proxies of the environment: `HTTP_PROXY`, `HTTPS_PROXY`, `NO_PROXY`.",
         default=False,
     )
     verify_tls: bool = doc("Check the server's certificate.", default=True)
     health_path: str | None = doc("The path that `/ready` requests; default: the model list.", default=None)
     health_check_s: float | None = doc(
-        "The interval of health checks. While the server is down, routes with another server skip it. "
-        "Default: no checks.",
+        "The interval of health checks. Routes with another server skip a server that is down. Default: no checks.",
         default=None,
     )
     breaker: BreakerConfig = doc("Circuit breaker.", default_factory=BreakerConfig)

@@ -28,24 +28,22 @@ class StoreConfig:
         default=None,
     )
     replicas: int | None = doc(
-        "`redis` only: the number of replicas that must have a response before it counts as stored; null: "
-        "all that could become master, if Sentinels or the cluster report them.",
+        "`redis` only: how many replicas must have a response before it counts as stored; null: all that Sentinels"
+        " or the cluster report.",
         default=None,
     )
     failover_s: float = doc(
         "`redis` only, with Sentinels or a cluster: how long a request waits for a new master.", default=45.0
     )
     max_responses: int = doc(
-        "The most stored responses. Beyond it the least recently used ones are deleted, those of the API key "
-        "with the most responses first.",
+        "The most stored responses. Beyond it the least recently used ones of the API key with the most are deleted.",
         default=10_000,
     )
     max_responses_per_key: int | None = doc(
         "The most stored responses of one API key; null: only the limit for all.", default=None
     )
     max_age_s: float = doc(
-        "How long a response is stored. A turn of a conversation is stored for this time after the last turn "
-        "that continues it.",
+        "How long a response is stored, and a turn of a conversation after the last turn that continues it.",
         default=86_400.0,
     )
     conversation_items: int = doc("The most items of a conversation (`/v1/conversations`).", default=10_000)
@@ -60,12 +58,12 @@ class BackgroundConfig:
     total: int = doc("The most running at once in total, over all workers.", default=64)
     max_s: float = doc("A response that takes longer fails.", default=3_600.0)
     lease_s: float = doc(
-        "A response fails if its process has shown no activity for this time, because the process was killed.",
+        "A response fails if its process has shown no activity for this time.",
         default=30.0,
     )
     event_bytes: int = doc(
-        "The most bytes of events that are stored per response, for `GET /v1/responses/{id}?stream=true`. "
-        "Beyond it only the last event is added.",
+        "The most bytes of events stored per response, for `GET /v1/responses/{id}?stream=true`. Beyond it only "
+        "the last event is added.",
         default=16 * 1024 * 1024,
     )
 
@@ -75,19 +73,15 @@ class TelemetryConfig:
     """OpenTelemetry. Needs the extra `otel`. Other settings come from the standard `OTEL_*` variables."""
 
     otel: bool | None = doc(
-        "Send traces and metrics over OTLP/HTTP. Default: if `otlp_endpoint` is set, or if a variable such as "
-        "`OTEL_EXPORTER_OTLP_ENDPOINT` names a collector and the extra is installed.",
+        "Send traces and metrics over OTLP/HTTP. Default: if `otlp_endpoint` or a variable such as "
+        "`OTEL_EXPORTER_OTLP_ENDPOINT` names a collector.",
         default=None,
     )
     otlp_endpoint: str | None = doc("Base URL of the collector, such as `http://127.0.0.1:4318`.", default=None)
     traces: bool = doc("Send traces. `OTEL_TRACES_EXPORTER=none` turns them off too.", default=True)
     metrics: bool = doc("Send metrics. `OTEL_METRICS_EXPORTER=none` turns them off too.", default=True)
-    content: bool = doc(
-        "Add prompts, answers, and arguments and results of tools to the attributes of spans.", default=False
-    )
-    flush_s: float = doc(
-        "At the end, how long the gateway waits for the collector to accept the remaining data.", default=3.0
-    )
+    content: bool = doc("Add prompts, answers, and arguments and results of tools to spans.", default=False)
+    flush_s: float = doc("At the end, how long the gateway waits for the collector.", default=3.0)
 
     @property
     def on(self) -> bool:
@@ -103,8 +97,7 @@ class McpServerConfig:
 
     name: str = doc("Name in the log, in errors and at `/admin/tools`.")
     command: str | tuple[str, ...] = doc(
-        "The program that the gateway runs and talks to over its pipes: a shell-like text, `npx -y "
-        "some-server`, or a list.",
+        "The program to run, with its pipes as the connection: a shell-like text, `npx -y some-server`, or a list.",
         default=(),
         repr=False,
     )
@@ -112,13 +105,13 @@ class McpServerConfig:
         "Instead of `command`: the URL of a server that speaks streamable HTTP.", default=None, repr=False
     )
     env: Mapping[str, str] = doc(
-        "With `command`: environment variables of the process. `${NAME}` takes a value from the gateway's environment.",
+        "With `command`: environment variables of the process.",
         default_factory=dict,
         repr=False,
     )
     inherit: tuple[str, ...] = doc(
-        "With `command`: names of further variables that the process gets from the gateway's environment. It "
-        "always gets those that every program needs (`PATH`, `HOME`, `LANG`, ...), and nothing else.",
+        "With `command`: further variables that the process gets from the gateway's environment, besides those "
+        "that every program needs (`PATH`, `HOME`, `LANG`, ...).",
         default=(),
     )
     headers: Mapping[str, str] = doc("With `url`: headers of every request.", default_factory=dict, repr=False)
@@ -126,17 +119,14 @@ class McpServerConfig:
     allow: tuple[str, ...] = doc("Names of the tools that are offered, or patterns such as `read_*`.", default=("*",))
     deny: tuple[str, ...] = doc("Names or patterns of tools that are not offered, even if `allow` matches.", default=())
     prefix: str = doc("Put before the names of its tools, to tell them apart from others.", default="")
-    timeout_s: float = doc(
-        "Time limit of one call. Beyond it the call is cancelled and the model gets an error.", default=30.0
-    )
+    timeout_s: float = doc("Time limit of one call, after which the model gets an error.", default=30.0)
     connect_timeout_s: float = doc(
-        "Time limit from the start until it has listed its tools. Beyond it the server is started again.", default=60.0
+        "Time limit until it has listed its tools, after which it is started again.", default=60.0
     )
     concurrent: int = doc("The most calls running at once; others wait.", default=8)
     max_arguments_bytes: int = doc("The largest size of arguments.", default=2048)
     max_result_chars: int = doc(
-        "The most characters of a result; `tools.on_oversize` decides about longer ones. Pages and files may "
-        "need more.",
+        "The most characters of a result; `tools.on_oversize` decides about longer ones.",
         default=1000,
     )
 
@@ -152,32 +142,29 @@ class ToolsConfig:
     https://toolwire.github.io/toolwire/how-to/server-side-tools/"""
 
     folder: str | None = doc(
-        "Folder with tool modules, `*.py`; null: none. With it the default chain contains `execution`.",
+        "Folder with tool modules, `*.py`. The default chain then contains `execution`.",
         default=None,
     )
     watch_s: float = doc("How often the folder is checked for changes; 0: never.", default=1.0)
     timeout_s: float = doc(
-        "Time limit of one call, from the begin of its handler. Beyond it the process is killed and the model "
-        "gets an error.",
+        "Time limit of one call, after which its process is killed and the model gets an error.",
         default=0.1,
     )
     load_timeout_s: float = doc("Time limit for a module's own code when it is loaded.", default=5.0)
     processes: int = doc(
-        "The most worker processes, and so the most handlers running at once, for each worker of the gateway. "
-        "Started on demand.",
+        "The most worker processes, each of which runs one handler, for each worker of the gateway.",
         default=8,
     )
-    wait_s: float = doc("How long a call may wait for a free process. Beyond it the model gets an error.", default=10.0)
+    wait_s: float = doc("How long a call may wait for a free process before the model gets an error.", default=10.0)
     memory_bytes: int | None = doc(
         "Limit of the address space of a process; null: no limit. Linux only.", default=1024 * 1024 * 1024
     )
     cpu_s: float | None = doc(
-        "Processor time limit of one call, over all threads; null: `timeout_s` plus ten seconds.",
+        "Processor time limit of one call; null: `timeout_s` plus ten seconds.",
         default=None,
     )
     env: Mapping[str, str] = doc(
-        "Environment variables of tools, besides those that every program needs. They get nothing else of the "
-        "gateway's environment; pass secrets as `${NAME}`.",
+        "Environment variables of tools, besides those that every program needs; pass secrets as `${NAME}`.",
         default_factory=dict,
         repr=False,
     )
@@ -188,14 +175,13 @@ class ToolsConfig:
         "Servers of the Model Context Protocol, whose tools are offered too.", default=()
     )
     mcp_wait_s: float = doc(
-        "How long the start of the gateway waits for MCP servers. The tools of a slower server are offered "
-        "when it is ready.",
+        "How long the gateway's start waits for MCP servers. The tools of slower ones are offered later.",
         default=5.0,
     )
     mcp_from_clients: tuple[str, ...] = doc(
-        "URLs of MCP servers that a Responses client may name in its `tools`; the gateway lists and calls "
-        "their tools. `https://host/mcp`, or with any continuation `https://host/mcp/*`. Needs the extra "
-        "`mcp`. Empty: such tools are ignored. See https://toolwire.github.io/toolwire/how-to/mcp-from-clients/",
+        "URLs of MCP servers that a Responses client may name in its `tools`: `https://host/mcp`, or with any "
+        "continuation `https://host/mcp/*`. Needs the extra `mcp`. Empty: such tools are ignored. See "
+        "https://toolwire.github.io/toolwire/how-to/mcp-from-clients/",
         default=(),
     )
 

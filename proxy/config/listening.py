@@ -34,33 +34,32 @@ class ServerConfig:
         default=30.0,
     )
     idle_s: float | None = doc(
-        "A connection without a request is closed after this time. Set it higher than the idle time of a "
-        "proxy in front; null: never.",
+        "A connection without a request is closed after this time; null: never. Set it higher than the idle time "
+        "of a proxy in front.",
         default=75.0,
     )
     write_stall_s: float | None = doc(
         "A client that reads none of its response for this time is disconnected; null: never.", default=60.0
     )
     pass_through: tuple[str, ...] = doc(
-        "Paths whose requests are forwarded unchanged to the server of their `model`: paths below `/v1` to "
-        "its API, others to its root.",
+        "Paths whose requests go unchanged to the server of their `model`.",
         default=("/v1/embeddings", "/v1/completions", "/v1/rerank", "/tokenize", "/detokenize"),
     )
     secret: str | None = doc(
-        "The key that signs reasoning which clients send back, at least 32 characters; use `${ENV}`. "
-        "Several machines need the same one. Default: created at the start.",
+        "The key that signs reasoning which clients send back, at least 32 characters, the same on all machines. "
+        "Default: created at the start.",
         default=None,
         repr=False,
     )
     log_format: Literal["auto", "text", "json"] = doc(
-        "Format of log lines. `auto`: lines for people if standard error is a terminal, else `text`; `text`: "
-        "all fields as `key=value`; `json`: one object per line.",
+        "Format of log lines. `auto`: short lines on a terminal, else `text`; `text`: all fields as `key=value`; "
+        "`json`: one object per line.",
         default="auto",
     )
     log_level: Literal["debug", "info", "warning", "error"] = doc("Lowest level that is logged.", default="info")
     access_share: float = doc(
-        "The share of access lines that is written, from 0 to 1. Lines of requests with an error and of slow ones "
-        "are always written; `toolwire_access_lines_dropped_total` counts those that are not.",
+        "The share of access lines that is written, from 0 to 1. Lines with an error and of slow requests are "
+        "always written.",
         default=1.0,
     )
     access_slow_s: float = doc("A request that takes this long is slow, for `access_share`.", default=30.0)
@@ -117,7 +116,7 @@ class RateLimitsConfig:
     )
     store: Literal["auto", "memory", "redis"] = doc(
         "Where usage is counted. `memory`: in one process; `redis` (or Valkey): shared by several machines; "
-        "`auto`: `redis` if there is a `url`, else shared by the workers of this gateway.",
+        "`auto`: `redis` if there is a `url`, else shared by the workers.",
         default="auto",
     )
     url: str | None = doc("URL of a Redis server, in the forms of `store.url`.", default=None)
@@ -148,8 +147,7 @@ class WebsocketConfig:
         default=100,
     )
     max_age_s: float = doc(
-        "An older connection accepts no further request: `websocket_connection_limit_reached`. It closes "
-        "after its last running response.",
+        "An older connection accepts no further request: `websocket_connection_limit_reached`.",
         default=3_600.0,
     )
     lanes: int = doc(
@@ -160,13 +158,13 @@ class WebsocketConfig:
         default=16,
     )
     heartbeat_s: float = doc(
-        "A ping is sent after this time without a byte from the client; without an answer within half of "
-        "it the connection is closed. 0: no pings.",
+        "A ping is sent after this time without a byte from the client; without an answer in half of it the "
+        "connection is closed. 0: no pings.",
         default=60.0,
     )
     remembered_bytes: int = doc(
-        "The most bytes of conversations remembered for `previous_response_id`, also with `store: false`, "
-        "for each worker; beyond: the connection with the most forgets its own.",
+        "The most bytes of conversations remembered for `previous_response_id`, for each worker; beyond: the "
+        "connection with the most forgets its own.",
         default=128 * 1024 * 1024,
     )
 

@@ -24,14 +24,12 @@ class PromptConfig:
     inject_when_none: bool = doc("Describe the tools also with `tool_choice: none`.", default=False)
     examples: str = doc("Text for `{examples}`.", default="")
     beside_template: str | None = doc(
-        "With `mode: template`, the sentence in the system message if the model may choose; empty for none. "
-        "Default: a built-in one.",
+        "With `mode: template`, the sentence in the system message if the model may choose; empty for none.",
         default=None,
     )
     reminder: bool | str = doc(
-        "A line at the end of the user's message, if a tool can be called and no result came since: "
-        "`true` for the built-in line, or a text, optionally with `{tools}` and `{format}`; `false` or "
-        "`off` for none.",
+        "A line at the end of the user's message, if a tool can be called and no result came since: `true` for the"
+        " built-in line, or a text with `{tools}` and `{format}`; `false` or `off` for none.",
         default=False,
     )
     flatten: Literal["auto", "sentinel", "bracket", "native"] = doc(
@@ -45,9 +43,9 @@ class CallsConfig:
     """How calls are found in the model's text, and passed to the client."""
 
     recognise: Literal["any", "whole", "taught"] = doc(
-        "Accept calls in other formats than the route's, if the tool is on offer and the arguments are valid. "
-        "`any`: between another family's markers, as the whole answer, or after text at its end; `whole`: not "
-        "after text; `taught`: never.",
+        "Accept calls in other formats than the route's, if they name a tool on offer and fit it. `any`: between "
+        "another family's markers, as the whole answer, or after text at its end; `whole`: not after text; "
+        "`taught`: never.",
         default="any",
     )
     trim: Literal["edge", "none"] = doc(
@@ -66,9 +64,9 @@ class CallsConfig:
         "`string`: an object as `arguments` is malformed.", default="any"
     )
     argument_streaming: int | Literal["buffered"] = doc(
-        "In streamed answers, a call with this many bytes of arguments is sent while the model writes it, unless its "
-        "tool is strict. Text that was sent cannot be taken back: such a call ends the answer with an error if it turns "
-        "out to be malformed. `buffered`: calls are sent when they are complete and checked.",
+        "In streamed answers, a call with this many bytes of arguments is sent while the model writes it. "
+        "`buffered`: calls are sent when they are complete and checked. See "
+        "https://toolwire.github.io/toolwire/how-to/stream-arguments/",
         default=256,
     )
     dedupe_calls: bool = doc("Drop a call that repeats an earlier one of the same answer.", default=False)
@@ -82,18 +80,17 @@ class BadAnswersConfig:
 
     strict_failure: Literal["error", "assistant_message"] = doc("The effect of a strict failure.", default="error")
     choice_miss: Literal["pass", "reask", "error"] = doc(
-        "The model did not make a required call. `reask`: the model is asked again once, then its answer is "
-        "returned; text before a required call is held back for that, and a streamed answer whose reasoning was "
-        "sent is not replaced. `pass`: the answer is returned. With the option `reask` all answers are held back.",
+        "The model did not make a required call. `reask`: the model is asked again once, unless a part of the "
+        "answer was sent; text before a required call is held back for that. `pass`: the answer is returned.",
         default="reask",
     )
     format_miss: Literal["pass", "error"] = doc(
         "The final text does not match `response_format` or `text.format`.", default="pass"
     )
     reask: Literal[0, 1, 2, 3] | None = doc(
-        "How often the model is asked again after a near miss (an attempted call that cannot be parsed, "
-        "before anything was sent), a strict failure, or a missing required call. The latter two hold "
-        "answers back until they are checked. 0: never. Default: once after a near miss, and as `choice_miss` says.",
+        "How often the model is asked again after a near miss (an attempted call that cannot be parsed), a strict "
+        "failure, or a missing required call. For the latter two answers are held back until they are checked. 0: "
+        "never. Default: once after a near miss, and as `choice_miss` says.",
         default=None,
     )
 
@@ -106,9 +103,8 @@ class DecodingConfig:
         "Constrained decoding for required and named choices.", default="auto"
     )
     constrain_auto: Literal["on", "off"] | None = doc(
-        "Constrained decoding with `tool_choice: auto`: text stays free, but a call that has begun is "
-        "valid. Default: on where it was tested with the real engine (`gbnf`, `guided`, `ebnf`, "
-        "structural tags), unless `constrain` is `off`.",
+        "The same with `tool_choice: auto`: text stays free, but a call that has begun is valid. Default: on for "
+        "llama.cpp, vLLM and SGLang, unless `constrain` is `off`.",
         default=None,
     )
 
@@ -166,9 +162,8 @@ class RequestsConfig:
     """Models and fields that a client may request, and the fields that are sent to the server."""
 
     unknown_model: Literal["serve", "error"] = doc(
-        "A client requests a model that the server does not list. `serve`: if the server has only one model, "
-        "that one answers; `error`: 404 `model_not_found` with the names. Ignored if `upstream_model` sets "
-        "the name.",
+        "A client requests a model that the server does not list. `serve`: if the server has only one model, that "
+        "one answers; `error`: 404 `model_not_found`. Ignored with `upstream_model`.",
         default="serve",
     )
     tool_names: Literal["standard", "relaxed"] = doc("`relaxed` also allows `.`, `/` and `:`.", default="standard")
@@ -225,8 +220,8 @@ class UsageConfig:
     source: Literal["auto", "backend", "estimate"] = doc("Where token counts come from.", default="auto")
     encoding: str = doc("tiktoken encoding for estimates.", default="o200k_base")
     count: Literal["auto", "backend_tokenize", "estimate"] = doc(
-        "Who counts the tokens of a prompt. `auto`: the server, if a client requests a count and the server "
-        "can; `backend_tokenize`: also if the server reported no usage; `estimate`: the gateway.",
+        "Who counts the tokens of a prompt. `auto`: the server, if a client requests a count; `backend_tokenize`: "
+        "also if the server reported no usage; `estimate`: the gateway.",
         default="auto",
     )
 
@@ -236,11 +231,10 @@ class RouteOptions:
     """How a route handles tools. `defaults:` sets these options for all routes; a route overrides single keys."""
 
     mode: Literal["prompt", "template", "text", "native", "hybrid", "auto"] = doc(
-        "Who describes the tools and who reads the calls. `prompt`: the gateway does both; `template`: "
-        "the model's chat template describes, the gateway reads; `text`: `template` if a test request "
-        "shows that it works, else `prompt` (the default of `serve --backend URL`); `native`: the server "
-        "does both; `hybrid`: the server, or the gateway if that fails; `auto`: `template` if a test "
-        "request shows that it works, else `hybrid`.",
+        "Who describes the tools and who reads the calls. `prompt`: the gateway does both; `template`: the model's"
+        " chat template describes, the gateway reads; `text`: `template` if a test request shows that it works, "
+        "else `prompt` (the default of `serve --backend URL`); `native`: the server does both; `hybrid`: the "
+        "server, or the gateway if that fails; `auto`: `template` if it works, else `hybrid`.",
         default="prompt",
     )
     format: str = doc(

@@ -42,8 +42,8 @@ word boundary: in JSON, the letter of an escaped line end may come before the ke
 _WEB_TOKEN: Final = re.compile(
     rb"eyJ(?:[A-Za-z0-9_\-]{10,}+(\.[A-Za-z0-9_\-]{10,}+\.[A-Za-z0-9_\-]++)?+|[A-Za-z0-9_\-]*+)"
 )
-"""A JSON web token if the group matched. Else a run of characters without a token, matched as a whole so that no `eyJ`
-inside of it is tried again."""
+"""A JSON web token if the group matched. Otherwise a run of characters without a token, matched as a whole so that no
+`eyJ` inside of it is tried again."""
 
 _BASIC: Final = re.compile(rb"[Bb][Aa][Ss][Ii][Cc] ++([A-Za-z0-9+/_\-]{8,}+)={0,2}+")
 """A possible user and password (RFC 7617)."""

@@ -210,7 +210,7 @@ class Metrics:
         return page(self.families, self.cells, accept)
 
     def begin(self) -> AccessRecord:
-        """Counts the begin of an exchange and returns its record. Call `finish` at the end."""
+        """Counts the start of an exchange and returns its record. Call `finish` at the end."""
         self.cells.numbers[self._inflight] += 1
         return AccessRecord()
 

@@ -126,7 +126,7 @@ def guarded(
 
 
 def _guard(noting: Escaping, roles: Container[str] | None, message: Message) -> Message:
-    """See `guarded`."""
+    """Returns the message with its markers escaped, if its role is in `roles` (None: all)."""
     if roles is not None and message.role not in roles:
         return message
     if len(message.parts) == 1 and type(part := message.parts[0]) is Text:  # most messages

@@ -35,7 +35,7 @@ LOG: Final = logging.getLogger("toolwire.tools")
 START_S: Final = 60.0
 """The time limit for the start of an interpreter."""
 BEGIN_S: Final = 10.0
-"""The time limit between the order of a call and the begin of its handler. Only leftovers of an earlier handler delay
+"""The time limit between the order of a call and the start of its handler. Only leftovers of an earlier handler delay
 that."""
 LAST_S: Final = 5.0
 """The time limit for the end of a worker that has closed its output, and of a guardian."""

@@ -54,7 +54,7 @@ class ZlibMember:
         self.rest = b""
 
     def step(self, data: bytes) -> bytes:
-        """See `Member`."""
+        """Decompresses `data` and returns a piece of output."""
         piece = self._inner.decompress(data, PIECE_BYTES)
         self.ended = self._inner.eof
         self.full = len(piece) >= PIECE_BYTES and not self.ended
@@ -72,7 +72,7 @@ class ZstdMember:
         self.rest = b""
 
     def step(self, data: bytes) -> bytes:
-        """See `Member`."""
+        """Decompresses `data` and returns a piece of output."""
         piece: bytes = self._inner.decompress(data, PIECE_BYTES)
         self.ended = self._inner.eof
         self.full = not (self.ended or self._inner.needs_input)
@@ -93,7 +93,7 @@ class BrotliMember:
         self.ended = self.full = False
 
     def step(self, data: bytes) -> bytes:
-        """See `Member`."""
+        """Decompresses `data` and returns a piece of output."""
         piece = self._take(data, output_buffer_limit=PIECE_BYTES)
         self.ended = self._inner.is_finished()
         self.full = bool(piece) and not self.ended  # it claims to need input while it still has output

@@ -127,7 +127,7 @@ class Sentinels:
         self._asking = MajorityQuery(lambda address: connect(url.sentinel(address)))
 
     async def find(self) -> Master:
-        """See `MasterFinder`."""
+        """Returns the current master."""
         name = self._url.service
         words = (("SENTINEL", "GET-MASTER-ADDR-BY-NAME", name), ("SENTINEL", "MASTER", name))
         answers = await self._asking.ask(self._url.nodes, *words, ("SENTINEL", "REPLICAS", name))
@@ -148,7 +148,7 @@ class Sentinels:
         return Master(self._url.at(view.master), max(replicas, alone))
 
     async def aclose(self) -> None:
-        """See `MasterFinder`."""
+        """Closes the connections."""
         await self._asking.aclose()
 
 
@@ -200,7 +200,7 @@ class Cluster:
         self._asking = MajorityQuery(lambda address: connect(url.at(address)))
 
     async def find(self) -> Master:
-        """See `MasterFinder`."""
+        """Returns the current master."""
         known = list(dict.fromkeys((*self._known, *self._url.nodes)))
         replies = await self._asking.ask(
             random.sample(known, min(ASKED, len(known))), ("CLUSTER", "SLOTS"), ("CLUSTER", "NODES")
@@ -228,7 +228,7 @@ class Cluster:
         return Master(self._url.at(master), servers - 1)
 
     async def aclose(self) -> None:
-        """See `MasterFinder`."""
+        """Closes the connections."""
         await self._asking.aclose()
 
 

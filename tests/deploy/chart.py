@@ -31,7 +31,7 @@ class Chart:
     def __init__(self, folder: Path) -> None:
         self.about = yaml.safe_load((folder / "Chart.yaml").read_text("utf-8"))
         self.values = yaml.safe_load((folder / "values.yaml").read_text("utf-8"))
-        self.dashboard = (folder / "dashboard.json").read_text("utf-8")
+        self._folder = folder
         self.files = {path.name: path.read_text("utf-8") for path in sorted((folder / "templates").iterdir())}
 
     def dot(self, values: Mapping[str, Any], release: str = "gateway") -> dict[str, Any]:
@@ -41,7 +41,7 @@ class Chart:
             "Values": _laid_over(self.values, values),
             "Release": {"Name": release, "Service": "Helm"},
             "Chart": about,
-            "Files": {"Get": lambda name: {"dashboard.json": self.dashboard}[name]},
+            "Files": {"Get": lambda name: (self._folder / name).read_text("utf-8")},
         }
 
     def render(self, values: Mapping[str, Any], release: str = "gateway") -> dict[str, Any]:

@@ -122,10 +122,9 @@ def test_helm_refuses_wrong_values(wrong: dict[str, Any]) -> None:
         SCHEMA.validate(CHART.dot({**KEYS, "serviceMonitor": wrong})["Values"])
 
 
-def test_the_alerts_are_those_of_the_document() -> None:
-    text = (ROOT / "docs" / "how-to" / "observe.md").read_text("utf-8")
-    (block,) = re.findall(r"```yaml file=alerts\.yml\n(.*?)```", text, re.DOTALL)
-    assert CHART.render(WATCHED)["PrometheusRule"]["spec"]["groups"] == yaml.safe_load(block)["groups"]
+def test_the_rule_has_the_alerts_of_the_file() -> None:
+    alerts = yaml.safe_load((ROOT / "deploy" / "helm" / "toolwire" / "alerts.yml").read_text("utf-8"))
+    assert CHART.render(WATCHED)["PrometheusRule"]["spec"] == alerts
 
 
 def test_an_alert_says_how_bad_it_is_and_what_to_do() -> None:

@@ -211,6 +211,12 @@ def test_the_tabs_are_the_usual_ones() -> None:
     assert re.findall(r"adr/[^'\"]+", str(tabs)) == ["adr/index.md"]
 
 
+def test_the_documents_stay_short() -> None:
+    """R35.5. Counted as `wc -w` does, without the bars of tables. Say it on one page and link to it from others."""
+    texts = [(ROOT / path).read_text("utf-8") for path in pages() if re.match("docs/(?!adr/)", path)]
+    assert sum(not re.fullmatch(r"[|:-]+", word) for text in texts for word in text.split()) <= 60_000
+
+
 def test_programs_find_each_page_as_markdown(site: Path) -> None:
     """R35.5: `llms.txt` has a title, a summary and sections of links. Each leads to Markdown with full addresses."""
     text = (site / "llms.txt").read_text("utf-8")

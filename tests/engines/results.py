@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -29,7 +29,10 @@ GROUPS: Final[Mapping[str, str]] = {
 """The headings of the page, by the first word of a situation's name."""
 
 MANNERS: Final = (", whole", ", streamed")
-"""Ends of titles of situations that differ only in this. Equal results of both are one row."""
+"""Ends of titles of situations that differ only in this. Equal results of both are named once."""
+
+LOOK: Final = re.compile(r"`look_\w+`")
+"""Tools whose names differ only so that an engine forgets nothing between two situations."""
 
 INTRODUCTION: Final = """\
 # Real engines
@@ -39,8 +42,8 @@ INTRODUCTION: Final = """\
 """
 
 LEGEND: Final = """\
-Lists: every engine had this result, and the client got what is promised. Tables: ✓ the client got what is promised, a right
-answer or a named error; – skipped. The last column has the usual result, an engine's column the result that differs.
+Each line has situations, the result with most engines, and then the engines with another one. The client got what is
+promised, a right answer or a named error, unless the line says **broken**.
 """
 
 
@@ -126,48 +129,44 @@ def _mistakes(results: Mapping[str, Any]) -> list[str]:
 
 
 def _table(engines: Mapping[str, Any], of_group: Iterable[Situation]) -> Iterator[str]:
-    """A list of the situations in which every engine had the same result, and a table of the others, with a column for
-    each engine. Neighbouring situations with equal results are one."""
-    rows: list[tuple[str, list[str]]] = []
+    """A line for each result, with the situations that had it."""
+    lines: dict[str, list[str]] = {}
     for situation in of_group:
-        title, cells = situation.title, _cells([one["situations"].get(situation.name) for one in engines.values()])
+        title = situation.title
+        results = _results({one["about"]["title"]: one["situations"].get(situation.name) for one in engines.values()})
+        titles = lines.setdefault(results, [])
         base = next((title.removesuffix(end) for end in MANNERS if title.endswith(end)), "")
-        if base and rows and rows[-1] == (base + MANNERS[0], cells):
-            rows[-1] = (base, cells)
+        if base and titles and titles[-1] == base + MANNERS[0]:
+            titles[-1] = base
         else:
-            rows.append((title, cells))
-    equal = [(title, cells[-1]) for title, cells in rows if set(cells[:-1]) == {"✓"}]
-    yield from (f"- {title}: {result}" if result else f"- {title}" for title, result in equal)
-    if equal:
-        yield ""
-    if len(equal) < len(rows):
-        yield f"| Situation | {' | '.join(one['about']['title'] for one in engines.values())} | Result |"
-        yield f"| --- |{' --- |' * (len(engines) + 1)}"
-        yield from (
-            f"| {' | '.join(map(_cell, (title, *cells)))} |" for title, cells in rows if (title, cells[-1]) not in equal
-        )
-        yield ""
+            titles.append(title)
+    yield from (f"- **{_text('; '.join(titles))}.** {_text(results)}".rstrip() for results, titles in lines.items())
+    yield ""
 
 
-def _cells(results: Sequence[Mapping[str, Any] | None]) -> list[str]:
-    """The results of a situation by engine, and the result that most of them have."""
-    seen = [one.get("seen", "") if one else "" for one in results]
-    counts = Counter(text for text in seen if text)
-    usual, count = counts.most_common(1)[0] if counts else ("", 0)
-    if count == 1 < len(counts):
+def _results(outcomes: Mapping[str, Mapping[str, Any] | None]) -> str:
+    """The result that most engines had, and the engines with another one."""
+    engines: dict[str, list[str]] = {}
+    for title, outcome in outcomes.items():
+        engines.setdefault(_result(outcome), []).append(title)
+    usual, those = max(engines.items(), key=lambda item: len(item[1]))
+    if len(those) == 1 < len(engines):
         usual = ""
-    return [
-        *(f"{_mark(one)} {text if text != usual else ''}".strip() for one, text in zip(results, seen, strict=True)),
-        usual,
-    ]
+    others = [f"{' and '.join(titles)}: {result}" for result, titles in engines.items() if result != usual]
+    return "".join(f"{part}. " for part in (usual, *others) if part)
 
 
-def _mark(result: Mapping[str, Any] | None) -> str:
-    if not result:
+def _result(outcome: Mapping[str, Any] | None) -> str:
+    if not outcome:
         return "not run"
-    if result.get("gateway"):
-        return "**broken**"
-    return "–" if "skipped" in result else "✓"
+    if "skipped" in outcome:
+        return "skipped"
+    seen = LOOK.sub("`look`", outcome.get("seen", "")).rstrip(".")
+    return f"**broken** {seen}".rstrip() if outcome.get("gateway") else seen or "as promised"
+
+
+def _text(text: str) -> str:
+    return " ".join(text.replace("<", "&lt;").split())
 
 
 def _cell(text: str) -> str:

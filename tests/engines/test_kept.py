@@ -168,8 +168,8 @@ def test_results_are_kept_by_engine_and_situation(tmp_path: Path) -> None:
     assert known[second]["date"] == "2026-01-01"
     page = results.page(results.load(file))
     assert "| 2026-01-01 to 2026-01-02 | 2 | 0 | 1 | 1 |" in page
-    assert f"| {SITUATIONS[first].title} | – |  |" in page
-    assert f"| {SITUATIONS[second].title} | **broken** |  |" in page
+    assert f"- **{SITUATIONS[first].title}.** skipped." in page
+    assert f"- **{SITUATIONS[second].title}.** **broken**." in page
     assert "- vLLM, skipped: a grammar." in page
     assert f"- Gateway, with vLLM, {SITUATIONS[second].title}: a promise." in page
     assert "- vLLM a | mistake." in page
@@ -182,16 +182,16 @@ def test_results_are_kept_by_engine_and_situation(tmp_path: Path) -> None:
     assert "skipped: no wheel" in results.page(results.load(file))
 
 
-def test_equal_results_are_one_row(tmp_path: Path) -> None:
-    """Streamed and whole; what most engines have in common is in the last column, what all have is in a list."""
+def test_equal_results_are_one_line(tmp_path: Path) -> None:
+    """Streamed and whole. The result of most engines comes first, then the engines with another one."""
     file = tmp_path / "results.json"
     whole, streamed = (name for name in SITUATIONS if SITUATIONS[name].title.startswith("chat: text, "))
     for engine, seen in (("a", "200, text"), ("b", "200, text"), ("c", "200, nothing")):
         about = {"title": engine, "version": "1", "model": "m"}
         results.keep(engine, about, {whole: Outcome(seen), streamed: Outcome(seen)}, "2026-01-01", file)
-    assert "| chat: text | ✓ | ✓ | ✓ 200, nothing | 200, text |" in results.page(results.load(file))
+    assert "- **chat: text.** 200, text. c: 200, nothing.\n" in results.page(results.load(file))
     results.keep("c", about, {whole: Outcome("200, text"), streamed: Outcome("200, text")}, "2026-01-01", file)
-    assert "- chat: text: 200, text\n" in results.page(results.load(file))
+    assert "- **chat: text.** 200, text.\n" in results.page(results.load(file))
 
 
 def test_the_kept_results_are_of_situations_that_there_are() -> None:

@@ -172,5 +172,5 @@ def test_alerts_are_about_metrics_that_exist() -> None:
 def test_every_feature_for_constrained_decoding_is_described() -> None:
     described = set(re.findall(r"^\| `(\w+)` \| [^|]*\| (?:all|most|`bare_json`|) ?\|", read(BACKENDS), re.MULTILINE))
     assert described == CONSTRAINTS
-    (row,) = (line for line in read(CONFIGURATION).splitlines() if line.startswith("| `constrain` | text | `null`"))
+    (row,) = (line for line in read(CONFIGURATION).splitlines() if line.startswith("- `constrain` (text): "))
     assert set(re.findall(r"`(\w+)`", row)) - {"constrain", "null"} == CONSTRAINTS

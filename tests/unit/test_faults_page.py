@@ -11,7 +11,7 @@ from toolwire.observability.telemetry import REFUSED
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "reference" / "faults.md").read_text("utf-8")
-TABLE = re.findall(r"^\| (`[^|]+`) \| (.*) \|$", PAGE.partition("| Fault | Effect |")[0], re.MULTILINE)
+TABLE = re.findall(r"^\| (`[^|]+`) \| (.*) \|$", PAGE, re.MULTILINE)
 ROWS = {name: results for names, results in TABLE for name in re.findall(r"`([^`]+)`", names)}
 
 

@@ -22,7 +22,7 @@ NUMBER = r"(?:R\d+\.\d+[a-z]?|R(?:[2-9]|\d\d)|C\d+|SC-\d{3})"
 CITATION = re.compile(rf"(?<![\w/.-])({NUMBER})(?:\s+to\s+({NUMBER}))?(?!\.\d|[\w-])")
 """A number, or a range of them. A bare R1 is a model of DeepSeek's."""
 
-ENTRY = re.compile(r'^\| <a id="([^"]*)"></a>(\S+) \| (.+) \|$', re.MULTILINE)
+ENTRY = re.compile(r'^- <a id="([^"]*)"></a>\*\*(\S+)\*\* (.+)$', re.MULTILINE)
 HEADING = re.compile(r"^## (R\d+|SC|C) ", re.MULTILINE)
 
 ELSEWHERE = re.compile(

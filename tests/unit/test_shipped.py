@@ -25,7 +25,7 @@ SHIPPED = ("cache", "model_alias", "prompt_guard", "redact", "request_log", "too
 @pytest.mark.parametrize("name", SHIPPED)
 def test_the_reference_has_every_option_with_its_default(name):
     section = REFERENCE.read_text("utf-8").partition(f"### `{name}`\n")[2].partition("\n### ")[0].partition("\n## ")[0]
-    shown = dict(re.findall(r"^\| `(\w+)` \| `(.*?)` \|", section, re.MULTILINE))
+    shown = dict(re.findall(r"^- `(\w+)` \(`(.*?)`\): ", section, re.MULTILINE))
     options = registries().middlewares.get(name).Options
     for option in dataclasses.fields(options):
         default = option.default if option.default is not dataclasses.MISSING else option.default_factory()

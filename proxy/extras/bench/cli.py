@@ -56,7 +56,7 @@ def command() -> None:
     metavar="FILE",
     type=click.File("rb"),
     help="A recording in place of the built-in texts: events with Chat chunks, a whole Chat answer in JSON, or plain text; "
-    "- is standard input. For a format that it is not in, its calls are written anew.",
+    "- is standard input.",
 )
 @click.option(
     "--chunks",
@@ -128,8 +128,8 @@ def parse(
     """Measure the time to find calls in streamed deltas, for the compiled scanner, its Python twin, naive parsers and
     other libraries.
 
-    A parser is measured only if it finds the right calls. Prints tables. The exit status is 1 if no parser could be
-    measured, or if the two scanners disagree.
+    A parser is measured only if it finds the right calls. The exit status is 1 if no parser could be measured, or if
+    the two scanners disagree.
     """
     from ..capture.recording import RecordingError
     from .command import formats_of, run
@@ -166,8 +166,8 @@ def parse(
 def gateway(file: str | None, format_: str | None, requests: int, json_file: TextIO | None) -> None:
     """Measure the time that the gateway adds to a request and to a streamed frame.
 
-    The configured gateway runs in front of a scripted model server. Requests go alternately directly and through the
-    gateway. Only the first route of the configuration is measured; its backends are not contacted.
+    Requests go alternately to a scripted model server and through the gateway. Only the first route of the
+    configuration is measured; its backends are not contacted.
     """
     from ...configuration.settings import load
     from .command import run_gateway

@@ -223,7 +223,7 @@ class BufferingScanner:
 
 
 def partial_opener(text: str, opener: str) -> int:
-    """Returns the number of characters at the end of `text` that may be the begin of an opener."""
+    """Returns the number of characters at the end of `text` that may be the start of an opener."""
     for size in range(min(len(opener) - 1, len(text)), 0, -1):
         if opener.startswith(text[-size:]):
             return size

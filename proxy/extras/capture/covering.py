@@ -36,7 +36,7 @@ def cover(
     entries: Sequence[Entry], redaction: Redaction, keys: Sequence[bytes], private: PrivateData = NOTHING
 ) -> Iterator[Entry]:
     """Yields the entries with secrets replaced, among them `keys`. Finds secrets that are split between reads. If a
-    model server sends one of the secrets in `private`, piece by piece, everything after its begin is replaced, as it
+    model server sends one of the secrets in `private`, piece by piece, everything after its start is replaced, as it
     was withheld from the client."""
     streams: dict[tuple[Kind, int], list[int]] = {}
     for index, entry in enumerate(entries):

@@ -28,10 +28,10 @@ class Capturing:
 
     @property
     def observe(self) -> Observe:
-        """See `Feature`."""
+        """A function that observes each exchange."""
         return self._captures.begin
 
     def open(self, app: web.Application, make: MakeDelivery) -> None:
-        """See `Feature`."""
+        """Adds the feature's paths, and the resources that it starts and stops, to the application."""
         app[CAPTURES] = self._folder
         add_routes(app.router)

@@ -40,7 +40,7 @@ SHOWN_CHARS: Final = 1024 * 1024
 """The limit for indenting the client's request; a larger one is shown unchanged."""
 
 MOST_MESSAGES: Final = 2_000
-"""The limit of messages of a prompt: half of them from its begin, half from its end."""
+"""The limit of messages of a prompt: half of them from its start, half from its end."""
 
 MOST_TOOLS: Final = 512
 SCHEMA_CHARS: Final = 256 * 1024

@@ -21,14 +21,13 @@ HOST = "127.0.0.1"
     "--html",
     type=click.File("wb", lazy=True),
     metavar="OUT",
-    help="Write the page with the captures into this file instead, which opens without a gateway; - is standard output.",
+    help="Write the page with the captures into this file, which opens in any browser; - is standard output.",
 )
 def command(file: BinaryIO, port: int, html: BinaryIO | None) -> None:
     """Show captures in the inspector: the prompt, the model's output and the client's response.
 
     FILE holds one or several captures, downloaded from the inspector or from `GET /admin/captures/ID`; - reads standard
-    input. Nothing is sent to any server. Ctrl-C ends it. With `--html` nothing is served: the page is written to a file
-    that opens in any browser, to be shared. To see the exchanges of a running gateway, use `toolwire serve --inspect`.
+    input. Ctrl-C ends it. To see the exchanges of a running gateway, use `toolwire serve --inspect`.
     """
     from ..capture.files import Captured, is_capture, read_captures
     from ..capture.recording import RecordingError

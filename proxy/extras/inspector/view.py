@@ -110,7 +110,7 @@ def _facts(end: Mapping[str, Any]) -> list[list[Any]]:
 
 
 def began(captured: Captured) -> float:
-    """Returns the begin of an exchange in Unix time; 0 if its capture does not contain it."""
+    """Returns the start of an exchange in Unix time; 0 if its capture does not contain it."""
     try:
         return datetime.fromisoformat(captured.head.get("time", "")).timestamp()
     except (ValueError, TypeError):

@@ -115,7 +115,7 @@ class McpServer:
 
     @property
     def offered(self) -> Mapping[str, McpTool]:
-        """See `RemoteTools`."""
+        """The tools by the names that models are offered, in the server's order."""
         return self.listing.tools
 
     def shown(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@ Rules:
 1. Conversation content is searched: texts, refusals, reasoning, tool results, and strings in the arguments of earlier
    calls. Tool definitions, images, and parts and fields unknown to the model of requests are not.
 2. Calls in answers keep their arguments, because a changed call would be executed.
-3. In a stream only the longest end of the text that may be the begin of a match is held back. Per-token data
+3. In a stream only the longest end of the text that may be the start of a match is held back. Per-token data
    (`logprobs`) would reveal the replaced text and is removed.
 """
 

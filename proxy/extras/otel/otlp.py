@@ -148,7 +148,7 @@ class Telemetry:
 
     @property
     def observe(self) -> Observe:
-        """See `Feature`."""
+        """A function that observes each exchange."""
         return self._exporting.begin
 
     def open(self, app: web.Application, make: MakeDelivery) -> None:

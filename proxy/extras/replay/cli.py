@@ -36,10 +36,9 @@ def command(file: BinaryIO, format_: str | None, chunks: Any, as_json: bool) -> 
     """Show step by step how a recorded answer is read: bytes in, the scanner's state, the text it holds back, events
     out.
 
-    FILE is a stream of server-sent events with Chat chunks, plain text of a model, or a capture; - reads standard
-    input. At the end it prints the calls, and whether they are the same however the recording is split. For a capture
-    it also prints whether the client would get the same response again. If not, which is a bug, the exit status is 1.
-    A file with several captures, as the inspector exports them, is shown one capture after the other.
+    FILE is a stream of server-sent events with Chat chunks, plain text of a model, or one or several captures; - reads
+    standard input. At the end it prints the calls, and whether they are the same however the recording is split; for a
+    capture also whether the client would get the same response again. If not, the exit status is 1.
     """
     from ..capture.files import is_capture, read_captures
     from ..capture.recording import RecordingError

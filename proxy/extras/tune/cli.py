@@ -60,7 +60,7 @@ from ...cli.common import formats, presets, reported, say, written_file
     default=16,
     show_default=True,
     metavar="N",
-    help="The most candidates to begin with: those that differ most; similar ones to the best are tried later.",
+    help="The most candidates to begin with.",
 )
 @click.option(
     "--concurrency", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Simultaneous requests."
@@ -115,9 +115,8 @@ def command(
 ) -> None:
     """Find the settings with which a model calls tools best: format, wording, constrained decoding, reminder.
 
-    Questions with known answers are sent through the gateway to the model server: first a few for all candidates, then
-    more for the better half, and so on. The result is a table, and with --write a configuration for `toolwire serve`.
-    Ctrl-C stops and keeps the results so far (exit status 130).
+    Questions with known answers are sent through the gateway to the model server. The result is a table, and with
+    --write a configuration for `toolwire serve`. Ctrl-C stops and keeps the results so far (exit status 130).
     """
     from .asking import Ask
     from .command import TuningPlan, command_line, run

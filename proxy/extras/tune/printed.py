@@ -3,7 +3,7 @@ none).
 
 It is independent of the gateway's scanner, as a second opinion. It reads the whole answer, and may search it
 repeatedly. The same calls count as with `recognise: any` (R23.1): markers of a model family anywhere, except in inline
-code and in a fence with other content; an answer that consists of calls; and a fence or an object at the begin of a
+code and in a fence with other content; an answer that consists of calls; and a fence or an object at the start of a
 line that ends the answer. A call is valid if a tool of that name is on offer and the arguments fit its schema.
 """
 
@@ -64,7 +64,7 @@ _BETWEEN: Final = re.compile(r"[\s;,]*")
 
 
 def _at_the_end(text: str, fences: list[re.Match[str]], schemas: Schemas) -> Iterator[PrintedCall]:
-    """Yields the calls of an answer that consists of calls, or ends with a fence or an object at the begin of
+    """Yields the calls of an answer that consists of calls, or ends with a fence or an object at the start of
     a line."""
     text = _ENDINGS.sub("", text)
     whole = text.strip()
@@ -110,7 +110,7 @@ def _after(text: str, end: int) -> int:
 # --- the markers of model families ------------------------------------------------------------------------------------
 
 Span = tuple[int, int, PrintedCall]
-"""A call, with its begin and end."""
+"""A call, with its start and end."""
 
 _BEFORE_OBJECT: Final = re.compile(
     r"(?:<(?:tool_call|function_call|tool_calls|tools|TOOLCALL|longcat_tool_call|function_calls)>|\[TOOL_CALLS?\]|\[TOOL_REQUEST\]"

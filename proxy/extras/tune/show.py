@@ -20,7 +20,7 @@ EVERY: Final = 25
 
 
 class ProgressView(Sees, Protocol):
-    """A progress output from begin to end."""
+    """A progress output from start to end."""
 
     def shown(self) -> contextlib.AbstractContextManager[None]:
         """A context in which the output is visible."""

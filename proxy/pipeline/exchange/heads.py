@@ -63,7 +63,7 @@ def timed(handler: Handler, clients: ClientSides) -> Handler:
 async def set_common(request: web.Request, response: web.StreamResponse) -> None:
     """Signal `on_response_prepare`: sets the request id, the headers added for this request, the processing time, and
     `Server` without versions. Closes the connection after the answer while the gateway is stopping, or if the request's
-    body has not arrived, because nobody will read it."""
+    body has not arrived, because it will not be read."""
     response.headers["Server"] = SERVER
     if added := request.get(ADDED_HEADERS):
         response.headers.update(added)

@@ -177,7 +177,7 @@ class ServedTools:
         return known is not None and known.server.needs_approval(known.tool.name, known.tool.read_only)
 
     async def run(self, use: ToolUse, limit_s: float, enter: Enter) -> Result:
-        """See `servertools.source.Run`."""
+        """Returns the result of a call of a tool that a client brought, within `limit_s`."""
         known = self._offered.get((use.namespace, use.name))
         if known is None:
             return unknown_tool(use.name, enter)

@@ -132,7 +132,7 @@ class NotingBackend(Backend):
         body: bytes | None = None,
         observer: BackendObserver | None = None,
     ) -> WireSource:
-        """See `Backend.open`."""
+        """Sends the request and returns the source of its answer."""
         return _Empty(self.protocol, request)
 
     async def ready(self) -> bool:

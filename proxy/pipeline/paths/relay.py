@@ -269,7 +269,7 @@ def counted(protocol: ServerSide, frames: bytes) -> Usage | None:
 
 
 def _frames_with(mark: bytes, data: bytes) -> Iterator[tuple[int, int]]:
-    """Yields the begin and the end of each complete frame in `data` that holds `mark`."""
+    """Yields the start and the end of each complete frame in `data` that holds `mark`."""
     behind = 0
     while (at := data.find(mark, behind)) >= 0 and (end := _END.search(data, at)) is not None:
         begin = max(last + len(blank) if (last := data.rfind(blank, behind, at)) >= 0 else behind for blank in _ENDS)

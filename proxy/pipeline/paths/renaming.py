@@ -64,7 +64,7 @@ def _value(data: bytes, found: tuple[int, int]) -> bytes:
 
 
 def find_model(data: bytes, parent: bytes | None) -> tuple[int, int] | None:
-    """Returns the begin of the key `"model"`, and the end of its value, a string. `parent`: the key of the object that
+    """Returns the start of the key `"model"`, and the end of its value, a string. `parent`: the key of the object that
     has it, None for the outermost object. Returns None if there is no such key or value."""
     depth, wanted = 0, 1 if parent is None else 2
     under: bytes | None = None

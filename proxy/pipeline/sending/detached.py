@@ -42,12 +42,12 @@ class ResponseSink(AbstractStreamWriter):
         self._take = take
 
     async def write(self, chunk: bytes | bytearray | memoryview) -> None:
-        """See `AbstractStreamWriter`."""
+        """Takes a piece of the body."""
         self.output_size += len(chunk)
         self._take(bytes(chunk))
 
     async def write_eof(self, chunk: bytes = b"") -> None:
-        """See `AbstractStreamWriter`."""
+        """Takes the last piece of the body, if there is one."""
         if chunk:
             await self.write(chunk)
 

@@ -109,7 +109,7 @@ class ScanPlan(NamedTuple):
     options: RouteOptions
     grammar: Grammar
     pairs: tuple[Pair, ...]
-    """See `pairs_of`."""
+    """Tags of reasoning, see `pairs_of`."""
     marks: ReasoningTags
     signs: Signs
     names: tuple[str, ...]

@@ -35,7 +35,7 @@ class UnescapeStage(Stage):
         return reply
 
     def feed(self, events: list[Event]) -> list[Event]:
-        """See `toolwire.pipeline.chain.stages.Stage`."""
+        """Processes the events of one read and returns the resulting events."""
         out: list[Event] = []
         for event in events:
             match event:

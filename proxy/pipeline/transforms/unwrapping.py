@@ -124,7 +124,7 @@ class UnwrapStage(Stage):
         return unwrapper is not None and not unwrapper.decided
 
     def feed(self, events: list[Event]) -> list[Event]:
-        """See `toolwire.pipeline.chain.stages.Stage`."""
+        """Processes the events of one read and returns the resulting events."""
         out: list[Event] = []
         for event in events:
             match event:

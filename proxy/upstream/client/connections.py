@@ -63,16 +63,16 @@ class UpstreamAnswer(Protocol):
         """Returns the whole body. Raises `BackendFault` if it has more than `limit` bytes."""
 
     async def pump(self, sink: Callable[[bytes], None]) -> None:
-        """See `WireSource.pump`."""
+        """Passes each read of a streamed answer to `sink`."""
 
     def redirect(self, sink: Callable[[bytes], None]) -> None:
-        """See `WireSource.redirect`."""
+        """Replaces the sink of `pump` for all following reads."""
 
     def pause(self) -> None:
-        """See `WireSource.pause`."""
+        """Stops reading (back-pressure)."""
 
     def resume(self) -> None:
-        """See `WireSource.resume`."""
+        """Continues reading."""
 
     async def close(self, *, linger_s: float = 0.0) -> None:
         """Keeps the connection for reuse if the answer has ended, or ends within `linger_s`; else closes it. May be

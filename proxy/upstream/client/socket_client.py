@@ -70,7 +70,7 @@ class SocketClient(Client):
     async def post(
         self, body: bytes, *, stream: bool, request_id: str, headers: Mapping[str, str] | None = None
     ) -> UpstreamAnswer:
-        """See `Client.post`."""
+        """Sends a request, with `headers` in addition to the usual ones, and returns the answer after its head."""
         further = {} if headers is None else dict(headers)
         for fresh in (False, True):
             if not stream or time.monotonic() < self._http_until:
@@ -86,7 +86,7 @@ class SocketClient(Client):
         return await self._http.post(body, stream=stream, request_id=request_id, headers=headers)
 
     async def close(self) -> None:
-        """See `Client.close`."""
+        """Closes all connections."""
         for connection in list(self._idle):
             self.discard(connection)
         if self._closing:
@@ -307,7 +307,7 @@ class StreamAnswer:
             await self._flows.wait()
 
     def redirect(self, sink: Callable[[bytes], None]) -> None:
-        """See `UpstreamAnswer`."""
+        """Replaces the sink of `pump` for all following reads."""
         self._sink = sink
 
     def pause(self) -> None:
@@ -319,7 +319,7 @@ class StreamAnswer:
         self._flows.set()
 
     async def close(self, *, linger_s: float = 0.0) -> None:
-        """See `UpstreamAnswer`."""
+        """Keeps the connection for reuse if the answer has ended, or ends within `linger_s`; else closes it."""
         if not self._closed:
             self._closed = True
             self._connection.ended(self._over)

@@ -140,7 +140,7 @@ class WireAnswer:
         self._settle()
 
     def redirect(self, sink: Callable[[bytes], None]) -> None:
-        """See `UpstreamAnswer`."""
+        """Replaces the sink of `pump` for all following reads."""
         self.sink = sink
 
     def pause(self) -> None:

@@ -157,11 +157,11 @@ class Attempts(EventSource):
             yield [Fault(error)] if self._began else [*first_events, Fault(error)]
 
     async def reply(self) -> ModelReply:
-        """See `EventSource.reply`."""
+        """Returns a whole answer."""
         return await self._answer(self._reply)
 
     async def close(self) -> None:
-        """See `EventSource.close`."""
+        """Closes the answer, so that the backend stops working."""
         if self._asked is None:
             return
         try:

@@ -37,7 +37,7 @@ class ChoiceRetries:
         return member in self._in_words
 
     def should_retry(self, member: WeightedServer, fault: GatewayError) -> bool:
-        """See `RetryWithLess`."""
+        """True if `member`, which failed with `fault`, gets the request again with less."""
         if member in self._in_words or not refuses_choice_form(fault):
             return False
         self._in_words.add(member)

@@ -84,7 +84,7 @@ class ConcessionRetries:
         return find_concessions(member.endpoint.lessons, self._owner, request.model)
 
     def should_retry(self, member: WeightedServer, fault: GatewayError) -> bool:
-        """See `RetryWithLess`."""
+        """True if `member`, which failed with `fault`, gets the request again with less."""
         sent = self.sent.get(member)
         times = self._times.get(member, 0)
         if sent is None or times >= MOST_TIMES:
@@ -111,10 +111,10 @@ class CombinedRetries:
         self._several = tuple(one for one in several if one is not None)
 
     def should_retry(self, member: WeightedServer, fault: GatewayError) -> bool:
-        """See `RetryWithLess`."""
+        """True if `member`, which failed with `fault`, gets the request again with less."""
         return any(one.should_retry(member, fault) for one in self._several)
 
     def accepted(self, member: WeightedServer) -> None:
-        """See `RetryWithLess`."""
+        """Called when the answer of `member` has begun."""
         for one in self._several:
             one.accepted(member)

@@ -272,7 +272,7 @@ class WeightedServer:
 
     @property
     def busy(self) -> int:
-        """See `UpstreamServer.busy`."""
+        """Number of the server's running answers."""
         return self.endpoint.busy
 
     def name_of(self, model: str, configured: str | None) -> str:

@@ -113,7 +113,7 @@ class TemplateProbes:
         LOG.info("backend %s, model %s: %s", quote(endpoint.name), quote(model), WORDS[result.cause])
 
     def shown(self) -> dict[str, dict[str, dict[str, object]]]:
-        """See `Verdicts.shown`."""
+        """Returns all valid verdicts by backend and model, for `/ready`."""
         return self._verdicts.shown()
 
 

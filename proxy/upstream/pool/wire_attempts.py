@@ -39,19 +39,19 @@ class WireAttempts(Attempts, WireSource):
         await self._answer(lambda source: self._pump(source, sink))
 
     def redirect(self, sink: Callable[[bytes], None]) -> None:
-        """See `WireSource.redirect`."""
+        """Replaces the sink of `pump` for all following reads."""
         self._source.redirect(sink)
 
     def pause(self) -> None:
-        """See `WireSource.pause`."""
+        """Stops reading (back-pressure)."""
         self._source.pause()
 
     def resume(self) -> None:
-        """See `WireSource.resume`."""
+        """Continues reading."""
         self._source.resume()
 
     async def body(self) -> bytes:
-        """See `WireSource.body`."""
+        """Returns a whole answer."""
         return await self._answer(_BODY)
 
     async def body_in_parts(self) -> AsyncGenerator[bytes, None]:

@@ -19,31 +19,31 @@ class ObservedAnswer:
 
     @property
     def status(self) -> int:
-        """See `UpstreamAnswer`."""
+        """HTTP status, 200 or above."""
         return self._answer.status
 
     @property
     def content_type(self) -> str:
-        """See `UpstreamAnswer`."""
+        """Media type in lower case, without parameters; empty if the server names none."""
         return self._answer.content_type
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """See `UpstreamAnswer`."""
+        """The header fields; names are case-insensitive."""
         return self._answer.headers
 
     @property
     def queued_s(self) -> float:
-        """See `UpstreamAnswer`."""
+        """Seconds that the request waited for a free connection."""
         return self._answer.queued_s
 
     @property
     def ended(self) -> bool:
-        """See `UpstreamAnswer`."""
+        """True if the answer has ended or failed."""
         return self._answer.ended
 
     async def reads(self) -> AsyncGenerator[bytes, None]:
-        """See `UpstreamAnswer`."""
+        """Yields the body as it arrives."""
         try:
             async for data in self._answer.reads():
                 self._observer.received(data)
@@ -53,7 +53,7 @@ class ObservedAnswer:
             raise
 
     async def read(self, limit: int) -> bytes:
-        """See `UpstreamAnswer`."""
+        """Returns the whole body."""
         try:
             body = await self._answer.read(limit)
         except BackendFault as error:
@@ -63,7 +63,7 @@ class ObservedAnswer:
         return body
 
     async def pump(self, sink: Callable[[bytes], None]) -> None:
-        """See `UpstreamAnswer`."""
+        """Passes each read of a streamed answer to `sink`."""
         self._sink = sink
         try:
             await self._answer.pump(self._both)
@@ -72,19 +72,19 @@ class ObservedAnswer:
             raise
 
     def redirect(self, sink: Callable[[bytes], None]) -> None:
-        """See `UpstreamAnswer`."""
+        """Replaces the sink of `pump` for all following reads."""
         self._sink = sink
 
     def pause(self) -> None:
-        """See `UpstreamAnswer`."""
+        """Stops reading (back-pressure)."""
         self._answer.pause()
 
     def resume(self) -> None:
-        """See `UpstreamAnswer`."""
+        """Continues reading."""
         self._answer.resume()
 
     async def close(self, *, linger_s: float = 0.0) -> None:
-        """See `UpstreamAnswer`."""
+        """Keeps the connection for reuse if the answer has ended, or ends within `linger_s`; else closes it."""
         await self._answer.close(linger_s=linger_s)
 
     def _both(self, data: bytes) -> None:
