@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from ..repair.literals import QUOTE_TOKEN, json_string
-from ..repair.repair import MAX_DEPTH, read_value
+from ..repair.repair import MAX_DEPTH, read_value, skip_space
 from ..scan._grammar import SPACE
 from .untyped import Types, typed_value
 
@@ -46,6 +46,8 @@ _BEHIND_STRING: Final = re.compile(
 _BEHIND_MEMBER: Final = re.compile(
     r"""(,)\s*+["']?([\w.$-]++)["']?\s*+[:=]|[}\])](?=[\s}\])"'`]{0,64}+(?:[<‹\[]|\Z))"""
 )
+_CLOSING: Final = re.compile(r"""[\s,;:\])}>"'`|]*+""")
+_BRACKETS: Final = {"}": "{", "]": "[", ")": "("}
 _FURTHER_MEMBER: Final = re.compile(r"""(?<!\\)["']\s*+["']?[\w.$-]++["']?\s*+[:=]\s*+["'\[{\d]""")
 _ZEROS: Final = re.compile(r"(?<![\w.])0+(?=\d)")
 _RAW: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
@@ -165,6 +167,7 @@ def read_members(
         raise MarkupError("nested too deeply")
     closer = {"{": "}", "(": ")"}[text[at]]
     members: list[tuple[str, Value]] = []
+    opening = at
     at += 1
     while True:
         separator = _SEPARATOR.match(text, at)
@@ -179,14 +182,14 @@ def read_members(
         if key is None or (colon is None and key[2] is None):
             raise MarkupError(f"no member begins at character {at}")
         name = next(part for part in key.groups() if part is not None)
-        value, at = _read_member(text, key.end() if colon is None else colon.end(), keys, depth)
+        value, at = _read_member(text, key.end() if colon is None else colon.end(), opening, keys, depth)
         members.append((name, value))
 
 
-def _read_member(text: str, at: int, keys: Collection[str] | None, depth: int) -> tuple[Value, int]:
+def _read_member(text: str, at: int, opening: int, keys: Collection[str] | None, depth: int) -> tuple[Value, int]:
     quote = _QUOTE.match(text, at)
     if quote is not None:
-        return _read_string(text, quote)
+        return _read_string(text, quote, opening)
     if text[at : at + 1] in ("{", "["):
         value, end = read_json_like(text, at, depth + 1)
         return Value(value), end
@@ -198,14 +201,38 @@ def _read_member(text: str, at: int, keys: Collection[str] | None, depth: int) -
     found = _BEHIND_MEMBER.search(text, at)
     if found is None or found.start() == at or (found[1] is not None and found[2] not in keys):
         raise MarkupError("a value has no end")
-    if QUOTE_TOKEN.search(text, at, found.start()):
+    end = found.start()
+    if QUOTE_TOKEN.search(text, at, end):
         raise MarkupError("one of the marks around a value is lost")
-    return Value(text[at : found.start()].strip(SPACE), bare=True), found.start()
+    if found[1] is None:
+        while True:  # brackets that the value opened belong to it
+            closer = skip_space(text, end)
+            opener = _BRACKETS.get(text[closer : closer + 1])
+            if opener is None or text.count(opener, at, end) <= text.count(text[closer], at, end):
+                break
+            end = closer + 1
+        if opener != text[opening]:
+            raise MarkupError("a value and its list may end at the same bracket")
+        _check_closers(text, opening, closer)
+    return Value(text[at:end].strip(SPACE), bare=True), end
 
 
-def _read_string(text: str, quote: re.Match[str]) -> tuple[Value, int]:
+def _check_closers(text: str, opening: int, end: int) -> None:
+    """Raises `MarkupError` if brackets or quotes behind the last value of a list, which begins at `opening`, close more
+    than was opened before that value: they may be a part of it."""
+    behind = _CLOSING.match(text, end)
+    assert behind is not None
+    for closer, opener in _BRACKETS.items():
+        if behind[0].count(closer) > text.count(opener, 0, opening + 1) - text.count(closer, 0, opening):
+            raise MarkupError("more brackets are closed than opened")
+    for mark in "\"'":
+        if behind[0].count(mark) > text.count(mark, 0, opening) % 2:
+            raise MarkupError("a quote closes nothing")
+
+
+def _read_string(text: str, quote: re.Match[str], opening: int) -> tuple[Value, int]:
     """Returns the string between quotes and its end. It may contain unescaped quotes: it ends at the first quote that
-    is followed by something that may follow a value."""
+    is followed by something that may follow a value. `opening`: see `_check_closers`."""
     mark, at = quote[0], quote.end()
     if len(mark) > 1:
         end = text.find(mark, at)
@@ -220,6 +247,8 @@ def _read_string(text: str, quote: re.Match[str]) -> tuple[Value, int]:
         if (end - before) % 2 == 0 and _BEHIND_STRING.match(text, end + 1):
             if _FURTHER_MEMBER.search(text, at, end):
                 break  # perhaps two members
+            if text[end + 1 : end + 2] in _BRACKETS:
+                _check_closers(text, opening, end + 1)
             return Value(_string(text[at:end], mark)), end + 1
         end += 1
     raise MarkupError("a string has no end")
@@ -252,6 +281,7 @@ def read_json_like(text: str, at: int, depth: int = 0) -> tuple[str, int]:
         body = ",".join(f"{json_string(key)}:{value.as_json(None)}" for key, value in members)
         return f"{{{body}}}", end
     items: list[str] = []
+    opening = at
     at += 1
     while True:
         separator = _SEPARATOR.match(text, at)
@@ -261,5 +291,5 @@ def read_json_like(text: str, at: int, depth: int = 0) -> tuple[str, int]:
             raise MarkupError("a list has no end")
         if text[at] == "]":
             return f"[{','.join(items)}]", at + 1
-        value, at = _read_member(text, at, None, depth)
+        value, at = _read_member(text, at, opening, None, depth)
         items.append(value.as_json(None))

@@ -325,6 +325,11 @@ FAULTS: Final = (
     ),
     # --- what counts as a call --------------------------------------------------------------------------------------
     Fault(
+        "brackets-behind-a-value", "proxy/call_policy/markup.py",
+        "_check_closers(text, opening, closer)", "pass",
+        "an unquoted value loses the brackets at its end", ("tests/parse/test_damaged_law.py",),
+    ),
+    Fault(
         "policy-parallel", "proxy/call_policy/policy.py",
         "            self._live -= 1\n        if self._made and not self._parallel:\n", "            self._live -= 1\n        if False:\n",
         "a client that forbids parallel calls gets several", ("tests/unit/test_call_policy.py",),
