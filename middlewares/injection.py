@@ -22,7 +22,7 @@ from toolwire.formats.base import ToolFormat, tagged_answer, whole_answer
 from toolwire.formats.engine.brackets import reading_brackets
 from toolwire.formats.engine.recognition import recognised_markers
 from toolwire.formats.engine.rendering import as_taught
-from toolwire.formats.engine.restoring import Escapes
+from toolwire.formats.engine.results import Escapes
 from toolwire.formats.engine.toolset import NAME_BYTES, SPEC_BYTES, ToolSet, note, note_of
 from toolwire.formats.gbnf.grammar import Around, GrammarBounds, Inexpressible
 from toolwire.known.kinds import history_in, plain_in

@@ -14,7 +14,7 @@ from tests.options import route_options
 from toolwire.config import LimitsConfig, ReasoningConfig, RouteOptions
 from toolwire.events import Event, Kind
 from toolwire.folding import Folding
-from toolwire.formats.engine.restoring import Escapes
+from toolwire.formats.engine.results import Escapes
 from toolwire.formats.families import auto, bare_json, deepseek, harmony, hermes, pythonic, qwen, sentinel
 from toolwire.model import Message, ModelRequest, Text, ToolChoice, ToolSpec
 from toolwire.pipeline.chain.chain import Chain
