@@ -349,6 +349,7 @@ def control_tokens() -> frozenset[str]:
     return WITHOUT_FORMAT.union(*(made.own_tokens or () for made in families()))
 
 
+@cache  # it lists a folder, and `open_scanner` may call it while an answer begins
 def builtin_formats() -> Mapping[str, str]:
     """Returns the dotted paths of the built-in formats by their names and aliases."""
     found = {path: made for module in _modules() for path, made in _formats_of(module).items()}
