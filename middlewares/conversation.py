@@ -69,7 +69,7 @@ class Conversation(Middleware):
     access_fields: ClassVar[tuple[AccessField, ...]] = (STORE_FAILURES,)
 
     @classmethod
-    def told(cls, config: GatewayConfig, used: bool) -> str | None:
+    def start_note(cls, config: GatewayConfig, used: bool) -> str | None:
         if not used:
             return "conversations are not stored: no chain has `conversation`"
         return described(config.store, config.server.workers)

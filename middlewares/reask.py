@@ -388,9 +388,9 @@ class _Trial:
         )
         # If nothing was escaped in the prompt, all markers in the answer are the model's own.
         own = Text(written) if self._exchange.escapes else Attempt(written)
-        told = (Message("assistant", (own,)), why) if written and weight(written) <= self._room else (why,)
-        grown = self.asked.grown + weight(told)
-        return replace(self.asked, messages=(*self.asked.messages, *told), grown=grown, enforced_choice=flaw.choice)
+        added = (Message("assistant", (own,)), why) if written and weight(written) <= self._room else (why,)
+        grown = self.asked.grown + weight(added)
+        return replace(self.asked, messages=(*self.asked.messages, *added), grown=grown, enforced_choice=flaw.choice)
 
 
 def _is_call(event: Event) -> bool:

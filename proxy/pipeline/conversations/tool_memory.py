@@ -143,7 +143,7 @@ def left(exchange: Exchange) -> tuple[Message, ...]:
     return () if rounds is None else rounds.unseen()
 
 
-def kept_for(turn: StoredTurn) -> list[str]:
+def memory_ids(turn: StoredTurn) -> list[str]:
     """Returns the ids of the store's entries that may hold results for the calls in this turn."""
     parts = (part for message in turn.output for part in message.parts)
     return [f"kept_{part.call_id}" for part in parts if isinstance(part, ToolUse) and is_marked(part.call_id)]
