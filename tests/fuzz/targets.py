@@ -38,7 +38,7 @@ from toolwire.formats.base import ToolFormat
 from toolwire.ingress.bodies import read_json
 from toolwire.protocols.base import ClientSide, ServerSide
 from toolwire.protocols.chat.protocol import ChatProtocol
-from toolwire.protocols.completions.completions import CompletionsProtocol
+from toolwire.protocols.completions.protocol import CompletionsProtocol
 from toolwire.protocols.messages.protocol import MessagesProtocol
 from toolwire.protocols.responses.protocol import ResponsesProtocol
 from toolwire.protocols.shared import wire
