@@ -19,7 +19,7 @@ from toolwire.pipeline.chain.middleware import ChainPlace, Middleware
 from toolwire.pipeline.chain.reply import Reply
 from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.record import AccessField
-from toolwire.repair.repair import read_json
+from toolwire.repair.relaxed_json import read_json
 from toolwire.schemas.schema import SchemaProblem, compile_schema
 
 LOG: Final = logging.getLogger("toolwire.output_format")

@@ -43,7 +43,7 @@ from toolwire.protocols.messages.protocol import MessagesProtocol
 from toolwire.protocols.responses.protocol import ResponsesProtocol
 from toolwire.protocols.shared import wire
 from toolwire.registry import registries
-from toolwire.repair.repair import parses, repair_json
+from toolwire.repair.relaxed_json import parses, repair_json
 from toolwire.scan import _pyparse
 from toolwire.scan._grammar import Grammar
 from toolwire.scanner import open_scanner
