@@ -41,8 +41,8 @@ from toolwire.pipeline.chain.stages import Stage
 from toolwire.pipeline.conversations.conversations import append, check_room, not_found
 from toolwire.pipeline.conversations.stored import CONVERSATIONS, STORE_FAILURES, Conversations, away
 from toolwire.pipeline.conversations.tool_memory import HiddenCalls, hidden_calls, left
-from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
 from toolwire.pipeline.exchange.growth import read_budget, too_much
+from toolwire.pipeline.exchange.request_state import EXCHANGE, Exchange
 from toolwire.pipeline.exchange.served_tools import stand_for_servers
 from toolwire.pipeline.transforms.summarising import Summarising
 from toolwire.pipeline.websocket.lane_memory import LANE, LaneMemory

@@ -29,8 +29,8 @@ from toolwire.known.kinds import history_in, plain_in
 from toolwire.model import Constraint, ModelRequest, ToolChoice, ToolSpec, replace
 from toolwire.pipeline.chain.middleware import ChainPlace, Middleware
 from toolwire.pipeline.exchange.caches import CACHES
-from toolwire.pipeline.exchange.exchange import Exchange, OfferedTools
 from toolwire.pipeline.exchange.file_texts import FileTexts
+from toolwire.pipeline.exchange.request_state import Exchange, OfferedTools
 from toolwire.pipeline.exchange.routing import Route
 from toolwire.prompting.beside_template import policy_beside, shown_tools, templated
 from toolwire.prompting.placing import SYSTEM, placed

@@ -42,7 +42,7 @@ from toolwire.model import Attempt, Message, ModelReply, ModelRequest, Text, Too
 from toolwire.pipeline.chain.middleware import Ask, ChainPlace, Middleware
 from toolwire.pipeline.chain.reply import Reply
 from toolwire.pipeline.chain.stages import Batches, Following, Stage
-from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.pipeline.exchange.request_state import Exchange
 from toolwire.protocols.shared.wire import dump_in_pieces
 from toolwire.record import AccessField, CallDecision, CounterSpec
 from toolwire.support.offload import OFFLOAD_BYTES, OFFLOAD_MESSAGES, offload, weight

@@ -18,7 +18,7 @@ from toolwire.config import DEFAULT_CHAIN, ON_DEMAND, GatewayConfig
 from toolwire.configuration.settings import load
 from toolwire.model import ModelRequest
 from toolwire.pipeline.chain.middleware import ChainPlace, Middleware
-from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.pipeline.exchange.request_state import Exchange
 from toolwire.record import AccessField, CounterSpec
 from toolwire.registry import MIDDLEWARES, Registries, registries
 from toolwire.startup.chains import chain_of, told

@@ -20,7 +20,7 @@ from toolwire.model import Message, ModelRequest, Text, ToolChoice, ToolSpec
 from toolwire.pipeline.chain.chain import Chain
 from toolwire.pipeline.chain.mapping import MapStage
 from toolwire.pipeline.chain.stages import FinishStage, Stage, WatchStage
-from toolwire.pipeline.exchange.exchange import OfferedTools
+from toolwire.pipeline.exchange.request_state import OfferedTools
 from toolwire.pipeline.paths.stream_paths import FastPath, Transcode, allows_fast_path
 from toolwire.pipeline.reasoning.preopened import Learned, PreopenedReasoning, kind_of
 from toolwire.pipeline.transforms.scanning import ScanStage

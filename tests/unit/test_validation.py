@@ -14,7 +14,7 @@ from tests.options import route_options
 from toolwire.config import LimitsConfig, RouteConfig
 from toolwire.errors import ClientFault
 from toolwire.middlewares.validation import Validation
-from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.pipeline.exchange.request_state import Exchange
 from toolwire.pipeline.exchange.routing import Route
 from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.protocols.completions.protocol import CompletionsProtocol

@@ -30,7 +30,7 @@ from aiohttp import web
 from ...errors import Defect, GatewayError
 from ...events import Event, Kind
 from ...model import ModelReply, ModelRequest
-from ..exchange.exchange import EXCHANGE, Exchange
+from ..exchange.request_state import EXCHANGE, Exchange
 from ..exchange.routing import Handler as Handler
 from .reply import Reply
 from .stages import collected

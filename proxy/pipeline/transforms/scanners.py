@@ -27,7 +27,7 @@ from ...record import CallDecision, Decided
 from ...scan._grammar import Grammar, without_calls
 from ...scan.spans import Span
 from ...scanner import Signs, build_scanner, signs_of, triggers
-from ..exchange.exchange import OfferedTools
+from ..exchange.request_state import OfferedTools
 from ..reasoning.preopened import Pair, ReasoningTags, in_sight, marks_of, pairs_of
 
 _PER_CHOICE: Final = 1 << 32
