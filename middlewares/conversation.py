@@ -38,7 +38,7 @@ from toolwire.model import Message, ModelReply, ReplyChoice, Usage
 from toolwire.pipeline.chain.middleware import Handler, Middleware
 from toolwire.pipeline.chain.reply import Reply
 from toolwire.pipeline.chain.stages import Stage
-from toolwire.pipeline.conversations.conversations import append, check_room, not_found
+from toolwire.pipeline.conversations.conversation_paths import append, check_room, not_found
 from toolwire.pipeline.conversations.stored import CONVERSATIONS, STORE_FAILURES, Conversations, away
 from toolwire.pipeline.conversations.tool_memory import HiddenCalls, hidden_calls, left
 from toolwire.pipeline.exchange.growth import read_budget, too_much
