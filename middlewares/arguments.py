@@ -36,10 +36,10 @@ from toolwire.formats.engine.rendering import by_prompt_name, prompt_name
 from toolwire.model import ModelRequest, ToolChoice, ToolSpec, ToolUse
 from toolwire.pipeline.chain.middleware import ChainPlace, Middleware
 from toolwire.pipeline.chain.reply import Reply
-from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.pipeline.exchange.request_state import Exchange
 from toolwire.protocols.shared.wire import dump, unfinished_call_fault
 from toolwire.record import AccessField, CallDecision, Decided
-from toolwire.repair.repair import parses
+from toolwire.repair.relaxed_json import parses
 from toolwire.schemas.schema import SchemaProblem, ToolSchema, ToolSchemas
 
 LOG: Final = logging.getLogger("toolwire.arguments")

@@ -38,11 +38,11 @@ from toolwire.model import Message, ModelReply, ReplyChoice, Usage
 from toolwire.pipeline.chain.middleware import Handler, Middleware
 from toolwire.pipeline.chain.reply import Reply
 from toolwire.pipeline.chain.stages import Stage
-from toolwire.pipeline.conversations.conversations import append, check_room, not_found
+from toolwire.pipeline.conversations.conversation_paths import append, check_room, not_found
 from toolwire.pipeline.conversations.stored import CONVERSATIONS, STORE_FAILURES, Conversations, away
 from toolwire.pipeline.conversations.tool_memory import HiddenCalls, hidden_calls, left
-from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
 from toolwire.pipeline.exchange.growth import read_budget, too_much
+from toolwire.pipeline.exchange.request_state import EXCHANGE, Exchange
 from toolwire.pipeline.exchange.served_tools import stand_for_servers
 from toolwire.pipeline.transforms.summarising import Summarising
 from toolwire.pipeline.websocket.lane_memory import LANE, LaneMemory
@@ -69,7 +69,7 @@ class Conversation(Middleware):
     access_fields: ClassVar[tuple[AccessField, ...]] = (STORE_FAILURES,)
 
     @classmethod
-    def told(cls, config: GatewayConfig, used: bool) -> str | None:
+    def start_note(cls, config: GatewayConfig, used: bool) -> str | None:
         if not used:
             return "conversations are not stored: no chain has `conversation`"
         return described(config.store, config.server.workers)

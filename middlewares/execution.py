@@ -50,7 +50,7 @@ from toolwire.pipeline.chain.stages import Batches
 from toolwire.pipeline.conversations.model_turns import LoopState, ModelTurn, Shown
 from toolwire.pipeline.conversations.stored import CONVERSATIONS, STORE_FAILURES, Conversations
 from toolwire.pipeline.conversations.tool_memory import ToolMemory, keep, keeps, leave, restored
-from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
+from toolwire.pipeline.exchange.request_state import EXCHANGE, Exchange
 from toolwire.pipeline.exchange.served_tools import Key, ServedTools, without_served
 from toolwire.record import AccessField, CounterSpec, ObservedTool
 from toolwire.servertools.folder import CallProgress

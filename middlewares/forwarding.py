@@ -22,7 +22,7 @@ from toolwire.known.past import fold
 from toolwire.model import Message, ModelRequest, Reasoning, Text, ToolUse, Usage, replace
 from toolwire.pipeline.chain.middleware import Middleware
 from toolwire.pipeline.chain.reply import Counting, Reply
-from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.pipeline.exchange.request_state import Exchange
 from toolwire.pipeline.exchange.routing import Route
 from toolwire.pipeline.paths.renaming import Renaming
 from toolwire.pipeline.transforms.sealing import ALMOST, DROPPED, Marking, server_name

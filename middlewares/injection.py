@@ -22,15 +22,15 @@ from toolwire.formats.base import ToolFormat, tagged_answer, whole_answer
 from toolwire.formats.engine.brackets import reading_brackets
 from toolwire.formats.engine.recognition import recognised_markers
 from toolwire.formats.engine.rendering import as_taught
-from toolwire.formats.engine.restoring import Escapes
+from toolwire.formats.engine.results import Escapes
 from toolwire.formats.engine.toolset import NAME_BYTES, SPEC_BYTES, ToolSet, note, note_of
 from toolwire.formats.gbnf.grammar import Around, GrammarBounds, Inexpressible
 from toolwire.known.kinds import history_in, plain_in
 from toolwire.model import Constraint, ModelRequest, ToolChoice, ToolSpec, replace
 from toolwire.pipeline.chain.middleware import ChainPlace, Middleware
 from toolwire.pipeline.exchange.caches import CACHES
-from toolwire.pipeline.exchange.exchange import Exchange, OfferedTools
 from toolwire.pipeline.exchange.file_texts import FileTexts
+from toolwire.pipeline.exchange.request_state import Exchange, OfferedTools
 from toolwire.pipeline.exchange.routing import Route
 from toolwire.prompting.beside_template import policy_beside, shown_tools, templated
 from toolwire.prompting.placing import SYSTEM, placed

@@ -17,9 +17,9 @@ from toolwire.errors import ModelFault
 from toolwire.events import BlockKind, Delta, Event, Finish, Kind, Open
 from toolwire.pipeline.chain.middleware import ChainPlace, Middleware
 from toolwire.pipeline.chain.reply import Reply
-from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.pipeline.exchange.request_state import Exchange
 from toolwire.record import AccessField
-from toolwire.repair.repair import read_json
+from toolwire.repair.relaxed_json import read_json
 from toolwire.schemas.schema import SchemaProblem, compile_schema
 
 LOG: Final = logging.getLogger("toolwire.output_format")

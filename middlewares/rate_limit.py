@@ -20,8 +20,8 @@ from toolwire.errors import GatewayError, ModelFault
 from toolwire.events import Delta, Event, Fault, Finish
 from toolwire.pipeline.chain.middleware import ChainPlace, Handler, Middleware
 from toolwire.pipeline.chain.reply import Reply
-from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
 from toolwire.pipeline.exchange.heads import ADDED_HEADERS
+from toolwire.pipeline.exchange.request_state import EXCHANGE, Exchange
 from toolwire.ratelimit.admission import ADMISSION, SLOT, Admission
 from toolwire.ratelimit.base import Bound, changes, gives_back
 from toolwire.ratelimit.slots import Slot

@@ -42,7 +42,7 @@ from toolwire.model import Attempt, Message, ModelReply, ModelRequest, Text, Too
 from toolwire.pipeline.chain.middleware import Ask, ChainPlace, Middleware
 from toolwire.pipeline.chain.reply import Reply
 from toolwire.pipeline.chain.stages import Batches, Following, Stage
-from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.pipeline.exchange.request_state import Exchange
 from toolwire.protocols.shared.wire import dump_in_pieces
 from toolwire.record import AccessField, CallDecision, CounterSpec
 from toolwire.support.offload import OFFLOAD_BYTES, OFFLOAD_MESSAGES, offload, weight
@@ -388,9 +388,9 @@ class _Trial:
         )
         # If nothing was escaped in the prompt, all markers in the answer are the model's own.
         own = Text(written) if self._exchange.escapes else Attempt(written)
-        told = (Message("assistant", (own,)), why) if written and weight(written) <= self._room else (why,)
-        grown = self.asked.grown + weight(told)
-        return replace(self.asked, messages=(*self.asked.messages, *told), grown=grown, enforced_choice=flaw.choice)
+        added = (Message("assistant", (own,)), why) if written and weight(written) <= self._room else (why,)
+        grown = self.asked.grown + weight(added)
+        return replace(self.asked, messages=(*self.asked.messages, *added), grown=grown, enforced_choice=flaw.choice)
 
 
 def _is_call(event: Event) -> bool:

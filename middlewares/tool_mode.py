@@ -41,7 +41,7 @@ from toolwire.model import ModelRequest, ToolResult, ToolUse
 from toolwire.pipeline.chain.middleware import ChainPlace, Handler, Middleware, ask_again
 from toolwire.pipeline.chain.reply import Reply
 from toolwire.pipeline.chain.stages import Batches
-from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange, ToolsBy
+from toolwire.pipeline.exchange.request_state import EXCHANGE, Exchange, ToolsBy
 from toolwire.record import AccessField, CounterSpec
 from toolwire.upstream.pool.pool import WeightedServer
 from toolwire.upstream.pool.probing import Probed, probe

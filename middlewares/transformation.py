@@ -35,7 +35,7 @@ from toolwire.formats.engine.rendering import prompt_name
 from toolwire.model import ModelRequest, ToolChoice, ToolSpec
 from toolwire.pipeline.chain.middleware import ChainPlace, Middleware
 from toolwire.pipeline.chain.reply import Reply
-from toolwire.pipeline.exchange.exchange import Exchange, OfferedTools
+from toolwire.pipeline.exchange.request_state import Exchange, OfferedTools
 from toolwire.pipeline.exchange.routing import Route
 from toolwire.pipeline.reasoning.preopened import OUTCOMES, PreopenedReasoning
 from toolwire.pipeline.reasoning.reasoning_calls import ReasoningCalls

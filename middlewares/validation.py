@@ -42,8 +42,8 @@ from toolwire.model import (
 from toolwire.pipeline.chain.middleware import Middleware
 from toolwire.pipeline.exchange.caches import CACHES
 from toolwire.pipeline.exchange.checked_calls import check_conversation
-from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.pipeline.exchange.places import Places
+from toolwire.pipeline.exchange.request_state import Exchange
 from toolwire.protocols.shared.files import CONTENT_TYPES
 from toolwire.protocols.shared.served import ServedForm
 from toolwire.record import TOLERATED, AccessField, CounterSpec

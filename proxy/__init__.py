@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     )
     from .pipeline.chain.middleware import ChainPlace, Handler, Middleware
     from .pipeline.chain.reply import Reply
-    from .pipeline.exchange.exchange import EXCHANGE, Exchange
+    from .pipeline.exchange.request_state import EXCHANGE, Exchange
     from .record import AccessField, CounterSpec
     from .scanner import open_scanner
     from .schemas.schema import validate_tool_name, validate_tool_schema
@@ -62,7 +62,7 @@ _HOME = {
         "Start",
     ),
     "folding": ("fold", "unfold"),
-    "pipeline.exchange.exchange": ("EXCHANGE", "Exchange"),
+    "pipeline.exchange.request_state": ("EXCHANGE", "Exchange"),
     "pipeline.chain.middleware": ("Handler", "Middleware", "ChainPlace"),
     "model": (
         "FinishReason",

@@ -56,9 +56,6 @@ class Feature(Protocol):
         """Adds the feature's paths, and the resources that it starts and stops, to the application."""
 
 
-FeatureFactory = Callable[[FeatureContext], Feature]
-
-
 def features_of(context: FeatureContext) -> list[Feature]:
     """Returns the features that the configuration enables, in the order of the registry. Raises `ConfigError` if one of
     them is not installed."""

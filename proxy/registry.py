@@ -51,7 +51,7 @@ CLIENT_PROTOCOLS: Final[Mapping[str, str]] = {
 
 SERVER_PROTOCOLS: Final[Mapping[str, str]] = {
     "openai_chat": "toolwire.protocols.chat.protocol:ChatProtocol",
-    "openai_completions": "toolwire.protocols.completions.completions:CompletionsProtocol",
+    "openai_completions": "toolwire.protocols.completions.protocol:CompletionsProtocol",
     "openai_responses": "toolwire.protocols.responses.protocol:ResponsesProtocol",
     "anthropic_messages": "toolwire.protocols.messages.protocol:MessagesProtocol",
 }

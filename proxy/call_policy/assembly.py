@@ -29,7 +29,7 @@ from ..repair.literals import (
     python_value,
     without_wrapping,
 )
-from ..repair.repair import RepairKind, parses, read_json, skip_space
+from ..repair.relaxed_json import RepairKind, parses, read_json, skip_space
 from ..scan._grammar import SPACE, Block, BlockSyntax, Field, ValueKind
 from .elements import Element, element_value, read_elements, text_value
 from .json_calls import TextArguments, json_calls, quick_call, read_nearly

@@ -11,7 +11,7 @@ from ..config import CallsConfig
 from ..formats.engine.rendering import by_prompt_name, prompt_parameters
 from ..formats.engine.toolset import NAME_BYTES, note, note_of
 from ..model import ModelRequest, ToolChoice, ToolSpec
-from ..repair.repair import read_json
+from ..repair.relaxed_json import read_json
 from ..scan._grammar import valid_text
 from ..support.duplicate_keys import each_key_once
 from .coercion import CoercionKind

@@ -25,7 +25,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 import orjson
 
 from ..repair.literals import json_string
-from ..repair.repair import MAX_REPAIRED_VALUES, NUMBER, parses, read_value, repair_json, skip_space
+from ..repair.relaxed_json import MAX_REPAIRED_VALUES, NUMBER, parses, read_value, repair_json, skip_space
 from ..scan._grammar import SPACE
 from ..schemas.schema import FURTHER_CHECKS, Flaw, Path, ToolSchema
 from .untyped import types_of

@@ -29,7 +29,7 @@ from typing import Any, Final, Literal
 import orjson
 
 from ..formats.engine.keys import ARGUMENTS, METADATA, NAMES, WRAPPERS
-from ..repair.repair import (
+from ..repair.relaxed_json import (
     MAX_DEPTH,
     RepairKind,
     compact_json,

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from ..repair.literals import QUOTE_TOKEN, json_string
-from ..repair.repair import MAX_DEPTH, read_value, skip_space
+from ..repair.relaxed_json import MAX_DEPTH, read_value, skip_space
 from ..scan._grammar import SPACE
 from .untyped import Types, typed_value
 

@@ -25,7 +25,7 @@ from typing import Any, Final, Literal
 
 from ..formats.engine.keys import ARGUMENTS, METADATA, NAMES
 from ..model import ToolSpec
-from ..repair.repair import read_json
+from ..repair.relaxed_json import read_json
 from ..scan._grammar import FENCE, SPACE, BlockSyntax, Field
 from .assembly import PythonArguments
 from .candidate import Names

@@ -29,7 +29,7 @@ from ..errors import GatewayError, ModelFault, quote
 from ..formats.engine.recognition import BARE
 from ..formats.engine.rendering import prompt_parameters
 from ..model import CallKind, ToolChoice, ToolSpec
-from ..repair.repair import REPAIR_KINDS, compact_json
+from ..repair.relaxed_json import REPAIR_KINDS, compact_json
 from ..scan._grammar import AS_TEXT, DROPPED, Block, BlockSyntax, Decision, EarlyCall, Field, FoundCall, Why
 from ..schemas.schema import SchemaProblem
 from .assembly import begun

@@ -23,7 +23,7 @@ from ..errors import quote
 from ..formats.engine.recognition import RECOVERED
 from ..formats.engine.rendering import prompt_name, prompt_parameters
 from ..model import ToolSpec
-from ..repair.repair import read_json
+from ..repair.relaxed_json import read_json
 from ..scan._grammar import SPACE, Block, BlockSyntax
 from ..schemas.schema import SchemaProblem, ToolSchema, compile_schema
 from .assembly import Assembly, assemble

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..formats.engine.keys import ARGUMENTS, METADATA, NAMES, WRAPPERS
-from ..repair.repair import MAX_REPAIRED_VALUES, has_more_values
+from ..repair.relaxed_json import MAX_REPAIRED_VALUES, has_more_values
 from ..scan._grammar import FENCE, SPACE
 from .call_words import (
     BEFORE_ARGUMENTS,

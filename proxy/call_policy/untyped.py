@@ -19,7 +19,7 @@ from typing import Any, Final, Self
 from urllib.parse import unquote
 
 from ..repair.literals import json_string, python_value
-from ..repair.repair import NUMBER, compact_json, parses
+from ..repair.relaxed_json import NUMBER, compact_json, parses
 from ..scan._grammar import SPACE, ValueKind
 
 Types = frozenset[str]

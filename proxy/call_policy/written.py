@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from ..repair.literals import json_string
-from ..repair.repair import RepairKind
+from ..repair.relaxed_json import RepairKind
 
 
 class Settled(NamedTuple):

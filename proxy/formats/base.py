@@ -23,8 +23,7 @@ from .engine.layout import FUNCTION, Layout, Tagged
 from .engine.listing import Listing
 from .engine.markers import MarkerSet
 from .engine.rendering import prompt_name, prompt_parameters
-from .engine.restoring import Escapes
-from .engine.results import TOOL_RESPONSE, ResultForm
+from .engine.results import TOOL_RESPONSE, Escapes, ResultForm
 from .engine.templates import WITHOUT_FORMAT
 from .engine.values import Syntax
 from .engine.words import COMMON, Words
@@ -162,13 +161,13 @@ def earlier_calls(
     made = Escapes()
     escaping = escaping_in_calls(tool_format, also)
     if isinstance(layout.arguments, Tagged | Syntax):  # JSON needs no undoing: it uses `\uXXXX` for the character
-        escaping = escaping.noting(made)
+        escaping = escaping.noting(made.forms)
     text = layout.calls(uses, escaping)
     if isinstance(layout.arguments, Tagged) and any(
         escaping.holds(use.arguments) or "\\u" in use.arguments for use in uses
     ):
         fewer = Escapes()
-        plain = layout.calls(uses, escaping_in_calls(tool_format, also, ends=False).noting(fewer))
+        plain = layout.calls(uses, escaping_in_calls(tool_format, also, ends=False).noting(fewer.forms))
         if plain != text and _reads_alike(tool_format.grammar, plain, text, escaping):
             text, made = plain, fewer
     if escapes is not None and made:
@@ -350,6 +349,7 @@ def control_tokens() -> frozenset[str]:
     return WITHOUT_FORMAT.union(*(made.own_tokens or () for made in families()))
 
 
+@cache  # it lists a folder, and `open_scanner` may call it while an answer begins
 def builtin_formats() -> Mapping[str, str]:
     """Returns the dotted paths of the built-in formats by their names and aliases."""
     found = {path: made for module in _modules() for path, made in _formats_of(module).items()}

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from ..config import PromptConfig
 from ..formats.base import ToolFormat, escaping_for
-from ..formats.engine.restoring import Escapes
+from ..formats.engine.results import Escapes
 from ..model import Message, ModelRequest, Part, Text, ToolChoice, ToolResult, ToolSpec, replace
 from .placing import SYSTEM, Placement, completed
 from .prompt import MAY, NEVER, policy

@@ -30,8 +30,7 @@ from ..formats.engine.escaping import SLICE_CHARS, Escaping, Markup, Pieces
 from ..formats.engine.layout import plain_name
 from ..formats.engine.longjson import compact
 from ..formats.engine.rendering import is_json_object, prompt_name, taught_arguments
-from ..formats.engine.restoring import Escapes, EscapesMade
-from ..formats.engine.results import marked_text
+from ..formats.engine.results import Escapes, EscapesMade, marked_text
 from ..known.kinds import history_in
 from ..known.past import Past, fold
 from ..model import (
@@ -119,7 +118,7 @@ def guarded(
         escapes.markers = escaping.markers
 
     def writing(made: Escapes) -> Write:
-        return partial(_guard, escaping.noting(made), roles)
+        return partial(_guard, escaping.noting(made.forms), roles)
 
     messages = write_each(request.messages, ("guarded", markers, roles), writing, escapes, request.past)
     return replace(request, messages=tuple(messages), guarded=True)
@@ -350,7 +349,7 @@ class TranscriptWriter:
         self._escaping = escaping_of(tool_format, bracket, also)
         if escapes is not None:
             escapes.markers = self._escaping.markers
-            self._escaping = self._escaping.noting(escapes)
+            self._escaping = self._escaping.noting(escapes.forms)
 
     def talk(self, message: Message, parts: tuple[Part, ...]) -> Message:
         """Returns a message without calls and results, escaped."""

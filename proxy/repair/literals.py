@@ -21,7 +21,7 @@ from typing import Final, NoReturn
 import orjson
 
 from .characters import SPACE, valid_text
-from .repair import MAX_DEPTH, NUMBER, skip_space
+from .relaxed_json import MAX_DEPTH, NUMBER, skip_space
 
 MAX_VALUES: Final = 20_000
 """Text with more values is malformed: each takes about a microsecond on the event loop."""

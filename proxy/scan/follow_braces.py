@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from ..repair.literals import json_string, scalar
-from ..repair.repair import MAX_DEPTH
+from ..repair.relaxed_json import MAX_DEPTH
 from ._pystring import PLAIN_TEXT
 from .follower import COLON, ITEM, KEY, NEXT, SPACE, START, STUCK, TEXT, VALUE, WORD, SyntaxFollower
 

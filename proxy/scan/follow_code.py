@@ -17,7 +17,7 @@ import re
 from typing import Final
 
 from ..repair.literals import ESCAPE, SCALAR, json_string, scalar, unescape
-from ..repair.repair import MAX_DEPTH
+from ..repair.relaxed_json import MAX_DEPTH
 from ._pystring import CODE_STRING, PLAIN_TEXT
 from .follower import (
     COLON,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from ..repair.repair import MAX_DEPTH
+from ..repair.relaxed_json import MAX_DEPTH
 from ._grammar import SPACE
 
 _SPACE: Final = SPACE.encode()

@@ -30,7 +30,7 @@ from ..pipeline.conversations.background import BACKGROUND
 from ..pipeline.sending.delivery import CLIENTS
 from ..registry import registries
 from ..startup.backend_loops import loop_mistakes
-from ..startup.chains import told
+from ..startup.chains import start_notes
 from ..support.conversion import ConfigError
 from ..upstream.pool.health import HEALTH
 from .clients import ClientServer, usual_envelope
@@ -146,7 +146,8 @@ class AppHost:
         error is logged and returned as text. Returns None on success."""
         try:
             config = await asyncio.to_thread(read)
-            news = [line for line in told(config, registries()) if line not in told(self.config, registries())]
+            known = start_notes(self.config, registries())
+            news = [line for line in start_notes(config, registries()) if line not in known]
             generation = await self._started(config, self._current.app)
         except Exception as error:
             log_refusal(error)

@@ -11,7 +11,7 @@ from ..configuration.mistakes import Mistakes
 from ..configuration.telemetry_variables import unmet_variables
 from ..fastparse import IMPLEMENTATION
 from ..registry import registries
-from ..startup.chains import told
+from ..startup.chains import start_notes
 from ..startup.ineffective import ineffective_parts
 
 LOG: Final = logging.getLogger("toolwire.serving")
@@ -22,7 +22,7 @@ def tell(config: GatewayConfig) -> None:
     if IMPLEMENTATION == "python":
         LOG.warning("%s", SLOW + (SWITCHED_OFF if os.environ.get("TOOLWIRE_NO_EXTENSIONS") else NOT_BUILT))
     plugins = registries()
-    for line in told(config, plugins):
+    for line in start_notes(config, plugins):
         LOG.info("%s", line)
     for line in unmet_variables(config.telemetry, os.environ):
         LOG.warning("%s", line)

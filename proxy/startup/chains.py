@@ -1,7 +1,7 @@
 """The middlewares of each route, and checks of their order.
 
-Each middleware class describes its own requirements (`Middleware.idle`, `needs`, `asked_for_by`, `told`). This module
-asks the classes and knows no middleware by name.
+Each middleware class describes its own requirements (`Middleware.idle`, `needs`, `asked_for_by`, `start_note`). This
+module asks the classes and knows no middleware by name.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def _tools_without_runner(config: GatewayConfig, plugins: Registries) -> Iterato
             yield f"chain: lacks `{name}`, which offers and runs the tools of `tools`; no route has it"
 
 
-def told(config: GatewayConfig, plugins: Registries) -> list[str]:
+def start_notes(config: GatewayConfig, plugins: Registries) -> list[str]:
     """Returns lines about the middlewares for operators. Middlewares that cannot be imported are skipped."""
     used = {entry.use: entry for _, _, chain, _ in _places(config) for entry in chain}
     lines = []
@@ -154,7 +154,7 @@ def told(config: GatewayConfig, plugins: Registries) -> list[str]:
             kind = kind_of(used.get(name, MiddlewareConfig(use=name)), plugins)
         except ConfigError:
             continue
-        line = None if kind is None else kind.told(config, name in used)
+        line = None if kind is None else kind.start_note(config, name in used)
         if line is not None:
             lines.append(line)
     return lines

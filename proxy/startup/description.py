@@ -12,7 +12,7 @@ from ..configuration.checks import effective_routes, has_limits
 from ..formats.model_families import format_for
 from ..ingress.auth import Keys
 from ..registry import Registries
-from .chains import chain_of, told
+from .chains import chain_of, start_notes
 
 CONTROL_TOKEN: Final = re.compile(r"<[|｜]|\[[A-Z_]+\]")
 """Matches format instructions that use control tokens of the model, and not only words of its vocabulary."""
@@ -28,7 +28,7 @@ def describe(config: GatewayConfig, plugins: Registries) -> str:
     needed = "keys needed" if keys else "no key needed"
     lines = [f"listens on {server.host} port {server.port}, {workers}, {needed}"]
     lines += _limits(config, keys) if limited else ()
-    lines += told(config, plugins)
+    lines += start_notes(config, plugins)
     for name, backend in config.backends.items():
         url = urlsplit(backend.url or "")
         address = f" at {url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}" if backend.url else ""

@@ -22,7 +22,7 @@ from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Opaqu
 from toolwire.formats.families import sentinel
 from toolwire.model import ModelReply, ReplyChoice, Text, ToolChoice, ToolSpec, ToolUse
 from toolwire.pipeline.chain.chain import Chain
-from toolwire.pipeline.exchange.exchange import OfferedTools
+from toolwire.pipeline.exchange.request_state import OfferedTools
 from toolwire.pipeline.paths.pass_through import PassThrough
 from toolwire.pipeline.paths.relay import Relay
 from toolwire.pipeline.paths.stream_paths import FastPath, StreamPath, Transcode

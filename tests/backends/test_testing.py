@@ -13,7 +13,7 @@ from tests.waiting import GUARD_S
 from toolwire.config import BackendConfig, GatewayConfig, MiddlewareConfig, RouteOptions
 from toolwire.events import Delta, Event, Kind
 from toolwire.pipeline.chain.middleware import Handler, Middleware
-from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.pipeline.exchange.request_state import Exchange
 from toolwire.testing import Answer, Raw, Refuse, Say, ScriptedBackend, Upstream, run_chain
 
 ASK = {"messages": [{"role": "user", "content": "hi"}]}

@@ -12,7 +12,7 @@ from toolwire import EXCHANGE, Middleware, Reply
 from toolwire.model import Message, Text
 from toolwire.pipeline.chain.middleware import Ask, Handler
 from toolwire.pipeline.chain.stages import Batches
-from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.pipeline.exchange.request_state import Exchange
 from toolwire.testing import run_chain
 
 CALL = '<tool_call>{"name":"look","arguments":"{}"}</tool_call>'

@@ -14,8 +14,8 @@ from tests.waiting import GUARD_S
 from toolwire.config import MiddlewareConfig
 from toolwire.model import ModelRequest, OpaquePart, ToolSpec, ToolUse
 from toolwire.pipeline.chain.middleware import Middleware
-from toolwire.pipeline.exchange.exchange import Exchange
 from toolwire.pipeline.exchange.permission import Permission
+from toolwire.pipeline.exchange.request_state import Exchange
 from toolwire.protocols.shared.tool_names import brought_by, brought_by_server, names_of, names_of_item
 from toolwire.support.conversion import ConfigError
 from toolwire.testing import ScriptedBackend, run_chain

@@ -18,10 +18,10 @@ from toolwire.config import DEFAULT_CHAIN, ON_DEMAND, GatewayConfig
 from toolwire.configuration.settings import load
 from toolwire.model import ModelRequest
 from toolwire.pipeline.chain.middleware import ChainPlace, Middleware
-from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.pipeline.exchange.request_state import Exchange
 from toolwire.record import AccessField, CounterSpec
 from toolwire.registry import MIDDLEWARES, Registries, registries
-from toolwire.startup.chains import chain_of, told
+from toolwire.startup.chains import chain_of, start_notes
 from toolwire.startup.names import check_names
 from toolwire.support.conversion import ConfigError
 
@@ -54,7 +54,7 @@ class Loud(Middleware):
         return {"transformation": "which gives it something to shout about"} if place.options.word == "why" else {}
 
     @classmethod
-    def told(cls, config: GatewayConfig, used: bool) -> str | None:
+    def start_note(cls, config: GatewayConfig, used: bool) -> str | None:
         return "somebody is loud"
 
     async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
@@ -137,8 +137,8 @@ def test_wrong_options_are_one_mistake(plugins: Registries) -> None:
 
 
 def test_what_an_operator_should_know(plugins: Registries) -> None:
-    assert "somebody is loud" in told(config(loud("hey"), *DEFAULT_CHAIN), plugins)
-    assert "somebody is loud" not in told(config(), plugins)
+    assert "somebody is loud" in start_notes(config(loud("hey"), *DEFAULT_CHAIN), plugins)
+    assert "somebody is loud" not in start_notes(config(), plugins)
 
 
 def test_a_counter_means_one_thing(plugins: Registries) -> None:

@@ -19,7 +19,7 @@ from tests.waiting import GUARD_S
 from toolwire import ClientFault, GatewayError, Middleware, Reply
 from toolwire.errors import BackendFault
 from toolwire.pipeline.chain.middleware import Handler
-from toolwire.pipeline.exchange.exchange import EXCHANGE
+from toolwire.pipeline.exchange.request_state import EXCHANGE
 from toolwire.support.conversion import ConfigError
 from toolwire.testing import WireAnswer, run_chain
 

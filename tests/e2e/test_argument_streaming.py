@@ -21,7 +21,7 @@ from toolwire.errors import ModelFault
 from toolwire.events import Call, Event, Kind
 from toolwire.model import ToolUse
 from toolwire.pipeline.chain.middleware import Middleware
-from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.pipeline.exchange.request_state import Exchange
 from toolwire.registry import registries
 from toolwire.testing import Say, Upstream
 

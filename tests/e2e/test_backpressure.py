@@ -23,7 +23,7 @@ from tests.waiting import GUARD_S, until
 from toolwire.config import GatewayConfig
 from toolwire.events import Event, Kind
 from toolwire.pipeline.chain.middleware import Middleware
-from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.pipeline.exchange.request_state import Exchange
 from toolwire.testing import Answer, Asked, Step, Upstream, chunk, frame
 
 MB = 1024 * 1024

@@ -18,7 +18,7 @@ from toolwire.config import GatewayConfig
 from toolwire.errors import ClientFault
 from toolwire.model import Message, ModelRequest, Text, ToolResult, ToolUse
 from toolwire.protocols.completions.chat_templates import TEMPLATES, JinjaTemplate, template_for
-from toolwire.protocols.completions.completions import CompletionsProtocol
+from toolwire.protocols.completions.protocol import CompletionsProtocol
 from toolwire.support.conversion import ConfigError
 from toolwire.testing import Answer, Asked, Upstream
 

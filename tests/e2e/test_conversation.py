@@ -21,7 +21,7 @@ from toolwire.pipeline.chain.middleware import Middleware
 from toolwire.pipeline.chain.reply import Reply
 from toolwire.pipeline.chain.stages import Batches
 from toolwire.pipeline.conversations.stored import CONVERSATIONS
-from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.pipeline.exchange.request_state import Exchange
 from toolwire.store.base import StoreUnavailable
 from toolwire.testing import Answer, Say, Upstream, chunk, frame
 

@@ -16,7 +16,8 @@ import pytest
 from tests.e2e.conftest import Gateway, function, post, upstream_config
 from tests.e2e.test_formats import RESPONSES, chat_parts, chat_stream_parts, response_parts
 from tests.formats.cases import FORMATS
-from toolwire.formats.base import ToolFormat, control_tokens, hermes
+from toolwire.formats.base import ToolFormat, control_tokens
+from toolwire.formats.families import hermes
 from toolwire.model import ToolUse
 from toolwire.testing import Answer, Asked, Say, Upstream
 

@@ -30,7 +30,7 @@ from toolwire.errors import CODES
 from toolwire.events import Event, Kind
 from toolwire.model import ModelRequest
 from toolwire.pipeline.chain.middleware import Handler, Middleware
-from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.pipeline.exchange.request_state import Exchange
 from toolwire.pipeline.sending.delivery import ALIVE, READY
 from toolwire.registry import registries
 from toolwire.testing import Refuse, Say, Upstream, WireAnswer

@@ -17,7 +17,7 @@ from toolwire.protocols.shared.wire import MAX_CONTAINERS, MAX_VALUES
 from toolwire.support.bounded_json import PIECE_BYTES
 from toolwire.support.offload import OFFLOAD_BYTES
 from toolwire.testing import Answer, Upstream, WireAnswer, frame
-from toolwire.upstream.servers.model_list import MOST_MODELS, read_model_list
+from toolwire.upstream.servers.server_queries import MOST_MODELS, read_model_list
 
 JSON = {"Content-Type": "application/json"}
 SSE = {"Content-Type": "text/event-stream"}

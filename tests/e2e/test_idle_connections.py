@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from tests.e2e import edge
-from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.pipeline.exchange.request_state import Exchange
 
 LONG = 300_000
 CONNECTIONS = 5

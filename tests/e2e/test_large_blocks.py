@@ -24,7 +24,7 @@ from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open,
 from toolwire.ingress.liveness import LIVENESS
 from toolwire.model import ToolChoice, ToolSpec
 from toolwire.pipeline.chain.chain import Chain
-from toolwire.pipeline.exchange.exchange import OfferedTools
+from toolwire.pipeline.exchange.request_state import OfferedTools
 from toolwire.pipeline.transforms import scanning
 from toolwire.pipeline.transforms.scanning import ScanStage
 from toolwire.registry import registries

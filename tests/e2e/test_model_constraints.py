@@ -33,7 +33,7 @@ from toolwire.formats.gbnf.grammar import Around
 from toolwire.formats.gbnf.rules import MAX_REPEAT
 from toolwire.model import Constraint, ModelRequest, ToolSpec
 from toolwire.pipeline.chain.middleware import Middleware
-from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.pipeline.exchange.request_state import Exchange
 from toolwire.registry import registries
 from toolwire.scanner import reasoning_tags
 

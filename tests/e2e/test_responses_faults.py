@@ -31,7 +31,7 @@ from toolwire.errors import CODES
 from toolwire.events import Event, Kind
 from toolwire.pipeline.chain.middleware import Middleware
 from toolwire.pipeline.conversations.stored import CONVERSATIONS
-from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.pipeline.exchange.request_state import Exchange
 from toolwire.registry import registries
 from toolwire.testing import Answer, Refuse, Say, Script, Upstream, WireAnswer, chunk, frame
 

@@ -16,7 +16,6 @@ from toolwire.folding import fold
 from toolwire.formats.base import ToolFormat, builtin_formats, escaping_for, escaping_in_calls
 from toolwire.formats.engine.escaping import Escaping
 from toolwire.formats.engine.layout import Tagged
-from toolwire.formats.engine.syntaxes import FUNCTION_STOPS
 from toolwire.formats.engine.values import Number, Syntax, read_object
 from toolwire.model import Part, ToolChoice, ToolResult, ToolSpec, ToolUse
 from toolwire.registry import registries
@@ -38,39 +37,18 @@ NAMES: Final = tuple({path: name for name, path in reversed(builtin_formats().it
 FORMATS: Final[tuple[ToolFormat, ...]] = tuple(map(registries().formats.get, NAMES))
 every_format: Final = every("tool_format", FORMATS)
 
+_STOPS: Final = {"cwm": ("</tool>",), "gemma4": ('<|"|>',), "functiongemma": ("<escape>",)}
+
+
+def _stops(made: ToolFormat) -> tuple[str, ...]:
+    """What ends a string in a format's arguments."""
+    arguments = None if made.layout is None else made.layout.arguments
+    stops = arguments.stops if isinstance(arguments, Tagged) else _STOPS.get(made.name, ())
+    return tuple(stop.strip() for stop in stops)
+
+
 STOPS: Final[dict[str, tuple[str, ...]]] = {
-    "qwen3_coder": tuple(stop.strip() for stop in FUNCTION_STOPS),
-    "seed_oss": tuple(stop.strip() for stop in FUNCTION_STOPS),
-    "glm45": ("</arg_value>",),
-    "glm47": ("</arg_value>",),
-    "mimo": tuple(stop.strip() for stop in FUNCTION_STOPS),
-    "minimax_m2": ("</parameter>",),
-    "minimax_m3": ("]<]minimax[>[",),
-    "dots_llm": ("</parameter>",),
-    "muse": ("</atem:parameter>",),
-    "beam": ("</rfl:parameter>", "<rfl:parameter name="),
-    "iquest": ("</arg_value>",),
-    "iquest_coder": ("</arg_value>",),
-    "telechat4": ("</param_value>",),
-    "cwm": ("</tool>",),
-    "sarashina": (),
-    "ui_tars": (),
-    "hunyuan3": ("</arg_value>",),
-    "hunyuan4": ("</arg_value>",),
-    "k2_horizon": ("</ifm|arg_value>",),
-    "solar_open2": ("<|tool_arg:end|>",),
-    "step3": ("</steptml:parameter>",),
-    "minicpm5": ("</param>", "<![CDATA["),
-    "deepseek_v32": ("</｜DSML｜parameter>",),
-    "deepseek_v4": ("</｜DSML｜parameter>",),
-    "deepseek_v41": ("</｜DSML｜ parameter>",),
-    "gigachat35": ("</｜GCML｜parameter>",),
-    "kimi_k3": ("<|close|>argument<|sep|>",),
-    "gemma4": ('<|"|>',),
-    "functiongemma": ("<escape>",),
-    "pythonic": (),
-    "lfm2": (),
-    "olmo3": (),
+    made.name: _stops(made) for made in FORMATS if made.layout and made.layout.arguments not in ("object", "string")
 }
 """The formats that do not write arguments as JSON, and what ends a string in them."""
 

@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 
 from tests.formats.cases import FORMATS, every_format, restore_json
 from tests.strategies import texts
+from toolwire.formats.base import control_tokens
 from toolwire.formats.engine import escaping, markers
 from toolwire.formats.engine.escaping import Escaping, Markup
 from toolwire.formats.engine.markers import TAIL_CHARS, MarkerSet, distinct
 from toolwire.formats.engine.restoring import Restorer
 from toolwire.formats.engine.results import TOOL_RESPONSE
-from toolwire.formats.families import auto, bare_json, control_tokens, invoke, json_tags, messages, pythonic
+from toolwire.formats.families import auto, bare_json, invoke, json_tags, messages, pythonic
 
 MARKERS = ("<tool_call>", "</tool_call>", "```json", *TOOL_RESPONSE.markers)
 SETS = {

@@ -21,7 +21,7 @@ from toolwire.formats.engine.words import COMMON
 from toolwire.formats.families import bare_json, hermes, pythonic, sentinel
 from toolwire.middlewares.injection import Injection, InjectionOptions
 from toolwire.model import Message, ModelRequest, Origin, Text, ToolChoice, ToolResult, ToolSpec, ToolUse
-from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.pipeline.exchange.request_state import Exchange
 from toolwire.pipeline.exchange.routing import Route
 from toolwire.prompting.prompt import NEVER
 from toolwire.protocols.chat.protocol import ChatProtocol

@@ -38,12 +38,12 @@ from toolwire.formats.base import ToolFormat
 from toolwire.ingress.bodies import read_json
 from toolwire.protocols.base import ClientSide, ServerSide
 from toolwire.protocols.chat.protocol import ChatProtocol
-from toolwire.protocols.completions.completions import CompletionsProtocol
+from toolwire.protocols.completions.protocol import CompletionsProtocol
 from toolwire.protocols.messages.protocol import MessagesProtocol
 from toolwire.protocols.responses.protocol import ResponsesProtocol
 from toolwire.protocols.shared import wire
 from toolwire.registry import registries
-from toolwire.repair.repair import parses, repair_json
+from toolwire.repair.relaxed_json import parses, repair_json
 from toolwire.scan import _pyparse
 from toolwire.scan._grammar import Grammar
 from toolwire.scanner import open_scanner

@@ -24,7 +24,7 @@ from toolwire.pipeline.reasoning.preopened import closes_thoughts
 from toolwire.pipeline.transforms.stopping import _Matcher
 from toolwire.registry import registries, usual_server
 from toolwire.repair.literals import braces_value, python_calls
-from toolwire.repair.repair import compact_json, repair_json
+from toolwire.repair.relaxed_json import compact_json, repair_json
 from toolwire.scan import _pyguard, _pyparse, _pysse
 from toolwire.upstream.servers.leak_detection import LeakDetector
 from toolwire.upstream.servers.private_data import PrivateData

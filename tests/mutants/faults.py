@@ -394,13 +394,13 @@ FAULTS: Final = (
         "a JSON answer with a name is shown at its end only", ("tests/parse/test_quoted.py",),
     ),
     Fault(
-        "repair-python-words", "proxy/repair/repair.py",
+        "repair-python-words", "proxy/repair/relaxed_json.py",
         "if python and (not self._single or not self._words.isdisjoint(_JSON_WORDS)):",
         "if python and not self._single:",
         "a text that mixes `True` and `true` is repaired, although it has no single meaning", ("tests/unit/test_repair.py",),
     ),
     Fault(
-        "repair-fence-of-a-part", "proxy/repair/repair.py",
+        "repair-fence-of-a-part", "proxy/repair/relaxed_json.py",
         'or not text.endswith("```"):', "or False:",
         "three characters are cut from a text behind an opening fence", ("tests/unit/test_repair.py",),
     ),

@@ -21,7 +21,7 @@ from toolwire.events import BlockKind, Delta, Event, Fault, Open
 from toolwire.formats.families import hermes, sentinel
 from toolwire.formats.families.json_tags import JAMBA
 from toolwire.model import ToolChoice, ToolSpec
-from toolwire.repair.repair import parses
+from toolwire.repair.relaxed_json import parses
 from toolwire.stream_grammar import normalise
 
 pytestmark = pytest.mark.twin

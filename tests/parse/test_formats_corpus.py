@@ -22,7 +22,7 @@ from toolwire.config import ReasoningConfig
 from toolwire.events import BlockKind, Close, Delta, Event, Fault, Open, is_live
 from toolwire.formats.base import ToolFormat
 from toolwire.registry import registries
-from toolwire.repair.repair import parses
+from toolwire.repair.relaxed_json import parses
 
 TITLES = [format.title for format in FORMATS]
 NOT_AUTO = {

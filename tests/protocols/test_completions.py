@@ -13,7 +13,7 @@ from toolwire.errors import ClientFault
 from toolwire.events import Delta
 from toolwire.folding import fold, unfold
 from toolwire.model import Image, Message, ModelRequest, OpaquePart, Reasoning, Sampling, Text, ToolResult, ToolUse
-from toolwire.protocols.completions.completions import CompletionsProtocol, render_transcript
+from toolwire.protocols.completions.protocol import CompletionsProtocol, render_transcript
 
 TEXT = CompletionsProtocol()
 

@@ -26,7 +26,7 @@ from toolwire.model import ModelReply
 from toolwire.openai_types import ToolCallAccumulator, ToolCallDelta
 from toolwire.protocols.base import ServerSide
 from toolwire.protocols.chat.writer import ChatWriter
-from toolwire.protocols.completions.completions import CompletionsProtocol
+from toolwire.protocols.completions.protocol import CompletionsProtocol
 from toolwire.protocols.responses.writer import ResponsesWriter
 from toolwire.protocols.shared.call_deltas import CallDeltas
 from toolwire.protocols.shared.numbers import MAX_CALLS, MAX_CHOICES, MAX_PARTS, index_of, usage_of, whole_number

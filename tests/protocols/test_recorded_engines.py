@@ -17,7 +17,7 @@ from toolwire.events import Fault, Finish, Start
 from toolwire.pipeline.paths.relay import Relay
 from toolwire.protocols.base import ServerSide
 from toolwire.protocols.chat.protocol import ChatProtocol
-from toolwire.protocols.completions.completions import CompletionsProtocol
+from toolwire.protocols.completions.protocol import CompletionsProtocol
 from toolwire.protocols.messages.protocol import MessagesProtocol
 from toolwire.protocols.responses.protocol import ResponsesProtocol
 from toolwire.upstream.servers.identity import PROBES, Identity, read_listed

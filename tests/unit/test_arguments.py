@@ -17,7 +17,7 @@ from toolwire.formats.base import ToolFormat
 from toolwire.middlewares.arguments import Arguments
 from toolwire.model import ModelRequest, ToolChoice, ToolSpec, ToolUse
 from toolwire.pipeline.chain.reply import Reply
-from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange, OfferedTools
+from toolwire.pipeline.exchange.request_state import EXCHANGE, Exchange, OfferedTools
 from toolwire.pipeline.exchange.routing import Route
 from toolwire.protocols.base import ClientSide
 from toolwire.record import AccessRecord

@@ -262,6 +262,7 @@ UNBUDGETED: Final[Mapping[str, str]] = {
     "proxy/formats/base.py:escaping_for": _FORMATS,
     "proxy/formats/base.py:escaping_in_calls": _FORMATS,
     "proxy/formats/engine/brackets.py:reading_brackets": _FORMATS,
+    "proxy/formats/base.py:builtin_formats": "one value",
     "proxy/formats/base.py:control_tokens": "one value",
     "proxy/formats/base.py:families": "one value",
     "proxy/formats/model_families.py:_format_for": "1,024 of at most 256 characters; values are names of formats",

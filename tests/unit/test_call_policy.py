@@ -20,7 +20,7 @@ from toolwire.config import BadAnswersConfig, LimitsConfig
 from toolwire.errors import ModelFault
 from toolwire.formats.families import fenced_json, hermes, sentinel
 from toolwire.model import ToolChoice, ToolSpec
-from toolwire.repair.repair import compact_json
+from toolwire.repair.relaxed_json import compact_json
 from toolwire.scan._grammar import (
     AS_TEXT,
     DROPPED,

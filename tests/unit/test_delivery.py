@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.pipeline.exchange.request_state import Exchange
 from toolwire.record import AccessRecord
 
 

@@ -20,7 +20,7 @@ from toolwire.repair.literals import (
     python_value,
     scalar,
 )
-from toolwire.repair.repair import MAX_DEPTH
+from toolwire.repair.relaxed_json import MAX_DEPTH
 
 MARK = '<|"|>'
 

@@ -37,7 +37,7 @@ from toolwire.model import (
     ToolUse,
 )
 from toolwire.observability.telemetry import Metrics
-from toolwire.pipeline.exchange.exchange import OfferedTools
+from toolwire.pipeline.exchange.request_state import OfferedTools
 from toolwire.pipeline.reasoning.preopened import (
     MAX_LEARNED,
     Learned,

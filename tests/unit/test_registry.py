@@ -10,7 +10,8 @@ import pytest
 
 from tests.cases import every
 from toolwire.configuration.settings import load
-from toolwire.registry import BACKENDS, FORMATS, MIDDLEWARES, Registry, registries
+from toolwire.formats.base import builtin_formats
+from toolwire.registry import BACKENDS, MIDDLEWARES, Registry, registries
 from toolwire.support.conversion import ConfigError
 
 GROUP = "toolwire.things"
@@ -122,11 +123,15 @@ def test_two_applications_share_no_registration() -> None:
 
 @every(
     ("kind", "name"),
-    [(k, n) for k, t in (("middlewares", MIDDLEWARES), ("formats", FORMATS), ("backends", BACKENDS)) for n in t],
+    [
+        (k, n)
+        for k, t in (("middlewares", MIDDLEWARES), ("formats", builtin_formats()), ("backends", BACKENDS))
+        for n in t
+    ],
 )
 def test_every_builtin_exists(kind: str, name: str) -> None:
     value = getattr(registries(), kind).get(name)
     if kind == "formats":
-        assert FORMATS[value.name] == FORMATS[name]  # some have several names
+        assert builtin_formats()[value.name] == builtin_formats()[name]  # some have several names
     else:
         assert isinstance(value, type)

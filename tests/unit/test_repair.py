@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cases import every
-from toolwire.repair import repair
-from toolwire.repair.repair import (
+from toolwire.repair import relaxed_json
+from toolwire.repair.relaxed_json import (
     MAX_DEPTH,
     MAX_REPAIRED_VALUES,
     REPAIR_KINDS,
@@ -155,9 +155,9 @@ def test_nesting_is_bounded_whatever_the_stack() -> None:
 )
 def test_what_is_right_already_counts_as_ever(text: str, values: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Members that need no repair are taken together; they are as many values."""
-    monkeypatch.setattr(repair, "MAX_REPAIRED_VALUES", values)
+    monkeypatch.setattr(relaxed_json, "MAX_REPAIRED_VALUES", values)
     assert repair_json(text) is not None
-    monkeypatch.setattr(repair, "MAX_REPAIRED_VALUES", values - 1)
+    monkeypatch.setattr(relaxed_json, "MAX_REPAIRED_VALUES", values - 1)
     assert repair_json(text) is None
 
 
@@ -332,7 +332,7 @@ def test_work_is_linear(piece: str) -> None:
         def count(frame: Any, event: str, argument: Any) -> None:
             nonlocal made
             # Only its own: the garbage collector's callbacks (hypothesis has one) run whenever they like.
-            made += event in ("call", "c_call") and frame.f_code.co_filename == repair.__file__
+            made += event in ("call", "c_call") and frame.f_code.co_filename == relaxed_json.__file__
 
         text = "[" + piece * pieces + "1"
         sys.setprofile(count)

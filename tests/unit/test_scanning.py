@@ -17,7 +17,7 @@ from toolwire.folding import finished, fold, unfold
 from toolwire.formats.base import ToolFormat
 from toolwire.formats.families import auto, bare_json, fenced_json, hermes, sentinel
 from toolwire.model import ModelReply, Part, Reasoning, ReplyChoice, Text, ToolChoice, ToolSpec, ToolUse, Usage, replace
-from toolwire.pipeline.exchange.exchange import OfferedTools
+from toolwire.pipeline.exchange.request_state import OfferedTools
 from toolwire.pipeline.reasoning.preopened import Learned, PreopenedReasoning
 from toolwire.pipeline.transforms.scanning import ScanStage
 from toolwire.record import AccessRecord

@@ -21,7 +21,7 @@ from toolwire.events import Event
 from toolwire.model import ModelRequest
 from toolwire.pipeline.chain.middleware import Ask, Middleware
 from toolwire.pipeline.chain.reply import Reply
-from toolwire.pipeline.exchange.exchange import EXCHANGE, Exchange
+from toolwire.pipeline.exchange.request_state import EXCHANGE, Exchange
 from toolwire.protocols.base import ServerSide
 from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.record import BackendObserver

@@ -15,7 +15,7 @@ from toolwire.configuration.settings import load
 from toolwire.registry import registries
 from toolwire.server import starting
 from toolwire.server.occupied import occupant, why_not_listening
-from toolwire.startup.chains import told
+from toolwire.startup.chains import start_notes
 from toolwire.startup.description import describe
 
 
@@ -106,13 +106,13 @@ def test_where_conversations_are_stored(
     settings = config(**sections)
     caplog.set_level(logging.INFO, "toolwire.serving")
     starting.tell(settings)
-    assert [caplog.messages[-1]] == told(settings, registries()) == [said]
+    assert [caplog.messages[-1]] == start_notes(settings, registries()) == [said]
     assert said in describe(settings, registries()).splitlines()
 
 
 def test_the_file_is_that_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STATE_DIRECTORY", "/var/lib/toolwire")
-    assert "/var/lib/toolwire/responses.sqlite3" in told(config(), registries())[0]
+    assert "/var/lib/toolwire/responses.sqlite3" in start_notes(config(), registries())[0]
 
 
 @pytest.mark.parametrize(("switched", "said"), [("", "apt-get install gcc"), ("1", "unset it")])

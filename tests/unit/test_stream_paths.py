@@ -14,13 +14,13 @@ from tests.options import route_options
 from toolwire.config import LimitsConfig, ReasoningConfig, RouteOptions
 from toolwire.events import Event, Kind
 from toolwire.folding import Folding
-from toolwire.formats.engine.restoring import Escapes
+from toolwire.formats.engine.results import Escapes
 from toolwire.formats.families import auto, bare_json, deepseek, harmony, hermes, pythonic, qwen, sentinel
 from toolwire.model import Message, ModelRequest, Text, ToolChoice, ToolSpec
 from toolwire.pipeline.chain.chain import Chain
 from toolwire.pipeline.chain.mapping import MapStage
 from toolwire.pipeline.chain.stages import FinishStage, Stage, WatchStage
-from toolwire.pipeline.exchange.exchange import OfferedTools
+from toolwire.pipeline.exchange.request_state import OfferedTools
 from toolwire.pipeline.paths.stream_paths import FastPath, Transcode, allows_fast_path
 from toolwire.pipeline.reasoning.preopened import Learned, PreopenedReasoning, kind_of
 from toolwire.pipeline.transforms.scanning import ScanStage

@@ -14,7 +14,7 @@ from toolwire.errors import BackendFault
 from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
 from toolwire.folding import fold
 from toolwire.formats.base import ToolFormat
-from toolwire.formats.engine.restoring import Escapes
+from toolwire.formats.engine.results import Escapes
 from toolwire.formats.families import auto, bare_json, messages, qwen, sentinel
 from toolwire.model import Message, ModelRequest, Reasoning, Text, ToolResult, ToolUse
 from toolwire.pipeline.chain.reply import Reply

@@ -11,7 +11,7 @@ from tests.cases import every
 from tests.formats.cases import FORMATS, every_format
 from toolwire.events import BlockKind, Close, Delta, Event, Finish, Open, Start
 from toolwire.formats.base import ToolFormat
-from toolwire.formats.engine.restoring import Escapes
+from toolwire.formats.engine.results import Escapes
 from toolwire.model import Message, ModelRequest, Text, ToolChoice, ToolResult, ToolUse
 from toolwire.pipeline.transforms.unescaping import UnescapeStage
 from toolwire.pipeline.transforms.unwrapping import UnwrapStage

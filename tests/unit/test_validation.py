@@ -14,10 +14,10 @@ from tests.options import route_options
 from toolwire.config import LimitsConfig, RouteConfig
 from toolwire.errors import ClientFault
 from toolwire.middlewares.validation import Validation
-from toolwire.pipeline.exchange.exchange import Exchange
+from toolwire.pipeline.exchange.request_state import Exchange
 from toolwire.pipeline.exchange.routing import Route
 from toolwire.protocols.chat.protocol import ChatProtocol
-from toolwire.protocols.completions.completions import CompletionsProtocol
+from toolwire.protocols.completions.protocol import CompletionsProtocol
 from toolwire.record import AccessRecord
 from toolwire.schemas.schema import ToolSchemas
 from toolwire.upstream.servers.base import Capabilities

@@ -9,66 +9,28 @@ also needs.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, Final
 
 from ...events import Event
-from .naive import TAGS, Blocks, Tags, json_calls, partial_opener
+from .naive import TAGS, Blocks, BufferingScanner, Tags, json_calls, partial_opener
 
 Load = Callable[[str], Any]
 
 
-class PartialJsonScanner:
+class PartialJsonScanner(BufferingScanner):
     """Hand-written tag search; bodies are parsed by a library for unfinished JSON."""
 
     def __init__(self, tags: Tags, load: Load) -> None:
-        self._tags = tags
+        super().__init__(tags)
         self._load = load
-        self._buffer = ""
-        self._inside = False
-        self._blocks = Blocks()
         self.seen: Any = None
         """The library's value of the body so far."""
 
-    def feed(self, delta: str) -> list[Event]:
-        """Returns the events that the delta adds."""
-        out: list[Event] = []
-        opener, closer = self._tags.opener, self._tags.closer
-        self._buffer += delta
-        while True:
-            if self._inside:
-                end = self._buffer.find(closer) if closer else -1
-                if end < 0:
-                    self._look(self._buffer[: len(self._buffer) - partial_opener(self._buffer, closer)])
-                    return out
-                self._blocks.calls(self._tags.calls(self._buffer[:end]), out)
-                self._buffer = self._buffer[end + len(closer) :]
-            else:
-                at = self._buffer.find(opener)
-                if at < 0:
-                    at = len(self._buffer) - partial_opener(self._buffer, opener)
-                    self._blocks.text(self._buffer[:at], out)
-                    self._buffer = self._buffer[at:]
-                    return out
-                self._blocks.text(self._buffer[:at], out)
-                self._buffer = self._buffer[at + len(opener) :]
-            self._inside = not self._inside
-
     def _look(self, body: str) -> None:
-        try:
-            self.seen = self._load(body)
-        except ValueError:  # not enough text yet, such as an unfinished escape; all libraries raise it
-            pass
-
-    def finish(self) -> list[Event]:
-        """Returns the events for held-back text, and for a call that ends with the answer."""
-        out: list[Event] = []
-        if self._inside and not self._tags.closer:
-            self._blocks.calls(self._tags.calls(self._buffer), out)
-        else:
-            self._blocks.text(self._tags.opener * self._inside + self._buffer, out)
-        self._blocks.close(out)
-        return out
+        with suppress(ValueError):  # not enough text yet, such as an unfinished escape; all libraries raise it
+            self.seen = self._load(body[: len(body) - partial_opener(body, self._tags.closer)])
 
 
 def _jiter() -> Load:

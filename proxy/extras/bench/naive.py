@@ -194,10 +194,9 @@ class BufferingScanner:
         self._buffer += delta
         while True:
             if self._inside:
-                if not tags.closer:
-                    return out
-                body, closer, rest = self._buffer.partition(tags.closer)
+                body, closer, rest = self._buffer.partition(tags.closer) if tags.closer else (self._buffer, "", "")
                 if not closer:
+                    self._look(body)
                     return out
                 self._blocks.calls(tags.calls(body), out)
             else:
@@ -210,6 +209,9 @@ class BufferingScanner:
                 self._blocks.text(text, out)
             self._buffer = rest
             self._inside = not self._inside
+
+    def _look(self, body: str) -> None:
+        """Looks at the unfinished body of a call. This parser waits for its end."""
 
     def finish(self) -> list[Event]:
         """Returns the events for held-back text, and for a call that ends with the answer."""

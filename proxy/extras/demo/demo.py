@@ -47,7 +47,7 @@ from ...formats.engine.rendering import result_text
 from ...model import ModelRequest, ToolResult
 from ...openai_types import ToolCall
 from ...pipeline.chain.middleware import Middleware
-from ...pipeline.exchange.exchange import Exchange
+from ...pipeline.exchange.request_state import Exchange
 from ...registry import registries
 from ...server import serving
 from ...server.occupied import why_not_listening

@@ -10,7 +10,7 @@ from ...config import LimitsConfig, ReasoningConfig, RouteOptions
 from ...errors import GatewayError
 from ...formats.base import ToolFormat
 from ...model import Message, ModelRequest, ToolChoice, ToolSpec
-from ...pipeline.exchange.exchange import OfferedTools
+from ...pipeline.exchange.request_state import OfferedTools
 from ...pipeline.transforms.scanners import not_taught
 from ...protocols.base import ServerSide
 from ...protocols.shared.wire import BOUNDS, dump_in_pieces

@@ -20,7 +20,7 @@ from ...ingress.auth import ApiKey
 from ...ingress.bodies import read_json
 from ...observability.metrics import CELLS
 from ...pipeline.chain.middleware import Middleware
-from ...pipeline.exchange.exchange import Exchange
+from ...pipeline.exchange.request_state import Exchange
 from ...pipeline.exchange.routing import Route, Router
 from ...pipeline.reasoning.preopened import Learned
 from ...pipeline.sending.delivery import API_KEY, Delivery

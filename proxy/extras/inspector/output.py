@@ -46,14 +46,14 @@ def read_output(
     calls = _Calls()
     if not streamed:
         body = b"".join(entry.data for entry in entries)
-        brief, about = calls.told(() if server is None else _whole(body, server))
+        brief, about = calls.summarised(() if server is None else _whole(body, server))
         said = SentEvent(entries[-1].at, "", body.decode(errors="replace"), brief or "the whole answer", about)
         return [said], calls.made
     out: list[SentEvent] = []
     reader = None if server is None else server.reader(frame_bytes=1 << 30)
     for at, frame in frames(entries):
         name, data = _fields(frame)
-        brief, about = calls.told(() if reader is None else reader.feed(frame))
+        brief, about = calls.summarised(() if reader is None else reader.feed(frame))
         out.append(SentEvent(at, name, data, brief or _without_words(name, data), about))
     return out, calls.made
 
@@ -112,7 +112,7 @@ class _Calls:
         """The calls, as far as they have come."""
         return [SentCall(name, "".join(pieces)) for name, pieces in self._made]
 
-    def told(self, events: Iterable[Event]) -> tuple[str, tuple[int, ...]]:
+    def summarised(self, events: Iterable[Event]) -> tuple[str, tuple[int, ...]]:
         """Returns a summary of these events, and the indices of the calls in them."""
         words: list[str] = []
         calls: dict[int, None] = {}

@@ -11,8 +11,7 @@ from ..capture.files import Captured, Entry, Kind
 from ..capture.verdict import decisions_of
 from .answer import Answer, read_answer
 from .asked import Asked
-from .decisions import finish_calls
-from .judgements import Judgement
+from .judgements import Judgement, coerced, repaired
 
 _STREAM: Final = "text/event-stream"
 
@@ -96,3 +95,36 @@ def _of_round(
         because = f": {rejected}" if rejected else ""
         found.append(Judgement("retried", f"A server was asked again after this answer{because}"))
     return found
+
+
+# --- recorded decisions about finished calls --------------------------------------------------------------------------
+
+
+_FATES: Final = {"refused": "Text, not a call", "misfit": "Passed on as it is", "failed": "Ended the answer"}
+
+
+def finish_calls(answer: Answer, decisions: Iterable[CallDecision]) -> None:
+    """Updates the calls of an answer to the form in which they were sent, and adds the decisions about them."""
+    for decision in decisions:
+        index = decision.index
+        if index is None or not 0 <= index < len(answer.calls):
+            continue
+        call = answer.calls[index]
+        done = list(_done(decision, call.arguments))
+        for judgement in done:
+            judgement.calls.append(call.n)
+        call.arguments = call.arguments if decision.arguments is None else decision.arguments
+        call.judgements = [*call.judgements, *done]
+        answer.judgements += done
+
+
+def _done(decision: CallDecision, arguments: str) -> Iterable[Judgement]:
+    for note in decision.notes:
+        counter, _, label = note.partition(":")
+        if counter == "repaired" and label:
+            yield repaired(label, arguments)
+        elif counter == "coerced" and label:
+            yield coerced(label)
+    if decision.kind in _FATES:
+        kind = decision.kind if decision.kind in ("refused", "failed") else "near"
+        yield Judgement(kind, f"{_FATES[decision.kind]}: {decision.why}")

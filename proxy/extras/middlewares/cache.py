@@ -32,7 +32,7 @@ from ...model import ModelRequest
 from ...pipeline.chain.middleware import Handler, Middleware
 from ...pipeline.chain.reply import Reply
 from ...pipeline.exchange.caches import CACHES
-from ...pipeline.exchange.exchange import EXCHANGE, Exchange
+from ...pipeline.exchange.request_state import EXCHANGE, Exchange
 from ...record import AccessField
 from ...stream_grammar import normalise
 from ...support.cache import Cache as AnswerCache

@@ -16,7 +16,7 @@ from ...events import Event, Kind
 from ...model import ModelRequest
 from ...pipeline.chain.middleware import Middleware
 from ...pipeline.chain.reply import Reply
-from ...pipeline.exchange.exchange import Exchange
+from ...pipeline.exchange.request_state import Exchange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

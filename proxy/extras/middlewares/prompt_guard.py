@@ -13,7 +13,7 @@ from typing import ClassVar
 from ...errors import ClientFault
 from ...model import ModelRequest
 from ...pipeline.chain.middleware import Middleware
-from ...pipeline.exchange.exchange import Exchange
+from ...pipeline.exchange.request_state import Exchange
 from ...upstream.servers.usage import Estimator, request_texts
 
 

@@ -21,7 +21,7 @@ from ...events import Close, Delta, Event, Kind, Open
 from ...model import Message, ModelRequest, Part, Reasoning, Refusal, Text, ToolResult, ToolUse
 from ...pipeline.chain.middleware import Middleware
 from ...pipeline.chain.reply import Reply
-from ...pipeline.exchange.exchange import Exchange
+from ...pipeline.exchange.request_state import Exchange
 from ...record import AccessField
 from ...support.offload import is_large, offload
 from ...support.patterns import Patterns, StreamReplacer, replaced

@@ -24,7 +24,7 @@ from ...observability.logs import log_fields
 from ...observability.redaction import Redaction, known_secrets, words_of
 from ...pipeline.chain.middleware import Middleware
 from ...pipeline.chain.reply import Reply
-from ...pipeline.exchange.exchange import Exchange
+from ...pipeline.exchange.request_state import Exchange
 from ...support.offload import is_large, offload
 
 LOG: Final = logging.getLogger("toolwire.requests")

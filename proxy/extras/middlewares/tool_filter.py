@@ -24,7 +24,7 @@ from ...formats.engine.rendering import prompt_name
 from ...model import ModelRequest, ToolChoice, ToolSpec, ToolUse
 from ...pipeline.chain.middleware import ChainPlace, Middleware
 from ...pipeline.chain.reply import Reply
-from ...pipeline.exchange.exchange import Exchange
+from ...pipeline.exchange.request_state import Exchange
 from ...pipeline.exchange.served_tools import stand_for_servers
 from ...protocols.shared.tool_names import is_item, names_of
 from ...record import AccessField, CallDecision

@@ -11,12 +11,12 @@ other names begin with `toolwire.`. Rules:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from aiohttp import web
 from opentelemetry.context import Context
-from opentelemetry.metrics import MeterProvider
+from opentelemetry.metrics import Histogram, MeterProvider
 from opentelemetry.trace import SpanKind, Status, StatusCode, TracerProvider, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from yarl import URL
@@ -74,14 +74,15 @@ class Tracing:
         self.content = content
         self._backends = {name: _of_backend(config) for name, config in backends.items()}
         meter = meters.get_meter(NAME, __version__)
-        self.duration = meter.create_histogram(
-            "gen_ai.client.operation.duration", "s", "One call of a model", explicit_bucket_boundaries_advisory=_SECONDS
-        )
-        self.first_chunk = meter.create_histogram(
+
+        def seconds(name: str, description: str, bounds: Sequence[float] = _SECONDS) -> Histogram:
+            return meter.create_histogram(name, "s", description, explicit_bucket_boundaries_advisory=bounds)
+
+        self.duration = seconds("gen_ai.client.operation.duration", "One call of a model")
+        self.first_chunk = seconds(
             "gen_ai.client.operation.time_to_first_chunk",
-            "s",
             "From the request to the first chunk of a stream",
-            explicit_bucket_boundaries_advisory=_FIRST_CHUNK_SECONDS,
+            _FIRST_CHUNK_SECONDS,
         )
         self.tokens = meter.create_histogram(
             "gen_ai.client.token.usage",
@@ -89,30 +90,19 @@ class Tracing:
             "Tokens of one call of a model",
             explicit_bucket_boundaries_advisory=_TOKENS,
         )
-        self.tool_duration = meter.create_histogram(
-            "gen_ai.execute_tool.duration",
-            "s",
-            "One server-side execution",
-            explicit_bucket_boundaries_advisory=_SECONDS,
+        self.tool_duration = seconds("gen_ai.execute_tool.duration", "One server-side execution")
+        self.served = seconds(
+            "gen_ai.server.request.duration", "One request of a client, to the last byte of its answer"
         )
-
-        self.served = meter.create_histogram(
-            "gen_ai.server.request.duration",
-            "s",
-            "One request of a client, to the last byte of its answer",
-            explicit_bucket_boundaries_advisory=_SECONDS,
-        )
-        self.served_first = meter.create_histogram(
+        self.served_first = seconds(
             "gen_ai.server.time_to_first_token",
-            "s",
             "From a client's request to the first byte of its stream",
-            explicit_bucket_boundaries_advisory=_FIRST_CHUNK_SECONDS,
+            _FIRST_CHUNK_SECONDS,
         )
-        self.served_token = meter.create_histogram(
+        self.served_token = seconds(
             "gen_ai.server.time_per_output_token",
-            "s",
             "Time for each token after the first one of a client's stream",
-            explicit_bucket_boundaries_advisory=_TOKEN_SECONDS,
+            _TOKEN_SECONDS,
         )
 
     def begin(self, request: web.Request, request_id: str) -> ExchangeTrace:

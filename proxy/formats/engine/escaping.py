@@ -26,7 +26,7 @@ from typing import Final
 from ...scan._grammar import SPACE
 from ...support.legible import json_escape
 from .markers import LAST, STEP_CHARS, TAIL_CHARS, MarkerSet, is_blank
-from .restoring import Escapes, Restorer
+from .restoring import Form, Restorer
 
 SLICE_CHARS: Final = STEP_CHARS
 
@@ -59,7 +59,7 @@ class Escaping:
     def __init__(self, markers: MarkerSet | Iterable[str], bare: Iterable[str] | None = None) -> None:
         self.markers = markers if isinstance(markers, MarkerSet) else MarkerSet(markers)
         self._bare = None if bare is None else self.markers.among(bare)
-        self._made: Escapes | None = None
+        self._made: set[Form] | None = None
         self._firsts = tuple(self.markers.rests)
         self._begins = self.markers.beginnings.firsts
         self._short = frozenset(word for word in self.markers.words if len(word) == 1)
@@ -67,7 +67,7 @@ class Escaping:
         self._cut = frozenset(word[size - 2 : size] for word in self.markers.words for size in range(2, len(word)))
         self._structural = any(not word.strip('[]{}:,"') for word in self.markers.words)  # occurs in any JSON
 
-    def noting(self, made: Escapes) -> Escaping:
+    def noting(self, made: set[Form]) -> Escaping:
         """Returns a copy for one prompt that records its escapes in `made`."""
         noting = Escaping.__new__(Escaping)
         vars(noting).update(vars(self))
@@ -186,7 +186,7 @@ class Escaping:
     def _beginning(self, text: str, *, bare: bool, more: str = "") -> str:
         escaped = self.markers.beginnings.escaped(text, bare=bare, more=more)
         if escaped is not text and self._made is not None:
-            self._made.forms.add(self.markers.beginnings.form(escaped, more))
+            self._made.add(self.markers.beginnings.form(escaped, more))
         return escaped
 
     def restore(self, text: str) -> str:
@@ -283,12 +283,12 @@ class Escaping:
                     yield max(rest, start)
                 elif rest == start:  # an answer may copy this line from its start, and then begins with it
                     if self._made is not None:
-                        self._made.forms.add((text[start], 1, None))
+                        self._made.add((text[start], 1, None))
                     yield start + 1
 
     def _note(self, text: str, first: int, rest: int, end: int) -> None:
         if self._made is not None:
-            self._made.forms.add((text[first], rest - first, text[rest:end]))
+            self._made.add((text[first], rest - first, text[rest:end]))
 
     def _with_backslashes(self, text: str, spans: Sequence[tuple[int, int]] | None) -> str:
         """Returns `text` with a backslash at each of these positions. Without `spans` all of it is data."""

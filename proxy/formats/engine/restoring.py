@@ -16,13 +16,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Set
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final
 
 from ...scan._grammar import SPACE
 from .markers import STEP_CHARS, TAIL_CHARS, MarkerSet
-
-if TYPE_CHECKING:
-    from .results import ResultForm
 
 _HIGH: Final = r"\\u[dD][89abAB][0-9a-fA-F]{2}"
 _UNIT: Final = re.compile(
@@ -43,52 +40,7 @@ Form = tuple[str, int, str | None]
 whole answer, which has many continuations."""
 
 
-class EscapesMade(NamedTuple):
-    """The fields of an `Escapes`, immutable, so that they can be kept for the next request."""
-
-    forms: frozenset[Form] = frozenset()
-    results: ResultForm | None = None
-    result_chars: int = 0
-
-    def and_those(self, more: Escapes) -> EscapesMade:
-        """Returns these escapes together with those made in later texts (`more`)."""
-        forms = self.forms | more.forms if more.forms else self.forms
-        return EscapesMade(forms, more.results or self.results, self.result_chars + more.result_chars)
-
-
-class Escapes:
-    """The escapes made while one prompt was written. `markers` are the ones its data was searched for.
-
-    `results` is the form of its tool results (None: it has none); `result_chars` their total size.
-    """
-
-    def __init__(self) -> None:
-        self.forms: set[Form] = set()
-        self.markers: MarkerSet | None = None
-        self.results: ResultForm | None = None
-        self.result_chars = 0
-
-    def note_results(self, form: ResultForm, chars: int) -> None:
-        """Records that results of one turn were written in this form with this many characters."""
-        self.results = form
-        self.result_chars += chars
-
-    def add(self, made: EscapesMade) -> None:
-        """Adds the escapes made in later texts."""
-        self.forms |= made.forms
-        self.results = made.results or self.results
-        self.result_chars += made.result_chars
-
-    def __bool__(self) -> bool:
-        return bool(self.forms)
-
-    def restorer(self, *, json: bool = False) -> Restorer:
-        """Returns a restorer of these escapes for one text of the answer. `json`: see `Restorer`."""
-        assert self.markers is not None
-        return Restorer(self.markers, json=json, made={_known(form, self.markers) for form in self.forms})
-
-
-def _known(form: Form, markers: MarkerSet) -> Form:
+def known_form(form: Form, markers: MarkerSet) -> Form:
     """Returns the form with the marker that is searched for, which may be shorter than the one escaped inside a
     call."""
     first, slashes, rest = form

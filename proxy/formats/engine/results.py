@@ -16,11 +16,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Final, NamedTuple
 
 from ...model import ToolResult
 from .escaping import Escaping, Markup, Pieces
+from .markers import MarkerSet
 from .rendering import attribute, result_text
+from .restoring import Form, Restorer, known_form
 
 _PLACE: Final = re.compile(r"\{(name|id)\}")
 _ERROR: Final = "Error: "
@@ -150,3 +152,51 @@ TOOL_RESPONSE: Final = ResultForm(
 )
 """The form of Hermes and Qwen; also used for families that have a separate turn for results, which text cannot
 express."""
+
+
+# --- escapes of one prompt --------------------------------------------------------------------------------------------
+
+
+class EscapesMade(NamedTuple):
+    """The fields of an `Escapes`, immutable, so that they can be kept for the next request."""
+
+    forms: frozenset[Form] = frozenset()
+    results: ResultForm | None = None
+    result_chars: int = 0
+
+    def and_those(self, more: Escapes) -> EscapesMade:
+        """Returns these escapes together with those made in later texts (`more`)."""
+        forms = self.forms | more.forms if more.forms else self.forms
+        return EscapesMade(forms, more.results or self.results, self.result_chars + more.result_chars)
+
+
+class Escapes:
+    """The escapes made while one prompt was written. `markers` are the ones its data was searched for.
+
+    `results` is the form of its tool results (None: it has none); `result_chars` their total size.
+    """
+
+    def __init__(self) -> None:
+        self.forms: set[Form] = set()
+        self.markers: MarkerSet | None = None
+        self.results: ResultForm | None = None
+        self.result_chars = 0
+
+    def note_results(self, form: ResultForm, chars: int) -> None:
+        """Records that results of one turn were written in this form with this many characters."""
+        self.results = form
+        self.result_chars += chars
+
+    def add(self, made: EscapesMade) -> None:
+        """Adds the escapes made in later texts."""
+        self.forms |= made.forms
+        self.results = made.results or self.results
+        self.result_chars += made.result_chars
+
+    def __bool__(self) -> bool:
+        return bool(self.forms)
+
+    def restorer(self, *, json: bool = False) -> Restorer:
+        """Returns a restorer of these escapes for one text of the answer. `json`: see `Restorer`."""
+        assert self.markers is not None
+        return Restorer(self.markers, json=json, made={known_form(form, self.markers) for form in self.forms})

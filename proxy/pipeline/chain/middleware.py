@@ -11,8 +11,8 @@ Rules:
 4. A hook that a class does not define costs nothing: hooks are looked up once per class, not per request or event.
 5. An unexpected exception names the middleware (R16.4). It fails the request, or the middleware is skipped.
 6. The class of a middleware declares everything that the gateway must know of it (`access_fields`, `idle`, `needs`,
-   `goes_with`, `stands_behind`, `asked_for_by`, `missed`, `told`, `forbids`, `runs_server_tools`, `gives_answer`).
-   Other code knows no middleware by its name.
+   `goes_with`, `stands_behind`, `asked_for_by`, `missed`, `start_note`, `forbids`, `runs_server_tools`,
+   `gives_answer`). Other code knows no middleware by its name.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from aiohttp import web
 from ...errors import Defect, GatewayError
 from ...events import Event, Kind
 from ...model import ModelReply, ModelRequest
-from ..exchange.exchange import EXCHANGE, Exchange
+from ..exchange.request_state import EXCHANGE, Exchange
 from ..exchange.routing import Handler as Handler
 from .reply import Reply
 from .stages import collected
@@ -137,7 +137,7 @@ class Middleware:
         return None
 
     @classmethod
-    def told(cls, config: GatewayConfig, used: bool) -> str | None:
+    def start_note(cls, config: GatewayConfig, used: bool) -> str | None:
         """Returns a line for operators, for the log at the start and for `toolwire check`; None if there is nothing to
         report. Called for all used middlewares, and for those of the default chain also if no chain uses them."""
         return None

@@ -29,8 +29,8 @@ from ...ingress.bodies import read_json
 from ...known.past import KnownItems
 from ...model import ModelRequest
 from ...support.offload import OFFLOAD_BYTES, OFFLOAD_OBJECTS, offload
-from ..exchange.exchange import EXCHANGE, Exchange
 from ..exchange.heads import ADDED_HEADERS, is_enclosed
+from ..exchange.request_state import EXCHANGE, Exchange
 from ..paths.whole import WholeReply, completed, taken
 from .middleware import Handler, Layer
 from .reply import Reply

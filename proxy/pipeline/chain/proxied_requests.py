@@ -23,7 +23,7 @@ from ...support.offload import is_large
 from ...upstream.pool.pool import WeightedServer
 from ...upstream.pool.unchanged import open_unchanged
 from ...upstream.pool.wire_attempts import WireAttempts
-from ..exchange.exchange import EXCHANGE, Exchange
+from ..exchange.request_state import EXCHANGE, Exchange
 from ..exchange.routing import Handler
 from ..paths.renaming import Renaming
 from .middleware import Layer, compose

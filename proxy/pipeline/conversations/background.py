@@ -34,7 +34,7 @@ from ...protocols.streams import WriteOptions
 from ...protocols.turn_form import TurnForm
 from ...store.base import StoreUnavailable
 from ...support.offload import offload
-from ..exchange.exchange import Exchange
+from ..exchange.request_state import Exchange
 from ..sending.detached import ResponseSink, detached
 from .background_events import MARK, EventLog, EventReplay, lease_id, runs
 from .stored import Conversations

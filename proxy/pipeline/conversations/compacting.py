@@ -15,7 +15,7 @@ from ...model import ModelRequest
 from ...protocols.shared.wire import dump
 from ...record import AccessRecord
 from ..chain.reply import Reply
-from ..exchange.exchange import EXCHANGE, Exchange
+from ..exchange.request_state import EXCHANGE, Exchange
 from ..paths.whole import note_usage
 from ..sending.delivery import Delivery
 

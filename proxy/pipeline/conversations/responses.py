@@ -23,7 +23,7 @@ from ..sending.delivery import CLIENTS, OWNER
 from .background import BACKGROUND
 from .background_events import MARK, forget_events, settled
 from .stored import CONVERSATIONS, away
-from .tool_memory import kept_for
+from .tool_memory import memory_ids
 
 MAX_PAGE: Final = 100
 DEFAULT_PAGE: Final = 20
@@ -54,7 +54,7 @@ async def delete(request: web.Request) -> web.StreamResponse:
         try:
             if turn.status in RUNNING and MARK in turn.extra:  # it has no client whose disconnect would end it
                 await conversations.cancel(turn)
-            for ident in (turn.id, *kept_for(turn)):
+            for ident in (turn.id, *memory_ids(turn)):
                 await conversations.delete(ident, turn.owner)
             await forget_events(conversations, turn)
         except StoreUnavailable as error:

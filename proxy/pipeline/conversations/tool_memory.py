@@ -31,8 +31,8 @@ from ...call_policy.ids import new_call_id
 from ...model import Image, Message, ModelRequest, Part, Text, ToolResult, ToolUse
 from ...protocols.shared.turn import StoredTurn
 from ...store.base import BudgetExceeded, ReadBudget, StoreUnavailable
-from ..exchange.exchange import Exchange
 from ..exchange.growth import read_budget, too_much
+from ..exchange.request_state import Exchange
 
 if TYPE_CHECKING:
     from .stored import Conversations
@@ -143,7 +143,7 @@ def left(exchange: Exchange) -> tuple[Message, ...]:
     return () if rounds is None else rounds.unseen()
 
 
-def kept_for(turn: StoredTurn) -> list[str]:
+def memory_ids(turn: StoredTurn) -> list[str]:
     """Returns the ids of the store's entries that may hold results for the calls in this turn."""
     parts = (part for message in turn.output for part in message.parts)
     return [f"kept_{part.call_id}" for part in parts if isinstance(part, ToolUse) and is_marked(part.call_id)]

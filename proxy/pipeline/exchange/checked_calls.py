@@ -9,8 +9,8 @@ from ...errors import ClientFault, quote
 from ...known.past import fold
 from ...model import Message, ModelRequest, ToolResult, ToolUse
 from ...tolerances import MOVED, NO_CALL, REPEATED
-from .exchange import Exchange
 from .places import Places
+from .request_state import Exchange
 
 
 class _Checked(NamedTuple):

@@ -16,7 +16,7 @@ from ...support.pdf_text import pdf_text
 from ...upstream.pool.concession_retries import find_concessions
 from ...upstream.servers.adapt import capabilities_after
 from ...upstream.servers.fit_files import as_text_or_note, changed_parts, file_as_text, files_in, is_sent
-from .exchange import Exchange
+from .request_state import Exchange
 
 READERS: Final = 2
 """Files that are read at the same time."""

@@ -25,8 +25,8 @@ from ...model import Message, ModelRequest, Part, ToolResult, ToolSpec, ToolUse
 from ...protocols.shared.served import Approved, ServedForm, ServedHistory, ServedTool, ToolServer
 from ...servertools.source import ClientToolServers, Enter, NotListed, RemoteTools, Result, offered_name, unknown_tool
 from ...support.offload import weight
-from .exchange import Exchange
 from .growth import too_much
+from .request_state import Exchange
 
 NAME_CHARS: Final = 64
 """Longest name that all model servers accept; the label is part of it."""

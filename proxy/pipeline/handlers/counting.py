@@ -29,8 +29,8 @@ from ...upstream.servers.base import Backend, Capabilities, TokenCounter, WireSo
 from ...upstream.servers.tokenizing import BY_SERVER
 from ...upstream.servers.usage import Estimator
 from ..chain.reply import Reply
-from ..exchange.exchange import EXCHANGE, Exchange
 from ..exchange.heads import TOKENIZER, USAGE_SOURCE
+from ..exchange.request_state import EXCHANGE, Exchange
 from ..exchange.routing import Route
 from ..sending.delivery import Delivery
 

@@ -34,7 +34,7 @@ from ...upstream.servers.upstream_errors import cleaned
 from ..chain.chain import Chain
 from ..chain.reply import Reply
 from ..chain.stages import Stage, WatchStage
-from ..exchange.exchange import Exchange
+from ..exchange.request_state import Exchange
 from ..transforms.scanning import ScanStage
 from .pass_through import PassThrough, SideReader
 from .relay import Relay

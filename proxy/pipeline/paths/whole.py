@@ -32,8 +32,8 @@ from ...upstream.servers.leak_detection import check_whole
 from ...upstream.servers.upstream_errors import cleaned
 from ..chain.reply import Reply
 from ..chain.stages import Batches
-from ..exchange.exchange import Exchange
 from ..exchange.heads import TOKENIZER, USAGE_SOURCE
+from ..exchange.request_state import Exchange
 
 JSON: Final = "application/json"
 

@@ -48,8 +48,8 @@ from ..chain.middleware import Handler
 from ..chain.plain import HttpFault, unread
 from ..chain.reply import Reply
 from ..conversations.background import BACKGROUND, DETACHED
-from ..exchange.exchange import EXCHANGE, Exchange
 from ..exchange.heads import ADDED_HEADERS, REQUEST_ID, TIMED, move_head, request_id
+from ..exchange.request_state import EXCHANGE, Exchange
 from ..exchange.routing import Router
 from ..exchange.tolerant import read_mended
 from ..paths.whole import own_response

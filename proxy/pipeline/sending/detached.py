@@ -10,7 +10,7 @@ from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 
 from ..chain.plain import unread
-from ..exchange.exchange import EXCHANGE
+from ..exchange.request_state import EXCHANGE
 
 
 class _NoConnection(asyncio.Transport):

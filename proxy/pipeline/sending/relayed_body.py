@@ -26,7 +26,7 @@ from ...support.offload import offload
 from ...upstream.servers.base import WireSource
 from ...upstream.servers.private_data import PrivateData, secret_fault
 from ..chain.reply import Reply
-from ..exchange.exchange import Exchange
+from ..exchange.request_state import Exchange
 from ..paths.whole import JSON, checked, show
 
 WHOLE_BYTES: Final = 64 * 1024

@@ -35,8 +35,8 @@ from ...upstream.client.connections import too_large
 from ...upstream.servers.base import WireSource
 from ..chain.plain import release
 from ..chain.reply import Reply
-from ..exchange.exchange import Exchange
 from ..exchange.heads import is_enclosed, send_whole
+from ..exchange.request_state import Exchange
 from ..paths.pass_through import PassThrough
 from ..paths.stream_paths import Transcode, choose
 from ..paths.whole import Known, WholeReply, body_of, note_usage

@@ -27,7 +27,7 @@ from ...record import CallDecision, Decided
 from ...scan._grammar import Grammar, without_calls
 from ...scan.spans import Span
 from ...scanner import Signs, build_scanner, signs_of, triggers
-from ..exchange.exchange import OfferedTools
+from ..exchange.request_state import OfferedTools
 from ..reasoning.preopened import Pair, ReasoningTags, in_sight, marks_of, pairs_of
 
 _PER_CHOICE: Final = 1 << 32
@@ -183,14 +183,14 @@ class ScannerFactory:
         if called is not None:
             grammar, begins = without_calls(grammar), begins + _PER_CHOICE // 2
             options = replace(options, reasoning=replace(options.reasoning, preopened=called))
-        told = None if counters.decided is None else _Decisions(choice, counters, counters.decided)
-        policy = self._policy(choice, options, counters, self._schemas, told)
+        decisions = None if counters.decided is None else _Decisions(choice, counters, counters.decided)
+        policy = self._policy(choice, options, counters, self._schemas, decisions)
         scanner = build_scanner(
             grammar,
             policy,
             options,
             self._limits,
-            on_span=None if told is None else told.found,
+            on_span=None if decisions is None else decisions.found,
             choice=choice,
             first_block=begins if first_block is None else first_block,
             stream_after=self._stream_after(),
@@ -226,7 +226,7 @@ class ScannerFactory:
         options: RouteOptions,
         counters: Counters,
         schemas: Schemas | None,
-        told: _Decisions | None = None,
+        decisions: _Decisions | None = None,
     ) -> CallPolicy:
         offer = self._offer
         if self._keeps_repeats and options.calls.dedupe_calls:
@@ -238,10 +238,10 @@ class ScannerFactory:
             parallel=offer.parallel,
             options=options,
             limits=self._limits,
-            count=counters.count if told is None else told.count,
-            label=counters.label if told is None else told.label,
-            near=near if told is None else told.near,
-            refused=None if told is None else told.refused,
+            count=counters.count if decisions is None else decisions.count,
+            label=counters.label if decisions is None else decisions.label,
+            near=near if decisions is None else decisions.near,
+            refused=None if decisions is None else decisions.refused,
             ids=CallIds(self._history),
             schemas=schemas,
         )

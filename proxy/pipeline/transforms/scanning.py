@@ -36,7 +36,7 @@ from ...scan._grammar import SPACE
 from ...scanner import stays_unchanged
 from ...support.offload import OFFLOAD_BYTES, in_thread
 from ..chain.stages import Stage
-from ..exchange.exchange import OfferedTools
+from ..exchange.request_state import OfferedTools
 from ..reasoning.preopened import Pair, PreopenedReasoning
 from ..reasoning.reasoning_detector import ReasoningDetector, reason_of
 from .scanners import Counters, ScannerFactory

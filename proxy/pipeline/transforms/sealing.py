@@ -32,7 +32,7 @@ from ..chain.stages import Stage
 
 if TYPE_CHECKING:
     from ..chain.reply import Reply
-    from ..exchange.exchange import Exchange
+    from ..exchange.request_state import Exchange
 
 LOG: Final = logging.getLogger("toolwire")
 

@@ -12,7 +12,8 @@ Rules:
 from __future__ import annotations
 
 from ...events import BlockKind, Close, Delta, Event, Fault, Finish, Open
-from ...formats.engine.restoring import Escapes, Restorer
+from ...formats.engine.restoring import Restorer
+from ...formats.engine.results import Escapes
 from ...model import ModelReply, Reasoning, Refusal, Text, ToolUse
 from ..chain.stages import Stage
 

@@ -12,8 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from ...events import BlockKind, Close, Delta, Event, Fault, Finish, Open
-from ...formats.engine.restoring import Escapes
-from ...formats.engine.results import ResultForm
+from ...formats.engine.results import Escapes, ResultForm
 from ...model import ModelReply, Text
 from ..chain.stages import Stage
 

@@ -58,17 +58,23 @@ class ResponsesProtocol(ClientSide, ServerSide):
         ProtocolPath("DELETE", "/responses/{id}", "toolwire.pipeline.conversations.responses:delete"),
         ProtocolPath("GET", "/responses/{id}/input_items", "toolwire.pipeline.conversations.responses:list_input"),
         ProtocolPath("POST", "/responses/{id}/cancel", "toolwire.pipeline.conversations.responses:cancel"),
-        ProtocolPath("POST", "/conversations", "toolwire.pipeline.conversations.conversations:create"),
-        ProtocolPath("GET", "/conversations/{id}", "toolwire.pipeline.conversations.conversations:read"),
-        ProtocolPath("POST", "/conversations/{id}", "toolwire.pipeline.conversations.conversations:update"),
-        ProtocolPath("DELETE", "/conversations/{id}", "toolwire.pipeline.conversations.conversations:delete"),
-        ProtocolPath("GET", "/conversations/{id}/items", "toolwire.pipeline.conversations.conversations:list_items"),
-        ProtocolPath("POST", "/conversations/{id}/items", "toolwire.pipeline.conversations.conversations:add_items"),
+        ProtocolPath("POST", "/conversations", "toolwire.pipeline.conversations.conversation_paths:create"),
+        ProtocolPath("GET", "/conversations/{id}", "toolwire.pipeline.conversations.conversation_paths:read"),
+        ProtocolPath("POST", "/conversations/{id}", "toolwire.pipeline.conversations.conversation_paths:update"),
+        ProtocolPath("DELETE", "/conversations/{id}", "toolwire.pipeline.conversations.conversation_paths:delete"),
         ProtocolPath(
-            "GET", "/conversations/{id}/items/{item}", "toolwire.pipeline.conversations.conversations:read_item"
+            "GET", "/conversations/{id}/items", "toolwire.pipeline.conversations.conversation_paths:list_items"
         ),
         ProtocolPath(
-            "DELETE", "/conversations/{id}/items/{item}", "toolwire.pipeline.conversations.conversations:delete_item"
+            "POST", "/conversations/{id}/items", "toolwire.pipeline.conversations.conversation_paths:add_items"
+        ),
+        ProtocolPath(
+            "GET", "/conversations/{id}/items/{item}", "toolwire.pipeline.conversations.conversation_paths:read_item"
+        ),
+        ProtocolPath(
+            "DELETE",
+            "/conversations/{id}/items/{item}",
+            "toolwire.pipeline.conversations.conversation_paths:delete_item",
         ),
     )
     count_path = "/responses/input_tokens"

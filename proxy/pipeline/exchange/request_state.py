@@ -22,7 +22,7 @@ from ...record import AccessRecord
 
 if TYPE_CHECKING:
     from ...formats.base import ToolFormat
-    from ...formats.engine.restoring import Escapes
+    from ...formats.engine.results import Escapes
     from ...ingress.auth import ApiKey
     from ...protocols.base import ClientSide
     from ..chain.reply import Reply
