@@ -192,8 +192,8 @@ def test_arguments_that_are_given_out_while_they_come(twin: ModuleType, title: s
     """R6.13: the same result. But a call that is cut off after it was opened ends the answer, or is `truncated` if a
     limit of length did it; what came of its arguments cannot be read. Calls that stand before it in one block were
     given out."""
-    for kind, case in of_kinds(title):
-        for name in some(twin, ("random", "tokens")):
+    for number, (kind, case) in enumerate(of_kinds(title)):
+        for name in some(twin, ("random", "tokens")[number % 2 :][:1]):
             events = scan(twin, case, CHUNKINGS[name](case.text), case.format.name, 0)
             cut = next(
                 (i for i, event in enumerate(events) if isinstance(event, Close) and is_cut_call(events, event)), None
