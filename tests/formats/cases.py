@@ -39,6 +39,14 @@ NAMES: Final = tuple(name for name in PATHS if list(PATHS.values()).index(PATHS[
 FORMATS: Final[tuple[ToolFormat, ...]] = tuple(map(registries().formats.get, NAMES))
 every_format: Final = every("tool_format", FORMATS)
 
+
+def _show_name(self: ToolFormat, printer: Any, cycle: bool) -> None:
+    printer.text(self.name)
+
+
+ToolFormat._repr_pretty_ = _show_name  # type: ignore[attr-defined]
+"""hypothesis writes the arguments of each `@example` down: a whole format takes longer than what is tested."""
+
 STOPS: Final[dict[str, tuple[str, ...]]] = {
     "qwen3_coder": tuple(stop.strip() for stop in FUNCTION_STOPS),
     "seed_oss": tuple(stop.strip() for stop in FUNCTION_STOPS),
