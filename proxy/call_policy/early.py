@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import orjson
 
-from ..repair.repair import read_json
+from ..repair.relaxed_json import read_json
 from ..scan._grammar import BlockSyntax, EarlyCall, FoundCall, ValueKind, valid_text
 from .assembly import begun_member, member
 from .untyped import ParameterTypes, target

@@ -6,7 +6,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,8 +48,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 """Route options under which the laws hold; each is a route whose model has this name."""
 
-Ask = Callable[[ScriptedTurn, dict[str, Any]], WireAnswer]
-
 
 class OneTurn(ScriptedBackend):
     """Says `turn`, whatever it is asked."""
@@ -59,42 +58,72 @@ class OneTurn(ScriptedBackend):
         return self.turn
 
 
+class Ask:
+    """One gateway for a whole module: sends a request, to which the model answers with a turn."""
+
+    def __init__(self, path: str, routes: Sequence[Mapping[str, Any]], **sections: Any) -> None:
+        self._path = path
+        self._backend = OneTurn()
+        self._runner = asyncio.Runner()
+        plugins = registries()
+        plugins.backends.register("one-turn", lambda name, config, limits: self._backend)
+        named = [{"backend": "one", **route} for route in routes]
+        config = load(None, env={}, overrides={"backends": {"one": {"kind": "one-turn"}}, "routes": named, **sections})
+
+        async def start() -> TestClient[Any, Any]:
+            client: TestClient[Any, Any] = TestClient(TestServer(create_app(config, plugins=plugins)))
+            await client.start_server()
+            return client
+
+        self._client = self._runner.run(start())
+
+    def __call__(self, turn: ScriptedTurn, body: dict[str, Any], path: str | None = None) -> WireAnswer:
+        self._backend.turn = turn
+        path = path or self._path
+        asked = {"model": "default", **({"messages": USER} if path == CHAT else {"input": "hi"}), **body}
+
+        async def send() -> WireAnswer:
+            async with self._client.post(path, json=asked) as response:
+                return WireAnswer(status=response.status, headers=response.headers.copy(), body=await response.read())
+
+        return self._runner.run(send())
+
+    def get(self, ident: str) -> Any:
+        """A stored response."""
+
+        async def send() -> Any:
+            async with self._client.get(f"{self._path}/{ident}") as response:
+                assert response.status == 200
+                return await response.json()
+
+        return self._runner.run(send())
+
+    def close(self) -> None:
+        """Stop it."""
+        self._runner.run(self._client.close())
+        self._runner.close()
+
+
+@contextmanager
+def asking(path: str, routes: Sequence[Mapping[str, Any]], **sections: Any) -> Iterator[Ask]:
+    """A gateway without its log: thousands of warnings would hide what failed."""
+    logger = logging.getLogger("toolwire")
+    logger.setLevel(logging.CRITICAL)
+    ask = Ask(path, routes, **sections)
+    yield ask
+    ask.close()
+    logger.setLevel(logging.NOTSET)
+
+
 @pytest.fixture(scope="module")
 def ask() -> Iterator[Ask]:
-    """Send a request through one gateway for the whole module; the model answers with the turn."""
-    backend = OneTurn()
-    plugins = registries()
-    plugins.backends.register("one-turn", lambda name, config, limits: backend)
-    config = load(
-        None,
-        env={},
-        overrides={
-            "backends": {"one": {"kind": "one-turn"}},
-            "defaults": {"reasoning": {"preopened": False}},  # these routes learn nothing from one example for the next
-            "routes": [
-                *({"model": name, "backend": "one", "options": options} for name, options in OPTIONS.items()),
-                {"model": "learns *", "backend": "one", "options": {"reasoning": {"preopened": None}}},
-            ],
-        },
-    )
-
-    async def start() -> TestClient[Any, Any]:
-        client: TestClient[Any, Any] = TestClient(TestServer(create_app(config, plugins=plugins)))
-        await client.start_server()
-        return client
-
-    async def send(turn: ScriptedTurn, body: dict[str, Any]) -> WireAnswer:
-        backend.turn = turn
-        async with client.post(CHAT, json={"model": "default", "messages": USER, **body}) as response:
-            return WireAnswer(status=response.status, headers=response.headers.copy(), body=await response.read())
-
-    logger = logging.getLogger("toolwire")
-    logger.setLevel(logging.CRITICAL)  # thousands of warnings would hide what failed
-    with asyncio.Runner() as runner:
-        client = runner.run(start())
-        yield lambda turn, body: runner.run(send(turn, body))
-        runner.run(client.close())
-    logger.setLevel(logging.NOTSET)
+    routes = [
+        *({"model": name, "options": options} for name, options in OPTIONS.items()),
+        {"model": "learns *", "options": {"reasoning": {"preopened": None}}},
+    ]
+    # these routes learn nothing from one example for the next
+    with asking(CHAT, routes, defaults={"reasoning": {"preopened": False}}) as asked:
+        yield asked
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
@@ -18,18 +19,13 @@ def by_size(size: int) -> Callable[[str], Pieces]:
     return cut
 
 
+_TOKEN = re.compile(r"(?: ?[^\W_]{1,7}|(.)\1?)", re.DOTALL)
+
+
 @lru_cache(maxsize=1 << 12)
 def tokens(text: str) -> Pieces:
     """Like a tokenizer's: a word with the space before it, at most eight characters; everything else by one or two."""
-    pieces: list[str] = []
-    for char in text:
-        last = pieces[-1] if pieces else ""
-        joins = (char.isalnum() and (last[-1:].isalnum() or last == " ") and len(last) < 8) or (last == char != " ")
-        if joins and len(last) < 8:
-            pieces[-1] += char
-        else:
-            pieces.append(char)
-    return tuple(pieces)
+    return tuple(match[0] for match in _TOKEN.finditer(text))
 
 
 def inside_characters(text: str) -> Pieces:

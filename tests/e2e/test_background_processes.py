@@ -27,11 +27,14 @@ POLLS = 12
 """Connections of their own: they come to both workers."""
 
 
+SHORT_LEASE = {"background": {"lease_s": 8.0}}
+"""The responses of a killed worker end soon, and those of others outlast pauses of seconds: a lease is renewed after a
+quarter of its time."""
+
+
 def configured(upstream: Upstream, **more: Any) -> dict[str, Any]:
-    """Two workers. A lease is short, so that the test of a killed worker ends soon, and outlasts pauses of seconds of
-    the machine: it is renewed after a quarter of its time."""
-    server = {"port": 0, "workers": 2, **more}
-    return {"server": server, "backends": {"up": {"url": upstream.url}}, "background": {"lease_s": 8.0}}
+    """Two workers."""
+    return {"server": {"port": 0, "workers": 2, **more}, "backends": {"up": {"url": upstream.url}}}
 
 
 def client(url: str) -> openai.AsyncOpenAI:
@@ -94,7 +97,7 @@ async def test_cancelled_by_any_worker(tmp_path: Path, held: tuple[Upstream, asy
 async def test_a_killed_worker(tmp_path: Path, held: tuple[Upstream, asyncio.Event]) -> None:
     """A poll says so, and a stream that somebody follows ends so."""
     upstream, gate = held
-    async with running(tmp_path, configured(upstream)) as process:
+    async with running(tmp_path, configured(upstream) | SHORT_LEASE) as process:
         idents = [await begin(process) for _ in range(3)]
         for worker in process.workers():
             os.kill(worker, signal.SIGKILL)

@@ -30,7 +30,6 @@ from tests.waiting import GUARD_S
 LOG = logging.getLogger(__name__)
 STALL_S = 1.0
 WORK_S = 5.0
-GOAL_S = 0.05
 TRIES = 4
 """What other processes do to the caches only ever adds to a measurement, so the least of a few counts."""
 
@@ -316,7 +315,7 @@ async def test_hostile_bodies(port: int, name: str) -> None:
             status, answer = await ask(session, body)
             seen = await probe(session)
             LOG.info("%s: %.3f s of work, a pause of %.3f s", name, seen["cpu"], seen["stall"])
-            if seen["stall"] < GOAL_S:
+            if seen["stall"] < STALL_S:
                 break
         beside = asyncio.create_task(others(session, stop))
         assert (await ask(session, body))[0] == status

@@ -32,6 +32,7 @@ from tests.e2e.embedded import (
     tool,
     with_model,
 )
+from tests.waiting import GUARD_S
 from toolwire.extras.demo import demo
 from toolwire.extras.demo.engine import Engine
 
@@ -200,6 +201,7 @@ ROOT = Path(__file__).parents[2]
 
 
 SILENT = """
+from tests.waiting import GUARD_S
 from toolwire.extras.demo import demo
 
 async def shows_nothing(running):
@@ -252,7 +254,7 @@ def test_the_demo_leaves_no_process_behind(number: signal.Signals, command: list
         process.send_signal(number)
         process.stdout.read()
     try:
-        assert all(select.select([child], [], [], 30)[0] for child in ended), "the engine went on without the demo"
+        assert all(select.select([child], [], [], GUARD_S)[0] for child in ended), "the engine went on without the demo"
     finally:
         for child in ended:
             os.close(child)

@@ -17,6 +17,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import named
 from tests.e2e.conftest import CHAT, Gateway, mock_config, post, read_config, upstream_config
 from tests.protocols.published import SHARED, captured_chat_requests, validator
 from toolwire.app import create_app
@@ -31,10 +32,6 @@ def body_of(path: Path) -> dict[str, Any]:
     return value.get("body", value)
 
 
-def name_of(path: Path) -> str:
-    return path.relative_to(SHARED).as_posix()
-
-
 def test_there_are_recorded_requests() -> None:
     if not SHARED.exists():
         pytest.skip(f"no recorded requests at {SHARED}; set TOOLWIRE_SHARED")
@@ -44,39 +41,45 @@ def test_there_are_recorded_requests() -> None:
 
 
 @pytest.mark.parametrize("mode", ["prompt", "native"])
-@pytest.mark.parametrize("path", RECORDED, ids=name_of)
-async def test_every_recorded_request_is_served(gateway: Gateway, path: Path, mode: str) -> None:
+async def test_every_recorded_request_is_served(gateway: Gateway, mode: str) -> None:
     """As it was sent, streamed if it asked for that, by the built-in answer: a call of its first tool, or its own
     words."""
-    body = body_of(path)
-    answer = await post(await gateway(mock_config(None, mode=mode)), body)
-    assert answer.status == 200, answer.body
-    if body.get("stream"):
-        *chunks, done = answer.frames()
-        assert done == "[DONE]"
-        for value in chunks:
-            validator("CreateChatCompletionStreamResponse").validate(value)
-        wanted = (body.get("stream_options") or {}).get("include_usage") is True
-        assert (chunks[-1]["choices"] == []) == wanted
-    else:
-        validator("CreateChatCompletionResponse").validate(answer.json())
+    server = await gateway(mock_config(None, mode=mode))
+    for path in RECORDED:
+        body = body_of(path)
+        answer = await post(server, body)
+        assert answer.status == 200, (path, answer.body)
+        with named({"path": path}):
+            if body.get("stream"):
+                *chunks, done = answer.frames()
+                assert done == "[DONE]"
+                for value in chunks:
+                    validator("CreateChatCompletionStreamResponse").validate(value)
+                wanted = (body.get("stream_options") or {}).get("include_usage") is True
+                assert (chunks[-1]["choices"] == []) == wanted
+            else:
+                validator("CreateChatCompletionResponse").validate(answer.json())
 
 
-@pytest.mark.parametrize("path", RECORDED, ids=name_of)
-async def test_every_recorded_request_reaches_a_text_only_backend(gateway: Gateway, path: Path) -> None:
+async def test_every_recorded_request_reaches_a_text_only_backend(gateway: Gateway) -> None:
     """Nothing that a strict template would refuse goes out: no tool fields, no tool roles, a user's turn at the end."""
     async with Upstream([Say("ok")]) as upstream:
-        answer = await post(await gateway(upstream_config(upstream.url)), body_of(path))
-    assert answer.status == 200, answer.body
-    sent = upstream.requests[0].json
-    had_tools = bool(body_of(path).get("tools"))
-    if had_tools:
+        server = await gateway(upstream_config(upstream.url))
+        for path in RECORDED:
+            answer = await post(server, body_of(path))
+            assert answer.status == 200, (path, answer.body)
+            with named({"path": path}):
+                fits_texts(body_of(path), upstream.requests[-1].json)
+
+
+def fits_texts(body: dict[str, Any], sent: dict[str, Any]) -> None:
+    if body.get("tools"):
         assert not {"tools", "tool_choice", "parallel_tool_calls", "functions"} & set(sent)
         assert all(message["role"] in ("system", "user", "assistant") for message in sent["messages"])
         assert not any("tool_calls" in message for message in sent["messages"])
         assert sent["messages"][-1]["role"] == "user"
     transcript = json.dumps(sent["messages"])
-    results = tool_results(body_of(path))
+    results = tool_results(body)
     for value in results:
         assert transcript.count(json.dumps(value)[1:-1]) == results.count(value)
 
@@ -113,21 +116,20 @@ PLAIN = [path for path in RECORDED if not body_of(path).get("tools")]
 
 @pytest.mark.parametrize("mode", ["prompt", "native"])
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("path", PLAIN, ids=name_of)
-async def test_a_recorded_request_without_tools_passes_unchanged(
-    gateway: Gateway, path: Path, stream: bool, mode: str
-) -> None:
-    body = {**body_of(path), "stream": stream}
-    if not stream:
-        body.pop("stream_options", None)
-    if any(message["role"] == "tool" or message.get("tool_calls") for message in body["messages"]) and mode == "prompt":
-        pytest.skip("a conversation with calls is flattened for a text-only backend")
-    raw = json.dumps(body, indent=1).encode()
+async def test_recorded_requests_without_tools_pass_unchanged(gateway: Gateway, stream: bool, mode: str) -> None:
     async with Upstream([unread]) as upstream:
         server = await gateway(upstream_config(upstream.url, defaults={"mode": mode}))
-        answer = await post(server, raw)
-    assert upstream.requests[0].body == raw
-    assert answer.body == (b"".join(STREAM) if stream else WHOLE)
+        for path in PLAIN:
+            body = {**body_of(path), "stream": stream}
+            if not stream:
+                body.pop("stream_options", None)
+            with_calls = any(said["role"] == "tool" or said.get("tool_calls") for said in body["messages"])
+            if with_calls and mode == "prompt":
+                continue  # a conversation with calls is flattened for a text-only backend
+            raw = json.dumps(body, indent=1).encode()
+            answer = await post(server, raw)
+            assert upstream.requests[-1].body == raw, path
+            assert answer.body == (b"".join(STREAM) if stream else WHOLE), path
 
 
 async def test_only_the_models_name_changes(gateway: Gateway) -> None:

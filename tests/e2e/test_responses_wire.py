@@ -14,6 +14,7 @@ import jsonschema_rs
 import orjson
 import pytest
 
+from tests.cases import named
 from tests.e2e.agent import block
 from tests.e2e.conftest import Gateway, mock_config, post, upstream_config
 from tests.e2e.responses_answers import PUBLISHED, RESPONSES, Said, ask, of_stream, of_whole, outline, tool
@@ -448,10 +449,6 @@ async def test_an_end_marker_where_it_is_asked_for(gateway: Gateway) -> None:
 CAPTURED = captured_responses_requests()
 
 
-def name_of(path: Path) -> str:
-    return path.relative_to(SHARED).as_posix()
-
-
 def body_of(path: Path) -> dict[str, Any]:
     value: dict[str, Any] = json.loads(path.read_bytes())
     return value.get("body", value)
@@ -465,28 +462,33 @@ def test_there_are_captured_requests() -> None:
 
 
 @MODES
-@pytest.mark.parametrize("path", CAPTURED, ids=name_of)
-async def test_every_captured_request_is_served(gateway: Gateway, path: Path, mode: str) -> None:
+async def test_every_captured_request_is_served(gateway: Gateway, mode: str) -> None:
     """As it was sent, streamed if it asked for that, by the built-in answer: a call of its first tool, or its own
     words."""
-    body = body_of(path)
-    answer = await post(await gateway(mock_config(None, mode=mode)), without_previous(body), path=RESPONSES)
-    resource = of_stream(answer).resource if body.get("stream") else of_whole(answer)
-    assert resource["status"] == "completed"
-    assert resource["output"]
-    assert resource["store"] == (body.get("store") is not False)
-    assert len(resource["tools"]) == len(body.get("tools") or ())
+    server = await gateway(mock_config(None, mode=mode))
+    for path in CAPTURED:
+        body = body_of(path)
+        answer = await post(server, without_previous(body), path=RESPONSES)
+        with named({"path": path}):
+            resource = of_stream(answer).resource if body.get("stream") else of_whole(answer)
+            assert resource["status"] == "completed"
+            assert resource["output"]
+            assert resource["store"] == (body.get("store") is not False)
+            assert len(resource["tools"]) == len(body.get("tools") or ())
 
 
-@pytest.mark.parametrize("path", CAPTURED, ids=name_of)
-async def test_every_captured_request_reaches_a_text_only_server(gateway: Gateway, path: Path) -> None:
+async def test_every_captured_request_reaches_a_text_only_server(gateway: Gateway) -> None:
     """Nothing that a strict template would refuse goes out, and every result goes out once (R5.8, R5.11)."""
-    body = body_of(path)
     async with Upstream([Say("ok")]) as upstream:
         server = await gateway(upstream_config(upstream.url))
-        answer = await post(server, without_previous(body), path=RESPONSES)
-    assert answer.status == 200, answer.body
-    sent = upstream.requests[0].json
+        for path in CAPTURED:
+            answer = await post(server, without_previous(body_of(path)), path=RESPONSES)
+            assert answer.status == 200, (path, answer.body)
+            with named({"path": path}):
+                fits_texts(body_of(path), upstream.requests[-1].json)
+
+
+def fits_texts(body: dict[str, Any], sent: dict[str, Any]) -> None:
     assert set(sent) <= {"model", "messages", "stream", "stream_options", "temperature", "top_p", "max_tokens"} | {
         "max_completion_tokens", "reasoning_effort", "response_format",
     }  # fmt: skip

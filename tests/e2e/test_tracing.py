@@ -340,7 +340,7 @@ async def test_a_collector_gets_everything_before_the_end(by: str, monkeypatch: 
             monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
             monkeypatch.setenv("OTEL_METRICS_EXPORTER", "none" if by == "traces only" else "otlp")
             monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
-        options = with_variables(TelemetryConfig(**settings, flush_s=10), os.environ)
+        options = with_variables(TelemetryConfig(**settings, flush_s=GUARD_S), os.environ)
         config = replace(upstream_config(upstream.url), telemetry=options)
         async with serving(config) as server:
             for stream in (False, True):
@@ -356,7 +356,7 @@ async def test_a_collector_gets_everything_before_the_end(by: str, monkeypatch: 
 async def test_without_traces_a_clients_context_still_reaches_the_server(signal: str) -> None:
     collector = Collector()
     async with collector.serving() as url, Upstream([Say("hi", usage=(1, 2))]) as upstream:
-        config = upstream_config(upstream.url, telemetry={"otlp_endpoint": url, "flush_s": 10, signal: False})
+        config = upstream_config(upstream.url, telemetry={"otlp_endpoint": url, "flush_s": GUARD_S, signal: False})
         async with serving(config) as server:
             assert (await post(server, ASK, headers={"traceparent": f"00-{TRACE}-{PARENT}-01"})).status == 200
     passed = upstream.requests[0].headers["traceparent"]

@@ -47,6 +47,13 @@ def _stops(made: ToolFormat) -> tuple[str, ...]:
     return tuple(stop.strip() for stop in stops)
 
 
+def _show_name(self: ToolFormat, printer: Any, cycle: bool) -> None:
+    printer.text(self.name)
+
+
+ToolFormat._repr_pretty_ = _show_name  # type: ignore[attr-defined]
+"""hypothesis writes the arguments of each `@example` down: a whole format takes longer than what is tested."""
+
 STOPS: Final[dict[str, tuple[str, ...]]] = {
     made.name: _stops(made) for made in FORMATS if made.layout and made.layout.arguments not in ("object", "string")
 }

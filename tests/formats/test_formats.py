@@ -99,7 +99,7 @@ def split(text: str, cuts: list[int]) -> list[str]:
 
 
 cut_places = st.lists(st.integers(0, 400), max_size=5)
-some = settings(max_examples=25)
+some = settings(max_examples=10)
 """There are many formats, and each shares most of what it does with others."""
 
 

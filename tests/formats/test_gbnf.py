@@ -95,7 +95,8 @@ ODD: dict[str, Any] = closed({'odd "key" \\ \n é <tool_call>': {"const": 'odd "
 def test_every_allowed_text_is_a_call_that_fits(tool_format: ToolFormat) -> None:
     assert tool_format.gbnf is not None
     says_all = tool_format.name not in STOPS or "gemma" in tool_format.name
-    for schema in (*SCHEMAS, ODD) if says_all else SCHEMAS:
+    begin = FORMATS.index(tool_format)
+    for schema in (*SCHEMAS[begin % 2 :: 2], *([ODD] if says_all else [])):  # half of them for each format, in turn
         tool = ToolSpec("one", None, schema)
         grammar = Grammar(tool_format.gbnf((tool,), False, GrammarBounds(string=12, items=4)))
         valid = jsonschema_rs.validator_for(schema)

@@ -150,7 +150,7 @@ def values(draw: st.DrawFn, form: Form) -> str:
 
 @pytest.mark.parametrize("implementation", MODULES)
 @every("name", FORMS)
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(data=st.data())
 def test_closing_tags_with_text_behind_them_are_part_of_the_value(
     implementation: str, name: str, data: st.DataObject

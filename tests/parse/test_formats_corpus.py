@@ -18,7 +18,7 @@ from tests.corpus.formats import ALIKE, CANNOT, FORMATS
 from tests.options import route_options
 from tests.parse.conftest import some
 from toolwire import open_scanner
-from toolwire.config import ReasoningConfig
+from toolwire.config import ReasoningConfig, RouteOptions
 from toolwire.events import BlockKind, Close, Delta, Event, Fault, Open, is_live
 from toolwire.formats.base import ToolFormat
 from toolwire.registry import registries
@@ -48,6 +48,14 @@ def format_of(name: str) -> ToolFormat:
     return registries().formats.get(name)
 
 
+@cache
+def options_of(
+    preopened: bool, scan_calls: bool, streaming: int | Literal["buffered"], recognise: Literal["any", "taught"]
+) -> RouteOptions:
+    reasoning = ReasoningConfig(preopened=preopened, scan_calls=scan_calls)
+    return route_options(reasoning=reasoning, argument_streaming=streaming, recognise=recognise)
+
+
 def read(twin: ModuleType, case: Case, pieces: Pieces, format: str) -> list[Part]:
     """What the scanner finds."""
     return parts(scan(twin, case, pieces, format))
@@ -60,9 +68,7 @@ def scan(
     format: str,
     streaming: int | Literal["buffered"] = "buffered",
 ) -> list[Event]:
-    reasoning = ReasoningConfig(preopened=case.preopened, scan_calls=case.scan_calls)
-    recognise: Literal["any", "taught"] = "any" if format == "auto" else "taught"
-    options = route_options(reasoning=reasoning, argument_streaming=streaming, recognise=recognise)
+    options = options_of(case.preopened, case.scan_calls, streaming, "any" if format == "auto" else "taught")
     tools = [tool.spec() for tool in case.tools]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("toolwire.scanner.CallScanner", twin.CallScanner)
@@ -192,8 +198,8 @@ def test_arguments_that_are_given_out_while_they_come(twin: ModuleType, title: s
     """R6.13: the same result. But a call that is cut off after it was opened ends the answer, or is `truncated` if a
     limit of length did it; what came of its arguments cannot be read. Calls that stand before it in one block were
     given out."""
-    for kind, case in of_kinds(title):
-        for name in some(twin, ("random", "tokens")):
+    for number, (kind, case) in enumerate(of_kinds(title)):
+        for name in some(twin, ("random", "tokens")[number % 2 :][:1]):
             events = scan(twin, case, CHUNKINGS[name](case.text), case.format.name, 0)
             cut = next(
                 (i for i, event in enumerate(events) if isinstance(event, Close) and is_cut_call(events, event)), None

@@ -366,7 +366,7 @@ def anonymous(events: list[Event]) -> list[Event]:
 
 @pytest.mark.parametrize("implementation", MODULES)
 @every("format", FORMATS)
-@settings(max_examples=8)
+@settings(max_examples=4)
 @example(seed=248)
 @given(seed=st.integers(0, 2**32))
 def test_the_law(implementation: str, format: str, seed: int) -> None:

@@ -222,7 +222,7 @@ async def test_replicas_of_a_server_that_nobody_watches(watched_group: WatchedGr
     """Where a service has one address for whoever is the master, it cannot be asked how many there are."""
     url = (await watched_group.master()).url
     for replicas, held in ((1, True), (2, False)):
-        store = RedisStore(url, prefix="held", now=clock, timeout_s=2, replicas=replicas)
+        store = RedisStore(url, prefix="held", now=clock, timeout_s=GUARD_S if held else 2, replicas=replicas)
         if held:
             await store.put(turn("resp_1"))
         else:

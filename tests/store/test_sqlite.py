@@ -1,4 +1,4 @@
-"""The SQLite store alone: a file, other processes, a disk that may fill up, and a layout with a version."""
+"""The SQLite store alone: a file, what turns share, and other processes."""
 
 # ruff: noqa: ASYNC240  # The files are small, and nothing else runs in the loop.
 
@@ -10,12 +10,9 @@ import sqlite3
 import stat
 import subprocess
 import sys
-import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +23,11 @@ from tests.waiting import GUARD_S
 from toolwire.protocols.shared.turn import Beginning, Place, StoredTurn, Written
 from toolwire.protocols.shared.wire import dump, load
 from toolwire.store.base import StoreUnavailable
-from toolwire.store.encoding import SAID, TurnTooLarge, encode, key_of
+from toolwire.store.encoding import SAID, TurnTooLarge, encode
 from toolwire.store.memory import MemoryStore
 from toolwire.store.sqlite import MOST_TEXTS, SqliteStore
-from toolwire.store.sqlite_layout import APPLICATION, LAYOUT, SCHEMA
 
 ROOT = Path(__file__).parents[2]
-NOBODY = 65534
 
 
 @pytest.fixture
@@ -399,271 +394,3 @@ async def test_what_was_written_together_is_there_together(path: Path, clock: Cl
         assert status == "in_progress" or set(there) == {"completed"}
     await store.close()
     check(path)
-
-
-# --- what may be wrong ------------------------------------------------------------------------------------------------
-
-
-async def refuses(store: SqliteStore, message: str) -> None:
-    """Starting and every call end in `StoreUnavailable`; closing does not."""
-    for call in (store.start(), store.put(turn("resp_1")), store.get("resp_1", "alice"), store.prune(0)):
-        with pytest.raises(StoreUnavailable) as caught:
-            await call
-        assert str(caught.value) == message
-    await store.close()
-
-
-@pytest.fixture
-def sealed() -> Iterator[Path]:
-    """A folder with a store's file in it, neither of which this process may change: even root must not."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        asyncio.run(_fill(folder / "there.sqlite3"))
-        (folder / "there.sqlite3").chmod(0o444)
-        folder.chmod(0o555)
-        root = os.geteuid() == 0
-        if root:
-            os.seteuid(NOBODY)
-        try:
-            yield folder
-        finally:
-            if root:
-                os.seteuid(0)
-            folder.chmod(0o755)
-
-
-async def _fill(path: Path) -> None:
-    store = SqliteStore(path)
-    await store.put(turn("resp_1"))
-    await store.close()
-
-
-async def test_a_folder_that_is_read_only(sealed: Path, clock: Clock) -> None:
-    await refuses(
-        SqliteStore(sealed / "new.sqlite3", now=clock), "the store's file cannot be opened: Permission denied"
-    )
-    await refuses(
-        SqliteStore(sealed / "new" / "new.sqlite3", now=clock), "the store's file cannot be opened: Permission denied"
-    )
-
-
-async def test_a_file_that_is_read_only(sealed: Path, clock: Clock) -> None:
-    store = SqliteStore(sealed / "there.sqlite3", now=clock)
-    with pytest.raises(StoreUnavailable, match=r"^the store's file (or its folder is read-only|cannot be opened)$"):
-        await store.start()
-    await store.close()
-
-
-async def test_a_path_that_is_no_file(tmp_path: Path, clock: Clock) -> None:
-    mode = tmp_path.stat().st_mode
-    await refuses(SqliteStore(tmp_path, now=clock), "the store's path is not that of a file")
-    assert tmp_path.stat().st_mode == mode
-    (tmp_path / "file").touch()
-    await refuses(SqliteStore(tmp_path / "file" / "x", now=clock), "the store's file cannot be opened: File exists")
-
-
-async def test_a_file_that_is_no_database(path: Path, clock: Clock) -> None:
-    path.write_bytes(b"This is a letter to my grandmother.\n" * 1000)
-    await refuses(SqliteStore(path, now=clock), "the store's file is not a database")
-    assert path.read_bytes() == b"This is a letter to my grandmother.\n" * 1000
-
-
-async def test_a_database_of_another_program(path: Path, clock: Clock) -> None:
-    with sqlite3.connect(path) as db:
-        db.execute("CREATE TABLE letters (text)")
-    db.close()
-    before = path.read_bytes()
-    await refuses(SqliteStore(path, now=clock), "the store's file is the database of another program")
-    assert path.read_bytes() == before
-
-
-@pytest.mark.parametrize("layout", [LAYOUT - 1, LAYOUT + 1])
-async def test_a_file_of_another_layout(path: Path, clock: Clock, layout: int) -> None:
-    store = SqliteStore(path, now=clock)
-    await store.start()
-    await store.close()
-    with sqlite3.connect(path) as db:
-        db.execute(f"PRAGMA user_version = {layout}")
-    db.close()
-    before = path.read_bytes()
-    await refuses(
-        SqliteStore(path, now=clock),
-        f"the store's file has layout {layout}, and this version of the gateway uses layout {LAYOUT} only: "
-        "move the file away, or run the version that made it",
-    )
-    assert path.read_bytes() == before
-
-
-async def test_the_file_says_what_it_is(path: Path, clock: Clock) -> None:
-    store = SqliteStore(path, now=clock)
-    await store.start()
-    await store.close()
-    db = sqlite3.connect(path)
-    assert db.execute("PRAGMA application_id").fetchone() == (APPLICATION,)
-    assert db.execute("PRAGMA user_version").fetchone() == (LAYOUT,)
-    db.close()
-
-
-async def test_what_waits_is_written_together(path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One transaction for all; and what cannot be written fails by itself."""
-    store = SqliteStore(path, now=clock, max_turn_bytes=10_000)
-    await store.start()
-    gate = threading.Event()
-    store._thread.begin(lambda: [gate.wait(GUARD_S)].clear())
-    said: list[str] = []
-    store._thread.begin(lambda: store._thread.db.set_trace_callback(said.append))
-    puts = [
-        asyncio.ensure_future(store.put(turn(f"resp_{i}", text="x" * (20_000 if i == 7 else 10)))) for i in range(20)
-    ]
-    await asyncio.sleep(0)
-    assert not any(put.done() for put in puts)
-    gate.set()
-    ended = await asyncio.gather(*puts, return_exceptions=True)
-    assert [type(each) for each in ended] == [TurnTooLarge if i == 7 else type(None) for i in range(20)]
-    assert sum(statement.startswith("BEGIN") for statement in said) == 1
-    await store.close()
-    assert check(path)[0] == 19
-
-
-async def test_who_waits_beside_a_put_that_fails_is_written(path: Path, clock: Clock) -> None:
-    store = SqliteStore(path, now=clock)
-    await store.put(turn("resp_before"))
-    with sqlite3.connect(path) as db:
-        db.execute(
-            f"CREATE TRIGGER no BEFORE INSERT ON turns WHEN new.key = '{key_of('resp_3', 'alice')}' BEGIN SELECT RAISE(ABORT, 'no'); END"
-        )
-    db.close()
-    ended = await asyncio.gather(*(store.put(turn(f"resp_{i}")) for i in range(8)), return_exceptions=True)
-    assert [isinstance(each, StoreUnavailable) for each in ended] == [i == 3 for i in range(8)]
-    assert [i for i in range(8) if await store.get(f"resp_{i}", "alice") is None] == [3]
-    await store.close()
-
-
-async def test_a_file_that_could_not_be_made_is_made_later(
-    path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr("toolwire.store.sqlite_layout.SCHEMA", (*SCHEMA, "nonsense"))
-        await refuses(SqliteStore(path, now=clock), "the store's file cannot be used (SQLITE_ERROR)")
-    store = SqliteStore(path, now=clock)
-    await store.put(turn("resp_1"))
-    await store.close()
-    assert check(path)[0] == 1
-
-
-async def test_a_file_that_is_damaged_and_mended(path: Path, clock: Clock) -> None:
-    store = SqliteStore(path, now=clock)
-    for i in range(50):
-        await store.put(turn(f"resp_{i}", text="x" * 5000))
-    await store.close()
-    whole = path.read_bytes()
-    path.write_bytes(whole[:4096] + b"\xff" * (len(whole) - 4096))
-    store = SqliteStore(path, now=clock)
-    with pytest.raises(StoreUnavailable, match=r"^the store's file is damaged$"):
-        await store.put(turn("resp_1"))
-    path.write_bytes(whole)
-    assert await store.get("resp_1", "alice") is not None
-    await store.close()
-
-
-async def test_a_sum_that_is_wrong_removes_nothing(path: Path, clock: Clock) -> None:
-    store = SqliteStore(path, now=clock)
-    await store.put(turn("resp_1"))
-    with sqlite3.connect(path) as db:
-        db.execute("UPDATE total SET turns = 1000000")
-    db.close()
-    with pytest.raises(StoreUnavailable, match=r"^the store's file is damaged$"):
-        await store.put(turn("resp_2"))
-    assert await store.get("resp_1", "alice") == turn("resp_1")
-    await store.close()
-
-
-async def test_a_turn_that_is_damaged(path: Path, clock: Clock) -> None:
-    store = SqliteStore(path, now=clock)
-    await store.put(turn("resp_1"))
-    await store.put(turn("resp_2"))
-    with sqlite3.connect(path) as db:
-        db.execute("UPDATE turns SET turn = substr(turn, 1, 20) WHERE place = 1")
-    db.close()
-    with pytest.raises(StoreUnavailable, match="a stored response is damaged"):
-        await store.get("resp_1", "alice")
-    assert await store.get("resp_2", "alice") == turn("resp_2")
-    await store.put(turn("resp_1"))
-    assert await store.get("resp_1", "alice") == turn("resp_1")
-    await store.close()
-
-
-async def test_a_full_disk(path: Path, clock: Clock) -> None:
-    """What is there stays readable, nothing is half written, and it goes on when there is room again."""
-    store = SqliteStore(path, now=clock)
-    await store.put(turn("resp_1", status="in_progress"))
-
-    def work(pages: int) -> Callable[[sqlite3.Connection], object]:
-        return lambda db: db.execute(f"PRAGMA max_page_count = {pages}").fetchone()
-
-    await store._call(work(20))
-    for large in (turn("resp_1", text="x" * 500_000), turn("resp_2", text="x" * 500_000)):
-        with pytest.raises(StoreUnavailable, match=r"^the disk is full$"):
-            await store.put(large)
-    assert await store.get("resp_1", "alice") == turn("resp_1", status="in_progress")
-    assert await store.get("resp_2", "alice") is None
-    await store.put(turn("resp_3"))
-    await store._call(work(1_000_000))
-    await store.put(turn("resp_2", text="x" * 500_000))
-    assert await store.get("resp_2", "alice") is not None
-    await store.close()
-    assert check(path)[0] == 3
-
-
-async def test_a_lock_that_nobody_gives_back(path: Path, clock: Clock) -> None:
-    store = SqliteStore(path, now=clock, busy_timeout_s=0.01)
-    await store.put(turn("resp_1"))
-    other = sqlite3.connect(path, isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(StoreUnavailable, match=r"^another program holds the store's file locked$"):
-        await store.put(turn("resp_2"))
-    assert await store.get("resp_1", "alice") == turn("resp_1")  # Readers never wait for writers.
-    other.close()
-    await store.put(turn("resp_2"))
-    await store.close()
-
-
-async def test_a_start_that_failed_is_made_up_for(path: Path, clock: Clock) -> None:
-    path.mkdir()
-    store = SqliteStore(path, now=clock)
-    with pytest.raises(StoreUnavailable):
-        await store.start()
-    path.rmdir()
-    await store.put(turn("resp_1"))
-    assert await store.get("resp_1", "alice") == turn("resp_1")
-    await store.close()
-
-
-async def test_soon_after_a_transaction_puts_wait_for_others(
-    path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A moment, and no longer: one that is long after is written at once."""
-    monkeypatch.setattr("toolwire.store.sqlite.LINGER_S", GUARD_S)
-    store = SqliteStore(path, now=clock)
-    batches: list[int] = []
-    write = store._write
-    monkeypatch.setattr(store, "_write", lambda puts: (batches.append(len(puts)), write(puts)))
-    await store.start()
-    await store.put(turn("first"))
-    loop = asyncio.get_running_loop()
-    waiting: list[Callable[[], None]] = []
-    with monkeypatch.context() as patched:
-        patched.setattr(loop, "call_later", lambda _, act, *given: waiting.append(partial(act, *given)))
-        puts = []
-        for ident in ("second", "third"):
-            puts.append(asyncio.create_task(store.put(turn(ident))))
-            for _ in range(3):
-                await asyncio.sleep(0)
-    (act,) = waiting
-    assert not any(put.done() for put in puts)
-    act()
-    await asyncio.gather(*puts)
-    monkeypatch.setattr("toolwire.store.sqlite.LINGER_S", 0)
-    await store.put(turn("fourth"))
-    assert batches == [1, 2, 1]
-    await store.close()

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import GUARD_S
 from toolwire.extras.demo import engine
 from toolwire.extras.demo.engine import Engine, EngineError, Weights, find_weights
 
@@ -131,7 +132,7 @@ def test_the_child_ends_when_its_parent_is_killed() -> None:
         ended = os.pidfd_open(int(process.stdout.readline()))
         process.kill()
     try:
-        assert select.select([ended], [], [], 30)[0], "the child went on without its parent"
+        assert select.select([ended], [], [], GUARD_S)[0], "the child went on without its parent"
     finally:
         os.close(ended)
 

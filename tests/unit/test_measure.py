@@ -240,7 +240,7 @@ def test_json_to_standard_output_replaces_the_tables(run: Run, validate: Callabl
 
 
 def test_all_is_every_format(run: Run) -> None:
-    result = run("--case", "10 KB", "--format", "all", "--implementation", "python", "--json", "-")
+    result = run("--case", "prose", "--format", "all", "--implementation", "python", "--json", "-")
     assert result.exit_code == 0, result.output
     assert [text["format"] for text in json.loads(result.stdout)["texts"]] == FORMATS
 

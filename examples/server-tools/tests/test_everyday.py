@@ -17,7 +17,7 @@ FOLDER = Path(__file__).parents[1]
 
 @pytest.fixture
 async def tools() -> AsyncIterator[ToolFolder]:
-    async with ToolFolder(ToolsConfig(folder=str(FOLDER), timeout_s=30.0, watch_s=0.0)).running() as running:
+    async with ToolFolder(ToolsConfig(folder=str(FOLDER), timeout_s=120.0, watch_s=0.0)).running() as running:
         yield running
 
 
