@@ -24,7 +24,9 @@ from ..errors import ClientFault, GatewayError, Unavailable
 from ..support.allocator import MemoryReturner
 
 OPTION: Final = "limits.total_body_bytes"
-GIVE_BACK_BYTES: Final = 64 * 1024 * 1024
+GIVE_BACK_BYTES: Final = 8 * 1024 * 1024
+"""Freed bytes of large bodies after which memory is returned to the system. The objects that a body became take ten to
+twenty times as much."""
 LARGE_BYTES: Final = 256 * 1024
 """Smaller bodies do not fragment memory enough to matter."""
 

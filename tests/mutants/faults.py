@@ -67,6 +67,11 @@ FAULTS: Final = (
         'if edge.call_kind == "custom" and (closed is None or closed.status == "truncated"):', "if False:",
         "the stored answer has half a patch as a completed call", ("tests/e2e/test_argument_streaming.py",),
     ),
+    Fault(
+        "chat-half-text", "proxy/protocols/chat/reader.py",
+        'half = custom_cut or (draft.kind == "function"', 'half = (draft.kind == "function"',
+        "half a patch of a native server is a complete call", ("tests/e2e/test_limits_of_length.py",),
+    ),
     # --- readers ----------------------------------------------------------------------------------------------------
     Fault(
         "requests-one-piece-only", "proxy/protocols/shared/request_schema.py",

@@ -292,7 +292,8 @@ def test_a_call_in_pieces_is_the_call(way: str, between: str) -> None:
 @every("together", [True, False])
 @every("first", PIECES)
 def test_two_answers_keep_their_own(first: str, together: bool) -> None:
-    """Whether their chunks come in turn or hold a piece of each."""
+    """Whether their chunks come in turn or hold a piece of each. A limit cuts what comes last: half a text of a custom
+    tool is left out (C18)."""
     for second in PIECES:
         pairs = [(first, second), (second, first), (first, first)]
         made = [{**HEAD, "choices": [{"index": i, **PIECES[name](2 * n + i)[0]} for i, name in enumerate(pair)]} for n, pair in enumerate(pairs)]  # fmt: skip
@@ -306,7 +307,9 @@ def test_two_answers_keep_their_own(first: str, together: bool) -> None:
             wanted = [delta for n, pair in enumerate(pairs) for delta in PIECES[pair[index]](2 * n + index)[1]]
             for kind, place in (("Text", "text"), ("Reasoning", "reasoning"), ("Refusal", "refusal")):
                 assert by_kind(choice)[kind] == "".join(delta[1] for delta in wanted if delta[0] == place)
-            assert len(by_kind(choice)["calls"]) == sum(delta[0] == "call" for delta in wanted)
+            spoke = [pair[index] for n, pair in enumerate(pairs) if PIECES[pair[index]](2 * n + index)[1]]
+            cut = choice.reason == "length" and spoke[-1:] == ["custom_call"]
+            assert len(by_kind(choice)["calls"]) == sum(delta[0] == "call" for delta in wanted) - cut
         assert all_marks(events) == marks(made)
 
 

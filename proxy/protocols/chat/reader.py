@@ -257,7 +257,17 @@ class _ChoiceBlocks:
     """One choice: its open block of prose and its calls. It gets its reader as an argument instead of storing it: only
     the garbage collector could free such a cycle."""
 
-    __slots__ = ("_drafts", "_opaque", "_prose", "ending", "index", "is_broken", "lacks_name", "reason")
+    __slots__ = (
+        "_drafts",
+        "_ends_in_prose",
+        "_opaque",
+        "_prose",
+        "ending",
+        "index",
+        "is_broken",
+        "lacks_name",
+        "reason",
+    )
 
     def __init__(self, index: int) -> None:
         self.lacks_name = self.is_broken = False
@@ -267,6 +277,7 @@ class _ChoiceBlocks:
         self.ending: Extra = EMPTY
         self.index = index
         self._prose: tuple[int, BlockKind] | None = None  # the open block of prose
+        self._ends_in_prose = False
         self._opaque: list[Mapping[str, Any]] = []  # opaque fields of the open reasoning
         self._drafts: CallDeltas | None = None  # None until there is a call
 
@@ -366,6 +377,7 @@ class _ChoiceBlocks:
     def close_prose(self, reader: ChatReader) -> None:
         """Closes the prose at the end of the answer."""
         if self._prose is not None:
+            self._ends_in_prose = True
             self._close_prose(reader, self._prose[0], "truncated" if self._is_cut else "complete")
 
     def close(self, reader: ChatReader) -> None:
@@ -384,7 +396,9 @@ class _ChoiceBlocks:
                 continue
             # Without a finish reason the arguments may be incomplete; empty arguments are then checked against the
             # schema.
-            half = draft.kind == "function" and not draft.is_whole
+            # Half the text of a custom tool looks like a whole one; what a limit cuts off is what comes last (C18).
+            custom_cut = draft.kind == "custom" and draft is made[-1] and self._is_cut and not self._ends_in_prose
+            half = custom_cut or (draft.kind == "function" and not draft.is_whole)
             truncated = half and (self._is_cut or (self.reason is None and not draft.is_blank))
             if truncated and self.reason is not None:
                 self.reason = cut_off_reason(self.reason)

@@ -178,6 +178,9 @@ def _read_choice(choice: Mapping[str, Any], note: Note) -> ReplyChoice:
     whole = [use for use in named if has_reason or not use.arguments.strip(SPACE) or not has_incomplete_arguments(use)]
     if named and not whole:
         raise unfinished_call_fault()
+    if reason not in FinishReason.WHOLE and whole and whole[-1].kind == "custom":
+        whole.pop()  # the cut is inside its text, and half a text looks like a whole one (C18)
+        reason = cut_off_reason(reason)
     if reason not in FinishReason.WHOLE and any(map(has_incomplete_arguments, whole)):
         reason = cut_off_reason(reason)
     parts += whole

@@ -385,6 +385,8 @@ def read_reply(body: bytes, note: Note = ignore_note) -> ModelReply:
         if (kind := of_item(item)) is not None:
             note(LEFT_OUT, kind)
             continue
+        if item.get("type") == "custom_tool_call" and item.get("status") == "incomplete":
+            continue  # half a text looks like a whole one (C18)
         for part in read_output_item(item):
             if isinstance(part, ToolUse) and not part.name.strip(SPACE):
                 lacks_name = True
