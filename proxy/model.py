@@ -48,6 +48,8 @@ else:
         return kind(**{**dict(zip(kind.__match_args__, kind._values(value), strict=True)), **changes})
 
 
+_KIND: Final = attrgetter("kind")
+
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 CallKind = Literal["function", "custom"]
 ToolKind = Literal["function", "custom", "hosted"]
@@ -345,6 +347,12 @@ class Origin:
         self.past = past
         self.new: int = self.size if past is None else past.new
 
+    def holds(self, sign: bytes) -> bool:
+        """Returns True if the body contains `sign`, which is one of `toolwire.known.past.SIGNS`. Of a known
+        conversation this was found out when its items came first."""
+        past = self.past
+        return sign in self.body if past is None or type(past) is ref else sign in past.signs
+
     def free(self) -> None:
         """Frees the memory of the body and of `past`, because no server is asked with them any more."""
         self.body = b""
@@ -412,6 +420,8 @@ class ModelRequest:
         choice = self.tool_choice
         if choice.mode == "none":
             return ()
+        if choice.mode != "named" and choice.allowed is None and "hosted" not in map(_KIND, self.tools):
+            return self.tools
         return tuple(
             tool
             for tool in self.tools
