@@ -120,11 +120,12 @@ class Forwarding(Middleware):
         # The client's own body can be sent if it is complete; at most the model name differs.
         origin = asked.origin
         own = same and asked is exchange.received and bool(origin and origin.body) and usage.source != "estimate"
-        if own and origin is not None:
-            own = not (  # data of the gateway is not for servers
-                origin.holds(SEALED)
+        if own and origin is not None:  # data of the gateway is not for servers
+            signs = origin.body if past is None else past.signs
+            own = not (
+                SEALED in signs
                 or (reasons and _has_only_reasoning(asked))
-                or (origin.holds(NUMBERED) and _has_numbered_ids(asked))
+                or (NUMBERED in signs and _has_numbered_ids(asked))
             )
         sent = asked
 

@@ -347,12 +347,6 @@ class Origin:
         self.past = past
         self.new: int = self.size if past is None else past.new
 
-    def holds(self, sign: bytes) -> bool:
-        """Returns True if the body contains `sign`, which is one of `toolwire.known.past.SIGNS`. Of a known
-        conversation this was found out when its items came first."""
-        past = self.past
-        return sign in self.body if past is None or type(past) is ref else sign in past.signs
-
     def free(self) -> None:
         """Frees the memory of the body and of `past`, because no server is asked with them any more."""
         self.body = b""

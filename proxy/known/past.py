@@ -42,7 +42,7 @@ SEALED: Final = BEGINNING[:-1].encode()
 NUMBERED: Final = b"--"
 """Bytes that occur in every body with a call id to which the gateway has appended a number."""
 SIGNS: Final = (SEALED, NUMBERED)
-"""Bytes that are searched for in bodies, once in each item of a known conversation."""
+"""Bytes that are searched for in bodies. In a known conversation, each item is searched once (`Past.signs`)."""
 MOST: Final = 3
 """Maximum number of checkpoints of one fold in one list of items."""
 LISTS: Final = 3

@@ -430,7 +430,7 @@ class Delivery:
                 record.tolerate(name, "the request was mended", ident)
         if self._protocol.field_headers:
             received = _with_headers(received, self._protocol, request)
-        if (sealed := route.sealed) is not None and received.origin is not None and received.origin.holds(SEALED):
+        if (sealed := route.sealed) is not None and SEALED in (raw if past is None else past.signs):
             received = await offload(
                 is_large(received, reused=True), sealed.open_request, received, owner, record, ident
             )
