@@ -314,7 +314,10 @@ class TurnRecorder:
         self._run = exchange.background
         self._options = exchange.write_options()
         begins = exchange.received.stream or large  # a large one is prepared here, because this runs in a thread
-        self._turn = form.begun(replace(turn, status="in_progress"), self._options) if begins else turn
+        if begins:
+            turn = turn if turn.status == "in_progress" else replace(turn, status="in_progress")
+            turn = form.begun(turn, self._options)
+        self._turn = turn
 
     async def begin(self) -> bool:
         """Stores the turn as running. Returns False if that failed. Frees the item texts of the turn: they are written

@@ -18,14 +18,14 @@ import orjson
 from toolwire.errors import ClientFault, quote
 from toolwire.events import Delta, Event, Finish, Open
 from toolwire.known.kinds import kinds_of, plain_in
-from toolwire.known.past import fold
+from toolwire.known.past import NUMBERED, SEALED, fold
 from toolwire.model import Message, ModelRequest, Reasoning, Text, ToolUse, Usage, replace
 from toolwire.pipeline.chain.middleware import Middleware
 from toolwire.pipeline.chain.reply import Counting, Reply
 from toolwire.pipeline.exchange.request_state import Exchange
 from toolwire.pipeline.exchange.routing import Route
 from toolwire.pipeline.paths.renaming import Renaming
-from toolwire.pipeline.transforms.sealing import ALMOST, DROPPED, Marking, server_name
+from toolwire.pipeline.transforms.sealing import DROPPED, Marking, server_name
 from toolwire.protocols.shared.call_ids import as_written
 from toolwire.protocols.shared.client_tools import is_client_tool
 from toolwire.protocols.shared.noise import KINDS, LEFT_OUT, NAMELESS, UNKNOWN_END
@@ -120,13 +120,13 @@ class Forwarding(Middleware):
         # The client's own body can be sent if it is complete; at most the model name differs.
         origin = asked.origin
         own = same and asked is exchange.received and bool(origin and origin.body) and usage.source != "estimate"
-        if own and origin is not None and ALMOST in origin.body:  # data of the gateway is not for servers
-            own = False
-        own = own and not any(map(_is_only_reasoning, asked.messages if reasons else ()))
-        if (
-            own and origin is not None and b"--" in origin.body
-        ):  # the cheap test first: few bodies contain this, and fewer within an id
-            own = not _has_numbered_ids(asked)
+        if own and origin is not None:  # data of the gateway is not for servers
+            signs = origin.body if past is None else past.signs
+            own = not (
+                SEALED in signs
+                or (reasons and _has_only_reasoning(asked))
+                or (NUMBERED in signs and _has_numbered_ids(asked))
+            )
         sent = asked
 
         def prepare(member: WeightedServer) -> tuple[ModelRequest, bytes | None]:
@@ -299,8 +299,12 @@ def _sticky_key(exchange: Exchange) -> bytes:
 
 def _has_numbered_ids(request: ModelRequest) -> bool:
     """Returns True if call ids have to be sent to the server in its own form (R28.6)."""
-    parts = (part for message in request.messages for part in message.parts)
-    return any(isinstance(part, ToolUse) and as_written(part.call_id) != part.call_id for part in parts)
+
+    def step(before: bool, messages: Sequence[Message], start: int, made: list[None]) -> bool:
+        parts = (part for message in messages for part in message.parts)
+        return before or any(isinstance(part, ToolUse) and as_written(part.call_id) != part.call_id for part in parts)
+
+    return fold(request.past, "numbered_ids", request.messages, False, step)[1]
 
 
 def _has_part_fields(request: ModelRequest) -> bool:
@@ -314,8 +318,16 @@ def _has_part_fields(request: ModelRequest) -> bool:
     return fold(request.past, "part_fields", request.messages, False, step)[1]
 
 
-def _is_only_reasoning(message: Message) -> bool:
-    return message.role == "assistant" and all(isinstance(part, Reasoning) for part in message.parts)
+def _has_only_reasoning(request: ModelRequest) -> bool:
+    """Returns True if an assistant message has nothing but reasoning."""
+
+    def step(before: bool, messages: Sequence[Message], start: int, made: list[None]) -> bool:
+        return before or any(
+            message.role == "assistant" and all(isinstance(part, Reasoning) for part in message.parts)
+            for message in messages
+        )
+
+    return fold(request.past, "only_reasoning", request.messages, False, step)[1]
 
 
 def name_of(member: WeightedServer | None) -> str:

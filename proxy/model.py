@@ -48,6 +48,8 @@ else:
         return kind(**{**dict(zip(kind.__match_args__, kind._values(value), strict=True)), **changes})
 
 
+_KIND: Final = attrgetter("kind")
+
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 CallKind = Literal["function", "custom"]
 ToolKind = Literal["function", "custom", "hosted"]
@@ -412,6 +414,8 @@ class ModelRequest:
         choice = self.tool_choice
         if choice.mode == "none":
             return ()
+        if choice.mode != "named" and choice.allowed is None and "hosted" not in map(_KIND, self.tools):
+            return self.tools
         return tuple(
             tool
             for tool in self.tools

@@ -22,7 +22,7 @@ from collections.abc import Hashable
 from typing import Any, Final, NamedTuple
 
 from ..fastparse import array_start, bytes_of, common_length, item_ends, json_marks
-from ..known.past import KnownItems, Past
+from ..known.past import SIGNS, KnownItems, Past
 from ..support.cache import Cache
 
 LEAST_BYTES: Final = 16 * 1024
@@ -38,15 +38,16 @@ GOES_ON: Final = 8
 ITEM_BYTES: Final = 100
 """Weight of an item without its value."""
 _BLANKS: Final = b" \t\r\n"
+_NO_SIGNS: Final = frozenset[bytes]()
 
 
 class Conversation:
     """The items of a `body`: the position of the first one (`start`), the distance from there to the end of each item
     (`ends`), and the parsed `items`. The body is cached as a whole, because copying a part of it takes longer. Of the
-    first `n + 1` items, `weights[n]` is the approximate memory, and `marks[n]` are the numbers of opening brackets and
-    of commas. `past` holds results for the items."""
+    first `n + 1` items, `weights[n]` is the approximate memory, `marks[n]` are the numbers of opening brackets and
+    of commas, and `signs[n]` those of `SIGNS` that occur. `past` holds results for the items."""
 
-    __slots__ = ("body", "ends", "items", "mark", "marks", "past", "start", "weights")
+    __slots__ = ("body", "ends", "items", "mark", "marks", "past", "signs", "start", "weights")
 
     def __init__(
         self,
@@ -56,6 +57,7 @@ class Conversation:
         items: list[Any],
         weights: list[int],
         marks: list[tuple[int, int]],
+        signs: list[frozenset[bytes]],
         past: Past,
     ) -> None:
         self.body = body
@@ -64,6 +66,7 @@ class Conversation:
         self.items = items
         self.weights = weights
         self.marks = marks
+        self.signs = signs
         self.past = past
         self.mark = object()
         """An object that identifies this conversation without keeping it in memory."""
@@ -142,24 +145,29 @@ class KnownConversations:
         the next request."""
         name = whose.key.strip(b'"').decode()
         before, known, start = cut.conversation, cut.known, cut.start
-        past = Past(len(cut.rest), None if before is None else before.past)
-        items, ends, weights, marks = value[name], [], [], []
+        items, ends, weights, marks, signs = value[name], [], [], [], []
+        end, weight, (openers, commas), found = 0, 0, (0, 0), _NO_SIGNS
         if before is not None:
             items = [*before.items[:known], *items]
             ends, weights, marks = before.ends[:known], before.weights[:known], before.marks[:known]
+            signs = before.signs[:known]
+            end, weight, (openers, commas), found = ends[-1], weights[-1], marks[-1], signs[-1]
+        past = Past(len(cut.rest), None if before is None else before.past, found | _signs(cut.rest))
         value[name] = KnownItems(items, past)
-        end, weight, (openers, commas) = (ends[-1], weights[-1], marks[-1]) if ends else (0, 0, (0, 0))
         for item, stop in zip(items[known:], item_ends(cut.body, start + end), strict=True):
-            more_openers, more_commas, _ = json_marks(cut.body[start + end : stop])
+            text = cut.body[start + end : stop]
+            more_openers, more_commas, _ = json_marks(text)
+            found |= _signs(text)
             end = stop - start
             weight += ITEM_BYTES + bytes_of([item])
             openers, commas = openers + more_openers, commas + more_commas
             ends.append(end)
             weights.append(weight)
             marks.append((openers, commas))
+            signs.append(found)
         if not ends:
             return
-        conversation = Conversation(cut.body, start, ends, items, weights, marks, past)
+        conversation = Conversation(cut.body, start, ends, items, weights, marks, signs, past)
         head = _head(cut.body, start, whose)
         others = self._cache.get(head) or ()
         if before is not None and len(items) >= len(before.items) <= known + GOES_ON:
@@ -177,6 +185,11 @@ class KnownConversations:
         past.grown = grown
         if not self._cache.put(head, kept, sum(one.weight for one in kept)):
             self._cache.put(head, kept[:1], conversation.weight)
+
+
+def _signs(text: bytes) -> frozenset[bytes]:
+    found = [sign for sign in SIGNS if sign in text]
+    return frozenset(found) if found else _NO_SIGNS
 
 
 def _head(body: bytes, start: int, whose: Whose) -> Hashable:

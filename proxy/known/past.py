@@ -26,6 +26,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from weakref import ref
 
 from ..fastparse import bytes_of, same_items
+from ..support.seals import BEGINNING
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
@@ -36,6 +37,12 @@ Step = Callable[[Carried, Sequence[Item], int, list[Made]], Carried | None]
 Returns the new state, or None if these items change results made before them, so that an earlier checkpoint is
 needed."""
 
+SEALED: Final = BEGINNING[:-1].encode()
+"""Bytes that occur in every body with a text that the gateway sealed or signed, in any version."""
+NUMBERED: Final = b"--"
+"""Bytes that occur in every body with a call id to which the gateway has appended a number."""
+SIGNS: Final = (SEALED, NUMBERED)
+"""Bytes that are searched for in bodies. In a known conversation, each item is searched once (`Past.signs`)."""
 MOST: Final = 3
 """Maximum number of checkpoints of one fold in one list of items."""
 LISTS: Final = 3
@@ -107,13 +114,14 @@ def _list(*places: _Checkpoint) -> _List:
 
 class Past:
     """The checkpoints of all folds of one conversation. `new` is the number of bytes that came with this request for
-    the first time. `weight` is the approximate memory of the checkpoints in bytes; `grown` is called with its changes,
-    in steps of `REPORTED_BYTES`."""
+    the first time, `signs` are those of `SIGNS` in its body. `weight` is the approximate memory of the checkpoints in
+    bytes; `grown` is called with its changes, in steps of `REPORTED_BYTES`."""
 
-    __slots__ = ("__weakref__", "_lists", "_unreported", "grown", "new", "weight")
+    __slots__ = ("__weakref__", "_lists", "_unreported", "grown", "new", "signs", "weight")
 
-    def __init__(self, new: int, before: Past | None = None) -> None:
+    def __init__(self, new: int, before: Past | None = None, signs: frozenset[bytes] = frozenset()) -> None:
         self.new = new
+        self.signs = signs
         self._lists: dict[Hashable, tuple[_List, ...]] = {} if before is None else dict(before._lists)
         self.weight: int = 0 if before is None else before.weight
         self._unreported = 0

@@ -20,7 +20,7 @@ from tests.waiting import until
 from toolwire.configuration.settings import load
 from toolwire.ingress.conversations import Conversation
 from toolwire.known.past import Past
-from toolwire.model import Message
+from toolwire.model import Message, Text
 from toolwire.server.serving import gateway
 from toolwire.server.simulated import SimulatedGateway
 
@@ -93,11 +93,15 @@ def large_values() -> Iterator[bytes]:
 @pytest.mark.parametrize("mode", ["prompt", "native", "template"])
 @pytest.mark.parametrize("api", PATHS)
 async def test_neither_body_nor_prompt_are_kept_nor_what_stages_made(api: str, mode: str) -> None:
+    """The texts of messages are there once, without the UTF-8 form that some libraries leave in them."""
     only_what_is_new()
     async with streams(api, mode, 1, cache_bytes=0):
         gc.collect()
         assert alive(Past) == 0
         assert [value[:60] for value in large_values()] == []
+        for message in [one for one in gc.get_objects() if type(one) is Message and one.role != "system"]:
+            texts = [part.text for part in message.parts if isinstance(part, Text)]
+            assert all(sys.getsizeof(text) <= sys.getsizeof(text[:1] + text[1:]) for text in texts), message
 
 
 @pytest.mark.parametrize("mode", ["prompt", "native", "template"])

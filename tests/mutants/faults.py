@@ -677,6 +677,16 @@ FAULTS: Final = (
         "a conversation grows beyond `limits.json_values`", ("tests/unit/test_conversations.py",),
     ),
     Fault(
+        "known-signs-of-the-rest", "proxy/ingress/conversations.py",
+        "found | _signs(cut.rest))", "_signs(cut.rest))",
+        "sealed reasoning in a known message is sent to a server as it is", ("tests/unit/test_conversations.py",),
+    ),
+    Fault(
+        "texts-twice", "proxy/protocols/shared/wire.py",
+        "dump_in_pieces(with_own_texts(item))", "dump_in_pieces(item)",
+        "texts that are not ASCII take twice their memory while a stream is open", ("tests/e2e/test_what_streams_keep.py",),
+    ),
+    Fault(
         "known-reasoning-anew", "proxy/protocols/shared/opaque.py",
         'fold(past, ("opened", key), messages', 'fold(None, ("opened", key), messages',
         "a turn with reasoning that was sent back costs all of its conversation", ("tests/unit/test_seals.py",),

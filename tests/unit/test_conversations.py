@@ -10,7 +10,7 @@ import pytest
 from toolwire.fastparse import json_marks
 from toolwire.ingress import conversations
 from toolwire.ingress.conversations import GOES_ON, SIDE_BY_SIDE, KnownConversations, Whose
-from toolwire.known.past import Past
+from toolwire.known.past import NUMBERED, SEALED, SIGNS, Past
 from toolwire.support.cache import CacheBudget
 
 SAID: list[Any] = [{"role": "user", "content": f"{number}, [{{\\"} for number in range(30)]
@@ -39,6 +39,7 @@ class Asked:
         self.known.keep(cut, value, whose)
         assert value == orjson.loads(body)
         assert isinstance(value["messages"].past, Past)
+        assert value["messages"].past.signs == {sign for sign in SIGNS if sign in body}
         return cut.known
 
     def said(self, said: list[Any], owner: str = "one", protocol: str = "chat", **more: Any) -> int:
@@ -52,6 +53,14 @@ def test_a_conversation_goes_on() -> None:
     assert asked.said(SAID[:20], tools=[1]) == 20, "what stands behind may be other"
     assert asked.body(orjson.dumps({"x": 1, "messages": SAID[:21]})) == 20, "and what stands before"
     assert asked.said([*SAID[:9], {}, *SAID[10:]]) == 9
+
+
+def test_signs_are_those_of_the_whole_body() -> None:
+    """Also those in items that are known, but not those in items that are gone."""
+    asked, marked = Asked(), [{"role": "user", "content": sign.decode()} for sign in (NUMBERED, SEALED)]
+    for said in (SAID[:4], [*SAID[:4], marked[0]], [*SAID[:4], *marked], [*SAID[:4], *marked, *SAID], SAID[:5]):
+        asked.said(said)
+    asked.said(SAID[:5], tools=marked)
 
 
 def test_conversations_belong_to_an_owner_and_a_protocol() -> None:

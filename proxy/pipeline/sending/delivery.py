@@ -32,7 +32,7 @@ from ...ingress.conversations import KnownConversations, Whose
 from ...ingress.liveness import LivenessMonitor, LivenessMonitors
 from ...ingress.receiving import read_body
 from ...ingress.turns import Turns
-from ...known.past import past_of
+from ...known.past import SEALED, past_of
 from ...model import EMPTY, ModelRequest, merged
 from ...observability.telemetry import Metrics
 from ...protocols.base import ClientSide, ClientSides
@@ -53,7 +53,6 @@ from ..exchange.request_state import EXCHANGE, Exchange
 from ..exchange.routing import Router
 from ..exchange.tolerant import read_mended
 from ..paths.whole import own_response
-from ..transforms.sealing import ALMOST
 from .relayed_body import show_output
 from .sending import send
 
@@ -431,8 +430,7 @@ class Delivery:
                 record.tolerate(name, "the request was mended", ident)
         if self._protocol.field_headers:
             received = _with_headers(received, self._protocol, request)
-        # the search costs more than the loop over the new messages of a known conversation
-        if (sealed := route.sealed) is not None and (past is not None or ALMOST in raw):
+        if (sealed := route.sealed) is not None and SEALED in (raw if past is None else past.signs):
             received = await offload(
                 is_large(received, reused=True), sealed.open_request, received, owner, record, ident
             )

@@ -26,7 +26,7 @@ from ...model import EMPTY, Extra, ModelReply, ModelRequest, Part, Reasoning, To
 from ...protocols.base import ClientSide, ServerSide
 from ...protocols.shared.opaque import CALL, SERVER, Carried, marked, opened, without_opaque
 from ...record import AccessRecord
-from ...support.seals import BEGINNING, BrokenSeal, Seals
+from ...support.seals import BrokenSeal, Seals
 from ...upstream.pool.pool import ServerPool, UpstreamServer
 from ..chain.stages import Stage
 
@@ -40,8 +40,6 @@ BARE: Final = {"data": None}
 """Fields of reasoning without text, for `ClientSide.carried`."""
 Failed = Callable[[], None]
 """Called for each value that is too large to be sealed."""
-ALMOST: Final = BEGINNING[:-1].encode()
-"""Bytes that occur in every body with a text that the gateway sealed or signed, in any version."""
 DROPPED: Final = "reasoning_dropped"
 """The counter of texts that could not be opened or sealed."""
 

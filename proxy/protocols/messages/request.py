@@ -17,6 +17,7 @@ from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from ...errors import ClientFault, quote
+from ...fastparse import with_own_texts
 from ...formats.engine.rendering import prompt_name
 from ...formats.engine.toolset import ToolSet, known_set, new_set, note, note_of
 from ...known.past import Past, fold, once, past_of
@@ -184,7 +185,7 @@ def _read_system(system: Any, past: Past | None) -> tuple[Sequence[Mapping[str, 
     parts = read_content(system)
     messages = (Message("system", parts),) if parts else ()
     if past is not None:
-        messages = once(past, "messages.system", (), lambda: messages, dump(system))
+        messages = once(past, "messages.system", (), lambda: messages, dump(with_own_texts(system)))
     return notes, messages
 
 

@@ -114,18 +114,19 @@ class _Misfit(Exception):
 def _fits(name: str, body: Mapping[str, Any], field: str, past: Past) -> bool:
     """Returns True if `body` is valid by its schema. Checks only the new items in `field`."""
     is_valid, _ = _compiled(name)
+    items = body[field]
+    own = with_own_texts({**body, field: []})
 
     def step(carried: int, items: Sequence[Any], start: int, made: list[None]) -> int:
-        if not is_valid({**body, field: with_own_texts(list(items))}):
+        if not is_valid({**own, field: with_own_texts(list(items))}):
             raise _Misfit
         return carried
 
-    items = body[field]
     try:
         fold(past, ("fits", name), items, 0, step)
     except _Misfit:
         return False
-    return is_valid({**body, field: with_own_texts(items[-1:])})
+    return is_valid({**own, field: with_own_texts(items[-1:])})
 
 
 def _pieces(body: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
