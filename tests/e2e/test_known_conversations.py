@@ -140,8 +140,8 @@ def test_results_of_one_turn_that_come_one_by_one_stay_together(both: Both, mode
 
 @pytest.mark.parametrize(("api", "mode"), [("messages", "native"), ("responses", "prompt")])
 def test_a_turn_costs_what_is_new(api: Any, mode: str) -> None:
-    """R34.1, R34.4: as many functions of the gateway are called for the 200th message as for the 60th. `bench.budget` counts
-    more kinds of them."""
+    """R34.1, R34.4: as many functions of the gateway are called for the 200th message as for the 60th. `bench.budget`
+    counts more kinds of them."""
     few, many = (
         calls_of(Work(f"{turns}", 10, stream=True, frames=3, turns=turns, api=api, mode=mode, store=False))
         for turns in (60, 200)
