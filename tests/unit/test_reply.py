@@ -29,7 +29,7 @@ from toolwire.events import (
     Start,
     text_block,
 )
-from toolwire.folding import add_part, finished, fold, unfold
+from toolwire.folding import Folding, add_part, finished, fold, unfold
 from toolwire.model import ModelReply, Part, Reasoning, ReplyChoice, Text, ToolUse, Usage
 from toolwire.pipeline.chain.mapping import MERGED, MapStage
 from toolwire.pipeline.chain.middleware import Layer
@@ -667,6 +667,22 @@ async def test_a_whole_answer_that_cannot_be_rewritten_goes_on_as_it_came(caplog
 def live_call(block: int, *pieces: str, status: BlockStatus = "complete") -> list[Event]:
     opened = Open(block, BlockKind.TOOL_CALL, name="f", call_id="c", extra={"live": True})
     return [opened, *(Delta(block, piece) for piece in pieces), Close(block, status)]
+
+
+def test_half_a_text_of_a_custom_tool_is_no_part_of_an_answer_that_broke_off() -> None:
+    """Where a client hung up, or a fault came."""
+    for kind, status, parts in (
+        *(("function", None, 1), ("custom", None, 0)),
+        *(("function", "truncated", 1), ("custom", "truncated", 0)),
+        *(("function", "complete", 1), ("custom", "complete", 1)),
+    ):
+        folding = Folding()
+        opened = Open(0, BlockKind.TOOL_CALL, name="f", call_id="c", call_kind=kind, extra={"live": True})  # type: ignore[arg-type]
+        for event in (Start("a", "m", 1), opened, Delta(0, "half")):
+            folding.feed(event)
+        if status is not None:
+            folding.feed(Close(0, status))  # type: ignore[arg-type]
+        assert len(folding.reply().choices[0].parts) == parts, (kind, status)
 
 
 def test_who_wants_finished_calls_holds_them_and_may_refuse() -> None:
