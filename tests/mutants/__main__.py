@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -183,7 +184,8 @@ def tested(copy: Path, tests: Sequence[str]) -> tuple[int, str]:
     except subprocess.TimeoutExpired:
         return FAILED, "the tests hang"
     lines = (done.stdout + done.stderr).strip().splitlines()
-    failed = next((line for line in lines if line.startswith(("FAILED", "ERROR"))), "")
+    # A line of a captured log begins with several blanks behind its level.
+    failed = next((line for line in lines if re.match(r"(FAILED|ERROR) \S", line)), "")
     return done.returncode, failed or (lines[-1] if lines else "")
 
 
