@@ -87,10 +87,15 @@ def page() -> str:
 
 
 def _outcomes() -> Iterator[str]:
+    """A line for each result."""
+    rows: dict[tuple[str, ...], list[tuple[str, str]]] = {}
     for outcome, does in OUTCOMES.items():
         for stream, how in enumerate(("whole", "streamed")):
-            cells = (ENDS[outcome][name][stream] for name in CLIENT_PROTOCOLS)
-            yield f"| {does} | {how} | {' | '.join(cells)} |"
+            cells = tuple(ENDS[outcome][name][stream] for name in CLIENT_PROTOCOLS)
+            rows.setdefault(cells, []).append((does, how))
+    for cells, cases in rows.items():
+        does, how = (", or ".join(dict.fromkeys(words)) for words in zip(*cases, strict=True))
+        yield f"| {does} | {how} | {' | '.join(cells)} |"
 
 
 def _kinds() -> Iterator[str]:

@@ -186,13 +186,13 @@ def test_the_extra_all_has_everything_that_the_documents_promise() -> None:
     text = "\n".join(page.read_text("utf-8") for page in pages if "adr" not in page.parts)
     promised = set(re.findall(r"toolwire\[(\w+)\]|extras? `(\w+)`", text))
     names = {first or second for first, second in promised}
-    table = text.partition("\n## Optional packages\n")[2].partition("\n## ")[0]
-    rows = set(re.findall(r"^\| `(\w+)` \|", table, re.M))
+    section = text.partition("\n## Optional packages\n")[2].partition("\n## ")[0]
+    listed = set(re.findall(r"^- `(\w+)`: ", section, re.M))
     (everything,) = extras["all"]
     assert re.findall(r"\w+", everything)[0] == PROJECT["project"]["name"]
     contents = set(re.findall(r"\w+", everything)[1:])
-    assert {"otel", "mcp", "redis", "tune"} <= rows
-    assert rows == contents | {"all"}, "the table names them all"
+    assert {"otel", "mcp", "redis", "tune"} <= listed
+    assert listed == contents | {"all"}, "the list names them all"
     assert names - {"all", "demo"} <= contents
     assert contents <= set(extras)
 
