@@ -28,7 +28,8 @@ INTERIM: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 class LivenessMonitor:
     """Monitors the exchange of the current task: cancels it when the client is gone, and calls back when its stream was
-    silent for `silence_s`. `running`: the set of active monitors, which this one leaves at its `end`."""
+    silent for `silence_s`. `running` and `streams`: the sets of active monitors and of those of streams, which this one
+    leaves at its `end`."""
 
     __slots__ = (
         "_beat",
@@ -38,15 +39,23 @@ class LivenessMonitor:
         "_reason",
         "_request",
         "_silence_s",
+        "_streams",
         "_task",
         "last",
         "running",
     )
 
-    def __init__(self, request: web.Request, silence_s: float, running: set[LivenessMonitor]) -> None:
+    def __init__(
+        self,
+        request: web.Request,
+        silence_s: float,
+        running: set[LivenessMonitor],
+        streams: set[LivenessMonitor],
+    ) -> None:
         self._request = request
         self._silence_s = silence_s
         self.running = running
+        self._streams = streams
         self._task = asyncio.current_task()
         self._on_silence: Callable[[], None] | None = None
         self._on_stop: Callable[[GatewayError], None] | None = None
@@ -59,6 +68,7 @@ class LivenessMonitor:
     def attend(self, beat: Callable[[], None], stop: Callable[[GatewayError], None]) -> None:
         """Called when a stream begins. `beat` is called after each `silence_s` without data; `stop` if the stream has
         to end."""
+        self._streams.add(self)
         self._on_silence = beat
         self._on_stop = stop
         self.last = time.monotonic()
@@ -109,6 +119,7 @@ class LivenessMonitor:
     def end(self) -> None:
         """Called when the exchange is over. Drops all references to it, to avoid a reference cycle."""
         self.running.discard(self)
+        self._streams.discard(self)
         self._task = self._on_silence = self._on_stop = None
 
     def stopped(self) -> GatewayError | None:
@@ -134,11 +145,13 @@ class LivenessMonitors:
         """Callbacks of connections that stay open between answers; called once when one of the two flags is set."""
         self._silence_s = silence_s
         self.running: set[LivenessMonitor] = set()
+        self.streams: set[LivenessMonitor] = set()
+        """Those of `running` whose answer is streamed and has begun."""
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, request: web.Request) -> LivenessMonitor:
         """Monitors the exchange of the current task until `LivenessMonitor.end` is called."""
-        monitor = LivenessMonitor(request, self._silence_s, self.running)
+        monitor = LivenessMonitor(request, self._silence_s, self.running, self.streams)
         self.running.add(monitor)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)

@@ -383,7 +383,7 @@ async def test_a_client_that_will_say_no_more_is_asked_rarely(monkeypatch: pytes
     request: Any = type("R", (), {"transport": client, "protocol": client, "writer": type("W", (), {"output_size": 0})})
     now = 100.0
     monkeypatch.setattr("toolwire.ingress.liveness.time.monotonic", lambda: now)
-    monitor = LivenessMonitor(cast(web.Request, request), 10.0, set())
+    monitor = LivenessMonitor(cast(web.Request, request), 10.0, set(), set())
     monitor._task = None
     asked = {}
     for tick in range(300):

@@ -377,8 +377,6 @@ class Delivery:
         raw = await read_body(request, limits.body_bytes, self._body_s, share)
         if self._admission is not None and (slot := request.get(SLOT)) is not None:
             slot.arrived()
-        if len(self._monitors.running) > 1:
-            await self._staggered.wait()
         unread(request, raw)
         body: Mapping[str, Any] = await read_json(
             raw,
@@ -387,6 +385,8 @@ class Delivery:
             self._whose(share) if len(raw) >= self._conversations.least else None,
             lambda objects: self._collecting.hold(request, objects),
         )
+        if self._monitors.streams or (body.get("stream") is True and len(self._monitors.running) > 1):
+            await self._staggered.wait()  # so that streams send between two requests, which cost more this way
         if self._detaches and body.get("background") is True and self._protocol.turns is not None:
             request[APART] = body.get("stream") is True
             body = {**body, "stream": True}
