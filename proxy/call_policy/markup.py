@@ -46,6 +46,8 @@ _BEHIND_STRING: Final = re.compile(
 _BEHIND_MEMBER: Final = re.compile(
     r"""(,)\s*+["']?([\w.$-]++)["']?\s*+[:=]|[}\])](?=[\s}\])"'`]{0,64}+(?:[<‹\[]|\Z))"""
 )
+ENVELOPE_CHARS: Final = 256
+"""Brackets and quotes around a call are opened within this many characters before its arguments."""
 _CLOSING: Final = re.compile(r"""[\s,;:\])}>"'`|]*+""")
 _BRACKETS: Final = {"}": "{", "]": "[", ")": "("}
 _FURTHER_MEMBER: Final = re.compile(r"""(?<!\\)["']\s*+["']?[\w.$-]++["']?\s*+[:=]\s*+["'\[{\d]""")
@@ -222,11 +224,12 @@ def _check_closers(text: str, opening: int, end: int) -> None:
     than was opened before that value: they may be a part of it."""
     behind = _CLOSING.match(text, end)
     assert behind is not None
-    for closer, opener in _BRACKETS.items():
-        if behind[0].count(closer) > text.count(opener, 0, opening + 1) - text.count(closer, 0, opening):
+    before = max(0, opening - ENVELOPE_CHARS)
+    for closer, opener in _BRACKETS.items():  # closers before the list may stand in texts, so they do not count
+        if behind[0].count(closer) > text.count(opener, before, opening + 1):
             raise MarkupError("more brackets are closed than opened")
     for mark in "\"'":
-        if behind[0].count(mark) > text.count(mark, 0, opening) % 2:
+        if behind[0].count(mark) > text.count(mark, before, opening):
             raise MarkupError("a quote closes nothing")
 
 

@@ -146,7 +146,7 @@ class LivenessMonitors:
         self._silence_s = silence_s
         self.running: set[LivenessMonitor] = set()
         self.streams: set[LivenessMonitor] = set()
-        """Those of `running` whose answer is streamed and has begun."""
+        """The monitors of `running` whose answer is streamed and has begun."""
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, request: web.Request) -> LivenessMonitor:

@@ -41,7 +41,7 @@ _STOPS: Final = {"cwm": ("</tool>",), "gemma4": ('<|"|>',), "functiongemma": ("<
 
 
 def _stops(made: ToolFormat) -> tuple[str, ...]:
-    """What ends a string in a format's arguments."""
+    """The texts that end a string in a format's arguments."""
     arguments = None if made.layout is None else made.layout.arguments
     stops = arguments.stops if isinstance(arguments, Tagged) else _STOPS.get(made.name, ())
     return tuple(stop.strip() for stop in stops)

@@ -210,7 +210,7 @@ def test_the_command(tmp_path: Path, piped: bool) -> None:
 
 
 def test_a_page_that_is_opened_before_the_file_was_read_waits() -> None:
-    """Whoever names the port knows the address before it is printed."""
+    """The address is known before it is printed if the port was named."""
     content, view = asyncio.run(captured())
     port = unused_port()
     command = [sys.executable, "-m", "toolwire", "inspect", "-", "--port", str(port)]

@@ -143,3 +143,12 @@ def test_no_bracket_or_quote_of_a_value_is_lost(twin: ModuleType) -> None:
         for value in map("".join, itertools.product("a:{}[]()\"'<", repeat=2)):
             read_whole += judge(twin, writer, "run", {"path": value}, {"path": {"type": "string"}}, 99)
     assert read_whole > 300
+
+
+def test_a_bracket_in_the_text_of_an_earlier_call_does_not_matter(twin: ModuleType) -> None:
+    schema = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
+    tools = [{"type": "function", "function": {"name": "run", "parameters": schema}}]
+    for form in ("<tool_call>run(path='{}')</tool_call>\n", "call:run{{path: '{}'}}\n"):
+        for value in ("x :)", "a}", "it]"):
+            text = form.format(value) + form.format("y")
+            assert read(twin, text, 5, "sentinel", tools)[0] == [("run", {"path": value}), ("run", {"path": "y"})], text

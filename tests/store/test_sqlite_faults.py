@@ -221,7 +221,7 @@ async def test_a_turn_that_is_damaged(path: Path, clock: Clock) -> None:
 
 
 async def test_a_full_disk(path: Path, clock: Clock) -> None:
-    """What is there stays readable, nothing is half written, and it goes on when there is room again."""
+    """Stored turns stay readable, nothing is half written, and the store goes on when there is room again."""
     store = SqliteStore(path, now=clock)
     await store.put(turn("resp_1", status="in_progress"))
 
