@@ -10,14 +10,14 @@ NUL in strings is allowed. Lone surrogates, invalid UTF-8, NaN and Infinity are 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 
 from ..config import LimitsConfig
 from ..errors import ClientFault, quote
 from ..fastparse import has_duplicates, json_marks
-from ..formats.engine.toolset import TOOLS_KEY, KnownTools
+from ..formats.engine.toolset import TOOLS_KEY, CutTools, KnownTools
 from ..support.bounded_json import (
     LARGE_BYTES,
     BoundExceeded,
@@ -37,6 +37,16 @@ COUNTED_BYTES: Final = 1024 * 1024
 _HINT: Final = "Send one JSON object in UTF-8."
 
 
+class _Parts(NamedTuple):
+    """A body without its known parts: the first `items` of its conversation, and its `tools`. `rest` is what remains
+    to be parsed, with `openers` opening brackets."""
+
+    items: Cut | None
+    tools: CutTools | None
+    rest: bytes
+    openers: int
+
+
 async def read_json(
     body: bytes,
     limits: LimitsConfig,
@@ -47,21 +57,27 @@ async def read_json(
     """Returns the JSON object in `body`. Its `tools` are a `KnownList` if `known` is given and has or stores them. Its
     conversation is a `KnownItems` if `whose` is given and the body can be looked up. Before a large body is parsed,
     `counted` is called with the number of objects and lists in it. Raises `ClientFault` `invalid_json`."""
-    cut = None
-    if whose is not None and len(body) <= LARGE_BYTES:
-        cut = whose.known.cut(body, whose)
-    if cut is not None:
-        openers, commas = cut.marks()
-        if openers + commas >= limits.json_values:
-            cut = None  # the parser may have to count all values of the body
-    elif len(body) > OFFLOAD_BYTES:
-        openers, _, _ = await offload(len(body) > COUNTED_BYTES, json_marks, body)
+    items: Cut | None = None
+    tools: CutTools | None = None
+    rest = body
+    if len(body) <= LARGE_BYTES:
+        if whose is not None and (items := whose.known.cut(body, whose)) is not None:
+            rest = items.rest
+        if known is not None and TOOLS_KEY in rest and (tools := known.cut(rest)) is not None:
+            rest = tools.rest
+    openers, commas, _ = json_marks(rest) if len(rest) <= COUNTED_BYTES else await offload(True, json_marks, rest)
+    parts = _Parts(items, tools, rest, openers)
+    for known_openers, known_commas in [part.marks for part in (items, tools) if part is not None]:
+        openers += known_openers
+        commas += known_commas
+    if openers + commas >= limits.json_values:
+        parts = _Parts(None, None, body, openers)  # the parser may have to count all values of the body
     if len(body) > OFFLOAD_BYTES:
         counted(openers)
-    if len(body if cut is None else cut.rest) > OFFLOAD_BYTES:
-        value = await offload(True, _read, body, limits, known, whose, cut)
+    if len(parts.rest) > OFFLOAD_BYTES:
+        value = await offload(True, _read, body, parts, limits, known, whose)
     else:
-        value = _read(body, limits, known, whose, cut)
+        value = _read(body, parts, limits, known, whose)
     if not isinstance(value, dict):
         raise ClientFault(
             f"The body must be a JSON object, not {_kind(value)}.",
@@ -71,28 +87,40 @@ async def read_json(
     return value
 
 
-def _read(body: bytes, limits: LimitsConfig, known: KnownTools | None, whose: Whose | None, cut: Cut | None) -> Any:
-    """Returns the value of `body`; `cut` holds its known items. Raises `ClientFault`."""
-    value = None
-    if cut is not None and cut.known:
+def _read(body: bytes, parts: _Parts, limits: LimitsConfig, known: KnownTools | None, whose: Whose | None) -> Any:
+    """Returns the value of `body`. Raises `ClientFault`, whose error describes the whole body."""
+    items = parts.items
+    value = _read_rest(parts, limits, known)
+    if value is None and items is not None and items.known:
         try:
-            value = _read_all(cut.rest, limits, known)
-        except ClientFault:  # the error has to describe the whole body
-            cut = Cut(body, cut.start)
+            value = _read_all(items.rest, limits, known)
+        except ClientFault:
+            items = Cut(body, items.start)
     if value is None:
         value = _read_all(body, limits, known)
-    if cut is not None and whose is not None:
-        whose.known.keep(cut, value, whose)
+    if items is not None and whose is not None:
+        whose.known.keep(items, value, whose, len(parts.rest))
     return value
 
 
+def _read_rest(parts: _Parts, limits: LimitsConfig, known: KnownTools | None) -> dict[str, Any] | None:
+    """Returns the object in the rest of a body with known tools; None if the body needs the full checks."""
+    if parts.tools is None or known is None:
+        return None
+    try:
+        value = orjson.loads(parts.rest)
+    except orjson.JSONDecodeError:
+        return None
+    if has_duplicates(parts.rest, value) or (parts.openers > limits.json_depth and is_deep(value, limits.json_depth)):
+        return None
+    if not known.put_back(value, parts.tools.tools):
+        return None
+    found: dict[str, Any] = value
+    return found
+
+
 def _read_all(body: bytes, limits: LimitsConfig, known: KnownTools | None) -> Any:
-    """Returns the value of `body`, without reusing known items. Raises `ClientFault`."""
-    if known is not None and (len(body) > LARGE_BYTES or TOOLS_KEY not in body):
-        known = None
-    value = None if known is None else _read_known(body, limits, known)
-    if value is not None:
-        return value
+    """Returns the value of `body`, without reusing known parts. Raises `ClientFault`."""
     try:
         value = loads(body, JsonBounds(limits.json_values, limits.json_depth), count=json_marks)
     except BoundExceeded as error:
@@ -101,32 +129,13 @@ def _read_all(body: bytes, limits: LimitsConfig, known: KnownTools | None) -> An
         raise _duplicate_key(error.key) from None
     except MalformedJson as error:
         raise _malformed(body, error) from None
-    if len(body) <= LARGE_BYTES and has_duplicates(body, value):
+    if len(body) > LARGE_BYTES:
+        return value
+    if has_duplicates(body, value):
         raise _duplicate_key(duplicate_key(body))
-    if known is not None and isinstance(value, dict):
+    if known is not None and TOOLS_KEY in body and isinstance(value, dict):
         known.learn(body, value)
     return value
-
-
-def _read_known(body: bytes, limits: LimitsConfig, known: KnownTools) -> dict[str, Any] | None:
-    """Returns the object in a body whose list of tools was parsed before; None if the body needs the full checks."""
-    cut = known.cut(body)
-    if cut is None:
-        return None
-    tools, rest = cut
-    openers, commas, _ = json_marks(rest)
-    if tools.values + len(rest) >= limits.json_values <= tools.values + openers + commas:
-        return None
-    try:
-        value = orjson.loads(rest)
-    except orjson.JSONDecodeError:
-        return None
-    if has_duplicates(rest, value) or (openers > limits.json_depth and is_deep(value, limits.json_depth)):
-        return None
-    if not known.put_back(value, tools):
-        return None
-    found_value: dict[str, Any] = value
-    return found_value
 
 
 _HINTS: Final = {

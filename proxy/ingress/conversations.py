@@ -89,14 +89,13 @@ class Cut:
         self.known = 0
         self.conversation: Conversation | None = None
 
+    @property
     def marks(self) -> tuple[int, int]:
-        """Returns the numbers of opening brackets and of commas in the body. Counts only in the `rest`."""
-        openers, commas, _ = json_marks(self.rest)
+        """The numbers of opening brackets and of commas in what was cut out."""
         if self.conversation is None:
-            return openers, commas
-        known_openers, known_commas = self.conversation.marks[self.known - 1]
-        cut_comma = self.body[self.start + self.conversation.ends[self.known - 1]] == ord(",")
-        return known_openers + openers, known_commas + commas + cut_comma
+            return 0, 0
+        openers, commas = self.conversation.marks[self.known - 1]
+        return openers, commas + (self.body[self.start + self.conversation.ends[self.known - 1]] == ord(","))
 
 
 class Whose(NamedTuple):
@@ -140,9 +139,9 @@ class KnownConversations:
             cut.rest = body[:start] + body[end:]
         return cut
 
-    def keep(self, cut: Cut, value: dict[str, Any], whose: Whose) -> None:
+    def keep(self, cut: Cut, value: dict[str, Any], whose: Whose, new: int) -> None:
         """Puts the known items back into `value`, the parsed `rest` of a valid body, and stores the conversation for
-        the next request."""
+        the next request. `new`: the number of bytes that were parsed."""
         name = whose.key.strip(b'"').decode()
         before, known, start = cut.conversation, cut.known, cut.start
         items, ends, weights, marks, signs = value[name], [], [], [], []
@@ -152,7 +151,7 @@ class KnownConversations:
             ends, weights, marks = before.ends[:known], before.weights[:known], before.marks[:known]
             signs = before.signs[:known]
             end, weight, (openers, commas), found = ends[-1], weights[-1], marks[-1], signs[-1]
-        past = Past(len(cut.rest), None if before is None else before.past, found | _signs(cut.rest))
+        past = Past(new, None if before is None else before.past, found | _signs(cut.rest))
         value[name] = KnownItems(items, past)
         for item, stop in zip(items[known:], item_ends(cut.body, start + end), strict=True):
             text = cut.body[start + end : stop]

@@ -157,7 +157,7 @@ def conversations(budget: CacheBudget) -> Fill:
         cut = known.cut(body, whose)
         assert cut is not None
         value = orjson.loads(body)
-        known.keep(cut, value, whose)
+        known.keep(cut, value, whose, len(body))
         past = value["messages"].past
         for key in range(3):
             fold(past, key, value["messages"], 0, lambda carried, more, start, made: made.extend(map(_made, more)) or 0)

@@ -34,9 +34,10 @@ class Asked:
         cut = self.known.cut(body, whose)
         if cut is None:
             return -1
-        assert cut.marks() == json_marks(body)[:2]
+        whole = zip(cut.marks, json_marks(cut.rest)[:2], strict=True)
+        assert tuple(map(sum, whole)) == json_marks(body)[:2]
         value = orjson.loads(cut.rest)
-        self.known.keep(cut, value, whose)
+        self.known.keep(cut, value, whose, len(cut.rest))
         assert value == orjson.loads(body)
         assert isinstance(value["messages"].past, Past)
         assert value["messages"].past.signs == {sign for sign in SIGNS if sign in body}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from secrets import token_hex
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from ...fastparse import array_start, item_ends, json_marks
 from ...model import ToolSpec
@@ -128,8 +128,9 @@ def note(tools: Sequence[ToolSpec], key: Hashable, value: T, weight: int) -> T:
 class KnownList(list[Any]):
     """The parsed `tools` of a body, shared by all bodies with the same bytes there. It must never be changed.
 
-    `values` is an upper limit for its JSON values. `sets` are the `ToolSet`s that the protocols derived from it, by
-    name. `weight` is its memory in bytes; `grown` is called with this list and the number of bytes it has grown by.
+    `marks` are the numbers of opening brackets and of commas in its `text`. `sets` are the `ToolSet`s that the
+    protocols derived from it, by name. `weight` is its memory in bytes; `grown` is called with this list and the number
+    of bytes it has grown by.
     """
 
     def __init__(
@@ -138,9 +139,9 @@ class KnownList(list[Any]):
         super().__init__(tools)
         self.text = text
         openers, commas, _ = json_marks(text)
-        self.values = openers + commas
+        self.marks = (openers, commas)
         self.sets: dict[str, ToolSet] = {}
-        self.weight = TEXT_COPIES * len(text) + VALUE_BYTES * self.values
+        self.weight = TEXT_COPIES * len(text) + VALUE_BYTES * (openers + commas)
         self._grown = grown
 
     def grow(self, by: int) -> None:
@@ -166,6 +167,18 @@ def new_set(listed: Any, protocol: str, tools: Iterable[ToolSpec]) -> ToolSet:
     return made
 
 
+class CutTools(NamedTuple):
+    """The known `tools` of a body, and the `rest` of the body with a mark in their place."""
+
+    tools: KnownList
+    rest: bytes
+
+    @property
+    def marks(self) -> tuple[int, int]:
+        """The numbers of opening brackets and of commas in the tools."""
+        return self.tools.marks
+
+
 class KnownTools:
     """The recent lists of tools, as far as `cache` has room. Large bodies are read in threads, so calls may be
     concurrent."""
@@ -175,8 +188,8 @@ class KnownTools:
         self._mark = token_hex(16)  # random, so that no text of a client can look like the mark
         self._mark_text = b'"%b"' % self._mark.encode()
 
-    def cut(self, body: bytes) -> tuple[KnownList, bytes] | None:
-        """Returns the known list in `body`, and the body with a mark in its place; None if there is none.
+    def cut(self, body: bytes) -> CutTools | None:
+        """Returns the known list in `body`, and the rest of it; None if there is none.
 
         The body need not be valid JSON: only `put_back` can tell whether the list was the `tools` of the request.
         """
@@ -185,7 +198,7 @@ class KnownTools:
             return None
         for known in self._known.get(body[start : start + HEAD_BYTES]) or ():
             if body.startswith(known.text, start):
-                return known, body[:start] + self._mark_text + body[start + len(known.text) :]
+                return CutTools(known, body[:start] + self._mark_text + body[start + len(known.text) :])
         return None
 
     def put_back(self, value: Any, known: KnownList) -> bool:
