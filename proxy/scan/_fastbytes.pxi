@@ -44,10 +44,20 @@ cdef extern from *:
         }
         return NULL;
     }
+
+    /* Like `toolwire_find`, for a literal whose first byte is frequent in the text. Windows has no `memmem`. */
+    #ifdef _WIN32
+    #define toolwire_search toolwire_find
+    #else
+    #define toolwire_search(p, size, literal, length) \
+        ((const unsigned char *)memmem(p, (size_t)(size), literal, (size_t)(length)))
+    #endif
     """
     bint toolwire_is_single(PyObject *object) noexcept
     object toolwire_take_only(PyObject *list)
     const unsigned char *toolwire_find(
+        const unsigned char *p, Py_ssize_t size, const unsigned char *literal, Py_ssize_t length) nogil
+    const unsigned char *toolwire_search(
         const unsigned char *p, Py_ssize_t size, const unsigned char *literal, Py_ssize_t length) nogil
 
 ctypedef const unsigned char *Bytes

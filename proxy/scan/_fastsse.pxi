@@ -164,16 +164,23 @@ def frames_are_plain(bytes data not None, bytes usual not None, tuple odd not No
     cdef Bytes last = p + PyBytes_GET_SIZE(data)
     cdef Bytes literal = bytes_at(usual)
     cdef Py_ssize_t length = PyBytes_GET_SIZE(usual)
+    cdef Py_ssize_t at = 0  # where `usual` is in the frame before: usually it is there in all frames of a stream
     cdef Bytes end
+    cdef Bytes found
     cdef bytes one
     if memchr(p, c"\r", last - p) != NULL:
         return False
     for one in odd:
-        if toolwire_find(p, last - p, bytes_at(one), PyBytes_GET_SIZE(one)) != NULL:
+        if toolwire_search(p, last - p, bytes_at(one), PyBytes_GET_SIZE(one)) != NULL:
             return False
     while p < last:
         end = toolwire_find(p, last - p, b"\n\n", 2)
-        if end == NULL or end == p or end[-1] != c"}" or toolwire_find(p, end - p, literal, length) == NULL:
+        if end == NULL or end == p or end[-1] != c"}":
             return False
+        if end - p < at + length or memcmp(p + at, literal, length) != 0:
+            found = toolwire_search(p, end - p, literal, length)
+            if found == NULL:
+                return False
+            at = found - p
         p = end + 2
     return True
