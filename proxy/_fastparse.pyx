@@ -41,7 +41,7 @@ from .scan.loose_head import LooseHead, loose_words
 from .scan.spans import SpanReports
 from .scan.surroundings import LAST_BYTES, Read, Surroundings, behind_info
 
-__all__ = ["CallScanner", "ChunkGate", "SecretGuard", "SseFramer", "frames_are_plain", "array_start", "bytes_of", "common_length", "has_duplicates", "item_ends", "json_marks", "same_items", "with_own_texts"]
+__all__ = ["CallScanner", "ChunkGate", "SecretGuard", "SseFramer", "plain_length", "array_start", "bytes_of", "common_length", "has_duplicates", "item_ends", "json_marks", "same_items", "with_own_texts"]
 
 cdef int TEXT = _grammar.TEXT
 cdef int REASONING = _grammar.REASONING

@@ -26,7 +26,7 @@ if TYPE_CHECKING or os.environ.get("TOOLWIRE_NO_EXTENSIONS"):
         same_items,
         with_own_texts,
     )
-    from .scan._pyparse import CallScanner, SseFramer, frames_are_plain
+    from .scan._pyparse import CallScanner, SseFramer, plain_length
 
     IMPLEMENTATION = "python"
 else:
@@ -39,10 +39,10 @@ else:
             array_start,
             bytes_of,
             common_length,
-            frames_are_plain,
             has_duplicates,
             item_ends,
             json_marks,
+            plain_length,
             same_items,
             with_own_texts,
         )
@@ -59,7 +59,7 @@ else:
             same_items,
             with_own_texts,
         )
-        from .scan._pyparse import CallScanner, SseFramer, frames_are_plain
+        from .scan._pyparse import CallScanner, SseFramer, plain_length
 
         IMPLEMENTATION = "python"
     else:
@@ -75,10 +75,10 @@ __all__ = [
     "array_start",
     "bytes_of",
     "common_length",
-    "frames_are_plain",
     "has_duplicates",
     "item_ends",
     "json_marks",
+    "plain_length",
     "same_items",
     "with_own_texts",
 ]

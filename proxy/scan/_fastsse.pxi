@@ -157,10 +157,12 @@ cdef class SseFramer:
         return 0
 
 
-def frames_are_plain(bytes data not None, bytes usual not None, tuple odd not None):
-    """Returns True if each of the whole frames in `data` ends like a JSON object, contains `usual` and none of `odd`.
-    False also if this cannot be decided quickly, because lines end with CR."""
-    cdef Bytes p = bytes_at(data)
+def plain_length(bytes data not None, bytes usual not None, tuple odd not None):
+    """Returns the length of the frames at the beginning of `data`, which holds whole frames, that end like a JSON
+    object, contain `usual` and none of `odd`. Returns 0 if this cannot be decided quickly, because lines end with
+    CR."""
+    cdef Bytes first = bytes_at(data)
+    cdef Bytes p = first
     cdef Bytes last = p + PyBytes_GET_SIZE(data)
     cdef Bytes literal = bytes_at(usual)
     cdef Py_ssize_t length = PyBytes_GET_SIZE(usual)
@@ -169,18 +171,19 @@ def frames_are_plain(bytes data not None, bytes usual not None, tuple odd not No
     cdef Bytes found
     cdef bytes one
     if memchr(p, c"\r", last - p) != NULL:
-        return False
-    for one in odd:
-        if toolwire_search(p, last - p, bytes_at(one), PyBytes_GET_SIZE(one)) != NULL:
-            return False
+        return 0
+    for one in odd:  # `last` becomes the first place that is odd
+        found = toolwire_search(p, last - p, bytes_at(one), PyBytes_GET_SIZE(one))
+        if found != NULL:
+            last = found
     while p < last:
         end = toolwire_find(p, last - p, b"\n\n", 2)
         if end == NULL or end == p or end[-1] != c"}":
-            return False
+            break
         if end - p < at + length or memcmp(p + at, literal, length) != 0:
             found = toolwire_search(p, end - p, literal, length)
             if found == NULL:
-                return False
+                break
             at = found - p
         p = end + 2
-    return True
+    return p - first

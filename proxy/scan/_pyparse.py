@@ -51,7 +51,7 @@ from ._pybuffer import Buffer
 from ._pyhost import LiveHost
 from ._pyoutput import Output
 from ._pyprose import Prose
-from ._pysse import SseFramer, frames_are_plain
+from ._pysse import SseFramer, plain_length
 from .blocks import as_text, dropped, ended
 from .decoding import DeltaDecoder, size_of
 from .live import LiveCalls
@@ -69,7 +69,7 @@ from .surroundings import (
     Surroundings,
 )
 
-__all__ = ["CallScanner", "SseFramer", "frames_are_plain"]
+__all__ = ["CallScanner", "SseFramer", "plain_length"]
 
 
 class CallScanner:

@@ -128,10 +128,15 @@ class SseFramer:
         self._size = 0
 
 
-def frames_are_plain(data: bytes, usual: bytes, odd: tuple[bytes, ...]) -> bool:
-    """Returns True if each of the whole frames in `data` ends like a JSON object, contains `usual` and none of `odd`.
-    False also if this cannot be decided quickly, because lines end with CR."""
-    if b"\r" in data or any(one in data for one in odd):
-        return False
-    *frames, rest = data.split(b"\n\n")
-    return not rest and all(frame.endswith(b"}") and usual in frame for frame in frames)
+def plain_length(data: bytes, usual: bytes, odd: tuple[bytes, ...]) -> int:
+    """Returns the length of the frames at the beginning of `data`, which holds whole frames, that end like a JSON
+    object, contain `usual` and none of `odd`. Returns 0 if this cannot be decided quickly, because lines end with
+    CR."""
+    if b"\r" in data:
+        return 0
+    length = 0
+    for frame in data.split(b"\n\n")[:-1]:
+        if not frame.endswith(b"}") or usual not in frame or any(one in frame for one in odd):
+            break
+        length += len(frame) + 2
+    return length

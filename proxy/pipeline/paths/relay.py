@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from ...errors import BackendFault, GatewayError
 from ...events import Fault
-from ...fastparse import SseFramer, frames_are_plain
+from ...fastparse import SseFramer, plain_length
 from ...model import Usage
 from ...protocols.base import ServerSide
 from ...protocols.shared.noise import LEFT_OUT, Note, ignore_note
@@ -89,8 +89,9 @@ class Relay:
             return b""
         if self._rest or not data.endswith(_ENDS):
             data = self._cut(data)
-        if not frames_are_plain(data, self._usual, self._odd):
-            data = self._sendable(data)
+        plain = plain_length(data, self._usual, self._odd)
+        if plain < len(data):
+            data = data[:plain] + self._unusual(data[plain:], self.spoke or plain > 0)
         if self._leaks is not None and data:
             data = self._up_to_secret(self._leaks, data)
         if not self.spoke and self._is_error_alone(data):
@@ -135,8 +136,9 @@ class Relay:
             )
         return whole
 
-    def _sendable(self, data: bytes) -> bytes:
-        """Returns the part of unusual frames that can be sent, up to an error or the end."""
+    def _unusual(self, data: bytes, spoke: bool) -> bytes:
+        """Returns the part of complete frames that can be sent, up to an error or the end. `spoke`: a frame with data
+        came before these."""
         data = self._without_noise(data)
         # `find`, because `in` first tries bytes as a number, which raises an exception each time.
         if data.find(b"error") >= 0 and _ERROR.search(data) is not None:
@@ -148,7 +150,7 @@ class Relay:
                 data = self._up_to_error(data, mark)
         for mark in self._marks:
             if data.find(mark) >= 0:
-                data = self._up_to_end(data, mark)
+                data = self._up_to_end(data, mark, spoke)
         if data.find(b'"usage"') >= 0 and _COUNTS.search(data) is not None:
             self.counts = (*self.counts[:1], data)
         return data
@@ -207,13 +209,13 @@ class Relay:
             self.fault = secret_fault()
         return shown
 
-    def _up_to_end(self, data: bytes, mark: bytes) -> bytes:
+    def _up_to_end(self, data: bytes, mark: bytes, spoke: bool) -> bytes:
         for begin, end in _frames_with(mark, data):
             last = self._last(data[begin:end])
             if last is not None:
                 self.ended = True
                 self.fault = None  # an error after the end does not count
-                if not (self.spoke or last.startswith(b"{") or _DATA.search(data, 0, begin)):
+                if not (spoke or last.startswith(b"{") or _DATA.search(data, 0, begin)):
                     self.fault = empty_answer_fault()
                     return b""
                 return data[:end]
