@@ -673,8 +673,13 @@ FAULTS: Final = (
     ),
     Fault(
         "known-values-uncounted", "proxy/ingress/conversations.py",
-        "return known_openers + openers, known_commas + commas + cut_comma", "return openers, commas",
+        "openers, commas = self.conversation.marks[self.known - 1]", "openers, commas = 0, 0",
         "a conversation grows beyond `limits.json_values`", ("tests/unit/test_conversations.py",),
+    ),
+    Fault(
+        "known-tools-are-new", "proxy/ingress/bodies.py",
+        "items, value, whose, len(parts.rest)", "items, value, whose, len(body if items is None else items.rest)",
+        "each turn with large tools goes through seven threads", ("tests/unit/test_toolset.py",),
     ),
     Fault(
         "known-signs-of-the-rest", "proxy/ingress/conversations.py",

@@ -21,10 +21,12 @@ from toolwire.formats.engine.toolset import (
     note_of,
 )
 from toolwire.ingress.bodies import read_json
+from toolwire.ingress.conversations import KnownConversations, Whose
 from toolwire.model import ToolSpec
 from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.protocols.responses.protocol import ResponsesProtocol
 from toolwire.support.cache import CacheBudget
+from toolwire.support.offload import OFFLOAD_BYTES
 
 LIMITS = LimitsConfig()
 
@@ -68,6 +70,23 @@ def test_tools_are_learned_from_every_body_that_is_read_at_once(more: dict[str, 
     first = read(raw, known)["tools"]
     assert isinstance(first, KnownList)
     assert read(raw.replace(b'"hi"', b'"you"'), known)["tools"] is first
+
+
+def test_known_tools_are_no_part_of_what_is_new() -> None:
+    """So a turn with large tools is small work (R34.5), in whichever order the fields come."""
+    budget = CacheBudget()
+    known, conversations = KnownTools(budget.cache("tools")), KnownConversations(budget.cache("conversations"))
+    whose = Whose(conversations, b'"messages"', "one", "chat")
+    said = [{"role": "user", "content": f"{number}"} for number in range(3)]
+    new = []
+    for turn in range(1, 4):
+        fields = [("messages", said[:turn]), ("tools", tools(300))]
+        raw = orjson.dumps(dict(fields[:: -1 if turn == 3 else 1]))
+        value = asyncio.run(read_json(raw, LIMITS, known, whose))
+        assert value == orjson.loads(raw)
+        new.append(value["messages"].past.new)
+    assert new[0] > OFFLOAD_BYTES
+    assert max(new[1:]) < 200
 
 
 def test_each_protocol_has_its_own_set() -> None:
