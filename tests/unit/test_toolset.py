@@ -80,7 +80,7 @@ def test_known_tools_are_no_part_of_what_is_new() -> None:
     said = [{"role": "user", "content": f"{number}"} for number in range(3)]
     new = []
     for turn in range(1, 4):
-        fields = [("messages", said[:turn]), ("tools", tools(300))]
+        fields = [("messages", said[:turn]), ("tools", tools(600))]
         raw = orjson.dumps(dict(fields[:: -1 if turn == 3 else 1]))
         value = asyncio.run(read_json(raw, LIMITS, known, whose))
         assert value == orjson.loads(raw)
