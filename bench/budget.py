@@ -62,6 +62,7 @@ WORKS: Final = (
         for title, api in AGENTS.items()
         for turns in (20, 60, 200)
     ),
+    Work("Messages, 150 tools, an agent's message 60", 150, stream=True, frames=SHORT, api="messages", turns=60),
     Work("Chat, native, an agent's message 200", 10, stream=True, frames=SHORT, turns=200, mode="native"),
 )
 

@@ -21,12 +21,15 @@ from bench.test_gateway import Cell, Contestant, Round, contestant, measured
 
 ROUNDS: Final = 5
 FRAMES: Final = 12
+LARGE_TOOLS: Final = 150
+"""Number of tools that have 80 kB together, as those of coding agents."""
 STREAMS: Final = (200, 400)
 """Streams that are open while memory is measured."""
 CELLS: Final = (
     Cell("Chat, 20 messages", 10, 80, 4, frames=FRAMES, messages=20),
     Cell("Chat, 200 messages", 10, 80, 4, frames=FRAMES, messages=200),
     Cell("Messages, 200 messages", 10, 80, 4, frames=FRAMES, messages=200, api="messages"),
+    Cell("Messages, 60 messages, large tools", LARGE_TOOLS, 80, 4, frames=FRAMES, messages=60, api="messages"),
     Cell("Responses, 200 messages, stored", 10, 80, 4, frames=FRAMES, messages=200, api="responses"),
     Cell("Chat, 200 messages, 16 at once", 10, 80, 16, frames=FRAMES, messages=200),
 )
