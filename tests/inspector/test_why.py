@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
+from tests.cases import every
 from tests.e2e.conftest import CHAT, function
 from tests.inspector.inspected import CALL, MESSAGES, RESPONSES, WEATHER, answering, asked, call, seen, whole
 from toolwire.config import DEFAULT_CHAIN
@@ -141,7 +140,7 @@ KINDS = {
 """The kind of verdict; `none` for the other cases."""
 
 
-@pytest.mark.parametrize("case", TABLE)
+@every("case", TABLE)
 async def test_the_sentence(case: str) -> None:
     """It is recorded when the exchange ends, so the list, the page and a file have the same one."""
     turn, tool, more, words = TABLE[case]
@@ -181,7 +180,7 @@ async def test_without_tools_there_is_nothing_to_say() -> None:
     assert view["why"] is None
 
 
-@pytest.mark.parametrize("path", [RESPONSES, MESSAGES])
+@every("path", [RESPONSES, MESSAGES])
 async def test_every_client_api(path: str) -> None:
     _, view = await seen(Say(MISSPELLED), WEATHER, path=path, **ONCE)
     assert "not on offer" in view["why"]

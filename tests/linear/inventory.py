@@ -151,7 +151,9 @@ def _methods(name: str, value: object) -> set[str]:
     """What is called on a constant, wherever it is imported. A use that is no call of a method counts as `search`."""
     found: set[str] = set()
     for module, text in _texts().items():
-        if name in text and getattr(importlib.import_module(module), name, value) is value:
+        if name not in text or not re.search(rf"\b{name}\b", text):
+            continue  # so that few modules are parsed
+        if getattr(importlib.import_module(module), name, value) is value:
             found |= _uses(module).get(name, set())
     return found - {"pattern", "flags"}
 

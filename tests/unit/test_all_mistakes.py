@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.cases import every
 from toolwire.cli import main
 from toolwire.configuration.mistakes import Mistakes
 
@@ -282,25 +283,30 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def said(text: str | bytes | dict[str, Any] = "", **env: str) -> list[str]:
+    """What `check` says of a file that holds this."""
+    text = json.dumps(text) if isinstance(text, dict) else text
+    Path("c.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
+    result = CliRunner().invoke(main, ["check", "c.yaml"], catch_exceptions=False, env=env)
+    if result.exit_code == 0:
+        return []
+    assert (result.exit_code, result.output[:7]) == (1, "Error: "), result.output
+    return result.output.removeprefix("Error: ").splitlines()
+
+
 def checked(names: list[str]) -> list[str]:
     """What `check` says of a file with these mistakes."""
     tree = deepcopy(BASE)
     for name in names:
         MISTAKES[name][0](tree)
-    Path("c.yaml").write_text(json.dumps(tree))
-    result = CliRunner().invoke(main, ["check", "c.yaml"], catch_exceptions=False)
-    assert result.exit_code == (1 if names else 0), result.output
-    if not names:
-        return []
-    assert result.output.startswith("Error: ")
-    return result.output.removeprefix("Error: ").splitlines()
+    return said(tree)
 
 
 def test_the_base_is_right(folder: Path) -> None:
     assert checked([]) == []
 
 
-@pytest.mark.parametrize("name", MISTAKES)
+@every("name", MISTAKES)
 def test_each_is_one_line(folder: Path, name: str) -> None:
     (line,) = checked([name])
     assert MISTAKES[name][1] in line
@@ -317,38 +323,33 @@ def test_any_of_them_together_are_all_said(folder: Path, chosen: set[str]) -> No
 
 
 def test_all_repeated_keys_are_said_with_all_the_rest(folder: Path) -> None:
-    Path("c.yaml").write_text(
+    *lines, last = said(
         "server: {port: 1, port: 70000}\nbackends: {a: {url: 'http://x', url: 'http://y', 3: 4, 5: 6}}\n"
         "server: {prot: 1}\nchain: [nothing]\n"
     )
-    result = CliRunner().invoke(main, ["check", "c.yaml"])
-    assert result.exit_code == 1
-    assert result.output.removeprefix("Error: ").splitlines() == [
+    assert lines == [
         "c.yaml: line 1, column 19: key 'port' occurs twice",
         "c.yaml: line 2, column 33: key 'url' occurs twice",
         "c.yaml: line 3, column 1: key 'server' occurs twice",
         "server.prot: unknown key, did you mean 'port'? (line 3)",
         "backends.a.3: keys are text, write '3' in quotes (line 2)",
         "backends.a.5: keys are text, write '5' in quotes (line 2)",
-        "chain[0].use: unknown middleware 'nothing'; known: " + result.output.rpartition("known: ")[2].strip(),
     ]
+    assert last.startswith("chain[0].use: unknown middleware 'nothing'; known: ")
 
 
 def test_a_control_character_is_said_where_it_stands(folder: Path) -> None:
-    Path("c.yaml").write_bytes(b"server: {}\nbackends: {a: \x00}\n")
-    result = CliRunner().invoke(main, ["check", "c.yaml"])
-    assert result.exit_code == 1
-    assert result.output == "Error: c.yaml: line 2, column 15: a control character, which YAML does not allow\n"
+    said_of = said(b"server: {}\nbackends: {a: \x00}\n")
+    assert said_of == ["c.yaml: line 2, column 15: a control character, which YAML does not allow"]
 
 
 def test_each_has_the_line_of_its_key(folder: Path) -> None:
-    Path("c.yaml").write_text(
+    lines = said(
         "server:\n  port: x\nbackends:\n  a:\n    url: nowhere\n  b: {}\nroutes:\n- model: m\n  backend: a\n"
-        "- model: n\n  backend: c\n  options:\n    mode: promt\nauth:\n  keys:\n  - name: x\n"
+        "- model: n\n  backend: c\n  options:\n    mode: promt\nauth:\n  keys:\n  - name: x\n",
+        TOOLWIRE_LIMITS__TOOLS_MAX="many",
     )
-    result = CliRunner().invoke(main, ["check", "c.yaml"], env={"TOOLWIRE_LIMITS__TOOLS_MAX": "many"})
-    said = re.findall(r"^(?:Error: )?([\w.\[\]]+): .*?(?: \(line (\d+)\))?$", result.output, re.M)
-    assert dict(said) == {
+    assert dict(re.findall(r"^([\w.\[\]]+): .*?(?: \(line (\d+)\))?$", "\n".join(lines), re.M)) == {
         "server.port": "2",
         "backends.a.url": "5",
         "backends.b.url": "6",
@@ -360,32 +361,23 @@ def test_each_has_the_line_of_its_key(folder: Path) -> None:
 
 
 def test_what_the_environment_says_is_among_them(folder: Path) -> None:
-    Path("c.yaml").write_text(json.dumps({**BASE, "serverr": {}}))
-    env = {
-        "TOOLWIRE_SERVER__PORT": "x",
-        "TOOLWIRE_ROUTES__9__MODEL": "x",
-        "TOOLWIRE_LIMITS": "{a: [",
-        "TOOLWIRE_SERVER__PROT": "1",
-    }
-    result = CliRunner().invoke(main, ["check", "c.yaml"], env=env)
-    said = result.output.removeprefix("Error: ").splitlines()
-    assert [line.split(": ")[0] for line in said] == [
-        "TOOLWIRE_LIMITS",
-        "TOOLWIRE_ROUTES__9__MODEL",
-        "server.port",
-        "server.prot",
-        "serverr",
-    ]
+    lines = said(
+        {**BASE, "serverr": {}},
+        TOOLWIRE_SERVER__PORT="x",
+        TOOLWIRE_ROUTES__9__MODEL="x",
+        TOOLWIRE_LIMITS="{a: [",
+        TOOLWIRE_SERVER__PROT="1",
+    )
+    places = ["TOOLWIRE_LIMITS", "TOOLWIRE_ROUTES__9__MODEL", "server.port", "server.prot", "serverr"]
+    assert [line.split(": ")[0] for line in lines] == places
 
 
 def test_modules_of_tools_are_looked_at_besides(folder: Path) -> None:
     (folder / "tools").mkdir()
     (folder / "tools" / "bad.py").write_text("TOOLS = 5\n")
-    Path("c.yaml").write_text(json.dumps({**BASE, "tools": {"folder": "tools"}, "serverr": {}}))
-    result = CliRunner().invoke(main, ["check", "c.yaml"])
-    assert result.exit_code == 1
-    assert "serverr: unknown key" in result.output
-    assert "bad.py: FAILED_VALIDATION" in result.output
+    output = "\n".join(said({**BASE, "tools": {"folder": "tools"}, "serverr": {}}))
+    assert "serverr: unknown key" in output
+    assert "bad.py: FAILED_VALIDATION" in output
 
 
 def test_what_follows_is_not_said() -> None:

@@ -101,7 +101,7 @@ def test_other_keys() -> None:
     assert read(APERTUS, ("call", '{"f":{},"g":{}}'))[0][0] == ""
 
 
-@pytest.mark.parametrize(
+@every(
     "text",
     ["", "f", "[]", "1", '"f"', '{"name":"f"', '{"name":"f","arguments":[1]}', '{"name":"f","arguments":7}', "{]"],
 )
@@ -122,7 +122,7 @@ def test_missing_brackets_do_not_make_up_for_a_missing_closer() -> None:
     assert "not valid JSON" in refused(JSON, ("call", text), repair=False)
 
 
-@pytest.mark.parametrize("syntax", [ARRAY, PYTHON])
+@every("syntax", [ARRAY, PYTHON])
 def test_an_array(syntax: BlockSyntax) -> None:
     text = '[{"name": "f", "arguments": {"a": 3.50}}, {"function":{"arguments":"{}","name":"g"}}]'
     assert read(syntax, ("calls", text)) == [("f", None, '{"a": 3.50}'), ("g", None, "{}")]
@@ -231,7 +231,7 @@ def test_names_in_tags(text: str, name: str) -> None:
     assert tag_name(text) == name
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "key", "types"),
     [
         ("a b", "a b", None),
@@ -308,7 +308,7 @@ def test_several_calls_in_a_section() -> None:
     ) == [("f", None, '{"a":1}'), ("g", None, "{}"), ("h", None, "{}"), ("i", "i:1", '{"b":2}'), ("j", "j:2", "{}")]
 
 
-@pytest.mark.parametrize(
+@every(
     "pieces",
     [
         [("name", "f"), ("value", "1")],

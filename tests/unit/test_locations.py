@@ -13,7 +13,7 @@ EXACT = AllowList(["https://Tools.Example/mcp", "http://127.0.0.1:8000/", "http:
 BEGINS = AllowList(["https://tools.example/a/*", "https://tools.example/b*", "https://any.example/*"])
 
 
-@pytest.mark.parametrize(
+@every(
     "url",
     [
         "https://tools.example/mcp",
@@ -52,7 +52,7 @@ def test_another_server_or_another_place(url: str) -> None:
     assert EXACT.refusal(url) is not None
 
 
-@pytest.mark.parametrize(
+@every(
     "url",
     ["https://tools.example/a/", "https://tools.example/a/b/c?d=e", "https://tools.example/bcd", "https://any.example"],
 )
@@ -121,7 +121,7 @@ def test_what_could_be_read_in_two_ways(url: str) -> None:
     assert AllowList(["https://any.example/*", "https://evil.example/*"]).refusal(url) is not None
 
 
-@pytest.mark.parametrize(
+@every(
     ("pattern", "url"),
     [("https://fass.example/*", "https://fa\u00df.example/"), ("https://\u03c3.example/", "https://\u03c2.example/")],
 )
@@ -130,7 +130,7 @@ def test_letters_that_only_older_readers_take_for_others(pattern: str, url: str)
     assert AllowList([pattern]).refusal(url) is not None
 
 
-@pytest.mark.parametrize(
+@every(
     ("url", "asked"),
     [
         ("HTTPS://Tools.Example.:443", "https://tools.example/"),
@@ -145,7 +145,7 @@ def test_what_was_compared_is_asked(url: str, asked: str) -> None:
     assert location(asked) == location(url)
 
 
-@pytest.mark.parametrize(
+@every(
     "pattern",
     ["*", "https://*", "https://*.example/", "https://any.example*", "https://a.example/*/b", "file:///*", "", "x"],
 )

@@ -64,7 +64,7 @@ def test_a_frame_goes_out_as_soon_as_it_is_whole() -> None:
     assert relay.feed(LAST[9:]) == LAST
 
 
-@pytest.mark.parametrize("end", [b"data: [DONE]", b"data: [DONE]\n", b""])
+@every("end", [b"data: [DONE]", b"data: [DONE]\n", b""])
 def test_a_missing_end_is_added(end: bytes) -> None:
     out, relay = relayed(TEXT + LAST + end)
     assert (out.replace(b"\n\n\n", b"\n\n"), relay.fault) == (TEXT + LAST + DONE, None)
@@ -118,7 +118,7 @@ def test_nothing_passes_after_the_end(end: str, more: bytes, cuts: list[int]) ->
     assert (out, relay.fault, relay.ended) == (stream, None, True)
 
 
-@pytest.mark.parametrize("frame", [frame(chunk({"content": "data: [DONE]"})), b": [DONE]\n\n", b"event: [DONE]\n\n"])
+@every("frame", [frame(chunk({"content": "data: [DONE]"})), b": [DONE]\n\n", b"event: [DONE]\n\n"])
 def test_what_only_looks_like_the_end_is_none(frame: bytes) -> None:
     assert relayed(TEXT + frame + LAST + DONE)[0] == TEXT + frame + LAST + DONE
 
