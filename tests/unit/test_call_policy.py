@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cases import every
+from tests.unit.json_values import OBJECTS
 from toolwire.call_policy.ids import new_call_id
 from toolwire.errors import ModelFault
 from toolwire.formats.families import fenced_json, hermes, sentinel
@@ -529,13 +530,6 @@ def test_a_call_that_did_not_end_as_it_began_is_an_error() -> None:
 
 
 # --- laws -----------------------------------------------------------------------------------------------------------
-
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=8,
-)
-OBJECTS = st.dictionaries(st.text(max_size=5), VALUES, max_size=4)
 
 
 @given(OBJECTS, st.sampled_from([None, 2]), st.booleans())

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cases import every
+from tests.unit.json_values import VALUES
 from toolwire.repair.literals import (
     MAX_VALUES,
     PythonCall,
@@ -23,12 +24,6 @@ from toolwire.repair.literals import (
 from toolwire.repair.relaxed_json import MAX_DEPTH
 
 MARK = '<|"|>'
-
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=12),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=8,
-)
 
 
 # --- Python ---------------------------------------------------------------------------------------------------------
