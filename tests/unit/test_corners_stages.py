@@ -14,7 +14,7 @@ from toolwire.events import Opaque as OpaqueEvent
 from toolwire.folding import finished, fold, unfold
 from toolwire.model import ModelReply, OpaquePart, Part, Reasoning, Refusal, ReplyChoice, Text, ToolUse, replace
 from toolwire.pipeline.chain import mapping
-from toolwire.pipeline.chain.mapping import MapStage
+from toolwire.pipeline.chain.mapping import MERGED, MapStage
 from toolwire.pipeline.paths.relay import Relay
 from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.protocols.messages.protocol import MessagesProtocol
@@ -220,30 +220,23 @@ def test_what_is_held_is_bounded_by_all_calls_together(monkeypatch: pytest.Monke
     assert isinstance(fed(*["a" * 15] * 9, apart=True)[-1], Finish)  # each is let go when it is whole
 
 
-@every("pieces", [1, mapping.MERGED - 1, mapping.MERGED, mapping.MERGED + 1, 3 * mapping.MERGED + 7])
-@every("beside", [None, {"logprobs": 1}])
-def test_fragments_of_a_held_call_are_merged_and_keep_what_stands_beside(pieces: int, beside: Any) -> None:
+@every("pieces", [0, 1, MERGED - 1, MERGED, MERGED + 1, 3 * MERGED + 7, 2000])
+@every("at", [None, 0, 100, 1999])
+def test_fragments_of_a_held_call_are_merged_and_keep_what_stands_beside(pieces: int, at: int | None) -> None:
+    """Nobody has to wait for each of very many; a fragment that carries more than its text stays as it is."""
     opened = Open(0, BlockKind.TOOL_CALL, name="f", call_id="c")
-    deltas = [Delta(0, f"{n},", beside if n == pieces // 2 else None) for n in range(pieces)]
-    given = MapStage(same, Kind.FINISHED_CALL, None).feed([Start("id", "m", 1), opened, *deltas, Close(0), Finish()])
-    check(given)
-    got = [event for event in given if isinstance(event, Delta)]
-    assert "".join(event.text for event in got) == "".join(event.text for event in deltas)
-    assert [event.extra for event in got if event.extra] == ([beside] if beside else [])
-    assert len(got) <= max(pieces // mapping.MERGED * (mapping.MERGED if beside else 1) + mapping.MERGED, 1)
-
-
-@every("cut", [False, True])
-@every("live", [False, True])
-def test_a_live_call_goes_by_while_it_is_looked_at(live: bool, cut: bool) -> None:
-    opened = Open(0, BlockKind.TOOL_CALL, name="f", call_id="c", extra={"live": True})
-    events = [Start("id", "m", 1), opened, Delta(0, "{"), Delta(0, "}"), Close(0, "truncated" if cut else "complete"), Finish()]  # fmt: skip
-    stage = MapStage(dropped, Kind.FINISHED_CALL, None, live=live)
-    early = stage.feed(events[:3])
-    given = early + stage.feed(events[3:])
-    check(given)
-    assert early == (events[:3] if live else events[:1])
-    assert given == (events if live else [events[0], events[-1]])
+    deltas = [Delta(0, f"{n},", {"logprobs": 1} if n == at else None) for n in range(pieces)]
+    events = [Start("id", "m", 1), opened, *deltas, Close(0), Finish()]
+    stage = MapStage(same, Kind.FINISHED_CALL, None)
+    one_by_one = [one for event in events for one in stage.feed([event])]
+    for given in (MapStage(same, Kind.FINISHED_CALL, None).feed(events), one_by_one):
+        check(given)
+        got = [event for event in given if isinstance(event, Delta)]
+        assert "".join(event.text for event in got) == "".join(event.text for event in deltas)
+        assert [event.text for event in got if event.extra] == [event.text for event in deltas if event.extra]
+        assert len(got) <= pieces // MERGED + 3 * MERGED
+        if pieces < MERGED:
+            assert got == deltas
 
 
 # --- streams that pass unread ---------------------------------------------------------------------------------------

@@ -78,11 +78,6 @@ def test_what_is_known_at_the_start_of_a_reply_is_what_was_read() -> None:
     assert start.usage == Usage(7, 0, 1, 2, 0)
 
 
-def test_where_a_call_was_found_is_no_part_of_it() -> None:
-    call = Call(0, ToolUse("c", "f", "{}", extra={"chat": {"x": 1}}), source="<tool_call>")
-    assert fold([START, *call.events(), Finish()]).calls == (call.use,)
-
-
 @given(streams())
 def test_chunking_is_not_observable(events: list[Event]) -> None:
     check(events)

@@ -32,7 +32,7 @@ from toolwire.events import (
 )
 from toolwire.folding import Folding, add_part, finished, fold, unfold
 from toolwire.model import ModelReply, Part, Reasoning, ReplyChoice, Text, ToolUse, Usage
-from toolwire.pipeline.chain.mapping import MERGED, MapStage
+from toolwire.pipeline.chain.mapping import MapStage
 from toolwire.pipeline.chain.middleware import Layer
 from toolwire.pipeline.chain.reply import Reply, StaticSource
 from toolwire.pipeline.chain.stages import Batches, Following, RewriteFunction, Stage, collected
@@ -683,23 +683,6 @@ def test_who_only_looks_gets_them_at_their_end(status: BlockStatus) -> None:
         assert stage.feed([event]) == [event]  # the function gave None, which drops other calls
     assert seen == [Call(1, ToolUse("c", "f", '{"a":1}'), source="", status=status)]
     assert stage.feed(Call(2, ToolUse("d", "g", "{}")).events()) == []
-
-
-@every("number", [0, 1, MERGED - 1, MERGED, MERGED + 1, 5 * MERGED, 2000])
-@every("at", [0, 100, 1999])
-def test_very_many_fragments_of_a_held_call_go_on_as_fewer(number: int, at: int) -> None:
-    """Nobody has to wait for each of them; a fragment that carries more than its text stays as it is."""
-    texts = [f"{index}," for index in range(number)]
-    fragments: list[Event] = [Delta(1, text, {"x": 1} if index == at else None) for index, text in enumerate(texts)]
-    events = [START, Open(1, BlockKind.TOOL_CALL, name="f", call_id="c"), *fragments, Close(1), Finish("tool_calls")]
-    stage = MapStage(lambda event: event, Kind.FINISHED_CALL, None)
-    out = [given for event in events for given in stage.feed([event])]
-    deltas = [event for event in out if isinstance(event, Delta)]
-    assert "".join(delta.text for delta in deltas) == "".join(texts)
-    assert len(deltas) <= number // MERGED + 3 * MERGED
-    assert [delta.text for delta in deltas if delta.extra] == texts[at : at + 1]
-    if number < MERGED:
-        assert deltas == fragments
 
 
 def test_who_only_looks_may_still_end_the_answer() -> None:
