@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.cases import every
+from tests.cases import every, first_and_in_turn
 from toolwire.pipeline.paths.relay import Relay
 from toolwire.protocols.base import ServerSide
 from toolwire.protocols.chat.protocol import ChatProtocol
@@ -109,8 +109,10 @@ def test_an_error_ends_the_stream_and_shows_no_address(error: bytes, cuts: list[
     assert "10.0.0.1" not in relay.fault.message
 
 
-@every("more", [TEXT, COMMENT, DONE, ERROR, b"no frame", b"data: {no json\n\n", b"data: " + b"x" * 5000])
-@every("end", ["\n", "\r\n", "\r"])
+BEHIND = [TEXT, COMMENT, DONE, ERROR, b"no frame", b"data: {no json\n\n", b"data: " + b"x" * 5000]
+
+
+@every(("more", "end"), first_and_in_turn(BEHIND, ["\n", "\r\n", "\r"]))
 @given(cuts=st.lists(st.integers(0, 10_000), max_size=8))
 def test_nothing_passes_after_the_end(end: str, more: bytes, cuts: list[int]) -> None:
     stream = (COMMENT + TEXT + LAST + DONE).replace(b"\n", end.encode())
