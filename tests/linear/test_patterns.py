@@ -12,7 +12,7 @@ from .hostile import families
 from .inventory import ANCHORED, held, sites
 from .steps import Steps, TooManySteps, has_loop
 
-FIRST: Final = 20
+FIRST: Final = 80
 """Characters of the shortest text of a family."""
 LONGEST: Final = 1536
 """Of the longest."""
@@ -99,7 +99,7 @@ def steep(pattern: re.Pattern[Any], anchored: bool = False) -> str | None:
             steps = steps_of(counted, anchored, text)
             if steps >= STEPS or (steps > STEEP * before + SLACK and len(text) > LONGEST):
                 return f"{begin!r} + {unit!r} * {times} + {end!r}: {before} steps for half of it, {steps} for all"
-            if steps <= STEEP * before + SLACK and len(text) > 4 * FIRST:
+            if steps <= STEEP * before + SLACK and len(text) > FIRST:
                 break  # twice the text, twice the steps
             before = steps
     return None
