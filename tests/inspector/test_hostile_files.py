@@ -7,7 +7,6 @@ import json
 from functools import cache
 from typing import Any, Final
 
-import pytest
 from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
@@ -137,7 +136,7 @@ def test_each_fault_is_named(content: bytes, said: str) -> None:
         assert got.output.isprintable() or got.output.endswith("\n")
 
 
-@pytest.mark.parametrize("path", ["//x.invalid/v1", "http://x.invalid/v1", "v1", "", "/v1\x00"])
+@every("path", ["//x.invalid/v1", "http://x.invalid/v1", "v1", "", "/v1\x00"])
 def test_no_path_leads_elsewhere(path: str) -> None:
     lines = [json.loads(line) for line in captured().splitlines()]
     lines[0]["path"] = path

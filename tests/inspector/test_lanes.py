@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 import orjson
-import pytest
 
+from tests.cases import every
 from tests.e2e.conftest import CHAT, function
 from tests.inspector.inspected import (
     CALL,
     MESSAGES,
     RESPONSES,
     WEATHER,
+    View,
+    answering,
+    asked,
     call,
     calls,
     covers,
@@ -31,6 +35,15 @@ PARIS = ("weather", {"city": "Paris"})
 ADD = function("add", a="integer", b={"type": "array", "items": {"type": "string"}})
 TAUGHT: dict[str, Any] = {"defaults": {"format": "sentinel"}}
 NEVER_AGAIN: dict[str, Any] = {"defaults": {"format": "sentinel", "bad_answers": {"reask": 0}}}
+
+
+async def each(texts: Iterable[str], **sections: Any) -> AsyncIterator[tuple[str, View]]:
+    """Each text of a server, and the view of an exchange with it."""
+    said = list(texts)
+    async with answering(*map(Say, said), **sections) as (gateway, _):
+        for text in said:
+            _, view = await gateway.ask(asked(CHAT, WEATHER, stream=True))
+            yield text, view
 
 
 async def test_prose_is_text() -> None:
@@ -90,17 +103,17 @@ REPAIRED = {
 }
 
 
-@pytest.mark.parametrize("case", REPAIRED)
-async def test_a_call_that_was_repaired(case: str) -> None:
-    text, words = REPAIRED[case]
-    _, view = await seen(Say(text), WEATHER)
-    assert lane(view) == [("call", text)]
-    assert calls(view) == [PARIS]
-    assert [kind for kind, _ in said(view)] == ["repaired"]
-    assert words in said(view)[0][1]
-    assert view["judgements"][0]["call"] == 1
-    assert view["calls"][0]["judgements"] == [0]
-    assert raw(view)["spans"][0]["judgement"] == 0
+async def test_a_call_that_was_repaired() -> None:
+    words_of = dict(REPAIRED.values())
+    async for text, view in each(words_of):
+        assert lane(view) == [("call", text)]
+        assert calls(view) == [PARIS], text
+        ((kind, words),) = said(view)
+        assert kind == "repaired"
+        assert words_of[text] in words
+        assert view["judgements"][0]["call"] == 1
+        assert view["calls"][0]["judgements"] == [0]
+        assert raw(view)["spans"][0]["judgement"] == 0
 
 
 async def test_several_repairs_of_one_call() -> None:
@@ -131,39 +144,34 @@ RECOGNISED = {
 }
 
 
-@pytest.mark.parametrize("case", RECOGNISED)
-async def test_a_call_in_a_form_that_nobody_taught(case: str) -> None:
-    text, words = RECOGNISED[case]
-    _, view = await seen(Say(text), WEATHER, **TAUGHT)
-    assert calls(view) == [PARIS]
-    recognised = [words for kind, words in said(view) if kind == "recognised"]
-    assert len(recognised) == 1
-    assert words in recognised[0]
-    (span,) = [(kind, text) for kind, text in lane(view) if kind == "call"]
-    assert '"Paris"' in span[1]
-    assert not any("Paris" in text for kind, text in lane(view) if kind != "call")
+async def test_a_call_in_a_form_that_nobody_taught() -> None:
+    words_of = dict(RECOGNISED.values())
+    async for text, view in each(words_of, **TAUGHT):
+        assert calls(view) == [PARIS], text
+        (recognised,) = [words for kind, words in said(view) if kind == "recognised"]
+        assert words_of[text] in recognised
+        (span,) = [text for kind, text in lane(view) if kind == "call"]
+        assert '"Paris"' in span
+        assert not any("Paris" in text for kind, text in lane(view) if kind != "call")
 
 
-async def test_a_name_that_is_not_on_offer_and_the_closest() -> None:
-    text = call("wether", {"city": "Paris"})
-    _, view = await seen(Say(f"So: {text} Well."), WEATHER, **NEVER_AGAIN)
-    assert lane(view) == [("text", "So: "), ("refused", text), ("text", " Well.")]
-    ((kind, words),) = said(view)
-    assert kind == "refused"
-    for some in ('"wether"', "not on offer", 'The closest is "weather".'):
-        assert some in words
-    assert raw(view)["spans"][1]["judgement"] == 0
-    assert view["calls"] == []
+REFUSED = {
+    call("wether", {"city": "Paris"}): ('"wether"', "not on offer", 'The closest is "weather".'),
+    '<tool_call>{"name": "weather", "arguments": {"city": }}</tool_call>': ("cannot be read",),
+}
 
 
-async def test_what_cannot_be_read_is_text() -> None:
-    text = '<tool_call>{"name": "weather", "arguments": {"city": }}</tool_call>'
-    _, view = await seen(Say(f"A {text} B"), WEATHER, **NEVER_AGAIN)
-    assert lane(view) == [("text", "A "), ("refused", text), ("text", " B")]
-    ((kind, words),) = said(view)
-    assert kind == "refused"
-    assert "cannot be read" in words
-    assert raw(view)["spans"][1]["judgement"] == 0
+async def test_calls_that_were_refused() -> None:
+    """A name that is not on offer, and what cannot be read."""
+    words_of = {f"So: {text} Well.": words for text, words in REFUSED.items()}
+    async for text, view in each(words_of, **NEVER_AGAIN):
+        between = text.removeprefix("So: ").removesuffix(" Well.")
+        assert lane(view) == [("text", "So: "), ("refused", between), ("text", " Well.")]
+        ((kind, words),) = said(view)
+        assert kind == "refused"
+        assert all(some in words for some in words_of[text]), words
+        assert raw(view)["spans"][1]["judgement"] == 0
+        assert view["calls"] == []
 
 
 async def test_what_stands_between_the_tags_and_is_no_call_at_all() -> None:
@@ -289,7 +297,7 @@ async def test_native_calls_of_the_server() -> None:
 OWN = {"index": 0, "id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city":"Paris"}'}}
 
 
-@pytest.mark.parametrize("text", ["I look <", "I look <tool_", "I look\n\n", CALL[:40]])
+@every("text", ["I look <", "I look <tool_", "I look\n\n", CALL[:40]])
 async def test_what_stands_before_and_behind_a_native_call(text: str) -> None:
     """What was held back is text then."""
     answer = streamed(text, {"tool_calls": [OWN]}, f"after {CALL}", finish="tool_calls")
@@ -323,8 +331,8 @@ async def test_what_was_done_to_native_calls() -> None:
     assert told(view) == [1]
 
 
-@pytest.mark.parametrize("path", [CHAT, RESPONSES, MESSAGES])
-@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+@every("path", [CHAT, RESPONSES, MESSAGES])
+@every("stream", [True, False])
 async def test_every_client_api(path: str, stream: bool) -> None:
     text = f"<think>Hm.</think>I look. {CALL}"
     got, view = await seen(Say(text, usage=(3, 4)), WEATHER, path=path, body={"stream": stream})

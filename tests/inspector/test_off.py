@@ -12,6 +12,7 @@ import orjson
 import pytest
 from click.testing import CliRunner
 
+from tests.cases import every
 from tests.e2e.conftest import CHAT, post, read_config, serving
 from tests.e2e.processes import ROOT, running
 from tests.inspector.inspected import Inspected, asked, inspecting
@@ -51,7 +52,7 @@ def test_off_nothing_is_imported_and_nobody_looks_on() -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("inspect", [None, False, {"bytes": 5_000_000}, {"on": False}])
+@every("inspect", [None, False, {"bytes": 5_000_000}, {"on": False}])
 async def test_off_there_is_no_page(inspect: Any) -> None:
     config = read_config(MOCK if inspect is None else {**MOCK, "inspect": inspect})
     async with serving(config) as server:
@@ -75,7 +76,7 @@ def test_how_it_is_turned_on() -> None:
     assert load(None, env={"TOOLWIRE_INSPECT__BYTES": "9999999"}, overrides=MOCK).inspect.bytes == 9_999_999
 
 
-@pytest.mark.parametrize("inspect", ["perhaps", 3, {"on": "often"}, {"no": 1}, [True], {"bytes": "much"}])
+@every("inspect", ["perhaps", 3, {"on": "often"}, {"no": 1}, [True], {"bytes": "much"}])
 def test_what_is_no_way_to_turn_it_on(inspect: Any) -> None:
     with pytest.raises(ConfigError, match="inspect"):
         read(inspect)
@@ -89,7 +90,7 @@ def test_what_stays_no_shorthand() -> None:
     assert read_config({**MOCK, "capture": 20}).capture.keep == 20
 
 
-@pytest.mark.parametrize(
+@every(
     ("sections", "good"),
     [
         ({"inspect": True}, True),

@@ -12,8 +12,8 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -23,6 +23,7 @@ import pytest
 from aiohttp.test_utils import TestServer, unused_port
 from click.testing import CliRunner
 
+from tests.cases import every
 from tests.e2e.processes import ROOT
 from tests.inspector.inspected import CALL, WEATHER, Inspected, answering, asked, calls
 from tests.waiting import GUARD_S
@@ -41,12 +42,16 @@ async def captured() -> tuple[bytes, dict[str, Any]]:
         return (await gateway.fetch("GET", "/inspect/api/exchanges/r1/capture")).body, view
 
 
+@asynccontextmanager
+async def opened(*contents: bytes) -> AsyncIterator[Inspected]:
+    """The page of these captures."""
+    async with TestServer(offline([(read_capture(content), content) for content in contents])) as server:
+        yield Inspected(server)
+
+
 async def test_the_page_shows_what_the_gateway_would() -> None:
     content, view = await captured()
-    server = TestServer(offline([(read_capture(content), content)]))
-    await server.start_server()
-    try:
-        page = Inspected(server)
+    async with opened(content) as page:
         assert (await page.fetch("GET", "/inspect")).status == 200
         _, setup = await page.get("setup")
         assert (setup["live"], setup["keys"], setup["file"]) == (False, False, "r1")
@@ -61,21 +66,10 @@ async def test_the_page_shows_what_the_gateway_would() -> None:
         got = await page.fetch("GET", "/inspect/api/setup", headers={"Host": "evil.example"})
         assert got.status == 403
         assert (await page.fetch("POST", "/inspect/api/view", data=content)).json() == view
-    finally:
-        await server.close()
-
-
-async def test_its_list_has_the_one() -> None:
-    content, _ = await captured()
-    server = TestServer(offline([(read_capture(content), content)]))
-    await server.start_server()
-    try:
-        (row,) = await Inspected(server).rows()
-        assert (row["id"], row["running"], row["status"], row["calls"]) == ("r1", False, 200, 1)
-        assert (row["called"], row["question"], row["why"]) == (["weather"], "hi", 'Called "weather".')
-        assert row["at"] > 1_700_000_000
-    finally:
-        await server.close()
+        (row,) = await page.rows()
+    assert (row["id"], row["running"], row["status"], row["calls"]) == ("r1", False, 200, 1)
+    assert (row["called"], row["question"], row["why"]) == (["weather"], "hi", 'Called "weather".')
+    assert row["at"] > 1_700_000_000
 
 
 HOSTILE: list[Mapping[str, Any]] = [
@@ -96,14 +90,10 @@ SENSELESS: list[Mapping[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("more", HOSTILE, ids=repr)
+@every("more", HOSTILE)
 async def test_a_file_may_say_anything(more: Mapping[str, Any]) -> None:
     """It is shown, and no header has what it says."""
-    content = orjson.dumps({**HEAD, **more}) + b"\n"
-    server = TestServer(offline([(read_capture(content), content)]))
-    await server.start_server()
-    try:
-        page = Inspected(server)
+    async with opened(orjson.dumps({**HEAD, **more}) + b"\n") as page:
         _, setup = await page.get("setup")
         ident = quote(setup["file"], safe="")
         assert (await page.get(f"exchanges/{ident}"))[0] == 200
@@ -111,32 +101,25 @@ async def test_a_file_may_say_anything(more: Mapping[str, Any]) -> None:
         assert got.status == 200
         assert "X-Evil" not in got.headers
         assert re.fullmatch(r'attachment; filename="[\w.-]+"', got.headers["Content-Disposition"], re.ASCII)
-    finally:
-        await server.close()
 
 
-@pytest.mark.parametrize("more", SENSELESS, ids=repr)
-def test_a_file_without_sense(tmp_path: Path, more: Mapping[str, Any]) -> None:
-    file = tmp_path / "x"
-    file.write_bytes(orjson.dumps({**HEAD, **more}) + b"\n")
+@every(
+    ("content", "status", "said"),
+    [
+        *((orjson.dumps({**HEAD, **more}) + b"\n", 1, "the capture cannot be read") for more in SENSELESS),
+        *((content, 1, "Error: ") for content in (b"", b"hello", b"[1]", b'{"toolwire_capture":99}\n')),
+        (b'{"toolwire_capture":1}\n{', 1, "Error: "),
+        (None, 2, "No such file"),
+    ],
+)
+def test_what_is_no_capture(tmp_path: Path, content: bytes | None, status: int, said: str) -> None:
+    file = tmp_path / ("nothing" if content is None else "x")
+    if content is not None:
+        file.write_bytes(content)
     done = CliRunner().invoke(main, ["inspect", str(file)])
-    assert (done.exit_code, done.exception is None or isinstance(done.exception, SystemExit)) == (1, True)
-    assert "the capture cannot be read" in done.output
-
-
-def test_no_such_file(tmp_path: Path) -> None:
-    done = CliRunner().invoke(main, ["inspect", str(tmp_path / "nothing")])
-    assert done.exit_code == 2
-    assert "No such file" in done.output
-
-
-@pytest.mark.parametrize("content", [b"", b"hello", b"[1]", b'{"toolwire_capture":99}\n', b'{"toolwire_capture":1}\n{'])
-def test_no_capture(tmp_path: Path, content: bytes) -> None:
-    file = tmp_path / "x"
-    file.write_bytes(content)
-    done = CliRunner().invoke(main, ["inspect", str(file)])
-    assert done.exit_code == 1
-    assert done.output.startswith("Error: ")
+    assert done.exit_code == status
+    assert isinstance(done.exception, SystemExit)
+    assert said in done.output
     assert "Traceback" not in done.output
 
 
@@ -154,16 +137,11 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
 async def test_exchanges_with_the_same_id_are_all_there() -> None:
     """Clients choose ids, also those that this makes."""
     contents = [orjson.dumps({**HEAD, "request_id": ident}) + b"\n" for ident in ("x-3", "x", "x", "x")]
-    server = TestServer(offline([(read_capture(content), content) for content in contents]))
-    await server.start_server()
-    try:
-        page = Inspected(server)
+    async with opened(*contents) as page:
         names = [row["id"] for row in await page.rows()]
         assert len(set(names)) == 4
         got = [(await page.fetch("GET", f"/inspect/api/exchanges/{name}/capture")).body for name in names]
         assert sorted(got) == sorted(contents)
-    finally:
-        await server.close()
 
 
 @contextmanager

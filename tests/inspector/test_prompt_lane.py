@@ -6,10 +6,10 @@ from itertools import groupby
 from typing import Any
 
 import orjson
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import every
 from tests.e2e.conftest import CHAT, function
 from tests.inspector.inspected import CALL, MESSAGES, RESPONSES, WEATHER, View, answering, asked
 from toolwire.extras.inspector.prompt import COMPARED_CHARS, _Finder
@@ -133,7 +133,7 @@ async def test_without_tools_all_is_the_clients() -> None:
     assert view["rounds"][0]["prompt"]["parameters"] == {"model": "m", "temperature": 0.5}
 
 
-@pytest.mark.parametrize("path", [CHAT, RESPONSES, MESSAGES])
+@every("path", [CHAT, RESPONSES, MESSAGES])
 async def test_calls_and_results_of_earlier_turns(path: str) -> None:
     body = {**asked(path, WEATHER), **history(path)}
     view, got = await shown(body, path)
@@ -208,8 +208,8 @@ def message(asked_: Asked) -> Answer:
 SERVERS = {"openai_responses": response, "anthropic_messages": message}
 
 
-@pytest.mark.parametrize("kind", SERVERS)
-@pytest.mark.parametrize("path", [CHAT, RESPONSES, MESSAGES])
+@every("kind", SERVERS)
+@every("path", [CHAT, RESPONSES, MESSAGES])
 async def test_servers_of_other_protocols(kind: str, path: str) -> None:
     body = {**asked(path, WEATHER), **history(path)}
     view, got = await shown(body, path, answer=SERVERS[kind], backend={"kind": kind})

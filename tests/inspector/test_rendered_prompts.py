@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import orjson
-import pytest
 
+from tests.cases import every
 from tests.e2e.conftest import read_config
 from tests.e2e.template_servers import KINDS, TemplateServer, upstream
 from tests.inspector.inspected import WEATHER, Inspected, View, asked, inspecting
@@ -29,7 +29,7 @@ async def view(server: TemplateServer, *, body: dict[str, Any] | None = None, **
     return seen, up
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@every("kind", KINDS)
 async def test_the_prompt_is_the_templates(kind: str) -> None:
     server = TemplateServer(kind, CALL)
     seen, _ = await view(server)

@@ -8,8 +8,8 @@ from typing import Any
 
 import aiohttp
 import orjson
-import pytest
 
+from tests.cases import every
 from tests.e2e.conftest import CHAT, read_config
 from tests.inspector.inspected import CALL, WEATHER, answering, asked, inspecting, lane, raw, seen, told
 from tests.waiting import GUARD_S
@@ -180,8 +180,8 @@ async def test_a_capture_that_had_no_room() -> None:
     assert got.body.count(b"Paris") == 1
 
 
-@pytest.mark.parametrize("reply", ["hello", {"text": f"So. {CALL}", "chunk": 5}, {"reasoning": "Hm.", "text": "Yes."}])
-@pytest.mark.parametrize("stream", [True, False])
+@every("reply", ["hello", {"text": f"So. {CALL}", "chunk": 5}, {"reasoning": "Hm.", "text": "Yes."}])
+@every("stream", [True, False])
 async def test_a_backend_without_bytes(reply: Any, stream: bool) -> None:
     config = {"inspect": True, "backends": {"mock": {"kind": "mock", "script": [reply]}}}
     async with inspecting(read_config(config)) as gateway:

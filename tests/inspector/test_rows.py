@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
+from tests.cases import every
 from tests.e2e.conftest import post, read_config
 from tests.inspector.inspected import CALL, MESSAGES, RESPONSES, WEATHER, answering, asked, inspecting
 from toolwire.extras.capture.files import read_capture
@@ -69,7 +70,7 @@ def test_the_session_is_the_clients() -> None:
             assert session_of(headers, asking, lambda value: value) == session, (headers, fields)
 
 
-@pytest.mark.parametrize(
+@every(
     ("path", "headers", "fields"),
     [
         (RESPONSES, {"session-id": "s-1"}, {}),
@@ -87,7 +88,7 @@ async def test_every_client_is_recognised(path: str, headers: dict[str, str], fi
     assert (view["head"]["session"], view["head"]["question"]) == ("s-1", "how warm is it?")
 
 
-@pytest.mark.parametrize(
+@every(
     ("options", "text", "read_as"),
     [
         ({}, CALL, "hermes"),

@@ -7,8 +7,8 @@ import json
 from typing import Any
 
 import aiohttp
-import pytest
 
+from tests.cases import every
 from tests.e2e.conftest import CHAT, post
 from tests.inspector.inspected import MESSAGES, RESPONSES, Inspected, answering, asked
 from tests.waiting import GUARD_S
@@ -50,8 +50,8 @@ async def everything(gateway: Inspected, ident: str, key: str) -> str:
     return "\n".join(found)
 
 
-@pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("path", [CHAT, RESPONSES, MESSAGES])
+@every("stream", [True, False])
+@every("path", [CHAT, RESPONSES, MESSAGES])
 async def test_no_key_is_shown(path: str, stream: bool) -> None:
     """Wherever it was said: by the client, who pastes its own and others, and by the model."""
     pieces = [f"your key is {KEY[:12]}", f"{KEY[12:]}, mine is {BACKENDS[:9]}", f"{BACKENDS[9:]}; {PASTED}"]

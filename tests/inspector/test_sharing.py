@@ -17,6 +17,7 @@ import pytest
 from aiohttp.test_utils import TestServer
 from click.testing import CliRunner
 
+from tests.cases import every
 from tests.e2e.conftest import CHAT
 from tests.inspector.inspected import CALL, WEATHER, Inspected, answering, asked
 from toolwire.cli import main
@@ -86,7 +87,7 @@ async def test_one_file_with_several_exchanges() -> None:
         await server.close()
 
 
-@pytest.mark.parametrize("ids", [["r1"], ["r1", "r2"]])
+@every("ids", [["r1"], ["r1", "r2"]])
 async def test_the_page_in_one_file(ids: list[str]) -> None:
     """Texts end no element, nothing is loaded, and only the page's own script may run."""
     async with two_exchanges() as gateway:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
+from tests.cases import every
 from tests.e2e.conftest import CHAT, function
 from tests.inspector.inspected import CALL, MESSAGES, RESPONSES, WEATHER, answering, asked, call, seen, whole
 from toolwire.config import DEFAULT_CHAIN
@@ -20,137 +19,90 @@ LOOSE = "<weather>\n<city>Paris</city>\n</weather>"
 BEGUN = '<tool_call>{"name": "weather", "arguments": {"ci'
 OWN = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": "x"}'}}
 ONCE: dict[str, Any] = {"defaults": {"bad_answers": {"reask": 0}}}
+
+
+CUT_BEFORE = "No call: the answer was cut before it called a tool (length)."
+
 NATIVE: dict[str, Any] = {"defaults": {"mode": "native", "bad_answers": {"reask": 0}}}
+OWN_CALL = whole({"content": None, "tool_calls": [OWN]}, finish="tool_calls")
+MISTRAL = '[TOOL_CALLS][{"name": "weather", "arguments": {"city": "Paris"}}]'
+DENIED = [{"use": "tool_filter", "options": {"deny": ["add"]}}, *DEFAULT_CHAIN]
+THOUGHT = whole({"content": None, "reasoning_content": f"I call it. {CALL}"})
+UNREAD = "No call: The model's tool call cannot be read: "
+MISFIT = 'Called "add", but the call of "add" does not fit its schema: '
 
-TABLE: dict[str, tuple[Script, Any, dict[str, Any], str]] = {
-    "a call": (Say(CALL), WEATHER, {}, 'Called "weather".'),
-    "repaired": (Say(CALL.replace("}}", ",}}")), WEATHER, {}, 'Called "weather", after a repair.'),
-    "not taught": (
-        Say('[TOOL_CALLS][{"name": "weather", "arguments": {"city": "Paris"}}]'),
-        WEATHER,
-        {"defaults": {"format": "sentinel"}},
+
+def body(**fields: Any) -> dict[str, Any]:
+    """What the client asks besides."""
+    return {"body": fields}
+
+
+TABLE: list[tuple[str, str, Script, Any, dict[str, Any]]] = [
+    ('Called "weather".', "called", Say(CALL), WEATHER, {}),
+    ('Called "weather", after a repair.', "repaired", Say(CALL.replace("}}", ",}}")), WEATHER, {}),
+    (
         'Called "weather", read in a form that was not taught.',
+        *("recovered", Say(MISTRAL), WEATHER, {"defaults": {"format": "sentinel"}}),
     ),
-    "recovered": (Say(f"I look.\n{LOOSE}"), WEATHER, {}, 'Called "weather", recovered from a damaged or unknown form.'),
-    "never tried": (
-        Say("It is warm."),
-        WEATHER,
-        {},
+    (
+        'Called "weather", recovered from a damaged or unknown form.',
+        *("recovered", Say(f"I look.\n{LOOSE}"), WEATHER, {}),
+    ),
+    (
         "No call: the model answered with text and never tried to call a tool.",
+        *("none", Say("It is warm."), WEATHER, {}),
     ),
-    "only reasoning": (Say("<think>Hm.</think>"), WEATHER, {}, "No call: the model wrote only reasoning."),
-    "empty": (Say(""), WEATHER, {}, "No call: the answer is empty."),
-    "demanded": (
-        Say("It is warm."),
-        WEATHER,
-        {**ONCE, "body": {"tool_choice": "required"}},
+    ("No call: the model wrote only reasoning.", "none", Say("<think>Hm.</think>"), WEATHER, {}),
+    ("No call: the answer is empty.", "none", Say(""), WEATHER, {}),
+    (
         "No call: The model did not call a tool, as `tool_choice` demands.",
+        *("demanded", Say("It is warm."), WEATHER, ONCE | body(tool_choice="required")),
     ),
-    "not wanted": (Say("It is warm."), WEATHER, {"body": {"tool_choice": "none"}}, "No call: `tool_choice` is `none`."),
-    "not on offer": (
-        Say(MISSPELLED),
-        WEATHER,
-        ONCE,
+    ("No call: `tool_choice` is `none`.", "unwanted", Say("It is warm."), WEATHER, body(tool_choice="none")),
+    (
         'No call: The model called the tool "wether", which is not on offer.',
+        *("attempted", Say(MISSPELLED), WEATHER, ONCE),
     ),
-    "cannot be read": (Say(BROKEN), WEATHER, ONCE, "No call: The model's tool call cannot be read: "),
-    "strict": (Say(BROKEN), STRICT, ONCE, "No call: The model's tool call cannot be read: "),
-    "does not fit": (
-        Say(call("add", {"a": "x"})),
-        ADD,
-        ONCE,
-        'Called "add", but the call of "add" does not fit its schema: ',
-    ),
-    "a native call that does not fit": (
-        whole({"content": None, "tool_calls": [OWN]}, finish="tool_calls"),
-        ADD,
-        {**NATIVE, "body": {"stream": False}},
-        'Called "add", but the call of "add" does not fit its schema: ',
-    ),
-    "denied": (
-        whole({"content": None, "tool_calls": [OWN]}, finish="tool_calls"),
-        WEATHER,
-        {
-            **NATIVE,
-            "body": {"stream": False},
-            "chain": [{"use": "tool_filter", "options": {"deny": ["add"]}}, *DEFAULT_CHAIN],
-        },
+    (UNREAD, "attempted", Say(BROKEN), WEATHER, ONCE),
+    (UNREAD, "attempted", Say(BROKEN), STRICT, ONCE),
+    (MISFIT, "misfit", Say(call("add", {"a": "x"})), ADD, ONCE),
+    (MISFIT, "misfit", OWN_CALL, ADD, NATIVE | body(stream=False)),
+    (
         'No call: The model called the tool "add", which `tool_filter` denies.',
+        *("denied", OWN_CALL, WEATHER, NATIVE | body(stream=False) | {"chain": DENIED}),
     ),
-    "in reasoning": (
-        whole({"content": None, "reasoning_content": f"I call it. {CALL}"}),
-        WEATHER,
-        {**ONCE, "body": {"stream": False}},
+    (
         'No call: The call of "weather" stands inside of a thought that has no end.',
+        *("in_reasoning", THOUGHT, WEATHER, ONCE | body(stream=False)),
     ),
-    "cut inside a call": (
-        Say(BEGUN, finish="length"),
-        WEATHER,
-        ONCE,
-        "No call: the answer was cut inside a call (length).",
-    ),
-    "cut before a call": (
-        Say("I will now", finish="length"),
-        WEATHER,
-        ONCE,
-        "No call: the answer was cut before it called a tool (length).",
-    ),
-    "connection lost inside a call": (
-        Say(f"I look. {BEGUN}", cut=True),
-        WEATHER,
-        ONCE,
+    ("No call: the answer was cut inside a call (length).", "cut", Say(BEGUN, finish="length"), WEATHER, ONCE),
+    (CUT_BEFORE, "cut", Say("I will now", finish="length"), WEATHER, ONCE),
+    (
         "No call: the connection to the server was lost inside a call: ",
+        *("lost", Say(f"I look. {BEGUN}", cut=True), WEATHER, ONCE),
     ),
-    "connection lost": (Say("I", cut=True), WEATHER, ONCE, "No call: the connection to the server was lost: "),
-    "refused by the gateway": (
-        Say("-"),
-        WEATHER,
-        {"body": {"tool_choice": {"type": "function", "function": {"name": "wether"}}}},
+    ("No call: the connection to the server was lost: ", "lost", Say("I", cut=True), WEATHER, ONCE),
+    (
         "No call: the gateway refused the request: ",
+        *("refused", Say("-"), WEATHER, body(tool_choice={"type": "function", "function": {"name": "wether"}})),
     ),
-    "refused by the server": (
-        Refuse(400, "no"),
-        WEATHER,
-        {},
+    (
         "No call: the server refused the request with status 400: no (upstream_rejected).",
+        *("upstream", Refuse(400, "no"), WEATHER, {}),
     ),
-}
+]
+"""Sentence, kind of verdict, what the server does, the tool on offer, and more."""
 
 
-KINDS = {
-    "a call": "called",
-    "repaired": "repaired",
-    "not taught": "recovered",
-    "recovered": "recovered",
-    "demanded": "demanded",
-    "not wanted": "unwanted",
-    "not on offer": "attempted",
-    "cannot be read": "attempted",
-    "strict": "attempted",
-    "does not fit": "misfit",
-    "a native call that does not fit": "misfit",
-    "denied": "denied",
-    "in reasoning": "in_reasoning",
-    "cut inside a call": "cut",
-    "cut before a call": "cut",
-    "connection lost inside a call": "lost",
-    "connection lost": "lost",
-    "refused by the server": "upstream",
-    "refused by the gateway": "refused",
-}
-"""The kind of verdict; `none` for the other cases."""
-
-
-@pytest.mark.parametrize("case", TABLE)
-async def test_the_sentence(case: str) -> None:
+@every(("words", "verdict", "turn", "tool", "more"), TABLE)
+async def test_the_sentence(words: str, verdict: str, turn: Script, tool: Any, more: dict[str, Any]) -> None:
     """It is recorded when the exchange ends, so the list, the page and a file have the same one."""
-    turn, tool, more, words = TABLE[case]
     async with answering(turn, **{key: value for key, value in more.items() if key != "body"}) as (gateway, _):
         _, view = await gateway.ask(asked(CHAT, tool, **{"stream": True, **more.get("body", {})}))
         row = (await gateway.rows())[0]
     said = view["why"]
     assert said == words or (not words.endswith(".") and said.startswith(words) and said.endswith(".")), said
-    assert (row["why"], row["verdict"]) == (said, KINDS.get(case, "none"))
+    assert (row["why"], row["verdict"]) == (said, verdict)
     assert (row["called"] is None) == (not said.startswith("Called"))
 
 
@@ -159,15 +111,14 @@ async def test_a_native_answer_that_was_cut() -> None:
     for stream in (True, False):
         turn = Say("I will now", finish="length") if stream else whole({"content": "I will now"}, finish="length")
         _, view = await seen(turn, WEATHER, body={"stream": stream}, **NATIVE)
-        assert (view["verdict"], view["why"]) == (
-            "cut",
-            "No call: the answer was cut before it called a tool (length).",
-        )
+        assert (view["verdict"], view["why"]) == ("cut", CUT_BEFORE)
 
 
 async def test_without_tools_only_a_failure_has_a_sentence() -> None:
     _, view = await seen(Refuse(400, "no"))
     assert view["why"] == "The server refused the request with status 400: no (upstream_rejected)."
+    _, view = await seen(Say(CALL))
+    assert view["why"] is None
 
 
 async def test_an_answer_that_was_rejected_before() -> None:
@@ -176,12 +127,7 @@ async def test_an_answer_that_was_rejected_before() -> None:
     assert view["why"] == 'Called "weather", after 1 answer that the gateway rejected.'
 
 
-async def test_without_tools_there_is_nothing_to_say() -> None:
-    _, view = await seen(Say(CALL))
-    assert view["why"] is None
-
-
-@pytest.mark.parametrize("path", [RESPONSES, MESSAGES])
+@every("path", [RESPONSES, MESSAGES])
 async def test_every_client_api(path: str) -> None:
     _, view = await seen(Say(MISSPELLED), WEATHER, path=path, **ONCE)
     assert "not on offer" in view["why"]

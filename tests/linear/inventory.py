@@ -64,15 +64,20 @@ def modules() -> Iterator[tuple[str, Path]]:
 
 
 @cache
-def trees() -> Mapping[str, ast.Module]:
-    """The source of every module that mentions `re`."""
-    return {name: ast.parse(path.read_text("utf-8")) for name, path in modules()}
+def _texts() -> Mapping[str, str]:
+    return {name: path.read_text("utf-8") for name, path in modules()}
+
+
+@cache
+def _tree(module: str) -> ast.Module:
+    return ast.parse(_texts()[module])
 
 
 @cache
 def sites() -> Sequence[Site]:
     """Every call of a function of `re`."""
-    return [site for module, tree in trees().items() for site in _sites(module, tree, (), None, False)]
+    mention = [module for module, text in _texts().items() if re.search(r"\bre\.", text)]
+    return [site for module in mention for site in _sites(module, _tree(module), (), None, False)]
 
 
 def _sites(module: str, node: ast.AST, scope: tuple[str, ...], target: str | None, inside: bool) -> Iterator[Site]:
@@ -145,25 +150,26 @@ def _patterns(value: object, depth: int = 0) -> Iterator[re.Pattern[Any]]:
 def _methods(name: str, value: object) -> set[str]:
     """What is called on a constant, wherever it is imported. A use that is no call of a method counts as `search`."""
     found: set[str] = set()
-    for module, uses in _uses().items():
-        if name in uses and getattr(importlib.import_module(module), name, value) is value:
-            found |= uses[name]
+    for module, text in _texts().items():
+        if name not in text or not re.search(rf"\b{name}\b", text):
+            continue  # so that few modules are parsed
+        if getattr(importlib.import_module(module), name, value) is value:
+            found |= _uses(module).get(name, set())
     return found - {"pattern", "flags"}
 
 
 @cache
-def _uses() -> Mapping[str, Mapping[str, set[str]]]:
-    """By module and name, the attributes that are asked of what the name holds, or of an item of it."""
-    found: dict[str, dict[str, set[str]]] = {}
-    for module, tree in trees().items():
-        owners: dict[int, str] = {}
-        mine = found.setdefault(module, {})
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Attribute):
-                owner = node.value.value if isinstance(node.value, ast.Subscript) else node.value
-                owners[id(owner)] = node.attr
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
-                name = node.id if isinstance(node, ast.Name) else node.attr
-                mine.setdefault(name, set()).add(owners.get(id(node), "search"))
+def _uses(module: str) -> Mapping[str, set[str]]:
+    """By each name in a module, the attributes that are asked of what the name holds, or of an item of it."""
+    owners: dict[int, str] = {}
+    found: dict[str, set[str]] = {}
+    nodes = list(ast.walk(_tree(module)))
+    for node in nodes:
+        if isinstance(node, ast.Attribute):
+            owner = node.value.value if isinstance(node.value, ast.Subscript) else node.value
+            owners[id(owner)] = node.attr
+    for node in nodes:
+        if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
+            name = node.id if isinstance(node, ast.Name) else node.attr
+            found.setdefault(name, set()).add(owners.get(id(node), "search"))
     return found

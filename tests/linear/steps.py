@@ -25,6 +25,20 @@ CLIPPED: Final = 4
 """In `Steps(clip=True)`, the most often that a bounded repeat counts."""
 
 
+def has_loop(pattern: re.Pattern[Any]) -> bool:
+    """Whether anything repeats without a bound. Nothing else can take more steps at a place of a longer text."""
+
+    def found(node: Any) -> bool:
+        return node is sre.MAXREPEAT or (isinstance(node, tuple | list | parser.SubPattern) and any(map(found, node)))
+
+    return found(_parsed(pattern))
+
+
+def _parsed(pattern: re.Pattern[Any]) -> parser.SubPattern:
+    unicode = re.UNICODE if isinstance(pattern.pattern, bytes) else 0
+    return parser.parse(pattern.pattern, pattern.flags & ~unicode)
+
+
 class TooManySteps(Exception):
     """The budget of steps is used up."""
 
@@ -34,7 +48,7 @@ class Steps:
     cut to `CLIPPED`: growth shows in short texts, then."""
 
     def __init__(self, pattern: re.Pattern[Any], *, clip: bool = False, budget: int = 5_000_000) -> None:
-        tree = parser.parse(pattern.pattern, pattern.flags & ~(re.UNICODE if isinstance(pattern.pattern, bytes) else 0))
+        tree = _parsed(pattern)
         self.steps = 0
         self.budget = budget
         self._clip = clip

@@ -6,13 +6,13 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-import pytest
+from tests.cases import every
 
 from .hostile import families
 from .inventory import ANCHORED, held, sites
-from .steps import Steps, TooManySteps
+from .steps import Steps, TooManySteps, has_loop
 
-FIRST: Final = 20
+FIRST: Final = 80
 """Characters of the shortest text of a family."""
 LONGEST: Final = 1536
 """Of the longest."""
@@ -99,7 +99,7 @@ def steep(pattern: re.Pattern[Any], anchored: bool = False) -> str | None:
             steps = steps_of(counted, anchored, text)
             if steps >= STEPS or (steps > STEEP * before + SLACK and len(text) > LONGEST):
                 return f"{begin!r} + {unit!r} * {times} + {end!r}: {before} steps for half of it, {steps} for all"
-            if steps <= STEEP * before + SLACK and len(text) > 4 * FIRST:
+            if steps <= STEEP * before + SLACK and len(text) > FIRST:
                 break  # twice the text, twice the steps
             before = steps
     return None
@@ -109,7 +109,7 @@ def test_no_pattern_is_more_than_linear() -> None:
     found = {
         f"{who}: {pattern.pattern!r}": said
         for (pattern, anchored), who in _patterns().items()
-        if (said := steep(pattern, anchored)) is not None
+        if has_loop(pattern) and (said := steep(pattern, anchored)) is not None
     }
     assert not found
 
@@ -134,7 +134,7 @@ def test_exceptions_are_needed() -> None:
     assert WHOLE.keys() <= names
 
 
-@pytest.mark.parametrize(
+@every(
     "pattern",
     [
         re.compile(rb"eyJ[A-Za-z0-9_\-]{10,}\.[A-Za-z0-9_\-]{10,}\.[A-Za-z0-9_\-]+"),  # no end of a run of letters
@@ -146,15 +146,16 @@ def test_exceptions_are_needed() -> None:
     ],
 )
 def test_the_law_sees_what_is_steep(pattern: re.Pattern[Any]) -> None:
+    assert has_loop(pattern)
     assert steep(pattern) is not None
 
 
-@pytest.mark.parametrize("pattern", [re.compile(r"(?:a|b)++"), re.compile(r"[^\W\d]\w*"), re.compile(rb"\n\n|\r\r")])
+@every("pattern", [re.compile(r"(?:a|b)++"), re.compile(r"[^\W\d]\w*"), re.compile(rb"\n\n|\r\r")])
 def test_the_law_lets_linear_ones_pass(pattern: re.Pattern[Any]) -> None:
     assert steep(pattern) is None
 
 
-@pytest.mark.parametrize(
+@every(
     "pattern",
     [
         re.compile(r"(a|ab)(c|bcd)?(?:x*?|\1)y{2,3}+"),

@@ -26,54 +26,18 @@ from toolwire.registry import registries, usual_server
 from toolwire.repair.literals import braces_value, python_calls
 from toolwire.repair.relaxed_json import compact_json, repair_json
 from toolwire.scan import _pyguard, _pyparse, _pysse
+from toolwire.scan._grammar import Grammar
 from toolwire.upstream.servers.leak_detection import LeakDetector
 from toolwire.upstream.servers.private_data import PrivateData
 from toolwire.upstream.servers.upstream_errors import clean
 
 UNITS: Final = (
     *("a", " ", "\n", "\r", "\t", "\\", '"', "'", "`", "<", ">", "{", "[", "(", "}", "]", ",", ":", ".", "=", "%", "*"),
-    *(
-        "\\\\u",
-        "\\u0041",
-        "\\/",
-        "%41",
-        '\\"',
-        '\\\\"',
-        "eyJ",
-        "sk-",
-        "Bearer ",
-        "Basic a",
-        ":\n\n",
-        ":\r\r",
-        "data: {}\r\r",
-    ),
-    *(
-        "data: x\n\n",
-        'data: {"error"\n\n',
-        "event: error\n",
-        "<think>",
-        "</think>",
-        "</think>\n",
-        "```\n",
-        "~~~\n",
-        "- ",
-        "1. ",
-    ),
-    *(
-        '{"a":',
-        '[{"',
-        "f(",
-        "f(a='",
-        "'a' ",
-        "''' ",
-        '"\\',
-        "[f(x=1), ",
-        '{"name": "f", "arguments": {',
-        "<|",
-        "[TOOL_",
-        "http://",
-    ),
-    *("[::", "a.b.", "a-.", "12.", "{'a': ", "[1,", "//", "secret-w", "stop", "sto", "Traceback ", '  File "'),
+    *("\\\\u", "\\u0041", "\\/", "%41", '\\"', '\\\\"', "eyJ", "sk-", "Bearer ", "Basic a", "http://", "[::", "a.b."),
+    *(":\n\n", ":\r\r", "data: {}\r\r", "data: x\n\n", 'data: {"error"\n\n', "event: error\n"),
+    *("<think>", "</think>", "</think>\n", "```\n", "~~~\n", "- ", "1. ", "<|", "[TOOL_"),
+    *('{"a":', '[{"', "f(", "f(a='", "'a' ", "''' ", '"\\', "[f(x=1), ", '{"name": "f", "arguments": {'),
+    *("a-.", "12.", "{'a': ", "[1,", "//", "secret-w", "stop", "sto", "Traceback ", '  File "'),
 )
 """What texts repeat."""
 FIRST: Final = 200
@@ -169,12 +133,18 @@ def test_no_search_is_more_than_linear(name: str) -> None:
     assert not found
 
 
-@every("form", [name for name in registries().formats.names() if name != "auto"])
-def test_no_format_is_scanned_in_more_than_linear_time(form: str) -> None:
-    grammar = registries().formats.get(form).grammar
+def grammars() -> dict[Grammar, str]:
+    """Each grammar once, and a format that has it."""
+    formats = registries().formats
+    return {formats.get(name).grammar: name for name in formats.names() if name != "auto"}
+
+
+@every(("grammar", "form"), grammars().items())
+def test_no_format_is_scanned_in_more_than_linear_time(grammar: Grammar, form: str) -> None:
     markers = list(grammar.markers)
+    bare = any(not syntax.opener for syntax in grammar.syntaxes)  # may begin with any character
     units = [
-        *UNITS[:22],
+        *(unit for unit in UNITS[:22] if bare or form == "sentinel" or unit in "".join(markers)),
         *markers,
         *(f"{marker} " for marker in markers),
         *(marker[:-1] for marker in markers if len(marker) > 1),
@@ -184,4 +154,4 @@ def test_no_format_is_scanned_in_more_than_linear_time(form: str) -> None:
         scanner = _pyparse.CallScanner(grammar, WordPolicy(), reasoning=(("<think>", "</think>"),))
         return [*(scanner.feed(text[at : at + 11]) for at in range(0, len(text), 11)), scanner.finish()]
 
-    assert not [said for unit in units if (said := steep(scan, unit, 60)) is not None]
+    assert not [said for unit in dict.fromkeys(units) if (said := steep(scan, unit, 60)) is not None]

@@ -75,3 +75,20 @@ def work(function: Callable[[], object]) -> int:
     finally:
         sys.settrace(before)
     return lines + _Counted.looked
+
+
+def calls(function: Callable[[], object], module: str) -> int:
+    """Functions that modules whose names begin so call while it runs, C functions included. Others do not count: the
+    garbage collector's callbacks (hypothesis has one) run whenever they like."""
+    made = 0
+
+    def count(frame: FrameType, event: str, argument: Any) -> None:
+        nonlocal made
+        made += event in ("call", "c_call") and frame.f_globals.get("__name__", "").startswith(module)
+
+    sys.setprofile(count)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return made

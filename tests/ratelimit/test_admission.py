@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import every
 from tests.protocols.messages_wires import MESSAGES
 from tests.protocols.wires import CHAT
 from tests.ratelimit.conftest import Clock
@@ -32,11 +33,11 @@ def admission(clock: Clock | None = None, **sections: object) -> tuple[Admission
     return Admission(config, MemoryLedger(now=clock or Clock()), refused.append), refused
 
 
-def api_key(**limits: int) -> ApiKey:
-    return next(iter(Keys([KeyConfig(key="k", name="alice", **limits)])))  # type: ignore[arg-type]
+def api_key(key: str = "k", **limits: int) -> ApiKey:
+    return next(iter(Keys([KeyConfig(key=key, **limits)])))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
+@every(
     ("seconds", "text"),
     [
         (0, "0s"),
@@ -147,7 +148,7 @@ async def test_of_several_refusals_the_longest_wait_is_told() -> None:
     assert refused == ["key_requests"]
 
 
-@pytest.mark.parametrize(
+@every(
     ("limit", "who"),
     [
         (RouteConfig(rate_limit=RateLimitConfig(concurrent=1)), 'the model "small"'),
@@ -198,31 +199,27 @@ class Monitor:
         self.reason = reason
 
 
-def key_named(name: str, **limits: int) -> ApiKey:
-    return next(iter(Keys([KeyConfig(key=name, **limits)])))  # type: ignore[arg-type]
-
-
 async def test_of_a_full_gateway_the_key_with_most_arriving_bodies_gives_way() -> None:
     limits, _ = admission(in_flight=4)
     slow = [Monitor() for _ in range(4)]
     for monitor in slow:
-        await limits.enter(key_named("slow"), CHAT, monitor)  # type: ignore[arg-type]
+        await limits.enter(api_key("slow"), CHAT, monitor)  # type: ignore[arg-type]
     other = [Monitor() for _ in range(2)]
     for monitor in other:
-        assert await limits.enter(key_named("other"), CHAT, monitor) is not None  # type: ignore[arg-type]
+        assert await limits.enter(api_key("other"), CHAT, monitor) is not None  # type: ignore[arg-type]
     assert [one.reason is not None for one in slow] == [True, True, False, False]  # the oldest
     with pytest.raises(GatewayError):  # they have as many each
-        await limits.enter(key_named("other"), CHAT, Monitor())  # type: ignore[arg-type]
+        await limits.enter(api_key("other"), CHAT, Monitor())  # type: ignore[arg-type]
     with pytest.raises(GatewayError):
-        await limits.enter(key_named("slow"), CHAT, Monitor())  # type: ignore[arg-type]
+        await limits.enter(api_key("slow"), CHAT, Monitor())  # type: ignore[arg-type]
     assert not any(one.reason for one in (*slow[2:], *other))
 
 
 async def test_nothing_gives_way_that_has_arrived_or_to_a_key_without_places() -> None:
     limits, _ = admission(in_flight=3)
     monitors = [Monitor() for _ in range(3)]
-    slots = [await limits.enter(key_named("slow"), CHAT, one) for one in monitors]  # type: ignore[arg-type]
-    busy = key_named("busy", concurrent=1)
+    slots = [await limits.enter(api_key("slow"), CHAT, one) for one in monitors]  # type: ignore[arg-type]
+    busy = api_key("busy", concurrent=1)
     assert await limits.enter(busy, CHAT) is not None
     assert monitors[0].reason is not None
     with pytest.raises(GatewayError, match="concurrent requests: Limit 1"):
@@ -231,7 +228,7 @@ async def test_nothing_gives_way_that_has_arrived_or_to_a_key_without_places() -
         assert slot is not None
         slot.arrived()
     with pytest.raises(GatewayError, match="serves 3 requests at once"):
-        await limits.enter(key_named("other"), CHAT)
+        await limits.enter(api_key("other"), CHAT)
     assert not any(one.reason for one in monitors[1:])
 
 

@@ -148,18 +148,6 @@ async def test_states_are_counted_and_logged(start: Start, caplog: pytest.LogCap
     assert counted == [*begin, "EXECUTION_FAILED"]
 
 
-def test_every_handler_gets_a_default_of_its_own() -> None:
-    parameters = Parameters({"type": "object", "properties": {"a": {"type": "array", "default": []}}})
-    parameters.values("{}")["a"].append(1)
-    assert parameters.values("{}") == {"a": []}
-
-
-def test_a_required_parameter_stays_required_with_a_default() -> None:
-    parameters = Parameters({"type": "object", "properties": {"a": {"default": 1}}, "required": ["a"]})
-    with pytest.raises(BadArguments, match="Missing required parameter: a"):
-        parameters.values("{}")
-
-
 def test_undeclared_arguments_are_for_tools_that_speak_of_them() -> None:
     shut = Parameters({"type": "object", "properties": {}, "additionalProperties": False})
     with pytest.raises(BadArguments, match="Invalid parameters"):

@@ -55,13 +55,6 @@ def test_a_configuration_with_tools(folder: Path) -> None:
     assert "one(a, b = 7, c?)" in said
 
 
-def test_a_folder_that_is_not_there(folder: Path) -> None:
-    (folder / "gateway.yaml").write_text("backends: {m: {kind: mock}}\ntools: {folder: toolz}\n")
-    status, said = run("check", folder / "gateway.yaml")
-    assert status == 1
-    assert "tools.folder: there is no folder" in said
-
-
 def test_an_empty_folder(tmp_path: Path) -> None:
     assert run("tools", "list", "--folder", tmp_path) == (0, f"no module in {tmp_path}\n")
 

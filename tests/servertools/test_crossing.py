@@ -83,9 +83,7 @@ def test_of_what_is_no_value_the_type_is_told() -> None:
     assert found[3:] == [{"a": 1}, float("inf"), 10**5000, "\ud800"]
 
 
-@pytest.mark.parametrize(
-    "value", [list(range(MAX_NODES)), ["x" * MAX_TEXT, "y"], {str(n): n for n in range(MAX_NODES)}]
-)
+@every("value", [list(range(MAX_NODES)), ["x" * MAX_TEXT, "y"], {str(n): n for n in range(MAX_NODES)}])
 def test_too_much_is_refused(value: Any) -> None:
     with pytest.raises(NotDeclarable, match="more than"):
         encode(value)
@@ -128,7 +126,7 @@ def test_law_a_frame_is_an_object_or_no_frame(text: bytes) -> None:
         pass
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, '{"a":' + "9" * 10_000 + "}", "", "null"])
+@every("text", ["[" * 100_000, '{"a":' * 100_000, '{"a":' + "9" * 10_000 + "}", "", "null"])
 def test_frames_that_are_made_to_hurt(text: str) -> None:
     with pytest.raises(BadFrame):
         unpacked(text.encode())

@@ -87,7 +87,7 @@ def test_defaults(schema: Schema, arguments: str, values: Any) -> None:
     assert got(schema, arguments) == repr(values)
 
 
-@pytest.mark.parametrize(
+@every(
     "part",
     [
         {"anyOf": [obj(b=default(INTEGER, 1)), obj(c=default(INTEGER, 2))]},  # it fits both
@@ -103,15 +103,16 @@ def test_where_it_is_not_clear_nothing_is_filled_in(part: Schema) -> None:
 
 
 def test_two_schemas_with_the_same_default_are_clear() -> None:
-    assert (
-        got(obj(a={"allOf": [obj(b=default(INTEGER, 1)), obj(b=default(INTEGER, 1))]}), '{"a":{}}') == "{'a': {'b': 1}}"
-    )
+    both = {"allOf": [obj(b=default(INTEGER, 1)), obj(b=default(INTEGER, 1))]}
+    assert got(obj(a=both), '{"a":{}}') == "{'a': {'b': 1}}"
 
 
 def test_what_is_required_is_never_filled_in() -> None:
     inner = obj(("b",), b=default(INTEGER, 1))
     with pytest.raises(BadArguments, match=r"Invalid parameters - `\$\.a`: \"b\" is a required property"):
         Parameters(obj(a=inner)).values('{"a":{}}')
+    with pytest.raises(BadArguments, match="Missing required parameter: b"):
+        Parameters(inner).values("{}")
 
 
 def test_what_was_filled_in_is_checked() -> None:
@@ -124,14 +125,16 @@ def test_what_was_filled_in_is_checked() -> None:
 
 
 def test_each_call_has_defaults_of_its_own() -> None:
-    parameters = Parameters(obj(rows=many(obj(tags=default(many(TEXT), [])))))
+    tags = default(many(TEXT), [])
+    parameters = Parameters(obj(rows=many(obj(tags=tags)), tags=tags))
     first = parameters.values('{"rows":[{},{}]}')
     first["rows"][0]["tags"].append("x")
-    assert first == {"rows": [{"tags": ["x"]}, {"tags": []}]}
-    assert parameters.values('{"rows":[{}]}') == {"rows": [{"tags": []}]}
+    first["tags"].append("x")
+    assert first == {"rows": [{"tags": ["x"]}, {"tags": []}], "tags": ["x"]}
+    assert parameters.values('{"rows":[{}]}') == {"rows": [{"tags": []}], "tags": []}
 
 
-@pytest.mark.parametrize(
+@every(
     ("schema", "place"),
     [
         (obj(a=default(INTEGER, "x")), "a"),

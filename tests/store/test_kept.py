@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import every
 from tests.store.turns import turn
 from toolwire.model import Image, Message, Reasoning, Text, ToolResult, ToolUse
 from toolwire.protocols.responses.turns import ResponsesTurns
@@ -88,7 +89,7 @@ def is_written_again(name: str) -> None:
     assert encode(got, MAX_TURN_BYTES) == text
 
 
-@pytest.mark.parametrize(
+@every(
     ("change", "said"),
     [
         (

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.backends.peers import self_signed
+from tests.cases import every
 from tests.store.redis_server import ClusterGroup, RedisServer, WatchedGroup, started
 from tests.store.turns import DAY, HOUR, START, Clock, turn
 from tests.waiting import GUARD_S
@@ -108,6 +109,19 @@ async def test_a_turn_that_the_server_evicted(redis_server: RedisServer, clock: 
     await store.close()
 
 
+async def test_a_server_that_evicts_our_own_lists(redis_server: RedisServer, clock: Clock) -> None:
+    for lost in ("order", "expiry", "last", "owners", "puts", "whose", f"order:{key_of('', 'alice')}"):
+        prefix = f"evicts-{lost}"
+        store = RedisStore(redis_server.url, 3, prefix=prefix, now=clock, timeout_s=GUARD_S)
+        for i in range(4):
+            await store.put(turn(f"resp_{i}"))
+        assert await redis_server.ask(("DEL", f"{prefix}:1:{lost}")) == [1]
+        for i in range(4, 12):
+            await store.put(turn(f"resp_{i}", ancestors=[f"resp_{i - 1}"]))
+            assert await store.get_chain(f"resp_{i}", "alice") is not None, lost
+        await store.close()
+
+
 async def test_a_server_that_refuses_says_nothing_secret(tmp_path: Path, clock: Clock) -> None:
     server = RedisServer(
         tmp_path, "--requirepass", "right-word", "--user", "weak", "on", ">weak-word", "~*", "+get", "+mget"
@@ -199,14 +213,12 @@ async def test_a_cluster_that_is_taken_for_a_server_alone(cluster_group: Cluster
     assert "the Redis server is one of a cluster (redis+cluster://)" in said
 
 
-@pytest.mark.parametrize("form", ["redis+sentinel://127.0.0.1:{}/main", "redis+cluster://127.0.0.1:{}"])
-async def test_a_server_alone_that_is_taken_for_something_else(
-    redis_server: RedisServer, clock: Clock, form: str
-) -> None:
-    store = RedisStore(form.format(redis_server.port), now=clock, timeout_s=GUARD_S)
-    with pytest.raises(StoreUnavailable, match=r"^the hosts of the URL are not what it says, Sentinels or nodes"):
-        await store.start()
-    await store.close()
+async def test_a_server_alone_that_is_taken_for_something_else(redis_server: RedisServer, clock: Clock) -> None:
+    for form in ("redis+sentinel://127.0.0.1:{}/main", "redis+cluster://127.0.0.1:{}"):
+        store = RedisStore(form.format(redis_server.port), now=clock, timeout_s=GUARD_S)
+        with pytest.raises(StoreUnavailable, match=r"^the hosts of the URL are not what it says, Sentinels or nodes"):
+            await store.start()
+        await store.close()
 
 
 async def test_what_a_server_alone_kept_is_there_by_sentinels(watched_group: WatchedGroup, clock: Clock) -> None:
@@ -232,8 +244,12 @@ async def test_replicas_of_a_server_that_nobody_watches(watched_group: WatchedGr
 
 
 async def test_every_turn_has_a_time_to_live(redis_server: RedisServer, clock: Clock) -> None:
+    """And its keys hold neither owners nor ids."""
     store = RedisStore(redis_server.url, prefix="lives", now=clock, timeout_s=GUARD_S)
-    await store.put(turn("resp_1", expires=START + DAY))
+    await store.put(turn("resp_1", owner="alice", expires=START + DAY))
+    keys = await kept_keys(redis_server, "lives")
+    assert len(keys) == 8
+    assert not any("alice" in key or "resp_1" in key for key in keys)
     (left,) = await redis_server.ask(("PTTL", store._key("resp_1", "alice")))
     assert 0 < left <= DAY * 1000
     await store.put(turn("resp_1", expires=START + 0.001))
@@ -256,15 +272,6 @@ async def test_nothing_is_left_of_what_was_removed(redis_server: RedisServer, cl
     await store.close()
 
 
-async def test_keys_hold_neither_owners_nor_ids(redis_server: RedisServer, clock: Clock) -> None:
-    store = RedisStore(redis_server.url, prefix="plain", now=clock, timeout_s=GUARD_S)
-    await store.put(turn("resp_1", owner="alice"))
-    keys = await kept_keys(redis_server, "plain")
-    assert len(keys) == 8
-    assert not any("alice" in key or "resp_1" in key for key in keys)
-    await store.close()
-
-
 async def test_gateways_with_other_prefixes_do_not_meet(redis_server: RedisServer, clock: Clock) -> None:
     one, two = (
         RedisStore(redis_server.url, 1, prefix=prefix, now=clock, timeout_s=GUARD_S) for prefix in ("one", "two")
@@ -277,27 +284,14 @@ async def test_gateways_with_other_prefixes_do_not_meet(redis_server: RedisServe
     await two.close()
 
 
-@pytest.mark.parametrize("lost", ["order", "expiry", "last", "owners", "puts", "whose", "order:OWNER"])
-async def test_a_server_that_evicts_our_own_lists(redis_server: RedisServer, clock: Clock, lost: str) -> None:
-    prefix = f"evicts-{lost}"
-    store = RedisStore(redis_server.url, 3, prefix=prefix, now=clock, timeout_s=GUARD_S)
-    for i in range(4):
-        await store.put(turn(f"resp_{i}"))
-    assert await redis_server.ask(("DEL", f"{prefix}:1:{lost.replace('OWNER', key_of('', 'alice'))}")) == [1]
-    for i in range(4, 12):
-        await store.put(turn(f"resp_{i}", ancestors=[f"resp_{i - 1}"]))
-        assert await store.get_chain(f"resp_{i}", "alice") is not None
-    await store.close()
+def test_an_url_that_is_none() -> None:
+    for url in ("", "localhost:6379", "http://secret@host/", "redis://host/0?secret=1"):
+        with pytest.raises(ValueError, match="not the URL of a Redis server") as caught:
+            RedisStore(url)
+        assert "secret" not in str(caught.value)
 
 
-@pytest.mark.parametrize("url", ["", "localhost:6379", "http://secret@host/", "redis://host/0?secret=1"])
-def test_an_url_that_is_none(url: str) -> None:
-    with pytest.raises(ValueError, match="not the URL of a Redis server") as caught:
-        RedisStore(url)
-    assert "secret" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
+@every(
     ("code", "message"),
     [
         (
@@ -306,7 +300,6 @@ def test_an_url_that_is_none(url: str) -> None:
         ),
         ("sys.modules['redis'] = None; import toolwire.store.redis", "pip install 'toolwire[redis]'"),
     ],
-    ids=["not imported unless used", "missing"],
 )
 def test_the_package(code: str, message: str) -> None:
     done = subprocess.run([sys.executable, "-c", "import sys; " + code], capture_output=True, text=True)

@@ -10,6 +10,7 @@ import sqlite3
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -40,6 +41,12 @@ async def refuses(store: SqliteStore, message: str) -> None:
     await store.close()
 
 
+def change(path: Path, statement: str) -> None:
+    """What another program does to the file."""
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute(statement)
+
+
 @pytest.fixture
 def sealed() -> Iterator[Path]:
     """A folder with a store's file in it, neither of which this process may change: even root must not."""
@@ -66,12 +73,8 @@ async def _fill(path: Path) -> None:
 
 
 async def test_a_folder_that_is_read_only(sealed: Path, clock: Clock) -> None:
-    await refuses(
-        SqliteStore(sealed / "new.sqlite3", now=clock), "the store's file cannot be opened: Permission denied"
-    )
-    await refuses(
-        SqliteStore(sealed / "new" / "new.sqlite3", now=clock), "the store's file cannot be opened: Permission denied"
-    )
+    for path in (sealed / "new.sqlite3", sealed / "new" / "new.sqlite3"):
+        await refuses(SqliteStore(path, now=clock), "the store's file cannot be opened: Permission denied")
 
 
 async def test_a_file_that_is_read_only(sealed: Path, clock: Clock) -> None:
@@ -96,39 +99,28 @@ async def test_a_file_that_is_no_database(path: Path, clock: Clock) -> None:
 
 
 async def test_a_database_of_another_program(path: Path, clock: Clock) -> None:
-    with sqlite3.connect(path) as db:
-        db.execute("CREATE TABLE letters (text)")
-    db.close()
+    change(path, "CREATE TABLE letters (text)")
     before = path.read_bytes()
     await refuses(SqliteStore(path, now=clock), "the store's file is the database of another program")
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("layout", [LAYOUT - 1, LAYOUT + 1])
-async def test_a_file_of_another_layout(path: Path, clock: Clock, layout: int) -> None:
+async def test_a_file_of_another_layout(path: Path, clock: Clock) -> None:
     store = SqliteStore(path, now=clock)
     await store.start()
     await store.close()
-    with sqlite3.connect(path) as db:
-        db.execute(f"PRAGMA user_version = {layout}")
-    db.close()
-    before = path.read_bytes()
-    await refuses(
-        SqliteStore(path, now=clock),
-        f"the store's file has layout {layout}, and this version of the gateway uses layout {LAYOUT} only: "
-        "move the file away, or run the version that made it",
-    )
-    assert path.read_bytes() == before
-
-
-async def test_the_file_says_what_it_is(path: Path, clock: Clock) -> None:
-    store = SqliteStore(path, now=clock)
-    await store.start()
-    await store.close()
-    db = sqlite3.connect(path)
-    assert db.execute("PRAGMA application_id").fetchone() == (APPLICATION,)
-    assert db.execute("PRAGMA user_version").fetchone() == (LAYOUT,)
-    db.close()
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("PRAGMA application_id").fetchone() == (APPLICATION,)
+        assert db.execute("PRAGMA user_version").fetchone() == (LAYOUT,)
+    for layout in (LAYOUT - 1, LAYOUT + 1):
+        change(path, f"PRAGMA user_version = {layout}")
+        before = path.read_bytes()
+        await refuses(
+            SqliteStore(path, now=clock),
+            f"the store's file has layout {layout}, and this version of the gateway uses layout {LAYOUT} only: "
+            "move the file away, or run the version that made it",
+        )
+        assert path.read_bytes() == before
 
 
 async def test_what_waits_is_written_together(path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,11 +147,8 @@ async def test_what_waits_is_written_together(path: Path, clock: Clock, monkeypa
 async def test_who_waits_beside_a_put_that_fails_is_written(path: Path, clock: Clock) -> None:
     store = SqliteStore(path, now=clock)
     await store.put(turn("resp_before"))
-    with sqlite3.connect(path) as db:
-        db.execute(
-            f"CREATE TRIGGER no BEFORE INSERT ON turns WHEN new.key = '{key_of('resp_3', 'alice')}' BEGIN SELECT RAISE(ABORT, 'no'); END"
-        )
-    db.close()
+    wrong = f"new.key = '{key_of('resp_3', 'alice')}'"
+    change(path, f"CREATE TRIGGER no BEFORE INSERT ON turns WHEN {wrong} BEGIN SELECT RAISE(ABORT, 'no'); END")
     ended = await asyncio.gather(*(store.put(turn(f"resp_{i}")) for i in range(8)), return_exceptions=True)
     assert [isinstance(each, StoreUnavailable) for each in ended] == [i == 3 for i in range(8)]
     assert [i for i in range(8) if await store.get(f"resp_{i}", "alice") is None] == [3]
@@ -196,9 +185,7 @@ async def test_a_file_that_is_damaged_and_mended(path: Path, clock: Clock) -> No
 async def test_a_sum_that_is_wrong_removes_nothing(path: Path, clock: Clock) -> None:
     store = SqliteStore(path, now=clock)
     await store.put(turn("resp_1"))
-    with sqlite3.connect(path) as db:
-        db.execute("UPDATE total SET turns = 1000000")
-    db.close()
+    change(path, "UPDATE total SET turns = 1000000")
     with pytest.raises(StoreUnavailable, match=r"^the store's file is damaged$"):
         await store.put(turn("resp_2"))
     assert await store.get("resp_1", "alice") == turn("resp_1")
@@ -209,9 +196,7 @@ async def test_a_turn_that_is_damaged(path: Path, clock: Clock) -> None:
     store = SqliteStore(path, now=clock)
     await store.put(turn("resp_1"))
     await store.put(turn("resp_2"))
-    with sqlite3.connect(path) as db:
-        db.execute("UPDATE turns SET turn = substr(turn, 1, 20) WHERE place = 1")
-    db.close()
+    change(path, "UPDATE turns SET turn = substr(turn, 1, 20) WHERE place = 1")
     with pytest.raises(StoreUnavailable, match="a stored response is damaged"):
         await store.get("resp_1", "alice")
     assert await store.get("resp_2", "alice") == turn("resp_2")

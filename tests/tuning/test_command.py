@@ -78,6 +78,26 @@ def only_pythonic(body: dict[str, Any]) -> str:
     return f'[get_weather(city="{city[1]}")]'
 
 
+def where_told(words: str) -> Rule:
+    """A model that calls only where its prompt has these words."""
+
+    def rule(body: dict[str, Any]) -> str:
+        city = re.search(r"Weather in (\w+)\?", body["messages"][-1]["content"])
+        if city is None or words not in prompt_of(body):
+            return "No."
+        return OSLO.replace("Oslo", city[1])
+
+    return rule
+
+
+OSLO = '<tool_call>{"name":"get_weather","arguments":{"city":"Oslo"}}</tool_call>'
+
+
+def command(server: ModelServer, *more: str) -> list[str]:
+    """`toolwire tune` in a process of its own."""
+    return [sys.executable, "-m", "toolwire", "tune", "--backend", server.url, "--model", "m", *more]
+
+
 def test_the_form_that_a_model_can_write_is_found_and_written(run: Run, model_server: Start, tmp_path: Path) -> None:
     server = model_server(only_pythonic)
     result = run("--backend", server.url, "--write", "best.yaml", "--json", "all.json", "--plot", "all.svg")
@@ -140,13 +160,7 @@ def test_what_is_written_runs(run: Run, model_server: Start, tmp_path: Path) -> 
 
 
 def test_a_wording_may_be_what_helps(run: Run, model_server: Start, tmp_path: Path) -> None:
-    def rule(body: dict[str, Any]) -> str:
-        city = re.search(r"Weather in (\w+)\?", body["messages"][-1]["content"])
-        if city is None or "your whole answer is the call" not in prompt_of(body):
-            return "No."
-        return f'<tool_call>{{"name":"get_weather","arguments":{{"city":"{city[1]}"}}}}</tool_call>'
-
-    server = model_server(rule)
+    server = model_server(where_told("your whole answer is the call"))
     formats = ("--format", "sentinel", "--format", "hermes")
     result = run("--backend", server.url, *formats, "--write", "best.yaml")
     assert result.exit_code == 0, result.output
@@ -158,14 +172,7 @@ def test_a_wording_may_be_what_helps(run: Run, model_server: Start, tmp_path: Pa
 def test_a_template_of_ones_own_is_tried_and_survives_the_file(run: Run, model_server: Start, tmp_path: Path) -> None:
     template = "MINE ${HOME} {tools}\n{format} {policy}\n{examples}"
     (tmp_path / "mine.txt").write_text(template)
-
-    def rule(body: dict[str, Any]) -> str:
-        city = re.search(r"Weather in (\w+)\?", body["messages"][-1]["content"])
-        if city is None or "MINE ${HOME}" not in prompt_of(body):
-            return "No."
-        return f'<tool_call>{{"name":"get_weather","arguments":{{"city":"{city[1]}"}}}}</tool_call>'
-
-    server = model_server(rule)
+    server = model_server(where_told("MINE ${HOME}"))
     result = run("--backend", server.url, "--format", "hermes", "--template", "mine.txt", "--write", "best.yaml")
     assert result.exit_code == 0, result.output
     assert "Best: hermes, mine" in result.output
@@ -173,7 +180,7 @@ def test_a_template_of_ones_own_is_tried_and_survives_the_file(run: Run, model_s
 
 
 def test_calls_may_be_demanded(run: Run, model_server: Start) -> None:
-    server = model_server(lambda body: '<tool_call>{"name":"get_weather","arguments":{"city":"Oslo"}}</tool_call>')
+    server = model_server(lambda body: OSLO)
     result = run(
         "--backend", server.url, "--choice", "required", "--format", "hermes", "--preset", "llamacpp", "--json", "-"
     )
@@ -186,23 +193,24 @@ def test_calls_may_be_demanded(run: Run, model_server: Start) -> None:
 
 
 def test_nothing_that_is_secret_is_written(run: Run, model_server: Start, tmp_path: Path) -> None:
+    """Neither the key of the server nor a password in its address."""
     server = model_server(only_pythonic)
-    files = ("--json", "a.json", "--write", "b.yaml")
-    result = run("--backend", server.url, "--backend-key", "sesame", "--format", "pythonic", *files)
-    assert result.exit_code == 0, result.output
-    assert "sesame" not in result.output + (tmp_path / "a.json").read_text() + (tmp_path / "b.yaml").read_text()
-    posts = [asked for asked in server.upstream.requests if asked.method == "POST"]
-    assert {asked.headers.get("authorization") for asked in posts} == {"Bearer sesame"}
-    assert load(tmp_path / "b.yaml", env={"MODEL_SERVER_KEY": "x"}).backends["default"].api_key == "x"
-    assert not load(tmp_path / "b.yaml", env={}).backends["default"].api_key
-
-
-def test_a_password_in_the_address_is_neither_shown_nor_written(run: Run, model_server: Start, tmp_path: Path) -> None:
-    url = model_server(only_pythonic).url.replace("http://", "http://user:hunter2@")
-    result = run("--backend", url, "--format", "pythonic", "--json", "a.json", "--write", "b.yaml")
-    assert result.exit_code == 0, result.output
-    assert "hunter2" not in result.output + (tmp_path / "a.json").read_text() + (tmp_path / "b.yaml").read_text()
-    assert load(tmp_path / "b.yaml", env={"MODEL_SERVER_LOGIN": "user:hunter2"}).backends["default"].url == url
+    url = server.url.replace("http://", "http://user:hunter2@")
+    for number, (secret, *arguments) in enumerate(
+        (("sesame", server.url, "--backend-key", "sesame"), ("hunter2", url))
+    ):
+        written, document = tmp_path / f"{number}.yaml", tmp_path / f"{number}.json"
+        files = ("--json", str(document), "--write", str(written))
+        result = run("--backend", *arguments, "--format", "pythonic", *files)
+        assert result.exit_code == 0, result.output
+        assert secret not in result.output + document.read_text() + written.read_text()
+        if secret == "sesame":
+            posts = [asked for asked in server.upstream.requests if asked.method == "POST"]
+            assert {asked.headers.get("authorization") for asked in posts} == {"Bearer sesame"}
+    key, login = tmp_path / "0.yaml", tmp_path / "1.yaml"
+    assert load(key, env={"MODEL_SERVER_KEY": "x"}).backends["default"].api_key == "x"
+    assert not load(key, env={}).backends["default"].api_key
+    assert load(login, env={"MODEL_SERVER_LOGIN": "user:hunter2"}).backends["default"].url == url
 
 
 def test_a_candidate_that_the_server_refuses_is_out_and_the_rest_goes_on(run: Run, model_server: Start) -> None:
@@ -301,22 +309,10 @@ def test_ctrl_c_keeps_what_was_measured(model_server: Start, tmp_path: Path) -> 
         return only_pythonic(body)
 
     server = model_server(rule)
-    program = [
-        sys.executable,
-        "-m",
-        "toolwire",
-        "tune",
-        "--backend",
-        server.url,
-        "--model",
-        "m",
-        "--cases",
-        "cases.json",
-    ]
-    files = ["--write", "best.yaml", "--json", "all.json"]
+    program = command(server, "--cases", "cases.json", "--write", "best.yaml", "--json", "all.json")
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     with subprocess.Popen(
-        [*program, *files, "--format", "pythonic", "--format", "hermes"],
+        [*program, "--format", "pythonic", "--format", "hermes"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": path},
         stdout=subprocess.PIPE,
@@ -358,22 +354,10 @@ def test_nothing_of_it_is_imported_before_it_is_run() -> None:
 def test_on_a_terminal_there_are_a_table_and_a_bar_that_vanish(model_server: Start, tmp_path: Path) -> None:
     (tmp_path / "cases.json").write_text(json.dumps(CASES))
     server = model_server(only_pythonic)
-    program = [
-        sys.executable,
-        "-m",
-        "toolwire",
-        "tune",
-        "--backend",
-        server.url,
-        "--model",
-        "m",
-        "--format",
-        "pythonic",
-    ]
     master, slave = os.openpty()
     shown = b""
     with subprocess.Popen(
-        [*program, "--cases", str(tmp_path / "cases.json")],
+        command(server, "--format", "pythonic", "--cases", str(tmp_path / "cases.json")),
         cwd=ROOT,
         env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "160", "LINES": "50"},
         stdout=subprocess.PIPE,
@@ -403,7 +387,7 @@ def test_on_a_terminal_there_are_a_table_and_a_bar_that_vanish(model_server: Sta
 def test_the_server_says_its_preset_and_the_configuration_names_it(
     run: Run, model_server: Start, tmp_path: Path
 ) -> None:
-    server = model_server(lambda body: '<tool_call>{"name":"get_weather","arguments":{"city":"Oslo"}}</tool_call>')
+    server = model_server(lambda body: OSLO)
     server.upstream.listing = llamacpp()
     result = run("--backend", server.url, "--choice", "required", "--format", "hermes", "--write", "best.yaml")
     assert result.exit_code == 0, result.output

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from tests.cases import every
 from toolwire.extras.tune.matching import fits, pairs_up, problem, same
 
@@ -74,7 +72,7 @@ def test_what_is_something_else(expected: Any, found: Any) -> None:
     assert not fits(expected, found)
 
 
-@pytest.mark.parametrize(
+@every(
     ("expected", "message"),
     [
         ({"$anny": [1]}, "unknown rule $anny; known: $any"),

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from docs.generate import middleware_fields
+from tests.cases import every
 from toolwire.errors import BackendFault
 from toolwire.observability.telemetry import FIELDS, Metrics
 from toolwire.protocols.shared.noise import NOTES
@@ -131,7 +132,7 @@ def test_a_client_that_went_away() -> None:
     assert logged[0]["client_disconnected"] is True
 
 
-@pytest.mark.parametrize(("share", "written"), [(1.0, 40), (0.25, 10), (0.1, 4), (0.0, 0)])
+@every(("share", "written"), [(1.0, 40), (0.25, 10), (0.1, 4), (0.0, 0)])
 def test_a_share_of_the_lines_is_written_but_every_one_of_interest(share: float, written: int) -> None:
     """R35.6: errors and slow requests are never left out, and what is left out is counted."""
     metrics = Metrics()

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.cases import every
 from toolwire.cli import main
 from toolwire.configuration.mistakes import Mistakes
 
@@ -45,137 +46,111 @@ BASE: dict[str, Any] = {
 Change = Callable[[dict[str, Any]], Any]
 
 
-def at(*path: Any, value: Any) -> Change:
-    """A change that puts a value at a path."""
+def at(path: str, value: Any) -> Change:
+    """A change that puts a value at a path; behind the end of a list it is added."""
 
     def change(tree: dict[str, Any]) -> None:
         node: Any = tree
-        for key in path[:-1]:
-            node = node.setdefault(key, {}) if isinstance(node, dict) else node[key]
-        if isinstance(node, list) and path[-1] == len(node):
-            node.append(value)
+        *keys, last = path.split(".")
+        for key in keys:
+            node = node.setdefault(key, {}) if isinstance(node, dict) else node[int(key)]
+        if isinstance(node, list):
+            node[int(last) : int(last) + 1] = [value]
         else:
-            node[path[-1]] = value
+            node[last] = value
 
     return change
 
 
 MISTAKES: dict[str, tuple[Change, str]] = {
-    "an unknown section": (at("serverr", value={}), "serverr: unknown key"),
-    "an unknown key": (at("server", "prot", value=1), "server.prot: unknown key, did you mean 'port'?"),
-    "a wrong type": (at("limits", "tools_max", value="many"), 'limits.tools_max: expected an integer, got "many"'),
-    "a section that is none": (at("telemetry", value=5), "telemetry: expected a mapping, got 5"),
-    "a word that is none": (at("defaults", "mode", value="promt"), "defaults.mode: expected one of"),
-    "out of bounds": (at("server", "workers", value=0), "server.workers: expected 1 to 1024, got 0"),
-    "a variable": (
-        at("server", "host", value="${NOT_SET_ANYWHERE}"),
-        "server.host: the variable NOT_SET_ANYWHERE is not set",
-    ),
-    "a variable in a url": (
-        at("backends", "a", "url", value="${NO_URL}"),
-        "backends.a.url: the variable NO_URL is not set",
-    ),
-    "a bad url": (at("backends", "b", "url", value="nowhere"), "backends.b.url: expected an address"),
-    "a kind": (
-        at("backends", "m", "kind", value="mokc"),
-        "backends.m.kind: unknown backend 'mokc', did you mean 'mock'?",
-    ),
-    "a preset": (
-        at("backends", "b", "preset", value="vlm"),
-        "backends.b.preset: unknown preset 'vlm', did you mean 'vllm'?",
-    ),
-    "a constraint": (at("backends", "b", "constrain", value="gbfn"), "backends.b.constrain: unknown constraint 'gbfn'"),
+    "an unknown section": (at("serverr", {}), "serverr: unknown key"),
+    "an unknown key": (at("server.prot", 1), "server.prot: unknown key, did you mean 'port'?"),
+    "a wrong type": (at("limits.tools_max", "many"), 'limits.tools_max: expected an integer, got "many"'),
+    "a section that is none": (at("telemetry", 5), "telemetry: expected a mapping, got 5"),
+    "a word that is none": (at("defaults.mode", "promt"), "defaults.mode: expected one of"),
+    "out of bounds": (at("server.workers", 0), "server.workers: expected 1 to 1024, got 0"),
+    "a variable": (at("server.host", "${NOT_SET_ANYWHERE}"), "server.host: the variable NOT_SET_ANYWHERE is not set"),
+    "a variable in a url": (at("backends.a.url", "${NO_URL}"), "backends.a.url: the variable NO_URL is not set"),
+    "a bad url": (at("backends.b.url", "nowhere"), "backends.b.url: expected an address"),
+    "a kind": (at("backends.m.kind", "mokc"), "backends.m.kind: unknown backend 'mokc', did you mean 'mock'?"),
+    "a preset": (at("backends.b.preset", "vlm"), "backends.b.preset: unknown preset 'vlm', did you mean 'vllm'?"),
+    "a constraint": (at("backends.b.constrain", "gbfn"), "backends.b.constrain: unknown constraint 'gbfn'"),
     "a chain that describes no tools": (
-        at("routes", 0, "chain", value=["validation", "forwarding"]),
+        at("routes.0.chain", ["validation", "forwarding"]),
         "routes[0].chain: lacks `injection`: with `mode: prompt` it describes the tools",
     ),
-    "a key is missing": (at("auth", "keys", 2, value={"name": "x"}), "auth.keys[2].key: required, text"),
-    "an unknown backend": (at("routes", 1, "backend", value="bb"), "routes[1].backend: no backend 'bb'"),
-    "a format": (
-        at("routes", 2, "options", value={"format": "hermis"}),
-        "routes[2].options.format: unknown format 'hermis'",
-    ),
-    "a middleware": (at("chain", 1, value="argumnts"), "chain[1].use: unknown middleware 'argumnts'"),
-    "an import": (
-        at("chain", 2, value="no_such_package:X"),
-        "chain[2].use: cannot import middleware 'no_such_package:X'",
-    ),
+    "a key is missing": (at("auth.keys.2", {"name": "x"}), "auth.keys[2].key: required, text"),
+    "an unknown backend": (at("routes.1.backend", "bb"), "routes[1].backend: no backend 'bb'"),
+    "a format": (at("routes.2.options", {"format": "hermis"}), "routes[2].options.format: unknown format 'hermis'"),
+    "a middleware": (at("chain.1", "argumnts"), "chain[1].use: unknown middleware 'argumnts'"),
+    "an import": (at("chain.2", "no_such_package:X"), "chain[2].use: cannot import middleware 'no_such_package:X'"),
     "a broken module": (
-        at("chain", 3, value="broken_plugin:X"),
+        at("chain.3", "broken_plugin:X"),
         "chain[3].use: cannot import middleware 'broken_plugin:X': RuntimeError: no",
     ),
     "an option": (
-        at("routes", 1, "chain", 1, "options", "tokns", value=1),
+        at("routes.1.chain.1.options.tokns", 1),
         "routes[1].chain[1].options.tokns: unknown key, did you mean 'tokens'?",
     ),
-    "a constructor": (
-        at("chain", 5, value={"use": "tool_filter"}),
-        "chain[5]",
-    ),
+    "a constructor": (at("chain.5", {"use": "tool_filter"}), "chain[5]"),
     "a factory": (
-        at("chain", 0, value="plain_plugin:needs"),
+        at("chain.0", "plain_plugin:needs"),
         "chain[0]: middleware factory 'plain_plugin:needs' does not take",
     ),
     "a template": (
-        at("defaults", "prompt", "template", value="{tools}"),
+        at("defaults.prompt.template", "{tools}"),
         "defaults.prompt.template: the template lacks {policy}, {format}, {examples}",
     ),
     "a template file": (
-        at("routes", 0, "options", value={"prompt": {"template_file": "none.txt"}}),
+        at("routes.0.options", {"prompt": {"template_file": "none.txt"}}),
         "routes[0].options.prompt.template_file: cannot read",
     ),
-    "a key": (at("auth", "keys", 0, "key", value="sha256:12"), "auth: a key that starts with 'sha256:' must go on"),
-    "a key file": (at("auth", "keys_file", value="no-keys"), "auth.keys_file: cannot read"),
-    "a key's route": (at("auth", "keys", 1, "routes", value=["zz"]), "no route 'zz'"),
-    "an origin": (at("cors", "origins", value=["chat"]), "cors.origins[0]: expected an origin"),
-    "a folder": (at("tools", "folder", value="no-folder"), "tools.folder: there is no folder"),
-    "a store": (at("store", value={"kind": "sqlite", "path": "file.txt/deeper/x.sqlite3"}), "store.path: "),
-    "a limit": (at("rate_limits", value={"store": "redis"}), "rate_limits.url: required for the store 'redis'"),
-    "a pattern": (
-        at("capture", value={"keep": 1, "secrets": ["("]}),
-        "capture.secrets[0]: '(' is not a regular expression",
-    ),
-    "a capture folder": (
-        at("capture", value={"keep": 1, "folder": "file.txt/captures"}),
-        "capture.folder: ",
-    ),
-    "nobody asks a server": (at("chain", value=["validation"]), "chain: no middleware in it calls a model server"),
-    "never run": (at("chain", 5, value="cache"), "chain: `cache` is never run: `forwarding` before it"),
-    "twice": (at("chain", 1, value="validation"), "chain: `validation` is there twice"),
+    "a key": (at("auth.keys.0.key", "sha256:12"), "auth: a key that starts with 'sha256:' must go on"),
+    "a key file": (at("auth.keys_file", "no-keys"), "auth.keys_file: cannot read"),
+    "a key's route": (at("auth.keys.1.routes", ["zz"]), "no route 'zz'"),
+    "an origin": (at("cors.origins", ["chat"]), "cors.origins[0]: expected an origin"),
+    "a folder": (at("tools.folder", "no-folder"), "tools.folder: there is no folder"),
+    "a store": (at("store", {"kind": "sqlite", "path": "file.txt/deeper/x.sqlite3"}), "store.path: "),
+    "a limit": (at("rate_limits", {"store": "redis"}), "rate_limits.url: required for the store 'redis'"),
+    "a pattern": (at("capture", {"keep": 1, "secrets": ["("]}), "capture.secrets[0]: '(' is not a regular expression"),
+    "a capture folder": (at("capture", {"keep": 1, "folder": "file.txt/captures"}), "capture.folder: "),
+    "nobody asks a server": (at("chain", ["validation"]), "chain: no middleware in it calls a model server"),
+    "never run": (at("chain.5", "cache"), "chain: `cache` is never run: `forwarding` before it"),
+    "twice": (at("chain.1", "validation"), "chain: `validation` is there twice"),
     "no injection": (
-        at("chain", value=["validation", "transformation", "forwarding"]),
+        at("chain", ["validation", "transformation", "forwarding"]),
         "chain[1]: `transformation` has no effect without `injection`",
     ),
     "no transformation": (
-        at("routes", 1, "chain", value=["validation", "injection", "forwarding"]),
+        at("routes.1.chain", ["validation", "injection", "forwarding"]),
         "routes[1].chain[1]: `injection` has no effect without `transformation`",
     ),
     "a wrong order": (
-        at("chain", value=["validation", "transformation", "arguments", "injection", "forwarding"]),
+        at("chain", ["validation", "transformation", "arguments", "injection", "forwarding"]),
         "chain[1]: `transformation` must come after `arguments`",
     ),
     "text before its turns": (
-        at("chain", value=["transformation", "injection", "conversation", "forwarding"]),
+        at("chain", ["transformation", "injection", "conversation", "forwarding"]),
         "chain[1]: `injection` must come after `conversation`",
     ),
     "a form that nobody checks": (
-        at("routes", 0, "options", value={"bad_answers": {"format_miss": "error"}}),
+        at("routes.0.options", {"bad_answers": {"format_miss": "error"}}),
         "routes[0].options.bad_answers.format_miss: needs `output_format` in the chain",
     ),
     "circles that nobody sees": (
-        at("routes", 0, "options", value={"loop_detect": {"repeats": 3}}),
+        at("routes.0.options", {"loop_detect": {"repeats": 3}}),
         "routes[0].options.loop_detect.repeats: needs `loop_detection` in the chain",
     ),
     "a constraint that no server knows": (
-        at("routes", 2, "options", value={"decoding": {"constrain": "required"}}),
+        at("routes.2.options", {"decoding": {"constrain": "required"}}),
         "routes[2].options.decoding.constrain: `required`, but calls cannot be enforced on the backend 'm'",
     ),
     "a constraint of the server's own calls": (
-        at("routes", 0, "options", value={"mode": "native", "decoding": {"constrain": "required"}}),
+        at("routes.0.options", {"mode": "native", "decoding": {"constrain": "required"}}),
         "routes[0].options.decoding.constrain: `required` is for calls in the gateway",
     ),
     "the gateway itself": (
-        at("backends", "b", "url", value="http://localhost:8080/v1"),
+        at("backends.b.url", "http://localhost:8080/v1"),
         "backends.b.url: leads back to the gateway itself",
     ),
     "a route behind all": (
@@ -184,40 +159,34 @@ MISTAKES: dict[str, tuple[Change, str]] = {
         ),
         "routes[1].model: 'q-*' never matches: '*' of routes[0].model comes first",
     ),
-    "a name that is empty": (
-        at("routes", 0, "upstream_model", value=""),
-        "routes[0].upstream_model: must not be empty",
-    ),
-    "no header to stick to": (at("routes", 0, "sticky_by", value="a b"), "routes[0].sticky_by: expected `prompt` or"),
-    "a header": (at("backends", "a", "headers", value={"a b": "c"}), "backends.a.headers: not an HTTP header: 'a b'"),
-    "a key with a line end": (at("backends", "a", "api_key", value="x\n"), "backends.a.api_key: not an HTTP header"),
+    "a name that is empty": (at("routes.0.upstream_model", ""), "routes[0].upstream_model: must not be empty"),
+    "no header to stick to": (at("routes.0.sticky_by", "a b"), "routes[0].sticky_by: expected `prompt` or"),
+    "a header": (at("backends.a.headers", {"a b": "c"}), "backends.a.headers: not an HTTP header: 'a b'"),
+    "a key with a line end": (at("backends.a.api_key", "x\n"), "backends.a.api_key: not an HTTP header"),
     "two keys": (
         lambda tree: tree["backends"]["b"].update(url="http://ada:pw@127.0.0.1:8", api_key="k"),
         "backends.b.url: it contains a user, and a key is set as well",
     ),
-    "no bytes": (at("limits", "body_bytes", value=0), "limits.body_bytes: 0 refuses everything"),
+    "no bytes": (at("limits.body_bytes", 0), "limits.body_bytes: 0 refuses everything"),
     "no round": (
-        at("routes", 0, "options", value={"tool_loop": {"max_iterations": 0}}),
+        at("routes.0.options", {"tool_loop": {"max_iterations": 0}}),
         "routes[0].options.tool_loop.max_iterations: the first answer counts",
     ),
-    "no room": (at("store", "max_responses", value=0), "store: the bounds of a store must be at least 1"),
-    "no time": (at("backends", "a", "timeouts", value={"idle_s": 0}), "backends.a.timeouts.idle_s: 0 allows no time"),
+    "no room": (at("store.max_responses", 0), "store: the bounds of a store must be at least 1"),
+    "no time": (at("backends.a.timeouts", {"idle_s": 0}), "backends.a.timeouts.idle_s: 0 allows no time"),
     "a program": (
-        at("backends", "c", value={"kind": "codex_app_server", "command": ["no-such-program"]}),
+        at("backends.c", {"kind": "codex_app_server", "command": ["no-such-program"]}),
         "backends.c.command: there is no program 'no-such-program'",
     ),
     "a path that is served": (
-        at("server", "pass_through", value=["/v1/models"]),
+        at("server.pass_through", ["/v1/models"]),
         "server.pass_through[0]: the gateway serves /models itself",
     ),
-    "a collector": (at("telemetry", "otlp_endpoint", value="there"), "telemetry.otlp_endpoint: expected an address"),
-    "a tag": (
-        at("defaults", "reasoning", value={"tags": ["", "x"]}),
-        "defaults.reasoning.tags: a tag must not be empty",
-    ),
-    "a key file that is no text": (at("auth", "keys_file", value="bytes"), "auth.keys_file: cannot read"),
-    "a script": (at("backends", "m", "script", value=[{"txt": "hi"}]), "backends.m: script[0] has unknown keys"),
-    "a script's file": (at("backends", "m", "script", value="none.yaml"), "backends.m.script: cannot read"),
+    "a collector": (at("telemetry.otlp_endpoint", "there"), "telemetry.otlp_endpoint: expected an address"),
+    "a tag": (at("defaults.reasoning", {"tags": ["", "x"]}), "defaults.reasoning.tags: a tag must not be empty"),
+    "a key file that is no text": (at("auth.keys_file", "bytes"), "auth.keys_file: cannot read"),
+    "a script": (at("backends.m.script", [{"txt": "hi"}]), "backends.m: script[0] has unknown keys"),
+    "a script's file": (at("backends.m.script", "none.yaml"), "backends.m.script: cannot read"),
 }
 CLASHES = (
     {"a pattern", "a capture folder"},
@@ -282,25 +251,30 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def said(text: str | bytes | dict[str, Any] = "", **env: str) -> list[str]:
+    """What `check` says of a file that holds this."""
+    text = json.dumps(text) if isinstance(text, dict) else text
+    Path("c.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
+    result = CliRunner().invoke(main, ["check", "c.yaml"], catch_exceptions=False, env=env)
+    if result.exit_code == 0:
+        return []
+    assert (result.exit_code, result.output[:7]) == (1, "Error: "), result.output
+    return result.output.removeprefix("Error: ").splitlines()
+
+
 def checked(names: list[str]) -> list[str]:
     """What `check` says of a file with these mistakes."""
     tree = deepcopy(BASE)
     for name in names:
         MISTAKES[name][0](tree)
-    Path("c.yaml").write_text(json.dumps(tree))
-    result = CliRunner().invoke(main, ["check", "c.yaml"], catch_exceptions=False)
-    assert result.exit_code == (1 if names else 0), result.output
-    if not names:
-        return []
-    assert result.output.startswith("Error: ")
-    return result.output.removeprefix("Error: ").splitlines()
+    return said(tree)
 
 
 def test_the_base_is_right(folder: Path) -> None:
     assert checked([]) == []
 
 
-@pytest.mark.parametrize("name", MISTAKES)
+@every("name", MISTAKES)
 def test_each_is_one_line(folder: Path, name: str) -> None:
     (line,) = checked([name])
     assert MISTAKES[name][1] in line
@@ -317,38 +291,33 @@ def test_any_of_them_together_are_all_said(folder: Path, chosen: set[str]) -> No
 
 
 def test_all_repeated_keys_are_said_with_all_the_rest(folder: Path) -> None:
-    Path("c.yaml").write_text(
+    *lines, last = said(
         "server: {port: 1, port: 70000}\nbackends: {a: {url: 'http://x', url: 'http://y', 3: 4, 5: 6}}\n"
         "server: {prot: 1}\nchain: [nothing]\n"
     )
-    result = CliRunner().invoke(main, ["check", "c.yaml"])
-    assert result.exit_code == 1
-    assert result.output.removeprefix("Error: ").splitlines() == [
+    assert lines == [
         "c.yaml: line 1, column 19: key 'port' occurs twice",
         "c.yaml: line 2, column 33: key 'url' occurs twice",
         "c.yaml: line 3, column 1: key 'server' occurs twice",
         "server.prot: unknown key, did you mean 'port'? (line 3)",
         "backends.a.3: keys are text, write '3' in quotes (line 2)",
         "backends.a.5: keys are text, write '5' in quotes (line 2)",
-        "chain[0].use: unknown middleware 'nothing'; known: " + result.output.rpartition("known: ")[2].strip(),
     ]
+    assert last.startswith("chain[0].use: unknown middleware 'nothing'; known: ")
 
 
 def test_a_control_character_is_said_where_it_stands(folder: Path) -> None:
-    Path("c.yaml").write_bytes(b"server: {}\nbackends: {a: \x00}\n")
-    result = CliRunner().invoke(main, ["check", "c.yaml"])
-    assert result.exit_code == 1
-    assert result.output == "Error: c.yaml: line 2, column 15: a control character, which YAML does not allow\n"
+    said_of = said(b"server: {}\nbackends: {a: \x00}\n")
+    assert said_of == ["c.yaml: line 2, column 15: a control character, which YAML does not allow"]
 
 
 def test_each_has_the_line_of_its_key(folder: Path) -> None:
-    Path("c.yaml").write_text(
+    lines = said(
         "server:\n  port: x\nbackends:\n  a:\n    url: nowhere\n  b: {}\nroutes:\n- model: m\n  backend: a\n"
-        "- model: n\n  backend: c\n  options:\n    mode: promt\nauth:\n  keys:\n  - name: x\n"
+        "- model: n\n  backend: c\n  options:\n    mode: promt\nauth:\n  keys:\n  - name: x\n",
+        TOOLWIRE_LIMITS__TOOLS_MAX="many",
     )
-    result = CliRunner().invoke(main, ["check", "c.yaml"], env={"TOOLWIRE_LIMITS__TOOLS_MAX": "many"})
-    said = re.findall(r"^(?:Error: )?([\w.\[\]]+): .*?(?: \(line (\d+)\))?$", result.output, re.M)
-    assert dict(said) == {
+    assert dict(re.findall(r"^([\w.\[\]]+): .*?(?: \(line (\d+)\))?$", "\n".join(lines), re.M)) == {
         "server.port": "2",
         "backends.a.url": "5",
         "backends.b.url": "6",
@@ -360,32 +329,23 @@ def test_each_has_the_line_of_its_key(folder: Path) -> None:
 
 
 def test_what_the_environment_says_is_among_them(folder: Path) -> None:
-    Path("c.yaml").write_text(json.dumps({**BASE, "serverr": {}}))
-    env = {
-        "TOOLWIRE_SERVER__PORT": "x",
-        "TOOLWIRE_ROUTES__9__MODEL": "x",
-        "TOOLWIRE_LIMITS": "{a: [",
-        "TOOLWIRE_SERVER__PROT": "1",
-    }
-    result = CliRunner().invoke(main, ["check", "c.yaml"], env=env)
-    said = result.output.removeprefix("Error: ").splitlines()
-    assert [line.split(": ")[0] for line in said] == [
-        "TOOLWIRE_LIMITS",
-        "TOOLWIRE_ROUTES__9__MODEL",
-        "server.port",
-        "server.prot",
-        "serverr",
-    ]
+    lines = said(
+        {**BASE, "serverr": {}},
+        TOOLWIRE_SERVER__PORT="x",
+        TOOLWIRE_ROUTES__9__MODEL="x",
+        TOOLWIRE_LIMITS="{a: [",
+        TOOLWIRE_SERVER__PROT="1",
+    )
+    places = ["TOOLWIRE_LIMITS", "TOOLWIRE_ROUTES__9__MODEL", "server.port", "server.prot", "serverr"]
+    assert [line.split(": ")[0] for line in lines] == places
 
 
 def test_modules_of_tools_are_looked_at_besides(folder: Path) -> None:
     (folder / "tools").mkdir()
     (folder / "tools" / "bad.py").write_text("TOOLS = 5\n")
-    Path("c.yaml").write_text(json.dumps({**BASE, "tools": {"folder": "tools"}, "serverr": {}}))
-    result = CliRunner().invoke(main, ["check", "c.yaml"])
-    assert result.exit_code == 1
-    assert "serverr: unknown key" in result.output
-    assert "bad.py: FAILED_VALIDATION" in result.output
+    output = "\n".join(said({**BASE, "tools": {"folder": "tools"}, "serverr": {}}))
+    assert "serverr: unknown key" in output
+    assert "bad.py: FAILED_VALIDATION" in output
 
 
 def test_what_follows_is_not_said() -> None:

@@ -85,8 +85,8 @@ def run(at: Exchange, event: Event) -> Any:
 # --- the schema (R9.4) ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("source", [None, "<tool_call>...</tool_call>"])
-@pytest.mark.parametrize("tool", ["read", "write"])
+@every("source", [None, "<tool_call>...</tool_call>"])
+@every("tool", ["read", "write"])
 def test_what_fits_goes_through_untouched(tool: str, source: str | None) -> None:
     at = exchange()
     event = call(tool, GOOD, source=source)
@@ -226,7 +226,7 @@ def test_text_of_custom_tools_is_free() -> None:
 # --- calls of native backends (R9.2, R9.3, R9.5, R2.19) -------------------------------------------------------------
 
 
-@pytest.mark.parametrize("arguments", ["", " \n"])
+@every("arguments", ["", " \n"])
 def test_no_arguments_are_an_empty_object(arguments: str) -> None:
     at = exchange()
     assert run(at, call("free", arguments)) == call("free", "{}")
@@ -235,7 +235,7 @@ def test_no_arguments_are_an_empty_object(arguments: str) -> None:
         run(exchange(), call("write", arguments))
 
 
-@pytest.mark.parametrize("arguments", ["", " \n"])
+@every("arguments", ["", " \n"])
 def test_arguments_that_are_demanded_and_did_not_come_are_no_call(arguments: str) -> None:
     """R29.2: a reader says `{}` where its server has said that the call is over."""
     at = exchange()
@@ -352,7 +352,7 @@ def test_schemas_of_equal_names_are_kept_apart() -> None:
 FORCED = [ToolChoice("required"), ToolChoice("named", "read")]
 
 
-@pytest.mark.parametrize("choice", FORCED)
+@every("choice", FORCED)
 def test_a_demanded_call_that_was_not_made(choice: ToolChoice) -> None:
     at = exchange(choice=choice)
     finish = Finish()
@@ -364,7 +364,7 @@ def test_a_demanded_call_that_was_not_made(choice: ToolChoice) -> None:
     assert caught.value.headers == {"x-should-retry": "false"}
 
 
-@pytest.mark.parametrize("choice", FORCED)
+@every("choice", FORCED)
 def test_a_demanded_call_that_was_made(choice: ToolChoice) -> None:
     at = exchange(choice=choice, choice_miss="error")
     run(at, call("read", GOOD))
@@ -397,7 +397,7 @@ def test_nothing_is_owed_otherwise() -> None:
 # --- as a middleware ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@every(
     ("at", "mapped"),
     [
         (exchange(), True),

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterable, Mapping
-from types import FrameType
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -13,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cases import every
+from tests.linear.work import calls
+from tests.unit.json_values import VALUES
 from toolwire.call_policy.assembly import MAX_PIECES, assemble
 from toolwire.call_policy.json_calls import settle_arguments
 from toolwire.call_policy.tags import tag_key, tag_name
@@ -101,7 +102,7 @@ def test_other_keys() -> None:
     assert read(APERTUS, ("call", '{"f":{},"g":{}}'))[0][0] == ""
 
 
-@pytest.mark.parametrize(
+@every(
     "text",
     ["", "f", "[]", "1", '"f"', '{"name":"f"', '{"name":"f","arguments":[1]}', '{"name":"f","arguments":7}', "{]"],
 )
@@ -122,7 +123,7 @@ def test_missing_brackets_do_not_make_up_for_a_missing_closer() -> None:
     assert "not valid JSON" in refused(JSON, ("call", text), repair=False)
 
 
-@pytest.mark.parametrize("syntax", [ARRAY, PYTHON])
+@every("syntax", [ARRAY, PYTHON])
 def test_an_array(syntax: BlockSyntax) -> None:
     text = '[{"name": "f", "arguments": {"a": 3.50}}, {"function":{"arguments":"{}","name":"g"}}]'
     assert read(syntax, ("calls", text)) == [("f", None, '{"a": 3.50}'), ("g", None, "{}")]
@@ -231,7 +232,7 @@ def test_names_in_tags(text: str, name: str) -> None:
     assert tag_name(text) == name
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "key", "types"),
     [
         ("a b", "a b", None),
@@ -308,7 +309,7 @@ def test_several_calls_in_a_section() -> None:
     ) == [("f", None, '{"a":1}'), ("g", None, "{}"), ("h", None, "{}"), ("i", "i:1", '{"b":2}'), ("j", "j:2", "{}")]
 
 
-@pytest.mark.parametrize(
+@every(
     "pieces",
     [
         [("name", "f"), ("value", "1")],
@@ -335,12 +336,6 @@ def test_a_broken_block_in_tags_is_malformed() -> None:
 
 
 # --- round trips ----------------------------------------------------------------------------------------------------
-
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=12),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=8,
-)
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,6}", fullmatch=True)
 ARGUMENTS = st.dictionaries(NAMES, VALUES, max_size=4)
 
@@ -467,21 +462,12 @@ def test_settled_arguments() -> None:
 
 def work(syntax: BlockSyntax, pieces: Pieces) -> int:
     """How many functions are called to read a block, C functions included."""
-    made = 0
 
-    def count(frame: FrameType, event: str, arg: object) -> None:
-        nonlocal made
-        # Only the package's own: the garbage collector's callbacks (hypothesis has one) run whenever they like.
-        made += event in ("call", "c_call") and frame.f_globals.get("__name__", "").startswith("toolwire.")
+    def reading() -> None:
+        with suppress(ValueError):
+            read(syntax, *pieces)
 
-    sys.setprofile(count)
-    try:
-        read(syntax, *pieces)
-    except ValueError:
-        pass
-    finally:
-        sys.setprofile(None)
-    return made
+    return calls(reading, "toolwire.")
 
 
 def pairs(key: str, value: str, times: int) -> Pieces:

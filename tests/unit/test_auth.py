@@ -38,7 +38,7 @@ def test_a_key_is_known_plain_or_hashed(entry: str, authorization: str | None, a
     assert found.owner == hashlib.sha256(b"secret").hexdigest()
 
 
-@pytest.mark.parametrize(
+@every(
     ("authorization", "api_key"),
     [(None, None), ("", None), ("Bearer", None), ("Bearer wrong", None), ("Bearer wrong", "secret"), ("x", "")],
 )

@@ -67,7 +67,7 @@ def test_what_says_something(value: Any) -> None:
     assert not is_empty_frame(None, orjson.dumps(value))
 
 
-@pytest.mark.parametrize("frame", [b"[DONE]", b"no json"])
+@every("frame", [b"[DONE]", b"no json"])
 def test_what_is_no_chunk_says_something(frame: bytes) -> None:
     assert not is_empty_frame(None, frame)
 
@@ -100,7 +100,7 @@ def test_a_last_frame_needs_no_blank_line() -> None:
     assert not beginning.over
 
 
-@pytest.mark.parametrize("endless", [b": hello\n\n", frame(ROLE), b": " + b"x" * 99])
+@every("endless", [b": hello\n\n", frame(ROLE), b": " + b"x" * 99])
 def test_not_much_is_kept(endless: bytes) -> None:
     beginning = Beginning(is_empty_frame)
     fed = 0

@@ -74,7 +74,7 @@ def nested(depth: int, opener: bytes = b'{"a":', closer: bytes = b"}") -> bytes:
     return b'{"a":' + opener * (depth - 1) + b"1" + closer * (depth - 1) + b"}"
 
 
-@pytest.mark.parametrize(("opener", "closer"), [(b'{"a":', b"}"), (b"[", b"]"), (b'{"b":[', b"]}")])
+@every(("opener", "closer"), [(b'{"a":', b"}"), (b"[", b"]"), (b'{"b":[', b"]}")])
 def test_depth(opener: bytes, closer: bytes) -> None:
     width = opener.count(b"{") + opener.count(b"[")
     assert read(nested(1 + 127 // width, opener, closer))
@@ -159,7 +159,7 @@ def test_a_large_string_at_the_root_is_no_object() -> None:
     assert "a string" in fault(orjson.dumps(LONG)).message
 
 
-@pytest.mark.parametrize(
+@every(
     ("bad", "words"),
     [(b"\xff", f"at byte {6 + 3 * MIB}"), (b"\\ud800x", "surrogate"), (b"\x01", "control"), (b"\\x", "escape")],
 )
@@ -193,7 +193,7 @@ async def test_a_large_body_is_parsed_in_slices_in_a_thread(monkeypatch: pytest.
     assert max(sizes) <= PIECE_BYTES + 16
 
 
-@pytest.mark.parametrize(
+@every(
     ("body", "key"),
     [
         (b'{"a":1,"a":2}', '"a"'),
@@ -207,7 +207,6 @@ async def test_a_large_body_is_parsed_in_slices_in_a_thread(monkeypatch: pytest.
         (b'{"a":1,"b":[' + b"[]," * 30_000 + b'0],"a":2}', '"a"'),
         (b'{"b":[' + b"[]," * 30_000 + b'{"q":1,"q":1},0]}', '"q"'),
     ],
-    ids=range(10),
 )
 def test_a_key_that_occurs_twice_is_refused(body: bytes, key: str) -> None:
     assert f"the key {key} twice" in fault(body).message

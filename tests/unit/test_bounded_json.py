@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import every
 from toolwire.support import bounded_json
 from toolwire.support.bounded_json import (
     LARGE_BYTES,
@@ -161,7 +162,7 @@ def test_keys_are_counted() -> None:
     assert count_keys([{"a": {"b": 1, "c": [{}, {"d": 2}]}}, "e"]) == 4
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "kind"),
     [
         (b"[" + b"[]," * 2_000_000 + b"0]", "containers"),
@@ -174,7 +175,6 @@ def test_keys_are_counted() -> None:
         (b"[" * 201 + b"]" * 201, "depth"),
         (b'[1,{"' + b"k" * LARGE_BYTES + b'" \n :1}]', "key"),
     ],
-    ids=range(9),
 )
 def test_bounds_hold_before_values_are_built(text: bytes, kind: str) -> None:
     parsed: list[bytes] = []
@@ -200,7 +200,7 @@ def test_bounds_are_exact() -> None:
         loads(b"[[[]]]", JsonBounds(10, 2))
 
 
-@pytest.mark.parametrize(
+@every(
     "text",
     [
         orjson.dumps([{"token": "a", "top": [{"b": [1, 2]}] * 20}] * 3_000),
@@ -210,7 +210,6 @@ def test_bounds_are_exact() -> None:
         b"[1, " + b" " * 3_000_000 + b"2]",
         orjson.dumps("\\" * 2_000_000),
     ],
-    ids=["probabilities", "mixed", "strings", "keys", "blanks", "backslashes"],
 )
 def test_large_texts(text: bytes) -> None:
     sizes: list[int] = []

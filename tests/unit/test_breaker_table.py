@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import product
 
-import pytest
-
+from tests.cases import every
 from toolwire.upstream.pool.breaker import Breaker
 
 STEPS = ("begin", "rest", "succeeded", "failed", "left")
@@ -38,7 +37,7 @@ def play(steps: Iterable[str], limit: int) -> None:
         assert sum(running) <= 1, "one probe at most"
 
 
-@pytest.mark.parametrize("limit", [0, 1, 2])
+@every("limit", [0, 1, 2])
 def test_every_history_of_six_steps(limit: int) -> None:
     for steps in product(STEPS, repeat=6):
         play(steps, limit)

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import every
 from tests.e2e.conftest import read_config, serving
 from tests.unit.hostile_entries import FILLS, MIB, MOST_ENTRIES, OTHERS, Asked, budget_bytes, pattern_schema
 from toolwire.app import METRICS, create_app
@@ -120,7 +121,7 @@ async def test_each_cache_of_an_application_can_be_filled_here() -> None:
         assert server.app[CACHES].most == config.limits.cache_bytes
 
 
-@pytest.mark.parametrize("name", FILLS)
+@every("name", FILLS)
 def test_a_cache_that_asks_for_several_budgets_keeps_one(name: str) -> None:
     asked = Asked(budget_bytes(name))
     budget = asked.budget
@@ -199,7 +200,7 @@ def test_the_key_of_a_note_has_weight() -> None:
 # --- schemas -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [1, 50, 110, 220, 440])
+@every("size", [1, 50, 110, 220, 440])
 def test_larger_automata_weigh_more(size: int) -> None:
     schema = compile_schema(pattern_schema(1, size, 1))
     assert schema.pattern_bytes >= 600 * size
@@ -215,7 +216,7 @@ def test_patterns_beyond_the_bound_are_dropped() -> None:
     assert compile_schema(pattern_schema(1, 440, 32), patterns=False).check('{"p0": "x"}') is None
 
 
-@pytest.mark.parametrize(
+@every(
     "bind",
     [
         lambda schema: {**schema, "required": [*schema["properties"]], "additionalProperties": False},
@@ -225,9 +226,8 @@ def test_patterns_beyond_the_bound_are_dropped() -> None:
             "patternProperties": {part["pattern"]: {} for part in schema["properties"].values()},
         },
     ],
-    ids=["strict", "not", "keys"],
 )
-@pytest.mark.parametrize("patterns", [True, False])
+@every("patterns", [True, False])
 def test_patterns_that_cannot_be_dropped_are_refused_beyond_the_bound(bind: Any, patterns: bool) -> None:
     strict = bind(pattern_schema(1)).get("required") is not None
     few = compile_schema(bind(pattern_schema(1, 440, 2)), strict=strict, patterns=patterns)

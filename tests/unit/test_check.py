@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
+from tests.cases import every
 from tests.check import COMPILED, Module, concerned, nearest, needs, read_all
 
 MODULES = {
@@ -25,7 +24,7 @@ MODULES = {
 }
 
 
-@pytest.mark.parametrize(
+@every(
     ("changed", "tests"),
     [
         ("proxy/near.py", ["unit/test_near", "chain/test_named", "unit/test_far", "chain/test_through"]),

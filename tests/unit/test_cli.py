@@ -111,11 +111,6 @@ def test_serve_with_a_file_and_flags(run: Run, served: list[GatewayConfig], tmp_
     assert (second.backends["gpu"].url, second.server.port) == ("http://old:1", 6)
 
 
-def test_serve_from_the_environment_alone(run: Run, served: list[GatewayConfig]) -> None:
-    assert run("serve", env={"TOOLWIRE_BACKENDS__MAIN__URL": BACKEND}).exit_code == 7
-    assert served[0].backends["main"].url == BACKEND
-
-
 @pytest.mark.parametrize(
     ("args", "status", "message"),
     [
@@ -172,21 +167,6 @@ routes:
         "route * -> gpu: native, auto",
         "  validation > transformation (skip) > forwarding",
     ]
-
-
-def test_check_lists_all_mistakes(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "c.yaml").write_text("backends: {m: {url: http://x}}\ndefaults: {format: sentinl}\nchain: [forwardin]")
-    result = run("check", "c.yaml")
-    assert result.exit_code == 1
-    assert "defaults.format: unknown format 'sentinl', did you mean 'sentinel'?" in result.output
-    assert "chain[0].use: unknown middleware 'forwardin', did you mean 'forwarding'?" in result.output
-
-
-def test_check_names_a_backend_that_is_the_gateway(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "c.yaml").write_text("backends: {gpu: {url: 'http://localhost:8665/v1'}}")
-    result = run("check", "c.yaml")
-    assert result.exit_code == 1
-    assert "backends.gpu.url: leads back to the gateway itself" in result.output
 
 
 def test_check_prints_the_schema(run: Run) -> None:
@@ -359,6 +339,6 @@ def test_demo_delegates(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 # --- generated files ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", sorted(pages()))
-def test_generated_files_are_current(path: str) -> None:
-    assert (ROOT / path).read_text("utf-8") == pages()[path], "run `python -m docs.generate`"
+def test_generated_files_are_current() -> None:
+    stale = [path for path, text in pages().items() if (ROOT / path).read_text("utf-8") != text]
+    assert not stale, "run `python -m docs.generate`"

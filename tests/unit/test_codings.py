@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import every
 from toolwire.support.codings import MEMBERS, PIECE_BYTES, STEP_BYTES, Decoder, coding_of, supported
 
 
@@ -62,14 +63,14 @@ def test_law_any_body_in_any_pieces(name: str, data: bytes, cuts: list[int]) -> 
     assert decoded(coding, *(wire[a:b] for a, b in pairwise(edges))) == data
 
 
-@pytest.mark.parametrize("name", WRITERS)
+@every("name", WRITERS)
 def test_megabytes(name: str) -> None:
     coding, write = WRITERS[name]
     data = bytes(range(256)) * 20_000
     assert decoded(coding, write(data)) == data
 
 
-@pytest.mark.parametrize("name", WRITERS)
+@every("name", WRITERS)
 def test_one_that_is_cut_off_anywhere_is_broken(name: str) -> None:
     """Also if only the trailer is missing, which holds the length and the checksum of gzip."""
     coding, write = WRITERS[name]
@@ -79,8 +80,8 @@ def test_one_that_is_cut_off_anywhere_is_broken(name: str) -> None:
             decoded(coding, wire[:length])
 
 
-@pytest.mark.parametrize("name", WRITERS)
-@pytest.mark.parametrize("apart", [False, True])
+@every("name", WRITERS)
+@every("apart", [False, True])
 def test_nothing_may_follow_the_end(name: str, apart: bool) -> None:
     coding, write = WRITERS[name]
     for garbage in (b"x", b"\0\0\0\0", b"{}", write(TEXT) if name not in ("gzip", "zstd") else b"\1\2\3\4\5"):
@@ -88,7 +89,7 @@ def test_nothing_may_follow_the_end(name: str, apart: bool) -> None:
             decoded(coding, *((write(TEXT), garbage) if apart else (write(TEXT) + garbage,)))
 
 
-@pytest.mark.parametrize("name", [name for name in WRITERS if name in ("gzip", "zstd")])
+@every("name", [name for name in WRITERS if name in ("gzip", "zstd")])
 def test_members_and_frames_may_follow_one_another(name: str) -> None:
     coding, write = WRITERS[name]
     parts = [TEXT, b"", b"and more"]
@@ -99,7 +100,7 @@ def test_members_and_frames_may_follow_one_another(name: str) -> None:
         decoded(coding, write(b"") * (MEMBERS + 1))
 
 
-@pytest.mark.parametrize("name", WRITERS)
+@every("name", WRITERS)
 def test_garbage(name: str) -> None:
     with pytest.raises(ValueError):
         decoded(WRITERS[name][0], b"\xff\xfe not compressed at all \xff" * 10)
@@ -118,7 +119,7 @@ def test_no_bytes_are_no_body() -> None:
         assert decoded(coding, b"") == b""
 
 
-@pytest.mark.parametrize("name", WRITERS)
+@every("name", WRITERS)
 def test_a_bomb_comes_out_in_pieces_as_they_are_wanted(name: str) -> None:
     coding, write = WRITERS[name]
     wire = write(bytes(16 * 1024 * 1024))
@@ -144,7 +145,7 @@ def test_a_frame_that_wants_a_large_window_is_refused() -> None:
         decoded("zstd", writer.compress(TEXT) + writer.flush())
 
 
-@pytest.mark.parametrize(
+@every(
     ("fields", "coding"),
     [
         ([""], None),
@@ -161,9 +162,7 @@ def test_what_the_header_names(fields: list[str], coding: str | None) -> None:
     assert coding_of(fields) == coding
 
 
-@pytest.mark.parametrize(
-    "fields", [["gzip, gzip"], ["gzip", "gzip"], ["gzip, deflate"], ["compress"], ["foo"], ["gzip;q=1"], ["g zip"]]
-)
+@every("fields", [["gzip, gzip"], ["gzip", "gzip"], ["gzip, deflate"], ["compress"], ["foo"], ["gzip;q=1"], ["g zip"]])
 def test_what_it_may_not_name(fields: list[str]) -> None:
     with pytest.raises(ValueError):
         coding_of(fields)

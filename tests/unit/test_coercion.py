@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -131,9 +130,7 @@ def test_one_reading(schema: Any, before: str, after: str) -> None:
     assert mended(schema, before) == after
 
 
-@pytest.mark.parametrize(
-    "dialect", ["http://json-schema.org/draft-07/schema#", "http://json-schema.org/draft-04/schema#"]
-)
+@every("dialect", ["http://json-schema.org/draft-07/schema#", "http://json-schema.org/draft-04/schema#"])
 def test_in_the_older_dialect(dialect: str) -> None:
     schemas = [{"$ref": "#/$defs/Count"}, optional(INTEGER), {"oneOf": [INTEGER, BOOLEAN]}]
     assert [mended(schema, '"5"', dialect) for schema in schemas] == ["5"] * 3
@@ -214,7 +211,7 @@ def test_branches_of_the_root() -> None:
     assert coerce('{"by":"id","id":"5"}', schema) == ('{"by":"id","id":5}', ("number",))
 
 
-@pytest.mark.parametrize("text", ["", "x", "[]", '"x"', "5", '{"a":' * 200 + '"5"' + "}" * 200])
+@every("text", ["", "x", "[]", '"x"', "5", '{"a":' * 200 + '"5"' + "}" * 200])
 def test_what_is_no_object_stays(text: str) -> None:
     tree = {"type": "object", "properties": {"a": {"anyOf": [{"$ref": "#"}, INTEGER]}}}
     assert coerce(text, compile_schema(tree)) is None

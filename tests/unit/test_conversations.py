@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
+from tests.cases import every
 from toolwire.fastparse import json_marks
 from toolwire.ingress import conversations
 from toolwire.ingress.conversations import GOES_ON, SIDE_BY_SIDE, KnownConversations, Whose
@@ -92,7 +93,7 @@ def test_what_is_too_heavy_is_not_kept() -> None:
     assert not asked.budget.held
 
 
-@pytest.mark.parametrize(
+@every(
     ("before", "body", "known"),
     [
         (b'{"messages":[0,1,2]}', b'{"messages":[0,1,23]}', 2),
@@ -124,9 +125,7 @@ def test_a_body_that_ends_too_soon_is_left_to_the_parser() -> None:
             orjson.loads(body[:size] if cut is None else cut.rest)
 
 
-@pytest.mark.parametrize(
-    "body", [b'{"messages":[1,2,]}', b'{"messages":[1,2, ]}', b'{"messages":[1,2,' + b" " * 70 + b"3]}"]
-)
+@every("body", [b'{"messages":[1,2,]}', b'{"messages":[1,2, ]}', b'{"messages":[1,2,' + b" " * 70 + b"3]}"])
 def test_a_comma_with_nothing_behind_it_is_left_to_the_parser(body: bytes) -> None:
     asked = Asked()
     asked.body(b'{"messages":[1,2]}')

@@ -178,7 +178,7 @@ def test_text_from_the_environment_is_read_as_what_is_wanted(key: str, text: str
     assert from_mapping(Sample, to_mapping(sample)) == sample
 
 
-@pytest.mark.parametrize(
+@every(
     ("key", "text", "problem"),
     [
         ("limit", "many", 'limit: expected an integer, got "many" (from VARIABLE)'),

@@ -14,7 +14,7 @@ from toolwire.events import Opaque as OpaqueEvent
 from toolwire.folding import finished, fold, unfold
 from toolwire.model import ModelReply, OpaquePart, Part, Reasoning, Refusal, ReplyChoice, Text, ToolUse, replace
 from toolwire.pipeline.chain import mapping
-from toolwire.pipeline.chain.mapping import MapStage
+from toolwire.pipeline.chain.mapping import MERGED, MapStage
 from toolwire.pipeline.paths.relay import Relay
 from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.protocols.messages.protocol import MessagesProtocol
@@ -24,14 +24,14 @@ from toolwire.stream_grammar import StreamGrammarError, check, normalise
 # --- folding --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("choice", [0, 1, MAX_CHOICES - 2, MAX_CHOICES - 1])
+@every("choice", [0, 1, MAX_CHOICES - 2, MAX_CHOICES - 1])
 def test_a_block_of_every_choice_that_there_may_be(choice: int) -> None:
     opened = Open(0, BlockKind.TEXT, choice=choice)
     reply = fold([Start("id", "m", 1), opened, Delta(0, "a"), Close(0), Finish()])
     assert [answer.parts for answer in reply.choices] == [()] * choice + [(Text("a"),)]
 
 
-@pytest.mark.parametrize("choice", [MAX_CHOICES, MAX_CHOICES + 1, 2**40])
+@every("choice", [MAX_CHOICES, MAX_CHOICES + 1, 2**40])
 def test_one_choice_too_many(choice: int) -> None:
     with pytest.raises(StreamGrammarError, match=f"choice {choice}; the last there may be is {MAX_CHOICES - 1}"):
         fold([Start("id", "m", 1), Open(0, BlockKind.TEXT, choice=choice), Close(0), Finish()])
@@ -182,7 +182,7 @@ def interleaved(*arguments: str) -> list[Event]:
     return [Start("id", "m", 1), *text, *opens, *deltas, *closes, OpaqueEvent("chat", {"x": 1}), Finish()]
 
 
-@pytest.mark.parametrize("place", [0, 1, 2])
+@every("place", [0, 1, 2])
 def test_calls_that_are_held_go_on_when_the_stage_breaks(place: int) -> None:
     """Nothing of them is lost, and nothing comes twice, whichever call the function breaks at."""
     events = interleaved('{"a":1}', "[]", '{"b":2}')
@@ -220,30 +220,23 @@ def test_what_is_held_is_bounded_by_all_calls_together(monkeypatch: pytest.Monke
     assert isinstance(fed(*["a" * 15] * 9, apart=True)[-1], Finish)  # each is let go when it is whole
 
 
-@pytest.mark.parametrize("pieces", [1, mapping.MERGED - 1, mapping.MERGED, mapping.MERGED + 1, 3 * mapping.MERGED + 7])
-@pytest.mark.parametrize("beside", [None, {"logprobs": 1}])
-def test_fragments_of_a_held_call_are_merged_and_keep_what_stands_beside(pieces: int, beside: Any) -> None:
+@every("pieces", [0, 1, MERGED - 1, MERGED, MERGED + 1, 3 * MERGED + 7, 2000])
+@every("at", [None, 0, 100, 1999])
+def test_fragments_of_a_held_call_are_merged_and_keep_what_stands_beside(pieces: int, at: int | None) -> None:
+    """Nobody has to wait for each of very many; a fragment that carries more than its text stays as it is."""
     opened = Open(0, BlockKind.TOOL_CALL, name="f", call_id="c")
-    deltas = [Delta(0, f"{n},", beside if n == pieces // 2 else None) for n in range(pieces)]
-    given = MapStage(same, Kind.FINISHED_CALL, None).feed([Start("id", "m", 1), opened, *deltas, Close(0), Finish()])
-    check(given)
-    got = [event for event in given if isinstance(event, Delta)]
-    assert "".join(event.text for event in got) == "".join(event.text for event in deltas)
-    assert [event.extra for event in got if event.extra] == ([beside] if beside else [])
-    assert len(got) <= max(pieces // mapping.MERGED * (mapping.MERGED if beside else 1) + mapping.MERGED, 1)
-
-
-@pytest.mark.parametrize("cut", [False, True])
-@pytest.mark.parametrize("live", [False, True])
-def test_a_live_call_goes_by_while_it_is_looked_at(live: bool, cut: bool) -> None:
-    opened = Open(0, BlockKind.TOOL_CALL, name="f", call_id="c", extra={"live": True})
-    events = [Start("id", "m", 1), opened, Delta(0, "{"), Delta(0, "}"), Close(0, "truncated" if cut else "complete"), Finish()]  # fmt: skip
-    stage = MapStage(dropped, Kind.FINISHED_CALL, None, live=live)
-    early = stage.feed(events[:3])
-    given = early + stage.feed(events[3:])
-    check(given)
-    assert early == (events[:3] if live else events[:1])
-    assert given == (events if live else [events[0], events[-1]])
+    deltas = [Delta(0, f"{n},", {"logprobs": 1} if n == at else None) for n in range(pieces)]
+    events = [Start("id", "m", 1), opened, *deltas, Close(0), Finish()]
+    stage = MapStage(same, Kind.FINISHED_CALL, None)
+    one_by_one = [one for event in events for one in stage.feed([event])]
+    for given in (MapStage(same, Kind.FINISHED_CALL, None).feed(events), one_by_one):
+        check(given)
+        got = [event for event in given if isinstance(event, Delta)]
+        assert "".join(event.text for event in got) == "".join(event.text for event in deltas)
+        assert [event.text for event in got if event.extra] == [event.text for event in deltas if event.extra]
+        assert len(got) <= pieces // MERGED + 3 * MERGED
+        if pieces < MERGED:
+            assert got == deltas
 
 
 # --- streams that pass unread ---------------------------------------------------------------------------------------
@@ -277,7 +270,7 @@ def frames(*data: bytes) -> Iterable[bytes]:
     return [b"data: " + one + b"\n\n" for one in data]
 
 
-@pytest.mark.parametrize("first", [b'{"choices":[]}', b' {"choices":[]}', b"[1]"])
+@every("first", [b'{"choices":[]}', b' {"choices":[]}', b"[1]"])
 def test_first_words_that_are_json_pass(first: bytes) -> None:
     data = b"".join(frames(first, b'{"choices":[{"index":0,"delta":{"content":"data: x"}}]}'))
     relay = Relay(ChatProtocol(), frame_bytes=4096)
@@ -285,7 +278,7 @@ def test_first_words_that_are_json_pass(first: bytes) -> None:
     assert relay.fault is None
 
 
-@pytest.mark.parametrize("later", [b"hello", b"<html>", b"{", b'{"choices":[{"index":0,"delta":{"content":"a"'])
+@every("later", [b"hello", b"<html>", b"{", b'{"choices":[{"index":0,"delta":{"content":"a"'])
 def test_later_words_that_are_no_json_end_the_stream(later: bytes) -> None:
     """Clients break on them, in whatever reads they come."""
     first, *rest = frames(b'{"choices":[{"index":0,"delta":{"content":"data: x"}}]}', later)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import orjson
-import pytest
 
 from tests.cases import every
 from toolwire.pipeline.paths.relay import Relay, counted
@@ -60,6 +59,6 @@ def test_the_last_count_of_each_kind_counts(protocol: ServerSide, said: bytes, s
     assert (usage.input_tokens, usage.output_tokens, usage.estimated) == (9, 4, False)
 
 
-@pytest.mark.parametrize("said", [frames(CHAT, DONE), frames({**CHAT, "usage": None}), frames({"usage": [1]}), b""])
+@every("said", [frames(CHAT, DONE), frames({**CHAT, "usage": None}), frames({"usage": [1]}), b""])
 def test_what_nobody_counted(said: bytes) -> None:
     assert counted(ChatProtocol(), said) is None

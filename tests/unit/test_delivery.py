@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import pytest
 
+from tests.cases import every
 from toolwire.pipeline.exchange.request_state import Exchange
 from toolwire.record import AccessRecord
 
@@ -32,7 +33,7 @@ def exchange_with(*answers: Answer) -> Exchange:
     return made
 
 
-@pytest.mark.parametrize("fault", [RuntimeError("no"), asyncio.CancelledError()], ids=["failed", "cancelled"])
+@every("fault", [RuntimeError("no"), asyncio.CancelledError()])
 async def test_one_that_cannot_be_closed_does_not_keep_the_others_open(fault: BaseException) -> None:
     answers = [Answer(), Answer(fault), Answer()]
     exchange = exchange_with(*answers)

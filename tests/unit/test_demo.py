@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import every
 from toolwire.extras.demo import demo, engine
 from toolwire.extras.demo.demo import DemoError, check_server_tool, example, read_call
 from toolwire.extras.demo.show import Answer, columns, curl, paragraph
@@ -36,7 +37,7 @@ def test_a_call_is_put_together_from_its_chunks() -> None:
     assert seen.function.arguments_json() == {"city": "Paris", "unit": "celsius"}
 
 
-@pytest.mark.parametrize(
+@every(
     ("answer", "reason"),
     [
         ([], "ended early: 0 frames"),
@@ -52,7 +53,7 @@ def test_anything_else_is_a_failure_with_its_reason(answer: list[str], reason: s
         read_call(Answer(answer))
 
 
-@pytest.mark.parametrize(
+@every(
     ("answer", "results", "reason"),
     [
         (frames({"content": "10 am"}, reason="stop"), ["10 am"], None),
@@ -127,7 +128,7 @@ def test_the_printed_command_sends_the_example() -> None:
     assert json.loads(words[words.index("-d") + 1]) == body
 
 
-@pytest.mark.parametrize("width", [120, 80, 60, 59, 40, 20])
+@every("width", [120, 80, 60, 59, 40, 20])
 def test_columns_fit_and_lose_no_word(width: int) -> None:
     """R35.1. On terminals of any width; on narrow ones the second column stands below the first."""
     left = ["x" * 70 + "<tool_call>", '{"name": "f", "arguments": {"a": "b c"}}']

@@ -12,6 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from tests.cases import every
 from tests.e2e.processes import running
 from tests.waiting import GUARD_S
 from toolwire.config import LimitsConfig, ServerConfig
@@ -21,7 +22,7 @@ from toolwire.server.clients import ClientServer
 from toolwire.server.descriptors import FEWEST, KEPT, NO_DESCRIPTORS, REPEAT_S, Shortage, log_room, room
 
 
-@pytest.mark.parametrize("files", [None, 0, 64, 100, 256, 1024, 4096, 20_000, 1_048_576])
+@every("files", [None, 0, 64, 100, 256, 1024, 4096, 20_000, 1_048_576])
 def test_there_is_a_descriptor_for_every_connection_and_its_server(files: int | None) -> None:
     clients, refused = room(files, 10_000, 256)
     assert clients <= 10_000

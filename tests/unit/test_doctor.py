@@ -23,34 +23,22 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 import toolwire.extras.doctor.machine
 import toolwire.fastparse
+from tests.cases import every
 from tests.store.redis_server import RedisServer
 from tests.waiting import GUARD_S
 from toolwire.cli import main
 
 MODELS = {"object": "list", "data": [{"id": "qwen", "object": "model", "owned_by": "vllm", "max_model_len": 4096}]}
-CALL = {
-    "id": "c",
-    "object": "chat.completion",
-    "created": 1,
-    "model": "qwen",
-    "choices": [
-        {
-            "index": 0,
-            "finish_reason": "tool_calls",
-            "message": {
-                "role": "assistant",
-                "content": None,
-                "tool_calls": [
-                    {
-                        "id": "t",
-                        "type": "function",
-                        "function": {"name": "report_ready", "arguments": '{"ready": true}'},
-                    }
-                ],
-            },
-        }
-    ],
-}
+
+
+def completion(finish: str, **message: Any) -> dict[str, Any]:
+    """A whole answer of a server."""
+    choice = {"index": 0, "finish_reason": finish, "message": {"role": "assistant", **message}}
+    return {"id": "c", "object": "chat.completion", "created": 1, "model": "qwen", "choices": [choice]}
+
+
+READY = {"id": "t", "type": "function", "function": {"name": "report_ready", "arguments": '{"ready": true}'}}
+CALL = completion("tool_calls", content=None, tool_calls=[READY])
 VLLM: Mapping[str, Any] = {
     "/v1/models": MODELS,
     "/version": {"version": "0.11.2"},
@@ -64,7 +52,8 @@ Serve = Callable[..., str]
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    """Start a server that answers by its paths, and give its address. An answer that is a number is a status."""
+    """Start a server that answers by its paths, and give its address. An answer that is a number is a status; a
+    function is called for each request."""
     running: list[ThreadingHTTPServer] = []
 
     def start(paths: Paths, *, key: str | None = None, clock: timedelta = timedelta(), tls: Any = None) -> str:
@@ -72,6 +61,7 @@ def serve() -> Iterator[Serve]:
             def do_GET(self) -> None:
                 self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 answer = paths.get(self.path, 404)
+                answer = answer() if callable(answer) else answer
                 if key is not None and self.headers.get("Authorization") != f"Bearer {key}":
                     answer = 401
                 said = answer if isinstance(answer, str) else json.dumps({} if isinstance(answer, int) else answer)
@@ -150,33 +140,20 @@ def test_advice_is_no_good_news_and_no_problem(run: Run, serve: Serve, monkeypat
     assert json.loads(result.stdout)["warnings"] == 0
 
 
-def test_everything_is_asked_at_once_and_the_wait_is_announced(run: Run) -> None:
+def test_everything_is_asked_at_once_and_the_wait_is_announced(run: Run, serve: Serve) -> None:
     """A server that answers one request only when it has another: its date and its models are asked for together."""
     both = threading.Barrier(2, timeout=GUARD_S)
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            first = self.path == "/v1/models" and not both.broken
-            if first:
-                with contextlib.suppress(threading.BrokenBarrierError):
-                    both.wait()
-                both.abort()
-            said = json.dumps(MODELS).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(said)))
-            self.end_headers()
-            self.wfile.write(said)
+    def models() -> Any:
+        if not both.broken:
+            with contextlib.suppress(threading.BrokenBarrierError):
+                both.wait()
+            both.abort()
+        return MODELS
 
-        def log_message(self, *args: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_port}"
-        result = run("--json", "--no-probe", config={"backends": {"b": {"url": url, "identify_s": 0}}})
-        server.shutdown()
-    found = findings(result, "backend b")
-    assert "Its clock and that of this machine agree." in found
+    url = serve({"/v1/models": models})
+    result = run("--json", "--no-probe", config={"backends": {"b": {"url": url, "identify_s": 0}}})
+    assert "Its clock and that of this machine agree." in findings(result, "backend b")
     assert result.stderr.startswith("asking backend b; at most a few seconds")
 
 
@@ -229,7 +206,7 @@ def test_a_dead_server_holds_up_nobody(run: Run, serve: Serve) -> None:
     assert json.loads(result.stdout)["problems"] == 2
 
 
-@pytest.mark.parametrize(
+@every(
     ("paths", "said"),
     [
         ({"/v1/models": 401}, "refused the gateway's key"),
@@ -259,9 +236,7 @@ def test_a_server_that_repeats_secrets(run: Run, serve: Serve) -> None:
 
 
 def test_a_model_that_does_not_call(run: Run, serve: Serve) -> None:
-    said = {"role": "assistant", "content": "I am ready."}
-    plain = {**CALL, "choices": [{"index": 0, "finish_reason": "stop", "message": said}]}
-    url = serve({**VLLM, "/v1/chat/completions": plain})
+    url = serve({**VLLM, "/v1/chat/completions": completion("stop", content="I am ready.")})
     backends = {"gpu": {"url": url}}
     result = run("--json", config={"backends": backends})
     assert level(findings(result, "backend gpu"), "it did not call the tool") == "ok"
@@ -279,7 +254,7 @@ def test_a_model_that_is_not_there_and_a_constraint_that_cannot_be(run: Run, ser
     assert result.exit_code == 1
 
 
-@pytest.mark.parametrize(("hours", "said"), [(2, "ahead of"), (-2, "behind")])
+@every(("hours", "said"), [(2, "ahead of"), (-2, "behind")])
 def test_a_clock_that_is_wrong(run: Run, serve: Serve, hours: int, said: str) -> None:
     url = serve(VLLM, clock=timedelta(hours=hours))
     found = findings(run("--json", "--no-probe", config={"backends": {"gpu": {"url": url}}}), "backend gpu")
@@ -313,7 +288,7 @@ def signed(folder: Path, days: int) -> tuple[ssl.SSLContext, str]:
     return context, str(public)
 
 
-@pytest.mark.parametrize(
+@every(
     ("days", "trusted", "said", "how"),
     [
         (400, True, "valid for 400 more days", "ok"),
@@ -322,25 +297,14 @@ def signed(folder: Path, days: int) -> tuple[ssl.SSLContext, str]:
         (400, False, "is not trusted: self-signed certificate", "problem"),
     ],
 )
-def test_certificates(
-    run: Run,
-    serve: Serve,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    days: int,
-    trusted: bool,
-    said: str,
-    how: str,
-) -> None:
+def test_certificates(run: Run, serve: Serve, tmp_path: Path, days: int, trusted: bool, said: str, how: str) -> None:
     context, file = signed(tmp_path, days)
     url = serve(VLLM, tls=context)
-    if trusted:
-        monkeypatch.setenv("SSL_CERT_FILE", file)
-    result = run("--json", "--no-probe", config={"backends": {"gpu": {"url": url}}})
-    found = findings(result, "backend gpu")
-    assert level(found, said) == how
+    env = {"SSL_CERT_FILE": file if trusted else ""}
+    result = run("--json", "--no-probe", config={"backends": {"gpu": {"url": url}}}, env=env)
+    assert level(findings(result, "backend gpu"), said) == how
     assert (result.exit_code == 1) == (how == "problem")
-    unchecked = run("--json", "--no-probe", config={"backends": {"gpu": {"url": url, "verify_tls": False}}})
+    unchecked = run("--json", "--no-probe", config={"backends": {"gpu": {"url": url, "verify_tls": False}}}, env=env)
     assert level(findings(unchecked, "backend gpu"), "is not checked") == "warning"
     assert unchecked.exit_code == 0
 

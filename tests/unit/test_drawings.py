@@ -13,6 +13,7 @@ import pytest
 
 from docs import drawings
 from docs.drawings import DRAWN, Step, way
+from tests.cases import every
 from tests.e2e.conftest import USER, function
 from tests.e2e.edge import Start, head, starting
 from tests.unit.test_imports import name_of_room
@@ -96,7 +97,7 @@ def test_the_words_of_the_states_can_be_drawn() -> None:
     assert [row.on for row in TRANSITIONS if set(row.on) & set(":;")] == []
 
 
-@pytest.mark.parametrize("draw", DRAWN.values(), ids=list(DRAWN))
+@every("draw", DRAWN.values())
 def test_a_page_gets_its_drawing_and_keeps_the_rest(draw: Callable[[], str]) -> None:
     name = next(name for name, known in DRAWN.items() if known is draw)
     page = f"before\n<!-- drawn: {name} -->\nold\n<!-- end of drawing -->\nbehind\n"

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import every
 from toolwire.call_policy.elements import MAX_DEPTH, Element, element_value, object_of, read_elements
 from toolwire.call_policy.untyped import ParameterTypes
 from toolwire.repair.literals import MAX_VALUES
@@ -36,7 +37,7 @@ SCHEMA = {
 }
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "wanted"),
     [
         ("<text>1</text>", {"text": "1"}),
@@ -55,7 +56,7 @@ def test_the_schema_says_what_it_is(text: str, wanted: Any) -> None:
     assert value(text, SCHEMA) == wanted
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "wanted"),
     [
         ("<a>1</a><b>x</b>", {"a": 1, "b": "x"}),
@@ -67,7 +68,7 @@ def test_without_a_schema(text: str, wanted: Any) -> None:
     assert value(text) == wanted
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "problem"),
     [
         ("<a>", "not closed"),

@@ -7,15 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+from tests.cases import every
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize(
+@every(
     ("environment", "same", "examples"),
     [({}, False, 50), ({"CI": "true"}, True, 50), ({"CI": "true", "TOOLWIRE_FRESH": "1"}, False, 200)],
-    ids=["alone", "CI", "CI, fresh"],
 )
 def test_the_same_examples_in_ci(environment: dict[str, str], same: bool, examples: int) -> None:
     program = (

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import every
+
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "explanation"
 TEXT = (PAGES / "glossary.md").read_text("utf-8")
@@ -46,15 +48,13 @@ def test_what_is_named_exists() -> None:
         resolved(name)
 
 
-@pytest.mark.parametrize("name", ["toolwire.nothing", "toolwire.events.Nothing", "toolwire.nothing.Event"])
+@every("name", ["toolwire.nothing", "toolwire.events.Nothing", "toolwire.nothing.Event"])
 def test_what_is_gone_would_be_found(name: str) -> None:
     with pytest.raises((ImportError, AttributeError)):
         resolved(name)
 
 
-@pytest.mark.parametrize(
-    "page", sorted(p for p in PAGES.glob("*.md") if p.name not in ACTORS), ids=lambda page: page.name
-)
+@every("page", sorted(p for p in PAGES.glob("*.md") if p.name not in ACTORS))
 def test_words_that_a_page_introduces_are_in_the_glossary(page: Path) -> None:
     """In bold, in the middle of a sentence or at the beginning of a point."""
     introduced = set(re.findall(r"\*\*([a-z][^*]*?)\*\*", FENCE.sub("", page.read_text("utf-8"))))

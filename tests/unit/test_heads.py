@@ -9,6 +9,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from tests.cases import every
 from tests.e2e.conftest import CHAT, mock_config, read_config
 from toolwire.app import create_app
 from toolwire.pipeline.chain.middleware import Handler
@@ -65,9 +66,7 @@ async def test_the_short_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "HTTP/1.1 200 OK" in (await exchange(create_app(mock_config(["hello"])), request()))[0]
 
 
-@pytest.mark.parametrize(
-    ("version", "field"), [("1.0", "X-Nothing: 0"), ("1.1", "Connection: close")], ids=["old client", "close"]
-)
+@every(("version", "field"), [("1.0", "X-Nothing: 0"), ("1.1", "Connection: close")])
 async def test_a_connection_that_does_not_go_on_is_closed(version: str, field: str) -> None:
     head, body, closed = await exchange(create_app(mock_config(["hello"])), request(version, field))
     assert closed
@@ -84,7 +83,7 @@ async def test_a_signal_takes_part() -> None:
     assert "X-Signed: yes" in (await exchange(app, request()))[0]
 
 
-@pytest.mark.parametrize(
+@every(
     ("change", "line"),
     [
         (lambda reply: reply.headers.update({"X-More": "1"}), "X-More: 1"),
@@ -93,7 +92,6 @@ async def test_a_signal_takes_part() -> None:
         (lambda reply: reply.set_status(200, "Fine"), "HTTP/1.1 200 Fine"),
         (lambda reply: reply.force_close(), "Connection: close"),
     ],
-    ids=["header", "cookie", "status", "reason", "close"],
 )
 async def test_a_middleware_takes_part(change: object, line: str) -> None:
     @web.middleware

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 
+from tests.cases import every
 from toolwire.errors import BackendFault
 from toolwire.upstream.servers.hops import HEADER, MOST, came_through
 
@@ -16,9 +17,7 @@ def through(*fields: str) -> str:
     return came_through(CIMultiDictProxy(CIMultiDict([(HEADER, field) for field in fields])), OWN)
 
 
-@pytest.mark.parametrize(
-    "fields", [(), ("",), ("x",), (OTHERS[0].upper() + "G",), (f"{OTHERS[0]};{OTHERS[1]}",), (OWN[1:],)]
-)
+@every("fields", [(), ("",), ("x",), (OTHERS[0].upper() + "G",), (f"{OTHERS[0]};{OTHERS[1]}",), (OWN[1:],)])
 def test_what_has_not_the_form_goes_no_further(fields: tuple[str, ...]) -> None:
     assert through(*fields) == ""
 
@@ -28,7 +27,7 @@ def test_others_are_told_of_in_their_order_and_once() -> None:
     assert through(OTHERS[1], OTHERS[0]) == f"{OTHERS[1]}, {OTHERS[0]}"
 
 
-@pytest.mark.parametrize("fields", [(OWN,), (f"{OTHERS[0]}, {OWN}",), (f"{OWN},{OTHERS[0]}",), (OTHERS[0], OWN)])
+@every("fields", [(OWN,), (f"{OTHERS[0]}, {OWN}",), (f"{OWN},{OTHERS[0]}",), (OTHERS[0], OWN)])
 def test_the_own_name_is_a_circle(fields: tuple[str, ...]) -> None:
     with pytest.raises(BackendFault) as caught:
         through(*fields)

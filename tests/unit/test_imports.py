@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import pytest
-
+from tests.cases import every
 from tests.check import module_name
 
 ROOT = Path(__file__).parents[2]
@@ -160,7 +159,7 @@ def private(imports: dict[str, list[Import]]) -> Iterator[str]:
 RULES = (outward, loops, private)
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+@every("rule", RULES)
 def test_the_rule_is_kept(rule):
     assert list(rule(everything())) == []
 
@@ -193,7 +192,7 @@ BROKEN = {
 COUNTS = {"outward": 5, "loops": 2, "private": 3}
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+@every("rule", RULES)
 def test_a_broken_rule_is_told_with_its_place(rule):
     sources = BROKEN[rule.__name__]
     modules = frozenset(

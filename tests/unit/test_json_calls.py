@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -156,7 +155,7 @@ def test_what_cannot_be_read_is_malformed(grammar: Grammar, written: dict[str, A
     assert counts["parse_failures"] + counts["unknown_names"] == 1
 
 
-@pytest.mark.parametrize(
+@every(
     "grammar",
     [GRAMMARS[0], LLAMA3_JSON.grammar, COHERE.grammar, fenced_json.FORMAT.grammar, bare_json.FORMAT.grammar],
 )

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Final
 
 import click
-import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
 import toolwire
+from tests.cases import every
 from toolwire.cli import main
 from toolwire.observability.log_forms import JsonFormatter, TextFormatter
 from toolwire.support.legible import visible, visible_json, visible_lines
@@ -58,14 +58,14 @@ def test_json_says_the_same(value: object) -> None:
     assert json.loads(shown) == json.loads(json.dumps(value))
 
 
-@pytest.mark.parametrize("form", [TextFormatter(), JsonFormatter()])
+@every("form", [TextFormatter(), JsonFormatter()])
 def test_log_lines_hold_nothing_that_is_obeyed(form: logging.Formatter) -> None:
     record = logging.LogRecord("toolwire", logging.INFO, "", 0, "says %s", (HOSTILE,), None)
     record.fields = {"model": HOSTILE[:20]}
     assert is_harmless(form.format(record))
 
 
-@pytest.mark.parametrize(
+@every(
     "argv",
     [
         ["replay", f"nosuch{HOSTILE[:20]}"],

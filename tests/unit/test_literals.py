@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cases import every
+from tests.unit.json_values import VALUES
 from toolwire.repair.literals import (
     MAX_VALUES,
     PythonCall,
@@ -23,12 +24,6 @@ from toolwire.repair.literals import (
 from toolwire.repair.relaxed_json import MAX_DEPTH
 
 MARK = '<|"|>'
-
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=12),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=8,
-)
 
 
 # --- Python ---------------------------------------------------------------------------------------------------------
@@ -58,13 +53,13 @@ def test_python_values(text: str, read: str) -> None:
     assert python_value(text) == read
 
 
-@pytest.mark.parametrize("number", ["0", "-0", "1.0", "1.50", "1e-07", "-2E+5", "12345678901234567890123", "1e999"])
+@every("number", ["0", "-0", "1.0", "1.50", "1e-07", "-2E+5", "12345678901234567890123", "1e999"])
 def test_numbers_keep_their_text(number: str) -> None:
     assert python_value(f"[{number}]") == f"[{number}]"
     assert scalar(number) == number
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "read"),
     [
         ("+5", "5"),
@@ -175,9 +170,7 @@ def test_braces() -> None:
     assert braces_value("{k:<escape><escape>}", "<escape>") == '{"k":""}'
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{", "{a}", "{a:}", "{a:Oslo}", f"{{a:{MARK}x}}", "{:1}", "{a:1 b:2}", "{a:1]", "{a:[1}", "{a:1}}"]
-)
+@every("text", ["", "{", "{a}", "{a:}", "{a:Oslo}", f"{{a:{MARK}x}}", "{:1}", "{a:1 b:2}", "{a:1]", "{a:[1}", "{a:1}}"])
 def test_what_is_no_object_in_braces(text: str) -> None:
     with pytest.raises(ValueError):
         braces_value(text, MARK)
@@ -186,7 +179,7 @@ def test_what_is_no_object_in_braces(text: str) -> None:
 # --- hostile input --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("bracket", ["[", "(", "{'a':", "{"])
+@every("bracket", ["[", "(", "{'a':", "{"])
 def test_depth_is_bounded(bracket: str) -> None:
     closer = {"[": "]", "(": ",)"}.get(bracket, "}")
     deep = bracket.replace("{", "{'a':") if bracket == "{" else bracket
@@ -211,7 +204,7 @@ def test_values_are_counted() -> None:
         braces_value("{" + ",".join(["a:1"] * (MAX_VALUES + 1)) + "}", MARK)
 
 
-@pytest.mark.parametrize("quotes", ["'", "' ", '"', "\\'", "'\"", "'''"])
+@every("quotes", ["'", "' ", '"', "\\'", "'\"", "'''"])
 def test_a_megabyte_of_quotes_is_read_in_one_go(quotes: str) -> None:
     """The pattern for a string is possessive, so that it neither recurses nor keeps anything to come back to."""
     text = quotes * (1_000_000 // len(quotes))

@@ -19,6 +19,7 @@ from click.testing import CliRunner, Result
 
 import toolwire.extras.bench.parse
 from tests.cases import every
+from tests.unit.test_replay import recording
 from toolwire.cli import main
 from toolwire.events import Event
 from toolwire.extras.bench import corpus, libraries, timing
@@ -36,15 +37,9 @@ Run = Callable[..., Result]
 FORMATS = registries().formats.names()
 COMPARED = ["compiled", "python", "buffering", "rescanning", "jiter"]
 SVG = "{http://www.w3.org/2000/svg}"
+
+
 WRITTEN = 'Hi.\n<tool_call>{"name":"f","arguments":"{\\"a\\":1}"}</tool_call> é'
-
-
-def recording(*deltas: str) -> bytes:
-    """A backend's stream with these pieces of text."""
-    frame = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
-    bodies = [{**frame, "choices": [{"index": 0, "delta": {"content": d}, "finish_reason": None}]} for d in deltas]
-    bodies.append({**frame, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
-    return b"".join(b"data: %s\n\n" % json.dumps(body).encode() for body in bodies) + b"data: [DONE]\n\n"
 
 
 @pytest.fixture
@@ -80,7 +75,7 @@ def test_the_scanner_finds_what_the_corpus_says(format: str, chunks: Any) -> Non
     assert len(report.left_out) <= 2
 
 
-@pytest.mark.parametrize("name", CASES)
+@every("name", CASES)
 def test_a_seed_settles_the_corpus(name: str) -> None:
     hermes = registries().formats.get("hermes")
     assert corpus.build(name, hermes, 1) == corpus.build(name, hermes, 1) != corpus.build(name, hermes, 2)
@@ -239,10 +234,17 @@ def test_json_to_standard_output_replaces_the_tables(run: Run, validate: Callabl
     validate(json.loads(result.stdout))
 
 
-def test_all_is_every_format(run: Run) -> None:
+def test_all_is_every_format(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    plans: list[MeasurePlan] = []
+
+    def only_one(plan: MeasurePlan, tell: Any) -> Any:
+        plans.append(plan)
+        return measure(dataclasses.replace(plan, formats=["hermes"]))
+
+    monkeypatch.setattr("toolwire.extras.bench.command.measure", only_one)
     result = run("--case", "prose", "--format", "all", "--implementation", "python", "--json", "-")
     assert result.exit_code == 0, result.output
-    assert [text["format"] for text in json.loads(result.stdout)["texts"]] == FORMATS
+    assert [list(plan.formats) for plan in plans] == [FORMATS]
 
 
 @pytest.mark.parametrize("chunks", [None, "recorded", "tokens", "bytes", "whole", "5"])

@@ -44,6 +44,11 @@ def samples(text: bytes) -> Samples:
     }
 
 
+def labels(**values: str) -> tuple[tuple[str, str], ...]:
+    """As `samples` has them."""
+    return tuple(sorted(values.items()))
+
+
 def counted(families: tuple[Family, ...], cells: SharedCounters) -> Samples:
     return samples(page(families, cells, "")[0])
 
@@ -64,13 +69,7 @@ def test_counters_and_gauges() -> None:
     gauge.inc(by=-2)
     assert counted(families, cells) == {
         ("a_total", ()): 1,
-        (
-            "b_total",
-            (
-                ("x", "1"),
-                ("y", 'q"\\\n'),
-            ),
-        ): 4,
+        ("b_total", labels(x="1", y='q"\\\n')): 4,
         ("c", ()): -2,
     }
 
@@ -81,29 +80,9 @@ def test_a_histogram_counts_what_is_at_most_a_bound() -> None:
     for value in (0.05, 0.1, 0.5, 7):
         histogram.observe(value, "e")
     assert counted(families, cells) == {
-        (
-            "h_bucket",
-            (
-                ("le", "0.1"),
-                ("x", "e"),
-            ),
-        ): 2,
-        (
-            "h_bucket",
-            (
-                ("le", "1.0"),
-                ("x", "e"),
-            ),
-        ): 3,
-        (
-            "h_bucket",
-            (
-                ("le", "+Inf"),
-                ("x", "e"),
-            ),
-        ): 4,
-        ("h_count", (("x", "e"),)): 4,
-        ("h_sum", (("x", "e"),)): 7.65,
+        **{("h_bucket", labels(le=le, x="e")): n for le, n in (("0.1", 2), ("1.0", 3), ("+Inf", 4))},
+        ("h_count", labels(x="e")): 4,
+        ("h_sum", labels(x="e")): 7.65,
     }
 
 
@@ -186,13 +165,11 @@ def _worker(folder: Path, place: int, amount: int) -> BaseProcess:
 
 @pytest.mark.skipif(not hasattr(signal, "pause"), reason="signals")
 def test_workers_add_up_and_a_killed_one_keeps_its_counts(tmp_path: Path) -> None:
-    request = (
-        "toolwire_requests_total",
-        (("endpoint", "chat"), ("model", "m"), ("route", "r"), ("status", "200"), ("stream", "true")),
-    )
-    duration = ("toolwire_request_duration_seconds_sum", (("endpoint", "chat"), ("model", "m"), ("route", "r")))
+    whose = {"endpoint": "chat", "model": "m", "route": "r"}
+    request = ("toolwire_requests_total", labels(**whose, status="200", stream="true"))
+    duration = ("toolwire_request_duration_seconds_sum", labels(**whose))
     inflight = ("toolwire_inflight_requests", ())
-    up = ("toolwire_backend_up", (("backend", "b"),))
+    up = ("toolwire_backend_up", labels(backend="b"))
     mine = Metrics(SharedCounters(tmp_path / f"0{CELLS}"))
     mine.requests.inc("chat", "true", "200", "r", "m", by=3)
     other = _worker(tmp_path, 1, 500)
@@ -239,7 +216,6 @@ def test_what_an_exchange_adds() -> None:
     metrics.declare(CALL_FIELDS)
     record.status, record.stream = 200, True
     record.route, record.model = "r*", "r1"
-    whose = (("model", "r1"), ("route", "r*"))
     record.count("calls", 2)
     record.count("repaired")
     record.label("repaired", "commas")
@@ -254,41 +230,21 @@ def test_what_an_exchange_adds() -> None:
     record.wrote()
     metrics.finish(record, endpoint="chat", request_id="r")
     found = samples(metrics.page()[0])
-    assert (
-        found[
-            "toolwire_requests_total",
-            (("endpoint", "chat"), *whose, ("status", "200"), ("stream", "true")),
-        ]
-        == 1
-    )
-    assert found["toolwire_tool_calls_total", (*whose[:1], ("outcome", "emitted"), *whose[1:])] == 2
-    assert found["toolwire_tool_call_repairs_total", (("kind", "commas"),)] == 1
-    assert found["toolwire_tool_call_repairs_total", (("kind", "quotes"),)] == 1
-    assert found["toolwire_strict_failures_total", (("code", "invalid_tool_arguments"),)] == 1
-    assert (
-        found[
-            "toolwire_backend_errors_total",
-            (
-                ("backend", "a"),
-                ("code", "upstream_error"),
-            ),
-        ]
-        == 1
-    )
-    assert (
-        found[
-            "toolwire_backend_errors_total",
-            (
-                ("backend", "b"),
-                ("code", "upstream_disconnected"),
-            ),
-        ]
-        == 1
-    )
-    assert found["toolwire_tokens_total", (("direction", "output"), *whose)] == 7
-    assert found["toolwire_overhead_seconds_count", (("endpoint", "chat"),)] == 1
-    for name in ("request_duration", "time_to_first_token"):
-        assert found[f"toolwire_{name}_seconds_count", (("endpoint", "chat"), *whose)] == 1
+    whose, chat = {"model": "r1", "route": "r*"}, {"endpoint": "chat"}
+    for name, of, number in (
+        ("requests_total", {**chat, **whose, "status": "200", "stream": "true"}, 1),
+        ("tool_calls_total", {**whose, "outcome": "emitted"}, 2),
+        ("tool_call_repairs_total", {"kind": "commas"}, 1),
+        ("tool_call_repairs_total", {"kind": "quotes"}, 1),
+        ("strict_failures_total", {"code": "invalid_tool_arguments"}, 1),
+        ("backend_errors_total", {"backend": "a", "code": "upstream_error"}, 1),
+        ("backend_errors_total", {"backend": "b", "code": "upstream_disconnected"}, 1),
+        ("tokens_total", {**whose, "direction": "output"}, 7),
+        ("overhead_seconds_count", chat, 1),
+        ("request_duration_seconds_count", {**chat, **whose}, 1),
+        ("time_to_first_token_seconds_count", {**chat, **whose}, 1),
+    ):
+        assert found[f"toolwire_{name}", labels(**of)] == number, name
 
 
 def models(found: Samples) -> set[str]:

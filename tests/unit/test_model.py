@@ -8,6 +8,7 @@ from dataclasses import FrozenInstanceError
 import pytest
 from hypothesis import given
 
+from tests.cases import every
 from tests.strategies import rich_replies
 from toolwire.known.kinds import plain_in
 from toolwire.model import (
@@ -65,7 +66,7 @@ def test_they_are_compared_and_looked_up_by_value() -> None:
     assert ToolChoice("named", "f") != ToolChoice("named", "g")
 
 
-@pytest.mark.parametrize("part", [Text("a"), Refusal("a"), Image("u"), Reasoning("a"), ToolUse("c", "f", "{}"), ToolResult("c", ())])  # fmt: skip
+@every("part", [Text("a"), Refusal("a"), Image("u"), Reasoning("a"), ToolUse("c", "f", "{}"), ToolResult("c", ())])  # fmt: skip
 def test_every_part_has_room_for_what_is_not_modelled(part: Text) -> None:
     assert part.extra is EMPTY
     said = replace(part, extra={"messages": {"cache_control": {"type": "ephemeral"}}})

@@ -6,42 +6,33 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from tests.cases import every
-from tests.options import route_options
 from toolwire.call_policy.candidate import names_on_offer
 from toolwire.call_policy.near import NAME_CHARS, NearMiss, is_near, near_name, stand, unreadable
-from toolwire.call_policy.policy import CallPolicy
-from toolwire.config import LimitsConfig, RouteOptions
 from toolwire.formats.families import bare_json, deepseek, fenced_json, hermes, invoke, qwen, sentinel
 from toolwire.model import ToolChoice, ToolSpec
-from toolwire.scan._grammar import Block, BlockSyntax, Grammar
+from toolwire.scan._grammar import BlockSyntax, Grammar
+
+from .policy_bench import PolicyBench
 
 READ, WRITE = ToolSpec("read_file"), ToolSpec("write_file")
 QWEN, INVOKE, DEEPSEEK = (
     next(syntax for syntax in known.grammar.syntaxes if syntax.body and syntax.opener)
     for known in (qwen.QWEN3_CODER, invoke.MINIMAX_M2, deepseek.V31)
 )
-BOTH = {tool.name: tool for tool in (READ, WRITE)}
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("red_file", "rread_file", "raed_file", "read_fila", "ead_file", "read_files"),
-        *("read-file", "READ_FILE", "readFile", "Read.File", "read file"),
-    ],
-)
-def test_one_edit(name: str) -> None:
-    assert is_near(name, "read_file")
-    assert is_near("read_file", name)
+ONE_EDIT = [
+    *("red_file", "rread_file", "raed_file", "read_fila", "ead_file", "read_files"),
+    *("read-file", "READ_FILE", "readFile", "Read.File", "read file"),
+]
+MORE = ["", "read", "rd_file", "red_filee", "xead_filx", "reed-fil", "file_read", "r" * 9]
 
 
-@pytest.mark.parametrize("name", ["", "read", "rd_file", "red_filee", "xead_filx", "reed-fil", "file_read", "r" * 9])
-def test_more_than_one_edit(name: str) -> None:
-    assert not is_near(name, "read_file")
-    assert not is_near("read_file", name)
+@every(("name", "near"), [*((name, True) for name in ONE_EDIT), *((name, False) for name in MORE)])
+def test_one_edit(name: str, near: bool) -> None:
+    assert is_near(name, "read_file") is near
+    assert is_near("read_file", name) is near
 
 
 def test_a_name_that_is_no_name_costs_nothing() -> None:
@@ -112,7 +103,7 @@ def test_text_that_was_not(syntax: BlockSyntax, body: str) -> None:
 ATTEMPT = NearMiss("so", ("read_file",), "{2*pi}")
 
 
-@pytest.mark.parametrize(
+@every(
     ("place", "before", "behind", "counts"),
     [
         ("anywhere", "", "", True),
@@ -137,25 +128,17 @@ def test_what_is_not_in_the_text_stands_anywhere() -> None:
     assert stand([ATTEMPT], "What was escaped is put back.")
 
 
-def told(body: str, *tools: ToolSpec, grammar: Grammar = sentinel.GRAMMAR, **options: Any) -> list[NearMiss]:
-    """What the call policy tells of a block with this body, and that has an end."""
-    near: list[NearMiss] = []
-    policy = CallPolicy(
-        tools or (READ, WRITE),
-        choice=ToolChoice(),
-        parallel=True,
-        options=route_options(**options),
-        limits=LimitsConfig(),
-        near=near.append,
-    )
-    policy.block(Block(grammar.syntaxes[0], body, (("call", body),)))
-    return near
-
-
 DEFINITION = '{"name":"read_file","description":"Reads.","parameters":{"type":"object","properties":{"path":{}}}}'
 
 
-@pytest.mark.parametrize(
+def told(body: str, *tools: ToolSpec, grammar: Grammar = sentinel.GRAMMAR, **options: Any) -> list[NearMiss]:
+    """What the call policy tells of a block with this body, and that has an end."""
+    bench = PolicyBench(*(tools or (READ, WRITE)), syntax=grammar.syntaxes[0], **options)
+    bench.block(body)
+    return bench.near
+
+
+@every(
     ("body", "said"),
     [
         ('{"name":"read_file","arguments":{"path":}', "cannot be read: it is not valid JSON"),
@@ -168,7 +151,7 @@ DEFINITION = '{"name":"read_file","description":"Reads.","parameters":{"type":"o
         (DEFINITION.replace("parameters", "arguments"), "wrote the definition"),
     ],
 )
-@pytest.mark.parametrize("grammar", [sentinel.GRAMMAR, hermes.GRAMMAR])
+@every("grammar", [sentinel.GRAMMAR, hermes.GRAMMAR])
 def test_the_policy_says_what_was_wrong(body: str, said: str, grammar: Grammar) -> None:
     (miss,) = told(body, grammar=grammar)
     assert said in miss.why
@@ -182,7 +165,7 @@ NEEDS = ToolSpec(
 )
 
 
-@pytest.mark.parametrize(
+@every(
     ("body", "place"),
     [
         ('{"name":"read_file","arguments":{"path":2*pi}}', "anywhere"),
@@ -202,9 +185,8 @@ def test_near_misses_without_markers(body: str, place: str) -> None:
     assert (miss.tools, miss.place, miss.text) == (("read_file",), place, body)
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
+def test_data_is_none() -> None:
+    for body in (
         '{"name":"read_file","version":"1.0","description":"Reads.","scripts":{}}',
         '{"name":"read_file","description":"Reads."}',
         '{"name":"read_file","parameters":["path"]}',
@@ -214,10 +196,23 @@ def test_near_misses_without_markers(body: str, place: str) -> None:
         '{"name":"read_file","arguments":{"path":...}}',
         '{"name":"read_file","arguments":{"file":"<path>"}}',
         f'{{"tool_calls":[{DEFINITION},{DEFINITION}]}}',
-    ],
-)
-def test_data_is_none(body: str) -> None:
-    assert told(body, NEEDS, WRITE, grammar=LOOSE) == []
+    ):
+        assert told(body, NEEDS, WRITE, grammar=LOOSE) == [], body
+    for body in ('{"name":5,"version":"1"}', '{"name":"Bob","age":}'):
+        assert told(body, grammar=bare_json.GRAMMAR) == [], body
+
+
+def test_good_calls_and_calls_of_nothing_are_none() -> None:
+    takes_anything = ToolSpec("read_file", parameters={"type": "object", "properties": {"path": {}}})
+    for body in (
+        '{"name":"read_file","arguments":{}}',
+        '{"name":"delete_all","arguments":{}}',
+        '{"name":"read_file","path":1}',
+        '{"arguments":{}}',
+        '{"arguments":{"name":"read_file"}}',
+    ):
+        assert told(body, takes_anything) == [], body
+    assert told('{"name":"read_file","arguments":"{a b}"}', ToolSpec("read_file", strict=True)) == [], "it is a failure"
 
 
 def test_all_tools_of_a_block_are_named() -> None:
@@ -227,42 +222,10 @@ def test_all_tools_of_a_block_are_named() -> None:
         assert sorted(miss.tools) == ["read_file", "write_file"]
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        '{"name":"read_file","arguments":{}}',
-        '{"name":"delete_all","arguments":{}}',
-        '{"name":"read_file","path":1}',
-        '{"arguments":{}}',
-        '{"arguments":{"name":"read_file"}}',
-    ],
-)
-def test_good_calls_and_calls_of_nothing_are_none(body: str) -> None:
-    assert told(body, ToolSpec("read_file", parameters={"type": "object", "properties": {"path": {}}})) == []
-
-
-@pytest.mark.parametrize("body", ['{"name":5,"version":"1"}', '{"name":"Bob","age":}'])
-def test_json_for_its_own_sake_is_none(body: str) -> None:
-    assert told(body, grammar=bare_json.GRAMMAR) == []
-
-
-def test_what_a_strict_tool_fails_with_is_a_failure_and_no_near_miss() -> None:
-    assert told('{"name":"read_file","arguments":"{a b}"}', ToolSpec("read_file", strict=True)) == []
-
-
-@pytest.mark.parametrize(("why", "near"), [("end", True), ("truncated", False), ("oversize", False)])
+@every(("why", "near"), [("end", True), ("truncated", False), ("oversize", False)])
 def test_blocks_without_an_end(why: Any, near: bool) -> None:
-    syntax: BlockSyntax = sentinel.GRAMMAR.syntaxes[0]
-    said: list[NearMiss] = []
-    policy = CallPolicy(
-        (READ,),
-        choice=ToolChoice(),
-        parallel=True,
-        options=RouteOptions(),
-        limits=LimitsConfig(),
-        near=said.append,
-    )
-    policy.unfinished(syntax, '{"name":"read_file","argum', why)
-    assert bool(said) is near
-    policy.unfinished(syntax, "", why)
-    assert len(said) == near, "nothing but an opener is a mention"
+    bench = PolicyBench(READ, syntax=sentinel.GRAMMAR.syntaxes[0])
+    bench.policy.unfinished(bench.syntax, '{"name":"read_file","argum', why)
+    assert bool(bench.near) is near
+    bench.policy.unfinished(bench.syntax, "", why)
+    assert len(bench.near) == near, "nothing but an opener is a mention"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import json
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,10 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.e2e.conftest import CHAT, function, post, serving, upstream_config
-from toolwire.config import LimitsConfig
 from toolwire.errors import BackendFault, ClientFault
 from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
-from toolwire.ingress import bodies
 from toolwire.model import Message, ModelRequest, Origin, Text
 from toolwire.protocols.shared import wire
 from toolwire.protocols.shared.request_schema import RequestSchema
@@ -216,22 +213,6 @@ async def test_estimates_do_not_depend_on_where_they_are_made() -> None:
     one = await estimator.count_request(small)
     assert is_large(large)
     assert abs(await estimator.count_request(large) - 4 * one) <= 20
-
-
-def test_bodies_beyond_the_limit_are_parsed_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    loop = threading.current_thread()
-    where: list[bool] = []
-    real = orjson.loads
-
-    def watched(text: bytes) -> Any:
-        where.append(threading.current_thread() is loop)
-        return real(text)
-
-    monkeypatch.setattr(orjson, "loads", watched)
-    for size, on_loop in ((10, True), (OFFLOAD_BYTES, False)):
-        where.clear()
-        asyncio.run(bodies.read_json(json.dumps({"a": "x" * size}).encode(), LimitsConfig()))
-        assert where == [on_loop]
 
 
 # --- what comes in very many pieces ---------------------------------------------------------------------------------

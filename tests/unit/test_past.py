@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import every
 from toolwire.fastparse import bytes_of
 from toolwire.known.past import (
     ITEM_BYTES,
@@ -161,6 +162,6 @@ def test_stages_are_bounded_and_items_know_their_past() -> None:
     assert past_of([1]) is None
 
 
-@pytest.mark.parametrize("value", ["x" * 100, b"x" * 100, {"a": "x" * 100}, ["x" * 100], ("x" * 100,)])
+@every("value", ["x" * 100, b"x" * 100, {"a": "x" * 100}, ["x" * 100], ("x" * 100,)])
 def test_values_are_weighed_by_what_they_keep(value: object) -> None:
     assert 100 < bytes_of([value]) < 800

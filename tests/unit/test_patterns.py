@@ -105,7 +105,7 @@ def test_every_kind_is_shown():
     assert set(FOUND) == set(KINDS)
 
 
-@pytest.mark.parametrize(
+@every(
     "text",
     [
         "at 10:30 on 2026-11-22",

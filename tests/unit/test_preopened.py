@@ -152,7 +152,7 @@ def test_tags_that_end_calls_or_any_message_say_nothing_of_thoughts(name: str) -
     assert not closers & {syntax.closer for syntax in grammar.syntaxes}
 
 
-@pytest.mark.parametrize("explicit", [True, False])
+@every("explicit", [True, False])
 def test_what_the_configuration_says_binds(explicit: bool) -> None:
     assert pairs_of(FORMATS.get("sentinel").grammar, ReasoningConfig(preopened=explicit)) == ()
     assert pairs_of(FORMATS.get("sentinel").grammar, ReasoningConfig(tags=None)) == ()
@@ -171,13 +171,21 @@ class Known:
         self.learned = Learned()
         self.record = AccessRecord()
 
-    def stage(self, *, whole: bool, request: ModelRequest | None = None, learns: bool = True) -> ScanStage:
-        asked = request or ModelRequest("m", ())
-        preopened = PreopenedReasoning("r", self.learned, lambda: ("up", asked), self.record, whole=whole)
+    def stage(
+        self,
+        *,
+        whole: bool,
+        request: ModelRequest | None = None,
+        learns: bool = True,
+        server: str | None = "up",
+        **limits: int,
+    ) -> ScanStage:
+        source = None if server is None else (server, request or ModelRequest("m", ()))
+        preopened = PreopenedReasoning("r", self.learned, lambda: source, self.record, whole=whole)
         return ScanStage(
             OfferedTools(self.tools, ToolChoice(), True, self.form, self.tools),
             self.options,
-            LimitsConfig(),
+            LimitsConfig(**limits),
             self.record.count,
             label=self.record.label,
             preopened=preopened if learns else None,
@@ -538,15 +546,7 @@ def test_an_answer_cut_off_by_its_length_says_nothing() -> None:
 def test_what_is_longer_than_a_block_may_be_is_not_kept() -> None:
     known = Known()
     known.stream("Hm.\n</think>\n\nHello!")
-    stage = ScanStage(
-        OfferedTools(TOOLS, ToolChoice(), True, known.form, TOOLS),
-        known.options,
-        LimitsConfig(block_bytes=1000),
-        known.record.count,
-        preopened=PreopenedReasoning(
-            "r", known.learned, lambda: ("up", ModelRequest("m", ())), known.record, whole=False
-        ),
-    )
+    stage = known.stage(whole=False, block_bytes=1000)
     out = stage.feed([START, Open(0, BlockKind.TEXT), *(Delta(0, "x" * 300) for _ in range(5)), Close(0), Finish()])
     assert _parts(out) == (Reasoning("x" * 1500),)
 
@@ -554,7 +554,7 @@ def test_what_is_longer_than_a_block_may_be_is_not_kept() -> None:
 ASKED = ModelRequest("m", (Message("user", (Text("hi"),)),))
 
 
-@pytest.mark.parametrize(
+@every(
     "other",
     [
         ("", "down", ASKED),
@@ -566,7 +566,6 @@ ASKED = ModelRequest("m", (Message("user", (Text("hi"),)),))
         ("", "up", ModelRequest("m", ASKED.messages, constraint=Constraint("root ::= \"a\"", ()))),
         ("", "up", ModelRequest("m", (*ASKED.messages, Message("assistant", (Text("Well, "),))))),
     ],
-    ids=["server", "key", "model", "template", "think", "effort", "enforced", "goes on"],
 )  # fmt: skip
 def test_what_is_learned_holds_for_requests_of_that_kind(other: tuple[str, str, ModelRequest]) -> None:
     assert kind_of("", "up", ASKED) == kind_of(
@@ -603,15 +602,7 @@ def test_the_log_says_it_once(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_nothing_is_learned_of_a_source_that_is_no_server() -> None:
     known = Known()
-    stage = ScanStage(
-        OfferedTools(TOOLS, ToolChoice(), True, known.form, TOOLS),
-        known.options,
-        LimitsConfig(),
-        known.record.count,
-        preopened=PreopenedReasoning("r", known.learned, lambda: None, known.record, whole=True),
-    )
-    out = stage.feed([START, Open(0, BlockKind.TEXT), Delta(0, "Hm.\n</think>\n\nHello!"), Close(0), Finish()])
-    assert _parts(out) == (Reasoning("Hm.\n"), Text("Hello!"))
+    assert known.whole("Hm.\n</think>\n\nHello!", server=None) == (Reasoning("Hm.\n"), Text("Hello!"))
     assert not known.learned
 
 

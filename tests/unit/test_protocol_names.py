@@ -8,8 +8,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-import pytest
-
+from tests.cases import every
 from tests.unit.test_imports import ROOT, everything, read
 from toolwire.registry import CLIENT_PROTOCOLS, SERVER_PROTOCOLS
 
@@ -82,7 +81,7 @@ def test_nobody_asks_for_a_protocols_name() -> None:
     assert [line for _, file, source in sources() for line in compared(file, source)] == []
 
 
-@pytest.mark.parametrize(
+@every(
     "source",
     [
         "from .protocols.chat.protocol import ChatProtocol",
@@ -94,7 +93,7 @@ def test_an_import_is_noticed(source: str) -> None:
     assert any(own(step.module) for step in read("toolwire.x", "proxy/x.py", source, frozenset(everything())))
 
 
-@pytest.mark.parametrize(
+@every(
     "source",
     [
         'x = exchange.protocol.name == "responses"',

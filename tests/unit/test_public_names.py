@@ -36,7 +36,7 @@ def test_events_are_those_of_the_event_algebra(name: str) -> None:
     assert getattr(toolwire, name) is getattr(toolwire.events, name)
 
 
-@pytest.mark.parametrize("name", ["Message", "Usage", "ToolChoice", "ToolResult", "ModelRequest"])
+@every("name", ["Message", "Usage", "ToolChoice", "ToolResult", "ModelRequest"])
 def test_values_are_those_of_the_model(name: str) -> None:
     assert getattr(toolwire, name) is getattr(toolwire.model, name)
 

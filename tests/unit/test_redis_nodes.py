@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.cases import every
+
 pytest.importorskip("redis")
 
 from redis.exceptions import NoPermissionError, ResponseError
@@ -70,7 +72,7 @@ async def test_a_sentinel_that_was_cut_off_is_not_believed() -> None:
         assert await by_sentinels(*said) == Master(URLS[NEW], 1)
 
 
-@pytest.mark.parametrize("flags", ["master,s_down", "master,s_down,o_down", "master,disconnected"])
+@every("flags", ["master,s_down", "master,s_down,o_down", "master,disconnected"])
 async def test_a_master_that_is_down_is_none(flags: str) -> None:
     with pytest.raises(NoMaster):
         await by_sentinels(view(OLD, replica(NEW), flags=flags), view(OLD, replica(NEW), flags=flags))
@@ -83,7 +85,7 @@ async def test_while_a_failover_is_carried_out_the_new_master_has_its_address_al
     assert await by_sentinels(said, said) == Master(URLS[NEW], 1)
 
 
-@pytest.mark.parametrize(
+@every(
     "unfit",
     [
         replica(OTHER, "slave,s_down"),
@@ -146,7 +148,7 @@ async def test_only_who_has_the_slot_counts() -> None:
         await in_cluster([[share(OLD, first=0, last=10)], OLD_1])
 
 
-@pytest.mark.parametrize("host", [b"", None, b"?"])
+@every("host", [b"", None, b"?"])
 async def test_a_node_without_a_host_is_where_it_was_asked(host: bytes | None) -> None:
     slots = [[0, 16_383, [host, 7, b"10.0.0.1", []], [b"10.0.0.2", 2, b"10.0.0.2", []]]]
     assert await in_cluster([slots, OLD_1]) == Master(f"redis://{OTHER.host}:7/0", 1)

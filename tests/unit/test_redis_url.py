@@ -37,7 +37,7 @@ def test_sentinels_with_a_password_of_their_own() -> None:
     assert url.sentinel(HERE) == "rediss://w:b%3A%2F@here:1?ssl_ca_certs=%2Fca.pem"
 
 
-@pytest.mark.parametrize("end", ["", "/", "/0", "?db=0"])
+@every("end", ["", "/", "/0", "?db=0"])
 def test_a_cluster(end: str) -> None:
     url = read_url(f"redis+cluster://me:secret@one,two:7000{end}")
     assert (url.kind, url.nodes, url.db) == ("cluster", (Address("one", 6379), Address("two", 7000)), 0)

@@ -42,13 +42,13 @@ def test_entry_point_dotted_path_and_registered_value() -> None:
     assert registry.names() == ["join", "mine"]
 
 
-@pytest.mark.parametrize("taken", ["builtin", "plugin"])
+@every("taken", ["builtin", "plugin"])
 def test_a_name_used_twice_is_an_error_at_startup(taken: str) -> None:
     with pytest.raises(ConfigError, match=f"two things are called '{taken}'"):
         Registry("thing", GROUP, {"builtin": "os:path"}, [point("plugin", "os:sep"), point(taken, "os:name")])
 
 
-@pytest.mark.parametrize("taken", ["builtin", "mine"])
+@every("taken", ["builtin", "mine"])
 def test_a_taken_name_cannot_be_registered(taken: str) -> None:
     registry: Registry[object] = Registry("thing", GROUP, {"builtin": "os:path"}, [])
     registry.register("mine", 1)

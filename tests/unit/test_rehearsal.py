@@ -18,6 +18,7 @@ from typing import Any, Final
 import pytest
 from aiohttp import web
 
+from tests.cases import every
 from tests.unit import first_request
 from tests.unit.first_request import KINDS
 from tests.waiting import GUARD_S
@@ -99,7 +100,7 @@ async def test_each_protocol_whole_and_streamed_and_calls_are_found() -> None:
     assert any(b'"previous_response_id":"resp_' in each.answer for each in seen)
 
 
-@pytest.mark.parametrize(
+@every(
     ("kind", "mode"),
     [
         ("openai_completions", "prompt"),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.cases import every
+from tests.cases import every, first_and_in_turn
 from toolwire.pipeline.paths.relay import Relay
 from toolwire.protocols.base import ServerSide
 from toolwire.protocols.chat.protocol import ChatProtocol
@@ -64,7 +64,7 @@ def test_a_frame_goes_out_as_soon_as_it_is_whole() -> None:
     assert relay.feed(LAST[9:]) == LAST
 
 
-@pytest.mark.parametrize("end", [b"data: [DONE]", b"data: [DONE]\n", b""])
+@every("end", [b"data: [DONE]", b"data: [DONE]\n", b""])
 def test_a_missing_end_is_added(end: bytes) -> None:
     out, relay = relayed(TEXT + LAST + end)
     assert (out.replace(b"\n\n\n", b"\n\n"), relay.fault) == (TEXT + LAST + DONE, None)
@@ -109,8 +109,10 @@ def test_an_error_ends_the_stream_and_shows_no_address(error: bytes, cuts: list[
     assert "10.0.0.1" not in relay.fault.message
 
 
-@every("more", [TEXT, COMMENT, DONE, ERROR, b"no frame", b"data: {no json\n\n", b"data: " + b"x" * 5000])
-@every("end", ["\n", "\r\n", "\r"])
+BEHIND = [TEXT, COMMENT, DONE, ERROR, b"no frame", b"data: {no json\n\n", b"data: " + b"x" * 5000]
+
+
+@every(("more", "end"), first_and_in_turn(BEHIND, ["\n", "\r\n", "\r"]))
 @given(cuts=st.lists(st.integers(0, 10_000), max_size=8))
 def test_nothing_passes_after_the_end(end: str, more: bytes, cuts: list[int]) -> None:
     stream = (COMMENT + TEXT + LAST + DONE).replace(b"\n", end.encode())
@@ -118,7 +120,7 @@ def test_nothing_passes_after_the_end(end: str, more: bytes, cuts: list[int]) ->
     assert (out, relay.fault, relay.ended) == (stream, None, True)
 
 
-@pytest.mark.parametrize("frame", [frame(chunk({"content": "data: [DONE]"})), b": [DONE]\n\n", b"event: [DONE]\n\n"])
+@every("frame", [frame(chunk({"content": "data: [DONE]"})), b": [DONE]\n\n", b"event: [DONE]\n\n"])
 def test_what_only_looks_like_the_end_is_none(frame: bytes) -> None:
     assert relayed(TEXT + frame + LAST + DONE)[0] == TEXT + frame + LAST + DONE
 

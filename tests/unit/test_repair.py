@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import Any
 
 import pytest
@@ -11,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cases import every
+from tests.linear.work import calls
+from tests.unit.json_values import OBJECTS, VALUES
 from toolwire.repair import relaxed_json
 from toolwire.repair.relaxed_json import (
     MAX_DEPTH,
@@ -173,15 +174,6 @@ def test_brackets_in_strings_do_not_count_as_nesting() -> None:
 
 
 # --- laws -----------------------------------------------------------------------------------------------------------
-
-NUMBERS = st.integers(-1000, 1000) | st.floats(allow_nan=False, allow_infinity=False)
-SCALARS = st.none() | st.booleans() | NUMBERS | st.text(max_size=12)
-VALUES = st.recursive(
-    SCALARS,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner, max_size=4),
-    max_leaves=12,
-)
-OBJECTS = st.dictionaries(st.text(max_size=6), VALUES, max_size=4)
 NEARLY_JSON = st.text("{}[]:,'\"\\` \nabnTrueFalsNoj01-./é\x01", max_size=40)
 
 
@@ -302,44 +294,15 @@ def test_a_text_cut_anywhere_never_gains_a_value(value: dict[str, Any], data: st
 @every(
     "piece",
     [
-        '{"a":"\\"',
-        "{'a':'\"",
-        '{"a":"\n',
-        "'\\'",
-        "`",
-        "```json\n",
-        "{a:",
-        "1,",
-        "\\",
-        "'",
-        '"',
-        ",",
-        "-",
-        "a-",
-        "a,",
-        " ",
-        "'a',",
-        '"a\n",',
-        "[],",
+        *('{"a":"\\"', "{'a':'\"", '{"a":"\n', "'\\'", "`", "```json\n", "{a:", "1,", "\\", "'", '"', ",", "-", "a-"),
+        *("a,", " ", "'a',", '"a\n",', "[],"),
     ],
 )
 def test_work_is_linear(piece: str) -> None:
     """Counted in calls that the repair makes, not in time: twice the text makes at most twice the calls."""
 
-    def calls(pieces: int) -> int:
-        made = 0
-
-        def count(frame: Any, event: str, argument: Any) -> None:
-            nonlocal made
-            # Only its own: the garbage collector's callbacks (hypothesis has one) run whenever they like.
-            made += event in ("call", "c_call") and frame.f_code.co_filename == relaxed_json.__file__
-
+    def made(pieces: int) -> int:
         text = "[" + piece * pieces + "1"
-        sys.setprofile(count)
-        try:
-            repair_json(text)
-        finally:
-            sys.setprofile(None)
-        return made
+        return calls(lambda: repair_json(text), relaxed_json.__name__)
 
-    assert calls(4000) <= 2 * calls(2000) + 50
+    assert made(4000) <= 2 * made(2000) + 50

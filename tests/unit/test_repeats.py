@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import every
 from toolwire.errors import BackendFault
 from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
 from toolwire.folding import fold, unfold
@@ -114,7 +114,7 @@ def test_text_before_a_repeat_stays() -> None:
     assert fold(Bench().through(events)).choices[0].parts == parts[:3]
 
 
-@pytest.mark.parametrize("reads", [[1] * 40, []])
+@every("reads", [[1] * 40, []])
 def test_calls_that_come_at_once(reads: list[int]) -> None:
     """Servers may open several calls before one ends."""
     one, two, three = (call(number, "f", arguments) for number, arguments in enumerate((A, B, EQUAL)))
@@ -148,7 +148,7 @@ def test_each_of_several_answers_ends_by_itself() -> None:
     assert out[-2] == Close(3)
 
 
-@pytest.mark.parametrize(
+@every(
     ("one", "other", "equal"),
     [
         ('{"a": 1}', '{ "a":1 }', True),

@@ -158,7 +158,7 @@ def test_cutting_loses_nothing(source: bytes, chunks: Any) -> None:
     assert b"".join(cut(source, chunks)) == source
 
 
-@pytest.mark.parametrize("chunks", ["recorded", "tokens", "bytes", "whole", 3])
+@every("chunks", ["recorded", "tokens", "bytes", "whole", 3])
 def test_cutting_text_loses_nothing(chunks: Any) -> None:
     text = "naïve café 🎉\nand so on " * 20
     pieces = [piece if isinstance(piece, bytes) else piece.encode() for piece in cut_text(text, chunks)]
@@ -182,7 +182,7 @@ def test_the_texts_of_a_recording() -> None:
     assert deltas(cut(recording("a", "b"), "recorded")[0]) == ["a"], "a stream that broke off"
 
 
-@pytest.mark.parametrize(
+@every(
     ("source", "message"),
     [
         (b"", "is empty"),

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterable
 from contextlib import aclosing
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -31,7 +32,7 @@ from toolwire.events import (
 )
 from toolwire.folding import Folding, add_part, finished, fold, unfold
 from toolwire.model import ModelReply, Part, Reasoning, ReplyChoice, Text, ToolUse, Usage
-from toolwire.pipeline.chain.mapping import MERGED, MapStage
+from toolwire.pipeline.chain.mapping import MapStage
 from toolwire.pipeline.chain.middleware import Layer
 from toolwire.pipeline.chain.reply import Reply, StaticSource
 from toolwire.pipeline.chain.stages import Batches, Following, RewriteFunction, Stage, collected
@@ -51,10 +52,25 @@ def runner(*, skip: bool) -> Layer:
     return Layer("bad", never, skip, lambda name: None)  # type: ignore[arg-type]  # only its name and policy are used
 
 
+def refuse(event: Event) -> Event:
+    raise ClientFault("no")
+
+
+def break_down(event: Event) -> Event:
+    raise KeyError("boom")
+
+
+async def same(batches: Batches) -> Batches:
+    async for batch in batches:
+        yield batch
+
+
 @given(streams())
 def test_a_stage_that_changes_nothing_changes_nothing(events: list[Event]) -> None:
     for wants in (Kind.ALL, Kind.FINISHED_CALL, Kind.FINISHED_CALL | Kind.TEXT, Kind.CALL):
-        assert normalise_each(MapStage(lambda e: e, wants, None).feed(events)) == normalise_each(events)
+        out = MapStage(lambda e: e, wants, None).feed(events)
+        check(out)
+        assert normalise_each(out) == normalise_each(events)
 
 
 def normalise_each(events: list[Event]) -> dict[int, list[Event]]:
@@ -63,11 +79,6 @@ def normalise_each(events: list[Event]) -> dict[int, list[Event]]:
     for event in events:
         out.setdefault(getattr(event, "block", -1), []).append(event)
     return out
-
-
-@given(streams())
-def test_what_comes_out_is_a_stream(events: list[Event]) -> None:
-    check(MapStage(lambda e: e, Kind.FINISHED_CALL, None).feed(events))
 
 
 def test_only_the_wanted_kinds_are_seen() -> None:
@@ -213,16 +224,10 @@ async def test_the_whole_answer_may_be_rewritten() -> None:
     reply = Reply.of([START, Open(0, BlockKind.TEXT), Delta(0, "hel"), Delta(0, "lo"), Close(0), Finish()])
     reply.rewrite(collected(polite))
     assert normalise(await collect(reply)) == [START, *text_block(0, "bye"), Finish()]
-
-
-async def test_a_fault_is_no_whole_answer() -> None:
-    async def never(whole: ModelReply) -> ModelReply:
-        raise AssertionError
-
     fault = Fault(ClientFault("no"))
     reply = Reply.of([START, fault])
-    reply.rewrite(collected(never))
-    assert await collect(reply) == [START, fault]
+    reply.rewrite(collected(polite))
+    assert await collect(reply) == [START, fault], "a fault is no whole answer"
 
 
 async def test_nothing_comes_after_the_end() -> None:
@@ -237,7 +242,7 @@ async def test_nothing_comes_after_the_end() -> None:
     assert await collect(reply) == [START, Finish()]
 
 
-@pytest.mark.parametrize("leaves", ["at the end", "when an outer stage breaks", "before the end"])
+@every("leaves", ["at the end", "when an outer stage breaks", "before the end"])
 async def test_every_stage_is_over_when_the_answer_is(leaves: str) -> None:
     """A stage that keeps something puts it away now, not when memory is next collected."""
     closed: list[str] = []
@@ -251,9 +256,6 @@ async def test_every_stage_is_over_when_the_answer_is(leaves: str) -> None:
                 closed.append(name)
 
         return stage
-
-    def refuse(event: Event) -> Event:
-        raise ClientFault("No such words.")
 
     reply = Reply.of([START, *text_block(0, "a"), Finish()])
     reply.owner = runner(skip=False)
@@ -269,17 +271,16 @@ async def test_every_stage_is_over_when_the_answer_is(leaves: str) -> None:
 
 
 def test_a_broken_stage_ends_the_stream_under_its_name(caplog: pytest.LogCaptureFixture) -> None:
-    def broken(event: Event) -> Event:
-        raise KeyError("boom")
-
     with caplog.at_level(logging.ERROR):
-        out = MapStage(broken, Kind.TEXT, runner(skip=False)).feed([START, *text_block(0, "a"), Finish()])
+        out = MapStage(break_down, Kind.TEXT, runner(skip=False)).feed([START, *text_block(0, "a"), Finish()])
     assert out[0] == START
     assert isinstance(out[1], Fault)
     assert isinstance(out[1].error, Defect)
     assert "'bad'" in out[1].error.message
     assert "'bad'" in caplog.text
     assert "boom" not in out[1].error.message
+    out = MapStage(refuse, Kind.TEXT, runner(skip=True)).feed([START, *text_block(0, "a")])
+    assert out == [START, Fault(ClientFault("no"))], "an error of the gateway is the fault itself"
 
 
 def test_a_broken_stage_can_be_skipped_without_loss(caplog: pytest.LogCaptureFixture) -> None:
@@ -296,14 +297,6 @@ def test_a_broken_stage_can_be_skipped_without_loss(caplog: pytest.LogCaptureFix
     stage = MapStage(broken, Kind.TEXT | Kind.FINISHED_CALL, runner(skip=True))
     assert stage.feed(events) + stage.feed([Finish()]) == [*events, Finish()]
     assert calls == 4
-
-
-def test_a_gateway_error_from_a_stage_is_the_fault() -> None:
-    def refuse(event: Event) -> Event:
-        raise ClientFault("No such words.")
-
-    out = MapStage(refuse, Kind.TEXT, runner(skip=True)).feed([START, *text_block(0, "a")])
-    assert out == [START, Fault(ClientFault("No such words."))]
 
 
 async def test_the_last_event_waits_and_nothing_else_does() -> None:
@@ -357,8 +350,8 @@ class Other(Stage):
             self.closed = True
 
 
-@pytest.mark.parametrize("inner", [True, False])
-@pytest.mark.parametrize("outer", [True, False])
+@every("inner", [True, False])
+@every("outer", [True, False])
 async def test_another_answer_goes_through_the_stages_further_out(inner: bool, outer: bool) -> None:
     seen: list[Event] = []
 
@@ -380,7 +373,7 @@ async def test_another_answer_goes_through_the_stages_further_out(inner: bool, o
     assert other.closed
 
 
-@pytest.mark.parametrize("begun", [True, False])
+@every("begun", [True, False])
 async def test_another_answer_may_be_given_up(begun: bool) -> None:
     seen: list[Event] = []
     reply = Reply.of([])
@@ -412,9 +405,6 @@ async def test_a_whole_answer_may_be_another_one() -> None:
 
 
 async def test_what_a_stage_ended_early_does_not_go_on() -> None:
-    def refuse(event: Event) -> Event:
-        raise ClientFault("no", code="invalid_value")
-
     async def settled(event: Event) -> Event:
         raise AssertionError("nothing is settled after the end")
 
@@ -427,9 +417,6 @@ async def test_what_a_stage_ended_early_does_not_go_on() -> None:
 
 
 async def test_a_whole_answer_that_nobody_wants_to_see_is_not_taken_apart() -> None:
-    def refuse(event: Event) -> Event:
-        raise ClientFault("no", code="invalid_value")
-
     async def estimated(last: Event) -> Event:
         return Finish("stop", Usage(7, 8))
 
@@ -459,17 +446,13 @@ async def test_a_whole_answer_that_nobody_wants_to_see_is_not_taken_apart() -> N
 
 
 async def test_a_stage_that_waits_earlier_takes_the_chain_away() -> None:
-    async def same(batches: Batches) -> Batches:
-        async for batch in batches:
-            yield batch
-
     reply = Reply.of([START, Finish()])
     assert reply.chain() is not None
     reply.rewrite(same)
     assert reply.chain() is None
 
 
-@pytest.mark.parametrize("skip", [True, False])
+@every("skip", [True, False])
 async def test_a_broken_settler_or_watcher_ends_the_stream_or_is_skipped(skip: bool) -> None:
     async def settle(last: Event) -> Event:
         raise KeyError("boom")
@@ -498,10 +481,6 @@ def test_who_only_looks_on_leaves_a_reply_untouched() -> None:
     async def fill(last: Event) -> Event:
         return last
 
-    async def same(batches: Batches) -> Batches:
-        async for batch in batches:
-            yield batch
-
     reply = Reply.of([])
     reply.watch(lambda event: None)
     reply.finish(settle, changes=False)
@@ -518,11 +497,6 @@ def test_who_only_looks_on_leaves_a_reply_untouched() -> None:
         assert reply.touched
 
 
-def test_a_function_that_wants_nothing_is_refused() -> None:
-    with pytest.raises(TypeError, match="Kind"):
-        Reply.of([]).map(lambda event: event, Kind.NONE)
-
-
 async def test_who_promises_to_change_nothing_does_not() -> None:
     async def other(last: Event) -> Event:
         return Finish("length")
@@ -530,6 +504,8 @@ async def test_who_promises_to_change_nothing_does_not() -> None:
     reply = Reply.of([START, Finish()])
     reply.finish(other, changes=False)
     assert await collect(reply) == [START, Finish()]
+    with pytest.raises(TypeError, match="Kind"):
+        reply.map(lambda event: event, Kind.NONE)
 
 
 async def test_a_rewriting_may_come_before_whatever_changes_the_answer() -> None:
@@ -633,10 +609,6 @@ async def test_what_breaks_further_in_is_not_the_rewritings_fault() -> None:
             yield [START]
             raise KeyError("boom")
 
-    async def same(batches: Batches) -> Batches:
-        async for batch in batches:
-            yield batch
-
     reply = Reply(Breaks([]), streamed=True)
     reply.owner = runner(skip=False)
     reply.rewrite(same)
@@ -669,40 +641,39 @@ def live_call(block: int, *pieces: str, status: BlockStatus = "complete") -> lis
     return [opened, *(Delta(block, piece) for piece in pieces), Close(block, status)]
 
 
-def test_half_a_text_of_a_custom_tool_is_no_part_of_an_answer_that_broke_off() -> None:
+@every(
+    ("kind", "status", "parts"),
+    [
+        *(("function", None, 1), ("function", "truncated", 1), ("function", "complete", 1)),
+        *(("custom", None, 0), ("custom", "truncated", 0), ("custom", "complete", 1)),
+    ],
+)
+def test_half_a_text_of_a_custom_tool_is_no_part_of_an_answer_that_broke_off(
+    kind: Any, status: BlockStatus | None, parts: int
+) -> None:
     """Where a client hung up, or a fault came."""
-    for kind, status, parts in (
-        *(("function", None, 1), ("custom", None, 0)),
-        *(("function", "truncated", 1), ("custom", "truncated", 0)),
-        *(("function", "complete", 1), ("custom", "complete", 1)),
-    ):
-        folding = Folding()
-        opened = Open(0, BlockKind.TOOL_CALL, name="f", call_id="c", call_kind=kind, extra={"live": True})  # type: ignore[arg-type]
-        for event in (Start("a", "m", 1), opened, Delta(0, "half")):
-            folding.feed(event)
-        if status is not None:
-            folding.feed(Close(0, status))  # type: ignore[arg-type]
-        assert len(folding.reply().choices[0].parts) == parts, (kind, status)
+    folding = Folding()
+    opened = Open(0, BlockKind.TOOL_CALL, name="f", call_id="c", call_kind=kind, extra={"live": True})
+    for event in (Start("a", "m", 1), opened, Delta(0, "half"), *([Close(0, status)] if status else [])):
+        folding.feed(event)
+    assert len(folding.reply().choices[0].parts) == parts
 
 
 def test_who_wants_finished_calls_holds_them_and_may_refuse() -> None:
     seen: list[Event] = []
-    stage = MapStage(lambda event: seen.append(event), Kind.FINISHED_CALL, None)
+    stage = MapStage(seen.append, Kind.FINISHED_CALL, None)
     assert [stage.feed([event]) for event in live_call(1, '{"a":', "1}")] == [[]] * 4
     assert seen == [Call(1, ToolUse("c", "f", '{"a":1}'), source="")]
     stage = MapStage(lambda event: event, Kind.FINISHED_CALL, None)
     assert stage.feed(live_call(1, "{", "}")) == live_call(1, "{", "}")
-
-
-def test_a_held_call_that_is_cut_off_vanishes() -> None:
-    """C18: as if it had not been given out while it came."""
-    seen: list[Event] = []
-    stage = MapStage(lambda event: seen.append(event), Kind.FINISHED_CALL, None)
+    # C18: cut off it vanishes, as if it had not been given out while it came.
+    seen.clear()
+    stage = MapStage(seen.append, Kind.FINISHED_CALL, None)
     assert stage.feed([*live_call(1, "{", status="truncated"), Finish("length")]) == [Finish("length")]
     assert seen == []
 
 
-@pytest.mark.parametrize("status", ["complete", "truncated"])
+@every("status", ["complete", "truncated"])
 def test_who_only_looks_gets_them_at_their_end(status: BlockStatus) -> None:
     seen: list[Event] = []
     stage = MapStage(lambda event: seen.append(event), Kind.FINISHED_CALL, None, live=True)
@@ -714,27 +685,7 @@ def test_who_only_looks_gets_them_at_their_end(status: BlockStatus) -> None:
     assert stage.feed(Call(2, ToolUse("d", "g", "{}")).events()) == []
 
 
-@every("number", [0, 1, MERGED - 1, MERGED, MERGED + 1, 5 * MERGED, 2000])
-@every("at", [0, 100, 1999])
-def test_very_many_fragments_of_a_held_call_go_on_as_fewer(number: int, at: int) -> None:
-    """Nobody has to wait for each of them; a fragment that carries more than its text stays as it is."""
-    texts = [f"{index}," for index in range(number)]
-    fragments: list[Event] = [Delta(1, text, {"x": 1} if index == at else None) for index, text in enumerate(texts)]
-    events = [START, Open(1, BlockKind.TOOL_CALL, name="f", call_id="c"), *fragments, Close(1), Finish("tool_calls")]
-    stage = MapStage(lambda event: event, Kind.FINISHED_CALL, None)
-    out = [given for event in events for given in stage.feed([event])]
-    deltas = [event for event in out if isinstance(event, Delta)]
-    assert "".join(delta.text for delta in deltas) == "".join(texts)
-    assert len(deltas) <= number // MERGED + 3 * MERGED
-    assert [delta.text for delta in deltas if delta.extra] == texts[at : at + 1]
-    if number < MERGED:
-        assert deltas == fragments
-
-
 def test_who_only_looks_may_still_end_the_answer() -> None:
-    def refuse(event: Event) -> Event:
-        raise ClientFault("no")
-
     stage = MapStage(refuse, Kind.FINISHED_CALL, runner(skip=False), live=True)
     *passed, fault = stage.feed(live_call(1, "{", "}"))
     assert passed == live_call(1, "{", "}")[:-1]
@@ -742,10 +693,7 @@ def test_who_only_looks_may_still_end_the_answer() -> None:
 
 
 def test_what_was_passed_on_is_not_repeated_when_a_stage_is_switched_off() -> None:
-    def breaks(event: Event) -> Event:
-        raise RuntimeError
-
-    stage = MapStage(breaks, Kind.FINISHED_CALL, runner(skip=True), live=True)
+    stage = MapStage(break_down, Kind.FINISHED_CALL, runner(skip=True), live=True)
     held = Call(2, ToolUse("d", "g", "{}")).events()
     first = live_call(1, "{", "}")
     assert stage.feed([held[0], *first, *held[1:]]) == [*first[:-1], held[0], first[-1], *held[1:]]

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import pytest
+from tests.cases import every
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "requirements.md"
@@ -98,7 +98,7 @@ def prose_of(path: Path) -> str:
     return "\n".join(said)
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "cited"),
     [
         ("exactly as R7.5 to R7.10 say (C18, SC-003)", [("R7.5", "R7.10"), ("C18", "C18"), ("SC-003", "SC-003")]),

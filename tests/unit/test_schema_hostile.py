@@ -87,7 +87,7 @@ def test_what_could_fetch_does_not(schema: dict[str, Any], listener: socket.sock
     assert compile_schema(json.loads(text)).check("{}") is None
 
 
-@pytest.mark.parametrize(
+@every(
     "schema",
     [
         {"$ref": "#"},
@@ -166,7 +166,7 @@ def deep(levels: int) -> dict[str, Any]:
     return schema
 
 
-@pytest.mark.parametrize(
+@every(
     ("schema", "words"),
     [
         ({"description": "x" * 1_000_000}, "bytes"),
@@ -186,7 +186,7 @@ def test_sizes(schema: dict[str, Any], words: str) -> None:
     assert words in (validate_tool_schema(schema) or "")
 
 
-@pytest.mark.parametrize(
+@every(
     "pattern",
     [
         "(",
@@ -220,7 +220,7 @@ def test_python_objects_that_hold_themselves() -> None:
     assert "far too large" in (validate_tool_schema(schema) or "")
 
 
-@pytest.mark.parametrize(
+@every(
     "pattern",
     ["^(a+)+$", "^(a|aa)+$", "^(a|a?)+$", "(.*)*x", r"^(([a-z])+.)+[A-Z]([a-z])+$", r"(?:a+)+\1b", "(?=(a+))+b"],
 )
@@ -303,7 +303,7 @@ def test_code_like_names(name: str) -> None:
     assert schema.check(orjson.dumps({name + "x": name}).decode()) is not None
 
 
-@pytest.mark.parametrize("where", ["key", "enum", "description", "pattern"])
+@every("where", ["key", "enum", "description", "pattern"])
 def test_lone_surrogates(where: str) -> None:
     schemas: dict[str, dict[str, Any]] = {
         "key": {"properties": {"\ud800": {}}},

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import every
 from toolwire.known.past import Past
 from toolwire.model import Message, Reasoning, Text
 from toolwire.protocols.shared.opaque import Carried, for_server, opened
@@ -25,7 +26,7 @@ def seal(payload: bytes) -> str:
     return value
 
 
-@pytest.mark.parametrize("payload", [b"", b"{}", "Hm ü🚀".encode(), b"a" * PAYLOAD_BYTES], ids=len)
+@every("payload", [b"", b"{}", "Hm ü🚀".encode(), b"a" * PAYLOAD_BYTES])
 def test_what_is_sealed_is_opened(payload: bytes) -> None:
     value = seal(payload)
     assert is_sealed(value)
@@ -36,9 +37,7 @@ def test_too_much_is_not_sealed() -> None:
     assert SEALS.seal(b"a" * (PAYLOAD_BYTES + 1), *CONTEXT) is None
 
 
-@pytest.mark.parametrize(
-    "context", [("ke", "yroute", ""), ("key", "route", "x"), ("route", "key", ""), ("key", "route")]
-)
+@every("context", [("ke", "yroute", ""), ("key", "route", "x"), ("route", "key", ""), ("key", "route")])
 def test_it_is_bound_to_its_context(context: tuple[str, ...]) -> None:
     with pytest.raises(BrokenSeal):
         SEALS.open(seal(b"Hm"), context)
@@ -61,15 +60,13 @@ def test_no_byte_of_it_may_change() -> None:
             SEALS.open(urlsafe_b64encode(raw[:size]).decode(), CONTEXT)
 
 
-@pytest.mark.parametrize(
-    "value", ["", "EqQB", "dG9vbHdpcmUC", "dG9vbHdpcmUCü", "dG9vbHdpcmUC====", "dG9vbHdpcmUC" + "A" * 2_000_000]
-)
+@every("value", ["", "EqQB", "dG9vbHdpcmUC", "dG9vbHdpcmUCü", "dG9vbHdpcmUC====", "dG9vbHdpcmUC" + "A" * 2_000_000])
 def test_anything_else_is_none(value: str) -> None:
     with pytest.raises(BrokenSeal):
         SEALS.open(value, CONTEXT)
 
 
-@pytest.mark.parametrize("packed", [zlib.compress(b"a" * (PAYLOAD_BYTES + 1)), b"no zlib"], ids=["bomb", "no zlib"])
+@every("packed", [zlib.compress(b"a" * (PAYLOAD_BYTES + 1)), b"no zlib"])
 def test_what_holds_too_much_is_not_unpacked(packed: bytes) -> None:
     """Also where somebody has the secret."""
     signature = SEALS._signature(packed, CONTEXT)

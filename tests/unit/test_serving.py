@@ -22,6 +22,7 @@ from typing import Any, cast
 import pytest
 from aiohttp import web
 
+from tests.cases import every
 from tests.waiting import GUARD_S
 from toolwire.config import BackendConfig, GatewayConfig, ServerConfig
 from toolwire.observability.log_forms import JsonFormatter, TextFormatter
@@ -305,7 +306,7 @@ def test_json_lines() -> None:
     }
 
 
-@pytest.mark.parametrize("form", ["text", "json"])
+@every("form", ["text", "json"])
 def test_tracebacks_are_kept(form: str) -> None:
     formatter = JsonFormatter() if form == "json" else TextFormatter()
     line = logged(formatter, logging.ERROR, "bad", exc_info=ValueError("the reason"))

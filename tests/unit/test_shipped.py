@@ -11,6 +11,7 @@ from pathlib import Path
 import orjson
 import pytest
 
+from tests.cases import every
 from toolwire.config import DEFAULT_CHAIN, MiddlewareConfig
 from toolwire.configuration.settings import load
 from toolwire.registry import MIDDLEWARES, registries
@@ -22,7 +23,7 @@ REFERENCE = ROOT / "docs" / "reference" / "middleware.md"
 SHIPPED = ("cache", "model_alias", "prompt_guard", "redact", "request_log", "tool_filter")
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@every("name", SHIPPED)
 def test_the_reference_has_every_option_with_its_default(name):
     section = REFERENCE.read_text("utf-8").partition(f"### `{name}`\n")[2].partition("\n### ")[0].partition("\n## ")[0]
     shown = dict(re.findall(r"^- `(\w+)` \(`(.*?)`\): ", section, re.MULTILINE))
@@ -35,7 +36,7 @@ def test_the_reference_has_every_option_with_its_default(name):
     assert shown == {}
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@every("name", SHIPPED)
 def test_it_is_there_only_if_asked_for(name):
     assert name in MIDDLEWARES
     assert name not in DEFAULT_CHAIN
@@ -53,7 +54,7 @@ def test_what_is_not_asked_for_is_not_even_imported():
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@every("name", SHIPPED)
 def test_an_unknown_option_is_an_error_at_load(name):
     config = load(None, env={}, overrides={"backends": {"m": {"kind": "mock"}}})
     entry = MiddlewareConfig(use=name, options={"nonsense": 1})

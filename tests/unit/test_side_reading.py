@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import orjson
-import pytest
 from hypothesis import given, settings
 
 from tests.cases import every
@@ -86,14 +85,13 @@ TEXT = frame(chunk({"content": "Hello"}))
 USAGE = frame({**chunk({}), "choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9}})
 
 
-@pytest.mark.parametrize(
+@every(
     "pieces",
     [
         [TEXT + frame(chunk({}, "stop")) + USAGE + DONE],
         [TEXT, frame(chunk({}, "stop")), USAGE, DONE],
         [TEXT, frame(chunk({}, "stop")), USAGE],
     ],
-    ids=["in one read", "frame by frame", "without a marker"],
 )
 async def test_the_end_waits_for_who_looks_on(pieces: list[bytes]) -> None:
     seen = Seen()
@@ -107,7 +105,7 @@ async def test_the_end_waits_for_who_looks_on(pieces: list[bytes]) -> None:
     assert (seen.text, last.usage.total_tokens) == ("Hello", 9)
 
 
-@pytest.mark.parametrize("broken", [False, True], ids=["an error frame", "broken off"])
+@every("broken", [False, True])
 async def test_a_fault_is_seen_once(broken: bool) -> None:
     seen = Seen()
     error = frame({"error": {"message": "no memory"}})
@@ -162,8 +160,8 @@ class Loud(Middleware):
         return Delta(event.block, event.text.upper()) if isinstance(event, Delta) else event
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("chain", [["looks"], ["looks", "loud"], ["loud", "looks"]], ids=" ".join)
+@every("stream", [False, True])
+@every("chain", [["looks"], ["looks", "loud"], ["loud", "looks"]])
 async def test_through_the_gateway(stream: bool, chain: list[str]) -> None:
     """It sees the answer as it is at its place in the chain, and the client gets what it would get without."""
     plugins = registries()

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import every
 from toolwire.configuration.settings import load
 from toolwire.registry import registries
 from toolwire.server import starting
@@ -55,59 +56,48 @@ def config(**sections: Any) -> Any:
     return load(None, env={}, overrides={**BACKEND, **sections})
 
 
-@pytest.mark.parametrize(
-    ("sections", "said"),
+MEMORY = "in the memory of this process, "
+ALIKE = "for 24 h, 10,000 responses at most"
+
+
+@every(
+    ("store", "more", "said"),
     [
-        ({"store": {"kind": "none"}}, "conversations are not stored: `store.kind` is `none`"),
+        ({"kind": "memory", "max_age_s": 90}, {}, f"{MEMORY}and lost with it: for 90 s, 10,000 responses at most"),
         (
-            {"store": {"kind": "memory", "max_age_s": 90}},
-            "conversations are stored in the memory of this process, and lost with it: for 90 s, 10,000 responses at most",
+            *({"kind": "memory", "max_age_s": 600}, {"server": {"workers": 3}}),
+            f"{MEMORY}of each of the 3 workers by itself, and lost with it: for 10 min, 10,000 responses at most",
         ),
         (
-            {"store": {"kind": "memory", "max_age_s": 600}, "server": {"workers": 3}},
-            "conversations are stored in the memory of this process, of each of the 3 workers by itself, and lost with it:"
-            " for 10 min, 10,000 responses at most",
+            *({"kind": "sqlite", "path": "/var/x.sqlite3", "max_responses": 50}, {}),
+            "in the SQLite file /var/x.sqlite3: for 24 h, 50 responses at most",
         ),
-        (
-            {"store": {"kind": "sqlite", "path": "/var/x.sqlite3", "max_responses": 50}},
-            "conversations are stored in the SQLite file /var/x.sqlite3: for 24 h, 50 responses at most",
+        *(
+            ({"kind": "redis", "url": url}, {}, f"in Redis {place}: {ALIKE}")
+            for url, place in (
+                ("redis://user:hunter2@kv.example:6380/2?password=hunter2", "at kv.example:6380/2"),
+                ("unix:///run/redis.sock?db=1&password=hunter2", "at /run/redis.sock"),
+                (
+                    "rediss+sentinel://me:hunter2@[::1],b:5/main/2?sentinel_password=hunter2",
+                    "by the Sentinels at [::1]:26379,b:5, main/2",
+                ),
+                ("redis+cluster://:hunter2@a,b:7000?client_name=hunter2", "in the cluster at a:6379,b:7000"),
+            )
         ),
-        (
-            {"store": {"kind": "redis", "url": "redis://user:hunter2@kv.example:6380/2?password=hunter2"}},
-            "conversations are stored in Redis at kv.example:6380/2: for 24 h, 10,000 responses at most",
-        ),
-        (
-            {"store": {"kind": "redis", "url": "unix:///run/redis.sock?db=1&password=hunter2"}},
-            "conversations are stored in Redis at /run/redis.sock: for 24 h, 10,000 responses at most",
-        ),
-        (
-            {
-                "store": {
-                    "kind": "redis",
-                    "url": "rediss+sentinel://me:hunter2@[::1],b:5/main/2?sentinel_password=hunter2",
-                }
-            },
-            "conversations are stored in Redis by the Sentinels at [::1]:26379,b:5, main/2: for 24 h, 10,000 responses at most",
-        ),
-        (
-            {"store": {"kind": "redis", "url": "redis+cluster://:hunter2@a,b:7000?client_name=hunter2"}},
-            "conversations are stored in Redis in the cluster at a:6379,b:7000: for 24 h, 10,000 responses at most",
-        ),
-        (
-            {"chain": ["validation", "forwarding"], "defaults": {"mode": "native"}},
-            "conversations are not stored: no chain has `conversation`",
-        ),
+        ({"kind": "none"}, {}, None),
+        (None, {"chain": ["validation", "forwarding"], "defaults": {"mode": "native"}}, None),
     ],
-    ids=lambda value: str(value)[:40],
 )
 def test_where_conversations_are_stored(
-    sections: dict[str, Any], said: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    store: Any, more: dict[str, Any], said: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    settings = config(**sections)
+    settings = config(**({} if store is None else {"store": store}), **more)
     caplog.set_level(logging.INFO, "toolwire.serving")
     starting.tell(settings)
-    assert [caplog.messages[-1]] == start_notes(settings, registries()) == [said]
-    assert said in describe(settings, registries()).splitlines()
+    why = "`store.kind` is `none`" if store else "no chain has `conversation`"
+    line = f"conversations are not stored: {why}" if said is None else f"conversations are stored {said}"
+    assert [caplog.messages[-1]] == start_notes(settings, registries()) == [line]
+    assert line in describe(settings, registries()).splitlines()
 
 
 def test_the_file_is_that_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from tests.cases import every
 from tests.chunks import reads
 from tests.options import route_options
 from toolwire.config import LimitsConfig, ReasoningConfig, RouteOptions
@@ -169,7 +170,7 @@ def text_frames(*texts: str) -> bytes:
     return b"".join(frame(chunk({"content": text})) for text in texts)
 
 
-@pytest.mark.parametrize("client", ["chat", "responses", "messages"])
+@every("client", ["chat", "responses", "messages"])
 def test_plain_text_passes_unread(client: str) -> None:
     """The law above would also hold for a gate that is always shut."""
     (plain, *_), (gated, *_) = pair("default", "sentinel", client)

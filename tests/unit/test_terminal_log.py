@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import every
 from tests.e2e.conftest import USER, function, post, read_config, serving, upstream_config
 from toolwire.observability.logs import change_logging, flush_logs, log_fields, set_up_logging
 from toolwire.observability.telemetry import ACCESS
@@ -61,7 +62,7 @@ def access(**fields: Any) -> str:
     return shown(lambda: ACCESS.info("exchange", extra={"fields": {**EXCHANGE, **fields}}))
 
 
-@pytest.mark.parametrize(
+@every(
     ("fields", "line"),
     [
         ({"calls": 1}, "POST chat smollm2 200 1 call 5.6 s"),
@@ -151,7 +152,7 @@ def test_colours_where_they_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     assert takes_colours({"WT_SESSION": "x"})
 
 
-@pytest.mark.parametrize(
+@every(
     ("form", "stream"), [("text", Terminal()), ("auto", io.StringIO()), ("json", Terminal()), ("json", io.StringIO())]
 )
 def test_everything_else_has_all_fields(form: str, stream: io.StringIO) -> None:
@@ -172,7 +173,7 @@ def test_a_reload_changes_the_form() -> None:
     assert second.startswith("{")
 
 
-@pytest.mark.parametrize(
+@every(
     ("ms", "said"),
     [(0.0, "0 ms"), (999.4, "999 ms"), (999.6, "1.0 s"), (5612.4, "5.6 s"), (99_940, "99.9 s"), (99_960, "100 s"), (754_000, "754 s")],
 )  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
+from tests.cases import every
 from toolwire.config import LimitsConfig
 from toolwire.errors import ClientFault
 from toolwire.formats.engine.toolset import (
@@ -59,7 +60,7 @@ def test_equal_bytes_give_the_same_list_and_the_same_set() -> None:
     assert sets[0] == ChatProtocol().read_request(orjson.loads(first), first).tools
 
 
-@pytest.mark.parametrize(
+@every(
     "more",
     [{}, {"metadata": {"tools": tools(2, "other")}}, {"x": "y" * 1_000_000}, {"x": '"tools":[]'}, {"x": [["\\", '"']]}],
 )
@@ -98,7 +99,7 @@ def test_each_protocol_has_its_own_set() -> None:
     assert ResponsesProtocol().read_request(read(body(tools(1), input="y"), known), b"").tools is responses
 
 
-@pytest.mark.parametrize(
+@every(
     "raw",
     [
         body(tools(2), metadata={"tools": tools(2)}),
@@ -120,7 +121,7 @@ def test_every_body_reads_as_if_nothing_were_known(raw: bytes) -> None:
         read(raw, known)
 
 
-@pytest.mark.parametrize(
+@every(
     ("before", "after"),
     [(b"", b',"tools":[]'), (b'"tools":[],', b""), (b'"to\\u006fls":[],', b""), (b"", b',"to\\u006fls":[]')],
 )
@@ -144,7 +145,7 @@ def test_a_body_that_is_malformed_elsewhere_is_reported_as_it_is() -> None:
     assert knowing.value.message == fresh.value.message
 
 
-@pytest.mark.parametrize("limits", [LimitsConfig(json_values=100), LimitsConfig(json_depth=5)])
+@every("limits", [LimitsConfig(json_values=100), LimitsConfig(json_depth=5)])
 def test_limits_hold_for_the_whole_body(limits: LimitsConfig) -> None:
     known = KnownTools(CacheBudget().cache("tools"))
     listed = tools(6)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from tests.cases import every
 from toolwire.call_policy.untyped import OTHERS, STRING, ParameterTypes, typed_value
 
@@ -76,7 +74,7 @@ def test_parameters_of_composed_schemas() -> None:
 NUMBERS = ("0", "-1", "1.0", "1e-07", "12345678901234567890", "-2E+5")
 
 
-@pytest.mark.parametrize("text", NUMBERS)
+@every("text", NUMBERS)
 def test_numbers_keep_their_text(text: str) -> None:
     for types in (frozenset(("number",)), frozenset(("number", "string")), None, OTHERS):
         assert typed_value(text, types) == text

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import socket
 
-import pytest
-
+from tests.cases import every
 from tests.waiting import GUARD_S
 from toolwire.testing import TAKING, Upstream
 
 
-@pytest.mark.parametrize("turns", range(TAKING + 2))
+@every("turns", range(TAKING + 2))
 async def test_a_connection_that_comes_at_the_end_is_closed(turns: int) -> None:
     with socket.socket() as client:
         client.setblocking(False)

@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
+from tests.cases import every
 from tests.options import route_options
 from toolwire.config import LimitsConfig, RouteConfig
 from toolwire.errors import ClientFault
@@ -112,7 +113,7 @@ def test_ordinary_requests_pass_untouched() -> None:
 # --- tools ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["a b", "x" * 129, "ä", "", "a.b", "a\n"])
+@every("name", ["a b", "x" * 129, "ä", "", "a.b", "a\n"])
 def test_names(name: str) -> None:
     assert Case().fault(tools=[tool(), tool(name)]) == (SCHEMA, "tools[1].function.name")
     assert Case().fault(tools=[flat(name)]) == (SCHEMA, "tools[0].name")
@@ -142,7 +143,7 @@ def test_deprecated_functions() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@every(
     ("parameters", "where"),
     [
         ({"type": "array"}, ".type"),
@@ -182,7 +183,7 @@ def test_number_of_tools(caplog: pytest.LogCaptureFixture) -> None:
     assert LimitsConfig().tools_max == 2048
 
 
-@pytest.mark.parametrize(
+@every(
     ("parameters", "shown"),
     [
         ({"$ref": "#"}, {"$ref": "#"}),
@@ -299,7 +300,7 @@ ASKS = {
 IDLE = {"logprobs": False, "audio": None, "modalities": ["text"], "prediction": None, "logit_bias": {}, "store": True}
 
 
-@pytest.mark.parametrize("name", ASKS)
+@every("name", ASKS)
 def test_unsupported_fields(name: str) -> None:
     asks = {name: ASKS[name]}
     assert Case().fault(tools=[tool()], **asks) == ("unsupported_parameter", name)
@@ -314,7 +315,7 @@ def test_unsupported_fields(name: str) -> None:
     Case(mode="native").passes(tools=[tool()], **asks)
 
 
-@pytest.mark.parametrize("name", sorted(ASKS.keys() - {"logprobs"}))
+@every("name", sorted(ASKS.keys() - {"logprobs"}))
 def test_fields_that_the_backend_takes(name: str) -> None:
     asks = {name: ASKS[name]}
     takes = {"extra_parameters": frozenset({name})}
@@ -364,7 +365,7 @@ CALL_ID = "invalid_tool_call_id"
 ORDER = "invalid_message_order"
 
 
-@pytest.mark.parametrize(
+@every(
     ("messages", "expected"),
     [
         ([ASK, calls("a", "a")], (CALL_ID, "messages[1].tool_calls[1].id")),

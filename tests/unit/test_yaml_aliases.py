@@ -8,6 +8,7 @@ from typing import Final
 import pytest
 from click.testing import CliRunner
 
+from tests.cases import every
 from toolwire.cli import main
 from toolwire.configuration.positions import with_lines
 from toolwire.extras.tune.cases import load_cases
@@ -46,7 +47,7 @@ def test_merged_mappings_are_aliases() -> None:
         parse_yaml(laughs)
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "said"),
     [
         ("[" * 5000, "nested too deeply"),
