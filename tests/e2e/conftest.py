@@ -52,6 +52,20 @@ async def gateway() -> AsyncIterator[Gateway]:
 
 
 @pytest.fixture
+def shared_gateway(gateway: Gateway) -> Gateway:
+    """The same, but there is one gateway for each configuration: for tables of cases."""
+    started: dict[str, TestServer] = {}
+
+    async def start(config: GatewayConfig | None = None, *, script: Any = None, **options: Any) -> TestServer:
+        wanted = mock_config(script, **options) if config is None else config
+        if repr(wanted) not in started:
+            started[repr(wanted)] = await gateway(wanted)
+        return started[repr(wanted)]
+
+    return start
+
+
+@pytest.fixture
 async def start() -> AsyncIterator[Any]:
     """See `tests.e2e.edge.starting`."""
     from tests.e2e.edge import starting  # which imports from here

@@ -5,13 +5,30 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.e2e.conftest import CHAT
+from tests.e2e.conftest import CHAT, USER, function
 from tests.protocols.messages_wires import accumulate
 from toolwire.testing import WireAnswer
 
 RESPONSES = "/v1/responses"
 MESSAGES = "/v1/messages"
 CLIENTS = (CHAT, RESPONSES, MESSAGES)
+
+_READ = function("read", path="string")
+BODIES: dict[str, dict[str, Any]] = {
+    CHAT: {"messages": USER, "tools": [_READ], "temperature": 1.5, "stop": ["###"]},
+    RESPONSES: {"input": "hi", "tools": [{"type": "function", **_READ["function"]}]},
+    MESSAGES: {
+        "max_tokens": 5, "messages": USER, "tools": [{"name": "read", "input_schema": _READ["function"]["parameters"]}],
+        "odd": 1, "thinking": {"type": "adaptive"},
+    },
+}  # fmt: skip
+"""One request with a tool in each protocol."""
+
+
+def asking(path: str, stream: bool) -> dict[str, Any]:
+    """That request, streamed or not; the answer has its counts."""
+    counts = {"stream_options": {"include_usage": True}} if path == CHAT and stream else {}
+    return {**BODIES[path], "stream": stream, **counts}
 
 
 def meant(path: str, answer: WireAnswer, stream: bool) -> tuple[str, list[tuple[str, Any]], str, int]:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import Gateway, function, post, upstream_config
+from tests.e2e.speaking import in_pieces
 from tests.e2e.test_formats import RESPONSES, chat_parts, chat_stream_parts, response_parts
 from tests.formats.cases import FORMATS
 from toolwire.formats.base import ToolFormat, control_tokens
@@ -56,10 +57,6 @@ def shown(tool_format: ToolFormat, asked: Asked) -> str:
     behind = form.behind_opener(last["content"].removeprefix(form.first))
     assert behind is not None
     return str(behind.removesuffix(form.closer + form.last))
-
-
-def in_pieces(text: str, size: int) -> list[str]:
-    return [text[at : at + size] for at in range(0, len(text), size)]
 
 
 def copier(tool_format: ToolFormat) -> Callable[[Asked], Answer]:
