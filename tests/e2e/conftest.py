@@ -6,7 +6,9 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import aiohttp
 import openai
@@ -49,6 +51,19 @@ async def gateway() -> AsyncIterator[Gateway]:
             return await stack.enter_async_context(serving(config, plugins))
 
         yield start
+
+
+@pytest.fixture(params=["memory", "sqlite", "redis"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
+    """Every kind of store, empty: its section of a configuration."""
+    match request.param:
+        case "sqlite":
+            return {"kind": "sqlite", "path": str(tmp_path / f"{uuid4().hex}.sqlite3")}
+        case "redis":
+            pytest.importorskip("redis")
+            return {"kind": "redis", "url": request.getfixturevalue("redis_server").url}
+        case kind:
+            return {"kind": kind}
 
 
 @pytest.fixture
@@ -145,6 +160,12 @@ async def post(
         session.post(server.make_url(path), data=raw, headers=sent) as response,
     ):
         return WireAnswer(status=response.status, headers=response.headers.copy(), body=await response.read())
+
+
+def lines_in(caplog: pytest.LogCaptureFixture) -> list[tuple[int, str | None]]:
+    """Status and code of each access line; its logger has to be at INFO."""
+    fields = [record.__dict__["fields"] for record in caplog.records if record.name == "toolwire.access"]
+    return [(line["status"], line.get("code")) for line in fields]
 
 
 def function(name: str, *, strict: bool | None = None, **properties: Any) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from aiohttp import web
 
 from tests.cases import every
 from tests.e2e.agent import block
-from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config, sdk, upstream_config
+from tests.e2e.conftest import CHAT, USER, Gateway, function, lines_in, post, read_config, sdk, upstream_config
 from tests.e2e.edge import STREAMED, head
 from tests.e2e.meaning import asking, ended, meant
 from tests.protocols.test_chat_request import BAD
@@ -458,12 +458,6 @@ async def test_a_broken_middleware_that_may_be_skipped_is(
 
 
 # --- the log --------------------------------------------------------------------------------------------------------
-
-
-def lines_in(caplog: pytest.LogCaptureFixture) -> list[tuple[int, str | None]]:
-    """Status and code of each access line."""
-    fields = [record.__dict__["fields"] for record in caplog.records if record.name == "toolwire.access"]
-    return [(line["status"], line.get("code")) for line in fields]
 
 
 async def test_a_client_that_went_is_in_the_log(gateway: Gateway, caplog: pytest.LogCaptureFixture) -> None:

@@ -70,7 +70,7 @@ FAULTS: Final = (
     Fault(
         "chat-half-text", "proxy/protocols/chat/reader.py",
         'half = custom_cut or (draft.kind == "function"', 'half = (draft.kind == "function"',
-        "half a patch of a native server is a complete call", ("tests/e2e/test_limits_of_length.py",),
+        "half a patch of a native server is a complete call", ("tests/e2e/test_cut_calls.py",),
     ),
     # --- readers ----------------------------------------------------------------------------------------------------
     Fault(
