@@ -37,7 +37,7 @@ from toolwire.pipeline.chain.middleware import Handler, Middleware
 from toolwire.pipeline.exchange.request_state import Exchange
 from toolwire.pipeline.sending.delivery import ALIVE, READY
 from toolwire.registry import registries
-from toolwire.testing import Refuse, Say, Upstream, WireAnswer
+from toolwire.testing import Say, Upstream, WireAnswer
 
 READ = function("read_file", path="string")
 STRICT = function("read_file", strict=True, path="string")
@@ -376,14 +376,6 @@ async def test_the_sdk_does_not_repeat_what_a_model_did_wrong(gateway: Gateway) 
             with pytest.raises(openai.InternalServerError):
                 await client.chat.completions.create(model="m", messages=USER, tools=[STRICT])
         assert len(upstream.requests) == 1
-
-
-async def test_the_sdk_waits_as_long_as_the_model_server_says(gateway: Gateway) -> None:
-    async with Upstream([Refuse(429, headers={"Retry-After": "0"}), Say("at last")]) as upstream:
-        server = await gateway(upstream_config(upstream.url))
-        async with sdk(server, max_retries=1) as client:
-            answer = await client.chat.completions.create(model="m", messages=USER)
-    assert answer.choices[0].message.content == "at last"
 
 
 # --- middlewares that fail ------------------------------------------------------------------------------------------

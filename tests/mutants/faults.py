@@ -106,7 +106,7 @@ FAULTS: Final = (
     Fault(
         "ends-unknown-words", "proxy/protocols/shared/ends.py",
         "    return reason if reason in FINISH_WORDS else FinishReason.LENGTH\n", "    return reason\n",
-        "a cut call under a word that nobody knows is a success", ("tests/e2e/test_ends.py",),
+        "a cut call under a word that nobody knows is a success", ("tests/e2e/test_cut_calls.py",),
     ),
     Fault(
         "ends-errors", "proxy/protocols/shared/ends.py",
