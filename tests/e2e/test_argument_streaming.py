@@ -103,6 +103,8 @@ async def test_a_long_call_comes_in_more_than_a_thousand_fragments(gateway: Gate
     found = fragments(chunks)
     assert (len(found) > 1000, done, reason(chunks)) == (True, "[DONE]", "tool_calls")
     assert json.loads("".join(found)) == LONG
+    if format != "sentinel":
+        return  # what the SDKs make of it does not depend on the format
     async with sdk(server) as client, client.chat.completions.stream(model="m", messages=USER, tools=[WRITE]) as stream:
         choice = (await stream.get_final_completion()).choices[0]
     assert choice.message.content == "So."

@@ -224,12 +224,6 @@ async def test_others_have_their_turn_between_two_steps(start: Start, steps: See
     assert turns >= len(steps)
 
 
-async def test_one_that_is_larger_than_all_may_be(start: Start) -> None:
-    gateway = await start(limits={"total_body_bytes": MIB})
-    fields, error = await refusal_of(gateway, compressed(gzipped(2)))
-    assert (fields["status"], "limits.total_body_bytes" in error["message"]) == ("413", True)
-
-
 async def test_a_client_that_goes_gives_back_what_it_had(start: Start) -> None:
     wire = gzipped(2)
     gateway = await start()

@@ -281,10 +281,10 @@ async def test_without_a_store_or_the_middleware_it_is_not_ignored(gateway: Gate
             await session.responses.create(model="m", input="x", conversation=made.id)
 
 
-async def test_the_session_of_the_agents_package(two: Sequence[TestServer]) -> None:
+async def test_the_session_of_the_agents_package(gateway: Gateway) -> None:
     agents = pytest.importorskip("agents")
     agents.set_tracing_disabled(True)
-    async with sdk(two[0], api_key="k1") as one:
+    async with Upstream([echo]) as upstream, sdk(await gateway(upstream_config(upstream.url))) as one:
         model = agents.OpenAIResponsesModel(model="m", openai_client=one)
         agent = agents.Agent(name="a", instructions="Be brief.", model=model)
         session = agents.OpenAIConversationsSession(openai_client=one)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
+from tests.cases import every
 from tests.e2e.conftest import Gateway, post, upstream_config
 from tests.e2e.responses_answers import RESPONSES, tool
 from toolwire.protocols.responses.summaries import REQUEST
@@ -35,7 +34,7 @@ def items_of(answer: Any, *, stream: bool) -> list[Any]:
     return done
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@every("stream", [False, True])
 async def test_tools_of_a_stored_turn_are_on_offer(gateway: Gateway, stream: bool) -> None:
     """What is called is a call, and what a search has found stays found; a tool of the request counts before it."""
     async with Upstream([Say("Hello."), Say(CALL), Say("Yes."), Say(SEND)]) as upstream:
@@ -67,8 +66,7 @@ async def test_they_can_be_demanded(gateway: Gateway) -> None:
         assert call["name"] == "look"
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("mode", ["prompt", "native"])
+@every("mode, stream", [("prompt", False), ("native", True), ("prompt", True)])
 async def test_a_compaction_trigger_gives_one_item(gateway: Gateway, mode: str, stream: bool) -> None:
     """It is stored as it was given, and what it holds is read by the model later."""
     async with Upstream([Say("The user said hi."), Say("Yes.")]) as upstream:

@@ -7,7 +7,7 @@ import asyncio
 import json
 import re
 import socket
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise, product
 from typing import Any, cast
@@ -18,10 +18,10 @@ from aiohttp import web
 from tests.cases import every, first_and_in_turn, named
 from tests.e2e.conftest import CHAT
 from tests.e2e.edge import BODY, STREAMED, Gateway, Start, answered, check, head
+from tests.e2e.speaking import SSE
 from tests.e2e.test_compressed import refused
 from tests.waiting import GUARD_S, until
-from toolwire.ingress.liveness import INTERIM, LivenessMonitor
-from toolwire.server.clients import ClientConnection
+from toolwire.ingress.liveness import LivenessMonitor
 from toolwire.server.parsing import SLICE_BYTES
 from toolwire.testing import Answer, Asked, Say, Upstream, chunk, frame
 
@@ -269,40 +269,28 @@ def later(gate: asyncio.Event) -> Any:
     return answer
 
 
-@every("stream, slow", [(False, False), (True, False), (True, True)])
-async def test_a_client_that_ends_its_side_gets_its_answer(start: Start, stream: bool, slow: bool) -> None:
+@every("case", ["whole", "streamed", "streamed, slow", "streamed, begun"])
+async def test_a_client_that_ends_its_side_gets_its_answer(start: Start, case: str) -> None:
     gate = asyncio.Event()
-    body = STREAMED if stream else BODY
-    async with asyncio.timeout(GUARD_S), Upstream([later(gate)]) as up:
+    body = BODY if case == "whole" else STREAMED
+    begun = [frame(chunk({"content": "Hel"})), gate, frame(chunk({"content": "lo."})), frame(chunk({}, "stop"))]
+    turn = Answer([*begun, frame("[DONE]")], headers=SSE) if case.endswith("begun") else later(gate)
+    async with asyncio.timeout(GUARD_S), Upstream([turn]) as up:
         gateway = await start(url=up.url)
         with half_closed(gateway, head(len(body)) + body) as client:
             asked = await up.next_request()
-            if slow:
+            got = await asyncio.get_running_loop().sock_recv(client, 65536) if case.endswith("begun") else b""
+            if case.startswith("streamed, "):
                 await asyncio.sleep(1.0)  # so that it has been looked whether it is still there
             assert not asked.dropped.is_set()
             gate.set()
-            got = await all_of(client)
+            got += await all_of(client)
     interim, _, rest = got.rpartition(b"HTTP/1.1 200 OK\r\n")
     assert interim in (b"", b"HTTP/1.1 100 Continue\r\n\r\n")
-    assert rest.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n" if stream else b"}")
-    assert b"Hello." in rest
+    assert rest.endswith(b"}" if case == "whole" else b"data: [DONE]\n\n\r\n0\r\n\r\n")
+    for said in (b"Hel", b"lo."):
+        assert said in rest
     await until(lambda: not gateway.host.server.open)
-
-
-async def test_a_stream_that_has_begun_goes_on(start: Start) -> None:
-    gate = asyncio.Event()
-    steps = [frame(chunk({"content": "Hel"})), gate, frame(chunk({"content": "lo."})), frame(chunk({}, "stop"))]
-    turn = Answer([*steps, frame("[DONE]")], headers={"Content-Type": "text/event-stream"})
-    async with asyncio.timeout(GUARD_S), Upstream([turn]) as up:
-        gateway = await start(url=up.url)
-        with half_closed(gateway, head(len(STREAMED)) + STREAMED) as client:
-            got = await asyncio.get_running_loop().sock_recv(client, 65536)
-            await asyncio.sleep(0.9)
-            gate.set()
-            got += await all_of(client)
-    assert b"Hel" in got
-    assert b"lo." in got
-    assert got.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
 
 
 async def test_all_that_was_asked_is_answered(start: Start) -> None:
@@ -327,7 +315,7 @@ async def test_a_client_that_is_gone_takes_the_servers_work_along(start: Start, 
     """It ended its side, and closed the other one without a word: the same to the gateway, until it writes."""
     gate = asyncio.Event()
     steps = [frame(chunk({"content": "Hel"})), gate]
-    begun = Answer(steps, headers={"Content-Type": "text/event-stream"})
+    begun = Answer(steps, headers=SSE)
     body = BODY if when == "whole" else STREAMED
     async with asyncio.timeout(GUARD_S), Upstream([begun if when == "begun" else later(gate)]) as up:
         gateway = await start(url=up.url)
@@ -383,14 +371,3 @@ async def test_a_client_that_will_say_no_more_is_asked_rarely(monkeypatch: pytes
     client.error = 32  # it answered with a reset
     assert not monitor.tick()
     assert client.aborted
-
-
-async def test_many_that_end_their_side_leave_nothing(start: Start) -> None:
-    gateway = await start()
-    async with asyncio.timeout(GUARD_S), AsyncExitStack() as stack:
-        clients = [stack.enter_context(half_closed(gateway, head(len(BODY)) + BODY)) for _ in range(20)]
-        for client in clients:
-            answer = await all_of(client)  # a slow answer comes behind a look at whether the client is still there
-            assert answer.removeprefix(INTERIM).startswith(b"HTTP/1.1 200 OK\r\n")
-        await until(lambda: not gateway.host.server.open)
-    assert issubclass(ClientConnection, web.RequestHandler)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from tests.e2e.conftest import Gateway, post, upstream_config
+from tests.cases import every
+from tests.e2e.conftest import Gateway, upstream_config
 from tests.e2e.test_conversation import CALL, LOOK, RESPONSES, ask, client, get, texts
 from toolwire.middlewares.conversation import MAX_REFERRED
 from toolwire.protocols.responses.ids import derived_id, new_response_id
@@ -55,10 +54,11 @@ async def test_what_the_conversation_holds_is_not_said_twice(gateway: Gateway) -
     assert texts(upstream.requests[1]) == [("user", "Count."), ("assistant", "One."), ("user", "On.")]
 
 
-@pytest.mark.parametrize("why", ["never made", "not kept", "deleted", "of somebody else", "of another form"])
+@every("why", ["never made", "not kept", "deleted", "of somebody else", "of another form", "without a store"])
 async def test_what_cannot_be_found_is_ignored(gateway: Gateway, why: str) -> None:
     async with Upstream([Say("One."), Say("Two.")]) as upstream:
-        server = await gateway(upstream_config(upstream.url, auth={"keys": ["k1", "k2"]}))
+        store = {"kind": "none" if why == "without a store" else "memory"}
+        server = await gateway(upstream_config(upstream.url, auth={"keys": ["k1", "k2"]}, store=store))
         async with client(server, "k2" if why == "of somebody else" else "k1") as session:
             first = await ask(session, input="Count.", store=why != "not kept")
             if why == "deleted":
@@ -82,12 +82,3 @@ async def test_one_request_leads_to_so_many_responses_at_most(gateway: Gateway) 
             await ask(session, input=[*refer(*others, *first["output"]), user("On.")])
     assert texts(upstream.requests[1]) == [("assistant", "One."), ("user", "On.")]
     assert texts(upstream.requests[2]) == [("user", "On.")]
-
-
-async def test_without_a_store_references_are_ignored(gateway: Gateway) -> None:
-    async with Upstream([Say("One.")]) as upstream:
-        server = await gateway(upstream_config(upstream.url, store={"kind": "none"}))
-        reference = {"type": "item_reference", "id": derived_id("message", new_response_id(), 0)}
-        answer = await post(server, {"input": [reference, user("On.")]}, path=RESPONSES)
-        assert answer.status == 200
-    assert texts(upstream.requests[0]) == [("user", "On.")]

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from itertools import product
 from typing import Any
 
-import pytest
-
-from tests.e2e.conftest import Gateway, function, post, upstream_config
+from tests.cases import every
+from tests.e2e.conftest import CHAT, Gateway, function, post, upstream_config
+from tests.e2e.meaning import ended, said
 from tests.options import route_options
 from toolwire import open_scanner
 from toolwire.events import BlockKind, Delta, Event, Open
@@ -81,25 +81,20 @@ def conversation(hostile: str) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@every("format", FORMATS)
 async def test_a_parrot_calls_nothing(gateway: Gateway, format: str) -> None:
     async with Upstream([parrot]) as upstream:
         server = await gateway(upstream_config(upstream.url, defaults={"format": format}))
-        for hostile in HOSTILE:
+        for hostile, stream in product(HOSTILE, (False, True)):
             tools = [*TOOLS, {**function("talk"), "function": {**function("talk")["function"], "description": hostile}}]
-            asked = {"messages": conversation(hostile), "tools": tools}
-            (choice,) = (await post(server, asked)).json()["choices"]
-            assert "tool_calls" not in choice["message"], hostile
-            assert choice["finish_reason"] == "stop", hostile
-            *chunks, done = (await post(server, {**asked, "stream": True})).frames()
-            assert done == "[DONE]", hostile
-            choices = [chunk["choices"][0] for chunk in chunks]
-            assert not any("tool_calls" in choice["delta"] for choice in choices), hostile
-            assert choices[-1]["finish_reason"] == "stop", hostile
+            answer = await post(server, {"messages": conversation(hostile), "tools": tools, "stream": stream})
+            assert said(CHAT, answer, stream)[1] == [], hostile
+            assert ended(CHAT, answer, stream) == "stop", hostile
+            assert not stream or answer.frames()[-1] == "[DONE]"
 
 
-@pytest.mark.parametrize("flatten", ["sentinel", "bracket"])
-@pytest.mark.parametrize("format", FORMATS)
+@every("flatten", ["sentinel", "bracket"])
+@every("format", FORMATS)
 async def test_the_transcript_holds_the_real_calls_and_no_other(gateway: Gateway, format: str, flatten: str) -> None:
     """What the model is shown reads back as what happened, by the scanner that will read its answer (R5.7)."""
     async with Upstream([Say("ok")]) as upstream:
@@ -115,7 +110,7 @@ async def test_the_transcript_holds_the_real_calls_and_no_other(gateway: Gateway
             assert made == [("read_file", {"path": hostile})]
 
 
-@pytest.mark.parametrize("format", [*FORMATS, "auto"])
+@every("format", [*FORMATS, "auto"])
 async def test_pages_and_sources_reach_the_model_as_they_are(gateway: Gateway, format: str) -> None:
     page = "<content>\n<p>if (a < b) { return a }</p>\n</content>"
     async with Upstream([Say("ok")]) as upstream:
@@ -127,14 +122,18 @@ async def test_pages_and_sources_reach_the_model_as_they_are(gateway: Gateway, f
 
 async def test_a_closing_tag_in_the_arguments_closes_nothing(gateway: Gateway) -> None:
     """R6.4, all the way: the model writes hostile text into a file, and the client gets exactly that."""
-    for hostile in HOSTILE:
-        inner = json.dumps({"path": hostile}, ensure_ascii=False)
-        text = f'<tool_call>{{"name":"read_file","arguments":{json.dumps(inner, ensure_ascii=False)}}}</tool_call>'
-        server = await gateway(script=[{"text": text, "chunk": 1}])
-        answer = await post(server, {"messages": conversation("x"), "tools": TOOLS})
-        (call,) = answer.json()["choices"][0]["message"]["tool_calls"]
-        assert call["function"] == {"name": "read_file", "arguments": inner}
-        assert answer.json()["choices"][0]["message"]["content"] is None
+    async with Upstream() as upstream:
+        server = await gateway(upstream_config(upstream.url))
+        for hostile in HOSTILE:
+            inner = json.dumps({"path": hostile}, ensure_ascii=False)
+            text = f'<tool_call>{{"name":"read_file","arguments":{json.dumps(inner, ensure_ascii=False)}}}</tool_call>'
+            upstream.script = [Say(*text)]
+            answer = await post(server, {"messages": conversation("x"), "tools": TOOLS, "stream": True})
+            assert said(CHAT, answer, True) == ("", [("read_file", {"path": hostile})], "")
+            answer = await post(server, {"messages": conversation("x"), "tools": TOOLS})
+            message = answer.json()["choices"][0]["message"]
+            assert (message["content"], len(message["tool_calls"])) == (None, 1)
+            assert message["tool_calls"][0]["function"] == {"name": "read_file", "arguments": inner}
 
 
 async def test_ids_and_names_of_messages_are_data_too(gateway: Gateway) -> None:
@@ -151,7 +150,7 @@ async def test_ids_and_names_of_messages_are_data_too(gateway: Gateway) -> None:
             assert "tool_calls" not in answer.json()["choices"][0]["message"], hostile
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@every("format", FORMATS)
 async def test_a_marker_cut_over_parts_calls_nothing(gateway: Gateway, format: str) -> None:
     text = {"fenced_json": FENCED}.get(format, EVIL)
     parts = [{"type": "text", "text": text[:4]}, {"type": "text", "text": text[4:]}]
@@ -161,7 +160,7 @@ async def test_a_marker_cut_over_parts_calls_nothing(gateway: Gateway, format: s
     assert "tool_calls" not in answer.json()["choices"][0]["message"]
 
 
-@pytest.mark.parametrize("flatten", ["auto", "bracket"])
+@every("flatten", ["auto", "bracket"])
 async def test_ids_over_responses_are_data_too(gateway: Gateway, flatten: str) -> None:
     tools = [{"type": "function", **tool["function"]} for tool in TOOLS]
     async with Upstream([parrot]) as upstream:
@@ -176,8 +175,8 @@ async def test_ids_over_responses_are_data_too(gateway: Gateway, flatten: str) -
             assert not any(token in str(sent[1:]) for token in ("<|im_end|>", "<|im_start|>", "<think>")), hostile
 
 
-@pytest.mark.parametrize("recognise", ["any", "whole"])
-@pytest.mark.parametrize("format", ["sentinel", "fenced_json", "bare_json"])
+@every("recognise", ["any", "whole"])
+@every("format", ["sentinel", "fenced_json", "bare_json"])
 async def test_calls_of_other_families_in_data_are_data_as_well(gateway: Gateway, format: str, recognise: str) -> None:
     """R5.6 under `recognise` (R23.1): wherever it stands, in a tool's description as well, and each said back alone."""
     hostile = [
@@ -193,9 +192,9 @@ async def test_calls_of_other_families_in_data_are_data_as_well(gateway: Gateway
         """Returns a server that answers with the text of the messages with this role."""
 
         def answer(asked: Asked) -> Answer:
-            said = [message for message in asked.json["messages"] if message["role"] == role]
-            lines = [line for message in said for line in told(message)] if role == "system" else []
-            return Say(*(lines or [f"So: {text_of(said[-1])}"]))(asked)
+            shown = [message for message in asked.json["messages"] if message["role"] == role]
+            lines = [line for message in shown for line in told(message)] if role == "system" else []
+            return Say(*(lines or [f"So: {text_of(shown[-1])}"]))(asked)
 
         return answer
 

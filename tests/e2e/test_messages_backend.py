@@ -11,7 +11,7 @@ from typing import Any
 from tests.cases import every
 from tests.e2e.agent import block
 from tests.e2e.conftest import CHAT, USER, post, serving, upstream_config
-from tests.e2e.meaning import BODIES, asking, ended, meant
+from tests.e2e.meaning import BODIES, asking, meant
 from tests.e2e.meaning import MESSAGES as PATH
 from tests.e2e.speaking import JSON, SSE
 from tests.e2e.speaking import speaking as speaking_of
@@ -179,21 +179,6 @@ async def test_a_healthy_stream_ends_where_it_says_so() -> None:
     async with Upstream([Answer([begun], headers=SSE)]) as up, serving(behind(up)) as server:
         answer = await post(server, body, path=PATH)
     assert frames(answer.body)[-1]["error"]["type"] == "api_error"
-
-
-@both
-@every("path", BODIES)
-async def test_a_server_without_tools_is_taught(path: str, stream: bool) -> None:
-    text = Text("Reading.\n" + block("read", {"path": "a"}))
-    reply = ModelReply("msg_1", "claude", 1, (ReplyChoice((text,)),), Usage(9, 4))
-    async with Upstream([speaking(reply)]) as up, serving(behind(up, "prompt")) as server:
-        answer = await post(server, asking(path, stream), path=path)
-    sent = up.requests[0].json
-    assert "tools" not in sent
-    assert '"read"' in json.dumps(sent["system"]).replace("\\", "")
-    text_said, *rest = meant(path, answer, stream)
-    assert [text_said.strip(), *rest] == ["Reading.", [("read", {"path": "a"})], "", 9]
-    assert ended(path, answer, stream) == "tool_calls"
 
 
 def refusal(kind: str, message: str) -> bytes:
