@@ -18,13 +18,10 @@ from tests.e2e.meaning import MESSAGES, RESPONSES, asking, ended, meant
 from tests.e2e.speaking import JSON, SSE, speaking
 from tests.protocols.tiny import TinyProtocol
 from toolwire import registry
-from toolwire.errors import BackendFault
-from toolwire.events import Fault, Finish, Open
-from toolwire.folding import fold, unfold
+from toolwire.folding import unfold
 from toolwire.model import ModelReply, ModelRequest, ReplyChoice, Text, ToolUse, Usage
 from toolwire.protocols.streams import WriteOptions
 from toolwire.registry import Registries, registries
-from toolwire.stream_grammar import check
 from toolwire.support.conversion import ConfigError
 from toolwire.testing import Answer, Refuse, Say, Upstream, WireAnswer
 
@@ -263,20 +260,3 @@ def test_a_kind_of_backend_is_one_thing() -> None:
         plugins.backends.register("tiny", lambda name, config, limits: None)  # type: ignore[arg-type,return-value]
     with pytest.raises(ConfigError, match="did you mean 'openai_chat'"):
         plugins.backends.get("openai_chap")
-
-
-# --- its own laws ---------------------------------------------------------------------------------------------------
-
-
-def test_what_it_writes_it_reads() -> None:
-    wire = WIRE.writer(OPTIONS).feed(unfold(CALLING))
-    for size in (1, 7, len(wire)):
-        reader = WIRE.reader(frame_bytes=4096)
-        events = [event for at in range(0, len(wire), size) for event in reader.feed(wire[at : at + size])]
-        check(events)
-        assert fold(events).choices == CALLING.choices
-    assert WIRE.read_reply(WIRE.write_reply(CALLING, OPTIONS)).choices == CALLING.choices
-    assert isinstance(WIRE.reader(frame_bytes=9).feed(b"data: 0123456789\n\n")[-1], Fault)
-    with pytest.raises(BackendFault):
-        WIRE.read_reply(b"[]")
-    assert {Open, Finish} <= {type(event) for event in unfold(CALLING)}

@@ -227,12 +227,23 @@ async def test_every_thread_is_released(codex: Start) -> None:
 # --- a process that misbehaves ----------------------------------------------------------------------------------------
 
 
+BOUNDED = {"frame_bytes": 100_000, "body_bytes": 100_000}
+ENDED: dict[str, tuple[list[Any], dict[str, Any]]] = {
+    "it dies": (["Half ", {"die": 3}], {}),
+    "garbage without end": (["1", {"write": "oops", "times": 2000}, {"wait": True}], {}),
+    "a frame without bounds": (["1", {"huge": 300_000}, {"wait": True}], {"way": "websocket", "limits": BOUNDED}),
+}
+
+
 @WAYS
-async def test_a_process_that_dies(codex: Start, stream: bool) -> None:
-    """Its answers end as errors, and the next request has another process."""
-    up = await codex(["Half ", {"die": 3}], ["Hello."])
+@pytest.mark.parametrize("name", ENDED)
+async def test_a_process_or_a_connection_that_ends(codex: Start, name: str, stream: bool) -> None:
+    """Its answers end as errors, and the next request has another."""
+    turn, more = ENDED[name]
+    up = await codex(turn, ["Hello."], **more)
     answer = await chat(up, stream=stream)
-    assert error_of(answer, stream=stream)[1] == "upstream_disconnected"
+    assert (answer.status, "upstream" in error_of(answer, stream=stream)[1]) == (200 if stream else 502, True)
+    assert name != "it dies" or error_of(answer, stream=stream)[1] == "upstream_disconnected"
     assert text_of(await chat(up)) == "Hello."
     assert len(up.processes()) == 2
 
@@ -344,14 +355,6 @@ async def test_garbage(codex: Start, way: str, caplog: pytest.LogCaptureFixture)
     assert "oops" not in caplog.text
 
 
-async def test_garbage_without_end(codex: Start) -> None:
-    """A process that says nothing else is replaced."""
-    up = await codex(["1", {"write": "oops", "times": 2000}, {"wait": True}], ["Hello."])
-    assert (await chat(up)).status == 502
-    assert text_of(await chat(up)) == "Hello."
-    assert len(up.processes()) == 2
-
-
 async def test_a_frame_that_is_too_large(codex: Start, way: str) -> None:
     """It costs only the turn that it is about."""
     up = await codex(
@@ -373,15 +376,6 @@ async def test_a_frame_that_only_repeats_the_prompt(codex: Start, way: str) -> N
     """The server says again what it was asked, twice: a large image costs no answer."""
     up = await codex(["Hello."], way=way, limits={"frame_bytes": 100_000})
     assert text_of(await chat(up, "z" * 300_000)) == "Hello."
-
-
-async def test_a_frame_without_bounds(codex: Start) -> None:
-    """Over a WebSocket it ends the connection; the next request has another."""
-    limits = {"frame_bytes": 100_000, "body_bytes": 100_000}
-    up = await codex([{"huge": 300_000}, {"wait": True}], ["Hello."], way="websocket", limits=limits)
-    assert (await chat(up)).status == 502
-    assert text_of(await chat(up)) == "Hello."
-    assert len(up.processes()) == 2
 
 
 @WAYS

@@ -16,17 +16,9 @@ from tests.cases import every
 from tests.e2e.embedded import QUESTION, WEATHER, ask, fitting, in_one_loop, served, tool, with_model
 from tests.formats.sampler import Acceptor, Grammar
 from tests.formats.toolsets import CODING, OFFICE
-from tests.options import route_options
-from toolwire.config import (
-    DEFAULT_CHAIN,
-    BackendConfig,
-    GatewayConfig,
-    MiddlewareConfig,
-    ReasoningConfig,
-    RouteConfig,
-    ServerConfig,
-    StoreConfig,
-)
+from tests.options import in_sections
+from toolwire.config import DEFAULT_CHAIN, ReasoningConfig
+from toolwire.configuration.settings import load
 from toolwire.events import Delta, Event, Kind
 from toolwire.extras.demo.engine import Engine
 from toolwire.formats.base import whole_answer
@@ -120,27 +112,20 @@ async def open_gateway(engine: Engine) -> AsyncIterator[tuple[openai.AsyncOpenAI
     """A gateway as a user would start it, grammars unbounded, with a model for some formats, each also
     `-unconstrained`."""
     recorder = Recorder()
-    chain = [MiddlewareConfig(use=name) for name in DEFAULT_CHAIN]
-    chain.insert(DEFAULT_CHAIN.index("forwarding"), MiddlewareConfig(use=recorder.name))
+    chain = list(DEFAULT_CHAIN)
+    chain.insert(chain.index("forwarding"), recorder.name)
     routes = [
-        RouteConfig(
-            model=name + end,
-            upstream_model=engine.model,
-            backend="engine",
-            options=route_options(format=name, **options),
-        )
+        {"model": name + end, "upstream_model": engine.model, "options": in_sections({"format": name, **options})}
         for name in ("sentinel", "bare_json")
         for end, options in (("", {}), (FREE, {"constrain_auto": "off"}))
     ]
-    backend = BackendConfig(url=engine.url, api_key=engine.key, preset="llamacpp")
-    config = GatewayConfig(
-        server=ServerConfig(port=0),
-        store=StoreConfig(kind="memory"),
-        backends={"engine": backend},
-        routes=tuple(routes),
-        chain=tuple(chain),
-    )
-    async with served(config, recorder) as client:
+    config = {
+        "backends": {"engine": {"url": engine.url, "api_key": engine.key, "preset": "llamacpp"}},
+        "routes": routes,
+        "chain": chain,
+        "store": {"kind": "memory"},
+    }
+    async with served(load(None, env={}, overrides=config), recorder) as client:
         yield client, recorder
 
 
