@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from toolwire.config import GatewayConfig
 from toolwire.configuration.settings import load
 from toolwire.extras.demo.engine import Engine, find_weights
 from toolwire.registry import Registries
-from toolwire.testing import TAKING, WireAnswer
+from toolwire.testing import TAKING, Script, Upstream, WireAnswer
 
 CHAT = "/v1/chat/completions"
 USER: list[dict[str, Any]] = [{"role": "user", "content": "hi"}]
@@ -87,6 +87,15 @@ async def start() -> AsyncIterator[Any]:
 
     async with starting() as begin:
         yield begin
+
+
+@asynccontextmanager
+async def gateway_before(
+    script: Sequence[Script] = (), *, backend: Mapping[str, Any] | None = None, **sections: Any
+) -> AsyncIterator[tuple[TestServer, Upstream]]:
+    """A running gateway, and the server behind it, which plays a script."""
+    async with Upstream(script) as up, serving(upstream_config(up.url, backend=backend, **sections)) as server:
+        yield server, up
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ import pytest
 
 from tests.cases import every
 from tests.e2e.agent import block
-from tests.e2e.conftest import CHAT, USER, post, read_config, serving, upstream_config
+from tests.e2e.conftest import CHAT, USER, gateway_before, post, read_config, serving, upstream_config
 from tests.e2e.edge import running
 from tests.e2e.meaning import MESSAGES, RESPONSES, asking, ended, meant
 from tests.e2e.speaking import JSON, SSE, speaking
@@ -56,7 +56,7 @@ def frames(answer: WireAnswer) -> list[Any]:
 
 async def before_chat(turn: Any, body: dict[str, Any], **more: Any) -> tuple[WireAnswer, Upstream]:
     """What a tiny client gets in front of a server that speaks Chat."""
-    async with Upstream([turn]) as up, serving(upstream_config(up.url)) as server:
+    async with gateway_before([turn]) as (server, up):
         return await post(server, body, path=TINY, **more), up
 
 

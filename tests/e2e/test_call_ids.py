@@ -13,7 +13,7 @@ from typing import Any
 from aiohttp.test_utils import TestServer
 
 from tests.cases import every
-from tests.e2e.conftest import USER, Gateway, function, post, upstream_config
+from tests.e2e.conftest import USER, Gateway, function, gateway_before, post, upstream_config
 from tests.e2e.speaking import speaking
 from toolwire.model import ModelReply, ReplyChoice, ToolUse
 from toolwire.protocols.chat.protocol import ChatProtocol
@@ -126,11 +126,10 @@ def text_of(asked: Asked) -> str:
 
 
 @every("stream", [False, True])
-async def test_the_history_counts_on(gateway: Gateway, stream: bool) -> None:
+async def test_the_history_counts_on(stream: bool) -> None:
     """Kimi's numbers count the calls of a conversation, whatever the clients call them; results have the number of
     their call."""
-    async with Upstream([Say(kimi(0))]) as upstream:
-        server = await gateway(upstream_config(upstream.url, defaults={"format": "kimi_k2"}))
+    async with gateway_before([Say(kimi(0))], defaults={"format": "kimi_k2"}) as (server, upstream):
         messages = list(USER)
         for _ in range(TURNS):
             await chat(server, messages, stream)
@@ -141,7 +140,7 @@ async def test_the_history_counts_on(gateway: Gateway, stream: bool) -> None:
     assert re.findall(r"result \d+", shown) == results
 
 
-async def test_ids_of_another_gateway_are_counted_too(gateway: Gateway) -> None:
+async def test_ids_of_another_gateway_are_counted_too() -> None:
     """A conversation that began elsewhere: every call has a number, every result its call's id as the client knows
     it."""
     messages: list[Any] = list(USER)
@@ -149,18 +148,19 @@ async def test_ids_of_another_gateway_are_counted_too(gateway: Gateway) -> None:
         call = {"id": id, "type": "function", "function": {"name": "read_file", "arguments": "{}"}}
         messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
         messages.append({"role": "tool", "tool_call_id": id, "content": "ok"})
-    async with Upstream([Say("ok")]) as upstream:
-        server = await gateway(upstream_config(upstream.url, defaults={"format": "kimi_k2"}))
+    async with gateway_before([Say("ok")], defaults={"format": "kimi_k2"}) as (server, upstream):
         assert (await post(server, {"messages": messages, "tools": [READ]})).status == 200
     shown = text_of(upstream.requests[-1])
     assert re.findall(CALLED, shown) == ["0", "1", "2", "3"]
     assert re.findall(RETURNED, shown) == ["toolu_1", "functions.read_file:1", "read_file:2", "x"]
 
 
-async def test_an_id_that_counts_on_passes(gateway: Gateway) -> None:
+async def test_an_id_that_counts_on_passes() -> None:
     """The model's own ids are the client's as long as they are new."""
-    async with Upstream([Say(kimi(n)) for n in range(TURNS)]) as upstream:
-        server = await gateway(upstream_config(upstream.url, defaults={"format": "kimi_k2"}))
+    async with gateway_before([Say(kimi(n)) for n in range(TURNS)], defaults={"format": "kimi_k2"}) as (
+        server,
+        _upstream,
+    ):
         messages = list(USER)
         ids = [id for _ in range(TURNS) for id in await chat(server, messages, False)]
     assert ids == [f"functions.read_file:{n}" for n in range(TURNS)]
@@ -173,11 +173,10 @@ IDS = [("call_0",), ("call_0", "call_1"), ("call_0", "call_0"), ("x" * 300,), ("
 
 
 @every("ids, stream", [(ids, stream) for ids in IDS for stream in (False, True)])
-async def test_a_native_server_that_repeats_its_ids(gateway: Gateway, ids: tuple[str, ...], stream: bool) -> None:
+async def test_a_native_server_that_repeats_its_ids(ids: tuple[str, ...], stream: bool) -> None:
     parts = tuple(ToolUse(ident, "read_file", '{"path":"a"}') for ident in ids)
     reply = ModelReply("x", "m", 1, (ReplyChoice(parts, "tool_calls"),))
-    async with Upstream([speaking(ChatProtocol(), reply)]) as upstream:
-        server = await gateway(upstream_config(upstream.url, defaults={"mode": "native"}))
+    async with gateway_before([speaking(ChatProtocol(), reply)], defaults={"mode": "native"}) as (server, _):
         messages = list(USER)
         given = [id for _ in range(TURNS) for id in await chat(server, messages, stream)]
         assert len(set(given)) == len(given) == TURNS * len(ids)

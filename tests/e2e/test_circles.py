@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 
 from tests.cases import every
-from tests.e2e.conftest import CHAT, USER, Gateway, post, upstream_config
+from tests.e2e.conftest import CHAT, USER, Gateway, gateway_before, post, upstream_config
 from tests.e2e.forking import Forked
 from tests.e2e.processes import Process, running
 from tests.e2e.responses_answers import RESPONSES
@@ -179,9 +179,8 @@ async def test_gateways_in_a_row_are_fine(gateway: Gateway) -> None:
         assert all({hops[-1]} <= set(names(asked)) <= set(hops) for asked in server.looks)
 
 
-async def test_what_a_client_says_of_hops_is_checked(gateway: Gateway) -> None:
-    async with Upstream([Say("Hello.")]) as server:
-        started = await gateway(upstream_config(server.url))
+async def test_what_a_client_says_of_hops_is_checked() -> None:
+    async with gateway_before([Say("Hello.")]) as (started, server):
         for given, kept in (
             (OTHER, [OTHER]), ("x", []), (f"{OTHER},", []), (OTHER.upper(), []), ("1" * 17, []), ("", []), (f"{OTHER}, {OTHER}", [OTHER]),
         ):  # fmt: skip

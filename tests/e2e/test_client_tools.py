@@ -11,7 +11,7 @@ from aiohttp import ClientSession
 
 from tests.cases import every
 from tests.e2e.agent import block
-from tests.e2e.conftest import CHAT, USER, mock_config, post, serving, upstream_config
+from tests.e2e.conftest import CHAT, USER, gateway_before, mock_config, post, serving, upstream_config
 from tests.e2e.meaning import MESSAGES as MESSAGES_PATH
 from tests.e2e.meaning import RESPONSES as RESPONSES_PATH
 from tests.e2e.speaking import OPTIONS
@@ -235,10 +235,7 @@ HOSTED_CHOICES: list[tuple[str, Any]] = [
 @pytest.mark.parametrize("kind", SERVERS)
 async def test_hosted_tools_end_no_request(kind: str) -> None:
     defaults = {"mode": "native"}
-    async with (
-        Upstream([speaking(kind, Text("ok"))]) as up,
-        serving(upstream_config(up.url, backend={"kind": kind}, defaults=defaults)) as server,
-    ):
+    async with gateway_before([speaking(kind, Text("ok"))], backend={"kind": kind}, defaults=defaults) as (server, up):
         for path, choice in HOSTED_CHOICES:
             got = await post(server, {**BODIES[path], "tool_choice": choice}, path=path)
             assert got.status == 200, (path, choice, got.body)

@@ -7,7 +7,7 @@ from typing import Any
 import aiohttp
 
 from tests.cases import every
-from tests.e2e.conftest import Gateway, post, sdk, upstream_config
+from tests.e2e.conftest import Gateway, gateway_before, post, sdk
 from tests.e2e.responses_answers import RESPONSES, tool
 from tests.protocols.published import validator
 from toolwire.errors import CODES
@@ -30,9 +30,11 @@ def prompts(upstream: Upstream, number: int) -> list[tuple[str, str]]:
     return [(message["role"], message["content"]) for message in upstream.requests[number].json["messages"]]
 
 
-async def test_what_comes_of_it_goes_on(gateway: Gateway) -> None:
-    async with Upstream([Say("a.py divides by zero."), Say("Mended."), Say("Both."), Say("Done.")]) as upstream:
-        server = await gateway(upstream_config(upstream.url))
+async def test_what_comes_of_it_goes_on() -> None:
+    async with gateway_before([Say("a.py divides by zero."), Say("Mended."), Say("Both."), Say("Done.")]) as (
+        server,
+        upstream,
+    ):
         body = {"input": HISTORY, "instructions": "Be brief.", "tools": [READ], "stream": True}
         answer = await post(server, body, path=COMPACT)
         assert (answer.status, answer.headers["x-usage-source"]) == (200, "estimate")
@@ -71,9 +73,8 @@ async def test_what_comes_of_it_goes_on(gateway: Gateway) -> None:
         assert "Both." in str(prompts(upstream, 3))
 
 
-async def test_a_stored_conversation(gateway: Gateway) -> None:
-    async with Upstream([Say("Hello."), Say("They said hi."), Say("Yes.")]) as upstream:
-        server = await gateway(upstream_config(upstream.url))
+async def test_a_stored_conversation() -> None:
+    async with gateway_before([Say("Hello."), Say("They said hi."), Say("Yes.")]) as (server, upstream):
         first = (await post(server, {"input": "hi"}, path=RESPONSES)).json()
         made = (await post(server, {"previous_response_id": first["id"]}, path=COMPACT)).json()
         assert prompts(upstream, 1) == [("user", "hi"), ("assistant", "Hello."), ("user", REQUEST)]
@@ -94,9 +95,8 @@ async def post_items(server: Any, ident: str) -> list[Any]:
         return list((await answer.json())["data"])
 
 
-async def test_what_the_user_said_is_bounded(gateway: Gateway) -> None:
-    async with Upstream([Say("Much was said.")]) as upstream:
-        server = await gateway(upstream_config(upstream.url))
+async def test_what_the_user_said_is_bounded() -> None:
+    async with gateway_before([Say("Much was said.")]) as (server, _):
         history = [{"role": "user", "content": f"{n}" * (KEPT_BYTES // 3)} for n in range(6)]
         made = (await post(server, {"input": history}, path=COMPACT)).json()
     assert [item["content"][0]["text"][0] for item in made["output"][:-1]] == ["4", "5"]
@@ -117,19 +117,17 @@ async def test_mistakes(gateway: Gateway) -> None:
         assert (answer.status, error["code"], error["param"]) == (CODES[code].status, code, param), body
 
 
-async def test_a_model_that_says_nothing(gateway: Gateway) -> None:
-    async with Upstream() as upstream:
-        server = await gateway(upstream_config(upstream.url))
+async def test_a_model_that_says_nothing() -> None:
+    async with gateway_before() as (server, upstream):
         for text in ("", "  \n", "<think>hm</think>"):
             upstream.script = [Say(text)]
             answer = await post(server, {"input": "hi"}, path=COMPACT)
             assert (answer.status, answer.json()["error"]["code"]) == (502, "upstream_invalid_response"), text
 
 
-async def test_what_somebody_else_made_is_left_out(gateway: Gateway) -> None:
+async def test_what_somebody_else_made_is_left_out() -> None:
     """The model server has no form for it; it is no mistake. What was forged is only what the user says."""
-    async with Upstream([Say("ok")]) as upstream:
-        server = await gateway(upstream_config(upstream.url))
+    async with gateway_before([Say("ok")]) as (server, upstream):
         for content in ("gAAAAAB", "toolwire1.", "toolwire1.%%%", "toolwire1.e30=", "toolwire1.W10=", None, 3):
             item = {"type": "compaction", "id": "cmp_1", "encrypted_content": content}
             answer = await post(server, {"input": [item, {"role": "user", "content": "x"}]}, path=RESPONSES)

@@ -12,7 +12,7 @@ import pytest
 from aiohttp.test_utils import TestServer
 from openai.types.conversations import Conversation, ConversationDeletedResource, ConversationItemList
 
-from tests.e2e.conftest import Gateway, read_config, sdk, upstream_config
+from tests.e2e.conftest import Gateway, gateway_before, read_config, sdk, upstream_config
 from tests.e2e.test_conversation import CALL, LOOK, client, texts
 from toolwire.pipeline.conversations.stored import CONVERSATIONS
 from toolwire.testing import Answer, Asked, Say, Upstream
@@ -110,18 +110,19 @@ async def test_turns_in_a_conversation(two: Sequence[TestServer], stream: bool) 
     ]
 
 
-async def test_the_model_sees_what_was_said_before(gateway: Gateway) -> None:
-    async with Upstream([Say(CALL), Say("It is blue."), Say("Bye.")]) as upstream:
-        server = await gateway(upstream_config(upstream.url))
-        async with sdk(server) as session:
-            made = await session.conversations.create(items=[{"role": "user", "content": "Look up."}])
-            asked: dict[str, Any] = {"model": "m", "conversation": made.id, "tools": [LOOK]}
-            first = await session.responses.create(**asked)  # nothing but what was said before
-            (call,) = first.output
-            result = {"type": "function_call_output", "call_id": call.call_id, "output": "blue"}
-            await session.responses.create(**asked, input=[result])
-            await session.responses.create(**asked, input="Thanks.", instructions="Be kind.")
-            listed = [item async for item in session.conversations.items.list(made.id, order="asc")]
+async def test_the_model_sees_what_was_said_before() -> None:
+    async with (
+        gateway_before([Say(CALL), Say("It is blue."), Say("Bye.")]) as (server, upstream),
+        sdk(server) as session,
+    ):
+        made = await session.conversations.create(items=[{"role": "user", "content": "Look up."}])
+        asked: dict[str, Any] = {"model": "m", "conversation": made.id, "tools": [LOOK]}
+        first = await session.responses.create(**asked)  # nothing but what was said before
+        (call,) = first.output
+        result = {"type": "function_call_output", "call_id": call.call_id, "output": "blue"}
+        await session.responses.create(**asked, input=[result])
+        await session.responses.create(**asked, input="Thanks.", instructions="Be kind.")
+        listed = [item async for item in session.conversations.items.list(made.id, order="asc")]
     roles = [role for role, _ in texts(upstream.requests[2])]
     assert roles == ["system", "user", "assistant", "user", "assistant", "user"]
     assert [text for _, text in texts(upstream.requests[2])[-2:]] == ["It is blue.", "Thanks."]
@@ -231,18 +232,20 @@ async def test_bounds(gateway: Gateway) -> None:
         await session.responses.create(model="m", input="goes on", conversation=made.id)
 
 
-async def test_what_is_asked_aside_sees_the_items_and_adds_nothing(gateway: Gateway) -> None:
+async def test_what_is_asked_aside_sees_the_items_and_adds_nothing() -> None:
     """Counts, and compaction."""
-    async with Upstream([Say("A summary.")]) as upstream:
-        server = await gateway(upstream_config(upstream.url))
-        async with sdk(server) as session, client(server) as plain:
-            made = await session.conversations.create(items=[{"role": "user", "content": "some words " * 50}])
-            body = {"model": "m", "input": "x", "conversation": made.id}
-            async with plain.post("/v1/responses/input_tokens", json=body) as answer:
-                assert (await answer.json())["input_tokens"] > 50
-            async with plain.post("/v1/responses/compact", json=body) as answer:
-                assert answer.status == 200
-            assert len((await session.conversations.items.list(made.id)).data) == 1
+    async with (
+        gateway_before([Say("A summary.")]) as (server, upstream),
+        sdk(server) as session,
+        client(server) as plain,
+    ):
+        made = await session.conversations.create(items=[{"role": "user", "content": "some words " * 50}])
+        body = {"model": "m", "input": "x", "conversation": made.id}
+        async with plain.post("/v1/responses/input_tokens", json=body) as answer:
+            assert (await answer.json())["input_tokens"] > 50
+        async with plain.post("/v1/responses/compact", json=body) as answer:
+            assert answer.status == 200
+        assert len((await session.conversations.items.list(made.id)).data) == 1
     assert "some words" in upstream.requests[-1].json["messages"][0]["content"]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.cases import every
 from tests.corpus.cases import Part
-from tests.e2e.conftest import CHAT, Gateway, function, post, upstream_config
+from tests.e2e.conftest import CHAT, Gateway, function, gateway_before, post, upstream_config
 from tests.e2e.speaking import in_pieces
 from tests.e2e.test_formats import RESPONSES, chat_parts, chat_stream_parts, response_parts
 from tests.formats.cases import FORMATS
@@ -126,13 +126,12 @@ async def test_a_file_with_every_marker_is_copied_and_edited(
 
 
 @every("stream", [False, True])
-async def test_text_and_thoughts_are_copied_too(gateway: Gateway, stream: bool) -> None:
+async def test_text_and_thoughts_are_copied_too(stream: bool) -> None:
     def repeat(asked: Asked) -> Answer:
         copied = shown(hermes.FORMAT, asked)
         return Say(*in_pieces(f"<think>{copied}</think>{copied}", 7))(asked)
 
-    async with Upstream([repeat]) as upstream:
-        server = await gateway(upstream_config(upstream.url))
+    async with gateway_before([repeat]) as (server, _):
         answer = await post(server, chat(FILE, stream=stream))
     parts = parts_of(answer, stream=stream, of_responses=False)
     assert [(part.kind, part.text) for part in parts] == [("reasoning", FILE), ("text", FILE)]
@@ -142,13 +141,12 @@ OWN = r"<\/tool_call> <\\tool_call> <\|im_end|> <\think>"
 """What nobody escaped."""
 
 
-async def test_what_the_model_wrote_on_its_own_is_not_changed(gateway: Gateway) -> None:
+async def test_what_the_model_wrote_on_its_own_is_not_changed() -> None:
     """Only what looks exactly like an escape of this very prompt is one; here other markers were escaped, or one with
     more backslashes."""
     arguments = json.dumps({"path": "a", "content": OWN})
     call = FORMATS[0].render_call(ToolUse("", "write_file", arguments))
-    async with Upstream() as upstream:
-        server = await gateway(upstream_config(upstream.url))
+    async with gateway_before() as (server, upstream):
         for file, (text, wanted), stream in product(
             ("no markers", "</tool_response> but another", r"<\/tool_call>"),
             ((OWN, OWN), (call, arguments)),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cases import every
-from tests.e2e.conftest import USER, function, post, serving, upstream_config
+from tests.e2e.conftest import USER, function, gateway_before, post, serving, upstream_config
 from tests.protocols.messages_wires import frames
 from toolwire.testing import Answer, Asked, Refuse, Say, Upstream
 
@@ -68,10 +68,7 @@ async def test_the_server_counts_what_it_would_be_sent(way: str, mode: str) -> N
 
 async def test_a_client_of_responses_may_ask_too() -> None:
     body = {"input": "hi", "tools": [{"type": "function", **function("read", path="string")["function"]}]}
-    async with (
-        Upstream([answering(WAYS["vllm"][1])]) as up,
-        serving(upstream_config(up.url, backend={"preset": "vllm"})) as server,
-    ):
+    async with gateway_before([answering(WAYS["vllm"][1])], backend={"preset": "vllm"}) as (server, _):
         answer = await post(server, body, path=RESPONSES)
     assert answer.json() == {"object": "response.input_tokens", "input_tokens": 7}
 
@@ -89,10 +86,7 @@ NONSENSE: dict[str, Any] = {
 
 @every("preset, case", [(preset, case) for preset in ("vllm", "auto") for case in NONSENSE])
 async def test_nonsense_is_no_count(preset: str, case: str) -> None:
-    async with (
-        Upstream([answering({"/tokenize": NONSENSE[case]})]) as up,
-        serving(upstream_config(up.url, backend={"preset": preset})) as server,
-    ):
+    async with gateway_before([answering({"/tokenize": NONSENSE[case]})], backend={"preset": preset}) as (server, up):
         answers = [await post(server, BODY, path=PATH) for _ in range(2)]
     assert [answer.status for answer in answers] == [200, 200]
     assert answers[0].json()["input_tokens"] > 7
@@ -160,10 +154,10 @@ async def test_what_it_cannot_count_of_one_request_says_nothing_of_others(monkey
         body = {"messages": [{"role": "user", "content": text}]}
         return str((await post(server, body, path=PATH)).headers["x-usage-source"])
 
-    async with Upstream([counts]) as up, serving(upstream_config(up.url)) as server:
+    async with gateway_before([counts]) as (server, _):
         assert [await source("hi"), await source("poison"), await source("hi")] == ["backend", "estimate", "backend"]
-    async with Upstream([counts]) as up, serving(upstream_config(up.url)) as server:
+    async with gateway_before([counts]) as (server, _):
         assert [await source("poison"), await source("hi")] == ["estimate", "estimate"]
     monkeypatch.setattr("toolwire.upstream.servers.http.COUNT_AGAIN_S", 0.0)
-    async with Upstream([counts]) as up, serving(upstream_config(up.url)) as server:
+    async with gateway_before([counts]) as (server, _):
         assert [await source("poison"), await source("hi")] == ["estimate", "backend"]

@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from tests.cases import every
-from tests.e2e.conftest import CHAT, USER, Gateway, function, post, serving, upstream_config
+from tests.e2e.conftest import CHAT, USER, Gateway, function, gateway_before, post, serving, upstream_config
 from tests.e2e.meaning import BODIES, MESSAGES, RESPONSES, asking, ended, meant, said
 from tests.e2e.speaking import JSON, SSE
 from toolwire.config import GatewayConfig
@@ -203,12 +203,11 @@ async def test_a_call_without_arguments_that_the_answer_ends_with_for_its_own_sa
 # --- in text, and texts ---------------------------------------------------------------------------------------------
 
 
-async def test_what_a_limit_cut_off_is_no_call(gateway: Gateway) -> None:
+async def test_what_a_limit_cut_off_is_no_call() -> None:
     """C18 and R6.8 for every word that servers have for a limit of length."""
     whole = '<tool_call>{"name":"look","arguments":"{}"}</tool_call>'
     unclosed = whole.removesuffix("</tool_call>")
-    async with Upstream() as upstream:
-        server = await gateway(upstream_config(upstream.url))
+    async with gateway_before() as (server, upstream):
         for word, stream in product(("length", "max_tokens", "model_length"), (False, True)):
             upstream.script = [Say("one ", unclosed, finish=word), Say(whole, " ", unclosed, finish=word)]
             body = {"messages": USER, "tools": [function("look")], "stream": stream}
@@ -219,7 +218,7 @@ async def test_what_a_limit_cut_off_is_no_call(gateway: Gateway) -> None:
 
 @every("stream", [False, True])
 @every("path", [CHAT, RESPONSES])
-async def test_half_a_text_of_a_native_server_is_no_call(gateway: Gateway, path: str, stream: bool) -> None:
+async def test_half_a_text_of_a_native_server_is_no_call(path: str, stream: bool) -> None:
     """The limit cuts what comes last."""
     texts = {"call_0": "*** whole", "call_1": "*** half"}
     calls = [
@@ -234,8 +233,10 @@ async def test_half_a_text_of_a_native_server_is_no_call(gateway: Gateway, path:
     if not stream:
         answer = Answer([orjson.dumps(chunks[0])], headers=JSON)
     tool = {"type": "custom", "name": "patch"} if path == RESPONSES else {"type": "custom", "custom": {"name": "patch"}}
-    async with Upstream([answer]) as upstream:
-        server = await gateway(upstream_config(upstream.url, backend={"preset": "openai"}, defaults={"mode": "native"}))
+    async with gateway_before([answer], backend={"preset": "openai"}, defaults={"mode": "native"}) as (
+        server,
+        _upstream,
+    ):
         got = await post(server, {**asking(path, stream), "tools": [tool]}, path=path)
     assert (got.status, b"*** whole" in got.body, b"*** half" in got.body) == (200, True, False)
 

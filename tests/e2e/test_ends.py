@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from tests.cases import every, first_and_in_turn
-from tests.e2e.conftest import CHAT, Gateway, function, post, serving, upstream_config
+from tests.e2e.conftest import CHAT, Gateway, function, gateway_before, post, serving
 from tests.e2e.meaning import BODIES, MESSAGES, RESPONSES, asking
 from tests.e2e.speaking import JSON, SSE
 from tests.e2e.test_cut_calls import SERVERS, behind, end_of
@@ -90,9 +90,9 @@ async def test_what_clients_are_told(path: str, stream: bool) -> None:
     def answer(asked: Asked) -> Answer:
         return chat_text(next(now)[0], bool(asked.json.get("stream")))
 
-    async with (
-        Upstream([answer] * len(words)) as up,
-        serving(upstream_config(up.url, defaults={"mode": "native", "retry": {"attempts": 1}})) as server,
+    async with gateway_before([answer] * len(words), defaults={"mode": "native", "retry": {"attempts": 1}}) as (
+        server,
+        _up,
     ):
         for word, means in words:
             got = await post(server, asking(path, stream), path=path)
@@ -119,10 +119,7 @@ async def test_a_call_that_an_error_cut_is_an_error(kind: str) -> None:
 
 async def test_an_unknown_word_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     words = ["odd", "odd", "odder", "stop"]
-    async with (
-        Upstream([chat_text(word, True) for word in words]) as up,
-        serving(upstream_config(up.url, defaults={"mode": "native"})) as server,
-    ):
+    async with gateway_before([chat_text(word, True) for word in words], defaults={"mode": "native"}) as (server, _):
         with caplog.at_level(logging.WARNING, "toolwire.backends"):
             for _ in words:
                 await post(server, asking(CHAT, True), path=CHAT)
@@ -160,7 +157,7 @@ def in_band(error: dict[str, Any], *before: bytes) -> Answer:
 
 async def test_an_error_that_comes_first_is_a_status() -> None:
     config = {"mode": "native", "retry": {"attempts": 1}}
-    async with Upstream() as up, serving(upstream_config(up.url, defaults=config)) as server:
+    async with gateway_before(defaults=config) as (server, up):
         for (error, status), path, before in product(FIRST, BODIES, ((), (ROLE,), (b"data: : keepalive\n\n",))):
             up.script = [in_band(error, *before)]
             got = await post(server, asking(path, True), path=path)

@@ -24,7 +24,18 @@ from aiohttp import web
 
 from tests.cases import every
 from tests.e2e.agent import block
-from tests.e2e.conftest import CHAT, USER, Gateway, function, lines_in, post, read_config, sdk, upstream_config
+from tests.e2e.conftest import (
+    CHAT,
+    USER,
+    Gateway,
+    function,
+    gateway_before,
+    lines_in,
+    post,
+    read_config,
+    sdk,
+    upstream_config,
+)
 from tests.e2e.edge import STREAMED, head
 from tests.e2e.meaning import asking, ended, meant
 from tests.protocols.test_chat_request import BAD
@@ -369,9 +380,8 @@ async def test_the_sdk_raises_the_right_class(
     assert told == (case.status, case.code, case.param, CODES[case.code].type, "asked.1")
 
 
-async def test_the_sdk_does_not_repeat_what_a_model_did_wrong(gateway: Gateway) -> None:
-    async with Upstream([Say(block("read_file", {}))]) as upstream:
-        server = await gateway(upstream_config(upstream.url))
+async def test_the_sdk_does_not_repeat_what_a_model_did_wrong() -> None:
+    async with gateway_before([Say(block("read_file", {}))]) as (server, upstream):
         async with sdk(server, max_retries=2) as client:
             with pytest.raises(openai.InternalServerError):
                 await client.chat.completions.create(model="m", messages=USER, tools=[STRICT])

@@ -14,7 +14,7 @@ from aiohttp.http import StreamWriter
 from aiohttp.test_utils import TestServer
 
 from tests.cases import every
-from tests.e2e.conftest import CHAT, USER, Gateway, function, post, upstream_config
+from tests.e2e.conftest import CHAT, USER, Gateway, function, gateway_before, post, upstream_config
 from tests.e2e.test_conversation import RESPONSES, ask, client, get
 from tests.e2e.test_item_references import refer
 from toolwire.config import LimitsConfig
@@ -66,8 +66,7 @@ async def answers_at(gateway: Gateway, of: TestServer, url: str, store: dict[str
 async def test_references_count_each_time(gateway: Gateway, store: dict[str, Any]) -> None:
     """To the byte: with the limit exactly met the server gets what it would get without one, one byte less and it is
     not asked."""
-    async with Upstream([Say("Yes."), Say("Two."), Say("Three.")]) as upstream:
-        server = await gateway(upstream_config(upstream.url, store=store))
+    async with gateway_before([Say("Yes."), Say("Two."), Say("Three.")], store=store) as (server, upstream):
         async with client(server) as session:
             first = await ask(session, input="x" * 100_000)
             (item,) = (await get(session, f"{first['id']}/input_items"))["data"]
@@ -83,8 +82,7 @@ async def test_references_count_each_time(gateway: Gateway, store: dict[str, Any
 
 
 async def test_a_conversation_counts(gateway: Gateway, store: dict[str, Any]) -> None:
-    async with Upstream([Say("Yes.")]) as upstream:
-        server = await gateway(upstream_config(upstream.url, store=store))
+    async with gateway_before([Say("Yes.")], store=store) as (server, upstream):
         idents: list[str] = []
         async with client(server) as session:
             for number in range(4):
@@ -99,15 +97,16 @@ async def test_a_conversation_counts(gateway: Gateway, store: dict[str, Any]) ->
         assert len(upstream.requests) == 5
 
 
-async def test_values_count_as_well(gateway: Gateway) -> None:
-    async with Upstream([Say("Yes."), Say("Two.")]) as upstream:
-        server = await gateway(upstream_config(upstream.url, limits={"json_values": 5000}))
-        async with client(server) as session:
-            parts = [{"type": "input_text", "text": "x"}] * 1000
-            first = await ask(session, input=[{"role": "user", "content": parts}])
-            (item,) = (await get(session, f"{first['id']}/input_items"))["data"]
-            answer = await send(session, body_of(input=refer(item, item)))
-            is_too_large(answer, "input", "limits.json_values")
+async def test_values_count_as_well() -> None:
+    async with (
+        gateway_before([Say("Yes."), Say("Two.")], limits={"json_values": 5000}) as (server, upstream),
+        client(server) as session,
+    ):
+        parts = [{"type": "input_text", "text": "x"}] * 1000
+        first = await ask(session, input=[{"role": "user", "content": parts}])
+        (item,) = (await get(session, f"{first['id']}/input_items"))["data"]
+        answer = await send(session, body_of(input=refer(item, item)))
+        is_too_large(answer, "input", "limits.json_values")
     assert len(upstream.requests) == 1
 
 
@@ -170,13 +169,10 @@ async def test_a_short_request_after_a_long_turn_and_after_a_short_one(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_near_miss_is_put_into_words_elsewhere(
-    gateway: Gateway, threads: dict[str, set[str]], stream: bool
-) -> None:
+async def test_a_near_miss_is_put_into_words_elsewhere(threads: dict[str, set[str]], stream: bool) -> None:
     near = [NEAR, *[" word <|im_end|>"] * 10_000]
     said = near if stream else ["".join(near)]
-    async with Upstream([Say(*said), Say(GOOD)]) as upstream:
-        server = await gateway(upstream_config(upstream.url))
+    async with gateway_before([Say(*said), Say(GOOD)]) as (server, upstream):
         answer = await post(server, {"model": "m", "messages": USER, "tools": [READ], "stream": stream}, path=CHAT)
         assert answer.status == 200
         first, second = (asked.json["messages"] for asked in upstream.posts)
@@ -186,10 +182,12 @@ async def test_a_near_miss_is_put_into_words_elsewhere(
     assert any(thread.startswith("toolwire-large") for thread in threads["talk"])
 
 
-async def test_an_attempt_that_does_not_fit_is_left_out(gateway: Gateway) -> None:
+async def test_an_attempt_that_does_not_fit_is_left_out() -> None:
     """The model is told what was wrong, and not what it wrote."""
-    async with Upstream([Say(NEAR + " word" * 10_000), Say(GOOD)]) as upstream:
-        server = await gateway(upstream_config(upstream.url, limits={"body_bytes": 20_000}))
+    async with gateway_before([Say(NEAR + " word" * 10_000), Say(GOOD)], limits={"body_bytes": 20_000}) as (
+        server,
+        upstream,
+    ):
         answer = await post(server, {"model": "m", "messages": USER, "tools": [READ]}, path=CHAT)
         assert answer.status == 200
         first, second = (asked.json["messages"] for asked in upstream.posts)
@@ -200,9 +198,7 @@ async def test_an_attempt_that_does_not_fit_is_left_out(gateway: Gateway) -> Non
 # --- looking at what is stored --------------------------------------------------------------------------------------
 
 
-async def test_a_page_is_made_of_its_own_items(
-    gateway: Gateway, threads: dict[str, set[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_page_is_made_of_its_own_items(threads: dict[str, set[str]], monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
     from toolwire.protocols.responses import turns
 
@@ -222,20 +218,18 @@ async def test_a_page_is_made_of_its_own_items(
         longest = max(longest, len(written))
         return written
 
-    async with Upstream([Say("Yes.")]) as upstream:
-        server = await gateway(upstream_config(upstream.url))
-        async with client(server) as session:
-            said = [{"role": "user", "content": f"{number} " + "x" * 10_000} for number in range(60)]
-            first = await ask(session, input=said)
-            made.clear()
-            threads.clear()
-            monkeypatch.setattr(wire.orjson, "dumps", watched)
-            page = await get(session, f"{first['id']}/input_items?limit=10")
-            assert sorted(made) == list(range(50, 60))
-            assert [item["content"][0]["text"][:2] for item in page["data"]] == [f"{n}" for n in range(59, 49, -1)]
-            after = await get(session, f"{first['id']}/input_items?limit=10&after={page['last_id']}")
-            assert after["data"][0]["content"][0]["text"].startswith("49 ")
-            assert after["has_more"]
+    async with gateway_before([Say("Yes.")]) as (server, _), client(server) as session:
+        said = [{"role": "user", "content": f"{number} " + "x" * 10_000} for number in range(60)]
+        first = await ask(session, input=said)
+        made.clear()
+        threads.clear()
+        monkeypatch.setattr(wire.orjson, "dumps", watched)
+        page = await get(session, f"{first['id']}/input_items?limit=10")
+        assert sorted(made) == list(range(50, 60))
+        assert [item["content"][0]["text"][:2] for item in page["data"]] == [f"{n}" for n in range(59, 49, -1)]
+        after = await get(session, f"{first['id']}/input_items?limit=10&after={page['last_id']}")
+        assert after["data"][0]["content"][0]["text"].startswith("49 ")
+        assert after["has_more"]
     are_off_the_loop(threads, "decode", "_page")
     assert longest <= 2 * PIECE_CHARS
 
@@ -253,10 +247,9 @@ async def test_looking_counts_in_the_limits_of_a_key(gateway: Gateway, path: str
     assert refused["error"]["code"] == "rate_limit_exceeded"
 
 
-async def test_large_turns_that_are_looked_at_have_a_budget(gateway: Gateway) -> None:
+async def test_large_turns_that_are_looked_at_have_a_budget() -> None:
     """That of bodies, until the client has taken the answer. Small ones do not need it."""
-    async with Upstream([Say("Yes."), Say("Two.")]) as upstream:
-        server = await gateway(upstream_config(upstream.url))
+    async with gateway_before([Say("Yes."), Say("Two.")]) as (server, _):
         budget = server.app[BODY_BUDGET]
         async with client(server) as session:
             large = await ask(session, input="x" * 2 * OFFLOAD_BYTES)
@@ -271,7 +264,7 @@ async def test_large_turns_that_are_looked_at_have_a_budget(gateway: Gateway) ->
         assert budget.bytes == 0
 
 
-async def test_a_large_page_is_written_in_slices(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_large_page_is_written_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """One write of 30 MB holds the event loop."""
     sizes: list[int] = []
     real = StreamWriter.write
@@ -280,12 +273,10 @@ async def test_a_large_page_is_written_in_slices(gateway: Gateway, monkeypatch: 
         sizes.append(len(chunk))
         await real(self, chunk, **options)
 
-    async with Upstream([Say("Yes.")]) as upstream:
-        server = await gateway(upstream_config(upstream.url))
-        async with client(server) as session:
-            large = await ask(session, input="x" * 4 * OFFLOAD_BYTES)
-            monkeypatch.setattr(StreamWriter, "write", write)
-            (item,) = (await get(session, f"{large['id']}/input_items"))["data"]
+    async with gateway_before([Say("Yes.")]) as (server, _), client(server) as session:
+        large = await ask(session, input="x" * 4 * OFFLOAD_BYTES)
+        monkeypatch.setattr(StreamWriter, "write", write)
+        (item,) = (await get(session, f"{large['id']}/input_items"))["data"]
     assert item["content"][0]["text"] == "x" * 4 * OFFLOAD_BYTES
     assert len(sizes) > 4
     assert max(sizes) <= OFFLOAD_BYTES

@@ -15,7 +15,7 @@ import pytest
 from aiohttp.test_utils import TestServer
 
 from tests.cases import every
-from tests.e2e.conftest import CHAT, USER, Gateway, function, post, sdk, serving, upstream_config
+from tests.e2e.conftest import CHAT, USER, Gateway, function, gateway_before, post, sdk, serving, upstream_config
 from tests.e2e.meaning import RESPONSES, ended, said
 from tests.waiting import GUARD_S, until
 from toolwire.pipeline.conversations.stored import CONVERSATIONS
@@ -84,13 +84,12 @@ async def test_the_sdk_raises_on_a_broken_stream(gateway: Gateway, tools: list[A
 
 
 @LANES
-async def test_an_answer_ends_with_done_whatever_the_server_does(tools: list[Any], gateway: Gateway) -> None:
+async def test_an_answer_ends_with_done_whatever_the_server_does(tools: list[Any]) -> None:
     """It sends more, and keeps the stream open: the client has its end, and none of it."""
     text = [frame(chunk({"role": "assistant", "content": "Hel"})), frame(chunk({"content": "lo"}, "stop"))]
     done = frame("[DONE]")
     late = [frame(chunk({"content": "late"})), frame(ERROR), b": late\n\n"]
-    async with Upstream() as upstream:
-        server = await gateway(upstream_config(upstream.url))
+    async with gateway_before() as (server, upstream):
         for steps in ([*text, done, *late], [*text, done + b"".join(late)], [b"".join([*text, done, *late])]):
             upstream.script = [Answer(steps, headers=SSE, hang=True)]
             async with asyncio.timeout(GUARD_S):
@@ -118,10 +117,9 @@ GONE: dict[str, Script] = {
 )
 @every("stream", [False, True])
 async def test_a_client_that_goes_takes_the_backends_work_along(
-    gateway: Gateway, path: str, tools: list[Any], mode: str, stream: bool
+    path: str, tools: list[Any], mode: str, stream: bool
 ) -> None:
-    async with Upstream() as upstream:
-        server = await gateway(upstream_config(upstream.url, defaults={"mode": mode}))
+    async with gateway_before(defaults={"mode": mode}) as (server, upstream):
         for name, turn in GONE.items():
             upstream.script = [turn]
             async with aiohttp.ClientSession() as session:

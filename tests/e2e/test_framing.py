@@ -8,7 +8,7 @@ from typing import Any
 from aiohttp.test_utils import TestServer
 
 from tests.cases import every
-from tests.e2e.conftest import CHAT, USER, Gateway, function, post, upstream_config
+from tests.e2e.conftest import CHAT, USER, Gateway, function, gateway_before, post, upstream_config
 from tests.e2e.meaning import RESPONSES, said
 from toolwire.registry import registries
 from toolwire.startup.description import describe
@@ -54,16 +54,14 @@ def test_framing_reads_no_call(name: str) -> None:
 
 
 @every("name", SAID)
-async def test_it_vanishes(gateway: Gateway, name: str) -> None:
-    async with Upstream([Say(SAID[name])]) as upstream:
-        server = await gateway(upstream_config(upstream.url, defaults={"format": name}))
+async def test_it_vanishes(name: str) -> None:
+    async with gateway_before([Say(SAID[name])], defaults={"format": name}) as (server, _):
         for without in WITHOUT.values():
             await check(server, ("Hm.", "Hello."), **without)
 
 
-async def test_the_name_of_the_model_is_enough(gateway: Gateway) -> None:
-    async with Upstream([Say(SAID["harmony"])]) as upstream:
-        server = await gateway(upstream_config(upstream.url, defaults={"format": "auto"}))
+async def test_the_name_of_the_model_is_enough() -> None:
+    async with gateway_before([Say(SAID["harmony"])], defaults={"format": "auto"}) as (server, _):
         await check(server, ("Hm.", "Hello."), model="gpt-oss-20b")
         for stream in (False, True):
             body = {"model": "gpt-oss-20b", "input": "hi", "stream": stream}
@@ -71,9 +69,8 @@ async def test_the_name_of_the_model_is_enough(gateway: Gateway) -> None:
 
 
 @every("name", ["auto", "hermes", "kimi_k2"])
-async def test_other_formats_give_the_text_as_it_is(gateway: Gateway, name: str) -> None:
-    async with Upstream() as upstream:
-        server = await gateway(upstream_config(upstream.url, defaults={"format": name}))
+async def test_other_formats_give_the_text_as_it_is(name: str) -> None:
+    async with gateway_before(defaults={"format": name}) as (server, upstream):
         for text in (SAID["harmony"], SAID["ernie"], '<tool_call>{"name":"read_file"}</tool_call>'):
             upstream.script = [Say(text)]
             for without in WITHOUT.values():

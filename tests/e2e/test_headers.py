@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from tests.cases import every
-from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config, sdk, upstream_config
+from tests.e2e.conftest import CHAT, USER, Gateway, function, gateway_before, post, read_config, sdk, upstream_config
 from tests.waiting import GUARD_S
 from toolwire.testing import Refuse, Say, Upstream
 
@@ -68,9 +68,8 @@ async def test_it_is_on_refusals_and_on_what_is_no_exchange(gateway: Gateway) ->
         assert (found.status, found.headers[MINE]) == (code, NAME)
 
 
-async def test_what_does_not_have_the_form_is_refused_and_goes_nowhere(gateway: Gateway) -> None:
-    async with Upstream([Say("fine")]) as upstream:
-        server = await gateway(upstream_config(upstream.url))
+async def test_what_does_not_have_the_form_is_refused_and_goes_nowhere() -> None:
+    async with gateway_before([Say("fine")]) as (server, upstream):
         for path, value in product(BODIES, ("x" * 513, "grüße", "a\tb", "\u202e")):
             answer = await post(server, BODIES[path], path=path, headers={MINE: value})
             assert answer.status == 400, (path, value)
@@ -92,9 +91,11 @@ async def test_what_does_not_have_the_form_is_refused_and_goes_nowhere(gateway: 
             assert (answer.status, answer.headers.get(MINE, "")) == (200, value)
 
 
-async def test_what_the_operator_says_to_a_server_stands(gateway: Gateway) -> None:
-    async with Upstream([Say("fine")]) as upstream:
-        server = await gateway(upstream_config(upstream.url, backend={"headers": {"X-Client-Request-Id": "ours"}}))
+async def test_what_the_operator_says_to_a_server_stands() -> None:
+    async with gateway_before([Say("fine")], backend={"headers": {"X-Client-Request-Id": "ours"}}) as (
+        server,
+        upstream,
+    ):
         answer = await post(server, {"messages": USER}, headers={MINE: NAME})
     assert answer.headers[MINE] == NAME
     assert upstream.requests[0].headers[MINE] == "ours"
@@ -103,9 +104,8 @@ async def test_what_the_operator_says_to_a_server_stands(gateway: Gateway) -> No
 # --- openai-processing-ms -------------------------------------------------------------------------------------------
 
 
-async def test_openais_clients_are_told_how_long_it_took(gateway: Gateway) -> None:
-    async with Upstream([Say("fine")]) as upstream:
-        server = await gateway(upstream_config(upstream.url))
+async def test_openais_clients_are_told_how_long_it_took() -> None:
+    async with gateway_before([Say("fine")]) as (server, _):
         tools = {CHAT: TOOLS, "/v1/responses": [{"type": "function", **TOOLS[0]["function"]}], "/v1/embeddings": []}
         for path, stream, offered in product(tools, (False, True), (False, True)):
             body = {**BODIES[path], "stream": stream, **({"tools": tools[path]} if offered else {})}
@@ -114,9 +114,8 @@ async def test_openais_clients_are_told_how_long_it_took(gateway: Gateway) -> No
             assert answer.headers[TIME].isdecimal()
 
 
-async def test_errors_tell_it_as_well_and_other_clients_are_spared(gateway: Gateway) -> None:
-    async with Upstream([Refuse(400)]) as upstream:
-        server = await gateway(upstream_config(upstream.url, auth={"keys": ["k"]}))
+async def test_errors_tell_it_as_well_and_other_clients_are_spared() -> None:
+    async with gateway_before([Refuse(400)], auth={"keys": ["k"]}) as (server, _):
         key = {"Authorization": "Bearer k"}
         for headers, body, status in (({}, {"messages": USER}, 401), (key, b"{", 400), (key, {"messages": USER}, 400)):
             answer = await post(server, body, headers=headers)  # type: ignore[arg-type]

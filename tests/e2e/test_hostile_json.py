@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from tests.cases import every, first_and_in_turn
-from tests.e2e.conftest import CHAT, post, serving, upstream_config
+from tests.e2e.conftest import CHAT, gateway_before, post, serving, upstream_config
 from tests.e2e.meaning import BODIES, MESSAGES, RESPONSES, asking
 from tests.e2e.speaking import JSON, SSE
 from toolwire.errors import BackendFault
@@ -81,9 +81,9 @@ async def ask(
     path: str, said: list[bytes], *, stream: bool = False, tools: bool = False, protocol: str = "openai_chat"
 ) -> WireAnswer:
     body = {**asking(path, stream), **({} if tools else {"tools": []})}
-    async with (
-        Upstream([Answer(said, headers=SSE if stream else JSON)]) as up,
-        serving(upstream_config(up.url, backend={"kind": protocol})) as server,
+    async with gateway_before([Answer(said, headers=SSE if stream else JSON)], backend={"kind": protocol}) as (
+        server,
+        _up,
     ):
         return await post(server, body, path=path)
 

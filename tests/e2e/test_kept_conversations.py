@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 from aiohttp.test_utils import TestServer
 
-from tests.e2e.conftest import Gateway, serving, upstream_config
+from tests.e2e.conftest import Gateway, gateway_before, serving, upstream_config
 from tests.e2e.engines import page
 from tests.e2e.test_conversation import LOOK, ask, client, get, texts
 from tests.protocols.tiny import TinyProtocol, TinyWriter
@@ -58,18 +58,21 @@ async def stored(gateway: Gateway, folder: Path, name: str) -> AsyncIterator[tup
             yield session, kept, upstream
 
 
-async def test_what_a_server_wants_to_see_again_it_sees(gateway: Gateway) -> None:
+async def test_what_a_server_wants_to_see_again_it_sees() -> None:
     """Fields of another protocol, which no item of this one has a place for."""
-    async with Upstream([calling(extra_content=SIGNED), Say("It is blue.")]) as upstream:
-        server = await gateway(upstream_config(upstream.url, defaults={"mode": "native", "forward_unknown": "all"}))
-        async with client(server) as session:
-            first = await ask(session, input="What colour?", tools=[LOOK])
-            text, thought, call = first["output"]
-            assert thought["encrypted_content"]
-            assert "extra_content" not in json.dumps(first)
-            assert await get(session, first["id"]) == first
-            result = {"type": "function_call_output", "call_id": call["call_id"], "output": "blue"}
-            await ask(session, input=[result], previous_response_id=first["id"], tools=[LOOK])
+    async with (
+        gateway_before(
+            [calling(extra_content=SIGNED), Say("It is blue.")], defaults={"mode": "native", "forward_unknown": "all"}
+        ) as (server, upstream),
+        client(server) as session,
+    ):
+        first = await ask(session, input="What colour?", tools=[LOOK])
+        text, thought, call = first["output"]
+        assert thought["encrypted_content"]
+        assert "extra_content" not in json.dumps(first)
+        assert await get(session, first["id"]) == first
+        result = {"type": "function_call_output", "call_id": call["call_id"], "output": "blue"}
+        await ask(session, input=[result], previous_response_id=first["id"], tools=[LOOK])
     said = upstream.requests[1].json["messages"]
     assert [message["role"] for message in said] == ["user", "assistant", "tool"]
     assert said[1]["content"] == text["content"][0]["text"] == "I look."
@@ -102,16 +105,17 @@ async def test_what_the_gateways_tools_gave_is_no_response(gateway: Gateway, tmp
 async def test_a_response_that_another_version_kept_is_refused(gateway: Gateway, tmp_path: Path) -> None:
     """The client is told; nothing is guessed."""
     path = tmp_path / "r.sqlite3"
-    async with Upstream([Say("Hello.")]) as upstream:
-        server = await gateway(upstream_config(upstream.url, store={"kind": "sqlite", "path": str(path)}))
-        async with client(server) as session:
-            made = await ask(session, input="hi")
-            with closing(sqlite3.connect(path)) as db, db:
-                db.execute("UPDATE turns SET turn = json_set(turn, '$.form', 9)")
-            error = (await get(session, made["id"], 503))["error"]
-            assert error["code"] == "store_unavailable"
-            assert "has form 9, and this version of the gateway reads only form 4: empty the store" in error["message"]
-            await ask(session, 503, input="and?", previous_response_id=made["id"])
+    async with (
+        gateway_before([Say("Hello.")], store={"kind": "sqlite", "path": str(path)}) as (server, _),
+        client(server) as session,
+    ):
+        made = await ask(session, input="hi")
+        with closing(sqlite3.connect(path)) as db, db:
+            db.execute("UPDATE turns SET turn = json_set(turn, '$.form', 9)")
+        error = (await get(session, made["id"], 503))["error"]
+        assert error["code"] == "store_unavailable"
+        assert "has form 9, and this version of the gateway reads only form 4: empty the store" in error["message"]
+        await ask(session, 503, input="and?", previous_response_id=made["id"])
 
 
 # --- another protocol -----------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cases import every, first_and_in_turn
-from tests.e2e.conftest import CHAT, function, post, serving, upstream_config
+from tests.e2e.conftest import CHAT, function, gateway_before, post
 from tests.e2e.meaning import CLIENTS, MESSAGES, RESPONSES, asking
 from tests.e2e.speaking import in_pieces
 from tests.waiting import until
@@ -32,7 +32,7 @@ from toolwire.pipeline.transforms import scanning
 from toolwire.pipeline.transforms.scanning import ScanStage
 from toolwire.registry import registries
 from toolwire.support.offload import OFFLOAD_BYTES
-from toolwire.testing import Say, Upstream
+from toolwire.testing import Say
 
 TOOL: Final = function("write", text="string")
 TEXT: Final = "lorem ipsum\n" * (2 * OFFLOAD_BYTES // 12)
@@ -84,7 +84,7 @@ def says(request: Any) -> Any:
 
 @pytest.mark.parametrize(("path", "stream"), first_and_in_turn(CLIENTS, [True, False]))
 async def test_others_are_served_while_one_is_judged(judge: Judge, path: str, stream: bool) -> None:
-    async with Upstream([says]) as up, serving(upstream_config(up.url, **FORMAT)) as server:
+    async with gateway_before([says], **FORMAT) as (server, _):
         large = asyncio.create_task(post(server, asked(path, stream=stream), path=path))
         await until(judge.asked.is_set)
         small = await post(server, asked(path, stream=stream, tools=False), path=path)
@@ -103,7 +103,7 @@ async def test_others_are_served_while_one_is_judged(judge: Judge, path: str, st
 
 async def test_a_small_block_is_judged_at_once(judge: Judge) -> None:
     call = '<tool_call>{"name":"write","arguments":{"text":"x"}}</tool_call>'
-    async with Upstream([Say(*call)]) as up, serving(upstream_config(up.url, **FORMAT)) as server:
+    async with gateway_before([Say(*call)], **FORMAT) as (server, _):
         for stream in (True, False):
             assert (await post(server, asked(CHAT, stream=stream))).status == 200
     assert judge.in_loop == [True, True]
@@ -111,7 +111,7 @@ async def test_a_small_block_is_judged_at_once(judge: Judge) -> None:
 
 async def test_a_client_that_leaves_meanwhile(judge: Judge, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    async with Upstream([says]) as up, serving(upstream_config(up.url, **FORMAT)) as server:
+    async with gateway_before([says], **FORMAT) as (server, _):
         async with aiohttp.ClientSession() as session:
             response = await session.post(server.make_url(CHAT), json=asked(CHAT, stream=True))
             await until(judge.asked.is_set)
@@ -126,7 +126,7 @@ async def test_a_client_that_leaves_meanwhile(judge: Judge, caplog: pytest.LogCa
 
 @pytest.mark.parametrize("path", CLIENTS)
 async def test_one_that_is_stopped_meanwhile_says_so_behind_the_call(judge: Judge, path: str) -> None:
-    async with Upstream([Say(*PIECES, asyncio.Event())]) as up, serving(upstream_config(up.url, **FORMAT)) as server:
+    async with gateway_before([Say(*PIECES, asyncio.Event())], **FORMAT) as (server, _):
         answer = asyncio.create_task(post(server, asked(path, stream=True), path=path))
         await until(judge.asked.is_set)
         assert server.app[LIVENESS].stop(Unavailable("Stop.", code="shutting_down"))  # type: ignore[attr-defined]
@@ -136,7 +136,7 @@ async def test_one_that_is_stopped_meanwhile_says_so_behind_the_call(judge: Judg
 
 
 async def test_a_server_that_breaks_off_meanwhile(judge: Judge) -> None:
-    async with Upstream([Say(*PIECES, cut=True)]) as up, serving(upstream_config(up.url, **FORMAT)) as server:
+    async with gateway_before([Say(*PIECES, cut=True)], **FORMAT) as (server, _):
         answer = asyncio.create_task(post(server, asked(CHAT, stream=True)))
         await until(judge.asked.is_set)
         for _ in range(100):

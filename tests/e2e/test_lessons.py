@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 
 from tests.cases import every
-from tests.e2e.conftest import post, serving, upstream_config
+from tests.e2e.conftest import gateway_before, post, serving, upstream_config
 from tests.e2e.test_taught_together import PARSE, READ, TAUGHT, asks, bearer, no_objects
 from tests.e2e.test_tool_mode import NAMED
 from toolwire.testing import Answer, Asked, Refuse, Say, Upstream
@@ -72,10 +72,7 @@ async def test_roles_that_a_template_refuses(name: str, status: int) -> None:
         roles = [one["role"] for one in asked.json["messages"]]
         return Refuse(status, words) if refuses(roles) else Say("ok")(asked)
 
-    async with (
-        Upstream([script]) as up,
-        serving(upstream_config(up.url, backend={"preset": "generic"})) as server,
-    ):
+    async with gateway_before([script], backend={"preset": "generic"}) as (server, up):
         for _ in range(2):
             assert (await post(server, {"model": "m", "messages": TURNS})).status == 200
         assert (await refused(server))["refused"] == {"up": {"m": {"roles": "all"}}}
@@ -113,7 +110,7 @@ async def test_two_keys_teach_the_third(kind: str) -> None:
 )
 async def test_how_long_and_of_what_a_lesson_counts(more: dict[str, Any], models: str, asked: list[bool]) -> None:
     backend = {"preset": "generic", **more}
-    async with Upstream([no_images]) as up, serving(upstream_config(up.url, backend=backend)) as server:
+    async with gateway_before([no_images], backend=backend) as (server, up):
         for model in models:
             assert (await post(server, {**PICTURE, "model": model})).status == 200
         assert ("refused" in await refused(server)) is not bool(more)
@@ -122,9 +119,8 @@ async def test_how_long_and_of_what_a_lesson_counts(more: dict[str, Any], models
 
 async def test_what_is_refused_in_any_case_teaches_nothing() -> None:
     """The request without the image is refused as well, so the image was not the reason."""
-    async with (
-        Upstream([Refuse(400, "no image can be read: the prompt is broken")]) as up,
-        serving(upstream_config(up.url, backend={"preset": "generic"})) as server,
-    ):
+    async with gateway_before(
+        [Refuse(400, "no image can be read: the prompt is broken")], backend={"preset": "generic"}
+    ) as (server, _):
         assert (await post(server, {"model": "m", **PICTURE})).status == 400
         assert "refused" not in await refused(server)

@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.cases import every
 from tests.e2e.agent import block
-from tests.e2e.conftest import CHAT, USER, post, serving, upstream_config
+from tests.e2e.conftest import CHAT, USER, gateway_before, post, serving, upstream_config
 from tests.e2e.meaning import BODIES, asking, meant
 from tests.e2e.meaning import MESSAGES as PATH
 from tests.e2e.speaking import JSON, SSE
@@ -85,7 +85,7 @@ async def test_betas_reach_a_server_that_knows_them() -> None:
 
 
 async def test_betas_are_nothing_to_other_servers() -> None:
-    async with Upstream([Say("Hello.")]) as up, serving(upstream_config(up.url)) as server:
+    async with gateway_before([Say("Hello.")]) as (server, up):
         await post(server, BODIES[PATH], path=PATH, headers={"anthropic-beta": "some-2"})
     assert "anthropic-beta" not in up.requests[0].headers
     assert b"some-2" not in up.requests[0].body
@@ -97,7 +97,7 @@ async def test_long_ids_fit_a_chat_server() -> None:
     uses = [{"type": "tool_use", "id": ident, "name": "read", "input": {}} for ident in ids]
     results = [{"type": "tool_result", "tool_use_id": ident, "content": "b"} for ident in ids]
     messages = [*USER, {"role": "assistant", "content": uses}, {"role": "user", "content": results}]
-    async with Upstream([Say("Hello.")]) as up, serving(upstream_config(up.url, defaults={"mode": "native"})) as server:
+    async with gateway_before([Say("Hello.")], defaults={"mode": "native"}) as (server, up):
         await post(server, {**BODIES[PATH], "messages": messages}, path=PATH)
     _, said, *given = up.requests[0].json["messages"]
     sent = [call["id"] for call in said["tool_calls"]]
@@ -135,7 +135,7 @@ async def test_images_reach_a_server_whose_protocol_has_them(
 async def test_a_document_in_a_result_is_a_note_to_a_model_of_text(mode: str) -> None:
     source = {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0xLjcK" * 1000}
     messages = results_in({"type": "text", "text": "Page 1:"}, {"type": "document", "title": "a.pdf", "source": source})
-    async with Upstream([Say("ok")]) as up, serving(upstream_config(up.url, defaults={"mode": mode})) as server:
+    async with gateway_before([Say("ok")], defaults={"mode": mode}) as (server, up):
         await post(server, {**BODIES[PATH], "messages": messages}, path=PATH)
     shown = up.requests[0].json["messages"][-1]["content"]
     assert all(text in shown for text in ("Page 1:", "a.pdf", "[file omitted: a.pdf"))
@@ -215,7 +215,7 @@ async def test_another_try_of_one_that_has_too_much_to_do_may_do_better() -> Non
 async def test_recorded_requests_are_served(asked: dict[str, Any]) -> None:
     """In front of a text model, streamed and not, as their clients do when a stream fails (SC-004)."""
     counting = "max_tokens" not in asked
-    async with Upstream([Say("Hello.")]) as up, serving(upstream_config(up.url)) as server:
+    async with gateway_before([Say("Hello.")]) as (server, up):
         for stream in (False, True):
             target = f"{PATH}/count_tokens" if counting else f"{PATH}?beta=true"
             answer = await post(server, asked if counting else {**asked, "stream": stream}, path=target)
@@ -262,7 +262,7 @@ TEXTS = {
 async def test_one_text_means_the_same_to_each_client(name: str) -> None:
     """Streamed and whole (R1.2, R1.3)."""
     got = []
-    async with Upstream([Say(*TEXTS[name], usage=(9, 4))]) as up, serving(upstream_config(up.url)) as server:
+    async with gateway_before([Say(*TEXTS[name], usage=(9, 4))]) as (server, _):
         for path, stream in product(BODIES, (False, True)):
             answer = await post(server, asking(path, stream), path=path)
             assert answer.status == 200, answer.body
@@ -284,7 +284,7 @@ async def test_what_holds_something_to_read_is_not_left_out_in_silence(source: A
     """A server that speaks Messages gets it, another client's server cannot (R5.9)."""
     shown = {"type": kind, "source": source} if source else {"type": kind, "file_id": "f"}
     body = {"max_tokens": 5, "messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}, shown]}]}
-    async with Upstream([Say("x")]) as up, serving(upstream_config(up.url)) as server:
+    async with gateway_before([Say("x")]) as (server, up):
         answer = await post(server, body, path=PATH)
     assert answer.status == 200
     assert "omitted: " in up.requests[0].body.decode()

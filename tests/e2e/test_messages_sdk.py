@@ -22,7 +22,7 @@ from anthropic import AsyncAnthropic
 
 from tests.cases import every, first_and_in_turn, named
 from tests.e2e.agent import block
-from tests.e2e.conftest import NO_TLS, Gateway, post, read_config, serving, upstream_config
+from tests.e2e.conftest import NO_TLS, Gateway, gateway_before, post, read_config, serving, upstream_config
 from tests.e2e.speaking import in_pieces
 from tests.protocols.messages_wires import accumulate, frames, validator
 from tests.waiting import GUARD_S
@@ -166,7 +166,7 @@ async def test_every_choice_in_every_way() -> None:
 
 
 async def test_every_event_fits_the_published_schema() -> None:
-    async with Upstream() as upstream, serving(upstream_config(upstream.url)) as server:
+    async with gateway_before() as (server, upstream):
         for case in CASES.values():
             whole, answer = await over_the_wire(server, upstream, case)
             validator("Message").validate(whole.json())
@@ -185,10 +185,9 @@ def check_prompt(asked: Asked, case: Case) -> None:
     assert rest[-1] == USER[0]
 
 
-async def test_a_loop_brings_every_result_to_the_model(gateway: Gateway) -> None:
+async def test_a_loop_brings_every_result_to_the_model() -> None:
     """Two calls in one turn, their results given back together, in the order of the calls (R5.8, R14.2)."""
-    async with Upstream([Say(f"{A}{B}"), Say("Both done.")]) as upstream:
-        server = await gateway(upstream_config(upstream.url))
+    async with gateway_before([Say(f"{A}{B}"), Say("Both done.")]) as (server, upstream):
         messages: list[Any] = [*USER]
         async with sdk(server) as client:
             async with client.messages.stream(model="m", max_tokens=64, messages=messages, tools=TOOLS) as events:
@@ -211,7 +210,7 @@ async def test_a_loop_brings_every_result_to_the_model(gateway: Gateway) -> None
     assert upstream.requests[1].json["messages"][-1]["role"] == "user"
 
 
-async def test_the_sdks_tool_runner(gateway: Gateway) -> None:
+async def test_the_sdks_tool_runner() -> None:
     """It runs tools by itself, and keeps the conversation at the server if that can: here it has to learn that it
     cannot."""
 
@@ -225,13 +224,11 @@ async def test_the_sdks_tool_runner(gateway: Gateway) -> None:
         return f"{path} says MAGIC"
 
     turns = [Say(A), Say(A), Say(block("read_file", {"path": "b.txt"})), Say("It says MAGIC.")]
-    async with Upstream(turns) as upstream:
-        server = await gateway(upstream_config(upstream.url))
-        async with sdk(server) as client:
-            runner = client.beta.messages.tool_runner(
-                model="m", max_tokens=64, messages=[{"role": "user", "content": "Read a.txt."}], tools=[read_file]
-            )
-            last = await runner.until_done()
+    async with gateway_before(turns) as (server, upstream), sdk(server) as client:
+        runner = client.beta.messages.tool_runner(
+            model="m", max_tokens=64, messages=[{"role": "user", "content": "Read a.txt."}], tools=[read_file]
+        )
+        last = await runner.until_done()
     assert last.content[-1].text == "It says MAGIC."
     for asked in upstream.requests:
         assert "Read a.txt." in json.dumps(asked.json["messages"])
@@ -240,10 +237,9 @@ async def test_the_sdks_tool_runner(gateway: Gateway) -> None:
     assert "b.txt says MAGIC" in transcript
 
 
-async def test_thoughts_are_blocks_that_come_back(gateway: Gateway) -> None:
+async def test_thoughts_are_blocks_that_come_back() -> None:
     """Their signature is for nobody but the client."""
-    async with Upstream([Say(*in_pieces(f"<think>Should I?</think>Yes.\n{A}", 4))]) as upstream:
-        server = await gateway(upstream_config(upstream.url))
+    async with gateway_before([Say(*in_pieces(f"<think>Should I?</think>Yes.\n{A}", 4))]) as (server, upstream):
         asked: dict[str, Any] = {"model": "m", "max_tokens": 64, "tools": TOOLS}
         async with sdk(server) as client:
             for way in WAYS.values():
@@ -480,10 +476,7 @@ async def test_which_stop_sequence_matched(mode: str, stream: bool) -> None:
         "stop_sequences": ["###", "\nObservation:"],
         "stream": stream,
     }
-    async with (
-        Upstream([turn]) as upstream,
-        serving(upstream_config(upstream.url, defaults={"mode": mode})) as server,
-    ):
+    async with gateway_before([turn], defaults={"mode": mode}) as (server, upstream):
         async with asyncio.timeout(GUARD_S):
             answer = await post(server, body, path=PATH)
         upstream.script[:] = [Say("x")]
