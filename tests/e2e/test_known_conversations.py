@@ -141,11 +141,11 @@ def test_results_of_one_turn_that_come_one_by_one_stay_together(both: Both, mode
 
 @pytest.mark.parametrize(("api", "mode"), [("messages", "native"), ("responses", "prompt")])
 def test_a_turn_costs_what_is_new(api: Any, mode: str) -> None:
-    """R34.1, R34.4: as many functions of the gateway are called for the 80th message as for the 20th. `bench.budget`
+    """R34.1, R34.4: as many functions of the gateway are called for the 140th message as for the 60th. `bench.budget`
     counts more kinds of them."""
     few, many = (
         calls_of(Work(f"{turns}", 10, stream=True, frames=3, turns=turns, api=api, mode=mode, store=False))
-        for turns in (20, 80)
+        for turns in (60, 140)
     )
     assert many < 1.02 * few
 
