@@ -50,16 +50,10 @@ ANSWERS: dict[str, Any] = {
 
 
 def asked(path: str, stream: bool, tools: bool) -> dict[str, Any]:
-    body: dict[str, Any] = {"model": "m", "stream": stream}
-    if path == CHAT:
-        body["messages"] = [{"role": "user", "content": f"my key is {PASTED}"}]
-        if tools:
-            body["tools"] = TOOLS
-    else:
-        body["input"] = f"my key is {PASTED}"
-        if tools:
-            body["tools"] = [{"type": "function", "strict": False, **tool["function"]} for tool in TOOLS]
-    return body
+    said, flat = f"my key is {PASTED}", [{"type": "function", "strict": False, **tool["function"]} for tool in TOOLS]
+    body = {"messages": [{"role": "user", "content": said}]} if path == CHAT else {"input": said}
+    offered = {"tools": TOOLS if path == CHAT else flat} if tools else {}
+    return {"model": "m", "stream": stream, **body, **offered}
 
 
 async def fetched(server: TestServer, ident: str, key: str | None = None) -> tuple[int, bytes]:
