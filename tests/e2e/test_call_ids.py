@@ -157,10 +157,8 @@ async def test_ids_of_another_gateway_are_counted_too() -> None:
 
 async def test_an_id_that_counts_on_passes() -> None:
     """The model's own ids are the client's as long as they are new."""
-    async with gateway_before([Say(kimi(n)) for n in range(TURNS)], defaults={"format": "kimi_k2"}) as (
-        server,
-        _upstream,
-    ):
+    defaults = {"format": "kimi_k2"}
+    async with gateway_before([Say(kimi(n)) for n in range(TURNS)], defaults=defaults) as (server, _):
         messages = list(USER)
         ids = [id for _ in range(TURNS) for id in await chat(server, messages, False)]
     assert ids == [f"functions.read_file:{n}" for n in range(TURNS)]

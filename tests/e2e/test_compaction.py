@@ -31,10 +31,8 @@ def prompts(upstream: Upstream, number: int) -> list[tuple[str, str]]:
 
 
 async def test_what_comes_of_it_goes_on() -> None:
-    async with gateway_before([Say("a.py divides by zero."), Say("Mended."), Say("Both."), Say("Done.")]) as (
-        server,
-        upstream,
-    ):
+    turns = [Say("a.py divides by zero."), Say("Mended."), Say("Both."), Say("Done.")]
+    async with gateway_before(turns) as (server, upstream):
         body = {"input": HISTORY, "instructions": "Be brief.", "tools": [READ], "stream": True}
         answer = await post(server, body, path=COMPACT)
         assert (answer.status, answer.headers["x-usage-source"]) == (200, "estimate")

@@ -233,10 +233,8 @@ async def test_half_a_text_of_a_native_server_is_no_call(path: str, stream: bool
     if not stream:
         answer = Answer([orjson.dumps(chunks[0])], headers=JSON)
     tool = {"type": "custom", "name": "patch"} if path == RESPONSES else {"type": "custom", "custom": {"name": "patch"}}
-    async with gateway_before([answer], backend={"preset": "openai"}, defaults={"mode": "native"}) as (
-        server,
-        _upstream,
-    ):
+    options: Any = {"backend": {"preset": "openai"}, "defaults": {"mode": "native"}}
+    async with gateway_before([answer], **options) as (server, _):
         got = await post(server, {**asking(path, stream), "tools": [tool]}, path=path)
     assert (got.status, b"*** whole" in got.body, b"*** half" in got.body) == (200, True, False)
 

@@ -37,10 +37,8 @@ def items_of(answer: Any, *, stream: bool) -> list[Any]:
 @every("stream", [False, True])
 async def test_tools_of_a_stored_turn_are_on_offer(stream: bool) -> None:
     """What is called is a call, and what a search has found stays found; a tool of the request counts before it."""
-    async with gateway_before([Say("Hello."), Say(CALL), Say("Yes."), Say(SEND)], defaults={"mode": "prompt"}) as (
-        server,
-        upstream,
-    ):
+    turns = [Say("Hello."), Say(CALL), Say("Yes."), Say(SEND)]
+    async with gateway_before(turns, defaults={"mode": "prompt"}) as (server, upstream):
         first = (await post(server, {"input": [additional(LOOK, SEARCH, MAIL), HI]}, path=RESPONSES)).json()
         later = {"input": [HI], "previous_response_id": first["id"], "stream": stream}
         (call,) = items_of(await post(server, later, path=RESPONSES), stream=stream)

@@ -90,10 +90,7 @@ async def test_what_clients_are_told(path: str, stream: bool) -> None:
     def answer(asked: Asked) -> Answer:
         return chat_text(next(now)[0], bool(asked.json.get("stream")))
 
-    async with gateway_before([answer] * len(words), defaults={"mode": "native", "retry": {"attempts": 1}}) as (
-        server,
-        _up,
-    ):
+    async with gateway_before([answer] * len(words), defaults={"mode": "native"}) as (server, _):
         for word, means in words:
             got = await post(server, asking(path, stream), path=path)
             if means == ERROR:

@@ -184,10 +184,8 @@ async def test_a_near_miss_is_put_into_words_elsewhere(threads: dict[str, set[st
 
 async def test_an_attempt_that_does_not_fit_is_left_out() -> None:
     """The model is told what was wrong, and not what it wrote."""
-    async with gateway_before([Say(NEAR + " word" * 10_000), Say(GOOD)], limits={"body_bytes": 20_000}) as (
-        server,
-        upstream,
-    ):
+    turns = [Say(NEAR + " word" * 10_000), Say(GOOD)]
+    async with gateway_before(turns, limits={"body_bytes": 20_000}) as (server, upstream):
         answer = await post(server, {"model": "m", "messages": USER, "tools": [READ]}, path=CHAT)
         assert answer.status == 200
         first, second = (asked.json["messages"] for asked in upstream.posts)

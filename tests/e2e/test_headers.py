@@ -92,10 +92,8 @@ async def test_what_does_not_have_the_form_is_refused_and_goes_nowhere() -> None
 
 
 async def test_what_the_operator_says_to_a_server_stands() -> None:
-    async with gateway_before([Say("fine")], backend={"headers": {"X-Client-Request-Id": "ours"}}) as (
-        server,
-        upstream,
-    ):
+    backend = {"headers": {"X-Client-Request-Id": "ours"}}
+    async with gateway_before([Say("fine")], backend=backend) as (server, upstream):
         answer = await post(server, {"messages": USER}, headers={MINE: NAME})
     assert answer.headers[MINE] == NAME
     assert upstream.requests[0].headers[MINE] == "ours"

@@ -81,10 +81,8 @@ async def ask(
     path: str, said: list[bytes], *, stream: bool = False, tools: bool = False, protocol: str = "openai_chat"
 ) -> WireAnswer:
     body = {**asking(path, stream), **({} if tools else {"tools": []})}
-    async with gateway_before([Answer(said, headers=SSE if stream else JSON)], backend={"kind": protocol}) as (
-        server,
-        _up,
-    ):
+    answer = Answer(said, headers=SSE if stream else JSON)
+    async with gateway_before([answer], backend={"kind": protocol}) as (server, _):
         return await post(server, body, path=path)
 
 
