@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import aiohttp
 import openai
@@ -21,7 +23,7 @@ from toolwire.config import GatewayConfig
 from toolwire.configuration.settings import load
 from toolwire.extras.demo.engine import Engine, find_weights
 from toolwire.registry import Registries
-from toolwire.testing import TAKING, WireAnswer
+from toolwire.testing import TAKING, Script, Upstream, WireAnswer
 
 CHAT = "/v1/chat/completions"
 USER: list[dict[str, Any]] = [{"role": "user", "content": "hi"}]
@@ -51,6 +53,33 @@ async def gateway() -> AsyncIterator[Gateway]:
         yield start
 
 
+@pytest.fixture(params=["memory", "sqlite", "redis"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
+    """Every kind of store, empty: its section of a configuration."""
+    match request.param:
+        case "sqlite":
+            return {"kind": "sqlite", "path": str(tmp_path / f"{uuid4().hex}.sqlite3")}
+        case "redis":
+            pytest.importorskip("redis")
+            return {"kind": "redis", "url": request.getfixturevalue("redis_server").url}
+        case kind:
+            return {"kind": kind}
+
+
+@pytest.fixture
+def shared_gateway(gateway: Gateway) -> Gateway:
+    """The same, but there is one gateway for each configuration: for tables of cases."""
+    started: dict[str, TestServer] = {}
+
+    async def start(config: GatewayConfig | None = None, *, script: Any = None, **options: Any) -> TestServer:
+        wanted = mock_config(script, **options) if config is None else config
+        if repr(wanted) not in started:
+            started[repr(wanted)] = await gateway(wanted)
+        return started[repr(wanted)]
+
+    return start
+
+
 @pytest.fixture
 async def start() -> AsyncIterator[Any]:
     """See `tests.e2e.edge.starting`."""
@@ -58,6 +87,15 @@ async def start() -> AsyncIterator[Any]:
 
     async with starting() as begin:
         yield begin
+
+
+@asynccontextmanager
+async def gateway_before(
+    script: Sequence[Script] = (), *, backend: Mapping[str, Any] | None = None, **sections: Any
+) -> AsyncIterator[tuple[TestServer, Upstream]]:
+    """A running gateway, and the server behind it, which plays a script."""
+    async with Upstream(script) as up, serving(upstream_config(up.url, backend=backend, **sections)) as server:
+        yield server, up
 
 
 @asynccontextmanager
@@ -131,6 +169,12 @@ async def post(
         session.post(server.make_url(path), data=raw, headers=sent) as response,
     ):
         return WireAnswer(status=response.status, headers=response.headers.copy(), body=await response.read())
+
+
+def lines_in(caplog: pytest.LogCaptureFixture) -> list[tuple[int, str | None]]:
+    """Status and code of each access line; its logger has to be at INFO."""
+    fields = [record.__dict__["fields"] for record in caplog.records if record.name == "toolwire.access"]
+    return [(line["status"], line.get("code")) for line in fields]
 
 
 def function(name: str, *, strict: bool | None = None, **properties: Any) -> dict[str, Any]:

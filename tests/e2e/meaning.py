@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.e2e.conftest import CHAT
+from tests.e2e.conftest import CHAT, USER, function
 from tests.protocols.messages_wires import accumulate
 from toolwire.testing import WireAnswer
 
@@ -13,38 +13,66 @@ RESPONSES = "/v1/responses"
 MESSAGES = "/v1/messages"
 CLIENTS = (CHAT, RESPONSES, MESSAGES)
 
+_READ = function("read", path="string")
+BODIES: dict[str, dict[str, Any]] = {
+    CHAT: {"messages": USER, "tools": [_READ], "temperature": 1.5, "stop": ["###"]},
+    RESPONSES: {"input": "hi", "tools": [{"type": "function", **_READ["function"]}]},
+    MESSAGES: {
+        "max_tokens": 5, "messages": USER, "tools": [{"name": "read", "input_schema": _READ["function"]["parameters"]}],
+        "odd": 1, "thinking": {"type": "adaptive"},
+    },
+}  # fmt: skip
+"""One request with a tool in each protocol."""
+
+
+def asking(path: str, stream: bool) -> dict[str, Any]:
+    """That request, streamed or not; the answer has its counts."""
+    counts = {"stream_options": {"include_usage": True}} if path == CHAT and stream else {}
+    return {**BODIES[path], "stream": stream, **counts}
+
+
+def said(path: str, answer: WireAnswer, stream: bool) -> tuple[str, list[tuple[str, Any]], str]:
+    """Text, calls and thoughts of a good answer."""
+    if path == MESSAGES:
+        blocks = (accumulate(answer.body) if stream else answer.json())["content"]
+        text, thoughts = ("".join(part.get(key, "") for part in blocks) for key in ("text", "thinking"))
+        return text, [(p["name"], p["input"]) for p in blocks if p["type"] == "tool_use"], thoughts
+    if path == RESPONSES:
+        items = (answer.frames()[-1]["response"] if stream else answer.json())["output"]
+        text = "".join(part["text"] for item in items if item["type"] == "message" for part in item["content"])
+        calls = [(i["name"], json.loads(i["arguments"])) for i in items if i["type"] == "function_call"]
+        thoughts = "".join(p["text"] for i in items if i["type"] == "reasoning" for p in i.get("content") or ())
+        return text, calls, thoughts
+    if not stream:
+        message = answer.json()["choices"][0]["message"]
+        made = message.get("tool_calls") or ()
+        calls = [(c["function"]["name"], json.loads(c["function"]["arguments"])) for c in made]
+        return message["content"] or "", calls, message.get("reasoning_content") or ""
+    deltas = [choice["delta"] for chunk in chunks_of(answer) for choice in chunk["choices"]]
+    parts: list[list[str]] = []
+    for call in (call for delta in deltas for call in delta.get("tool_calls") or ()):
+        if call["index"] == len(parts):
+            parts.append([call["function"]["name"], ""])
+        parts[call["index"]][1] += call["function"]["arguments"]
+    text, thoughts = ("".join(delta.get(key) or "" for delta in deltas) for key in ("content", "reasoning_content"))
+    return text, [(name, json.loads(given)) for name, given in parts], thoughts
+
+
+def chunks_of(answer: WireAnswer) -> list[Any]:
+    """The chunks of a stream of Chat."""
+    return [chunk for chunk in answer.frames() if chunk != "[DONE]"]
+
 
 def meant(path: str, answer: WireAnswer, stream: bool) -> tuple[str, list[tuple[str, Any]], str, int]:
     """Text, calls, thoughts, and tokens read of a good answer."""
     if path == MESSAGES:
-        message = accumulate(answer.body) if stream else answer.json()
-        blocks = message["content"]
-        text = "".join(part.get("text", "") for part in blocks)
-        thoughts = "".join(part.get("thinking", "") for part in blocks)
-        usage = message["usage"]
+        usage = (accumulate(answer.body) if stream else answer.json())["usage"]
         read = usage["input_tokens"] + usage["cache_read_input_tokens"]
-        return text, [(p["name"], p["input"]) for p in blocks if p["type"] == "tool_use"], thoughts, read
-    if path == RESPONSES:
-        shown = answer.frames()[-1]["response"] if stream else answer.json()
-        items = shown["output"]
-        text = "".join(part["text"] for item in items if item["type"] == "message" for part in item["content"])
-        calls = [(i["name"], json.loads(i["arguments"])) for i in items if i["type"] == "function_call"]
-        thoughts = "".join(p["text"] for i in items if i["type"] == "reasoning" for p in i.get("content") or ())
-        return text, calls, thoughts, shown["usage"]["input_tokens"]
-    if not stream:
-        message, usage = answer.json()["choices"][0]["message"], answer.json()["usage"]
-        made = message.get("tool_calls") or ()
-        calls = [(c["function"]["name"], json.loads(c["function"]["arguments"])) for c in made]
-        return message["content"] or "", calls, message.get("reasoning_content") or "", usage["prompt_tokens"]
-    chunks = [chunk for chunk in answer.frames() if chunk != "[DONE]"]
-    deltas = [choice["delta"] for chunk in chunks for choice in chunk["choices"]]
-    calls = []
-    for call in (call for delta in deltas for call in delta.get("tool_calls") or ()):
-        if call["index"] == len(calls):
-            calls.append([call["function"]["name"], ""])
-        calls[call["index"]][1] += call["function"]["arguments"]
-    content, thoughts = ("".join(delta.get(key) or "" for delta in deltas) for key in ("content", "reasoning_content"))
-    return content, [(name, json.loads(given)) for name, given in calls], thoughts, chunks[-1]["usage"]["prompt_tokens"]
+    elif path == RESPONSES:
+        read = (answer.frames()[-1]["response"] if stream else answer.json())["usage"]["input_tokens"]
+    else:
+        read = (chunks_of(answer)[-1] if stream else answer.json())["usage"]["prompt_tokens"]
+    return *said(path, answer, stream), read
 
 
 def ended(path: str, answer: WireAnswer, stream: bool) -> str:
@@ -64,8 +92,9 @@ def ended(path: str, answer: WireAnswer, stream: bool) -> str:
         return "tool_calls" if called else "stop"
     if not stream:
         return str(answer.json()["choices"][0]["finish_reason"])
-    chunks = [chunk for chunk in answer.frames() if chunk != "[DONE]"]
-    return next(str(c["finish_reason"]) for chunk in chunks for c in chunk["choices"] if c.get("finish_reason"))
+    return next(
+        str(c["finish_reason"]) for chunk in chunks_of(answer) for c in chunk["choices"] if c.get("finish_reason")
+    )
 
 
 def failed(path: str, answer: WireAnswer, stream: bool) -> str:

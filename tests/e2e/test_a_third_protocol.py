@@ -3,7 +3,6 @@ the gateway knows of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib.metadata import EntryPoint
 from typing import Any
 
@@ -11,20 +10,20 @@ import aiohttp
 import orjson
 import pytest
 
+from tests.cases import every
 from tests.e2e.agent import block
-from tests.e2e.conftest import CHAT, USER, function, post, read_config, serving, upstream_config
+from tests.e2e.conftest import CHAT, USER, gateway_before, post, read_config, serving, upstream_config
 from tests.e2e.edge import running
+from tests.e2e.meaning import MESSAGES, RESPONSES, asking, ended, meant
+from tests.e2e.speaking import JSON, SSE, speaking
 from tests.protocols.tiny import TinyProtocol
 from toolwire import registry
-from toolwire.errors import BackendFault
-from toolwire.events import Fault, Finish, Open
-from toolwire.folding import fold, unfold
+from toolwire.folding import unfold
 from toolwire.model import ModelReply, ModelRequest, ReplyChoice, Text, ToolUse, Usage
 from toolwire.protocols.streams import WriteOptions
 from toolwire.registry import Registries, registries
-from toolwire.stream_grammar import check
 from toolwire.support.conversion import ConfigError
-from toolwire.testing import Answer, Asked, Refuse, Say, Upstream, WireAnswer
+from toolwire.testing import Answer, Refuse, Say, Upstream, WireAnswer
 
 TINY = "/v1/tiny"
 SAY = [{"who": "user", "text": "hi"}]
@@ -34,9 +33,8 @@ OPTIONS = WriteOptions(request=ModelRequest("m", ()), created=1)
 CALLING = ModelReply(
     "", "m", 1, (ReplyChoice((Text("Reading."), ToolUse("c1", "read", '{"path":"a"}')), "stop"),), Usage(3, 2)
 )
-SSE = {"Content-Type": "text/event-stream"}
-JSON = {"Content-Type": "application/json"}
-both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+
+both = every("stream", [False, True])
 
 
 @pytest.fixture(autouse=True)
@@ -56,20 +54,9 @@ def frames(answer: WireAnswer) -> list[Any]:
     return [orjson.loads(line[6:]) for line in answer.body.split(b"\n") if line.startswith(b"data: ")]
 
 
-def speaking(reply: ModelReply, *, contrary: bool = False) -> Callable[[Asked], Answer]:
-    """A tiny server; a contrary one streams what is not to be, and the other way round."""
-
-    def answer(asked: Asked) -> Answer:
-        if asked.json.get("stream", False) is not contrary:
-            return Answer([WIRE.writer(OPTIONS).feed(unfold(reply))], headers=SSE)
-        return Answer([WIRE.write_reply(reply, OPTIONS)], headers=JSON, framing="length")
-
-    return answer
-
-
 async def before_chat(turn: Any, body: dict[str, Any], **more: Any) -> tuple[WireAnswer, Upstream]:
     """What a tiny client gets in front of a server that speaks Chat."""
-    async with Upstream([turn]) as up, serving(upstream_config(up.url)) as server:
+    async with gateway_before([turn]) as (server, up):
         return await post(server, body, path=TINY, **more), up
 
 
@@ -145,46 +132,36 @@ FAULTS: dict[str, tuple[str, str, dict[str, Any], int, str]] = {
     "without a version": ("DELETE", "/tiny", {}, 405, "method_not_allowed"),
     "by its header": ("GET", "/v1/nothing", {"headers": {"X-Tiny-Version": "1"}}, 404, "not_found"),
     "the name": ("POST", TINY, {"json": {"model": "m", "say": SAY, "tools": [{**TOOL, "name": "ü"}]}}, 400, "invalid_tool_schema"),
+    "a wrong key": ("POST", TINY, {"json": {"model": "m", "say": SAY}, "headers": {"x-api-key": "wrong"}}, 401, "invalid_api_key"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", FAULTS)
-async def test_its_path_says_whose_words_an_error_has(case: str) -> None:
-    method, path, more, status, code = FAULTS[case]
+async def test_its_path_says_whose_words_an_error_has() -> None:
     config = read_config(
         {
             "backends": {"mock": {"kind": "mock", "script": ["hi"]}},
             "limits": {"body_bytes": 4096},
             "routes": [{"model": "m", "backend": "mock"}],
+            "auth": {"keys": ["right"]},
         }
     )
-    async with serving(config) as server, aiohttp.ClientSession() as session:
-        async with session.request(method, server.make_url(path), **more) as response:
-            told = orjson.loads(await response.read())
-            assert response.status == status
-            ident, given = response.headers["X-Tiny-Id"], response.headers["X-Request-Id"]
-        async with session.get(server.make_url(CHAT)) as response:
-            others = orjson.loads(await response.read())
-    assert (set(told["error"]), told["error"]["code"]) == ({"code", "said"}, code)
-    assert ident == given
-    assert set(others["error"]) == {"message", "type", "param", "code"}
+    async with serving(config) as server, aiohttp.ClientSession(headers={"x-api-key": "right"}) as session:
+        for case, (method, path, more, status, code) in FAULTS.items():
+            async with session.request(method, server.make_url(path), **more) as response:
+                told = orjson.loads(await response.read())["error"]
+                assert (response.status, set(told), told["code"]) == (status, {"code", "said"}, code), case
+                assert response.headers["X-Tiny-Id"] == response.headers["X-Request-Id"], case
+            for headers in ({}, {"x-api-key": "wrong"}):
+                async with session.get(server.make_url(CHAT), headers=headers) as response:
+                    assert set((await response.json())["error"]) == {"message", "type", "param", "code"}, case
 
 
-async def test_so_has_a_wrong_key() -> None:
-    async with serving(read_config({"backends": {"mock": {"kind": "mock"}}, "auth": {"keys": ["right"]}})) as server:
-        answer = await post(server, {"say": SAY}, path=TINY, headers={"x-api-key": "wrong"})
-        others = await post(server, {"messages": USER}, headers={"x-api-key": "wrong"})
-    assert (answer.status, answer.json()["error"]["code"]) == (401, "invalid_api_key")
-    assert set(answer.json()["error"]) == {"code", "said"}
-    assert "said" not in others.json()["error"]
-
-
-@pytest.mark.parametrize(("path", "words"), [(TINY, "said"), ("/v1/responses", "message"), ("/", "message")])
-async def test_so_has_what_is_refused_before_there_is_a_handler(path: str, words: str) -> None:
+async def test_so_has_what_is_refused_before_there_is_a_handler() -> None:
     async with running(read_config({"backends": {"mock": {"kind": "mock"}}})) as gateway:
-        told = await gateway.said(b"POST %b HTTP/1.1\r\nHost: h\r\nExpect: miracles\r\n\r\n" % path.encode())
-    assert told.startswith(b"HTTP/1.1 417")
-    assert words in orjson.loads(told.partition(b"\r\n\r\n")[2])["error"]
+        for path, words in ((TINY, "said"), (RESPONSES, "message"), ("/", "message")):
+            told = await gateway.said(b"POST %b HTTP/1.1\r\nHost: h\r\nExpect: miracles\r\n\r\n" % path.encode())
+            assert told.startswith(b"HTTP/1.1 417"), path
+            assert words in orjson.loads(told.partition(b"\r\n\r\n")[2])["error"], path
 
 
 async def test_a_header_of_its_clients_says_whose_list_of_models_it_is() -> None:
@@ -200,33 +177,21 @@ async def test_a_header_of_its_clients_says_whose_list_of_models_it_is() -> None
 
 
 @both
-@pytest.mark.parametrize("contrary", [False, True], ids=["as asked", "contrary"])
-async def test_a_chat_client_in_front_of_its_server(stream: bool, contrary: bool) -> None:
-    body = {"messages": USER, "tools": [function("read", path="string")], "stream": stream}
-    answer, up = await behind(speaking(CALLING, contrary=contrary), body, CHAT)
+@every("path, contrary", [(CHAT, False), (CHAT, True), (RESPONSES, False), (MESSAGES, True)])
+async def test_other_clients_in_front_of_its_server(path: str, contrary: bool, stream: bool) -> None:
+    answer, up = await behind(speaking(WIRE, CALLING, contrary=contrary), asking(path, stream), path)
     (asked,) = up.requests
     assert (asked.path, asked.headers["x-tiny-key"], asked.headers["x-tiny-version"]) == (TINY, "k1", "1")
     assert "authorization" not in asked.headers
     assert (asked.json["say"], [tool["name"] for tool in asked.json["tools"]]) == (SAY, ["read"])
-    if not stream:
-        choice = answer.json()["choices"][0]
-        message = choice["message"]
-        assert (message["content"], choice["finish_reason"]) == ("Reading.", "tool_calls")
-        assert message["tool_calls"][0]["function"] == {"name": "read", "arguments": '{"path":"a"}'}
-        assert answer.json()["usage"]["total_tokens"] == 5
-        return
-    *said, done = answer.frames()
-    choices = [frame["choices"][0] for frame in said if frame["choices"]]
-    assert (done, choices[-1]["finish_reason"]) == ("[DONE]", "tool_calls")
-    assert "".join(choice["delta"].get("content") or "" for choice in choices) == "Reading."
-    calls = [call for choice in choices for call in choice["delta"].get("tool_calls") or ()]
-    assert "".join(call["function"].get("arguments", "") for call in calls) == '{"path":"a"}'
+    assert meant(path, answer, stream) == ("Reading.", [("read", {"path": "a"})], "", 3)
+    assert ended(path, answer, stream) == "tool_calls"
 
 
 @both
 async def test_its_bytes_pass_to_its_own_client(stream: bool) -> None:
     body = {"say": SAY, "tools": [TOOL], "stream": stream, "odd": [1]}
-    turn = speaking(CALLING)
+    turn = speaking(WIRE, CALLING)
     answer, up = await behind(turn, body, TINY)
     (asked,) = up.requests
     assert asked.json == {"model": "m", **body}
@@ -243,10 +208,8 @@ async def test_a_healthy_stream_ends_where_it_says_so() -> None:
     assert frames(answer)[-1]["error"]["code"] == "upstream_disconnected"
 
 
-@pytest.mark.parametrize(
-    ("path", "body"), [(CHAT, {"messages": USER}), (TINY, {"say": SAY}), ("/v1/responses", {"input": "hi"})]
-)
 @both
+@every("path, body", [(CHAT, {"messages": USER}), (TINY, {"say": SAY}), (RESPONSES, {"input": "hi"})])
 async def test_its_refusals_are_understood(path: str, body: dict[str, Any], stream: bool) -> None:
     refusal = Refuse(404, body=b'{"error":{"code":"who","said":"never heard of it"}}')
     answer, _ = await behind(refusal, {**body, "stream": stream}, path)
@@ -257,20 +220,12 @@ async def test_its_refusals_are_understood(path: str, body: dict[str, Any], stre
 
 async def test_what_says_nothing_is_nothing_yet() -> None:
     """Another try is made as long as nothing of an answer came."""
-    async with Upstream([Answer([b'data: {"text":""}\n\n'], headers=SSE, cut=True), speaking(CALLING)]) as up:
+    async with Upstream([Answer([b'data: {"text":""}\n\n'], headers=SSE, cut=True), speaking(WIRE, CALLING)]) as up:
         defaults = {"mode": "native", "retry": {"attempts": 2, "backoff_s": 0}}
         async with serving(upstream_config(up.url, backend={"kind": "tiny"}, defaults=defaults)) as server:
             answer = await post(server, {"messages": USER, "stream": True})
     assert len(up.requests) == 2
     assert answer.frames()[-1] == "[DONE]"
-
-
-@both
-async def test_a_responses_client_in_front_of_its_server(stream: bool) -> None:
-    tool = {"type": "function", **function("read", path="string")["function"]}
-    answer, _ = await behind(speaking(CALLING), {"input": "hi", "tools": [tool], "stream": stream}, "/v1/responses")
-    shown = answer.json() if not stream else frames(answer)[-1]["response"]
-    assert [item["type"] for item in shown["output"]] == ["message", "function_call"]
 
 
 # --- as a plug-in ---------------------------------------------------------------------------------------------------
@@ -282,23 +237,20 @@ async def test_a_program_may_register_it_by_hand(monkeypatch: pytest.MonkeyPatch
     assert "tiny" not in plugins.clients.names()
     plugins.clients.register("tiny", TinyProtocol)
     plugins.servers.register("tiny", TinyProtocol)
-    async with Upstream([speaking(CALLING)]) as up:
+    async with Upstream([speaking(WIRE, CALLING)]) as up:
         config = upstream_config(up.url, backend={"kind": "tiny"}, defaults={"mode": "native"})
         async with serving(config, plugins) as server:
             answer = await post(server, {"say": SAY}, path=TINY)
     assert answer.json()["text"] == "Reading."
 
 
-class Impostor(TinyProtocol):
-    path = "/chat/completions"
-
-
-@pytest.mark.parametrize(("side", "told"), [(TinyProtocol, "name"), (Impostor, "path")])
-def test_two_may_not_share_a_name_or_a_path(side: type[TinyProtocol], told: str) -> None:
-    plugins = registries()
-    plugins.clients.register("another", side if told == "name" else type("Other", (side,), {"name": "other"}))
-    with pytest.raises(ConfigError, match=f"same {told}"):
-        plugins.client_sides()
+def test_two_may_not_share_a_name_or_a_path() -> None:
+    other = type("Other", (TinyProtocol,), {"name": "other", "path": "/chat/completions"})
+    for side, told in ((TinyProtocol, "name"), (other, "path")):
+        plugins = registries()
+        plugins.clients.register("another", side)
+        with pytest.raises(ConfigError, match=f"same {told}"):
+            plugins.client_sides()
 
 
 def test_a_kind_of_backend_is_one_thing() -> None:
@@ -308,20 +260,3 @@ def test_a_kind_of_backend_is_one_thing() -> None:
         plugins.backends.register("tiny", lambda name, config, limits: None)  # type: ignore[arg-type,return-value]
     with pytest.raises(ConfigError, match="did you mean 'openai_chat'"):
         plugins.backends.get("openai_chap")
-
-
-# --- its own laws ---------------------------------------------------------------------------------------------------
-
-
-def test_what_it_writes_it_reads() -> None:
-    wire = WIRE.writer(OPTIONS).feed(unfold(CALLING))
-    for size in (1, 7, len(wire)):
-        reader = WIRE.reader(frame_bytes=4096)
-        events = [event for at in range(0, len(wire), size) for event in reader.feed(wire[at : at + size])]
-        check(events)
-        assert fold(events).choices == CALLING.choices
-    assert WIRE.read_reply(WIRE.write_reply(CALLING, OPTIONS)).choices == CALLING.choices
-    assert isinstance(WIRE.reader(frame_bytes=9).feed(b"data: 0123456789\n\n")[-1], Fault)
-    with pytest.raises(BackendFault):
-        WIRE.read_reply(b"[]")
-    assert {Open, Finish} <= {type(event) for event in unfold(CALLING)}

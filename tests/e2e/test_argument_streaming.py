@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from anthropic import APIError
 
+from tests.cases import every
 from tests.corpus.cases import Case
 from tests.e2e.agent import block
 from tests.e2e.conftest import USER, Gateway, function, post, read_config, sdk
 from tests.e2e.responses_answers import of_stream
-from tests.e2e.test_formats import RESPONSES, chat_parts, chat_stream_parts, fits, response_parts, sample, wanted
+from tests.e2e.test_formats import RESPONSES, chat_stream_parts, check_everywhere, reasoning, sample, scripted
 from tests.e2e.test_messages_sdk import sdk as messages_sdk
 from tests.e2e.test_responses_faults import check_failed, stored
 from toolwire.config import DEFAULT_CHAIN, CallsConfig, GatewayConfig
@@ -68,10 +69,10 @@ def turn(text: str, finish: str = "stop") -> dict[str, Any]:
     return {"chunk": in_pieces(text), "finish": finish}
 
 
-def fragments(frames: list[Any]) -> list[str]:
-    """The arguments in the frames of a Chat stream."""
+def fragments(frames: list[Any], of: str = "function", key: str = "arguments") -> list[str]:
+    """The arguments of the calls in the frames of a Chat stream."""
     return [
-        call["function"]["arguments"]
+        call[of][key]
         for frame in frames
         if "choices" in frame
         for choice in frame["choices"]
@@ -88,32 +89,22 @@ def reason(frames: list[Any]) -> Any:
 # -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", [case for case in sample() if "cut off" not in str(case.id)][::3])
+@every("case", [case for case in sample() if "cut off" not in str(case.id)][::3])
 async def test_the_same_calls_and_text_as_when_they_are_held(gateway: Gateway, case: Case) -> None:
-    reasoning = {"preopened": case.preopened, "scan_calls": case.scan_calls}
-    script = [{"text": case.text, "chunk": 3, "finish": "length" if case.truncated else "stop"}]
-    server = await gateway(config(script, format=case.format.name, reasoning=reasoning))
-    tools = [tool.spec() for tool in case.tools]
-    flat = [{"type": "function", "strict": False, **tool["function"]} for tool in tools]
-    answer = await post(server, {"messages": USER, "tools": tools})
-    assert fits(case, chat_parts(answer.json())), (wanted(case), answer.json())
-    *chunks, done = (await post(server, {"messages": USER, "tools": tools, "stream": True})).frames()
-    assert done == "[DONE]"
-    assert fits(case, chat_stream_parts(chunks)), (wanted(case), chunks)
-    answer = await post(server, {"input": "hi", "tools": flat}, path=RESPONSES)
-    assert fits(case, response_parts(answer.json())), (wanted(case), answer.json())
-    frames = (await post(server, {"input": "hi", "tools": flat, "stream": True}, path=RESPONSES)).frames()
-    last = [frame for frame in frames if isinstance(frame, dict)][-1]
-    assert fits(case, response_parts(last["response"])), (wanted(case), last)
+    await check_everywhere(
+        await gateway(config(scripted(case, 3), format=case.format.name, reasoning=reasoning(case))), case
+    )
 
 
-@pytest.mark.parametrize("format", ["sentinel", "qwen3_coder"])  # more: tests/parse/test_incremental.py
+@every("format", ["sentinel", "qwen3_coder"])  # more: tests/parse/test_incremental.py
 async def test_a_long_call_comes_in_more_than_a_thousand_fragments(gateway: Gateway, format: str) -> None:
     server = await gateway(config([turn(f"So. {written(format, LONG)}")], format=format, **DEFAULT))
     *chunks, done = (await post(server, CHAT)).frames()
     found = fragments(chunks)
     assert (len(found) > 1000, done, reason(chunks)) == (True, "[DONE]", "tool_calls")
     assert json.loads("".join(found)) == LONG
+    if format != "sentinel":
+        return  # what the SDKs make of it does not depend on the format
     async with sdk(server) as client, client.chat.completions.stream(model="m", messages=USER, tools=[WRITE]) as stream:
         choice = (await stream.get_final_completion()).choices[0]
     assert choice.message.content == "So."
@@ -132,25 +123,20 @@ async def test_a_long_call_comes_in_more_than_a_thousand_fragments(gateway: Gate
     assert json.loads("".join(pieces)) == message.content[-1].input == LONG  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("path", ["chat", "responses"])
-async def test_the_first_fragment_leaves_before_the_call_is_whole(gateway: Gateway, path: str) -> None:
+async def test_the_first_fragment_leaves_before_the_call_is_whole(gateway: Gateway) -> None:
     """The model server hangs in the middle of the call."""
     async with Upstream([Say('<tool_call>{"name":"write","arguments":"{\\"path\\":\\"a.', hang=True)]) as upstream:
         server = await gateway(config(None, url=upstream.url))
         async with sdk(server) as client:
-            if path == "chat":
-                async for chunk in await client.chat.completions.create(
-                    model="m", messages=USER, tools=TOOLS, stream=True
-                ):
-                    call = (chunk.choices[0].delta.tool_calls or [None])[0]
-                    if call is not None and call.function.arguments:
-                        assert call.function.arguments == '{"path":"a.'
-                        break
-            else:
-                async for event in await client.responses.create(model="m", input="hi", tools=FLAT, stream=True):
-                    if event.type == "response.function_call_arguments.delta":
-                        assert event.delta == '{"path":"a.'
-                        break
+            async for chunk in await client.chat.completions.create(model="m", messages=USER, tools=TOOLS, stream=True):
+                call = (chunk.choices[0].delta.tool_calls or [None])[0]
+                if call is not None and call.function.arguments:
+                    assert call.function.arguments == '{"path":"a.'
+                    break
+            async for event in await client.responses.create(model="m", input="hi", tools=FLAT, stream=True):
+                if event.type == "response.function_call_arguments.delta":
+                    assert event.delta == '{"path":"a.'
+                    break
 
 
 async def test_text_and_calls_stay_in_order(gateway: Gateway) -> None:
@@ -206,7 +192,7 @@ async def test_messages_end_with_what_was_sent_of_a_call(gateway: Gateway) -> No
 # -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("format", "arguments"), [*((name, ARGUMENTS) for name in FORMATS), ("hermes", {})])
+@every("format, arguments", [*((name, ARGUMENTS) for name in FORMATS), ("hermes", {})])
 async def test_a_call_that_was_cut_off_has_no_arguments_that_can_be_read(
     gateway: Gateway, format: str, arguments: dict[str, str]
 ) -> None:
@@ -245,7 +231,7 @@ async def test_a_whole_call_before_one_that_was_cut_off_counts(gateway: Gateway)
 BAD = block("write", ARGUMENTS).replace("}<", "]<")
 
 
-@pytest.mark.parametrize("text", [BAD + " More.", block("write", ARGUMENTS)[:-20]], ids=["malformed", "unfinished"])
+@every("text", [BAD + " More.", block("write", ARGUMENTS)[:-20]])
 async def test_a_call_that_turns_out_to_be_none_ends_the_answer(gateway: Gateway, text: str) -> None:
     """What was sent is not taken back (R9.6). Whole answers are as when calls are held: it is text."""
     server = await gateway(config([turn(text)]))
@@ -289,7 +275,7 @@ TWICE = {
 }
 
 
-@pytest.mark.parametrize("format", TWICE)
+@every("format", TWICE)
 async def test_of_equal_keys_no_client_gets_both(gateway: Gateway, format: str) -> None:
     """The last one wins (R9.10). A stream that has sent the first one fails, and its arguments are no JSON (R33.6)."""
     server = await gateway(config([turn(TWICE[format])], format=format))
@@ -317,18 +303,11 @@ def patch(format: str = "sentinel", text: str = FREE_TEXT) -> str:
 
 
 def free_fragments(frames: list[Any]) -> list[str]:
-    """The text of the custom tool in the frames of a Chat stream."""
-    return [
-        call["custom"]["input"]
-        for frame in frames
-        if "choices" in frame
-        for choice in frame["choices"]
-        for call in choice["delta"].get("tool_calls", ())
-        if "id" not in call
-    ]
+    """The same of a custom tool: its text."""
+    return fragments(frames, "custom", "input")
 
 
-@pytest.mark.parametrize("format", ["sentinel", "glm45", "pythonic"])  # all: tests/parse/test_live.py
+@every("format", ["sentinel", "glm45", "pythonic"])  # all: tests/parse/test_live.py
 async def test_the_text_of_a_custom_tool_is_streamed(gateway: Gateway, format: str) -> None:
     text = FREE_TEXT.replace("</tool_call>", "")
     server = await gateway(config([turn(patch(format, text))], format=format, **DEFAULT))
@@ -353,17 +332,16 @@ async def test_data_that_a_custom_tools_text_copies_is_restored(gateway: Gateway
     assert "".join(free_fragments(chunks)) == call["custom"]["input"]
 
 
-@pytest.mark.parametrize(
-    "script",
+@every(
+    "case, script",
     [
-        turn(patch()[:-200], "length"),
-        turn(patch()[:-200]),
-        turn(patch().replace("}<", "]<")),
-        turn(patch(text="a") + patch()[:-200], "length"),
+        ("cut off", turn(patch()[:-200], "length")),
+        ("unfinished", turn(patch()[:-200])),
+        ("malformed", turn(patch().replace("}<", "]<"))),
+        ("cut off behind a whole one", turn(patch(text="a") + patch()[:-200], "length")),
     ],
-    ids=["cut off", "unfinished", "malformed", "cut off behind a whole one"],
 )
-async def test_half_a_text_is_no_call(gateway: Gateway, script: Any) -> None:
+async def test_half_a_text_is_no_call(gateway: Gateway, case: str, script: Any) -> None:
     """Half a text looks like a whole one, and Codex would run it: the answer fails, and its item never ends."""
     server = await gateway(config([script], **DEFAULT))
     *chunks, error, done = (await post(server, FREE_CHAT)).frames()
@@ -430,35 +408,26 @@ class Careful(Middleware):
         return event
 
 
-async def test_a_middleware_that_wants_whole_calls_gets_them_as_without_streaming(gateway: Gateway) -> None:
-    """A block that is no call is text, however long it is, because nothing of it was sent as a call."""
+async def test_a_middleware_that_may_refuse_calls_holds_them(gateway: Gateway) -> None:
+    """It gets them as without streaming, so a block that is no call is text, however long it is."""
     plugins = registries()
     plugins.middlewares.register("careful", Careful)
-    text = f"So. {block('write', LONG)} {block('write', LONG).replace('}<', ']<')} More."
-    server = await gateway(config([turn(text)], "careful"), plugins=plugins)
-    *chunks, _ = (await post(server, {**CHAT, "tools": [WRITE]})).frames()
+
+    async def answered(*calls: str) -> list[Any]:
+        text = f"So. {' '.join(calls)} Then."
+        server = await gateway(config([turn(text)], "careful"), plugins=plugins)
+        return (await post(server, {**CHAT, "tools": [WRITE]})).frames()[:-1]
+
+    long = block("write", LONG)
+    chunks = await answered(long)
+    assert ([part.kind for part in chat_stream_parts(chunks)], reason(chunks)) == (["text", "call"], "tool_calls")
+    chunks = await answered(block("write", {**LONG, "path": "secret"}))
+    assert ([part.kind for part in chat_stream_parts(chunks)], reason(chunks)) == (["text"], "stop")
+    chunks = await answered(long, long.replace("}<", "]<"))
     said, _ = chat_stream_parts(chunks)
-    assert (said.text.endswith("</tool_call> More."), reason(chunks)) == (True, "tool_calls")
+    assert (said.text.endswith("</tool_call> Then."), reason(chunks)) == (True, "tool_calls")
     assert len(fragments(chunks)) == 1
-
-
-@pytest.mark.parametrize(("path", "calls"), [("a", 1), ("secret", 0)])
-async def test_a_middleware_that_may_refuse_calls_holds_them(gateway: Gateway, path: str, calls: int) -> None:
-    plugins = registries()
-    plugins.middlewares.register("careful", Careful)
-    text = f"So. {block('write', {**LONG, 'path': path})} Then."
-    server = await gateway(config([turn(text)], "careful"), plugins=plugins)
-    chunks = (await post(server, CHAT)).frames()[:-1]
-    assert [part.kind for part in chat_stream_parts(chunks)] == ["text"] + ["call"] * calls
-    assert reason(chunks) == ("tool_calls" if calls else "stop")
-
-
-async def test_a_middleware_that_ends_the_answer_before_the_call_was_seen(gateway: Gateway) -> None:
-    plugins = registries()
-    plugins.middlewares.register("careful", Careful)
-    text = f"So. {block('write', {'path': 'poison'})} Then."
-    server = await gateway(config([turn(text)], "careful"), plugins=plugins)
-    *chunks, error, _ = (await post(server, CHAT)).frames()
+    *chunks, error = await answered(block("write", {"path": "poison"}))
     assert (fragments(chunks), error["error"]["code"]) == ([], "invalid_tool_arguments")
 
 

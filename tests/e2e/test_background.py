@@ -7,9 +7,9 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import aiohttp
 import openai
@@ -20,7 +20,6 @@ from openai.types.responses import Response
 
 from tests.e2e.conftest import Gateway, read_config, sdk, upstream_config
 from tests.e2e.test_conversation import client
-from tests.store.redis_server import GROUPS
 from tests.waiting import GUARD_S
 from toolwire.app import create_app
 from toolwire.model import ModelRequest
@@ -37,12 +36,27 @@ def word(text: str) -> bytes:
     return frame(chunk({"content": text}))
 
 
+@asynccontextmanager
+async def holding() -> AsyncIterator[tuple[Upstream, asyncio.Event]]:
+    """A server that says a half, and the rest when it may."""
+    gate = asyncio.Event()
+    async with Upstream([Answer([word("Half"), gate, *END])]) as upstream:
+        yield upstream, gate
+
+
+async def idle(server: TestServer) -> None:
+    """Wait until nothing is made any more."""
+    async with asyncio.timeout(GUARD_S):
+        await server.app[BACKGROUND].idle()
+
+
 class Stage:
     """Two gateways that share a store, the same one twice where that is in its memory, and the server behind them."""
 
-    def __init__(self, servers: Sequence[TestServer], upstream: Upstream) -> None:
+    def __init__(self, servers: Sequence[TestServer], upstream: Upstream, gate: asyncio.Event) -> None:
         self.servers = servers
         self.upstream = upstream
+        self.gate = gate
 
     @asynccontextmanager
     async def clients(self, key: str = "k1") -> AsyncIterator[tuple[openai.AsyncOpenAI, openai.AsyncOpenAI]]:
@@ -50,21 +64,13 @@ class Stage:
             yield one, two
 
 
-@pytest.fixture(params=["memory", "sqlite", "redis"])
-async def stage(request: pytest.FixtureRequest, gateway: Gateway, tmp_path: Path) -> AsyncIterator[Stage]:
-    kind = request.param
-    store: dict[str, Any] = {"kind": kind}
-    if kind == "sqlite":
-        store["path"] = str(tmp_path / f"{uuid4().hex}.sqlite3")
-    elif kind == "redis":
-        pytest.importorskip("redis")
-        store["url"] = request.getfixturevalue(GROUPS["redis"]).url
-    async with Upstream() as upstream:
-        config = read_config(
-            {"backends": {"up": {"url": upstream.url}}, "store": store, "auth": {"keys": ["k1", "k2"]}}
-        )
+@pytest.fixture
+async def stage(store: dict[str, Any], gateway: Gateway) -> AsyncIterator[Stage]:
+    """The server says a half, unless the test gives it another script."""
+    async with holding() as (upstream, gate):
+        config = upstream_config(upstream.url, store=store, auth={"keys": ["k1", "k2"]})
         one = await gateway(config)
-        yield Stage((one, one if kind == "memory" else await gateway(config)), upstream)
+        yield Stage((one, one if store["kind"] == "memory" else await gateway(config)), upstream, gate)
 
 
 async def over(session: openai.AsyncOpenAI, ident: str) -> Response:
@@ -79,6 +85,19 @@ async def become(session: openai.AsyncOpenAI, ident: str, status: str) -> None:
     async with asyncio.timeout(GUARD_S):
         while (await session.responses.retrieve(ident)).status != status:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
+
+
+async def running(session: openai.AsyncOpenAI) -> str:
+    """The id of a response that is being made."""
+    made = await session.responses.create(model="m", input="hi", background=True)
+    await become(session, made.id, "in_progress")
+    return made.id
+
+
+def check_failed(response: Response, code: str) -> None:
+    assert response.status == "failed"
+    assert response.error is not None
+    assert response.error.message.startswith(f"{code}: ")
 
 
 def numbers(events: Sequence[Any]) -> list[int]:
@@ -145,8 +164,8 @@ async def test_events_while_it_runs_and_after(stage: Stage) -> None:
 
 @pytest.mark.parametrize("begun", [False, True])
 async def test_cancelled_from_anywhere(stage: Stage, begun: bool) -> None:
-    gate = asyncio.Event()
-    stage.upstream.script = [Answer([*([word("Half")] if begun else []), gate, *END])]
+    if not begun:
+        stage.upstream.script = [Answer([stage.gate, *END])]
     async with stage.clients() as (one, two):
         made = await one.responses.create(model="m", input="hi", background=True)
         if begun:
@@ -158,8 +177,7 @@ async def test_cancelled_from_anywhere(stage: Stage, begun: bool) -> None:
         events = [event async for event in await two.responses.retrieve(made.id, stream=True)]
         assert (events[-1].type, events[-1].response.status) == ("response.incomplete", "cancelled")
         assert numbers(events) == [*range(len(events))]
-    async with asyncio.timeout(GUARD_S):
-        await stage.servers[0].app[BACKGROUND].idle()
+    await idle(stage.servers[0])
 
 
 async def test_one_that_fails(stage: Stage) -> None:
@@ -178,18 +196,13 @@ async def test_one_that_fails(stage: Stage) -> None:
 
 
 async def test_deleted_while_it_runs(stage: Stage) -> None:
-    gate = asyncio.Event()
-    stage.upstream.script = [Answer([word("Half"), gate, *END])]
     async with stage.clients() as (one, two):
-        made = await one.responses.create(model="m", input="hi", background=True)
-        await become(two, made.id, "in_progress")
-        await two.responses.delete(made.id)
-        async with asyncio.timeout(GUARD_S):
-            await stage.servers[0].app[BACKGROUND].idle()
-        with pytest.raises(openai.NotFoundError):
-            await one.responses.retrieve(made.id)
-        with pytest.raises(openai.NotFoundError):
-            await one.responses.retrieve(made.id, stream=True)
+        ident = await running(one)
+        await two.responses.delete(ident)
+        await idle(stage.servers[0])
+        for stream in (False, True):
+            with pytest.raises(openai.NotFoundError):
+                await one.responses.retrieve(ident, stream=stream)
 
 
 async def test_somebody_elses(stage: Stage) -> None:
@@ -221,40 +234,39 @@ async def test_in_a_conversation(stage: Stage) -> None:
 
 async def test_limits(gateway: Gateway, tmp_path: Path) -> None:
     """Over all gateways that share the store, for one key and in all."""
-    gate = asyncio.Event()
-    async with Upstream([Answer([word("Half"), gate, *END])]) as upstream:
-        config = read_config(
-            {
-                "backends": {"up": {"url": upstream.url}},
-                "store": {"kind": "sqlite", "path": str(tmp_path / "r.sqlite3")},
-                "auth": {"keys": ["k1", "k2", "k3"]},
-                "background": {"per_key": 2, "total": 3},
-            }
+    async with holding() as (upstream, gate):
+        config = upstream_config(
+            upstream.url,
+            store={"kind": "sqlite", "path": str(tmp_path / "r.sqlite3")},
+            auth={"keys": ["k1", "k2", "k3"]},
+            background={"per_key": 2, "total": 3},
         )
         servers = [await gateway(config) for _ in range(2)]
-        made = []
-        async with sdk(servers[0], api_key="k1") as one, sdk(servers[1], api_key="k1") as two:
-            made += [await session.responses.create(model="m", input="x", background=True) for session in (one, two)]
+        asked: dict[str, Any] = {"model": "m", "input": "x", "background": True}
+        async with (
+            sdk(servers[0], api_key="k1") as one,
+            sdk(servers[1], api_key="k1") as two,
+            sdk(servers[0], api_key="k2") as other,
+            sdk(servers[1], api_key="k3") as last,
+        ):
+            made = [await session.responses.create(**asked) for session in (one, two)]
             for session in (one, two):
                 with pytest.raises(openai.RateLimitError, match=r"background\.per_key"):
-                    await session.responses.create(model="m", input="x", background=True)
-            async with sdk(servers[0], api_key="k2") as other, sdk(servers[1], api_key="k3") as last:
-                await other.responses.create(model="m", input="x", background=True)
-                with pytest.raises(openai.RateLimitError, match=r"background\.total"):
-                    await last.responses.create(model="m", input="x", background=True)
-                gate.set()
-                for response in made:
-                    assert (await over(one, response.id)).status == "completed"
-                async with asyncio.timeout(GUARD_S):
-                    for server in servers:
-                        await server.app[BACKGROUND].idle()
-                await last.responses.create(model="m", input="x", background=True)
+                    await session.responses.create(**asked)
+            await other.responses.create(**asked)
+            with pytest.raises(openai.RateLimitError, match=r"background\.total"):
+                await last.responses.create(**asked)
+            gate.set()
+            for response in made:
+                assert (await over(one, response.id)).status == "completed"
+            for server in servers:
+                await idle(server)
+            await last.responses.create(**asked)
 
 
 async def test_how_long_one_may_take(gateway: Gateway) -> None:
-    gate = asyncio.Event()
-    async with Upstream([Answer([word("Half"), gate, *END])]) as upstream:
-        server = await gateway(read_config({"backends": {"up": {"url": upstream.url}}, "background": {"max_s": 0.3}}))
+    async with holding() as (upstream, _):
+        server = await gateway(upstream_config(upstream.url, background={"max_s": 0.3}))
         async with sdk(server) as session:
             made = await session.responses.create(model="m", input="x", background=True)
             failed = await over(session, made.id)
@@ -266,8 +278,8 @@ async def test_how_long_one_may_take(gateway: Gateway) -> None:
 async def test_how_much_is_kept(gateway: Gateway) -> None:
     """Beyond, only the last event follows."""
     async with Upstream([Say(*("word " * 400).split(" "))]) as upstream:
-        up = {"backends": {"up": {"url": upstream.url}}, "background": {"event_bytes": 10_000}}
-        async with sdk(await gateway(read_config(up))) as session:
+        config = upstream_config(upstream.url, background={"event_bytes": 10_000})
+        async with sdk(await gateway(config)) as session:
             made = await session.responses.create(model="m", input="x", background=True)
             done = await over(session, made.id)
             events = [event async for event in await session.responses.retrieve(made.id, stream=True)]
@@ -293,29 +305,20 @@ async def test_many_events_are_all_there(gateway: Gateway) -> None:
 
 async def test_what_was_said_to_have_failed_stays_so(stage: Stage) -> None:
     """Whose sign of life is gone has failed, whatever comes of it later, and takes no place from others."""
-    gate = asyncio.Event()
-    stage.upstream.script = [Answer([word("Half"), gate, *END])]
     async with stage.clients() as (one, two):
-        made = await one.responses.create(model="m", input="hi", background=True)
-        await become(one, made.id, "in_progress")
-        turn = await one.responses.retrieve(made.id)
+        ident = await running(one)
         owner = next(iter(stage.servers[0].app[CONVERSATIONS].running))[1]
-        await stage.servers[1].app[CONVERSATIONS].delete(f"lease_{made.id}", owner)
-        failed = await two.responses.retrieve(made.id)
-        assert (turn.status, failed.status) == ("in_progress", "failed")
-        assert failed.error is not None
-        assert failed.error.message.startswith("response_lost: ")
-        gate.set()
-        async with asyncio.timeout(GUARD_S):
-            await stage.servers[0].app[BACKGROUND].idle()
-        assert await one.responses.retrieve(made.id) == failed
+        await stage.servers[1].app[CONVERSATIONS].delete(f"lease_{ident}", owner)
+        failed = await two.responses.retrieve(ident)
+        check_failed(failed, "response_lost")
+        stage.gate.set()
+        await idle(stage.servers[0])
+        assert await one.responses.retrieve(ident) == failed
 
 
 async def test_who_is_lost_takes_no_place(gateway: Gateway) -> None:
-    gate = asyncio.Event()
-    async with Upstream([Answer([word("Half"), gate, *END])]) as upstream:
-        config = upstream_config(upstream.url, background={"per_key": 1, "total": 1})
-        server = await gateway(config)
+    async with holding() as (upstream, _):
+        server = await gateway(upstream_config(upstream.url, background={"per_key": 1, "total": 1}))
         async with sdk(server) as session:
             made = await session.responses.create(model="m", input="hi", background=True)
             with pytest.raises(openai.RateLimitError):
@@ -347,8 +350,7 @@ async def test_who_looks_on_sees_one_exchange(gateway: Gateway) -> None:
     async with server, sdk(server) as session:
         made = await session.responses.create(model="m", input="hi", background=True)
         await over(session, made.id)
-        async with asyncio.timeout(GUARD_S):
-            await server.app[BACKGROUND].idle()
+        await idle(server)
         assert seen == ["begun", "read", "output", "ended 200"]
         seen.clear()
         with pytest.raises(openai.NotFoundError):
@@ -356,32 +358,30 @@ async def test_who_looks_on_sees_one_exchange(gateway: Gateway) -> None:
         assert seen == ["begun", "read", "output", "ended 404"]
 
 
-@pytest.mark.parametrize(
-    ("more", "status", "param"),
-    [({"store": False}, 400, "background"), ({"conversation": "conv_nope"}, 404, "conversation"), ({"input": 3}, 400, "input"),
-     ({"previous_response_id": "resp_nope"}, 400, "previous_response_id")],
-)  # fmt: skip
-@pytest.mark.parametrize("stream", [False, True])
-async def test_refused_at_once(gateway: Gateway, more: Any, status: int, param: str, stream: bool) -> None:
+async def test_refused_at_once(gateway: Gateway) -> None:
     server = await gateway(script=["Hello."])
     async with client(server) as session:
-        body = {"model": "m", "input": "x", "background": True, "stream": stream, **more}
-        async with session.post(RESPONSES, json=body) as answer:
-            assert (answer.status, (await answer.json())["error"]["param"]) == (status, param)
+        for stream, (more, status, param) in product((False, True), (
+            ({"store": False}, 400, "background"),
+            ({"conversation": "conv_nope"}, 404, "conversation"),
+            ({"input": 3}, 400, "input"),
+            ({"previous_response_id": "resp_nope"}, 400, "previous_response_id"),
+        )):  # fmt: skip
+            body = {"model": "m", "input": "x", "background": True, "stream": stream, **more}
+            async with session.post(RESPONSES, json=body) as answer:
+                assert (answer.status, (await answer.json())["error"]["param"]) == (status, param), more
     assert server.app[BACKGROUND].number == 0
 
 
-@pytest.mark.parametrize("without", ["store", "middleware"])
-async def test_where_nothing_is_kept(gateway: Gateway, without: str) -> None:
-    config: dict[str, Any] = {"backends": {"m": {"kind": "mock", "script": ["Hello."]}}}
-    if without == "store":
-        config["store"] = {"kind": "none"}
-    else:
-        config["chain"] = ["validation", "arguments", "transformation", "injection", "forwarding"]
-    async with sdk(await gateway(read_config(config))) as session:
-        with pytest.raises(openai.BadRequestError) as refused:
-            await session.responses.create(model="m", input="x", background=True)
-    assert refused.value.param == "background"
+async def test_where_nothing_is_kept(gateway: Gateway) -> None:
+    """Without a store, and without the middleware."""
+    mock = {"m": {"kind": "mock", "script": ["Hello."]}}
+    chain = ["validation", "arguments", "transformation", "injection", "forwarding"]
+    for sections in ({"store": {"kind": "none"}}, {"chain": chain}):
+        async with sdk(await gateway(read_config({"backends": mock, **sections}))) as session:
+            with pytest.raises(openai.BadRequestError) as refused:
+                await session.responses.create(model="m", input="x", background=True)
+        assert refused.value.param == "background"
 
 
 async def test_events_of_others_are_not_kept(gateway: Gateway) -> None:
@@ -397,36 +397,27 @@ async def test_events_of_others_are_not_kept(gateway: Gateway) -> None:
 
 
 async def test_the_end_of_the_application_ends_them(gateway: Gateway, tmp_path: Path) -> None:
-    gate = asyncio.Event()
     store = {"kind": "sqlite", "path": str(tmp_path / "r.sqlite3")}
-    async with Upstream([Answer([word("Half"), gate, *END])]) as upstream:
-        config = read_config({"backends": {"up": {"url": upstream.url}}, "store": store})
+    async with holding() as (upstream, _):
+        config = upstream_config(upstream.url, store=store)
         first, second = await gateway(config), await gateway(config)
         async with sdk(first) as session:
-            made = await session.responses.create(model="m", input="x", background=True)
-            await become(session, made.id, "in_progress")
+            ident = await running(session)
         await first.close()
         async with sdk(second) as session:
-            failed = await session.responses.retrieve(made.id)
-    assert failed.status == "failed"
-    assert failed.error is not None
-    assert failed.error.message.startswith("shutting_down: ")
+            check_failed(await session.responses.retrieve(ident), "shutting_down")
 
 
 async def test_it_is_counted_once_when_it_is_over(gateway: Gateway) -> None:
     """One request in the metrics, with the status of the answer. It takes none of the places of its key, which has one
     for asking what has become of it."""
-    gate = asyncio.Event()
-    async with Upstream([Answer([word("Half"), gate, *END])]) as upstream:
-        config = {"backends": {"up": {"url": upstream.url}}, "rate_limits": {"per_key": {"concurrent": 1}}}
-        server = await gateway(read_config(config))
+    async with holding() as (upstream, gate):
+        server = await gateway(upstream_config(upstream.url, rate_limits={"per_key": {"concurrent": 1}}))
         async with sdk(server) as session:
-            made = await session.responses.create(model="m", input="x", background=True)
-            await become(session, made.id, "in_progress")
+            ident = await running(session)
             gate.set()
-            async with asyncio.timeout(GUARD_S):
-                await server.app[BACKGROUND].idle()
-            assert (await session.responses.retrieve(made.id)).status == "completed"
+            await idle(server)
+            assert (await session.responses.retrieve(ident)).status == "completed"
         async with aiohttp.ClientSession(server.make_url("/")) as plain, plain.get("/metrics") as answer:
             page = await answer.text()
     counted = [line for line in page.splitlines() if line.startswith("toolwire_requests_total") and "200" in line]

@@ -10,21 +10,20 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-import orjson
-import pytest
 from aiohttp.test_utils import TestServer
 
-from tests.e2e.conftest import USER, Gateway, function, post, upstream_config
-from toolwire.testing import Answer, Asked, Say, Upstream, chunk, frame
+from tests.cases import every
+from tests.e2e.conftest import USER, Gateway, function, gateway_before, post, upstream_config
+from tests.e2e.speaking import speaking
+from toolwire.model import ModelReply, ReplyChoice, ToolUse
+from toolwire.protocols.chat.protocol import ChatProtocol
+from toolwire.testing import Asked, Say, Upstream
 
 TURNS = 4
 READ = function("read_file", path="string")
 FLAT = {"type": "function", "strict": False, **READ["function"]}
-WAYS = pytest.mark.parametrize(
-    ("stream", "streaming"),
-    [(False, "buffered"), (True, "buffered"), (True, 0)],
-    ids=["whole", "streamed", 0],
-)
+
+WAYS = [(False, "buffered"), (True, "buffered"), (True, 0)]
 
 
 def kimi(*numbers: int) -> str:
@@ -47,7 +46,6 @@ MODELS = {
     "mistral twice": (mistral("abc123def", "xyz"), ["abc123def", "xyz"]),
 }
 """What the model says in every turn, and which of its ids a client gets, in the first one."""
-ALL = pytest.mark.parametrize("model", MODELS)
 
 
 async def chat(server: TestServer, messages: list[Any], stream: bool) -> list[str]:
@@ -103,50 +101,46 @@ def check(turns: Sequence[Sequence[str]], first: Sequence[str]) -> None:
     assert all(re.fullmatch(r"call_[0-9a-f]{32}", id) for ids in turns[1:] for id in ids)
 
 
-@ALL
-@WAYS
-async def test_chat(gateway: Gateway, model: str, stream: bool, streaming: str) -> None:
+@every("model, way", [(model, way) for model in MODELS for way in WAYS])
+async def test_no_id_is_given_out_twice(gateway: Gateway, model: str, way: tuple[bool, Any]) -> None:
+    """To clients of Chat and of Responses, which echo the conversation or name the turn before."""
     said, first = MODELS[model]
+    stream, streaming = way
     server = await gateway(script=[said], format=model.split()[0], argument_streaming=streaming)
     messages = list(USER)
     check([await chat(server, messages, stream) for _ in range(TURNS)], first)
-
-
-@ALL
-@WAYS
-@pytest.mark.parametrize("stored", [False, True], ids=["echoed", "stored"])
-async def test_responses(gateway: Gateway, model: str, stream: bool, streaming: str, stored: bool) -> None:
-    said, first = MODELS[model]
-    server = await gateway(script=[said], format=model.split()[0], argument_streaming=streaming)
-    client = Items(server, stored, stream)
-    check([await client.turn() for _ in range(TURNS)], first)
+    for stored in (False, True):
+        client = Items(server, stored, stream)
+        check([await client.turn() for _ in range(TURNS)], first)
 
 
 # --- what the model sees --------------------------------------------------------------------------------------------
+
+
+CALLED = r"<\|tool_call_begin\|>functions\.read_file:(\d+)<"
+RETURNED = r"## Return of (\S+)\n"
 
 
 def text_of(asked: Asked) -> str:
     return "\n".join(message["content"] for message in asked.json["messages"] if message["role"] != "system")
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-async def test_the_history_counts_on(gateway: Gateway, stream: bool) -> None:
+@every("stream", [False, True])
+async def test_the_history_counts_on(stream: bool) -> None:
     """Kimi's numbers count the calls of a conversation, whatever the clients call them; results have the number of
     their call."""
-    async with Upstream([Say(kimi(0))]) as upstream:
-        server = await gateway(upstream_config(upstream.url, defaults={"format": "kimi_k2"}))
+    async with gateway_before([Say(kimi(0))], defaults={"format": "kimi_k2"}) as (server, upstream):
         messages = list(USER)
         for _ in range(TURNS):
             await chat(server, messages, stream)
     shown = text_of(upstream.requests[-1])
-    numbers = re.findall(r"<\|tool_call_begin\|>functions\.read_file:(\d+)<", shown)
-    assert numbers == [str(n) for n in range(TURNS - 1)]
-    assert re.findall(r"## Return of (\S+)\n", shown) == [f"functions.read_file:{n}" for n in range(TURNS - 1)]
+    assert re.findall(CALLED, shown) == [str(n) for n in range(TURNS - 1)]
+    assert re.findall(RETURNED, shown) == [f"functions.read_file:{n}" for n in range(TURNS - 1)]
     results = [message["content"] for message in messages if message["role"] == "tool"][:-1]
     assert re.findall(r"result \d+", shown) == results
 
 
-async def test_ids_of_another_gateway_are_counted_too(gateway: Gateway) -> None:
+async def test_ids_of_another_gateway_are_counted_too() -> None:
     """A conversation that began elsewhere: every call has a number, every result its call's id as the client knows
     it."""
     messages: list[Any] = list(USER)
@@ -154,18 +148,17 @@ async def test_ids_of_another_gateway_are_counted_too(gateway: Gateway) -> None:
         call = {"id": id, "type": "function", "function": {"name": "read_file", "arguments": "{}"}}
         messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
         messages.append({"role": "tool", "tool_call_id": id, "content": "ok"})
-    async with Upstream([Say("ok")]) as upstream:
-        server = await gateway(upstream_config(upstream.url, defaults={"format": "kimi_k2"}))
+    async with gateway_before([Say("ok")], defaults={"format": "kimi_k2"}) as (server, upstream):
         assert (await post(server, {"messages": messages, "tools": [READ]})).status == 200
     shown = text_of(upstream.requests[-1])
-    assert re.findall(r"<\|tool_call_begin\|>functions\.read_file:(\d+)<", shown) == ["0", "1", "2", "3"]
-    assert re.findall(r"## Return of (\S+)\n", shown) == ["toolu_1", "functions.read_file:1", "read_file:2", "x"]
+    assert re.findall(CALLED, shown) == ["0", "1", "2", "3"]
+    assert re.findall(RETURNED, shown) == ["toolu_1", "functions.read_file:1", "read_file:2", "x"]
 
 
-async def test_an_id_that_counts_on_passes(gateway: Gateway) -> None:
+async def test_an_id_that_counts_on_passes() -> None:
     """The model's own ids are the client's as long as they are new."""
-    async with Upstream([Say(kimi(n)) for n in range(TURNS)]) as upstream:
-        server = await gateway(upstream_config(upstream.url, defaults={"format": "kimi_k2"}))
+    defaults = {"format": "kimi_k2"}
+    async with gateway_before([Say(kimi(n)) for n in range(TURNS)], defaults=defaults) as (server, _):
         messages = list(USER)
         ids = [id for _ in range(TURNS) for id in await chat(server, messages, False)]
     assert ids == [f"functions.read_file:{n}" for n in range(TURNS)]
@@ -174,36 +167,14 @@ async def test_an_id_that_counts_on_passes(gateway: Gateway) -> None:
 # --- servers that call by themselves --------------------------------------------------------------------------------
 
 
-def calling(*ids: str) -> Any:
-    """A server that gives its calls these ids, in every answer."""
-
-    def answer(asked: Asked) -> Answer:
-        calls = [
-            {"id": id, "index": n, "type": "function", "function": {"name": "read_file", "arguments": '{"path":"a"}'}}
-            for n, id in enumerate(ids)
-        ]
-        if asked.json.get("stream"):
-            frames = [
-                chunk({"role": "assistant", "content": ""}),
-                chunk({"tool_calls": calls}),
-                chunk({}, "tool_calls"),
-            ]
-            return Answer(
-                [*(frame(part) for part in frames), frame("[DONE]")], headers={"Content-Type": "text/event-stream"}
-            )
-        message = {"role": "assistant", "content": None, "tool_calls": calls}
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "tool_calls"}
-        whole = {"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
-        return Answer([orjson.dumps(whole)], headers={"Content-Type": "application/json"})
-
-    return answer
+IDS = [("call_0",), ("call_0", "call_1"), ("call_0", "call_0"), ("x" * 300,), ("",)]
 
 
-@pytest.mark.parametrize("ids", [("call_0",), ("call_0", "call_1"), ("call_0", "call_0"), ("x" * 300,), ("",)])
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-async def test_a_native_server_that_repeats_its_ids(gateway: Gateway, ids: tuple[str, ...], stream: bool) -> None:
-    async with Upstream([calling(*ids)]) as upstream:
-        server = await gateway(upstream_config(upstream.url, defaults={"mode": "native"}))
+@every("ids, stream", [(ids, stream) for ids in IDS for stream in (False, True)])
+async def test_a_native_server_that_repeats_its_ids(ids: tuple[str, ...], stream: bool) -> None:
+    parts = tuple(ToolUse(ident, "read_file", '{"path":"a"}') for ident in ids)
+    reply = ModelReply("x", "m", 1, (ReplyChoice(parts, "tool_calls"),))
+    async with gateway_before([speaking(ChatProtocol(), reply)], defaults={"mode": "native"}) as (server, _):
         messages = list(USER)
         given = [id for _ in range(TURNS) for id in await chat(server, messages, stream)]
         assert len(set(given)) == len(given) == TURNS * len(ids)
@@ -216,7 +187,7 @@ async def test_a_native_server_that_repeats_its_ids(gateway: Gateway, ids: tuple
 # --- ids that the gateway counts ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@every("stream", [False, True])
 async def test_sequential_ids_go_on_in_a_stored_conversation(gateway: Gateway, stream: bool) -> None:
     """Also where the turn before held no result, so that the request does not name the ids that are taken."""
     server = await gateway(script=[kimi(0)], format="kimi_k2", responses={"ids": "sequential"})
@@ -228,26 +199,18 @@ async def test_sequential_ids_go_on_in_a_stored_conversation(gateway: Gateway, s
     assert given == [["fc_001"], ["fc_002"], ["fc_003"]]
 
 
-@pytest.mark.parametrize("stored", [True, False], ids=["stored", "echoed"])
+@every("stored", [True, False])
 async def test_sequential_ids_never_repeat_in_a_conversation(gateway: Gateway, stored: bool) -> None:
     """Calls side by side, answers without a call between them, streams and whole answers in turn."""
     texts = [kimi(0, 1), kimi(0), "No call.", kimi(0, 1), kimi(0)]
-    given: list[str] = []
-    items: list[Any] = [{"role": "user", "content": "go"}]
-    known: dict[str, Any] = {}
     async with Upstream([Say(text) for text in texts]) as upstream:
         defaults = {"format": "kimi_k2", "responses": {"ids": "sequential"}}
-        server = await gateway(upstream_config(upstream.url, defaults=defaults))
+        client = Items(await gateway(upstream_config(upstream.url, defaults=defaults)), stored, False)
+        given: list[str] = []
         for number in range(len(texts)):
-            body = {"input": items, "tools": [FLAT], "stream": number % 2 == 1, **known}
-            answer = await post(server, body, path="/v1/responses")
-            response = answer.frames()[-1]["response"] if number % 2 else answer.json()
-            ids = [item["call_id"] for item in response["output"] if item["type"] == "function_call"]
+            client.stream = number % 2 == 1
+            ids = await client.turn()
             given += ids
-            results = [{"type": "function_call_output", "call_id": ident, "output": "ok"} for ident in ids]
-            new = results or [{"role": "user", "content": "more"}]
-            if stored:
-                items, known = new, {"previous_response_id": response["id"]}
-            else:
-                items += [*response["output"], *new]
+            if not ids:
+                client.items = [*client.items, {"role": "user", "content": "more"}]
     assert given == [f"fc_{number:03}" for number in range(1, 7)]

@@ -7,6 +7,9 @@ import json
 import tempfile
 import threading
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +20,9 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.e2e.conftest import CHAT, function, post, read_config, serving, upstream_config
-from tests.waiting import GUARD_S
+from tests.cases import every
+from tests.e2e.conftest import CHAT, Gateway, function, post, read_config, serving, upstream_config
+from tests.waiting import GUARD_S, until
 from toolwire.cli import main
 from toolwire.config import CaptureConfig
 from toolwire.extras.capture.files import Captured, Entry, is_capture, read_capture, write_capture
@@ -46,16 +50,10 @@ ANSWERS: dict[str, Any] = {
 
 
 def asked(path: str, stream: bool, tools: bool) -> dict[str, Any]:
-    body: dict[str, Any] = {"model": "m", "stream": stream}
-    if path == CHAT:
-        body["messages"] = [{"role": "user", "content": f"my key is {PASTED}"}]
-        if tools:
-            body["tools"] = TOOLS
-    else:
-        body["input"] = f"my key is {PASTED}"
-        if tools:
-            body["tools"] = [{"type": "function", "strict": False, **tool["function"]} for tool in TOOLS]
-    return body
+    said, flat = f"my key is {PASTED}", [{"type": "function", "strict": False, **tool["function"]} for tool in TOOLS]
+    body = {"messages": [{"role": "user", "content": said}]} if path == CHAT else {"input": said}
+    offered = {"tools": TOOLS if path == CHAT else flat} if tools else {}
+    return {"model": "m", "stream": stream, **body, **offered}
 
 
 async def fetched(server: TestServer, ident: str, key: str | None = None) -> tuple[int, bytes]:
@@ -67,15 +65,30 @@ async def fetched(server: TestServer, ident: str, key: str | None = None) -> tup
 
 async def captured_of(server: TestServer, ident: str, key: str | None = None) -> bytes:
     """The capture, as soon as it is there: the client has its answer a little earlier."""
-    async with asyncio.timeout(GUARD_S):
-        while True:
-            status, content = await fetched(server, ident, key)
-            if status == 200:
-                return content
-            await asyncio.sleep(0.005)
+
+    async def found() -> bytes | None:
+        status, content = await fetched(server, ident, key)
+        return content if status == 200 else None
+
+    content: bytes = await until(found, 0.005)
+    return content
 
 
-@pytest.mark.parametrize("mode", ["hybrid", "auto"])
+async def capture_of(server: TestServer, path: str, stream: bool, tools: bool, ident: str = "mine") -> bytes:
+    """The capture of a request that is made now."""
+    await post(server, asked(path, stream, tools), path=path, headers={"X-Request-Id": ident})
+    return await captured_of(server, ident)
+
+
+@asynccontextmanager
+async def recording(upstream: Upstream, *, keep: int = 1, **options: Any) -> AsyncIterator[TestServer]:
+    """A gateway that keeps so many captures; `options` of them, and sections."""
+    sections = {key: options.pop(key) for key in ("backend", "tools") if key in options}
+    async with serving(upstream_config(upstream.url, capture={"keep": keep, **options}, **sections)) as server:
+        yield server
+
+
+@every("mode", ["hybrid", "auto"])
 async def test_what_was_known_of_a_model_need_not_be_known_again(mode: str) -> None:
     """The first exchange goes over to `prompt`, or is probed; the second does at once what was learned."""
 
@@ -92,33 +105,28 @@ async def test_what_was_known_of_a_model_need_not_be_known_again(mode: str) -> N
                 assert (await reproduced(captured)).same
 
 
-@pytest.mark.parametrize("answer", ANSWERS)
-@pytest.mark.parametrize("tools", [False, True], ids=["plain", "tools"])
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("path", [CHAT, RESPONSES])
-async def test_a_capture_run_again_gives_the_same(path: str, stream: bool, tools: bool, answer: str) -> None:
-    async with Upstream([ANSWERS[answer]]) as upstream:
-        config = upstream_config(upstream.url, capture=3, backend={"api_key": BACKEND_KEY})
-        async with serving(config) as server:
-            got = await post(server, asked(path, stream, tools), path=path, headers={"X-Request-Id": "mine"})
-            content = await captured_of(server, "mine")
-            address = f"127.0.0.1:{upstream.port}"
-    for secret in (BACKEND_KEY, PASTED, address):
-        assert secret.encode() not in content
-    captured = read_capture(content)
-    assert captured.bytes_of("output") == Redaction().data(got.body)
-    assert captured.end["status"] == got.status
-    again = await reproduced(captured)
-    assert again.left_out == ()
-    assert again.status == got.status
-    assert again.same, again.difference
+@every("answer", ANSWERS)
+async def test_a_capture_run_again_gives_the_same(answer: str) -> None:
+    key = {"api_key": BACKEND_KEY}
+    async with Upstream([ANSWERS[answer]]) as upstream, recording(upstream, backend=key) as server:
+        for path, stream, tools in product((CHAT, RESPONSES), (False, True), (False, True)):
+            ident = f"{path[4:8]}-{stream}-{tools}"
+            got = await post(server, asked(path, stream, tools), path=path, headers={"X-Request-Id": ident})
+            content = await captured_of(server, ident)
+            for secret in (BACKEND_KEY, PASTED, f"127.0.0.1:{upstream.port}"):
+                assert secret.encode() not in content, ident
+            captured = read_capture(content)
+            assert captured.bytes_of("output") == Redaction().data(got.body), ident
+            again = await reproduced(captured)
+            assert (captured.end["status"], again.status, again.left_out) == (got.status, got.status, ()), ident
+            assert again.same, (ident, again.difference)
 
 
 async def test_a_stream_that_the_client_left_is_the_same_as_far_as_it_went() -> None:
     more = asyncio.Event()
     async with (
         Upstream([Say("one ", more, "two")]) as upstream,
-        serving(upstream_config(upstream.url, capture=1)) as server,
+        recording(upstream) as server,
         asyncio.timeout(GUARD_S),
     ):
         async with aiohttp.ClientSession() as session:
@@ -130,19 +138,16 @@ async def test_a_stream_that_the_client_left_is_the_same_as_far_as_it_went() -> 
     assert (await reproduced(captured)).same
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@every("stream", [False, True])
 async def test_what_was_tried_again_gives_the_same(stream: bool) -> None:
     async with Upstream([Refuse(500)]) as bad, Upstream([ANSWERS["call"]]) as good:
-        config = read_config(
-            {
-                "backends": {"bad": {"url": bad.url}, "good": {"url": good.url}},
-                "routes": [{"backend": "bad", "fallback": ["good"]}],
-                "capture": 1,
-            }
-        )
-        async with serving(config) as server:
-            await post(server, asked(CHAT, stream, True), headers={"X-Request-Id": "mine"})
-            captured = read_capture(await captured_of(server, "mine"))
+        config = {
+            "backends": {"bad": {"url": bad.url}, "good": {"url": good.url}},
+            "routes": [{"backend": "bad", "fallback": ["good"]}],
+            "capture": 1,
+        }
+        async with serving(read_config(config)) as server:
+            captured = read_capture(await capture_of(server, CHAT, stream, True))
     assert [call.status for call in captured.calls] == [500, 200]
     again = await reproduced(captured)
     assert again.same, again.difference
@@ -161,12 +166,8 @@ def handle_tool_call(name, parameters):
 async def test_executions_are_recorded_and_not_run_again(tmp_path: Path) -> None:
     (tmp_path / "weather.py").write_text(MODULE)
     tools = {"folder": str(tmp_path), "timeout_s": GUARD_S, "watch_s": 0, "wait_s": GUARD_S, "load_timeout_s": GUARD_S}
-    async with (
-        Upstream([Say(*CALL), Say("It rains.")]) as upstream,
-        serving(upstream_config(upstream.url, capture=1, tools=tools)) as server,
-    ):
-        await post(server, asked(CHAT, True, False), headers={"X-Request-Id": "mine"})
-        captured = read_capture(await captured_of(server, "mine"))
+    async with Upstream([Say(*CALL), Say("It rains.")]) as upstream, recording(upstream, tools=tools) as server:
+        captured = read_capture(await capture_of(server, CHAT, True, False))
     assert [len(call.reads) > 0 for call in captured.calls] == [True, True]
     (run,) = [entry.fields for entry in captured.entries if entry.kind == "tool"]
     assert (run["name"], run["state"], run["result"]) == ("weather", "TOOL_COMPLETED", "rain in Paris")
@@ -175,7 +176,7 @@ async def test_executions_are_recorded_and_not_run_again(tmp_path: Path) -> None
 
 
 async def test_what_goes_on_from_a_stored_response_is_not_run_again() -> None:
-    async with Upstream([Say("hi")]) as upstream, serving(upstream_config(upstream.url, capture=2)) as server:
+    async with Upstream([Say("hi")]) as upstream, recording(upstream, keep=2) as server:
         first = await post(server, asked(RESPONSES, False, False), path=RESPONSES)
         more = {**asked(RESPONSES, False, False), "previous_response_id": first.json()["id"]}
         assert (await post(server, more, path=RESPONSES, headers={"X-Request-Id": "mine"})).status == 200
@@ -185,9 +186,8 @@ async def test_what_goes_on_from_a_stored_response_is_not_run_again() -> None:
 
 
 async def test_the_command_shows_it_and_says_that_it_is_the_same(tmp_path: Path) -> None:
-    async with Upstream([ANSWERS["call"]]) as upstream, serving(upstream_config(upstream.url, capture=1)) as server:
-        await post(server, asked(CHAT, True, True), headers={"X-Request-Id": "mine"})
-        content = await captured_of(server, "mine")
+    async with Upstream([ANSWERS["call"]]) as upstream, recording(upstream) as server:
+        content = await capture_of(server, CHAT, True, True)
     file = tmp_path / "mine.jsonl"
     file.write_bytes(content)
     done = await asyncio.to_thread(CliRunner().invoke, main, ["replay", str(file)])
@@ -206,21 +206,19 @@ async def test_the_command_shows_it_and_says_that_it_is_the_same(tmp_path: Path)
 
 
 async def test_only_the_last_are_kept_and_listed_youngest_first() -> None:
-    async with Upstream([Say("hi")]) as upstream, serving(upstream_config(upstream.url, capture={"keep": 2})) as server:
+    async with Upstream([Say("hi")]) as upstream, recording(upstream, keep=2) as server:
         for number in range(4):
-            await post(server, asked(CHAT, False, False), headers={"X-Request-Id": f"r{number}"})
-            await captured_of(server, f"r{number}")
+            await capture_of(server, CHAT, False, False, f"r{number}")
         listed = json.loads((await fetched(server, ""))[1])
         assert [row["id"] for row in listed["data"]] == ["r3", "r2"]
-        assert (await fetched(server, "r0"))[0] == 404
-        for hostile in ("..%2F..%2Fetc%2Fpasswd", "*", "%2A"):
-            assert (await fetched(server, hostile))[0] == 404
+        for ident in ("r0", "..%2F..%2Fetc%2Fpasswd", "*", "%2A"):
+            assert (await fetched(server, ident))[0] == 404
 
 
-async def test_off_by_default() -> None:
-    async with Upstream([Say("hi")]) as upstream, serving(upstream_config(upstream.url)) as server:
-        await post(server, asked(CHAT, False, False), headers={"X-Request-Id": "r"})
-        assert (await fetched(server, "r"))[0] == 404
+async def test_off_by_default(gateway: Gateway) -> None:
+    server = await gateway(script=["hi"])
+    await post(server, asked(CHAT, False, False), headers={"X-Request-Id": "r"})
+    assert (await fetched(server, "r"))[0] == 404
 
 
 async def test_a_key_sees_its_own_and_an_admin_sees_all(tmp_path: Path) -> None:
@@ -248,27 +246,20 @@ async def test_a_key_sees_its_own_and_an_admin_sees_all(tmp_path: Path) -> None:
 
 
 async def test_what_is_too_large_is_left_out_and_said() -> None:
-    capture = {"keep": 1, "exchange_bytes": 2000}
-    async with (
-        Upstream([Say("x" * 5000)]) as upstream,
-        serving(upstream_config(upstream.url, capture=capture)) as server,
-    ):
-        await post(server, asked(CHAT, True, False), headers={"X-Request-Id": "mine"})
-        content = await captured_of(server, "mine")
-    captured = read_capture(content)
+    bytes_ = 2000
+    async with Upstream([Say("x" * 5000)]) as upstream, recording(upstream, exchange_bytes=bytes_) as server:
+        captured = read_capture(await capture_of(server, CHAT, True, False))
     assert not captured.complete
     assert captured.head["left_out_bytes"] > 5000
-    assert capture["exchange_bytes"] < MEMORY_BYTES
+    assert bytes_ < MEMORY_BYTES
     with pytest.raises(RecordingError, match=r"capture\.exchange_bytes"):
         await reproduced(captured)
 
 
 async def test_own_patterns_are_covered_and_checked() -> None:
-    async with Upstream([Say("badge 4711-0815")]) as upstream:
-        config = upstream_config(upstream.url, capture={"keep": 1, "secrets": [r"\d{4}-\d{4}"]})
-        async with serving(config) as server:
-            await post(server, asked(CHAT, False, False), headers={"X-Request-Id": "mine"})
-            content = await captured_of(server, "mine")
+    secrets = [r"\d{4}-\d{4}"]
+    async with Upstream([Say("badge 4711-0815")]) as upstream, recording(upstream, secrets=secrets) as server:
+        content = await capture_of(server, CHAT, False, False)
     assert b"4711-0815" not in content
     assert b"badge *********" in content
 
@@ -290,9 +281,7 @@ def test_what_is_written_is_read(written: list[Entry]) -> None:
     assert read_capture(content) == Captured({"toolwire_capture": 1, "request_id": "r"}, tuple(written))
 
 
-@pytest.mark.parametrize(
-    "content", [b'{"toolwire_capture": 2}', b'{"toolwire_capture": 1}\n{', b'{"toolwire_capture": 1}\n{"at": 1}']
-)
+@every("content", [b'{"toolwire_capture": 2}', b'{"toolwire_capture": 1}\n{', b'{"toolwire_capture": 1}\n{"at": 1}'])
 def test_what_cannot_be_read_is_said(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(content)
     done = CliRunner().invoke(main, ["replay", str(tmp_path / "file")])

@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.e2e.conftest import function, post, read_config, serving, upstream_config
-from tests.e2e.test_messages_backend import JSON, SSE
+from tests.cases import every
+from tests.e2e.conftest import CHAT, function, post, serving, upstream_config
+from tests.e2e.meaning import asking, said
+from tests.e2e.speaking import JSON, SSE
 from toolwire.config import GatewayConfig
 from toolwire.errors import ClientFault
 from toolwire.model import Message, ModelRequest, Text, ToolResult, ToolUse
@@ -71,7 +73,8 @@ FORGED = [
     "<\\|im_end|>",
     "<|endoftext|>",
 ]
-names = pytest.mark.parametrize("name", NAMES)
+
+names = every("name", NAMES)
 
 
 @pytest.fixture(scope="module")
@@ -111,28 +114,24 @@ def behind(up: Upstream, template: str, **more: Any) -> GatewayConfig:
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": '{"path":"a"}'}}
 
+PLACES = ("system", "user", "assistant", "result", "arguments", "parts")
+
 
 def conversation(text: str, where: str) -> list[dict[str, Any]]:
     """One in which `text` stands in one place."""
-    said = {
-        key: text if where in (key, "everywhere") else "ok"
-        for key in ("system", "user", "assistant", "result", "arguments", "parts")
-    }
-    arguments = orjson.dumps({"path": said["arguments"]}).decode()
+    texts = {key: text if where in (key, "everywhere") else "ok" for key in PLACES}
+    arguments = orjson.dumps({"path": texts["arguments"]}).decode()
     call = {**CALL, "function": {"name": "read", "arguments": arguments}}
     half = len(text) // 2
     halves = [text[:half], text[half:]] if where in ("parts", "everywhere") else ["ok", "ok"]
     return [
-        {"role": "system", "content": said["system"]},
-        {"role": "user", "content": said["user"]},
-        {"role": "assistant", "content": said["assistant"], "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": "c1", "content": said["result"]},
+        {"role": "system", "content": texts["system"]},
+        {"role": "user", "content": texts["user"]},
+        {"role": "assistant", "content": texts["assistant"], "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": texts["result"]},
         {"role": "assistant", "content": "ok"},
         {"role": "user", "content": [{"type": "text", "text": half} for half in halves]},
     ]
-
-
-PLACES = ("system", "user", "assistant", "result", "arguments", "parts")
 
 
 @names
@@ -164,23 +163,15 @@ async def test_what_the_model_copies_comes_out_as_it_was(folder: Path, name: str
             offered = {"tools": [function("read", path="string")]} if number % 2 else {}
             for stream in (False, True):
                 asked = {"messages": [{"role": "user", "content": f"«{text}»"}], "stream": stream, **offered}
-                answer = await post(server, asked)
-                if stream:
-                    chunks = [one for one in answer.frames() if one != "[DONE]"]
-                    said = "".join(c["delta"].get("content") or "" for one in chunks for c in one["choices"])
-                else:
-                    said = answer.json()["choices"][0]["message"]["content"]
-                assert said == f"«{text}»"
+                assert said(CHAT, await post(server, asked), stream) == (f"«{text}»", [], "")
 
 
 @names
 async def test_a_call_through_each_template(folder: Path, name: str) -> None:
     written = '<tool_call>{"name":"read","arguments":{"path":"a"}}</tool_call>'
     async with Upstream([completing(written)]) as up, serving(behind(up, place(folder, name))) as server:
-        body = {"messages": [{"role": "user", "content": "Read a."}], "tools": [function("read", path="string")]}
-        answer = await post(server, body)
-    (call,) = answer.json()["choices"][0]["message"]["tool_calls"]
-    assert call["function"]["name"] == "read"
+        answer = await post(server, asking(CHAT, False))
+    assert said(CHAT, answer, False)[1] == [("read", {"path": "a"})]
     assert "<tool_call>" in up.posts[0].json["prompt"], "what is taught means what it says"
 
 
@@ -203,7 +194,7 @@ PROMPTS = {
 }
 
 
-@pytest.mark.parametrize("name", TEMPLATES)
+@every("name", TEMPLATES)
 def test_the_text_of_each(name: str) -> None:
     wire = CompletionsProtocol(TEMPLATES[name])
     body = wire.write_request(ModelRequest("m", SAID))
@@ -222,13 +213,11 @@ def test_a_file_writes_the_same(folder: Path) -> None:
     assert vicuna.stops == ("</s>",)
 
 
-@pytest.mark.parametrize("name", ["mistral", "gemma"])
-def test_turns_that_do_not_alternate(name: str) -> None:
+@every("name, begin", [("mistral", "[INST]"), ("gemma", "<start_of_turn>user")])
+def test_turns_that_do_not_alternate(name: str, begin: str) -> None:
     messages = [Message(role, (Text(role),)) for role in ("user", "user", "system", "assistant", "assistant", "user")]
     prompt = CompletionsProtocol(TEMPLATES[name]).write_request(ModelRequest("m", tuple(messages)))["prompt"]
-    begin = {"mistral": "[INST]", "gemma": "<start_of_turn>user"}[name]
-    assert prompt.count(begin) == 2
-    assert prompt.count("system") == 1
+    assert (prompt.count(begin), prompt.count("system")) == (2, 1)
 
 
 @given(st.text("<|>im_endstartURLser: \n\\[/]IN", max_size=40))
@@ -260,7 +249,7 @@ def test_a_template_that_refuses(folder: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
+@every(
     "source",
     [
         "{{ messages.__class__.__mro__ }}",
@@ -279,29 +268,20 @@ def test_the_sandbox_holds(source: str) -> None:
     assert shown == "", "what is unsafe is undefined"
 
 
-def test_a_template_changes_no_messages() -> None:
-    template = JinjaTemplate(
-        "{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n }}"
-    )
-    assert template.render([]) == "0"
+def test_a_template_may_count() -> None:
+    counting = "{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n }}"
+    assert JinjaTemplate(counting).render([]) == "0"
 
 
-@pytest.mark.parametrize(
-    ("template", "kind", "said"),
-    [
+def test_mistakes(tmp_path: Path) -> None:
+    broken = tmp_path / "x.jinja"
+    broken.write_text("{% for %}")
+    for template, kind, told in (
         ("chatlm", "openai_completions", "unknown template 'chatlm'"),
         ("nothing.jinja", "openai_completions", "cannot read nothing.jinja"),
         ("chatml", "openai_chat", "a server of the kind 'openai_chat' uses its own template"),
-    ],
-)
-def test_mistakes(template: str, kind: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=re.escape(said)) as caught:
-        read_config({"backends": {"up": {"url": "http://127.0.0.1:1", "kind": kind, "template": template}}})
-    assert "backends.up.template" in str(caught.value)
-
-
-def test_a_file_that_is_no_template(tmp_path: Path) -> None:
-    (tmp_path / "x.jinja").write_text("{% for %}")
-    backend = {"url": "http://127.0.0.1:1", "kind": "openai_completions", "template": str(tmp_path / "x.jinja")}
-    with pytest.raises(ConfigError, match="not a valid template"):
-        read_config({"backends": {"up": backend}})
+        (str(broken), "openai_completions", "not a valid template"),
+    ):
+        with pytest.raises(ConfigError, match=re.escape(told)) as caught:
+            upstream_config("http://127.0.0.1:1", backend={"kind": kind, "template": template})
+        assert "backends.up.template" in str(caught.value)

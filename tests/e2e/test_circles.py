@@ -8,13 +8,14 @@ import json
 import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import aiohttp
-import pytest
 
-from tests.e2e.conftest import CHAT, USER, Gateway, post, read_config
+from tests.cases import every
+from tests.e2e.conftest import CHAT, USER, Gateway, gateway_before, post, upstream_config
 from tests.e2e.forking import Forked
 from tests.e2e.processes import Process, running
 from tests.e2e.responses_answers import RESPONSES
@@ -43,16 +44,18 @@ async def started(folder: Path, config: Mapping[str, Any]) -> tuple[int, str]:
     return status, process.log
 
 
-@pytest.mark.parametrize(
-    ("host", "url"),
-    [("127.0.0.1", "http://localhost:{port}"), ("localhost", "http://[::1]:{port}/v1"), ("0.0.0.0", "http://{own}:{port}/x")],
-)  # fmt: skip
+@every(
+    "host, url",
+    [
+        ("127.0.0.1", "http://localhost:{port}"),
+        ("localhost", "http://[::1]:{port}/v1"),
+        ("0.0.0.0", "http://{own}:{port}/x"),
+    ],
+)
 async def test_a_backend_that_is_the_gateway_is_refused(tmp_path: Path, host: str, url: str) -> None:
     port = free_port()
-    backends = {
-        "good": {"url": "http://127.0.0.1:9"},
-        "mirror": {"url": url.format(port=port, own=socket.gethostname())},
-    }
+    mirror = url.format(port=port, own=socket.gethostname())
+    backends = {"good": {"url": "http://127.0.0.1:9"}, "mirror": {"url": mirror}}
     routes = [{"model": name, "backend": name} for name in backends]
     server = {"port": port, "host": host, "insecure_public": True}
     status, log = await started(tmp_path, {"backends": backends, "routes": routes, "server": server})
@@ -121,31 +124,26 @@ async def forwarder(to: list[int]) -> AsyncIterator[int]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("path", [CHAT, RESPONSES])
-@pytest.mark.parametrize("gateways", [1, 2, 3])
-async def test_a_ring_ends_with_508(gateway: Gateway, gateways: int, path: str, stream: bool) -> None:
+@every("gateways", [1, 2, 3])
+async def test_a_ring_ends_with_508(gateway: Gateway, gateways: int) -> None:
     """Once around and no further, however often each would try again; and what each is asked at its start ends as
     well."""
     to = [0]
-    body = {"model": "m", "stream": stream, **({"messages": USER} if path == CHAT else {"input": "hi"})}
     async with forwarder(to) as port:
         for _ in range(gateways):
-            last = await gateway(
-                read_config(
-                    {"backends": {"next": {"url": f"http://127.0.0.1:{port}"}}, "defaults": {"retry": {"attempts": 3}}}
-                )
-            )
+            config = upstream_config(f"http://127.0.0.1:{port}", defaults={"retry": {"attempts": 3}})
+            last = await gateway(config)
             assert last.port is not None
             port = last.port
         to[0] = port
         async with asyncio.timeout(GUARD_S):
-            answer = await post(last, body, path=path)
-            assert answer.status == 508
-            error = answer.json()["error"]
-            assert error["code"] == "backend_loop"
-            assert "came back" in error["message"]
-            assert answer.headers["x-should-retry"] == "false"
+            for path, stream in product((CHAT, RESPONSES), (False, True)):
+                body = {"stream": stream, **({"messages": USER} if path == CHAT else {"input": "hi"})}
+                answer = await post(last, body, path=path)
+                error = answer.json()["error"]
+                assert (answer.status, error["code"]) == (508, "backend_loop"), (path, stream)
+                assert "came back" in error["message"]
+                assert answer.headers["x-should-retry"] == "false"
             async with aiohttp.ClientSession() as session, session.get(last.make_url("/v1/models")) as listed:
                 assert listed.status == 508
 
@@ -172,7 +170,7 @@ async def test_gateways_in_a_row_are_fine(gateway: Gateway) -> None:
     async with Upstream([Say("Hello.")]) as server:
         url = server.url
         for _ in range(3):
-            last = await gateway(read_config({"backends": {"next": {"url": url}}}))
+            last = await gateway(upstream_config(url))
             url = str(last.make_url("/"))
         answer = await post(last, {"messages": USER})
         assert answer.status == 200
@@ -181,18 +179,16 @@ async def test_gateways_in_a_row_are_fine(gateway: Gateway) -> None:
         assert all({hops[-1]} <= set(names(asked)) <= set(hops) for asked in server.looks)
 
 
-@pytest.mark.parametrize(
-    ("given", "kept"),
-    [(OTHER, [OTHER]), ("x", []), (f"{OTHER},", []), (OTHER.upper(), []), ("1" * 17, []), ("", []), (f"{OTHER}, {OTHER}", [OTHER])],
-)  # fmt: skip
-async def test_what_a_client_says_of_hops_is_checked(gateway: Gateway, given: str, kept: list[str]) -> None:
-    async with Upstream([Say("Hello.")]) as server:
-        started = await gateway(read_config({"backends": {"gpu": {"url": server.url}}}))
-        for header in ({HEADER: given}, {}):
-            assert (await post(started, {"messages": USER}, headers=header)).status == 200
-        first, second = map(names, server.posts)
-        assert first[:-1] == kept
-        assert second == first[-1:], "nothing stays of it for the next request of the connection"
+async def test_what_a_client_says_of_hops_is_checked() -> None:
+    async with gateway_before([Say("Hello.")]) as (started, server):
+        for given, kept in (
+            (OTHER, [OTHER]), ("x", []), (f"{OTHER},", []), (OTHER.upper(), []), ("1" * 17, []), ("", []), (f"{OTHER}, {OTHER}", [OTHER]),
+        ):  # fmt: skip
+            for header in ({HEADER: given}, {}):
+                assert (await post(started, {"messages": USER}, headers=header)).status == 200
+            first, second = map(names, server.posts[-2:])
+            assert first[:-1] == kept, given
+            assert second == first[-1:], "nothing stays of it for the next request of the connection"
         many = ", ".join(f"{number:016x}" for number in range(17))
         assert (await post(started, {"messages": USER}, headers={HEADER: many})).status == 508
 

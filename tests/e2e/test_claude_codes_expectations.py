@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
-from functools import partial
 from itertools import product
 from typing import Any
 
-import pytest
-from aiohttp import web
-from aiohttp.test_utils import TestServer
+from tests.cases import every
+from tests.e2e.conftest import CHAT, USER, Gateway, post, upstream_config
+from tests.e2e.meaning import MESSAGES, RESPONSES
+from tests.e2e.speaking import SSE
+from toolwire.testing import Answer, Refuse, Upstream, frame
 
-from tests.e2e.conftest import Gateway, post, read_config
-
-KINDS = {
-    "openai_chat": "/v1/chat/completions",
-    "openai_responses": "/v1/responses",
-    "anthropic_messages": "/v1/messages",
-    "openai_completions": "/v1/completions",
-}
+KINDS = ("openai_chat", "openai_responses", "anthropic_messages", "openai_completions")
 VLLM = (
     "This model's maximum context length is 4096 tokens. However, you requested 4000 output tokens and your prompt"
     " contains at least 97 input tokens, for a total of at least 4097 tokens."
@@ -33,32 +26,10 @@ OVERFLOWS = [
 READ = {"name": "read", "description": "Reads.", "input_schema": {"type": "object", "properties": {}}}
 
 
-class Upstream:
-    """A server of every protocol; `answer` makes its answers, `sent` is the last request's body."""
-
-    def __init__(self) -> None:
-        self.answer: Callable[[], web.Response] = web.Response
-        self.sent: dict[str, Any] = {}
-
-    async def serve(self, request: web.Request) -> web.Response:
-        self.sent = await request.json()
-        return self.answer()
-
-
-@pytest.fixture
-async def upstream() -> AsyncIterator[tuple[Upstream, str]]:
-    """The server and its base URL."""
-    own = Upstream()
-    app = web.Application()
-    for path in KINDS.values():
-        app.router.add_post(path, own.serve)
-    async with TestServer(app, host="127.0.0.1") as running:
-        yield own, str(running.make_url("/v1"))
-
-
 def config(kind: str, url: str, mode: str = "native") -> Any:
-    backend = {"kind": kind, "url": url, **({"preset": "generic"} if kind == "openai_chat" else {})}
-    return read_config({"backends": {"m": backend}, "defaults": {"mode": mode}})
+    backend = {"kind": kind, **({"preset": "generic"} if kind == "openai_chat" else {})}
+    mode = "prompt" if kind == "openai_completions" else mode
+    return upstream_config(url, backend=backend, defaults={"mode": mode})
 
 
 def asked(*messages: Any, **fields: Any) -> dict[str, Any]:
@@ -66,60 +37,42 @@ def asked(*messages: Any, **fields: Any) -> dict[str, Any]:
     return {"model": "m", "max_tokens": 4000, "messages": said, **fields}
 
 
-def refusal(kind: str, status: int, said: str) -> web.Response:
+def refusal(kind: str, status: int, said: str) -> Answer:
     error = {"type": "invalid_request_error", "message": said}
-    body: dict[str, Any] = {"error": error}
-    if kind == "anthropic_messages":
-        body["type"] = "error"
-    return web.json_response(body, status=status)
+    envelope = {"type": "error"} if kind == "anthropic_messages" else {}
+    return Refuse(status, body=json.dumps({**envelope, "error": error}).encode())
 
 
-def broken_stream(kind: str, said: str) -> web.Response:
+def broken_stream(kind: str, said: str) -> Answer:
     error = {"type": "invalid_request_error", "message": said}
-    named = kind in ("openai_responses", "anthropic_messages")
-    frame = json.dumps({"type": "error", "error": error} if named else {"error": error})
-    text = f"event: error\ndata: {frame}\n\n" if named else f"data: {frame}\n\n"
-    return web.Response(text=text, content_type="text/event-stream")
+    if kind in ("openai_responses", "anthropic_messages"):
+        return Answer([b"event: error\n" + frame({"type": "error", "error": error})], headers=SSE)
+    return Answer([frame({"error": error})], headers=SSE)
 
 
-@pytest.mark.parametrize(("said", "words"), OVERFLOWS, ids=["prompt", "output", "no counts"])
-@pytest.mark.parametrize("status", [400, 413, 500])
-@pytest.mark.parametrize("kind", KINDS)
-async def test_an_overflow_is_said_in_anthropics_words(
-    gateway: Gateway, upstream: tuple[Upstream, str], kind: str, status: int, said: str, words: str
-) -> None:
-    own, url = upstream
-    own.answer = partial(refusal, kind, status, said)
-    started = await gateway(config(kind, url, "prompt" if kind == "openai_completions" else "native"))
-    for stream in (False, True):
-        answer = await post(started, asked(stream=stream), path="/v1/messages")
-        error = json.loads(answer.body)["error"]
-        assert (answer.status, error["type"]) == (400, "invalid_request_error")
-        assert error["message"].startswith(words)
+@every("kind", KINDS)
+async def test_an_overflow_is_said_in_anthropics_words(gateway: Gateway, kind: str) -> None:
+    async with Upstream() as upstream:
+        started = await gateway(config(kind, upstream.url))
+        for status, (said, words), stream in product((400, 413, 500), OVERFLOWS, (False, True)):
+            upstream.script = [refusal(kind, status, said)]
+            answer = await post(started, asked(stream=stream), path=MESSAGES)
+            error = json.loads(answer.body)["error"]
+            assert (answer.status, error["type"]) == (400, "invalid_request_error"), (status, said)
+            assert error["message"].startswith(words)
+        upstream.script = [broken_stream(kind, LLAMACPP)]
+        answer = await post(started, asked(stream=True), path=MESSAGES)
+        assert b"prompt is too long: 6030 tokens > 4096 maximum" in answer.body
 
 
-@pytest.mark.parametrize("kind", KINDS)
-async def test_an_overflow_inside_of_a_stream(gateway: Gateway, upstream: tuple[Upstream, str], kind: str) -> None:
-    own, url = upstream
-    own.answer = partial(broken_stream, kind, LLAMACPP)
-    started = await gateway(config(kind, url, "prompt" if kind == "openai_completions" else "native"))
-    answer = await post(started, asked(stream=True), path="/v1/messages")
-    assert b"prompt is too long: 6030 tokens > 4096 maximum" in answer.body
-
-
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
-async def test_openais_clients_get_their_code_and_the_servers_words(
-    gateway: Gateway, upstream: tuple[Upstream, str], path: str
-) -> None:
-    own, url = upstream
-    own.answer = partial(refusal, "openai_chat", 400, LLAMACPP)
-    started = await gateway(config("openai_chat", url))
-    body = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "input": "hi"}
-    del body["input" if "chat" in path else "messages"]
-    answer = await post(started, body, path=path)
-    error = json.loads(answer.body)["error"]
-    assert (answer.status, error["code"]) == (400, "context_length_exceeded")
-    assert LLAMACPP in error["message"]
+async def test_openais_clients_get_their_code_and_the_servers_words(gateway: Gateway) -> None:
+    async with Upstream([refusal("openai_chat", 400, LLAMACPP)]) as upstream:
+        started = await gateway(config("openai_chat", upstream.url))
+        for path, body in ((CHAT, {"messages": USER}), (RESPONSES, {"input": "hi"})):
+            answer = await post(started, body, path=path)
+            error = json.loads(answer.body)["error"]
+            assert (answer.status, error["code"]) == (400, "context_length_exceeded"), path
+            assert LLAMACPP in error["message"]
 
 
 FAILED = [
@@ -130,23 +83,19 @@ FAILED = [
 ]
 
 
-@pytest.mark.parametrize(("content", "told"), FAILED, ids=["text", "says so", "blocks", "empty"])
-@pytest.mark.parametrize(
-    ("kind", "mode"),
-    [pair for pair in product(KINDS, ["native", "prompt"]) if pair != ("openai_completions", "native")],
-)
-async def test_a_failed_result_reaches_the_model(
-    gateway: Gateway, upstream: tuple[Upstream, str], kind: str, mode: str, content: Any, told: str
-) -> None:
-    own, url = upstream
-    own.answer = partial(refusal, kind, 400, "no")
-    started = await gateway(config(kind, url, mode))
-    use = {"type": "tool_use", "id": "toolu_1", "name": "read", "input": {}}
-    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": content, "is_error": True}
-    body = asked({"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}, tools=[READ])
-    await post(started, body, path="/v1/messages")
-    if kind == "anthropic_messages" and mode == "native":
-        assert own.sent["messages"][-1]["content"] == [result]
-    else:
-        assert told.strip() in json.dumps(own.sent)
-        assert json.dumps(own.sent).count("Error: ") == 1
+@every("mode", ["native", "prompt"])
+@every("kind", KINDS)
+async def test_a_failed_result_reaches_the_model(gateway: Gateway, kind: str, mode: str) -> None:
+    async with Upstream([refusal(kind, 400, "no")]) as upstream:
+        started = await gateway(config(kind, upstream.url, mode))
+        for content, told in FAILED:
+            use = {"type": "tool_use", "id": "toolu_1", "name": "read", "input": {}}
+            result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": content, "is_error": True}
+            body = asked({"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}, tools=[READ])
+            await post(started, body, path=MESSAGES)
+            sent = upstream.posts[-1].json
+            if kind == "anthropic_messages" and mode == "native":
+                assert sent["messages"][-1]["content"] == [result]
+            else:
+                assert told.strip() in json.dumps(sent), content
+                assert json.dumps(sent).count("Error: ") == 1, content

@@ -9,21 +9,23 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 
+from tests.cases import every
 from tests.e2e.agent import block
-from tests.e2e.conftest import CHAT, USER, mock_config, post, serving, upstream_config
+from tests.e2e.conftest import CHAT, USER, gateway_before, mock_config, post, serving, upstream_config
 from tests.e2e.meaning import MESSAGES as MESSAGES_PATH
 from tests.e2e.meaning import RESPONSES as RESPONSES_PATH
+from tests.e2e.speaking import OPTIONS
+from tests.e2e.speaking import speaking as speaking_of
 from tests.e2e.test_messages_backend import OPTIONS as MESSAGES_OPTIONS
 from tests.protocols.messages_wires import MESSAGES
 from tests.protocols.messages_wires import accumulate as add_up
 from tests.protocols.responses_wires import RESPONSES, accumulate, options
-from toolwire.folding import unfold
-from toolwire.model import ModelReply, ModelRequest, ReplyChoice, Text, ToolUse, Usage
+from toolwire.model import ModelReply, ReplyChoice, Text, ToolUse, Usage
 from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.protocols.streams import WriteOptions
-from toolwire.testing import Answer, Asked, Upstream, WireAnswer
+from toolwire.testing import Upstream, WireAnswer
 
-both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+both = every("stream", [False, True])
 SHELL = {"type": "shell", "environment": {"type": "local"}}
 OPENAI: list[dict[str, Any]] = [
     SHELL,
@@ -41,7 +43,7 @@ COMMANDS = '{"commands":["ls"]}'
 
 
 SERVERS: dict[str, tuple[Any, WriteOptions]] = {
-    "openai_chat": (ChatProtocol(), WriteOptions(request=ModelRequest("m", ()), created=1)),
+    "openai_chat": (ChatProtocol(), OPTIONS),
     "anthropic_messages": (MESSAGES, MESSAGES_OPTIONS),
     "openai_responses": (RESPONSES, options()),
 }
@@ -51,15 +53,7 @@ def speaking(kind: str, *parts: Any) -> Any:
     """A server that gives this answer, in its own protocol."""
     wire, given = SERVERS[kind]
     reason = "tool_calls" if any(isinstance(part, ToolUse) for part in parts) else "stop"
-    reply = ModelReply("resp_1", "m", 1, (ReplyChoice(parts, reason),), Usage(3, 2))
-
-    def answer(asked: Asked) -> Answer:
-        if asked.json.get("stream"):
-            return Answer([wire.writer(given).feed(unfold(reply))], headers={"Content-Type": "text/event-stream"})
-        body = wire.write_reply(reply, given)
-        return Answer([body], headers={"Content-Type": "application/json"}, framing="length")
-
-    return answer
+    return speaking_of(wire, ModelReply("resp_1", "m", 1, (ReplyChoice(parts, reason),), Usage(3, 2)), options=given)
 
 
 async def asked(kind: str, path: str, body: dict[str, Any], *parts: Any, **facts: Any) -> tuple[Any, WireAnswer]:
@@ -113,7 +107,7 @@ HISTORY = [
 
 
 @both
-@pytest.mark.parametrize("kind", SERVERS)
+@every("kind", SERVERS)
 async def test_a_server_that_lacks_them_gets_functions(kind: str, stream: bool) -> None:
     body = {"input": HISTORY, "tools": OPENAI, "stream": stream, "tool_choice": {"type": "shell"}}
     sent, got = await asked(kind, RESPONSES_PATH, body, RUN)
@@ -123,15 +117,20 @@ async def test_a_server_that_lacks_them_gets_functions(kind: str, stream: bool) 
     said = json.dumps(sent)
     assert "shell_call" not in said
     assert all(word in said for word in ("a.txt", "stderr:", "exit code 2", "timeout_ms"))
-    named = {"openai_chat": {"function": {"name": "shell"}}, "openai_responses": {"name": "shell"}}
-    kinds = {"openai_chat": "function", "openai_responses": "function", "anthropic_messages": "tool"}
-    assert sent["tool_choice"] == {"type": kinds[kind], **named.get(kind, {"name": "shell"})}
+    assert (
+        sent["tool_choice"]
+        == {
+            "openai_chat": {"type": "function", "function": {"name": "shell"}},
+            "openai_responses": {"type": "function", "name": "shell"},
+            "anthropic_messages": {"type": "tool", "name": "shell"},
+        }[kind]
+    )
     (item,) = items_of(got, stream)
     assert (item["type"], item["action"]["commands"], item["status"]) == ("shell_call", ["ls"], "completed")
 
 
 @both
-@pytest.mark.parametrize("facts", [{"preset": "openai"}, {"tool_types": ["function", *(t["type"] for t in OPENAI)]}])
+@every("facts", [{"preset": "openai"}, {"tool_types": ["function", *(t["type"] for t in OPENAI)]}])
 async def test_a_server_that_has_them_gets_them_as_they_are(facts: Any, stream: bool) -> None:
     call = replace(RUN, extra={"responses": {"item_type": "shell_call", "created_by": "x"}})
     body = {"input": HISTORY, "tools": OPENAI, "stream": stream, "tool_choice": {"type": "shell"}}
@@ -145,7 +144,7 @@ async def test_a_server_that_has_them_gets_them_as_they_are(facts: Any, stream: 
 
 
 @both
-@pytest.mark.parametrize("mode", ["prompt", "native"])
+@every("mode", ["prompt", "native"])
 async def test_a_turn_goes_on_by_the_id_of_the_one_before(mode: str, stream: bool) -> None:
     calls = [{"name": "apply_patch", "arguments": {"type": "delete_file", "path": "a"}}]
     first = {"text": block("apply_patch", calls[0]["arguments"])} if mode == "prompt" else {"calls": calls}
@@ -181,7 +180,7 @@ CLICKED: list[Any] = [
 
 
 @both
-@pytest.mark.parametrize("kind", SERVERS)
+@every("kind", SERVERS)
 async def test_messages_tools_are_functions_elsewhere(kind: str, stream: bool) -> None:
     body = {"max_tokens": 99, "messages": CLICKED, "tools": ANTHROPIC, "stream": stream}
     parts = (BASH, ToolUse("toolu_2", "computer__key", '{"text":"b"}'))
@@ -198,7 +197,7 @@ async def test_messages_tools_are_functions_elsewhere(kind: str, stream: bool) -
 
 
 @both
-@pytest.mark.parametrize("choice", [None, {"type": "tool", "name": "bash"}])
+@every("choice", [None, {"type": "tool", "name": "bash"}])
 async def test_a_server_of_anthropic_gets_its_tools_as_they_are(choice: Any, stream: bool) -> None:
     body = {"max_tokens": 99, "messages": CLICKED, "tools": ANTHROPIC, "stream": stream, "tool_choice": choice}
     key = ToolUse("toolu_2", "key", '{"text":"b"}', namespace="computer")
@@ -225,23 +224,29 @@ BODIES: dict[str, dict[str, Any]] = {
         ],
     },
 }
-CHOICES: dict[str, list[Any]] = {
-    CHAT: ["auto", "required", "none"],
-    RESPONSES_PATH: ["auto", "required", {"type": "web_search"}, {"type": "shell"}],
-    MESSAGES_PATH: [{"type": "any"}, {"type": "tool", "name": "web_search"}],
-}
+
+HOSTED_CHOICES: list[tuple[str, Any]] = [
+    *((CHAT, choice) for choice in ("auto", "required", "none")),
+    *((RESPONSES_PATH, choice) for choice in ("auto", "required", {"type": "web_search"}, {"type": "shell"})),
+    *((MESSAGES_PATH, choice) for choice in ({"type": "any"}, {"type": "tool", "name": "web_search"})),
+]
 
 
-@pytest.mark.parametrize("kind", [*SERVERS, "mock"])
-@pytest.mark.parametrize(("path", "choice"), [(path, choice) for path in BODIES for choice in CHOICES[path]])
-async def test_hosted_tools_end_no_request(path: str, choice: Any, kind: str, caplog: pytest.LogCaptureFixture) -> None:
-    body = {**BODIES[path], "tool_choice": choice}
-    if kind == "mock":
-        async with serving(mock_config([{"text": "ok"}], mode="prompt")) as server:
-            got = await post(server, body, path=path)
-            await post(server, body, path=path)
-        assert (got.status, b"ok" in got.body) == (200, True), got.body
-        assert sum("web_search" in record.getMessage() for record in caplog.records) == 1
-    else:
-        sent, _ = await asked(kind, path, body, Text("ok"))
-        assert ("tool_choice" in sent) <= ("tools" in sent)
+@pytest.mark.parametrize("kind", SERVERS)
+async def test_hosted_tools_end_no_request(kind: str) -> None:
+    defaults = {"mode": "native"}
+    async with gateway_before([speaking(kind, Text("ok"))], backend={"kind": kind}, defaults=defaults) as (server, up):
+        for path, choice in HOSTED_CHOICES:
+            got = await post(server, {**BODIES[path], "tool_choice": choice}, path=path)
+            assert got.status == 200, (path, choice, got.body)
+            assert ("tool_choice" in up.requests[-1].json) <= ("tools" in up.requests[-1].json), (path, choice)
+
+
+@every("path, choice", HOSTED_CHOICES)
+async def test_that_they_are_left_out_is_said_once(path: str, choice: Any, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.clear()
+    async with serving(mock_config([{"text": "ok"}], mode="prompt")) as server:
+        for _ in range(2):
+            got = await post(server, {**BODIES[path], "tool_choice": choice}, path=path)
+            assert (got.status, b"ok" in got.body) == (200, True), got.body
+    assert sum("web_search" in record.getMessage() for record in caplog.records) == 1

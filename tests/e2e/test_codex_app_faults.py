@@ -7,6 +7,7 @@ import asyncio
 import logging
 import os
 import signal
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,9 @@ from aiohttp.test_utils import TestServer
 from tests import codex_double
 from tests.e2e.conftest import CHAT, post, serving, upstream_config
 from tests.e2e.forking import Forked
-from tests.e2e.responses_answers import ask, of_stream, of_whole, outline
-from tests.e2e.test_codex_app import TOOLS, USAGE, WAYS, Codex, Start, codex, way
+from tests.e2e.meaning import ended
+from tests.e2e.responses_answers import ask, of_stream, outline
+from tests.e2e.test_codex_app import PAIRS, TOOLS, USAGE, WAYS, Codex, Start, codex, resource_of, way
 from tests.waiting import GUARD_S, runs, until
 from toolwire.testing import WireAnswer
 
@@ -66,7 +68,7 @@ async def test_overload_is_waited_out(codex: Start, way: str, method: str, monke
     assert len(up.told(method)) == 4
 
 
-@WAYS
+@PAIRS
 async def test_overload_that_does_not_end(
     codex: Start, way: str, stream: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,18 +103,20 @@ FAILURES: dict[str, tuple[Any, str, int, str]] = {
 }
 
 
-@WAYS
-@pytest.mark.parametrize("name", FAILURES)
-async def test_a_turn_that_fails(codex: Start, name: str, stream: bool) -> None:
-    info, message, status, code = FAILURES[name]
-    up = await codex([{"fail": {"message": message, "codexErrorInfo": info}}], ["Hello."], way="websocket")
-    answer = await chat(up, stream=stream)
-    assert (answer.status, error_of(answer, stream=stream)[1]) == (status, code)
-    assert b"10.1.2.3" not in answer.body
-    assert text_of(await chat(up)) == "Hello."
+async def test_a_turn_that_fails(codex: Start) -> None:
+    turns = [
+        {"when": f"<{name}>", "steps": [{"fail": {"message": message, "codexErrorInfo": info}}]}
+        for name, (info, message, _, _) in FAILURES.items()
+    ]
+    up = await codex(*turns, ["Hello."], way="websocket")
+    for name, stream in product(FAILURES, (False, True)):
+        answer = await chat(up, f"<{name}>", stream=stream)
+        assert (answer.status, error_of(answer, stream=stream)[1]) == FAILURES[name][2:], name
+        assert b"10.1.2.3" not in answer.body
+        assert text_of(await chat(up)) == "Hello."
 
 
-@WAYS
+@PAIRS
 async def test_a_turn_that_fails_after_text(codex: Start, way: str, stream: bool) -> None:
     """In the stream, as its end; never joined to another try's text."""
     up = await codex(["Half ", {"fail": {"message": "It broke.", "codexErrorInfo": "internalServerError"}}], way=way)
@@ -121,53 +125,55 @@ async def test_a_turn_that_fails_after_text(codex: Start, way: str, stream: bool
     assert answer.status == (200 if stream else 502)
 
 
-@WAYS
+@PAIRS
 async def test_a_limit_of_length(codex: Start, way: str, stream: bool) -> None:
-    """Codex calls it a failure. A call in it stays valid (C18)."""
+    """Codex calls it a failure, and a filter as well. A call in it stays valid (C18)."""
     error = {"message": "Incomplete response returned, reason: max_output_tokens", "codexErrorInfo": "other"}
-    up = await codex(["Half an", {"usage": USAGE}, {"fail": error}], way=way)
-    answer = await ask(up.server, tools=TOOLS, stream=stream)
-    resource = of_stream(answer).resource if stream else of_whole(answer)
+    filtered = {
+        **error,
+        "message": "stream disconnected before completion: Incomplete response returned, reason: content_filter",
+    }
+    up = await codex(
+        {"when": "<filter>", "steps": ["I", {"fail": filtered}]},
+        ["Half an", {"usage": USAGE}, {"fail": error}],
+        way=way,
+    )
+    resource = resource_of(await ask(up.server, tools=TOOLS, stream=stream), stream)
     assert outline(resource) == [("text", "Half an")]
     assert resource["incomplete_details"] == {"reason": "max_output_tokens"}
     assert resource["usage"]["output_tokens"] == 7
+    assert ended(CHAT, await chat(up, "<filter>", stream=stream), stream) == "content_filter"
 
 
-async def test_a_filter(codex: Start) -> None:
-    error = {"message": "stream disconnected before completion: Incomplete response returned, reason: content_filter"}
-    up = await codex(["I", {"fail": {**error, "codexErrorInfo": "other"}}])
-    assert (await chat(up)).json()["choices"][0]["finish_reason"] == "content_filter"
+LONG = {"input_error_code": "input_too_large", "max_chars": 1048576, "actual_chars": 2000000}
+REFUSALS = [
+    ({"code": -32602, "message": "Input exceeds the maximum length of 1048576 characters.", "data": LONG}, "context_length_exceeded", "1048576"),
+    ({"code": -32600, "message": "remote image URLs are not supported; use an inline data URL instead"}, "unsupported_content", ""),
+]  # fmt: skip
 
 
-async def test_a_prompt_that_is_too_long(codex: Start, way: str) -> None:
-    data = {"input_error_code": "input_too_large", "max_chars": 1048576, "actual_chars": 2000000}
-    error = {"code": -32602, "message": "Input exceeds the maximum length of 1048576 characters.", "data": data}
-    up = await codex(way=way, script={"refuse": {"turn/start": [error]}})
-    answer = await chat(up)
-    assert (answer.status, error_of(answer, stream=False)[1]) == (400, "context_length_exceeded")
-    assert "1048576" in answer.body.decode()
+@pytest.mark.parametrize(("error", "code", "told"), REFUSALS, ids=["too long", "image"])
+async def test_a_prompt_that_the_server_does_not_take(
+    codex: Start, way: str, error: dict[str, Any], code: str, told: str
+) -> None:
+    answer = await chat(await codex(way=way, script={"refuse": {"turn/start": [error]}}))
+    assert (answer.status, error_of(answer, stream=False)[1]) == (400, code)
+    assert told in answer.body.decode()
 
 
-async def test_a_prompt_that_the_server_cuts_in_silence(codex: Start, way: str) -> None:
+async def test_a_prompt_that_the_server_cuts_in_silence(codex: Start) -> None:
     """It makes a summary of what does not fit its model: that is another conversation, and is not answered."""
     compaction = {"notify": "item/started", "params": {"item": {"type": "contextCompaction", "id": "x"}}}
-    up = await codex([compaction, "Something else.", {"wait": True}], way=way)
+    up = await codex([compaction, "Something else.", {"wait": True}], way="websocket")
     answer = await chat(up)
     assert (answer.status, error_of(answer, stream=False)[1]) == (400, "context_length_exceeded")
     await up.until(lambda: up.told("turn/interrupt"))
 
 
-async def test_an_image_that_the_server_does_not_take(codex: Start) -> None:
-    error = {"code": -32600, "message": "remote image URLs are not supported; use an inline data URL instead"}
-    up = await codex(script={"refuse": {"turn/start": [error]}})
-    answer = await chat(up)
-    assert (answer.status, error_of(answer, stream=False)[1]) == (400, "unsupported_content")
-
-
 # --- a stream that begins again ---------------------------------------------------------------------------------------
 
 
-@WAYS
+@PAIRS
 async def test_an_answer_that_begins_again(codex: Start, way: str, stream: bool) -> None:
     """The server asks its model anew and says the beginning twice: a whole answer holds it once, a stream that has said
     something ends as an error, and the turn is stopped."""
@@ -180,9 +186,9 @@ async def test_an_answer_that_begins_again(codex: Start, way: str, stream: bool)
         assert b"of it" not in answer.body
 
 
-async def test_an_answer_that_begins_again_before_it_said_anything(codex: Start, way: str) -> None:
+async def test_an_answer_that_begins_again_before_it_said_anything(codex: Start) -> None:
     """Thoughts are no answer: they stay, in a block of their own."""
-    up = await codex([{"think": "Hm"}, {"retry": True}, {"think": "Hm."}, "Yes."], way=way)
+    up = await codex([{"think": "Hm"}, {"retry": True}, {"think": "Hm."}, "Yes."])
     resource = of_stream(await ask(up.server, stream=True)).resource
     assert outline(resource)[-1] == ("text", "Yes.")
     assert [kind for kind, *_ in outline(resource)].count("text") == 1
@@ -191,30 +197,27 @@ async def test_an_answer_that_begins_again_before_it_said_anything(codex: Start,
 # --- who goes ---------------------------------------------------------------------------------------------------------
 
 
-@WAYS
+@PAIRS
 async def test_who_goes_stops_the_turn(codex: Start, way: str, stream: bool) -> None:
     """R10.7, also before the first token; and the thread is let go."""
     up = await codex([{"wait": True}] if not stream else ["1", {"wait": True}], way=way)
-    async with aiohttp.ClientSession() as session:
-        body = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "stream": stream}
-        request = asyncio.create_task(session.post(up.server.make_url(CHAT), json=body))
-        if stream:
-            response = await request
-            await response.content.readuntil(b'"1"')
-            response.close()
-        else:
-            await up.until(lambda: up.told("turn/start"))
-            request.cancel()
-            await asyncio.gather(request, return_exceptions=True)
+    if stream:
+        async with up.streaming():
+            pass
+    else:
+        request = asyncio.create_task(chat(up))
+        await up.until(lambda: up.told("turn/start"))
+        request.cancel()
+        await asyncio.gather(request, return_exceptions=True)
     await up.until(lambda: up.told("turn/interrupt"))
     await up.until(lambda: up.told("thread/unsubscribe"))
     (interrupted,) = up.told("turn/interrupt")
     assert interrupted["threadId"] == up.told("turn/start")[0]["threadId"]
 
 
-async def test_every_thread_is_release(codex: Start, way: str) -> None:
+async def test_every_thread_is_released(codex: Start) -> None:
     """The server keeps what nobody lets go; what has ended need not be stopped."""
-    up = await codex(["Hello."], way=way)
+    up = await codex(["Hello."], way="websocket")
     for _ in range(3):
         await chat(up)
     await up.until(lambda: len(up.told("thread/unsubscribe")) == 3)
@@ -224,12 +227,23 @@ async def test_every_thread_is_release(codex: Start, way: str) -> None:
 # --- a process that misbehaves ----------------------------------------------------------------------------------------
 
 
+BOUNDED = {"frame_bytes": 100_000, "body_bytes": 100_000}
+ENDED: dict[str, tuple[list[Any], dict[str, Any]]] = {
+    "it dies": (["Half ", {"die": 3}], {}),
+    "garbage without end": (["1", {"write": "oops", "times": 2000}, {"wait": True}], {}),
+    "a frame without bounds": (["1", {"huge": 300_000}, {"wait": True}], {"way": "websocket", "limits": BOUNDED}),
+}
+
+
 @WAYS
-async def test_a_process_that_dies(codex: Start, stream: bool) -> None:
-    """Its answers end as errors, and the next request has another process."""
-    up = await codex(["Half ", {"die": 3}], ["Hello."])
+@pytest.mark.parametrize("name", ENDED)
+async def test_a_process_or_a_connection_that_ends(codex: Start, name: str, stream: bool) -> None:
+    """Its answers end as errors, and the next request has another."""
+    turn, more = ENDED[name]
+    up = await codex(turn, ["Hello."], **more)
     answer = await chat(up, stream=stream)
-    assert error_of(answer, stream=stream)[1] == "upstream_disconnected"
+    assert (answer.status, "upstream" in error_of(answer, stream=stream)[1]) == (200 if stream else 502, True)
+    assert name != "it dies" or error_of(answer, stream=stream)[1] == "upstream_disconnected"
     assert text_of(await chat(up)) == "Hello."
     assert len(up.processes()) == 2
 
@@ -253,12 +267,9 @@ async def test_a_process_that_dies_takes_no_other_server_with_it(codex: Start) -
     up = await codex(
         {"when": "one", "steps": ["1", {"wait": True}]}, {"when": "two", "steps": [{"die": 1}]}, ["Hello."]
     )
-    async with aiohttp.ClientSession() as session:
-        body = {"model": "m", "messages": [{"role": "user", "content": "one"}], "stream": True}
-        async with asyncio.timeout(GUARD_S), session.post(up.server.make_url(CHAT), json=body) as first:
-            await first.content.readuntil(b'"1"')
-            assert (await chat(up, "two")).status == 502
-            assert b"upstream_disconnected" in await first.read()
+    async with up.streaming("one") as first:
+        assert (await chat(up, "two")).status == 502
+        assert b"upstream_disconnected" in await first.read()
     assert text_of(await chat(up, "three")) == "Hello."
 
 
@@ -294,24 +305,23 @@ async def test_a_process_that_begins_slowly(codex: Start) -> None:
     assert len(up.processes()) == 1
 
 
+async def ready(up: Codex) -> int:
+    async with aiohttp.ClientSession() as session, session.get(up.server.make_url("/ready")) as response:
+        return response.status
+
+
 async def test_a_program_that_is_not_there(codex: Start) -> None:
     up = await codex(backend={"command": ["/no/such/program"]})
     answer = await chat(up)
     assert (answer.status, error_of(answer, stream=False)[1]) == (502, "upstream_disconnected")
     assert b"/no/such" not in answer.body
-    ready = await aiohttp_get(up, "/ready")
-    assert ready == 503
-
-
-async def aiohttp_get(up: Codex, path: str) -> int:
-    async with aiohttp.ClientSession() as session, session.get(up.server.make_url(path)) as response:
-        return response.status
+    assert await ready(up) == 503
 
 
 async def test_ready(codex: Start, way: str) -> None:
     up = await codex(way=way)
     assert text_of(await chat(up)) == "Hello."
-    assert await aiohttp_get(up, "/ready") == 200
+    assert await ready(up) == 200
 
 
 async def test_a_process_that_hangs_in_a_turn(codex: Start, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,9 +338,9 @@ async def test_a_process_that_hangs_in_a_turn(codex: Start, monkeypatch: pytest.
     await answered(up)
 
 
-async def test_a_turn_that_never_says_anything(codex: Start, way: str) -> None:
+async def test_a_turn_that_never_says_anything(codex: Start) -> None:
     """Only it: the connection stays."""
-    up = await codex([{"quiet": True}], ["Hello."], way=way, backend={"timeouts": {"first_byte_s": 0.3}})
+    up = await codex([{"quiet": True}], ["Hello."], way="websocket", backend={"timeouts": {"first_byte_s": 0.3}})
     answer = await chat(up)
     assert (answer.status, error_of(answer, stream=False)[1]) == (504, "upstream_timeout")
     assert len(up.processes()) == 1
@@ -345,14 +355,6 @@ async def test_garbage(codex: Start, way: str, caplog: pytest.LogCaptureFixture)
     assert "oops" not in caplog.text
 
 
-async def test_garbage_without_end(codex: Start) -> None:
-    """A process that says nothing else is replaced."""
-    up = await codex(["1", {"write": "oops", "times": 2000}, {"wait": True}], ["Hello."])
-    assert (await chat(up)).status == 502
-    assert text_of(await chat(up)) == "Hello."
-    assert len(up.processes()) == 2
-
-
 async def test_a_frame_that_is_too_large(codex: Start, way: str) -> None:
     """It costs only the turn that it is about."""
     up = await codex(
@@ -362,14 +364,10 @@ async def test_a_frame_that_is_too_large(codex: Start, way: str) -> None:
         way=way,
         limits={"frame_bytes": 100_000},
     )
-    async with aiohttp.ClientSession() as session:
-        body = {"model": "m", "messages": [{"role": "user", "content": "one"}], "stream": True}
-        async with session.post(up.server.make_url(CHAT), json=body) as first:
-            await first.content.readuntil(b'"1"')
-            answer = await chat(up, "two")
-            assert (answer.status, error_of(answer, stream=False)[1]) == (502, "upstream_invalid_response")
-            assert text_of(await chat(up, "three")) == "Hello."
-            first.close()
+    async with up.streaming("one"):
+        answer = await chat(up, "two")
+        assert (answer.status, error_of(answer, stream=False)[1]) == (502, "upstream_invalid_response")
+        assert text_of(await chat(up, "three")) == "Hello."
     await up.until(lambda: len(up.told("turn/interrupt")) == 2)
     assert len(up.processes()) == 1
 
@@ -378,15 +376,6 @@ async def test_a_frame_that_only_repeats_the_prompt(codex: Start, way: str) -> N
     """The server says again what it was asked, twice: a large image costs no answer."""
     up = await codex(["Hello."], way=way, limits={"frame_bytes": 100_000})
     assert text_of(await chat(up, "z" * 300_000)) == "Hello."
-
-
-async def test_a_frame_without_bounds(codex: Start) -> None:
-    """Over a WebSocket it ends the connection; the next request has another."""
-    limits = {"frame_bytes": 100_000, "body_bytes": 100_000}
-    up = await codex([{"huge": 300_000}, {"wait": True}], ["Hello."], way="websocket", limits=limits)
-    assert (await chat(up)).status == 502
-    assert text_of(await chat(up)) == "Hello."
-    assert len(up.processes()) == 2
 
 
 @WAYS
@@ -458,8 +447,7 @@ async def test_the_key_goes_to_the_address(codex: Start) -> None:
     assert (connection["headers"]["Authorization"], connection["headers"]["X-More"]) == (f"Bearer {SECRET}", "1")
 
 
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-async def test_a_redirect_is_not_followed(status: int) -> None:
+async def test_a_redirect_is_not_followed() -> None:
     """Neither the key nor other configured headers go elsewhere."""
     visits: list[dict[str, str]] = []
 
@@ -467,23 +455,21 @@ async def test_a_redirect_is_not_followed(status: int) -> None:
         visits.append(dict(request.headers))
         return web.Response()
 
-    there = web.Application()
+    async def redirect(request: web.Request) -> web.StreamResponse:
+        return web.Response(status=int(request.match_info["status"]), headers={"Location": away})
+
+    there, here = web.Application(), web.Application()
     there.router.add_get("/", elsewhere)
-    async with TestServer(there) as other:
+    here.router.add_get("/{status}", redirect)
+    async with TestServer(there) as other, TestServer(here) as server:
         away = str(other.make_url("/"))
-
-        async def redirect(request: web.Request) -> web.StreamResponse:
-            return web.Response(status=status, headers={"Location": away})
-
-        here = web.Application()
-        here.router.add_get("/", redirect)
-        async with TestServer(here) as server:
-            url = str(server.make_url("/")).replace("http:", "ws:")
+        for status in (301, 302, 303, 307, 308):
+            url = str(server.make_url(f"/{status}")).replace("http:", "ws:")
             backend = {"kind": "codex_app_server", "api_key": SECRET, "headers": {"X-More": "1"}}
             async with serving(upstream_config(url, backend=backend)) as gateway:
                 answer = await post(gateway, {"messages": [{"role": "user", "content": "hi"}]})
-    assert (answer.status, answer.json()["error"]["code"]) == (502, "upstream_error")
-    assert f"redirect (status {status})" in answer.json()["error"]["message"]
+            assert (answer.status, answer.json()["error"]["code"]) == (502, "upstream_error")
+            assert f"redirect (status {status})" in answer.json()["error"]["message"]
     assert visits == []
 
 
@@ -494,10 +480,8 @@ async def test_no_process_is_left_behind(codex: Start, monkeypatch: pytest.Monke
     """One that hangs is killed."""
     monkeypatch.setattr("toolwire.extras.codex_app.stdio.GRACE_S", 0.1)
     up = await codex(["1", {"hang": True}])
-    async with aiohttp.ClientSession() as session:
-        body = {"model": "m", "messages": [{"role": "user", "content": "one"}], "stream": True}
-        async with session.post(up.server.make_url(CHAT), json=body) as first:
-            await first.content.readuntil(b'"1"')
+    async with up.streaming():
+        pass
     (process,) = up.processes()
     await up.server.close()
     await gone(process["started"])

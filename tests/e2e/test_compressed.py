@@ -8,22 +8,20 @@ import gzip
 import json
 import zlib
 from collections.abc import Iterator
-from contextlib import AsyncExitStack
-from dataclasses import replace
 from typing import Any
 
-import aiohttp
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from tests.cases import every
+from tests.e2e import edge
 from tests.e2e.conftest import CHAT, Gateway, mock_config, post, read_config
 from tests.e2e.edge import BODY, Start, answered, check, head
 from tests.waiting import GUARD_S, until
 from toolwire.app import create_app
 from toolwire.ingress import receiving
 from toolwire.support.codings import PIECE_BYTES, Decoder
-from toolwire.testing import Answer, Asked, Say, Upstream
 
 MIB = 1024 * 1024
 KEYS = {"auth": {"keys": ["right"]}}
@@ -90,66 +88,68 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("apart", [False, True], ids=["at once", "in two pieces"])
-@pytest.mark.parametrize("name", GOOD)
-async def test_what_is_taken(start: Start, name: str, apart: bool) -> None:
-    coding, wire = GOOD[name]
-    gateway = await start()
+def compressed(wire: bytes, coding: str = "gzip", *fields: str) -> bytes:
+    """A request with this body."""
+    return head(len(wire), f"Content-Encoding: {coding}", *fields) + wire
+
+
+async def answer_to(gateway: edge.Gateway, request: bytes) -> int:
+    """The status of the answer."""
     async with asyncio.timeout(GUARD_S), gateway.connection() as (reader, writer):
-        for _ in range(2):  # the connection goes on
-            request = head(len(wire), f"Content-Encoding: {coding}") + wire
-            for piece in (request[:-5], request[-5:]) if apart else (request,):
-                writer.write(piece)
-                await writer.drain()
-                await asyncio.sleep(0.01)
-            assert await answered(reader) == 200
-    assert gateway.body_bytes == 0
+        writer.write(request)
+        return await answered(reader)
 
 
-@pytest.mark.parametrize("name", BAD)
-async def test_what_is_refused(start: Start, name: str) -> None:
-    coding, wire = BAD[name]
-    gateway = await start()
+async def refusal_of(gateway: edge.Gateway, request: bytes) -> tuple[dict[str, str], dict[str, Any]]:
+    """The fields of the answer, and the error in it."""
     async with asyncio.timeout(GUARD_S), gateway.connection() as (reader, writer):
-        writer.write(head(len(wire), f"Content-Encoding: {coding}") + wire)
-        fields, error = await refused(reader)
-    assert (fields["status"], error["code"]) == ("400", "malformed_request")
-    assert "encoding" in error["message"].lower()
-    if name in ("unknown", "compress", "twice", "two names"):
-        assert "gzip" in fields["accept-encoding"]
-    assert gateway.body_bytes == 0
+        writer.write(request)
+        return await refused(reader)
 
 
-async def test_an_empty_body_is_an_empty_body(start: Start) -> None:
+async def test_what_is_taken(start: Start) -> None:
     gateway = await start()
-    async with asyncio.timeout(GUARD_S), gateway.connection() as (reader, writer):
-        writer.write(head(0, "Content-Encoding: gzip"))
-        _, error = await refused(reader)
+    for name, (coding, wire) in GOOD.items():
+        async with asyncio.timeout(GUARD_S), gateway.connection() as (reader, writer):
+            for cut in (None, -5):  # at once and in two pieces; the connection goes on
+                request = compressed(wire, coding)
+                writer.write(request[:cut])
+                if cut is not None:
+                    await writer.drain()
+                    await asyncio.sleep(0.01)
+                    writer.write(request[cut:])
+                assert await answered(reader) == 200, name
+        assert gateway.body_bytes == 0
+
+
+async def test_what_is_refused(start: Start) -> None:
+    gateway = await start()
+    for name, (coding, wire) in BAD.items():
+        fields, error = await refusal_of(gateway, compressed(wire, coding))
+        assert (fields["status"], error["code"]) == ("400", "malformed_request"), name
+        assert "encoding" in error["message"].lower()
+        if name in ("unknown", "compress", "twice", "two names"):
+            assert "gzip" in fields["accept-encoding"]
+        assert gateway.body_bytes == 0
+    _, error = await refusal_of(gateway, compressed(b""))  # an empty body is an empty body
     assert (error["code"], "empty" in error["message"]) == ("invalid_json", True)
 
 
 @pytest.mark.parametrize("module", ["brotli", "backports.zstd"])
 async def test_codings_of_libraries_that_are_installed(start: Start, module: str) -> None:
     library: Any = pytest.importorskip(module)
-    wire = library.compress(BODY)
-    gateway = await start()
-    async with asyncio.timeout(GUARD_S), gateway.connection() as (reader, writer):
-        writer.write(head(len(wire), f"Content-Encoding: {'br' if module == 'brotli' else 'zstd'}") + wire)
-        assert await answered(reader) == 200
+    request = compressed(library.compress(BODY), "br" if module == "brotli" else "zstd")
+    assert await answer_to(await start(), request) == 200
 
 
-@pytest.mark.parametrize("path", [CHAT, "/v1/responses"])
-async def test_in_chunks(start: Start, path: str) -> None:
-    body = BODY if path == CHAT else b'{"model":"m","input":"hi"}'
-    wire = gzip.compress(body)
+async def test_in_chunks(start: Start) -> None:
     gateway = await start()
-    async with asyncio.timeout(GUARD_S), gateway.connection() as (reader, writer):
-        lines = [f"POST {path} HTTP/1.1", "Host: x", "Content-Type: application/json", "Transfer-Encoding: chunked"]
-        writer.write("\r\n".join([*lines, "Content-Encoding: gzip", "", ""]).encode())
-        for byte in wire:
-            writer.write(b"1\r\n%c\r\n" % byte)
-        writer.write(b"0\r\n\r\n")
-        assert await answered(reader) == 200
+    for path, body in ((CHAT, BODY), ("/v1/responses", b'{"model":"m","input":"hi"}')):
+        begin = head(0, "Content-Encoding: gzip", path=path).replace(
+            b"Content-Length: 0", b"Transfer-Encoding: chunked"
+        )
+        chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in gzip.compress(body))
+        assert await answer_to(gateway, begin + chunks + b"0\r\n\r\n") == 200
 
 
 # --- how much -------------------------------------------------------------------------------------------------------
@@ -159,15 +159,15 @@ async def test_nothing_is_inflated_without_a_key(start: Start, steps: Seen) -> N
     gateway = await start(**KEYS)
     bomb = gzipped(100)
     async with asyncio.timeout(GUARD_S), gateway.connection() as (reader, writer):
-        writer.write(head(len(bomb), "Content-Encoding: gzip") + bomb)
+        writer.write(compressed(bomb))
         assert await answered(reader) == 401
         fields = ("Content-Encoding: gzip", "Authorization: Bearer wrong")
         check(await gateway.said(head(50 * MIB, *fields) + bomb), 401, "invalid_api_key")
     assert steps == []
 
 
-@pytest.mark.parametrize(
-    ("request_line", "fields"),
+@every(
+    "request_line, fields",
     [
         ("POST /v1/nothing HTTP/1.1", ""),
         ("PUT /v1/chat/completions HTTP/1.1", ""),
@@ -176,21 +176,15 @@ async def test_nothing_is_inflated_without_a_key(start: Start, steps: Seen) -> N
     ],
 )
 async def test_nothing_is_inflated_for_nobody(start: Start, steps: Seen, request_line: str, fields: str) -> None:
-    gateway = await start()
     bomb = gzipped(20)
     head = f"{request_line}\r\nHost: x\r\n{fields}Content-Encoding: gzip\r\nContent-Length: {len(bomb)}\r\n\r\n"
-    async with asyncio.timeout(GUARD_S), gateway.connection() as (reader, writer):
-        writer.write(head.encode() + bomb)
-        assert await answered(reader) in (200, 404, 405, 415)
+    assert await answer_to(await start(), head.encode() + bomb) in (200, 404, 405, 415)
     assert steps == []
 
 
 async def test_no_more_than_the_limit_comes_out(start: Start, steps: Seen) -> None:
     gateway = await start(limits={"body_bytes": 3 * MIB})
-    bomb = gzipped(200)
-    async with asyncio.timeout(GUARD_S), gateway.connection() as (reader, writer):
-        writer.write(head(len(bomb), "Content-Encoding: gzip") + bomb)
-        assert (await refused(reader))[1]["code"] == "request_too_large"
+    assert (await refusal_of(gateway, compressed(gzipped(200))))[1]["code"] == "request_too_large"
     assert 3 * MIB < sum(steps) <= 3 * MIB + PIECE_BYTES
     assert max(steps) <= PIECE_BYTES
     assert gateway.body_bytes == 0
@@ -198,11 +192,9 @@ async def test_no_more_than_the_limit_comes_out(start: Start, steps: Seen) -> No
 
 async def test_just_the_limit(start: Start) -> None:
     wire = gzip.compress(BODY)
-    for limit, status in ((len(BODY), 200), (len(BODY) - 1, 413)):
-        gateway = await start(limits={"body_bytes": max(limit, len(wire))} if status == 200 else {"body_bytes": limit})
-        async with asyncio.timeout(GUARD_S), gateway.connection() as (reader, writer):
-            writer.write(head(len(wire), "Content-Encoding: gzip") + wire)
-            assert await answered(reader) == status
+    for limit, status in ((max(len(BODY), len(wire)), 200), (len(BODY) - 1, 413)):
+        gateway = await start(limits={"body_bytes": limit})
+        assert await answer_to(gateway, compressed(wire)) == status
 
 
 async def test_others_have_their_turn_between_two_steps(start: Start, steps: Seen) -> None:
@@ -220,7 +212,7 @@ async def test_others_have_their_turn_between_two_steps(start: Start, steps: See
 
     async def ask() -> int:
         async with gateway.connection() as (reader, writer):
-            writer.write(head(len(wire), "Content-Encoding: gzip") + wire)
+            writer.write(compressed(wire))
             return await answered(reader)
 
     async with asyncio.timeout(GUARD_S):
@@ -230,46 +222,6 @@ async def test_others_have_their_turn_between_two_steps(start: Start, steps: See
         await looking
     assert len(steps) >= 5 * 4 * MIB // PIECE_BYTES
     assert turns >= len(steps)
-
-
-async def test_all_together_are_bounded(start: Start) -> None:
-    """A body counts until its request has been answered, and a refused one never."""
-    limits = {"total_body_bytes": 5 * MIB}
-    wire = gzipped(2)
-    request = head(len(wire), "Content-Encoding: gzip") + wire
-    gate = asyncio.Event()
-
-    def later(asked: Asked) -> Answer:
-        return replace(Say("Hello.")(asked), wait=gate)
-
-    async with asyncio.timeout(GUARD_S), Upstream([later]) as up, AsyncExitStack() as stack:
-        gateway = await start(url=up.url, limits=limits)
-        asking = [await stack.enter_async_context(gateway.connection()) for _ in range(2)]
-        for _, writer in asking:
-            writer.write(request)
-            await up.next_request()
-        assert gateway.body_bytes == 2 * (2 * MIB + len(BODY))
-        reader, writer = await stack.enter_async_context(gateway.connection())
-        writer.write(request)
-        fields, error = await refused(reader)
-        assert (fields["status"], error["code"], fields["retry-after"]) == ("503", "overloaded", "1")
-        assert "limits.total_body_bytes" in error["message"]
-        assert gateway.body_bytes == 2 * (2 * MIB + len(BODY))
-        writer.write(head(len(BODY)) + BODY)  # what is not compressed is not concerned
-        await up.next_request()
-        gate.set()
-        for answer in [reader, *(one for one, _ in asking)]:
-            assert await answered(answer) == 200
-        await until(lambda: gateway.body_bytes == 0)
-
-
-async def test_one_that_is_larger_than_all_may_be(start: Start) -> None:
-    gateway = await start(limits={"total_body_bytes": MIB})
-    wire = gzipped(2)
-    async with asyncio.timeout(GUARD_S), gateway.connection() as (reader, writer):
-        writer.write(head(len(wire), "Content-Encoding: gzip") + wire)
-        fields, error = await refused(reader)
-    assert (fields["status"], "limits.total_body_bytes" in error["message"]) == ("413", True)
 
 
 async def test_a_client_that_goes_gives_back_what_it_had(start: Start) -> None:
@@ -303,15 +255,13 @@ UNWANTED = {
 }
 
 
-@pytest.mark.parametrize("name", UNWANTED)
-async def test_a_refused_body_ends_the_connection(start: Start, name: str) -> None:
+async def test_a_refused_body_ends_the_connection(start: Start) -> None:
     """The client reads why, and that it is over, while it still sends."""
-    request, code = UNWANTED[name]
     gateway = await start(**KEYS)
-    async with asyncio.timeout(GUARD_S), gateway.connection() as (reader, writer):
-        writer.write(request + b"x" * 100_000)
-        check(await reader.read(), int(name[:3]), code)
-    await until(lambda: not gateway.host.server.open)
+    for name, (request, code) in UNWANTED.items():
+        async with asyncio.timeout(GUARD_S):
+            check(await gateway.said(request + b"x" * 100_000), int(name[:3]), code)
+        await until(lambda: not gateway.host.server.open)
 
 
 async def test_a_client_that_sends_all_before_it_reads_gets_its_answer(start: Start) -> None:
@@ -341,25 +291,24 @@ async def test_a_body_that_goes_on_for_ever_is_not_listened_to(start: Start) -> 
             await go_on()
 
 
-@pytest.mark.parametrize("fields", ["Authorization: Bearer wrong", "Content-Type: text/plain\r\nA: b"])
-async def test_a_body_that_has_come_costs_no_connection(start: Start, fields: str) -> None:
+async def test_a_body_that_has_come_costs_no_connection(start: Start) -> None:
     gateway = await start(**KEYS)
-    request = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\n{fields}\r\nContent-Length: {len(BODY)}\r\n\r\n".encode() + BODY
-    async with asyncio.timeout(GUARD_S), gateway.connection() as (reader, writer):
-        for _ in range(3):
-            writer.write(request)
-            assert await answered(reader) == 401
+    for fields in ("Authorization: Bearer wrong", "Content-Type: text/plain\r\nA: b"):
+        request = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\n{fields}\r\nContent-Length: {len(BODY)}\r\n\r\n".encode() + BODY
+        async with asyncio.timeout(GUARD_S), gateway.connection() as (reader, writer):
+            for _ in range(3):
+                writer.write(request)
+                assert await answered(reader) == 401
 
 
-@pytest.mark.parametrize("name", ["401", "413", "415", "400"])
-async def test_nobody_who_is_refused_is_told_to_send(start: Start, name: str) -> None:
-    request = UNWANTED[name][0].replace(b"\r\n\r\n", b"\r\nExpect: 100-continue\r\n\r\n")
+async def test_nobody_who_is_refused_is_told_to_send(start: Start) -> None:
     gateway = await start(**KEYS)
-    async with asyncio.timeout(GUARD_S), gateway.connection() as (reader, writer):
-        writer.write(request)
-        got = await reader.read()
-    assert got.count(b"HTTP/1.1 ") == 1, got
-    assert got.startswith(b"HTTP/1.1 " + name.encode())
+    for name in ("401", "413", "415", "400"):
+        request = UNWANTED[name][0].replace(b"\r\n\r\n", b"\r\nExpect: 100-continue\r\n\r\n")
+        async with asyncio.timeout(GUARD_S):
+            got = await gateway.said(request)
+        assert got.count(b"HTTP/1.1 ") == 1, got
+        assert got.startswith(b"HTTP/1.1 " + name.encode())
 
 
 async def test_who_waits_to_be_told_is_told(start: Start) -> None:
@@ -394,16 +343,9 @@ async def test_a_part_of_another_application() -> None:
     """Whose server inflates bodies by itself: they are not inflated again."""
     outer = web.Application()
     outer.add_subapp("/inner", create_app(mock_config(["hi"])))
-    server = TestServer(outer)
-    await server.start_server()
-    try:
-        headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
-        async with aiohttp.ClientSession() as session:
-            url = server.make_url(f"/inner{CHAT}")
-            async with session.post(url, data=gzip.compress(BODY), headers=headers) as answer:
-                assert answer.status == 200
-    finally:
-        await server.close()
+    async with TestServer(outer) as server:
+        answer = await post(server, gzip.compress(BODY), path=f"/inner{CHAT}", headers={"Content-Encoding": "gzip"})
+    assert answer.status == 200
 
 
 async def refused(reader: asyncio.StreamReader) -> tuple[dict[str, str], dict[str, Any]]:

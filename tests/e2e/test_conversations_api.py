@@ -5,18 +5,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import openai
 import pytest
 from aiohttp.test_utils import TestServer
 from openai.types.conversations import Conversation, ConversationDeletedResource, ConversationItemList
 
-from tests.e2e.conftest import Gateway, read_config, sdk
+from tests.e2e.conftest import Gateway, gateway_before, read_config, sdk, upstream_config
 from tests.e2e.test_conversation import CALL, LOOK, client, texts
-from tests.store.redis_server import GROUPS
 from toolwire.pipeline.conversations.stored import CONVERSATIONS
 from toolwire.testing import Answer, Asked, Say, Upstream
 
@@ -27,21 +24,13 @@ def echo(asked: Asked) -> Answer:
     return Say("You said ", asked.json["messages"][-1]["content"])(asked)
 
 
-@pytest.fixture(params=["memory", "sqlite", "redis"])
-async def two(request: pytest.FixtureRequest, gateway: Gateway, tmp_path: Path) -> AsyncIterator[Sequence[TestServer]]:
+@pytest.fixture
+async def two(store: dict[str, Any], gateway: Gateway) -> AsyncIterator[Sequence[TestServer]]:
     """Two gateways that share a store; twice the same one where it is in its memory."""
-    kind = request.param
-    store: dict[str, Any] = {"kind": kind}
-    if kind == "sqlite":
-        store["path"] = str(tmp_path / f"{uuid4().hex}.sqlite3")
-    elif kind == "redis":
-        pytest.importorskip("redis")
-        store["url"] = request.getfixturevalue(GROUPS["redis"]).url
     async with Upstream([echo]) as upstream:
-        backends = {"up": {"url": upstream.url}}
-        config = read_config({"backends": backends, "store": store, "auth": {"keys": ["k1", "k2"]}})
+        config = upstream_config(upstream.url, store=store, auth={"keys": ["k1", "k2"]})
         one = await gateway(config)
-        yield one, one if kind == "memory" else await gateway(config)
+        yield one, one if store["kind"] == "memory" else await gateway(config)
 
 
 def said(items: Any) -> list[tuple[str, str]]:
@@ -121,18 +110,19 @@ async def test_turns_in_a_conversation(two: Sequence[TestServer], stream: bool) 
     ]
 
 
-async def test_the_model_sees_what_was_said_before(gateway: Gateway) -> None:
-    async with Upstream([Say(CALL), Say("It is blue."), Say("Bye.")]) as upstream:
-        server = await gateway(read_config({"backends": {"up": {"url": upstream.url}}}))
-        async with sdk(server) as session:
-            made = await session.conversations.create(items=[{"role": "user", "content": "Look up."}])
-            asked: dict[str, Any] = {"model": "m", "conversation": made.id, "tools": [LOOK]}
-            first = await session.responses.create(**asked)  # nothing but what was said before
-            (call,) = first.output
-            result = {"type": "function_call_output", "call_id": call.call_id, "output": "blue"}
-            await session.responses.create(**asked, input=[result])
-            await session.responses.create(**asked, input="Thanks.", instructions="Be kind.")
-            listed = [item async for item in session.conversations.items.list(made.id, order="asc")]
+async def test_the_model_sees_what_was_said_before() -> None:
+    async with (
+        gateway_before([Say(CALL), Say("It is blue."), Say("Bye.")]) as (server, upstream),
+        sdk(server) as session,
+    ):
+        made = await session.conversations.create(items=[{"role": "user", "content": "Look up."}])
+        asked: dict[str, Any] = {"model": "m", "conversation": made.id, "tools": [LOOK]}
+        first = await session.responses.create(**asked)  # nothing but what was said before
+        (call,) = first.output
+        result = {"type": "function_call_output", "call_id": call.call_id, "output": "blue"}
+        await session.responses.create(**asked, input=[result])
+        await session.responses.create(**asked, input="Thanks.", instructions="Be kind.")
+        listed = [item async for item in session.conversations.items.list(made.id, order="asc")]
     roles = [role for role, _ in texts(upstream.requests[2])]
     assert roles == ["system", "user", "assistant", "user", "assistant", "user"]
     assert [text for _, text in texts(upstream.requests[2])[-2:]] == ["It is blue.", "Thanks."]
@@ -180,39 +170,32 @@ async def test_somebody_elses_conversation_does_not_exist(two: Sequence[TestServ
         assert (await mine.conversations.items.list(made.id)).data == [item]
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "body", "status", "param"),
-    [
-        ("POST", "", {"items": "hello"}, 400, "items"),
-        ("POST", "", {"items": [{"role": "user"}]}, 400, "items[0].content"),
-        ("POST", "", {"items": [{"role": "king", "content": "x"}]}, 400, "items[0].role"),
-        ("POST", "", {"metadata": {"a": 1}}, 400, "metadata.a"),
-        ("POST", "", {"metadata": []}, 400, "metadata"),
-        ("POST", "/ID", {}, 400, "metadata"),
-        ("POST", "/ID/items", {}, 400, "items"),
-        ("GET", "/ID/items?limit=0", None, 400, "limit"),
-        ("GET", "/ID/items?order=up", None, 400, "order"),
-        ("GET", "/ID/items?after=nope", None, 400, "after"),
-        ("GET", "/ID/items/nope", None, 404, None),
-        ("DELETE", "/ID/items/nope", None, 404, None),
-        ("GET", "/conv_nope", None, 404, None),
-    ],
-)
-async def test_what_is_refused(
-    gateway: Gateway, method: str, path: str, body: Any, status: int, param: str | None
-) -> None:
-    server = await gateway(script=["Hello."])
-    async with client(server) as session:
+async def test_what_is_refused(gateway: Gateway) -> None:
+    async with client(await gateway(script=["Hello."])) as session:
         async with session.post(CONVS, data=b"") as answer:
-            made = await answer.json()
-        async with session.request(method, CONVS + path.replace("ID", made["id"]), json=body) as answer:
-            error = (await answer.json())["error"]
-            assert (answer.status, error["param"]) == (status, param), error
+            made = (await answer.json())["id"]
+        for method, path, body, status, param in (
+            ("POST", "", {"items": "hello"}, 400, "items"),
+            ("POST", "", {"items": [{"role": "user"}]}, 400, "items[0].content"),
+            ("POST", "", {"items": [{"role": "king", "content": "x"}]}, 400, "items[0].role"),
+            ("POST", "", {"metadata": {"a": 1}}, 400, "metadata.a"),
+            ("POST", "", {"metadata": []}, 400, "metadata"),
+            ("POST", f"/{made}", {}, 400, "metadata"),
+            ("POST", f"/{made}/items", {}, 400, "items"),
+            ("GET", f"/{made}/items?limit=0", None, 400, "limit"),
+            ("GET", f"/{made}/items?order=up", None, 400, "order"),
+            ("GET", f"/{made}/items?after=nope", None, 400, "after"),
+            ("GET", f"/{made}/items/nope", None, 404, None),
+            ("DELETE", f"/{made}/items/nope", None, 404, None),
+            ("GET", "/conv_nope", None, 404, None),
+        ):
+            async with session.request(method, CONVS + path, json=body) as answer:
+                error = (await answer.json())["error"]
+                assert (answer.status, error["param"]) == (status, param), (method, path, body)
 
 
 async def test_what_else_a_request_may_not_name(gateway: Gateway) -> None:
-    server = await gateway(script=["Hello."])
-    async with sdk(server) as session:
+    async with sdk(await gateway(script=["Hello."])) as session:
         made = await session.conversations.create()
         first = await session.responses.create(model="m", input="x")
         with pytest.raises(openai.BadRequestError, match="previous_response_id"):
@@ -249,18 +232,20 @@ async def test_bounds(gateway: Gateway) -> None:
         await session.responses.create(model="m", input="goes on", conversation=made.id)
 
 
-async def test_what_is_asked_aside_sees_the_items_and_adds_nothing(gateway: Gateway) -> None:
+async def test_what_is_asked_aside_sees_the_items_and_adds_nothing() -> None:
     """Counts, and compaction."""
-    async with Upstream([Say("A summary.")]) as upstream:
-        server = await gateway(read_config({"backends": {"up": {"url": upstream.url}}}))
-        async with sdk(server) as session, client(server) as plain:
-            made = await session.conversations.create(items=[{"role": "user", "content": "some words " * 50}])
-            body = {"model": "m", "input": "x", "conversation": made.id}
-            async with plain.post("/v1/responses/input_tokens", json=body) as answer:
-                assert (await answer.json())["input_tokens"] > 50
-            async with plain.post("/v1/responses/compact", json=body) as answer:
-                assert answer.status == 200
-            assert len((await session.conversations.items.list(made.id)).data) == 1
+    async with (
+        gateway_before([Say("A summary.")]) as (server, upstream),
+        sdk(server) as session,
+        client(server) as plain,
+    ):
+        made = await session.conversations.create(items=[{"role": "user", "content": "some words " * 50}])
+        body = {"model": "m", "input": "x", "conversation": made.id}
+        async with plain.post("/v1/responses/input_tokens", json=body) as answer:
+            assert (await answer.json())["input_tokens"] > 50
+        async with plain.post("/v1/responses/compact", json=body) as answer:
+            assert answer.status == 200
+        assert len((await session.conversations.items.list(made.id)).data) == 1
     assert "some words" in upstream.requests[-1].json["messages"][0]["content"]
 
 
@@ -285,28 +270,24 @@ async def test_a_conversation_deleted_meanwhile_stays_deleted(gateway: Gateway) 
             await session.conversations.retrieve(made.id)
 
 
-async def test_without_a_store(gateway: Gateway) -> None:
-    config = {"backends": {"m": {"kind": "mock", "script": ["Hello."]}}, "store": {"kind": "none"}}
-    async with sdk(await gateway(read_config(config))) as session:
+async def test_without_a_store_or_the_middleware_it_is_not_ignored(gateway: Gateway) -> None:
+    mock = {"m": {"kind": "mock", "script": ["Hello."]}}
+    async with sdk(await gateway(read_config({"backends": mock, "store": {"kind": "none"}}))) as session:
         with pytest.raises(openai.NotFoundError, match=r"store\.kind"):
             await session.conversations.create()
         with pytest.raises(openai.NotFoundError):
             await session.responses.create(model="m", input="x", conversation="conv_1")
-
-
-async def test_without_the_middleware_it_is_not_ignored(gateway: Gateway) -> None:
     chain = ["validation", "arguments", "transformation", "injection", "forwarding"]
-    config = {"backends": {"m": {"kind": "mock", "script": ["Hello."]}}, "chain": chain}
-    async with sdk(await gateway(read_config(config))) as session:
+    async with sdk(await gateway(read_config({"backends": mock, "chain": chain}))) as session:
         made = await session.conversations.create()
         with pytest.raises(openai.BadRequestError, match="conversation"):
             await session.responses.create(model="m", input="x", conversation=made.id)
 
 
-async def test_the_session_of_the_agents_package(two: Sequence[TestServer]) -> None:
+async def test_the_session_of_the_agents_package(gateway: Gateway) -> None:
     agents = pytest.importorskip("agents")
     agents.set_tracing_disabled(True)
-    async with sdk(two[0], api_key="k1") as one:
+    async with Upstream([echo]) as upstream, sdk(await gateway(upstream_config(upstream.url))) as one:
         model = agents.OpenAIResponsesModel(model="m", openai_client=one)
         agent = agents.Agent(name="a", instructions="Be brief.", model=model)
         session = agents.OpenAIConversationsSession(openai_client=one)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import product
 from typing import Any
 
 import aiohttp
 import pytest
 from aiohttp.test_utils import TestServer
 
+from tests.cases import every
 from tests.e2e.conftest import CHAT, USER, read_config, serving
 from toolwire.support.conversion import ConfigError
 
@@ -42,58 +44,46 @@ async def ask(
         return response
 
 
-@pytest.mark.parametrize("path", [CHAT, "/v1/responses", "/v1/responses/resp_1", "/v1/models", "/metrics"])
-async def test_a_preflight_needs_no_key(path):
+async def test_a_preflight_needs_no_key():
     async with gateway_for(PAGE) as server:
-        answer = await ask(server, "OPTIONS", path, PREFLIGHT)
-    assert answer.status == 204
-    assert answer.headers[ALLOWED] == PAGE
-    assert "POST" in answer.headers["Access-Control-Allow-Methods"]
-    assert "DELETE" in answer.headers["Access-Control-Allow-Methods"]
-    assert answer.headers["Access-Control-Allow-Headers"] == PREFLIGHT["Access-Control-Request-Headers"]
-    assert answer.headers["Access-Control-Max-Age"] == "600"
-    assert answer.headers["Vary"] == "Origin"
-    assert "Access-Control-Allow-Credentials" not in answer.headers
+        for path in (CHAT, "/v1/responses", "/v1/responses/resp_1", "/v1/models", "/metrics"):
+            answer = await ask(server, "OPTIONS", path, PREFLIGHT)
+            assert (answer.status, answer.headers[ALLOWED], answer.headers["Vary"]) == (204, PAGE, "Origin"), path
+            assert "POST" in answer.headers["Access-Control-Allow-Methods"]
+            assert "DELETE" in answer.headers["Access-Control-Allow-Methods"]
+            assert answer.headers["Access-Control-Allow-Headers"] == PREFLIGHT["Access-Control-Request-Headers"]
+            assert answer.headers["Access-Control-Max-Age"] == "600"
+            assert "Access-Control-Allow-Credentials" not in answer.headers
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize(("key", "status"), [(KEY, 200), ({}, 401)], ids=["with key", "without"])
-async def test_the_page_may_read_the_answer_and_the_refusal(stream, key, status):
+async def test_the_page_may_read_the_answer_and_the_refusal():
     async with gateway_for("https://other.example.org", PAGE) as server:
-        body = {"model": "m", "messages": USER, "stream": stream}
-        answer = await ask(server, "POST", CHAT, {"Origin": PAGE, **key}, json=body)
-    assert answer.status == status
-    assert answer.headers[ALLOWED] == PAGE
-    assert answer.headers["Vary"] == "Origin"
-    exposed = answer.headers["Access-Control-Expose-Headers"].split(", ")
-    assert {"retry-after-ms", "x-client-request-id", "openai-processing-ms"} <= set(exposed)
-    assert {"x-request-id", "x-ratelimit-reset-tokens", "request-id", "anthropic-ratelimit-tokens-reset"} <= set(
-        exposed
-    )
-    assert len(exposed) == len(set(exposed))
-    assert answer.headers["X-Request-Id"]
-
-
-async def test_errors_of_the_path_may_be_read_too():
-    async with gateway_for(PAGE) as server:
+        for stream, (key, status) in product((False, True), ((KEY, 200), ({}, 401))):
+            body = {"model": "m", "messages": USER, "stream": stream}
+            answer = await ask(server, "POST", CHAT, {"Origin": PAGE, **key}, json=body)
+            assert (answer.status, answer.headers[ALLOWED], answer.headers["Vary"]) == (status, PAGE, "Origin"), stream
+            exposed = answer.headers["Access-Control-Expose-Headers"].split(", ")
+            assert {
+                *("retry-after-ms", "x-client-request-id", "openai-processing-ms", "x-request-id"),
+                *("x-ratelimit-reset-tokens", "request-id", "anthropic-ratelimit-tokens-reset"),
+            } <= set(exposed)
+            assert len(exposed) == len(set(exposed))
+            assert answer.headers["X-Request-Id"]
         for method, path, status in ("GET", "/nothing", 404), ("PUT", CHAT, 405):
             answer = await ask(server, method, path, {"Origin": PAGE, **KEY})
             assert (answer.status, answer.headers[ALLOWED]) == (status, PAGE)
 
 
-@pytest.mark.parametrize(
-    "origin", ["https://evil.example", "null", "https://chat.example.org.evil.example", "http://chat.example.org"]
-)
-async def test_no_other_page_may(origin):
+async def test_no_other_page_may():
     async with gateway_for(PAGE) as server:
-        refused = await ask(server, "OPTIONS", CHAT, {**PREFLIGHT, "Origin": origin})
-        assert refused.status == 403
-        assert (await refused.json())["error"]["code"] == "origin_not_allowed"
-        assert ALLOWED not in refused.headers
-        answer = await ask(server, "GET", "/v1/models", {"Origin": origin, **KEY})
-        assert answer.status == 200
-        assert ALLOWED not in answer.headers
-        assert answer.headers["Vary"] == "Origin"
+        for origin in ("https://evil.example", "null", f"{PAGE}.evil.example", "http://chat.example.org"):
+            refused = await ask(server, "OPTIONS", CHAT, {**PREFLIGHT, "Origin": origin})
+            assert refused.status == 403, origin
+            assert (await refused.json())["error"]["code"] == "origin_not_allowed"
+            assert ALLOWED not in refused.headers
+            answer = await ask(server, "GET", "/v1/models", {"Origin": origin, **KEY})
+            assert (answer.status, answer.headers["Vary"]) == (200, "Origin")
+            assert ALLOWED not in answer.headers
 
 
 async def test_any_page_may_if_the_operator_says_so():
@@ -117,15 +107,14 @@ async def test_off_no_page_may():
         assert not {ALLOWED, "Vary"} & set(answer.headers)
 
 
-@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=b"])
-@pytest.mark.parametrize("path", [CHAT, "/v1/responses"])
-async def test_what_needs_no_preflight_is_refused(kind, path):
+async def test_what_needs_no_preflight_is_refused():
     """What any page may send without asking: also a gateway without keys does not take it."""
+    body = b'{"model":"m","messages":[{"role":"user","content":"hi"}],"input":"hi"}'
+    kinds = ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=b", "")
     async with gateway_for(auth={}) as server:
-        body = b'{"model":"m","messages":[{"role":"user","content":"hi"}],"input":"hi"}'
-        answer = await ask(server, "POST", path, {"Origin": PAGE, "Content-Type": kind}, data=body)
-        assert answer.status == 415
-        assert (await ask(server, "POST", path, {"Origin": PAGE, "Content-Type": ""}, data=body)).status == 415
+        for path, kind in product((CHAT, "/v1/responses"), kinds):
+            answer = await ask(server, "POST", path, {"Origin": PAGE, "Content-Type": kind}, data=body)
+            assert answer.status == 415, (path, kind)
 
 
 async def test_clients_that_are_no_pages_notice_nothing():
@@ -135,7 +124,7 @@ async def test_clients_that_are_no_pages_notice_nothing():
         assert ALLOWED not in answer.headers
 
 
-@pytest.mark.parametrize(
+@every(
     "origin",
     ["chat.example.org", "https://chat.example.org/", "https://Chat.example.org", "https://u@h", "", "https://"],
 )

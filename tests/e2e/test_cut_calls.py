@@ -1,5 +1,6 @@
 """Calls that a server's answer broke off in (C18, R29.3): whatever the server speaks, streamed or whole, a call that is
-not whole is dropped, one that is stays, and nothing is asked again."""
+not whole is dropped, one that is stays, and nothing is asked again. The same of calls in text, and of the texts of
+custom tools, which look whole wherever they are cut."""
 
 from __future__ import annotations
 
@@ -9,20 +10,25 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.e2e.conftest import CHAT, post, serving, upstream_config
-from tests.e2e.meaning import MESSAGES, RESPONSES, meant
-from tests.e2e.test_messages_backend import BODIES, JSON, SSE
+from tests.cases import every
+from tests.e2e.conftest import CHAT, USER, Gateway, function, gateway_before, post, serving, upstream_config
+from tests.e2e.meaning import BODIES, MESSAGES, RESPONSES, asking, ended, meant, said
+from tests.e2e.speaking import JSON, SSE
 from toolwire.config import GatewayConfig
-from toolwire.testing import Answer, Asked, Upstream, frame
+from toolwire.testing import Answer, Asked, Say, Upstream, frame
 
 KINDS = {CHAT: "openai_chat", MESSAGES: "anthropic_messages", RESPONSES: "openai_responses"}
 WHOLE = '{"path": "a"}'
 CUT = ["", "{", '{"path": "', '{"path": "a"', '{"path": {"a": 1}']
+
+UNKNOWN = "brand_new_word"
 ENDS = {
-    CHAT: ["length", "max_tokens", "content_filter"],
-    MESSAGES: ["max_tokens", "model_context_window_exceeded", "refusal", "pause_turn"],
-    RESPONSES: ["max_output_tokens", "content_filter"],
+    CHAT: ["length", "max_tokens", "content_filter", "SAFETY", UNKNOWN],
+    MESSAGES: ["max_tokens", "model_context_window_exceeded", "refusal", "pause_turn", "guardrail_intervened", UNKNOWN],
+    RESPONSES: ["max_output_tokens", "content_filter", "sensitive", UNKNOWN],
 }
+"""By protocol of the server: words that end an answer in the middle, some of other servers, and one that nobody knows.
+All words: `test_ends.py`."""
 USAGE = {"input_tokens": 1, "output_tokens": 1}
 CHAT_USAGE = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
 
@@ -120,11 +126,6 @@ def behind(up: Upstream, kind: str) -> GatewayConfig:
     return upstream_config(up.url, backend={"kind": KINDS[kind], "api_key": "k1"}, defaults={"mode": "native"})
 
 
-def asking(path: str, stream: bool) -> dict[str, Any]:
-    counts = {"stream_options": {"include_usage": True}} if path == CHAT and stream else {}
-    return {**BODIES[path], "stream": stream, **counts}
-
-
 def end_of(path: str, answer: Any, stream: bool) -> str:
     if path == CHAT:
         shown = (
@@ -174,26 +175,77 @@ async def test_what_was_cut_is_no_call(kind: str, path: str, stream: bool) -> No
                 assert shown == CALLED[path], where
             elif end in AT_LENGTH and not made:
                 assert shown in (LENGTH[path], end), where
+            elif end == UNKNOWN and not made:
+                assert shown == LENGTH[path], "a cut call under an unknown word is no success"
 
 
-@pytest.mark.parametrize("kind", SERVERS)
+@every("kind", SERVERS)
 async def test_a_call_that_is_whole_at_the_limit_stays(kind: str) -> None:
     def answer(asked: Asked) -> Answer:
         return SERVERS[kind]([WHOLE, WHOLE], ENDS[kind][0], bool(asked.json.get("stream")), True)
 
-    async with Upstream([answer] * 6) as up, serving(behind(up, kind)) as server:
+    async with Upstream([answer]) as up, serving(behind(up, kind)) as server:
         for path, stream in product(BODIES, (False, True)):
             got = await post(server, asking(path, stream), path=path)
-            _, calls, *_ = meant(path, got, stream)
-            assert calls == [("read", {"path": "a"})] * 2, (path, stream)
+            assert said(path, got, stream)[1] == [("read", {"path": "a"})] * 2, (path, stream)
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-async def test_a_call_without_arguments_that_the_answer_ends_with_for_its_own_sake(stream: bool) -> None:
+async def test_a_call_without_arguments_that_the_answer_ends_with_for_its_own_sake() -> None:
     def answer(asked: Asked) -> Answer:
         return messages([""], "tool_use", bool(asked.json.get("stream")), True)
 
-    body = {**asking(CHAT, stream), "tools": [{"type": "function", "function": {"name": "read"}}]}
     async with Upstream([answer]) as up, serving(behind(up, MESSAGES)) as server:
-        got = await post(server, body, path=CHAT)
-    assert meant(CHAT, got, stream)[1] == [("read", {})]
+        for stream in (False, True):
+            body = {**asking(CHAT, stream), "tools": [{"type": "function", "function": {"name": "read"}}]}
+            assert said(CHAT, await post(server, body), stream)[1] == [("read", {})]
+
+
+# --- in text, and texts ---------------------------------------------------------------------------------------------
+
+
+async def test_what_a_limit_cut_off_is_no_call() -> None:
+    """C18 and R6.8 for every word that servers have for a limit of length."""
+    whole = '<tool_call>{"name":"look","arguments":"{}"}</tool_call>'
+    unclosed = whole.removesuffix("</tool_call>")
+    async with gateway_before() as (server, upstream):
+        for word, stream in product(("length", "max_tokens", "model_length"), (False, True)):
+            upstream.script = [Say("one ", unclosed, finish=word), Say(whole, " ", unclosed, finish=word)]
+            body = {"messages": USER, "tools": [function("look")], "stream": stream}
+            cut, kept = await post(server, body), await post(server, body)
+            assert [ended(CHAT, answer, stream) for answer in (cut, kept)] == ["length", "tool_calls"], word
+            assert [len(said(CHAT, answer, stream)[1]) for answer in (cut, kept)] == [0, 1], word
+
+
+@every("stream", [False, True])
+@every("path", [CHAT, RESPONSES])
+async def test_half_a_text_of_a_native_server_is_no_call(path: str, stream: bool) -> None:
+    """The limit cuts what comes last."""
+    texts = {"call_0": "*** whole", "call_1": "*** half"}
+    calls = [
+        {"id": ident, "index": n, "type": "custom", "custom": {"name": "patch", "input": text}}
+        for n, (ident, text) in enumerate(texts.items())
+    ]
+    message = {"role": "assistant", "content": "So.", "tool_calls": calls}
+    key, pieces = ("delta", [message, {}]) if stream else ("message", [message])
+    chunks = [{"id": "c", "created": 1, "model": "m", "choices": [{"index": 0, key: piece}]} for piece in pieces]
+    chunks[-1]["choices"][0]["finish_reason"] = "length"  # type: ignore[index]
+    answer = Answer([*map(frame, chunks), frame("[DONE]")], headers=SSE)
+    if not stream:
+        answer = Answer([orjson.dumps(chunks[0])], headers=JSON)
+    tool = {"type": "custom", "name": "patch"} if path == RESPONSES else {"type": "custom", "custom": {"name": "patch"}}
+    options: Any = {"backend": {"preset": "openai"}, "defaults": {"mode": "native"}}
+    async with gateway_before([answer], **options) as (server, _):
+        got = await post(server, {**asking(path, stream), "tools": [tool]}, path=path)
+    assert (got.status, b"*** whole" in got.body, b"*** half" in got.body) == (200, True, False)
+
+
+@every("status", ["completed", "incomplete"])
+async def test_half_a_text_of_a_responses_server_is_no_call(gateway: Gateway, status: str) -> None:
+    item = {"type": "custom_tool_call", "id": "ctc_1", "call_id": "call_1", "name": "patch", "input": "*** a text"}
+    body = {"id": "resp_1", "object": "response", "created_at": 1, "model": "m", "status": "incomplete"}
+    more = {"incomplete_details": {"reason": "max_output_tokens"}, "output": [{**item, "status": status}]}
+    async with Upstream([Answer([orjson.dumps({**body, **more})], headers=JSON)]) as upstream:
+        backend = {"kind": "openai_responses"}
+        server = await gateway(upstream_config(upstream.url, backend=backend, defaults={"mode": "native"}))
+        got = await post(server, {"input": "hi", "tools": [{"type": "custom", "name": "patch"}]}, path=RESPONSES)
+    assert (got.status, b"*** a text" in got.body) == (200, status == "completed")

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
-import pytest
-
+from tests.cases import every, first_and_in_turn
 from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config
+from tests.e2e.engines import page
+from tests.e2e.meaning import CLIENTS, MESSAGES, RESPONSES
+from tests.e2e.speaking import in_pieces
 from toolwire.config import GatewayConfig
 from toolwire.testing import Answer, Asked, Say, Upstream
 
-RESPONSES, MESSAGES = "/v1/responses", "/v1/messages"
 READ = function("read_file", path="string")
 WRITE = function("write_file", path="string", content="string")
 TOOLS = [READ, WRITE]
@@ -24,7 +24,7 @@ RECITED = (
     '"parameters":{"type":"object","properties":{"path":{"type":"string"}}}}'
 )
 
-WAYS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+WAYS = every("stream", [False, True])
 
 
 def config(url: str, **options: Any) -> GatewayConfig:
@@ -49,9 +49,7 @@ def grammars(upstream: Upstream) -> list[str]:
 
 
 @WAYS
-@pytest.mark.parametrize(
-    ("path", "near"), [(CHAT, NEAR), (CHAT, RECITED), (RESPONSES, RECITED), (MESSAGES, f"```json\n{RECITED}\n```")]
-)
+@every("path, near", [(CHAT, NEAR), (CHAT, RECITED), (RESPONSES, RECITED), (MESSAGES, f"```json\n{RECITED}\n```")])
 async def test_the_tool_that_was_tried_is_enforced(gateway: Gateway, path: str, stream: bool, near: str) -> None:
     async with Upstream([Say(near), Say(GOOD)]) as upstream:
         server = await gateway(config(upstream.url))
@@ -69,27 +67,25 @@ async def test_the_tool_that_was_tried_is_enforced(gateway: Gateway, path: str, 
     assert messages[-1]["content"].endswith('Answer again: call the tool "read_file", and write nothing else.')
 
 
-@pytest.mark.parametrize(("size", "stream"), [(1, True), (8, True), (999, False)])
-@pytest.mark.parametrize(
-    "near",
-    [
-        '{"name":"plot","arguments":{"end":2*pi}}',
-        '{"name":"plot","arguments":{"end":"I", \'V\'}}',
-        '```json\n{"name":"plot","arguments":{"end":2*pi}}\n```',
-        '{"name":"plot","arguments":{"end":{"of":"x"}}}',
-        "plot(end=2*pi)",
-    ],
-)
-async def test_nothing_of_a_broken_attempt_is_sent(gateway: Gateway, stream: bool, size: int, near: str) -> None:
+@every("size, stream", [(1, True), (8, True), (999, False)])
+async def test_nothing_of_a_broken_attempt_is_sent(gateway: Gateway, stream: bool, size: int) -> None:
     good = '{"name":"plot","arguments":{"end":6.28}}'
-    pieces = [near[at : at + size] for at in range(0, len(near), size)]
-    async with Upstream([Say(*pieces), Say(good)]) as upstream:
+    async with Upstream() as upstream:
         server = await gateway(config(upstream.url))
-        answer = await post(server, {**body(CHAT, stream=stream), "tools": [function("plot", end="number")]})
-    assert b"plot" in answer.body
-    assert b"pi" not in answer.body.replace(b"completion", b"")
-    assert answer.body.count(b'"content":"') == 0
-    assert len(upstream.posts) == 2
+        for near in (
+            '{"name":"plot","arguments":{"end":2*pi}}',
+            '{"name":"plot","arguments":{"end":"I", \'V\'}}',
+            '```json\n{"name":"plot","arguments":{"end":2*pi}}\n```',
+            '{"name":"plot","arguments":{"end":{"of":"x"}}}',
+            "plot(end=2*pi)",
+        ):
+            asked = len(upstream.posts)
+            upstream.script = [Say(*in_pieces(near, size)), Say(good)]
+            answer = await post(server, {**body(CHAT, stream=stream), "tools": [function("plot", end="number")]})
+            assert b"plot" in answer.body, near
+            assert b"pi" not in answer.body.replace(b"completion", b""), near
+            assert answer.body.count(b'"content":"') == 0, near
+            assert len(upstream.posts) == asked + 2, near
 
 
 async def test_several_tools_are_demanded_together(gateway: Gateway) -> None:
@@ -106,58 +102,46 @@ async def test_several_tools_are_demanded_together(gateway: Gateway) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("backend", "field"),
+@every(
+    "backend, field, options",
     [
-        ({"preset": "vllm"}, "structured_outputs"),
-        ({"preset": "sglang"}, "ebnf"),
-        ({"constrain": "none"}, None),
+        ({"preset": "vllm"}, "structured_outputs", {}),
+        ({"preset": "sglang"}, "ebnf", {}),
+        ({"constrain": "none"}, None, {}),
+        # what cannot be enforced is no fault of the client: this is about choices that clients demand
+        ({"constrain": "none"}, None, {"constrain": "required"}),
     ],
 )
-async def test_on_every_engine(gateway: Gateway, backend: dict[str, Any], field: str | None) -> None:
+async def test_on_every_engine(
+    gateway: Gateway, backend: dict[str, Any], field: str | None, options: dict[str, Any]
+) -> None:
     async with Upstream([Say(NEAR), Say(GOOD)]) as upstream:
-        server = await gateway(config(upstream.url, backend=backend, mode="prompt"))
-        await post(server, body(CHAT, stream=False))
-    second = upstream.posts[1].json
+        server = await gateway(config(upstream.url, backend=backend, mode="prompt", **options))
+        assert (await post(server, body(CHAT, stream=False))).status == 200
+    _, second = (asked.json for asked in upstream.posts)
     said = {"grammar", "structured_outputs", "response_format", "ebnf"} & second.keys()
     assert said == ({field} if field else set())
     assert field is None or "write_file" not in str(second[field])
 
 
-async def test_what_cannot_be_enforced_is_no_fault_of_the_client(gateway: Gateway) -> None:
-    """`constrain: required` is about choices that clients demand."""
-    async with Upstream([Say(NEAR), Say(GOOD)]) as upstream:
-        options = {"backend": {"constrain": "none"}, "constrain": "required"}
-        server = await gateway(config(upstream.url, mode="prompt", **options))
-        answer = await post(server, body(CHAT, stream=False))
-        assert answer.status == 200
-    assert len(upstream.posts) == 2
-
-
 def called(name: str, arguments: str) -> Answer:
     call = {"id": "call_1", "type": "function", "function": {"name": name, "arguments": arguments}}
-    message = {"role": "assistant", "content": None, "tool_calls": [call]}
-    return whole(message, "tool_calls")
+    return whole({"role": "assistant", "content": None, "tool_calls": [call]}, "tool_calls")
 
 
 def whole(message: dict[str, Any], reason: str = "stop") -> Answer:
     made = [{"index": 0, "message": message, "finish_reason": reason}]
-    answer = {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": made}
-    return sent(answer)
+    return page({"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": made})
 
 
-def sent(body: Any, status: int = 200) -> Answer:
-    return Answer([orjson.dumps(body)], status, {"Content-Type": "application/json"}, framing="length")
-
-
-@pytest.mark.parametrize("refuses", [False, True])
+@every("refuses", [False, True])
 async def test_a_server_that_makes_calls_itself(gateway: Gateway, refuses: bool) -> None:
     """It is told in its own words; one that refuses such a choice is asked without."""
 
     def second(asked: Asked) -> Answer:
         assert asked.json["tool_choice"] == {"type": "function", "function": {"name": "read_file"}}
         if refuses:
-            return sent({"error": {"message": "no named choice here", "code": 400}}, 400)
+            return page({"error": {"message": "no named choice here", "code": 400}}, 400)
         return called("read_file", '{"path":"a"}')
 
     async with Upstream([called("red_file", '{"path":"a"}'), second, called("read_file", '{"path":"a"}')]) as upstream:
@@ -169,15 +153,11 @@ async def test_a_server_that_makes_calls_itself(gateway: Gateway, refuses: bool)
     assert "tool_choice" not in upstream.posts[-1].json or not refuses
 
 
-@pytest.mark.parametrize("path", [CHAT, RESPONSES, MESSAGES])
-@pytest.mark.parametrize("native", [False, True])
+@every("native, path", first_and_in_turn([False, True], CLIENTS))
 async def test_a_call_in_a_thought_that_never_closes(gateway: Gateway, path: str, native: bool) -> None:
     thought = f"I have to read it.\n{GOOD}\n"
-    first = (
-        whole({"role": "assistant", "content": "", "reasoning_content": thought})
-        if native
-        else Say(f"<think>{thought}")
-    )
+    as_text = Say(f"<think>{thought}")
+    first = whole({"role": "assistant", "content": "", "reasoning_content": thought}) if native else as_text
     async with Upstream([first, Say(GOOD)]) as upstream:
         server = await gateway(config(upstream.url, **({"mode": "native"} if native else {})))
         answer = await post(server, body(path, stream=False), path=path)
@@ -187,17 +167,18 @@ async def test_a_call_in_a_thought_that_never_closes(gateway: Gateway, path: str
     assert "inside of a thought that has no end" in upstream.posts[1].json["messages"][-1]["content"]
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        (f"<think>I could write\n{GOOD}\nbut need not.", "stop"),
-        (f"<think>I could write {GOOD}</think>No.", "stop"),
-        (f"<think>{GOOD}", "length"),
-        ("<think>Hm.", "stop"),
-    ],
-)
-async def test_what_is_only_considered(gateway: Gateway, text: str, reason: str) -> None:
-    async with Upstream([Say(text, finish=reason)]) as upstream:
+async def test_what_is_only_considered(gateway: Gateway) -> None:
+    async with Upstream() as upstream:
         server = await gateway(config(upstream.url))
-        await post(server, body(CHAT, stream=False))
-    assert len(upstream.posts) == 1
+        for number, (text, reason) in enumerate(
+            [
+                (f"<think>I could write\n{GOOD}\nbut need not.", "stop"),
+                (f"<think>I could write {GOOD}</think>No.", "stop"),
+                (f"<think>{GOOD}", "length"),
+                ("<think>Hm.", "stop"),
+            ],
+            1,
+        ):
+            upstream.script = [Say(text, finish=reason)]
+            await post(server, body(CHAT, stream=False))
+            assert len(upstream.posts) == number, text

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
-from tests.e2e.conftest import Gateway, post, upstream_config
+from tests.cases import every
+from tests.e2e.conftest import gateway_before, post
 from tests.e2e.responses_answers import RESPONSES, tool
 from toolwire.protocols.responses.summaries import REQUEST
-from toolwire.testing import Say, Upstream
+from toolwire.testing import Say
 
 LOOK = tool("look", at="string")
 SEARCH = {"type": "tool_search", "execution": "client", "parameters": {"type": "object", "properties": {}}}
@@ -35,11 +34,11 @@ def items_of(answer: Any, *, stream: bool) -> list[Any]:
     return done
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-async def test_tools_of_a_stored_turn_are_on_offer(gateway: Gateway, stream: bool) -> None:
+@every("stream", [False, True])
+async def test_tools_of_a_stored_turn_are_on_offer(stream: bool) -> None:
     """What is called is a call, and what a search has found stays found; a tool of the request counts before it."""
-    async with Upstream([Say("Hello."), Say(CALL), Say("Yes."), Say(SEND)]) as upstream:
-        server = await gateway(upstream_config(upstream.url, defaults={"mode": "prompt"}))
+    turns = [Say("Hello."), Say(CALL), Say("Yes."), Say(SEND)]
+    async with gateway_before(turns, defaults={"mode": "prompt"}) as (server, upstream):
         first = (await post(server, {"input": [additional(LOOK, SEARCH, MAIL), HI]}, path=RESPONSES)).json()
         later = {"input": [HI], "previous_response_id": first["id"], "stream": stream}
         (call,) = items_of(await post(server, later, path=RESPONSES), stream=stream)
@@ -58,21 +57,18 @@ async def test_tools_of_a_stored_turn_are_on_offer(gateway: Gateway, stream: boo
         assert '"at"' not in told.split("</tools>")[0]
 
 
-async def test_they_can_be_demanded(gateway: Gateway) -> None:
-    async with Upstream([Say("Hello."), Say(CALL)]) as upstream:
-        server = await gateway(upstream_config(upstream.url, defaults={"mode": "prompt"}))
+async def test_they_can_be_demanded() -> None:
+    async with gateway_before([Say("Hello."), Say(CALL)], defaults={"mode": "prompt"}) as (server, _):
         first = (await post(server, {"input": [additional(LOOK), HI]}, path=RESPONSES)).json()
         body = {"input": [HI], "previous_response_id": first["id"], "tool_choice": {"type": "function", "name": "look"}}
         (call,) = (await post(server, body, path=RESPONSES)).json()["output"]
         assert call["name"] == "look"
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("mode", ["prompt", "native"])
-async def test_a_compaction_trigger_gives_one_item(gateway: Gateway, mode: str, stream: bool) -> None:
+@every("mode, stream", [("prompt", False), ("native", True), ("prompt", True)])
+async def test_a_compaction_trigger_gives_one_item(mode: str, stream: bool) -> None:
     """It is stored as it was given, and what it holds is read by the model later."""
-    async with Upstream([Say("The user said hi."), Say("Yes.")]) as upstream:
-        server = await gateway(upstream_config(upstream.url, defaults={"mode": mode}))
+    async with gateway_before([Say("The user said hi."), Say("Yes.")], defaults={"mode": mode}) as (server, upstream):
         body = {"input": [HI, {"type": "compaction_trigger"}], "tools": [LOOK], "stream": stream}
         answer = await post(server, {**body, "tool_choice": "required"}, path=RESPONSES)
         (item,) = items_of(answer, stream=stream)
@@ -84,8 +80,7 @@ async def test_a_compaction_trigger_gives_one_item(gateway: Gateway, mode: str, 
         assert "The user said hi." in json.dumps(upstream.requests[1].json)
 
 
-async def test_a_model_that_gives_no_summary(gateway: Gateway) -> None:
-    async with Upstream([Say(" ")]) as upstream:
-        server = await gateway(upstream_config(upstream.url))
+async def test_a_model_that_gives_no_summary() -> None:
+    async with gateway_before([Say(" ")]) as (server, _):
         answer = await post(server, {"input": [HI, {"type": "compaction_trigger"}]}, path=RESPONSES)
         assert (answer.status, answer.json()["error"]["code"]) == (502, "upstream_invalid_response")

@@ -4,21 +4,21 @@ whole; and errors inside answers that were accepted, which keep their status."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from itertools import product
 from typing import Any
 
 import orjson
 import pytest
 
-from tests.e2e.conftest import CHAT, Gateway, function, post, serving, upstream_config
-from tests.e2e.meaning import MESSAGES, RESPONSES, meant
-from tests.e2e.test_cut_calls import SERVERS, WHOLE, asking, behind, end_of
-from tests.e2e.test_messages_backend import BODIES, JSON, SSE
+from tests.cases import every, first_and_in_turn
+from tests.e2e.conftest import CHAT, Gateway, function, gateway_before, post, serving
+from tests.e2e.meaning import BODIES, MESSAGES, RESPONSES, asking
+from tests.e2e.speaking import JSON, SSE
+from tests.e2e.test_cut_calls import SERVERS, behind, end_of
 from tests.e2e.test_unconstrained import ask, calls, constrained
 from tests.e2e.test_unconstrained import config as llamacpp
 from toolwire.model import FinishReason
-from toolwire.protocols.shared.ends import ERROR, FINISH_WORDS, MEANS, meaning
+from toolwire.protocols.shared.ends import ERROR, FINISH_WORDS, MEANS
 from toolwire.testing import Answer, Asked, Say, Upstream, WireAnswer, frame
 
 STOP, LENGTH, FILTERED = FinishReason.STOP, FinishReason.LENGTH, FinishReason.CONTENT_FILTER
@@ -53,8 +53,6 @@ WORDS: dict[str, dict[str, str]] = {
     "DeepSeek": {"insufficient_system_resource": ERROR},
     "Mistral": {"model_length": LENGTH},
 }
-CASES = [pytest.param(word, means, id=f"{who} {word}") for who, words in WORDS.items() for word, means in words.items()]
-WAYS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 
 
 def chat_text(word: str | None, stream: bool) -> Answer:
@@ -78,18 +76,12 @@ def failed(path: str, answer: WireAnswer, stream: bool) -> bool:
     )
 
 
-@pytest.mark.parametrize(("word", "means"), CASES)
-def test_the_table(word: str, means: str) -> None:
-    assert meaning(word) == means
-
-
 def test_every_meaning_is_told() -> None:
     assert {*MEANS.values()} == {*FINISH_WORDS, ERROR}
     assert all(word == word.lower() for word in MEANS)
 
 
-@WAYS
-@pytest.mark.parametrize("path", BODIES)
+@every("path, stream", [(path, stream) for path in BODIES for stream in (False, True)])
 async def test_what_clients_are_told(path: str, stream: bool) -> None:
     """Chat servers say all of these words."""
     words = [(word, means) for words in WORDS.values() for word, means in words.items()]
@@ -98,10 +90,7 @@ async def test_what_clients_are_told(path: str, stream: bool) -> None:
     def answer(asked: Asked) -> Answer:
         return chat_text(next(now)[0], bool(asked.json.get("stream")))
 
-    async with (
-        Upstream([answer] * len(words)) as up,
-        serving(upstream_config(up.url, defaults={"mode": "native", "retry": {"attempts": 1}})) as server,
-    ):
+    async with gateway_before([answer] * len(words), defaults={"mode": "native"}) as (server, _):
         for word, means in words:
             got = await post(server, asking(path, stream), path=path)
             if means == ERROR:
@@ -112,54 +101,28 @@ async def test_what_clients_are_told(path: str, stream: bool) -> None:
             assert end_of(path, got, stream) == expected, (word, got.body)
 
 
-def saying(kind: str, calls: list[str], word: str, *, stopped: bool) -> Callable[[Asked], Answer]:
-    """A server of this kind whose answer ends with this word."""
-    return lambda asked: SERVERS[kind](calls, word, bool(asked.json.get("stream")), stopped)
+@every("kind", SERVERS)
+async def test_a_call_that_an_error_cut_is_an_error(kind: str) -> None:
+    """Cut by any other end: `test_cut_calls.py`."""
 
+    def answer(asked: Asked) -> Answer:
+        return SERVERS[kind](['{"path": "'], "network_error", bool(asked.json.get("stream")), False)
 
-@pytest.mark.parametrize("kind", SERVERS)
-async def test_a_call_that_any_end_cut_is_dropped(kind: str) -> None:
-    async with Upstream() as up, serving(behind(up, kind)) as server:
-        for word, path, stream in product(
-            ("SAFETY", "guardrail_intervened", "sensitive", "brand_new_word"), BODIES, (False, True)
-        ):
-            up.script = [saying(kind, [WHOLE, '{"path": "'], word, stopped=False)]
-            got = await post(server, asking(path, stream), path=path)
-            assert meant(path, got, stream)[:2] == ("Now.", [("read", {"path": "a"})]), (word, path, got.body)
-
-
-@WAYS
-@pytest.mark.parametrize("path", BODIES)
-@pytest.mark.parametrize("kind", SERVERS)
-async def test_a_call_that_an_error_cut_is_an_error(kind: str, path: str, stream: bool) -> None:
-    answer = saying(kind, ['{"path": "'], "network_error", stopped=False)
-    async with Upstream([answer] * 3) as up, serving(behind(up, kind)) as server:
-        got = await post(server, asking(path, stream), path=path)
-    assert failed(path, got, stream), got.body
-
-
-@pytest.mark.parametrize("kind", SERVERS)
-async def test_a_cut_call_under_an_unknown_word_is_no_success(kind: str) -> None:
-    async with Upstream() as up, serving(behind(up, kind)) as server:
+    async with Upstream([answer]) as up, serving(behind(up, kind)) as server:
         for path, stream in product(BODIES, (False, True)):
-            up.script = [saying(kind, ['{"path": "'], "brand_new_word", stopped=True)]
             got = await post(server, asking(path, stream), path=path)
-            assert meant(path, got, stream)[:2] == ("Now.", []), path
-            assert end_of(path, got, stream) in ("length", "max_tokens", "max_output_tokens"), got.body
+            assert failed(path, got, stream), (path, stream, got.body)
 
 
 async def test_an_unknown_word_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     words = ["odd", "odd", "odder", "stop"]
-    async with (
-        Upstream([chat_text(word, True) for word in words]) as up,
-        serving(upstream_config(up.url, defaults={"mode": "native"})) as server,
-    ):
+    async with gateway_before([chat_text(word, True) for word in words], defaults={"mode": "native"}) as (server, _):
         with caplog.at_level(logging.WARNING, "toolwire.backends"):
             for _ in words:
                 await post(server, asking(CHAT, True), path=CHAT)
-    said = [one.getMessage() for one in caplog.records if "not known" in one.getMessage()]
-    assert len(said) == 2
-    assert "odder" in said[1]
+    told = [one.getMessage() for one in caplog.records if "not known" in one.getMessage()]
+    assert len(told) == 2
+    assert "odder" in told[1]
 
 
 # --- errors in answers that were accepted ---------------------------------------------------------------------------
@@ -176,41 +139,35 @@ GRAMMAR = {
 }
 
 
+FIRST: list[tuple[dict[str, Any], int]] = [
+    ({"message": "bad schema", "code": 400, "type": "BadRequestError"}, 400),
+    ({"message": "bad schema", "type": "invalid_request_error"}, 400),
+    ({"message": "too many", "code": 429}, 429),
+    ({"message": "EngineCore encountered an issue.", "type": "InternalServerError", "code": 500}, 502),
+    ({"message": "boom"}, 502),
+]
+
+
 def in_band(error: dict[str, Any], *before: bytes) -> Answer:
     return Answer([*before, frame({"error": error}), frame("[DONE]")], headers=SSE)
 
 
-@pytest.mark.parametrize("path", BODIES)
-@pytest.mark.parametrize(
-    ("error", "status"),
-    [
-        ({"message": "bad schema", "code": 400, "type": "BadRequestError"}, 400),
-        ({"message": "bad schema", "type": "invalid_request_error"}, 400),
-        ({"message": "too many", "code": 429}, 429),
-        ({"message": "EngineCore encountered an issue.", "type": "InternalServerError", "code": 500}, 502),
-        ({"message": "boom"}, 502),
-    ],
-)
-async def test_an_error_that_comes_first_is_a_status(path: str, error: dict[str, Any], status: int) -> None:
+async def test_an_error_that_comes_first_is_a_status() -> None:
     config = {"mode": "native", "retry": {"attempts": 1}}
-    async with Upstream() as up, serving(upstream_config(up.url, defaults=config)) as server:
-        for before in ((), (ROLE,), (b"data: : keepalive\n\n",)):
+    async with gateway_before(defaults=config) as (server, up):
+        for (error, status), path, before in product(FIRST, BODIES, ((), (ROLE,), (b"data: : keepalive\n\n",))):
             up.script = [in_band(error, *before)]
             got = await post(server, asking(path, True), path=path)
-            assert got.status == status, got.body
+            assert got.status == status, (error, path, before, got.body)
             assert error["message"].encode() in got.body
 
 
-@pytest.mark.parametrize("before", [(), (ROLE,), (b"data: : keepalive\n\n", ROLE)], ids=["first", "role", "keepalive"])
-@pytest.mark.parametrize("name", GRAMMAR)
+@every("name, before", first_and_in_turn(GRAMMAR, [(), (ROLE,), (b"data: : keepalive\n\n", ROLE)]))
 async def test_a_grammar_refused_in_a_stream_is_relaxed_after_others_were_taken(
     gateway: Gateway, name: str, before: tuple[bytes, ...]
 ) -> None:
     """The first answer proves that the server takes grammars (R10.10)."""
-
-    def refuse(asked: Asked) -> Answer:
-        return in_band(GRAMMAR[name], *before)
-
+    refuse = in_band(GRAMMAR[name], *before)
     async with Upstream([Say("Well. ", CALL), refuse, Say("Well. ", CALL)]) as upstream:
         server = await gateway(llamacpp(upstream.url))
         for _ in range(2):

@@ -6,8 +6,6 @@ its own server side, so nothing here knows one by its name. Any other needs a do
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import product
@@ -21,14 +19,13 @@ from aiohttp.test_utils import TestServer
 from docs.pairs import ENDS, OUTCOMES, modes_of
 from tests import codex_double
 from tests.e2e.agent import block
-from tests.e2e.conftest import CHAT, function, post, read_config, serving
-from tests.e2e.meaning import MESSAGES, RESPONSES, failed, meant
+from tests.e2e.conftest import CHAT, post, read_config, serving
+from tests.e2e.meaning import MESSAGES, RESPONSES, asking, chunks_of, failed, meant
+from tests.e2e.speaking import JSON, OPTIONS, SSE, speaking
 from tests.waiting import GUARD_S
 from toolwire.events import BlockKind, Delta, Open, Start
-from toolwire.folding import unfold
-from toolwire.model import ModelReply, ModelRequest, ReplyChoice, Text, ToolUse, Usage
+from toolwire.model import ModelReply, ReplyChoice, Text, ToolUse, Usage
 from toolwire.protocols.base import ServerSide
-from toolwire.protocols.streams import WriteOptions
 from toolwire.registry import BACKENDS, CLIENT_PROTOCOLS, SERVER_PROTOCOLS, usual_server
 from toolwire.testing import Answer, Asked, Refuse, Upstream, WireAnswer
 
@@ -42,12 +39,6 @@ CALLS: Final[dict[str, list[tuple[str, Any]]]] = {
 """What the model calls, by outcome."""
 SAID: Final = {"text": "Hello, wörld.", "one call": "Reading.", "several calls": ""}
 PIECE: Final = "Half an ans"
-READ: Final = function("read", path="string")["function"]
-TOOLS: Final[dict[str, Any]] = {
-    "chat": {"type": "function", "function": READ},
-    "responses": {"type": "function", **READ},
-    "messages": {"name": "read", "input_schema": READ["parameters"]},
-}
 
 
 # --- servers --------------------------------------------------------------------------------------------------------
@@ -55,24 +46,17 @@ TOOLS: Final[dict[str, Any]] = {
 
 def over_http(wire: ServerSide, outcome: str, mode: str) -> Callable[[Asked], Answer]:
     """A server that speaks this protocol."""
-    options = WriteOptions(request=ModelRequest("m", (), stream=True, include_usage=True), created=1)
+    if outcome in CALLS:
+        return speaking(wire, reply(outcome, mode))
 
     def answer(asked: Asked) -> Answer:
-        stream = asked.json.get("stream") is True
-        kind = {"Content-Type": "text/event-stream" if stream else "application/json"}
-        match outcome:
-            case "an error":
-                return Refuse(500, "Burnt.")
-            case "a cut" if stream:
-                begun = [Start("", "m", 1), Open(0, BlockKind.TEXT), Delta(0, PIECE)]
-                return Answer([wire.writer(options).feed(begun)], headers=kind, cut=True)
-            case "a cut":
-                whole = wire.write_reply(reply("text", "prompt"), options)
-                return Answer([whole[: len(whole) // 2]], headers=kind, cut=True)
-        said = reply(outcome, mode)
-        if stream:
-            return Answer([wire.writer(options).feed(unfold(said))], headers=kind)
-        return Answer([wire.write_reply(said, options)], headers=kind, framing="length")
+        if outcome == "an error":
+            return Refuse(500, "Burnt.")
+        if asked.json.get("stream") is True:
+            begun = [Start("", "m", 1), Open(0, BlockKind.TEXT), Delta(0, PIECE)]
+            return Answer([wire.writer(OPTIONS).feed(begun)], headers=SSE, cut=True)
+        whole = wire.write_reply(reply("text", "prompt"), OPTIONS)
+        return Answer([whole[: len(whole) // 2]], headers=JSON, cut=True)
 
     return answer
 
@@ -125,10 +109,7 @@ def codex(outcome: str, mode: str, folder: Path) -> dict[str, Any]:
             turn += [{"called": True, "usage": counts}, {"wait": True}] if CALLS[outcome] else []
     if outcome in CALLS and (mode == "prompt" or not CALLS[outcome]):
         turn.append({"usage": {**counts, "cachedInputTokens": 0, "reasoningOutputTokens": 0}})
-    script = folder / "script"
-    script.write_text(json.dumps({"turns": [turn]}))
-    command = [sys.executable, "-I", "-S", str(codex_double.FILE), str(script), str(folder / "log")]
-    return {"command": command, "timeouts": {"connect_s": GUARD_S}}
+    return {"command": codex_double.behind_pipes({"turns": [turn]}, folder), "timeouts": {"connect_s": GUARD_S}}
 
 
 DOUBLES: Final[dict[str, Callable[[str, str, Path], dict[str, Any]]]] = {"mock": mock, "codex_app_server": codex}
@@ -155,31 +136,16 @@ async def gateway(kind: str, mode: str, outcome: str, folder: Path) -> AsyncIter
 
 
 def body(client: str, stream: bool) -> dict[str, Any]:
-    asked: dict[str, Any] = {"tools": [TOOLS[client]], "stream": stream}
-    if client == "responses":
-        return {**asked, "input": "hi"}
-    if client == "messages":
-        asked["max_tokens"] = 64
-    elif stream:
-        asked["stream_options"] = {"include_usage": True}
-    return {**asked, "messages": [{"role": "user", "content": "hi"}]}
+    return asking(PATHS[client], stream)
 
 
 @pytest.mark.parametrize(("kind", "mode", "outcome"), ROWS)
 async def test_the_cells_of_a_row(
     kind: str, mode: str, outcome: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "toolwire.extras.codex_app.rpc.ANSWER_S", GUARD_S
-    )  # a machine that stands starts a process late
-    cells = list(product(CLIENT_PROTOCOLS, (False, True)))
-    if kind in SERVER_PROTOCOLS:
-        async with gateway(kind, mode, outcome, tmp_path) as server:
-            for client, stream in cells:
-                check(kind, outcome, client, stream, await post(server, body(client, stream), path=PATHS[client]))
-        return
-    for client, stream in cells:  # a double is good for one answer
-        async with gateway(kind, mode, outcome, tmp_path) as server:
+    monkeypatch.setattr("toolwire.extras.codex_app.rpc.ANSWER_S", GUARD_S)  # a slow machine starts a process late
+    async with gateway(kind, mode, outcome, tmp_path) as server:
+        for client, stream in product(CLIENT_PROTOCOLS, (False, True)):
             check(kind, outcome, client, stream, await post(server, body(client, stream), path=PATHS[client]))
 
 
@@ -201,12 +167,11 @@ def check(kind: str, outcome: str, client: str, stream: bool, answer: WireAnswer
 
 def so_far(path: str, answer: WireAnswer) -> str:
     """The text of a stream that broke off."""
-    frames = [frame for frame in answer.frames() if frame != "[DONE]"]
     if path == CHAT:
-        return "".join(c["delta"].get("content") or "" for frame in frames for c in frame.get("choices", ()))
-    if path == RESPONSES:
-        return "".join(frame["delta"] for frame in frames if frame["type"] == "response.output_text.delta")
-    return "".join(frame["delta"]["text"] for frame in frames if frame["type"] == "content_block_delta")
+        return "".join(c["delta"].get("content") or "" for one in chunks_of(answer) for c in one.get("choices", ()))
+    kind = "response.output_text.delta" if path == RESPONSES else "content_block_delta"
+    deltas = [frame["delta"] for frame in answer.frames() if frame["type"] == kind]
+    return "".join(delta if path == RESPONSES else delta["text"] for delta in deltas)
 
 
 def end_of(path: str, answer: WireAnswer, stream: bool) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -14,7 +13,8 @@ import pytest
 from aiohttp.http import StreamWriter
 from aiohttp.test_utils import TestServer
 
-from tests.e2e.conftest import CHAT, USER, Gateway, function, post, upstream_config
+from tests.cases import every
+from tests.e2e.conftest import CHAT, USER, Gateway, function, gateway_before, post, upstream_config
 from tests.e2e.test_conversation import RESPONSES, ask, client, get
 from tests.e2e.test_item_references import refer
 from toolwire.config import LimitsConfig
@@ -28,18 +28,6 @@ from toolwire.testing import Say, Upstream
 READ = function("read_file", path="string")
 NEAR = '<tool_call>{"name":"red_file","arguments":{"path":"a"}}</tool_call>'
 GOOD = '<tool_call>{"name":"read_file","arguments":{"path":"a"}}</tool_call>'
-
-
-@pytest.fixture(params=["memory", "sqlite", "redis"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
-    match request.param:
-        case "sqlite":
-            return {"kind": "sqlite", "path": str(tmp_path / "r.sqlite3")}
-        case "redis":
-            pytest.importorskip("redis")
-            return {"kind": "redis", "url": request.getfixturevalue("redis_server").url}
-        case kind:
-            return {"kind": kind}
 
 
 async def size_of(server: TestServer, ident: str) -> int:
@@ -65,71 +53,60 @@ def is_too_large(answer: tuple[int, Any], param: str, option: str = "limits.body
     assert option in said["error"]["message"]
 
 
+async def answers_at(gateway: Gateway, of: TestServer, url: str, store: dict[str, Any], limit: int, body: bytes) -> Any:
+    """The answer of a gateway with this limit, which has the store of another one."""
+    bounded = await gateway(upstream_config(url, store=store, limits={"body_bytes": limit}))
+    if store["kind"] == "memory":
+        bounded.app[CONVERSATIONS]._store = of.app[CONVERSATIONS]._store
+        bounded.app[CONVERSATIONS]._open = True
+    async with client(bounded) as session:
+        return await send(session, body)
+
+
 async def test_references_count_each_time(gateway: Gateway, store: dict[str, Any]) -> None:
     """To the byte: with the limit exactly met the server gets what it would get without one, one byte less and it is
     not asked."""
-    async with Upstream([Say("Yes."), Say("Two."), Say("Three.")]) as upstream:
-        server = await gateway(upstream_config(upstream.url, store=store))
+    async with gateway_before([Say("Yes."), Say("Two."), Say("Three.")], store=store) as (server, upstream):
         async with client(server) as session:
             first = await ask(session, input="x" * 100_000)
             (item,) = (await get(session, f"{first['id']}/input_items"))["data"]
             body = body_of(input=refer(*[item] * 5), store=False)
             becomes = len(body) + 5 * len(orjson.dumps(item))
-            read = len(body) + await size_of(server, first["id"])
-            assert becomes > read
-            status, _ = await send(session, body)
-            assert status == 200
+            assert becomes > len(body) + await size_of(server, first["id"])
+            assert (await send(session, body))[0] == 200
         sent = upstream.requests[-1].body
-        for limit, fits in ((becomes, True), (becomes - 1, False)):
-            bounded = await gateway(upstream_config(upstream.url, store=store, limits={"body_bytes": limit}))
-            if store["kind"] == "memory":
-                bounded.app[CONVERSATIONS]._store = server.app[CONVERSATIONS]._store
-                bounded.app[CONVERSATIONS]._open = True
-            async with client(bounded) as session:
-                answer = await send(session, body)
-            if fits:
-                assert answer[0] == 200
-                assert upstream.requests[-1].body == sent
-            else:
-                is_too_large(answer, "input")
+        assert (await answers_at(gateway, server, upstream.url, store, becomes, body))[0] == 200
+        assert upstream.requests[-1].body == sent
+        is_too_large(await answers_at(gateway, server, upstream.url, store, becomes - 1, body), "input")
         assert len(upstream.requests) == 3
 
 
 async def test_a_conversation_counts(gateway: Gateway, store: dict[str, Any]) -> None:
-    async with Upstream([Say("Yes.") for _ in range(9)]) as upstream:
-        server = await gateway(upstream_config(upstream.url, store=store))
+    async with gateway_before([Say("Yes.")], store=store) as (server, upstream):
         idents: list[str] = []
         async with client(server) as session:
             for number in range(4):
                 more = {"previous_response_id": idents[-1]} if idents else {}
                 idents.append((await ask(session, input=f"{number}" * 50_000, **more))["id"])
-            whole = sum([await size_of(server, ident) for ident in idents])
         body = body_of(input="hi", previous_response_id=idents[-1], store=False)
-        asked = len(upstream.requests)
-        for limit, fits in ((len(body) + whole, True), (len(body) + whole - 1, False)):
-            bounded = await gateway(upstream_config(upstream.url, store=store, limits={"body_bytes": limit}))
-            if store["kind"] == "memory":
-                bounded.app[CONVERSATIONS]._store = server.app[CONVERSATIONS]._store
-                bounded.app[CONVERSATIONS]._open = True
-            async with client(bounded) as session:
-                answer = await send(session, body)
-            if fits:
-                assert answer[0] == 200
-                assert len(upstream.requests[-1].json["messages"]) == 9
-            else:
-                is_too_large(answer, "previous_response_id")
-        assert len(upstream.requests) == asked + 1
+        limit = len(body) + sum([await size_of(server, ident) for ident in idents])
+        assert (await answers_at(gateway, server, upstream.url, store, limit, body))[0] == 200
+        assert len(upstream.requests[-1].json["messages"]) == 9
+        answer = await answers_at(gateway, server, upstream.url, store, limit - 1, body)
+        is_too_large(answer, "previous_response_id")
+        assert len(upstream.requests) == 5
 
 
-async def test_values_count_as_well(gateway: Gateway) -> None:
-    async with Upstream([Say("Yes."), Say("Two.")]) as upstream:
-        server = await gateway(upstream_config(upstream.url, limits={"json_values": 5000}))
-        async with client(server) as session:
-            parts = [{"type": "input_text", "text": "x"}] * 1000
-            first = await ask(session, input=[{"role": "user", "content": parts}])
-            (item,) = (await get(session, f"{first['id']}/input_items"))["data"]
-            answer = await send(session, body_of(input=refer(item, item)))
-            is_too_large(answer, "input", "limits.json_values")
+async def test_values_count_as_well() -> None:
+    async with (
+        gateway_before([Say("Yes."), Say("Two.")], limits={"json_values": 5000}) as (server, upstream),
+        client(server) as session,
+    ):
+        parts = [{"type": "input_text", "text": "x"}] * 1000
+        first = await ask(session, input=[{"role": "user", "content": parts}])
+        (item,) = (await get(session, f"{first['id']}/input_items"))["data"]
+        answer = await send(session, body_of(input=refer(item, item)))
+        is_too_large(answer, "input", "limits.json_values")
     assert len(upstream.requests) == 1
 
 
@@ -174,50 +151,41 @@ def are_off_the_loop(threads: dict[str, set[str]], *names: str) -> None:
         assert all(thread.startswith("toolwire-large") for thread in threads[name]), (name, threads[name])
 
 
-async def test_a_short_request_after_a_long_turn(gateway: Gateway, threads: dict[str, set[str]]) -> None:
+async def test_a_short_request_after_a_long_turn_and_after_a_short_one(
+    gateway: Gateway, threads: dict[str, set[str]]
+) -> None:
     tool = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}}
-    async with Upstream([Say("Yes."), Say("Two.")]) as upstream:
-        server = await gateway(upstream_config(upstream.url))
-        async with client(server) as session:
-            first = await ask(session, input="<tool_call> word " * 20_000, tools=[tool])
-            threads.clear()
-            await ask(session, input="hi", previous_response_id=first["id"], tools=[tool])
-    are_off_the_loop(threads, "decode", "full_conversation", "finished", "inject", "talk")
-
-
-async def test_a_short_one_after_a_short_one(gateway: Gateway, threads: dict[str, set[str]]) -> None:
-    async with Upstream([Say("Yes."), Say("Two.")]) as upstream:
-        server = await gateway(upstream_config(upstream.url))
-        async with client(server) as session:
-            first = await ask(session, input="hello")
-            await ask(session, input="hi", previous_response_id=first["id"])
-            await get(session, f"{first['id']}/input_items")
-    loop = {threading.current_thread().name}
-    assert {name: threads[name] for name in ("decode", "full_conversation", "_page")} == dict.fromkeys(
-        ("decode", "full_conversation", "_page"), loop
-    )
+    async with Upstream([Say("Yes.")]) as upstream, client(await gateway(upstream_config(upstream.url))) as session:
+        first = await ask(session, input="<tool_call> word " * 20_000, tools=[tool])
+        threads.clear()
+        await ask(session, input="hi", previous_response_id=first["id"], tools=[tool])
+        are_off_the_loop(threads, "decode", "full_conversation", "finished", "inject", "talk")
+        threads.clear()
+        first = await ask(session, input="hello")
+        await ask(session, input="hi", previous_response_id=first["id"])
+        await get(session, f"{first['id']}/input_items")
+    for name in ("decode", "full_conversation", "_page"):
+        assert threads[name] == {threading.current_thread().name}, name
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_near_miss_is_put_into_words_elsewhere(
-    gateway: Gateway, threads: dict[str, set[str]], stream: bool
-) -> None:
+async def test_a_near_miss_is_put_into_words_elsewhere(threads: dict[str, set[str]], stream: bool) -> None:
     near = [NEAR, *[" word <|im_end|>"] * 10_000]
     said = near if stream else ["".join(near)]
-    async with Upstream([Say(*said), Say(GOOD)]) as upstream:
-        server = await gateway(upstream_config(upstream.url))
+    async with gateway_before([Say(*said), Say(GOOD)]) as (server, upstream):
         answer = await post(server, {"model": "m", "messages": USER, "tools": [READ], "stream": stream}, path=CHAT)
         assert answer.status == 200
         first, second = (asked.json["messages"] for asked in upstream.posts)
     assert len(second[len(first)]["content"]) >= sum(map(len, near))
     are_off_the_loop(threads, "_in_words")
+    assert THREADS == 2
     assert any(thread.startswith("toolwire-large") for thread in threads["talk"])
 
 
-async def test_an_attempt_that_does_not_fit_is_left_out(gateway: Gateway) -> None:
+async def test_an_attempt_that_does_not_fit_is_left_out() -> None:
     """The model is told what was wrong, and not what it wrote."""
-    async with Upstream([Say(NEAR + " word" * 10_000), Say(GOOD)]) as upstream:
-        server = await gateway(upstream_config(upstream.url, limits={"body_bytes": 20_000}))
+    turns = [Say(NEAR + " word" * 10_000), Say(GOOD)]
+    async with gateway_before(turns, limits={"body_bytes": 20_000}) as (server, upstream):
         answer = await post(server, {"model": "m", "messages": USER, "tools": [READ]}, path=CHAT)
         assert answer.status == 200
         first, second = (asked.json["messages"] for asked in upstream.posts)
@@ -225,16 +193,10 @@ async def test_an_attempt_that_does_not_fit_is_left_out(gateway: Gateway) -> Non
     assert "not accepted" in second[-1]["content"]
 
 
-def test_there_are_few_threads() -> None:
-    assert THREADS == 2
-
-
 # --- looking at what is stored --------------------------------------------------------------------------------------
 
 
-async def test_a_page_is_made_of_its_own_items(
-    gateway: Gateway, threads: dict[str, set[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_page_is_made_of_its_own_items(threads: dict[str, set[str]], monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
     from toolwire.protocols.responses import turns
 
@@ -254,25 +216,23 @@ async def test_a_page_is_made_of_its_own_items(
         longest = max(longest, len(written))
         return written
 
-    async with Upstream([Say("Yes.")]) as upstream:
-        server = await gateway(upstream_config(upstream.url))
-        async with client(server) as session:
-            said = [{"role": "user", "content": f"{number} " + "x" * 10_000} for number in range(60)]
-            first = await ask(session, input=said)
-            made.clear()
-            threads.clear()
-            monkeypatch.setattr(wire.orjson, "dumps", watched)
-            page = await get(session, f"{first['id']}/input_items?limit=10")
-            assert sorted(made) == list(range(50, 60))
-            assert [item["content"][0]["text"][:2] for item in page["data"]] == [f"{n}" for n in range(59, 49, -1)]
-            after = await get(session, f"{first['id']}/input_items?limit=10&after={page['last_id']}")
-            assert after["data"][0]["content"][0]["text"].startswith("49 ")
-            assert after["has_more"]
+    async with gateway_before([Say("Yes.")]) as (server, _), client(server) as session:
+        said = [{"role": "user", "content": f"{number} " + "x" * 10_000} for number in range(60)]
+        first = await ask(session, input=said)
+        made.clear()
+        threads.clear()
+        monkeypatch.setattr(wire.orjson, "dumps", watched)
+        page = await get(session, f"{first['id']}/input_items?limit=10")
+        assert sorted(made) == list(range(50, 60))
+        assert [item["content"][0]["text"][:2] for item in page["data"]] == [f"{n}" for n in range(59, 49, -1)]
+        after = await get(session, f"{first['id']}/input_items?limit=10&after={page['last_id']}")
+        assert after["data"][0]["content"][0]["text"].startswith("49 ")
+        assert after["has_more"]
     are_off_the_loop(threads, "decode", "_page")
     assert longest <= 2 * PIECE_CHARS
 
 
-@pytest.mark.parametrize("path", ["", "/input_items"])
+@every("path", ["", "/input_items"])
 async def test_looking_counts_in_the_limits_of_a_key(gateway: Gateway, path: str) -> None:
     async with Upstream([Say("Yes.")]) as upstream:
         keys = {"keys": [{"key": "k1", "requests_per_min": 3}]}
@@ -285,10 +245,9 @@ async def test_looking_counts_in_the_limits_of_a_key(gateway: Gateway, path: str
     assert refused["error"]["code"] == "rate_limit_exceeded"
 
 
-async def test_large_turns_that_are_looked_at_have_a_budget(gateway: Gateway) -> None:
+async def test_large_turns_that_are_looked_at_have_a_budget() -> None:
     """That of bodies, until the client has taken the answer. Small ones do not need it."""
-    async with Upstream([Say("Yes."), Say("Two.")]) as upstream:
-        server = await gateway(upstream_config(upstream.url))
+    async with gateway_before([Say("Yes."), Say("Two.")]) as (server, _):
         budget = server.app[BODY_BUDGET]
         async with client(server) as session:
             large = await ask(session, input="x" * 2 * OFFLOAD_BYTES)
@@ -303,7 +262,7 @@ async def test_large_turns_that_are_looked_at_have_a_budget(gateway: Gateway) ->
         assert budget.bytes == 0
 
 
-async def test_a_large_page_is_written_in_slices(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_large_page_is_written_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """One write of 30 MB holds the event loop."""
     sizes: list[int] = []
     real = StreamWriter.write
@@ -312,12 +271,10 @@ async def test_a_large_page_is_written_in_slices(gateway: Gateway, monkeypatch: 
         sizes.append(len(chunk))
         await real(self, chunk, **options)
 
-    async with Upstream([Say("Yes.")]) as upstream:
-        server = await gateway(upstream_config(upstream.url))
-        async with client(server) as session:
-            large = await ask(session, input="x" * 4 * OFFLOAD_BYTES)
-            monkeypatch.setattr(StreamWriter, "write", write)
-            (item,) = (await get(session, f"{large['id']}/input_items"))["data"]
+    async with gateway_before([Say("Yes.")]) as (server, _), client(server) as session:
+        large = await ask(session, input="x" * 4 * OFFLOAD_BYTES)
+        monkeypatch.setattr(StreamWriter, "write", write)
+        (item,) = (await get(session, f"{large['id']}/input_items"))["data"]
     assert item["content"][0]["text"] == "x" * 4 * OFFLOAD_BYTES
     assert len(sizes) > 4
     assert max(sizes) <= OFFLOAD_BYTES

@@ -22,7 +22,7 @@ import orjson
 import pytest
 from aiohttp.test_utils import TestServer
 
-from tests.e2e.conftest import CHAT, USER, function, post, serving, upstream_config
+from tests.e2e.conftest import CHAT, USER, function, gateway_before, post, serving, upstream_config
 from tests.e2e.responses_answers import RESPONSES, read_events
 from tests.e2e.test_faults import UNUSED, leaving_nothing
 from tests.waiting import GUARD_S
@@ -349,10 +349,7 @@ async def test_the_table_leaves_nothing_behind(mode: str) -> None:
     """No task, no socket, no descriptor, whatever went wrong."""
     short = {"timeouts": {"first_byte_s": SHORT_S, "idle_s": SHORT_S}}
     ways = [(CHAT, False, True), (CHAT, True, False), (RESPONSES, False, False), (RESPONSES, True, True)]
-    async with (
-        Upstream([Say("ok")]) as upstream,
-        serving(upstream_config(upstream.url, backend=short | UNUSED, defaults={"mode": mode})) as server,
-    ):
+    async with gateway_before([Say("ok")], backend=short | UNUSED, defaults={"mode": mode}) as (server, upstream):
         async with leaving_nothing(server, upstream):
             for fault in FAULTS.values():
                 for path, scanned, stream in ways if mode == "prompt" else ways[-1:]:

@@ -14,8 +14,9 @@ import openai
 import pytest
 from aiohttp.test_utils import TestServer
 
-from tests.e2e.conftest import CHAT, USER, Gateway, function, post, sdk, serving, upstream_config
-from tests.e2e.meaning import RESPONSES
+from tests.cases import every
+from tests.e2e.conftest import CHAT, USER, Gateway, function, gateway_before, post, sdk, serving, upstream_config
+from tests.e2e.meaning import RESPONSES, ended, said
 from tests.waiting import GUARD_S, until
 from toolwire.pipeline.conversations.stored import CONVERSATIONS
 from toolwire.testing import Answer, Raw, Say, Script, Upstream, WireAnswer, chunk, frame
@@ -32,7 +33,7 @@ UNUSED = {"pool": {"idle_s": 0.2}}
 """Unused connections are soon closed: how many there are else depends on how fast requests follow each other."""
 
 
-LANES = pytest.mark.parametrize("tools", [[], TOOLS], ids=["raw", "scanned"])
+LANES = every("tools", [[], TOOLS])
 CUT_FRAME: Script = Answer(
     [frame(chunk({"role": "assistant", "content": "Hel"})), b'data: {"id":"chatcmpl-up","cho'], headers=SSE, cut=True
 )
@@ -83,13 +84,12 @@ async def test_the_sdk_raises_on_a_broken_stream(gateway: Gateway, tools: list[A
 
 
 @LANES
-async def test_an_answer_ends_with_done_whatever_the_server_does(tools: list[Any], gateway: Gateway) -> None:
+async def test_an_answer_ends_with_done_whatever_the_server_does(tools: list[Any]) -> None:
     """It sends more, and keeps the stream open: the client has its end, and none of it."""
     text = [frame(chunk({"role": "assistant", "content": "Hel"})), frame(chunk({"content": "lo"}, "stop"))]
     done = frame("[DONE]")
     late = [frame(chunk({"content": "late"})), frame(ERROR), b": late\n\n"]
-    async with Upstream() as upstream:
-        server = await gateway(upstream_config(upstream.url))
+    async with gateway_before() as (server, upstream):
         for steps in ([*text, done, *late], [*text, done + b"".join(late)], [b"".join([*text, done, *late])]):
             upstream.script = [Answer(steps, headers=SSE, hang=True)]
             async with asyncio.timeout(GUARD_S):
@@ -111,17 +111,15 @@ GONE: dict[str, Script] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("path", "tools", "mode"),
+@every(
+    "path, tools, mode",
     [(CHAT, [], "prompt"), (CHAT, TOOLS, "prompt"), (RESPONSES, FLAT, "prompt"), (RESPONSES, FLAT, "native")],
-    ids=["passed", "scanned", "responses", "responses-native"],
 )
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@every("stream", [False, True])
 async def test_a_client_that_goes_takes_the_backends_work_along(
-    gateway: Gateway, path: str, tools: list[Any], mode: str, stream: bool
+    path: str, tools: list[Any], mode: str, stream: bool
 ) -> None:
-    async with Upstream() as upstream:
-        server = await gateway(upstream_config(upstream.url, defaults={"mode": mode}))
+    async with gateway_before(defaults={"mode": mode}) as (server, upstream):
         for name, turn in GONE.items():
             upstream.script = [turn]
             async with aiohttp.ClientSession() as session:
@@ -211,15 +209,12 @@ async def test_a_comment_while_a_block_is_held_back(gateway: Gateway) -> None:
             gate.set()
             got += await response.read()
     answer = WireAnswer(status=200, headers={}, body=got)
-    *chunks, done = answer.frames()
-    assert done == "[DONE]"
-    assert chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
-    assert b"<tool_call>" not in got
+    assert said(CHAT, answer, True) == ("Hm.", [("read_file", {"path": "a"})], "")
+    assert (ended(CHAT, answer, True), answer.frames()[-1]) == ("tool_calls", "[DONE]")
 
 
 async def test_no_comment_while_text_flows(gateway: Gateway) -> None:
-    async with Upstream([Say("a", "b")]) as upstream:
-        answer = await post(await gateway(upstream_config(upstream.url)), ask(TOOLS, stream=True))
+    answer = await post(await gateway(script=["a b"]), ask(TOOLS, stream=True))
     assert b": keep-alive" not in answer.body
 
 

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
 import pytest
 from aiohttp.test_utils import TestServer
 
-from tests.e2e.conftest import USER, post, serving
+from tests.e2e.conftest import CHAT, USER, post, serving
+from tests.e2e.meaning import said
+from tests.e2e.speaking import in_pieces
 from tests.protocols.published import SHARED
 from toolwire.configuration.settings import load
-from toolwire.testing import Answer, Upstream, chunk, frame
+from toolwire.testing import Say, Upstream
 
 OUTPUTS = SHARED / "field" / "outputs.json"
 PIECE = 3
@@ -38,48 +39,14 @@ def entries() -> list[dict[str, Any]]:
     return [*told["outputs"], *told["decoys"]]
 
 
-def _whole(text: str) -> Answer:
-    message = {"role": "assistant", "content": text}
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
-    body = {"id": "chatcmpl-up", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
-    return Answer([json.dumps(body).encode()], headers={"Content-Type": "application/json"}, framing="length")
-
-
-def _streamed(text: str) -> Answer:
-    pieces = [text[at : at + PIECE] for at in range(0, len(text), PIECE)]
-    frames = [frame(chunk({"content": piece})) for piece in pieces]
-    steps = [*frames, frame(chunk({}, "stop")), frame("[DONE]")]
-    return Answer(steps, headers={"Content-Type": "text/event-stream"})
-
-
-def _deltas(frames: list[Any]) -> Iterator[dict[str, Any]]:
-    for one in frames:
-        if isinstance(one, dict) and one.get("choices"):
-            yield one["choices"][0]["delta"]
-
-
-async def _got(server: TestServer, entry: dict[str, Any], *, stream: bool) -> dict[str, Any]:
+async def _got(upstream: Upstream, server: TestServer, entry: dict[str, Any], *, stream: bool) -> dict[str, Any]:
     """Calls, text and thought, as the client sees them."""
+    upstream.script = [Say(*in_pieces(entry["text"], PIECE))]
     body = {"model": entry["model"], "messages": USER, "tools": entry["offered"], "stream": stream}
     answer = await post(server, body)
     assert answer.status == 200, answer.body
-    if not stream:
-        message = answer.json()["choices"][0]["message"]
-        made = [(call["function"]["name"], call["function"]["arguments"]) for call in message.get("tool_calls") or ()]
-        text, thought = message.get("content") or "", message.get("reasoning_content") or ""
-    else:
-        parts: dict[int, list[str]] = {}
-        text = thought = ""
-        for delta in _deltas(answer.frames()):
-            text += delta.get("content") or ""
-            thought += delta.get("reasoning_content") or ""
-            for call in delta.get("tool_calls") or ():
-                name, arguments = parts.setdefault(call["index"], ["", ""])
-                said = call.get("function", {})
-                more = said.get("name") or "", said.get("arguments") or ""
-                parts[call["index"]] = [name + more[0], arguments + more[1]]
-        made = [(name, arguments) for name, arguments in parts.values()]
-    return {"calls": [[name, json.loads(arguments)] for name, arguments in made], "text": text, "thought": thought}
+    text, calls, thought = said(CHAT, answer, stream)
+    return {"calls": [list(call) for call in calls], "text": text, "thought": thought}
 
 
 def _plain(text: str) -> str:
@@ -109,9 +76,5 @@ async def test_a_reported_output_is_read(entry: dict[str, Any]) -> None:
     async with Upstream() as upstream:
         preopened = {"defaults.reasoning.preopened": True} if "preopened" in (entry.get("flags") or ()) else {}
         async with serving(load(None, {}, {"backends.default.url": upstream.url, **preopened})) as server:
-            upstream.script = [_whole(entry["text"])]
-            whole = _fault(entry, await _got(server, entry, stream=False))
-            assert whole is None, f"whole: {whole}"
-            upstream.script = [_streamed(entry["text"])]
-            streamed = _fault(entry, await _got(server, entry, stream=True))
-            assert streamed is None, f"streamed: {streamed}"
+            for stream in (False, True):
+                assert _fault(entry, await _got(upstream, server, entry, stream=stream)) is None, stream

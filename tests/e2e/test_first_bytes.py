@@ -7,19 +7,21 @@ import asyncio
 import json
 import re
 import socket
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any, cast
 
 import pytest
 from aiohttp import web
 
+from tests.cases import every, first_and_in_turn, named
 from tests.e2e.conftest import CHAT
 from tests.e2e.edge import BODY, STREAMED, Gateway, Start, answered, check, head
+from tests.e2e.speaking import SSE
+from tests.e2e.test_compressed import refused
 from tests.waiting import GUARD_S, until
-from toolwire.ingress.liveness import INTERIM, LivenessMonitor
-from toolwire.server.clients import ClientConnection
+from toolwire.ingress.liveness import LivenessMonitor
 from toolwire.server.parsing import SLICE_BYTES
 from toolwire.testing import Answer, Asked, Say, Upstream, chunk, frame
 
@@ -34,6 +36,22 @@ def line(version: str, *fields: str) -> bytes:
     return head(len(BODY), *fields).replace(b"HTTP/1.1", version.encode()) + BODY
 
 
+def chunked_head(*fields: str, coding: str = "chunked") -> bytes:
+    return head(0, *fields).replace(b"Content-Length: 0", f"Transfer-Encoding: {coding}".encode())
+
+
+def in_chunks(body: bytes) -> bytes:
+    """A request whose body comes byte by byte."""
+    return chunked_head() + b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
+
+
+def long_body(size: int) -> bytes:
+    return json.dumps({"model": "m", "messages": [{"role": "user", "content": "a" * size}]}).encode()
+
+
+ONE_CHUNK = b"%x\r\n%b\r\n0\r\n\r\n" % (len(BODY), BODY)
+
+
 REFUSED = {
     "HTTP/2.0": (line("HTTP/2.0"), 400, "malformed_request"),
     "HTTP/0.9": (line("HTTP/0.9"), 400, "malformed_request"),
@@ -45,44 +63,35 @@ REFUSED = {
     "at a path that is none": (head(len(BODY), "Expect: foo", path="/none") + BODY, 417, "expectation_failed"),
     "two expectations": (head(len(BODY), "Expect: 100-continue, foo") + BODY, 417, "expectation_failed"),
     "chunks in HTTP/1.0": (
-        head(0).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked").replace(b"HTTP/1.1", b"HTTP/1.0")
-        + b"%x\r\n%b\r\n0\r\n\r\n" % (len(BODY), BODY),
+        chunked_head().replace(b"HTTP/1.1", b"HTTP/1.0") + ONE_CHUNK,
         400,
         "malformed_request",
     ),
     "chunks and a length in HTTP/1.0": (line("HTTP/1.0", "Transfer-Encoding: chunked"), 400, "malformed_request"),
     "another transfer coding": (
-        head(0).replace(b"Content-Length: 0", b"Transfer-Encoding: gzip, chunked") + b"3\r\nabc\r\n0\r\n\r\n",
+        chunked_head(coding="gzip, chunked") + b"3\r\nabc\r\n0\r\n\r\n",
         400,
         "malformed_request",
     ),
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
-async def test_what_is_refused(start: Start, name: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_is_refused(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     """In the envelope, with a request id, in words of HTTP/1.1, and it is the connection's end."""
-    request, status, code = REFUSED[name]
     gateway = await start()
-    async with asyncio.timeout(GUARD_S):
-        got = await gateway.said(request)
-    check(got, status, code)
-    assert re.search(rb"\r\nX-Request-Id: req_[0-9a-f]{32}\r\n", got)
+    for name, (request, status, code) in REFUSED.items():
+        async with asyncio.timeout(GUARD_S):
+            got = await gateway.said(request)
+        with named({"name": name}):
+            check(got, status, code)
+            assert re.search(rb"\r\nX-Request-Id: req_[0-9a-f]{32}\r\n", got)
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
-
-
-async def test_the_clients_own_id_is_kept(start: Start) -> None:
-    gateway = await start()
     async with asyncio.timeout(GUARD_S):
         got = await gateway.said(head(len(BODY), "Expect: foo", "X-Request-Id: mine.1") + BODY)
-    assert b"X-Request-Id: mine.1\r\n" in got
-
-
-async def test_what_came_before_is_answered_first(start: Start) -> None:
-    gateway = await start()
+    assert b"X-Request-Id: mine.1\r\n" in got, "the client's own id is kept"
     async with asyncio.timeout(GUARD_S), gateway.connection() as (reader, writer):
         writer.write(head(len(BODY)) + BODY + line("HTTP/2.0"))
-        assert await answered(reader) == 200
+        assert await answered(reader) == 200, "what came before is answered first"
         check(await reader.read(), 400, "malformed_request")
 
 
@@ -93,28 +102,20 @@ async def test_http_1_0_is_spoken(start: Start) -> None:
     assert got.startswith(b"HTTP/1.0 200 OK\r\n")
 
 
-@pytest.mark.parametrize("keys", [{}, KEYS])
-@pytest.mark.parametrize("path", [CHAT, "/none"])
-@pytest.mark.parametrize(
-    "fields",
-    [
+@every("keys", [{}, KEYS])
+async def test_who_somebody_is_is_said_once(start: Start, keys: dict[str, Any]) -> None:
+    gateway = await start(**keys)
+    twice = [
         ("Authorization: Bearer right", "Authorization: Bearer other"),
         ("Authorization: Bearer right", "authorization: Bearer right"),
         ("x-api-key: right", "X-Api-Key: other"),
-    ],
-)
-async def test_who_somebody_is_is_said_once(
-    start: Start, keys: dict[str, Any], path: str, fields: tuple[str, ...]
-) -> None:
-    gateway = await start(**keys)
+    ]
     async with asyncio.timeout(GUARD_S), gateway.connection() as (reader, writer):
-        for _ in range(2):  # it is well-formed, so the connection goes on
+        for path, fields in product((CHAT, "/none"), twice):  # it is well-formed, so the connection goes on
             writer.write(head(len(BODY), *fields, path=path) + BODY)
-            fields_of_answer = await reader.readuntil(b"\r\n\r\n")
-            size = int(fields_of_answer.lower().partition(b"content-length:")[2].partition(b"\r")[0])
-            error = json.loads(await reader.readexactly(size))["error"]
-            assert fields_of_answer.startswith(b"HTTP/1.1 400 ")
-            assert (error["code"], "more than once" in error["message"]) == ("malformed_request", True)
+            answer, error = await refused(reader)
+            assert (answer["status"], error["code"]) == ("400", "malformed_request"), (path, fields)
+            assert "more than once" in error["message"]
 
 
 # --- upgrades -------------------------------------------------------------------------------------------------------
@@ -128,31 +129,26 @@ def upgrading(to: str, first: str) -> bytes:
         case "POST":
             return head(len(BODY), *fields) + BODY
         case "chunks":
-            fields = tuple(f for f in (*fields, "Transfer-Encoding: chunked"))
-            begin = head(0, *fields).replace(b"Content-Length: 0\r\n", b"")
-            return begin + b"%x\r\n%b\r\n0\r\n\r\n" % (len(BODY), BODY)
+            return chunked_head(*fields) + ONE_CHUNK
         case _:
             return HEALTH[:-2] + "".join(f"{field}\r\n" for field in fields).encode() + b"\r\n"
 
 
-@pytest.mark.parametrize("cut", ["at once", "in two", "byte by byte"])
-@pytest.mark.parametrize("first", ["GET", "POST", "chunks"])
-@pytest.mark.parametrize("to", ["h2c", "websocket", "TLS/1.0, HTTP/1.1", "nothing"])
-async def test_what_follows_an_upgrade_is_the_next_request(start: Start, to: str, first: str, cut: str) -> None:
+@every("to, first", first_and_in_turn(["h2c", "websocket", "TLS/1.0, HTTP/1.1", "nothing"], ["GET", "POST", "chunks"]))
+async def test_what_follows_an_upgrade_is_the_next_request(start: Start, to: str, first: str) -> None:
     gateway = await start()
-    follows = head(len(BODY)) + BODY
-    request = upgrading(to, first)
-    whole = request + follows + upgrading(to, first) + follows
-    cuts = {"at once": [], "in two": [len(request) + 20], "byte by byte": list(range(1, len(whole)))}[cut]
-    async with asyncio.timeout(GUARD_S), gateway.connection() as (reader, writer):
-        for a, b in pairwise([0, *cuts, len(whole)]):
-            writer.write(whole[a:b])
-            if cut == "in two":
-                await asyncio.sleep(0.01)
-            elif a % 50 == 0:
-                await asyncio.sleep(0)
-        for _ in range(4):
-            assert await answered(reader) == 200
+    request, follows = upgrading(to, first), head(len(BODY)) + BODY
+    whole = (request + follows) * 2
+    for cut, cuts in (("at once", []), ("in two", [len(request) + 20]), ("byte by byte", list(range(1, len(whole))))):
+        async with asyncio.timeout(GUARD_S), gateway.connection() as (reader, writer):
+            for a, b in pairwise([0, *cuts, len(whole)]):
+                writer.write(whole[a:b])
+                if cut == "in two":
+                    await asyncio.sleep(0.01)
+                elif a % 50 == 0:
+                    await asyncio.sleep(0)
+            for _ in range(4):
+                assert await answered(reader) == 200, cut
 
 
 async def test_an_upgrade_that_is_noticed_late_ends_the_connection(start: Start) -> None:
@@ -183,9 +179,7 @@ async def test_a_body_in_very_many_chunks_is_parsed_in_slices(start: Start, monk
 
     monkeypatch.setattr(web.RequestHandler, "data_received", watched)
     gateway = await start()
-    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "a" * 60_000}]}).encode()
-    chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
-    request = head(0).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked") + chunks
+    request = in_chunks(long_body(60_000))
     counting = True
 
     async def count() -> None:
@@ -196,8 +190,7 @@ async def test_a_body_in_very_many_chunks_is_parsed_in_slices(start: Start, monk
 
     async with asyncio.timeout(GUARD_S):
         counter = asyncio.create_task(count())
-        (connection,) = [await _connected(gateway)]
-        reader, writer = connection
+        reader, writer = await _connected(gateway)
         accepted = next(iter(gateway.host.server.open))
         accepted.data_received(request)  # as one read
         assert await answered(reader) == 200
@@ -221,34 +214,32 @@ async def _connected(gateway: Gateway) -> tuple[asyncio.StreamReader, asyncio.St
 async def test_aiohttp_may_pause_a_body_in_slices(start: Start) -> None:
     """More chunks than it keeps, before anybody reads: the rest waits, and comes."""
     gateway = await start()
-    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "a" * 100_000}]}).encode()
-    chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
-    begin = head(0).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
     async with asyncio.timeout(GUARD_S), gateway.connection() as (reader, writer):
-        writer.write(begin + chunks + HEALTH)
+        writer.write(in_chunks(long_body(100_000)) + HEALTH)
         assert await answered(reader) == 200
         assert await answered(reader) == 200
 
 
-@pytest.mark.parametrize(
-    "filling",
-    [b"1;" + b"x" * 20_000, b"1;a=" + b"y" * 700_000, b"0\r\n" + b"A: b\r\n" * 100 + b"C: " + b"d" * 20_000],
-    ids=["an extension", "a long one", "a trailer"],
-)
-async def test_what_stands_between_chunks_is_bounded(start: Start, filling: bytes) -> None:
+async def test_what_stands_between_chunks_is_bounded(start: Start) -> None:
     gateway = await start(limits={"head_bytes": 2000})
-    begin = head(0).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked") + b"3\r\n{  \r\n"
+    begin = chunked_head() + b"3\r\n{  \r\n"
     loop = asyncio.get_running_loop()
-    async with asyncio.timeout(GUARD_S):
-        with socket.create_connection(("127.0.0.1", gateway.port)) as client:
-            client.setblocking(False)
-            with suppress(ConnectionError):  # once it is answered, nobody listens any more
-                await loop.sock_sendall(client, begin)
-                for at in range(0, len(filling), 900):
-                    await loop.sock_sendall(client, filling[at : at + 900])
-                    await asyncio.sleep(0.001)
-            got = await all_of(client)
-    check(got, 400, "malformed_request")
+    for name, filling in {
+        "an extension": b"1;" + b"x" * 20_000,
+        "a long one": b"1;a=" + b"y" * 700_000,
+        "a trailer": b"0\r\n" + b"A: b\r\n" * 100 + b"C: " + b"d" * 20_000,
+    }.items():
+        async with asyncio.timeout(GUARD_S):
+            with socket.create_connection(("127.0.0.1", gateway.port)) as client:
+                client.setblocking(False)
+                with suppress(ConnectionError):  # once it is answered, nobody listens any more
+                    await loop.sock_sendall(client, begin)
+                    for at in range(0, len(filling), 900):
+                        await loop.sock_sendall(client, filling[at : at + 900])
+                        await asyncio.sleep(0.001)
+                got = await all_of(client)
+        with named({"name": name}):
+            check(got, 400, "malformed_request")
 
 
 # --- clients that end their side ------------------------------------------------------------------------------------
@@ -278,41 +269,28 @@ def later(gate: asyncio.Event) -> Any:
     return answer
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("slow", [False, True], ids=["at once", "after a while"])
-async def test_a_client_that_ends_its_side_gets_its_answer(start: Start, stream: bool, slow: bool) -> None:
+@every("case", ["whole", "streamed", "streamed, slow", "streamed, begun"])
+async def test_a_client_that_ends_its_side_gets_its_answer(start: Start, case: str) -> None:
     gate = asyncio.Event()
-    body = STREAMED if stream else BODY
-    async with asyncio.timeout(GUARD_S), Upstream([later(gate)]) as up:
+    body = BODY if case == "whole" else STREAMED
+    begun = [frame(chunk({"content": "Hel"})), gate, frame(chunk({"content": "lo."})), frame(chunk({}, "stop"))]
+    turn = Answer([*begun, frame("[DONE]")], headers=SSE) if case.endswith("begun") else later(gate)
+    async with asyncio.timeout(GUARD_S), Upstream([turn]) as up:
         gateway = await start(url=up.url)
         with half_closed(gateway, head(len(body)) + body) as client:
             asked = await up.next_request()
-            if slow:
+            got = await asyncio.get_running_loop().sock_recv(client, 65536) if case.endswith("begun") else b""
+            if case.startswith("streamed, "):
                 await asyncio.sleep(1.0)  # so that it has been looked whether it is still there
             assert not asked.dropped.is_set()
             gate.set()
-            got = await all_of(client)
+            got += await all_of(client)
     interim, _, rest = got.rpartition(b"HTTP/1.1 200 OK\r\n")
     assert interim in (b"", b"HTTP/1.1 100 Continue\r\n\r\n")
-    assert rest.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n" if stream else b"}")
-    assert b"Hello." in rest
+    assert rest.endswith(b"}" if case == "whole" else b"data: [DONE]\n\n\r\n0\r\n\r\n")
+    for said in (b"Hel", b"lo."):
+        assert said in rest
     await until(lambda: not gateway.host.server.open)
-
-
-async def test_a_stream_that_has_begun_goes_on(start: Start) -> None:
-    gate = asyncio.Event()
-    steps = [frame(chunk({"content": "Hel"})), gate, frame(chunk({"content": "lo."})), frame(chunk({}, "stop"))]
-    turn = Answer([*steps, frame("[DONE]")], headers={"Content-Type": "text/event-stream"})
-    async with asyncio.timeout(GUARD_S), Upstream([turn]) as up:
-        gateway = await start(url=up.url)
-        with half_closed(gateway, head(len(STREAMED)) + STREAMED) as client:
-            got = await asyncio.get_running_loop().sock_recv(client, 65536)
-            await asyncio.sleep(0.9)
-            gate.set()
-            got += await all_of(client)
-    assert b"Hel" in got
-    assert b"lo." in got
-    assert got.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
 
 
 async def test_all_that_was_asked_is_answered(start: Start) -> None:
@@ -323,15 +301,13 @@ async def test_all_that_was_asked_is_answered(start: Start) -> None:
     await until(lambda: not gateway.host.server.open)
 
 
-@pytest.mark.parametrize(
-    "request_", [b"", b"GET /he", HEALTH[:-2], head(len(BODY)) + BODY[:-3]], ids=["none", "begun", "no end", "no body"]
-)
-async def test_who_has_not_asked_is_gone(start: Start, request_: bytes) -> None:
+async def test_who_has_not_asked_is_gone(start: Start) -> None:
     gateway = await start()
-    async with asyncio.timeout(GUARD_S):
-        with half_closed(gateway, request_) as client:
-            assert await all_of(client) == b""
-    await until(lambda: not gateway.host.server.open)
+    for request in (b"", b"GET /he", HEALTH[:-2], head(len(BODY)) + BODY[:-3]):
+        async with asyncio.timeout(GUARD_S):
+            with half_closed(gateway, request) as client:
+                assert await all_of(client) == b"", request
+        await until(lambda: not gateway.host.server.open)
 
 
 @pytest.mark.parametrize("when", ["whole", "streamed", "begun"])
@@ -339,7 +315,7 @@ async def test_a_client_that_is_gone_takes_the_servers_work_along(start: Start, 
     """It ended its side, and closed the other one without a word: the same to the gateway, until it writes."""
     gate = asyncio.Event()
     steps = [frame(chunk({"content": "Hel"})), gate]
-    begun = Answer(steps, headers={"Content-Type": "text/event-stream"})
+    begun = Answer(steps, headers=SSE)
     body = BODY if when == "whole" else STREAMED
     async with asyncio.timeout(GUARD_S), Upstream([begun if when == "begun" else later(gate)]) as up:
         gateway = await start(url=up.url)
@@ -395,14 +371,3 @@ async def test_a_client_that_will_say_no_more_is_asked_rarely(monkeypatch: pytes
     client.error = 32  # it answered with a reset
     assert not monitor.tick()
     assert client.aborted
-
-
-async def test_many_that_end_their_side_leave_nothing(start: Start) -> None:
-    gateway = await start()
-    async with asyncio.timeout(GUARD_S), AsyncExitStack() as stack:
-        clients = [stack.enter_context(half_closed(gateway, head(len(BODY)) + BODY)) for _ in range(20)]
-        for client in clients:
-            answer = await all_of(client)  # a slow answer comes behind a look at whether the client is still there
-            assert answer.removeprefix(INTERIM).startswith(b"HTTP/1.1 200 OK\r\n")
-        await until(lambda: not gateway.host.server.open)
-    assert issubclass(ClientConnection, web.RequestHandler)

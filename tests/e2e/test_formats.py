@@ -6,10 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from aiohttp.test_utils import TestServer
 
+from tests.cases import every
 from tests.corpus.cases import CLASSES, Case, Part, cases
 from tests.corpus.formats import FORMATS
-from tests.e2e.conftest import USER, Gateway, post
+from tests.e2e.conftest import USER, Gateway, function, post
 
 RESPONSES = "/v1/responses"
 SAMPLED = [kind for kind in CLASSES if kind not in ("large", "foreign")]
@@ -85,36 +87,47 @@ def fits(case: Case, found: list[Part]) -> bool:
     return len(expected) == len(found) and all(a.fits(b) for a, b in zip(expected, found, strict=True))
 
 
-@pytest.mark.parametrize("case", sample())
-async def test_the_same_calls_and_text_whatever_the_client_speaks(gateway: Gateway, case: Case) -> None:
-    turn = {"text": case.text, "chunk": 5, "finish": "length" if case.truncated else "stop"}
-    server = await gateway(
-        script=[turn],
-        format=case.format.name,
-        reasoning={"preopened": case.preopened, "scan_calls": case.scan_calls},
-    )
-    tools = [tool.spec() for tool in case.tools]
+async def parts_everywhere(server: TestServer, tools: list[Any]) -> list[list[Part]]:
+    """The answers of a Chat and of a Responses client, whole and streamed."""
     body = {"messages": USER, "tools": tools}
-    flat = [{"type": "function", "strict": False, **tool["function"]} for tool in tools]
-    asked = {"input": "hi", "tools": flat}
-
-    answer = await post(server, body)
-    assert fits(case, chat_parts(answer.json())), (wanted(case), answer.json())
+    asked = {"input": "hi", "tools": [{"type": "function", "strict": False, **tool["function"]} for tool in tools]}
     *chunks, done = (await post(server, {**body, "stream": True})).frames()
-    assert done == "[DONE]"
-    assert fits(case, chat_stream_parts(chunks)), (wanted(case), chunks)
-    answer = await post(server, asked, path=RESPONSES)
-    assert fits(case, response_parts(answer.json())), (wanted(case), answer.json())
     frames = (await post(server, {**asked, "stream": True}, path=RESPONSES)).frames()
-    last = [frame for frame in frames if isinstance(frame, dict)][-1]
-    assert fits(case, response_parts(last["response"])), (wanted(case), last)
+    assert done == "[DONE]"
+    return [
+        chat_parts((await post(server, body)).json()),
+        chat_stream_parts(chunks),
+        response_parts((await post(server, asked, path=RESPONSES)).json()),
+        response_parts([frame for frame in frames if isinstance(frame, dict)][-1]["response"]),
+    ]
+
+
+async def check_everywhere(server: TestServer, case: Case) -> None:
+    """Each client gets what the case says."""
+    for found in await parts_everywhere(server, [tool.spec() for tool in case.tools]):
+        assert fits(case, found), (wanted(case), found)
+
+
+def scripted(case: Case, chunk: int) -> list[Any]:
+    """A model that says the text of the case."""
+    return [{"text": case.text, "chunk": chunk, "finish": "length" if case.truncated else "stop"}]
+
+
+def reasoning(case: Case) -> dict[str, Any]:
+    return {"preopened": case.preopened, "scan_calls": case.scan_calls}
+
+
+@every("case", sample())
+async def test_the_same_calls_and_text_whatever_the_client_speaks(gateway: Gateway, case: Case) -> None:
+    server = await gateway(script=scripted(case, 5), format=case.format.name, reasoning=reasoning(case))
+    await check_everywhere(server, case)
 
 
 CALL = '<tool_call>{"name":"f","arguments":{}}</tool_call>'
 
 
-@pytest.mark.parametrize(
-    ("trim", "text", "wanted"),
+@every(
+    "trim, text, wanted",
     [
         ("edge", f" {CALL}One {CALL} and \n{CALL}\n two\n<think>Hm.</think> three.{CALL} ", "One and\ntwo\nthree."),
         (
@@ -123,21 +136,10 @@ CALL = '<tool_call>{"name":"f","arguments":{}}</tool_call>'
             " One  and \n\n two\n three.\n",
         ),
     ],
-    ids=["edge", "none"],
 )
 async def test_words_around_calls_are_never_glued(gateway: Gateway, trim: str, text: str, wanted: str) -> None:
     """R6.6: on Chat all texts are one, on Responses each has an item of its own; together they read the same."""
     server = await gateway(script=[{"text": text, "chunk": 3}], format="hermes", trim=trim)
-    function: dict[str, Any] = {"name": "f", "parameters": {"type": "object"}}
-    body: dict[str, Any] = {"messages": USER, "tools": [{"type": "function", "function": function}]}
-    asked: dict[str, Any] = {"input": "hi", "tools": [{"type": "function", "strict": False, **function}]}
-    *chunks, _ = (await post(server, {**body, "stream": True})).frames()
-    frames = (await post(server, {**asked, "stream": True}, path=RESPONSES)).frames()
-    for found in (
-        chat_parts((await post(server, body)).json()),
-        chat_stream_parts(chunks),
-        response_parts((await post(server, asked, path=RESPONSES)).json()),
-        response_parts([frame for frame in frames if isinstance(frame, dict)][-1]["response"]),
-    ):
+    for found in await parts_everywhere(server, [function("f")]):
         assert [part.text for part in found if part.kind == "text"] == [wanted]
         assert [part.text for part in found if part.kind == "reasoning"] == ["Hm."]

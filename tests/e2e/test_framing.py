@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
+from aiohttp.test_utils import TestServer
 
-from tests.e2e.conftest import USER, Gateway, function, post, upstream_config
+from tests.cases import every
+from tests.e2e.conftest import CHAT, USER, Gateway, function, gateway_before, post, upstream_config
+from tests.e2e.meaning import RESPONSES, said
 from toolwire.registry import registries
 from toolwire.startup.description import describe
-from toolwire.testing import Say, Upstream, WireAnswer
+from toolwire.testing import Say, Upstream
 
 READ = function("read_file", path="string")
 CALL = {"id": "x1", "type": "function", "function": {"name": "read_file", "arguments": '{"path":"a"}'}}
@@ -42,7 +44,7 @@ def test_every_format_that_frames_is_here() -> None:
     assert {format.name for format in every if format.framing is not None} == set(SAID)
 
 
-@pytest.mark.parametrize("name", SAID)
+@every("name", SAID)
 def test_framing_reads_no_call(name: str) -> None:
     format = registries().formats.get(name)
     assert format.framing is not None
@@ -51,66 +53,51 @@ def test_framing_reads_no_call(name: str) -> None:
         assert not syntax.opener or syntax.opener in {other.opener for other in format.grammar.syntaxes}
 
 
-def said(answer: WireAnswer, stream: bool) -> tuple[str, str]:
-    """What was thought and what was said."""
-    assert answer.status == 200, answer.body
-    if stream:
-        messages = [frame["choices"][0]["delta"] for frame in answer.frames()[:-1]]
-    else:
-        messages = [answer.json()["choices"][0]["message"]]
-    assert not any("tool_calls" in message for message in messages)
-    thought, text = (
-        "".join(message.get(key) or "" for message in messages) for key in ("reasoning_content", "content")
-    )
-    return thought, text
+@every("name", SAID)
+async def test_it_vanishes(name: str) -> None:
+    async with gateway_before([Say(SAID[name])], defaults={"format": name}) as (server, _):
+        for without in WITHOUT.values():
+            await check(server, ("Hm.", "Hello."), **without)
 
 
-@pytest.mark.parametrize("name", SAID)
-async def test_it_vanishes(gateway: Gateway, name: str) -> None:
-    async with Upstream([Say(SAID[name])]) as upstream:
-        server = await gateway(upstream_config(upstream.url, defaults={"format": name}))
+async def test_the_name_of_the_model_is_enough() -> None:
+    async with gateway_before([Say(SAID["harmony"])], defaults={"format": "auto"}) as (server, _):
+        await check(server, ("Hm.", "Hello."), model="gpt-oss-20b")
         for stream in (False, True):
+            body = {"model": "gpt-oss-20b", "input": "hi", "stream": stream}
+            assert said(RESPONSES, await post(server, body, path=RESPONSES), stream) == ("Hello.", [], "Hm.")
+
+
+@every("name", ["auto", "hermes", "kimi_k2"])
+async def test_other_formats_give_the_text_as_it_is(name: str) -> None:
+    async with gateway_before(defaults={"format": name}) as (server, upstream):
+        for text in (SAID["harmony"], SAID["ernie"], '<tool_call>{"name":"read_file"}</tool_call>'):
+            upstream.script = [Say(text)]
             for without in WITHOUT.values():
-                answer = await post(server, {"messages": USER, **without, "stream": stream})
-                assert said(answer, stream) == ("Hm.", "Hello.")
-
-
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-async def test_the_name_of_the_model_is_enough(gateway: Gateway, stream: bool) -> None:
-    async with Upstream([Say(SAID["harmony"])]) as upstream:
-        server = await gateway(upstream_config(upstream.url, defaults={"format": "auto"}))
-        answer = await post(server, {"model": "gpt-oss-20b", "messages": USER, "stream": stream})
-        assert said(answer, stream) == ("Hm.", "Hello.")
-        response = await post(server, {"model": "gpt-oss-20b", "input": "hi", "stream": stream}, path="/v1/responses")
-        resource = response.frames()[-1]["response"] if stream else response.json()
-        assert [item["type"] for item in resource["output"]] == ["reasoning", "message"]
-        assert resource["output"][-1]["content"][0]["text"] == "Hello."
-
-
-@pytest.mark.parametrize("name", ["auto", "hermes", "kimi_k2"])
-@pytest.mark.parametrize("text", [SAID["harmony"], SAID["ernie"], '<tool_call>{"name":"read_file"}</tool_call>'])
-async def test_other_formats_give_the_text_as_it_is(gateway: Gateway, text: str, name: str) -> None:
-    async with Upstream([Say(text)]) as upstream:
-        server = await gateway(upstream_config(upstream.url, defaults={"format": name}))
-        for stream in (False, True):
-            for without in WITHOUT.values():
-                answer = await post(server, {"messages": USER, **without, "stream": stream})
-                assert said(answer, stream) == ("", text)
+                await check(server, ("", text), **without)
 
 
 async def test_blocks_are_ordinary_text(gateway: Gateway) -> None:
     """Text that looks like a call is text then (R1.7)."""
     text = '<|channel|>commentary to=functions.read_file <|constrain|>json<|message|>{"path":"a"}<|call|>'
     async with Upstream([Say(text)]) as upstream:
-        server = await gateway(upstream_config(upstream.url, defaults={"format": "harmony"}))
-        assert said(await post(server, {"messages": USER}), False) == ("", text)
+        await check(await gateway(upstream_config(upstream.url, defaults={"format": "harmony"})), ("", text))
+
+
+async def check(server: TestServer, wanted: tuple[str, str], **fields: Any) -> None:
+    """What was thought and what was said, whole and streamed; no call."""
+    for stream in (False, True):
+        answer = await post(server, {"messages": USER, **fields, "stream": stream})
+        assert answer.status == 200, answer.body
+        text, calls, thought = said(CHAT, answer, stream)
+        assert ((thought, text), calls) == (wanted, []), stream
 
 
 # --- markers that are special tokens --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("preset", "name", "body", "sent"),
+@every(
+    "preset, name, body, sent",
     [
         ("vllm", "mistral", {"tools": [READ]}, False),
         ("sglang", "kimi_k2", {"tools": [READ]}, False),
@@ -135,8 +122,8 @@ async def test_a_server_is_told_to_show_special_tokens(
         assert upstream.requests[-1].json.get("skip_special_tokens") is sent
 
 
-@pytest.mark.parametrize(
-    ("options", "model", "noted"),
+@every(
+    "options, model, noted",
     [
         ({"format": "mistral"}, "m", True),
         ({"format": "auto"}, "kimi-k2", True),
@@ -145,7 +132,7 @@ async def test_a_server_is_told_to_show_special_tokens(
         ({"format": "mistral", "mode": "native"}, "m", False),
     ],
 )
-@pytest.mark.parametrize("preset", ["llamacpp", "vllm"])
+@every("preset", ["llamacpp", "vllm"])
 def test_check_says_what_llama_cpp_leaves_out(options: dict[str, str], model: str, noted: bool, preset: str) -> None:
     routes = [{"model": model, "backend": "up", "options": options}]
     config = upstream_config("http://127.0.0.1:1", backend={"preset": preset}, routes=routes)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from itertools import product
 from typing import Any
 
 import aiohttp
 import pytest
 
-from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config, sdk, upstream_config
+from tests.cases import every
+from tests.e2e.conftest import CHAT, USER, Gateway, function, gateway_before, post, read_config, sdk, upstream_config
 from tests.waiting import GUARD_S
 from toolwire.testing import Refuse, Say, Upstream
 
@@ -18,7 +20,7 @@ MINE = "x-client-request-id"
 TIME = "openai-processing-ms"
 NAME = "019ab/Turn: 7 of {them}"
 TOOLS = [function("read_file", path="string")]
-WAYS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+WAYS = every("stream", [False, True])
 BODIES: Mapping[str, Mapping[str, Any]] = {
     CHAT: {"messages": USER},
     "/v1/responses": {"input": "hi"},
@@ -36,11 +38,11 @@ async def get(server: Any, path: str, **headers: str) -> aiohttp.ClientResponse:
 # --- x-client-request-id --------------------------------------------------------------------------------------------
 
 
-@WAYS
-@pytest.mark.parametrize("path", BODIES)
+@every("path, stream", [(path, stream) for path in BODIES for stream in (False, True)])
 async def test_what_a_client_calls_its_request_goes_all_the_way(
     gateway: Gateway, path: str, stream: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.clear()
     caplog.set_level(logging.INFO, "toolwire.access")
     async with asyncio.timeout(GUARD_S), Upstream([Refuse(503), Say("fine")]) as upstream:
         config = upstream_config(upstream.url, defaults={"retry": {"attempts": 2, "backoff_s": 0.01}})
@@ -66,37 +68,32 @@ async def test_it_is_on_refusals_and_on_what_is_no_exchange(gateway: Gateway) ->
         assert (found.status, found.headers[MINE]) == (code, NAME)
 
 
-@pytest.mark.parametrize("value", ["x" * 513, "grüße", "a\tb", "\u202e"])
-@pytest.mark.parametrize("path", BODIES)
-async def test_what_does_not_have_the_form_is_refused_and_goes_nowhere(gateway: Gateway, path: str, value: str) -> None:
-    async with Upstream([Say("fine")]) as upstream:
-        answer = await post(
-            await gateway(upstream_config(upstream.url)), BODIES[path], path=path, headers={MINE: value}
-        )
-    assert answer.status == 400
-    error = answer.json()["error"]
-    assert MINE in error["message"]
-    assert "512" in error["message"]
-    assert MINE not in answer.headers
-    assert upstream.requests == []
-
-
-async def test_one_is_enough(gateway: Gateway) -> None:
-    server = await gateway(script=["fine"])
-    async with aiohttp.ClientSession() as session:
+async def test_what_does_not_have_the_form_is_refused_and_goes_nowhere() -> None:
+    async with gateway_before([Say("fine")]) as (server, upstream):
+        for path, value in product(BODIES, ("x" * 513, "grüße", "a\tb", "\u202e")):
+            answer = await post(server, BODIES[path], path=path, headers={MINE: value})
+            assert answer.status == 400, (path, value)
+            message = answer.json()["error"]["message"]
+            assert MINE in message
+            assert "512" in message
+            assert MINE not in answer.headers
         twice = [(MINE, "a"), (MINE, "b")]
-        async with session.post(server.make_url(CHAT), json={"model": "m", "messages": USER}, headers=twice) as answer:
-            assert answer.status == 400
-            assert "more than once" in (await answer.json())["error"]["message"]
-    empty = await post(server, {"messages": USER}, headers={MINE: ""})
-    assert (empty.status, MINE in empty.headers) == (200, False)
-    longest = "x" * 512
-    assert (await post(server, {"messages": USER}, headers={MINE: longest})).headers[MINE] == longest
+        body = {"model": "m", "messages": USER}
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(server.make_url(CHAT), json=body, headers=twice) as response,
+        ):
+            assert response.status == 400
+            assert "more than once" in (await response.json())["error"]["message"]
+        assert upstream.requests == []
+        for value in ("", "x" * 512):
+            answer = await post(server, body, headers={MINE: value})
+            assert (answer.status, answer.headers.get(MINE, "")) == (200, value)
 
 
-async def test_what_the_operator_says_to_a_server_stands(gateway: Gateway) -> None:
-    async with Upstream([Say("fine")]) as upstream:
-        server = await gateway(upstream_config(upstream.url, backend={"headers": {"X-Client-Request-Id": "ours"}}))
+async def test_what_the_operator_says_to_a_server_stands() -> None:
+    backend = {"headers": {"X-Client-Request-Id": "ours"}}
+    async with gateway_before([Say("fine")], backend=backend) as (server, upstream):
         answer = await post(server, {"messages": USER}, headers={MINE: NAME})
     assert answer.headers[MINE] == NAME
     assert upstream.requests[0].headers[MINE] == "ours"
@@ -105,25 +102,18 @@ async def test_what_the_operator_says_to_a_server_stands(gateway: Gateway) -> No
 # --- openai-processing-ms -------------------------------------------------------------------------------------------
 
 
-@WAYS
-@pytest.mark.parametrize("tools", [[], TOOLS], ids=["plain", "tools"])
-@pytest.mark.parametrize("path", [CHAT, "/v1/responses", "/v1/embeddings"])
-async def test_openais_clients_are_told_how_long_it_took(
-    gateway: Gateway, path: str, stream: bool, tools: list[Any]
-) -> None:
-    shown = tools and path == "/v1/responses" and [{"type": "function", **tools[0]["function"]}]
-    async with Upstream([Say("fine")]) as upstream:
-        server = await gateway(upstream_config(upstream.url))
-        body = {**BODIES[path], "stream": stream, **({"tools": shown or tools} if tools else {})}
-        answer = await post(server, body, path=path)
-    assert answer.status == 200
-    assert answer.headers.getall(TIME)[0].isdecimal()
-    assert len(answer.headers.getall(TIME)) == 1
+async def test_openais_clients_are_told_how_long_it_took() -> None:
+    async with gateway_before([Say("fine")]) as (server, _):
+        tools = {CHAT: TOOLS, "/v1/responses": [{"type": "function", **TOOLS[0]["function"]}], "/v1/embeddings": []}
+        for path, stream, offered in product(tools, (False, True), (False, True)):
+            body = {**BODIES[path], "stream": stream, **({"tools": tools[path]} if offered else {})}
+            answer = await post(server, body, path=path)
+            assert (answer.status, len(answer.headers.getall(TIME))) == (200, 1), (path, stream, offered)
+            assert answer.headers[TIME].isdecimal()
 
 
-async def test_errors_tell_it_as_well_and_other_clients_are_spared(gateway: Gateway) -> None:
-    async with Upstream([Refuse(400)]) as upstream:
-        server = await gateway(upstream_config(upstream.url, auth={"keys": ["k"]}))
+async def test_errors_tell_it_as_well_and_other_clients_are_spared() -> None:
+    async with gateway_before([Refuse(400)], auth={"keys": ["k"]}) as (server, _):
         key = {"Authorization": "Bearer k"}
         for headers, body, status in (({}, {"messages": USER}, 401), (key, b"{", 400), (key, {"messages": USER}, 400)):
             answer = await post(server, body, headers=headers)  # type: ignore[arg-type]

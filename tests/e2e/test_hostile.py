@@ -79,8 +79,8 @@ def said(text: str, **fields: Any) -> Callable[[], bytes]:
     return lambda: json.dumps({"model": "scripted", "messages": [{"role": "user", "content": text}], **fields}).encode()
 
 
-def tool(**schema: Any) -> dict[str, Any]:
-    return {"type": "function", "function": {"name": "f", "parameters": {"type": "object", **schema}}}
+def tool(name: str = "f", /, **schema: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, "parameters": {"type": "object", **schema}}}
 
 
 def schema(**fields: Any) -> Callable[[], bytes]:
@@ -98,6 +98,10 @@ def around(head: str, filling: str, tail: str, times: int = 1) -> Callable[[], b
     return lambda: (
         b'{"model":"m","messages":[{"role":"user","content":' + (head + filling * times + tail).encode() + b"}]}"
     )
+
+
+def with_tools(filling: str, times: int) -> Callable[[], bytes]:
+    return lambda: chat(messages=[{"role": "user", "content": filling * times}], tools=[tool()])()
 
 
 MIB = 1024 * 1024
@@ -136,25 +140,12 @@ CASES: dict[str, Hostile] = {
     "a file reference": Hostile(schema(properties={"a": {"$ref": "file:///etc/passwd"}}), *BAD_SCHEMA),
     "an enum of 50,000": Hostile(schema(properties={"a": {"enum": list(range(50_000))}}), (200, 400)),
     "128 schemas": Hostile(
-        lambda: json.dumps(
-            {
-                "model": "m",
-                "messages": USER,
-                "tools": [
-                    {
-                        "type": "function",
-                        "function": {
-                            "name": f"f{t}",
-                            "parameters": {
-                                "type": "object",
-                                "properties": {f"p{t}-{n}": {"type": "string", "maxLength": n} for n in range(100)},
-                            },
-                        },
-                    }
-                    for t in range(128)
-                ],
-            }
-        ).encode(),
+        chat(
+            tools=[
+                tool(f"f{t}", properties={f"p{t}-{n}": {"type": "string", "maxLength": n} for n in range(100)})
+                for t in range(128)
+            ]
+        ),
         (200,),
     ),
     # patterns
@@ -182,16 +173,8 @@ CASES: dict[str, Hostile] = {
     "arguments of many levels": Hostile(said("deep", tools=[tool()]), (200,)),
     "1 MB of openers": Hostile(said("openers", tools=[tool()]), (200,)),
     "1 MB of angles": Hostile(said("angles", tools=[tool()], stream=True), (200,)),
-    # bodies
-    "duplicate keys": Hostile(
-        lambda: b'{"model":"x","model":"m","messages":[],"messages":[{"role":"user","content":"a","content":"b"}]}',
-        *BAD_JSON,
-    ),
-    "half a character": Hostile(around('"', r"\ud83d", '"'), *BAD_JSON),
-    "half a character as bytes": Hostile(lambda: b'{"model":"\xed\xa0\xbd"}', *BAD_JSON),
+    # bodies; small ones that are no JSON: tests/unit/test_bodies.py
     "NUL in a string": Hostile(around('"', r"a\u0000b", '"'), (200,)),
-    "a raw NUL": Hostile(around('"', "\x00", '"'), *BAD_JSON),
-    "not a number": Hostile(lambda: b'{"model":"m","temperature":NaN}', *BAD_JSON),
     "a number of a million digits": Hostile(
         lambda: b'{"model":"m","messages":[{"role":"user","content":"a"}],"seed":' + b"1" * 1_000_000 + b"}", (400,)
     ),
@@ -229,19 +212,9 @@ CASES: dict[str, Hostile] = {
     ),
     "30 MiB of escapes": Hostile(around('"', r"\u0041", '"', 5 * MIB), (200,)),
     "30 MiB of text": Hostile(around('"', "word ", '"', 6 * MIB), (200,)),
-    "30 MiB of text beside tools": Hostile(
-        lambda: json.dumps(
-            {"model": "m", "messages": [{"role": "user", "content": "word " * (6 * MIB)}], "tools": [tool()]}
-        ).encode(),
-        (200,),
-    ),
+    "30 MiB of text beside tools": Hostile(with_tools("word ", 6 * MIB), (200,)),
     "30 MiB of one word": Hostile(around('"', "a", '"', 30 * MIB), (200,)),
-    "22 MiB of openers": Hostile(
-        lambda: json.dumps(
-            {"model": "m", "messages": [{"role": "user", "content": "<tool_call>" * (2 * MIB)}], "tools": [tool()]}
-        ).encode(),
-        (200,),
-    ),
+    "11 MiB of openers": Hostile(with_tools("<tool_call>", MIB), (200,)),
     "30 MiB of quotes": Hostile(around('"', r"\"", '"', 15 * MIB), (200,)),
     "30 MiB of spaces": Hostile(lambda: b" " * (30 * MIB), *BAD_JSON),
     "32 MiB and a byte": Hostile(lambda: b" " * (LARGEST + 1), (413,), "request_too_large"),
@@ -353,15 +326,12 @@ async def test_a_remote_reference_is_never_fetched(port: int) -> None:
 
 
 async def test_names_like_code_are_only_names(port: int) -> None:
+    """And a key that occurs twice is named."""
     async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
         _, answer = await ask(session, CASES["names like code"].make())
-    (call,) = json.loads(answer)["choices"][0]["message"]["tool_calls"]
-    assert json.loads(call["function"]["arguments"]) == dict.fromkeys(EVIL_NAMES, "x")
-    assert not (ROOT / "owned").exists()
-
-
-async def test_a_key_that_occurs_twice_is_named(port: int) -> None:
-    async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
+        (call,) = json.loads(answer)["choices"][0]["message"]["tool_calls"]
+        assert json.loads(call["function"]["arguments"]) == dict.fromkeys(EVIL_NAMES, "x")
+        assert not (ROOT / "owned").exists()
         status, answer = await ask(session, b'{"model":"x","model":"m","messages":[]}')
-    assert status == 400
-    assert 'the key "model" twice' in json.loads(answer)["error"]["message"]
+        assert status == 400
+        assert 'the key "model" twice' in json.loads(answer)["error"]["message"]

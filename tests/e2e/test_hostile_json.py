@@ -11,7 +11,10 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.e2e.conftest import CHAT, USER, function, post, serving, upstream_config
+from tests.cases import every, first_and_in_turn
+from tests.e2e.conftest import CHAT, gateway_before, post, serving, upstream_config
+from tests.e2e.meaning import BODIES, MESSAGES, RESPONSES, asking
+from tests.e2e.speaking import JSON, SSE
 from toolwire.errors import BackendFault
 from toolwire.protocols.shared.wire import MAX_CONTAINERS, MAX_VALUES
 from toolwire.support.bounded_json import PIECE_BYTES
@@ -19,20 +22,6 @@ from toolwire.support.offload import OFFLOAD_BYTES
 from toolwire.testing import Answer, Upstream, WireAnswer, frame
 from toolwire.upstream.servers.server_queries import MOST_MODELS, read_model_list
 
-JSON = {"Content-Type": "application/json"}
-SSE = {"Content-Type": "text/event-stream"}
-MESSAGES, RESPONSES = "/v1/messages", "/v1/responses"
-TOOL = function("f", a="string")
-BODIES: dict[str, dict[str, Any]] = {
-    CHAT: {"messages": USER},
-    MESSAGES: {"messages": USER, "max_tokens": 9},
-    RESPONSES: {"input": "hi"},
-}
-TOOLS: dict[str, list[dict[str, Any]]] = {
-    CHAT: [TOOL],
-    MESSAGES: [{"name": "f", "input_schema": TOOL["function"]["parameters"]}],
-    RESPONSES: [{"type": "function", **TOOL["function"]}],
-}
 BOMBS = {
     "arrays": b"[" + b"[]," * 1_500_000 + b"0]",
     "objects": b"[" + b'{"":0},' * 600_000 + b"0]",
@@ -89,19 +78,11 @@ def whole_of(path: str, value: bytes, text: bytes = b'"hi"') -> bytes:
 
 
 async def ask(
-    path: str,
-    said: list[bytes],
-    *,
-    stream: bool = False,
-    tools: bool = False,
-    protocol: str = "openai_chat",
-    **more: Any,
+    path: str, said: list[bytes], *, stream: bool = False, tools: bool = False, protocol: str = "openai_chat"
 ) -> WireAnswer:
-    body = {**BODIES[path], "stream": stream, **({"tools": TOOLS[path]} if tools else {}), **more}
-    async with (
-        Upstream([Answer(said, headers=SSE if stream else JSON)]) as up,
-        serving(upstream_config(up.url, backend={"kind": protocol})) as server,
-    ):
+    body = {**asking(path, stream), **({} if tools else {"tools": []})}
+    answer = Answer(said, headers=SSE if stream else JSON)
+    async with gateway_before([answer], backend={"kind": protocol}) as (server, _):
         return await post(server, body, path=path)
 
 
@@ -111,8 +92,8 @@ PROTOCOLS = {"openai_chat": CHAT, "anthropic_messages": MESSAGES, "openai_respon
 WAYS = [(CHAT, True), (MESSAGES, False), (RESPONSES, False), (CHAT, False)]
 
 
-@pytest.mark.parametrize(
-    ("protocol", "path", "tools", "bomb"),
+@every(
+    "protocol, path, tools, bomb",
     [
         (protocol, *way, list(BOMBS)[(n + m) % len(BOMBS)])
         for n, protocol in enumerate(PROTOCOLS)
@@ -128,8 +109,8 @@ async def test_whole_answers_beyond_the_bounds_are_the_servers_fault(
     assert b"The model server's answer" in answer.body
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize(("path", "tools"), WAYS)
+@every("protocol", PROTOCOLS)
+@every("path, tools", WAYS)
 async def test_large_whole_answers_within_the_bounds_come(
     path: str, tools: bool, protocol: str, parser: Parser
 ) -> None:
@@ -149,9 +130,9 @@ def chat_stream(value: bytes) -> list[bytes]:
     return [first, *pieces(large), last, frame("[DONE]")]
 
 
-@pytest.mark.parametrize("bomb", BOMBS)
-@pytest.mark.parametrize(("path", "tools"), [(CHAT, True), (MESSAGES, False), (RESPONSES, False)])
-async def test_a_frame_beyond_the_bounds_ends_the_stream(path: str, tools: bool, bomb: str, parser: Parser) -> None:
+@every("way, bomb", first_and_in_turn(WAYS[:3], BOMBS))
+async def test_a_frame_beyond_the_bounds_ends_the_stream(way: tuple[str, bool], bomb: str, parser: Parser) -> None:
+    path, tools = way
     answer = await ask(path, chat_stream(BOMBS[bomb]), stream=True, tools=tools)
     assert answer.status == 200
     assert b"hi" in answer.body
@@ -159,7 +140,7 @@ async def test_a_frame_beyond_the_bounds_ends_the_stream(path: str, tools: bool,
     assert b"The model server sent a frame that" in answer.body
 
 
-@pytest.mark.parametrize(("path", "tools"), [(CHAT, True), (MESSAGES, False), (RESPONSES, False), (CHAT, False)])
+@every("path, tools", WAYS)
 async def test_a_large_frame_within_the_bounds_comes_in_its_place(path: str, tools: bool, parser: Parser) -> None:
     answer = await ask(path, chat_stream(FINE), stream=True, tools=tools)
     assert answer.status == 200
@@ -179,14 +160,13 @@ async def test_a_large_error_in_a_stream_that_passes(parser: Parser) -> None:
     assert BOUND["arrays"].encode() in answer.body
 
 
-@pytest.mark.parametrize(("path", "tools"), [(CHAT, True), (CHAT, False)])
-async def test_a_large_frame_without_end(path: str, tools: bool, parser: Parser) -> None:
+@every("tools", [True, False])
+async def test_a_large_frame_without_end(tools: bool, parser: Parser) -> None:
     said = chat_stream(b"0")[:1] + pieces(b'data: {"a":' + BOMBS["arrays"][:3_000_000])
-    answer = await ask(path, said, stream=True, tools=tools)
-    assert b"broke off" in answer.body
+    assert b"broke off" in (await ask(CHAT, said, stream=True, tools=tools)).body
 
 
-@pytest.mark.parametrize("bomb", BOMBS)
+@every("bomb", BOMBS)
 async def test_a_list_of_models_beyond_the_bounds_is_none(bomb: str, parser: Parser) -> None:
     async with Upstream([Answer([whole_of(CHAT, b"0")], headers=JSON)]) as up:
         up.listing = Answer(pieces(b'{"data":' + BOMBS[bomb] + b"}"), headers=JSON)

@@ -7,17 +7,22 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import CHAT, USER, post, serving, upstream_config
+from tests.cases import every
+from tests.e2e.conftest import CHAT, USER, post, read_config, serving
 from tests.unit.hostile_entries import MIB, pattern_schema
+from toolwire.config import GatewayConfig
 from toolwire.middlewares.validation import Validation
 from toolwire.pipeline.exchange.caches import CACHES
 from toolwire.schemas import schema as schemas
-from toolwire.testing import Say, Upstream
 
 MESSAGES = "/v1/messages"
 RESPONSES = "/v1/responses"
 PATHS = [CHAT, RESPONSES, MESSAGES, "/v1/messages/count_tokens", "/v1/responses/input_tokens"]
 BAD = {"type": "string"}
+
+
+def gateway(says: str = "ok", **sections: Any) -> GatewayConfig:
+    return read_config({"backends": {"m": {"kind": "mock", "script": [says]}}, **sections})
 
 
 def body(path: str, parameters: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
@@ -26,27 +31,23 @@ def body(path: str, parameters: list[dict[str, Any]], **more: Any) -> dict[str, 
     if path == CHAT:
         return {"messages": USER, "tools": [{"type": "function", "function": one} for one in named]}
     if path.startswith(MESSAGES):
-        flat = [
-            {**{k: v for k, v in one.items() if k != "parameters"}, "input_schema": one["parameters"]} for one in named
-        ]
+        flat = [{"name": f"t{at}", **more, "input_schema": one} for at, one in enumerate(parameters)]
         return {"messages": USER, "tools": flat, **({"max_tokens": 9} if path == MESSAGES else {})}
     return {"input": "hi", "tools": [{"type": "function", **one} for one in named]}
 
 
-@pytest.mark.parametrize("refused", [False, True])
-@pytest.mark.parametrize("path", PATHS)
+@every("refused", [False, True])
+@every("path", PATHS)
 async def test_what_is_kept_stays_within_the_budget(path: str, refused: bool) -> None:
     """Also of requests that are refused, and of those that only count."""
-    async with Upstream([Say("ok")]) as up:
-        config = upstream_config(up.url, limits={"cache_bytes": 8 * MIB})
-        async with serving(config) as server:
-            budget = server.app[CACHES]
-            for number in range(3):
-                listed = [pattern_schema(100 * number + at) for at in range(20)]
-                answer = await post(server, body(path, [*listed, BAD] if refused else listed), path=path)
-                assert answer.status == (400 if refused else 200)
-                assert 0 < budget.held <= budget.most
-            assert budget.use["schemas"].entries > 0
+    async with serving(gateway(limits={"cache_bytes": 8 * MIB})) as server:
+        budget = server.app[CACHES]
+        for number in range(3):
+            listed = [pattern_schema(100 * number + at) for at in range(20)]
+            answer = await post(server, body(path, [*listed, BAD] if refused else listed), path=path)
+            assert answer.status == (400 if refused else 200)
+            assert 0 < budget.held <= budget.most
+        assert budget.use["schemas"].entries > 0
 
 
 async def test_new_schemas_are_compiled_in_a_thread_and_known_ones_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,7 +59,7 @@ async def test_new_schemas_are_compiled_in_a_thread_and_known_ones_are_not(monke
         return real(*args, **options)
 
     monkeypatch.setattr(schemas, "compile_schema", watched)
-    async with Upstream([Say("ok")]) as up, serving(upstream_config(up.url)) as server:
+    async with serving(gateway()) as server:
         for _ in range(2):
             assert (await post(server, body(CHAT, [pattern_schema(1)]))).status == 200
         assert (await post(server, body(CHAT, [pattern_schema(2), BAD]))).status == 400
@@ -69,7 +70,7 @@ async def test_new_schemas_are_compiled_in_a_thread_and_known_ones_are_not(monke
 async def test_soft_tools_lose_their_patterns_and_strict_ones_are_refused(caplog: pytest.LogCaptureFixture) -> None:
     many = [pattern_schema(at, 440, 5) for at in range(8)]
     strict = [{**one, "required": [*one["properties"]], "additionalProperties": False} for one in many]
-    async with Upstream([Say("ok")]) as up, serving(upstream_config(up.url)) as server:
+    async with serving(gateway()) as server:
         assert (await post(server, body(CHAT, many))).status == 200
         assert "schema_unchecked" in caplog.text
         compiled = [e.value for e in server.app[CACHES]._order if isinstance(e.value, schemas.ToolSchema)]
@@ -83,52 +84,34 @@ async def test_soft_tools_lose_their_patterns_and_strict_ones_are_refused(caplog
     assert "more than 4194304 bytes when compiled" in error["message"]
 
 
-@pytest.mark.parametrize("path", PATHS)
-async def test_tools_have_a_size(path: str) -> None:
-    listed = [{"type": "object"}]
-    async with Upstream([Say("ok")]) as up:
-        config = upstream_config(up.url, limits={"tools_bytes": 3_000})
-        async with serving(config) as server:
-            fits = await post(server, body(path, listed, description="x" * 2_500), path=path)
-            answer = await post(server, body(path, listed, description="x" * 3_500), path=path)
-    assert fits.status == 200
-    assert answer.status == 400
-    assert "The tools have more than 3000 bytes" in answer.json()["error"]["message"]
-
-
-async def test_a_large_request_may_have_small_tools() -> None:
-    async with Upstream([Say("ok")]) as up:
-        config = upstream_config(up.url, limits={"tools_bytes": 3_000})
-        async with serving(config) as server:
-            asked = body(CHAT, [{"type": "object"}])
-            asked["messages"] = [{"role": "user", "content": "x" * 100_000}]
-            assert (await post(server, asked)).status == 200
-
-
-@pytest.mark.parametrize(
-    ("path", "param"), [(CHAT, "response_format"), (RESPONSES, "text.format")], ids=["chat", "responses"]
-)
-async def test_forms_of_answers_have_a_size(path: str, param: str) -> None:
-    def asked(size: int) -> dict[str, Any]:
-        form = {"name": "f", "schema": {"type": "object", "description": "x" * size}}
+async def test_tools_and_forms_of_answers_have_a_size() -> None:
+    def form(path: str, size: int) -> dict[str, Any]:
+        inner = {"name": "f", "schema": {"type": "object", "description": "x" * size}}
         if path == CHAT:
-            return {"messages": USER, "response_format": {"type": "json_schema", "json_schema": form}}
-        return {"input": "hi", "text": {"format": {"type": "json_schema", **form}}}
+            return {"messages": USER, "response_format": {"type": "json_schema", "json_schema": inner}}
+        return {"input": "hi", "text": {"format": {"type": "json_schema", **inner}}}
 
-    async with Upstream([Say("{}")]) as up, serving(upstream_config(up.url, limits={"schema_bytes": 3_000})) as server:
-        assert (await post(server, asked(2_500), path=path)).status == 200
-        answer = await post(server, asked(3_500), path=path)
-    assert answer.status == 400
-    assert answer.json()["error"]["param"] == param
+    empty = [{"type": "object"}]
+    async with serving(gateway("{}", limits={"tools_bytes": 3_000, "schema_bytes": 3_000})) as server:
+        for path in PATHS:
+            assert (await post(server, body(path, empty, description="x" * 2_500), path=path)).status == 200, path
+            answer = await post(server, body(path, empty, description="x" * 3_500), path=path)
+            assert answer.status == 400, path
+            assert "The tools have more than 3000 bytes" in answer.json()["error"]["message"]
+        long = [{"role": "user", "content": "x" * 100_000}]  # a large request may have small tools
+        assert (await post(server, {**body(CHAT, empty), "messages": long})).status == 200
+        for path, param in ((CHAT, "response_format"), (RESPONSES, "text.format")):
+            assert (await post(server, form(path, 2_500), path=path)).status == 200, path
+            answer = await post(server, form(path, 3_500), path=path)
+            assert (answer.status, answer.json()["error"]["param"]) == (400, param)
 
 
 async def test_a_choice_names_no_more_tools_than_there_may_be() -> None:
     allowed = [{"type": "function", "function": {"name": "t0"}}] * 3000
     choice = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": allowed}}
-    async with Upstream([Say("ok")]) as up, serving(upstream_config(up.url)) as server:
+    async with serving(gateway()) as server:
         answer = await post(server, {**body(CHAT, [{"type": "object"}]), "tool_choice": choice})
-    assert answer.status == 400
-    assert answer.json()["error"]["code"] == "invalid_tool_choice"
+    assert (answer.status, answer.json()["error"]["code"]) == (400, "invalid_tool_choice")
 
 
 def test_each_application_has_its_own_schemas() -> None:

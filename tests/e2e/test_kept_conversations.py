@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ from uuid import uuid4
 import pytest
 from aiohttp.test_utils import TestServer
 
-from tests.e2e.conftest import Gateway, serving, upstream_config
+from tests.e2e.conftest import Gateway, gateway_before, serving, upstream_config
+from tests.e2e.engines import page
 from tests.e2e.test_conversation import LOOK, ask, client, get, texts
 from tests.protocols.tiny import TinyProtocol, TinyWriter
 from toolwire.errors import GatewayError
@@ -37,23 +39,40 @@ def calling(**fields: Any) -> Answer:
     """A model server that does tools itself, and says something of its call that it wants to see again."""
     call = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": '{"at":"sky"}'}, **fields}
     message = {"role": "assistant", "content": "I look.", "tool_calls": [call]}
-    body = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m",
-            "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}  # fmt: skip
-    return Answer([dump(body)], headers={"Content-Type": "application/json"}, framing="length")
+    choices = [{"index": 0, "message": message, "finish_reason": "tool_calls"}]
+    return page({"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m", "choices": choices})
 
 
-async def test_what_a_server_wants_to_see_again_it_sees(gateway: Gateway) -> None:
+@asynccontextmanager
+async def stored(gateway: Gateway, folder: Path, name: str) -> AsyncIterator[tuple[Any, Any, Upstream]]:
+    """A client of a gateway whose store has what another process kept."""
+    kept = json.loads((KEPT / name).read_bytes())
+    path, text = folder / "r.sqlite3", json.dumps(kept).encode()
+    async with Upstream([Say("Hello."), Say("Grey.")]) as upstream:
+        config = upstream_config(upstream.url, backend={"images": True}, store={"kind": "sqlite", "path": str(path)})
+        async with client(await gateway(config)) as session:
+            await ask(session, input="hi")  # makes the file
+            with closing(sqlite3.connect(path)) as db, db:
+                row = (key_of(kept["id"], ""), "", kept["expires"], len(text), text)
+                db.execute("INSERT INTO turns (key, owner, expires, bytes, turn) VALUES (?, ?, ?, ?, ?)", row)
+            yield session, kept, upstream
+
+
+async def test_what_a_server_wants_to_see_again_it_sees() -> None:
     """Fields of another protocol, which no item of this one has a place for."""
-    async with Upstream([calling(extra_content=SIGNED), Say("It is blue.")]) as upstream:
-        server = await gateway(upstream_config(upstream.url, defaults={"mode": "native", "forward_unknown": "all"}))
-        async with client(server) as session:
-            first = await ask(session, input="What colour?", tools=[LOOK])
-            text, thought, call = first["output"]
-            assert thought["encrypted_content"]
-            assert "extra_content" not in json.dumps(first)
-            assert await get(session, first["id"]) == first
-            result = {"type": "function_call_output", "call_id": call["call_id"], "output": "blue"}
-            await ask(session, input=[result], previous_response_id=first["id"], tools=[LOOK])
+    async with (
+        gateway_before(
+            [calling(extra_content=SIGNED), Say("It is blue.")], defaults={"mode": "native", "forward_unknown": "all"}
+        ) as (server, upstream),
+        client(server) as session,
+    ):
+        first = await ask(session, input="What colour?", tools=[LOOK])
+        text, thought, call = first["output"]
+        assert thought["encrypted_content"]
+        assert "extra_content" not in json.dumps(first)
+        assert await get(session, first["id"]) == first
+        result = {"type": "function_call_output", "call_id": call["call_id"], "output": "blue"}
+        await ask(session, input=[result], previous_response_id=first["id"], tools=[LOOK])
     said = upstream.requests[1].json["messages"]
     assert [message["role"] for message in said] == ["user", "assistant", "tool"]
     assert said[1]["content"] == text["content"][0]["text"] == "I look."
@@ -61,25 +80,15 @@ async def test_what_a_server_wants_to_see_again_it_sees(gateway: Gateway) -> Non
 
 
 async def test_a_response_that_another_process_kept_goes_on(gateway: Gateway, tmp_path: Path) -> None:
-    kept = json.loads((KEPT / "response.json").read_bytes())
-    path, text = tmp_path / "r.sqlite3", json.dumps(kept).encode()
-    async with Upstream([Say("Hello."), Say("Grey.")]) as upstream:
-        config = upstream_config(upstream.url, backend={"images": True}, store={"kind": "sqlite", "path": str(path)})
-        server = await gateway(config)
-        async with client(server) as session:
-            await ask(session, input="hi")  # makes the file
-            with sqlite3.connect(path) as db:
-                row = (key_of(kept["id"], ""), "", kept["expires"], len(text), text)
-                db.execute("INSERT INTO turns (key, owner, expires, bytes, turn) VALUES (?, ?, ?, ?, ?)", row)
-            db.close()
-            assert await get(session, kept["id"]) == kept["said"]["resource"]
-            listed = await get(session, f"{kept['id']}/input_items?order=asc&limit=100")
-            assert listed["data"] == kept["said"]["input"]
-            call = kept["said"]["resource"]["output"][-1]
-            result = {"type": "function_call_output", "call_id": call["call_id"], "output": "blue"}
-            again = {"type": "item_reference", "id": "msg_mine"}
-            last = await ask(session, input=[again, result], previous_response_id=kept["id"], tools=[LOOK])
-            assert last["output"][0]["content"][0]["text"] == "Grey."
+    async with stored(gateway, tmp_path, "response.json") as (session, kept, upstream):
+        assert await get(session, kept["id"]) == kept["said"]["resource"]
+        listed = await get(session, f"{kept['id']}/input_items?order=asc&limit=100")
+        assert listed["data"] == kept["said"]["input"]
+        call = kept["said"]["resource"]["output"][-1]
+        result = {"type": "function_call_output", "call_id": call["call_id"], "output": "blue"}
+        again = {"type": "item_reference", "id": "msg_mine"}
+        last = await ask(session, input=[again, result], previous_response_id=kept["id"], tools=[LOOK])
+        assert last["output"][0]["content"][0]["text"] == "Grey."
     said = [(message["role"], str(message["content"])) for message in upstream.requests[1].json["messages"]]
     talk = [role for role, _ in said if role != "system"]
     assert talk == ["user", "assistant", "user", "assistant", "user", "user", "assistant", "user", "assistant", "user"]
@@ -88,34 +97,25 @@ async def test_a_response_that_another_process_kept_goes_on(gateway: Gateway, tm
 
 
 async def test_what_the_gateways_tools_gave_is_no_response(gateway: Gateway, tmp_path: Path) -> None:
-    kept = json.loads((KEPT / "tools.json").read_bytes())
-    path, text = tmp_path / "r.sqlite3", json.dumps(kept).encode()
-    async with Upstream([Say("Hello.")]) as upstream:
-        server = await gateway(upstream_config(upstream.url, store={"kind": "sqlite", "path": str(path)}))
-        async with client(server) as session:
-            await ask(session, input="hi")
-            with sqlite3.connect(path) as db:
-                row = (key_of(kept["id"], ""), "", kept["expires"], len(text), text)
-                db.execute("INSERT INTO turns (key, owner, expires, bytes, turn) VALUES (?, ?, ?, ?, ?)", row)
-            db.close()
-            assert (await get(session, kept["id"], 404))["error"]["code"] == "not_found"
-            await ask(session, 400, input="hi", previous_response_id=kept["id"])
+    async with stored(gateway, tmp_path, "tools.json") as (session, kept, _):
+        assert (await get(session, kept["id"], 404))["error"]["code"] == "not_found"
+        await ask(session, 400, input="hi", previous_response_id=kept["id"])
 
 
 async def test_a_response_that_another_version_kept_is_refused(gateway: Gateway, tmp_path: Path) -> None:
     """The client is told; nothing is guessed."""
     path = tmp_path / "r.sqlite3"
-    async with Upstream([Say("Hello.")]) as upstream:
-        server = await gateway(upstream_config(upstream.url, store={"kind": "sqlite", "path": str(path)}))
-        async with client(server) as session:
-            made = await ask(session, input="hi")
-            with sqlite3.connect(path) as db:
-                db.execute("UPDATE turns SET turn = json_set(turn, '$.form', 9)")
-            db.close()
-            error = (await get(session, made["id"], 503))["error"]
-            assert error["code"] == "store_unavailable"
-            assert "has form 9, and this version of the gateway reads only form 4: empty the store" in error["message"]
-            await ask(session, 503, input="and?", previous_response_id=made["id"])
+    async with (
+        gateway_before([Say("Hello.")], store={"kind": "sqlite", "path": str(path)}) as (server, _),
+        client(server) as session,
+    ):
+        made = await ask(session, input="hi")
+        with closing(sqlite3.connect(path)) as db, db:
+            db.execute("UPDATE turns SET turn = json_set(turn, '$.form', 9)")
+        error = (await get(session, made["id"], 503))["error"]
+        assert error["code"] == "store_unavailable"
+        assert "has form 9, and this version of the gateway reads only form 4: empty the store" in error["message"]
+        await ask(session, 503, input="and?", previous_response_id=made["id"])
 
 
 # --- another protocol -----------------------------------------------------------------------------------------------

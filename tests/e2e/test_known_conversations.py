@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from bench.budget import calls as calls_of
 from bench.inprocess import Work
+from tests.cases import every
 from tests.e2e.known import PATHS, ROUTES, Both, body_of
 from tests.protocols.published import SHARED
 from toolwire.ingress import conversations
@@ -85,8 +86,8 @@ def both() -> Iterator[Both]:
         pair.close()
 
 
-@pytest.mark.parametrize("model", ["prompt", "bracket", "kimi", "qwen", "native", "to_messages_native"])
-@pytest.mark.parametrize("api", PATHS)
+@every("model", ["prompt", "bracket", "kimi", "qwen", "native", "to_messages_native"])
+@every("api", PATHS)
 def test_a_result_that_comes_late_goes_to_its_call(both: Both, api: str, model: str) -> None:
     """Its call was written in the request before, without it."""
     call, result = good_turn(7)
@@ -114,8 +115,8 @@ def test_law_with_and_without_what_is_known_the_same_is_sent(
         both.same(api, body_of(api, other if change == 1 else model, said, TOOLS[:change], number), key)
 
 
-@pytest.mark.parametrize("model", ROUTES)
-@pytest.mark.parametrize("api", PATHS)
+@every("model", ROUTES)
+@every("api", PATHS)
 def test_a_conversation_that_goes_on_is_known(both: Both, api: str, model: str) -> None:
     """Also with its instructions only, or with blanks in other places."""
     said: list[Any] = [{"role": "system", "content": f"Be {model}."}, {"role": "user", "content": "Look."}]
@@ -127,7 +128,7 @@ def test_a_conversation_that_goes_on_is_known(both: Both, api: str, model: str) 
     both.same(api, json.dumps(json.loads(body_of(api, model, said, TOOLS)), indent=1).encode())
 
 
-@pytest.mark.parametrize("model", ["native", "to_messages", "to_messages_native", "to_responses_native"])
+@every("model", ["native", "to_messages", "to_messages_native", "to_responses_native"])
 def test_results_of_one_turn_that_come_one_by_one_stay_together(both: Both, model: str) -> None:
     """A Messages server gets them in one message, of which the first part was written in the request before."""
     calls = [good_turn(number)[0]["tool_calls"][0] for number in range(3)]
@@ -140,11 +141,11 @@ def test_results_of_one_turn_that_come_one_by_one_stay_together(both: Both, mode
 
 @pytest.mark.parametrize(("api", "mode"), [("messages", "native"), ("responses", "prompt")])
 def test_a_turn_costs_what_is_new(api: Any, mode: str) -> None:
-    """R34.1, R34.4: as many functions of the gateway are called for the 200th message as for the 60th. `bench.budget`
+    """R34.1, R34.4: as many functions of the gateway are called for the 140th message as for the 60th. `bench.budget`
     counts more kinds of them."""
     few, many = (
         calls_of(Work(f"{turns}", 10, stream=True, frames=3, turns=turns, api=api, mode=mode, store=False))
-        for turns in (60, 200)
+        for turns in (60, 140)
     )
     assert many < 1.02 * few
 
@@ -158,7 +159,7 @@ def good_turn(number: int) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("api", PATHS)
+@every("api", PATHS)
 def test_a_conversation_without_items_is_none(both: Both, api: str) -> None:
     """Over Responses it may be one that only goes on from an earlier one."""
     for more in ({}, {"previous_response_id": "resp_none"}, {"generate": False}):
@@ -167,7 +168,7 @@ def test_a_conversation_without_items_is_none(both: Both, api: str) -> None:
         both.same(api, json.dumps(body).encode())
 
 
-@pytest.mark.parametrize(
+@every(
     "broken",
     [
         lambda text: text.replace(b'"tools"', b'"messages": [], "tools"'),

@@ -15,7 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.e2e.conftest import CHAT, function, post, serving, upstream_config
+from tests.cases import every, first_and_in_turn
+from tests.e2e.conftest import CHAT, function, gateway_before, post
+from tests.e2e.meaning import CLIENTS, MESSAGES, RESPONSES, asking
+from tests.e2e.speaking import in_pieces
 from tests.waiting import until
 from toolwire.call_policy.policy import CallPolicy
 from toolwire.config import LimitsConfig, RouteOptions
@@ -29,14 +32,13 @@ from toolwire.pipeline.transforms import scanning
 from toolwire.pipeline.transforms.scanning import ScanStage
 from toolwire.registry import registries
 from toolwire.support.offload import OFFLOAD_BYTES
-from toolwire.testing import Say, Upstream
+from toolwire.testing import Say
 
 TOOL: Final = function("write", text="string")
 TEXT: Final = "lorem ipsum\n" * (2 * OFFLOAD_BYTES // 12)
 BLOCK: Final = f'<tool_call>{{"name":"write","arguments":{{"text":"{TEXT}"}}}}</tool_call>'
 """It needs repair: its line ends are not escaped."""
-PIECES: Final = ("Before. ", *(BLOCK[at : at + 1000] for at in range(0, len(BLOCK), 1000)), " After.")
-PATHS: Final = (CHAT, "/v1/responses", "/v1/messages")
+PIECES: Final = ("Before. ", *in_pieces(BLOCK, 1000), " After.")
 FORMAT: Final = {"defaults": {"format": "hermes", "retry": {"attempts": 1}}}
 
 
@@ -68,27 +70,21 @@ def judge(monkeypatch: pytest.MonkeyPatch) -> Iterator[Judge]:
 
 def asked(path: str, *, stream: bool, tools: bool = True) -> dict[str, Any]:
     inner = TOOL["function"]
-    match path:
-        case "/v1/responses":
-            body: dict[str, Any] = {"input": "hi", "tools": [{"type": "function", **inner}]}
-        case "/v1/messages":
-            tool = {"name": inner["name"], "input_schema": inner["parameters"]}
-            body = {"messages": [{"role": "user", "content": "hi"}], "tools": [tool], "max_tokens": 9}
-        case _:
-            body = {"messages": [{"role": "user", "content": "hi"}], "tools": [TOOL]}
-    if not tools:
-        del body["tools"]
-    return {"model": "m", **body, "stream": stream}
+    offered: dict[str, Any] = {
+        CHAT: TOOL,
+        RESPONSES: {"type": "function", **inner},
+        MESSAGES: {"name": inner["name"], "input_schema": inner["parameters"]},
+    }
+    return {"model": "m", **asking(path, stream), "tools": [offered[path]] if tools else []}
 
 
 def says(request: Any) -> Any:
     return Say(*PIECES)(request) if "write" in orjson.dumps(request.json).decode() else Say("Small.")(request)
 
 
-@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(("path", "stream"), first_and_in_turn(CLIENTS, [True, False]))
 async def test_others_are_served_while_one_is_judged(judge: Judge, path: str, stream: bool) -> None:
-    async with Upstream([says]) as up, serving(upstream_config(up.url, **FORMAT)) as server:
+    async with gateway_before([says], **FORMAT) as (server, _):
         large = asyncio.create_task(post(server, asked(path, stream=stream), path=path))
         await until(judge.asked.is_set)
         small = await post(server, asked(path, stream=stream, tools=False), path=path)
@@ -105,17 +101,17 @@ async def test_others_are_served_while_one_is_judged(judge: Judge, path: str, st
     assert "<tool_call>" not in body
 
 
-@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
-async def test_a_small_block_is_judged_at_once(judge: Judge, stream: bool) -> None:
+async def test_a_small_block_is_judged_at_once(judge: Judge) -> None:
     call = '<tool_call>{"name":"write","arguments":{"text":"x"}}</tool_call>'
-    async with Upstream([Say(*call)]) as up, serving(upstream_config(up.url, **FORMAT)) as server:
-        assert (await post(server, asked(CHAT, stream=stream))).status == 200
-    assert judge.in_loop == [True]
+    async with gateway_before([Say(*call)], **FORMAT) as (server, _):
+        for stream in (True, False):
+            assert (await post(server, asked(CHAT, stream=stream))).status == 200
+    assert judge.in_loop == [True, True]
 
 
 async def test_a_client_that_leaves_meanwhile(judge: Judge, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    async with Upstream([says]) as up, serving(upstream_config(up.url, **FORMAT)) as server:
+    async with gateway_before([says], **FORMAT) as (server, _):
         async with aiohttp.ClientSession() as session:
             response = await session.post(server.make_url(CHAT), json=asked(CHAT, stream=True))
             await until(judge.asked.is_set)
@@ -128,9 +124,9 @@ async def test_a_client_that_leaves_meanwhile(judge: Judge, caplog: pytest.LogCa
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", CLIENTS)
 async def test_one_that_is_stopped_meanwhile_says_so_behind_the_call(judge: Judge, path: str) -> None:
-    async with Upstream([Say(*PIECES, asyncio.Event())]) as up, serving(upstream_config(up.url, **FORMAT)) as server:
+    async with gateway_before([Say(*PIECES, asyncio.Event())], **FORMAT) as (server, _):
         answer = asyncio.create_task(post(server, asked(path, stream=True), path=path))
         await until(judge.asked.is_set)
         assert server.app[LIVENESS].stop(Unavailable("Stop.", code="shutting_down"))  # type: ignore[attr-defined]
@@ -140,7 +136,7 @@ async def test_one_that_is_stopped_meanwhile_says_so_behind_the_call(judge: Judg
 
 
 async def test_a_server_that_breaks_off_meanwhile(judge: Judge) -> None:
-    async with Upstream([Say(*PIECES, cut=True)]) as up, serving(upstream_config(up.url, **FORMAT)) as server:
+    async with gateway_before([Say(*PIECES, cut=True)], **FORMAT) as (server, _):
         answer = asyncio.create_task(post(server, asked(CHAT, stream=True)))
         await until(judge.asked.is_set)
         for _ in range(100):
@@ -189,7 +185,7 @@ LAST: Final[dict[str, Callable[[], Event]]] = {
 @given(texts=st.lists(PARTS, max_size=6), last=st.sampled_from(sorted(LAST)), size=st.integers(1, 9))
 def test_law_it_makes_no_difference_where_a_block_is_judged(texts: list[str], last: str, size: int) -> None:
     said = "".join(texts)
-    cut = [said[at : at + size] for at in range(0, len(said), size)]
+    cut = in_pieces(said, size)
     seen = []
     with pytest.MonkeyPatch.context() as patch:
         for large in (0, 8, 1 << 30):
@@ -198,7 +194,7 @@ def test_law_it_makes_no_difference_where_a_block_is_judged(texts: list[str], la
     assert seen[0] == seen[1] == seen[2]
 
 
-@pytest.mark.parametrize("name", sorted(registries().formats.names()))
+@every("name", sorted(registries().formats.names()))
 def test_what_ends_a_block_is_seen(name: str) -> None:
     grammar = registries().formats.get(name).grammar
     assert all(scanning._MAY_END.search(syntax.closer[-1]) for syntax in grammar.syntaxes if syntax.closer)

@@ -8,9 +8,9 @@ from itertools import pairwise
 from typing import Any
 
 import aiohttp
-import pytest
 
-from tests.e2e.conftest import post, read_config, serving
+from tests.cases import every
+from tests.e2e.conftest import gateway_before, post, serving, upstream_config
 from tests.e2e.test_taught_together import PARSE, READ, TAUGHT, asks, bearer, no_objects
 from tests.e2e.test_tool_mode import NAMED
 from toolwire.testing import Answer, Asked, Refuse, Say, Upstream
@@ -63,8 +63,8 @@ ROLES = {
 """Words of chat templates, and which roles make them say so."""
 
 
-@pytest.mark.parametrize("status", [400, 500])
-@pytest.mark.parametrize("name", ROLES)
+@every("status", [400, 500])
+@every("name", ROLES)
 async def test_roles_that_a_template_refuses(name: str, status: int) -> None:
     words, refuses = ROLES[name]
 
@@ -72,10 +72,7 @@ async def test_roles_that_a_template_refuses(name: str, status: int) -> None:
         roles = [one["role"] for one in asked.json["messages"]]
         return Refuse(status, words) if refuses(roles) else Say("ok")(asked)
 
-    async with (
-        Upstream([script]) as up,
-        serving(read_config({"backends": {"up": {"url": up.url, "preset": "generic"}}})) as server,
-    ):
+    async with gateway_before([script], backend={"preset": "generic"}) as (server, up):
         for _ in range(2):
             assert (await post(server, {"model": "m", "messages": TURNS})).status == 200
         assert (await refused(server))["refused"] == {"up": {"m": {"roles": "all"}}}
@@ -83,19 +80,14 @@ async def test_roles_that_a_template_refuses(name: str, status: int) -> None:
     assert all(word["content"] in up.posts[-1].body.decode() for word in TURNS), "nothing is left out"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@every("kind", KINDS)
 async def test_two_keys_teach_the_third(kind: str) -> None:
     script, body, backend, has_it = KINDS[kind]
     mode = "prompt" if kind == "constraint" else "native"
-    keys = ["one", "two", "three"]
     async with Upstream([script]) as up:
-        config = {
-            "backends": {"up": {"url": up.url, "preset": "generic", **backend}},
-            "auth": {"keys": keys},
-            "defaults": {"mode": mode, "retry": {"attempts": 1}},
-            "inspect": True,
-        }
-        async with serving(read_config(config)) as server:
+        sections = {"auth": {"keys": ["one", "two", "three"]}, "defaults": {"mode": mode}, "inspect": True}
+        config = upstream_config(up.url, backend={"preset": "generic", **backend}, **sections)
+        async with serving(config) as server:
             assert "refused" not in await refused(server)
             sent, shown = [], []
             for key in ("one", "one", "two", "three"):
@@ -109,31 +101,26 @@ async def test_two_keys_teach_the_third(kind: str) -> None:
     assert overview["refused"]["m"][kind] == "all"
 
 
-async def test_a_lesson_has_its_time() -> None:
-    async with Upstream([no_images]) as up:
-        backend = {"url": up.url, "preset": "generic", "verdict_s": 0}
-        async with serving(read_config({"backends": {"up": backend}})) as server:
-            for _ in range(2):
-                assert (await post(server, {"model": "m", **PICTURE})).status == 200
-            assert "refused" not in await refused(server)
-    assert [b"image_url" in one.body for one in up.posts] == [True, False, True, False]
-
-
-async def test_another_model_of_the_server_is_asked_for_itself() -> None:
-    async with (
-        Upstream([no_images]) as up,
-        serving(read_config({"backends": {"up": {"url": up.url, "preset": "generic"}}})) as server,
-    ):
-        for model in ("m", "n", "m"):
+@every(
+    "more, models, asked",
+    [
+        ({"verdict_s": 0}, "mm", [True, False, True, False]),  # a lesson has its time
+        ({}, "mnm", [True, False, True, False, False]),  # another model of the server is asked for itself
+    ],
+)
+async def test_how_long_and_of_what_a_lesson_counts(more: dict[str, Any], models: str, asked: list[bool]) -> None:
+    backend = {"preset": "generic", **more}
+    async with gateway_before([no_images], backend=backend) as (server, up):
+        for model in models:
             assert (await post(server, {**PICTURE, "model": model})).status == 200
-    assert [b"image_url" in one.body for one in up.posts] == [True, False, True, False, False]
+        assert ("refused" in await refused(server)) is not bool(more)
+    assert [b"image_url" in one.body for one in up.posts] == asked
 
 
 async def test_what_is_refused_in_any_case_teaches_nothing() -> None:
     """The request without the image is refused as well, so the image was not the reason."""
-    async with (
-        Upstream([Refuse(400, "no image can be read: the prompt is broken")]) as up,
-        serving(read_config({"backends": {"up": {"url": up.url, "preset": "generic"}}})) as server,
-    ):
+    async with gateway_before(
+        [Refuse(400, "no image can be read: the prompt is broken")], backend={"preset": "generic"}
+    ) as (server, _):
         assert (await post(server, {"model": "m", **PICTURE})).status == 400
         assert "refused" not in await refused(server)

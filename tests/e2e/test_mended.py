@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from tests.cases import every
 from tests.e2e.conftest import USER, Gateway, function, post, read_config
 from tests.e2e.responses_answers import of_stream
 from toolwire.config import GatewayConfig
@@ -48,7 +49,7 @@ async def asked(gateway: Gateway, tools: list[Any], text: str, **options: Any) -
     return found
 
 
-@pytest.mark.parametrize(
+@every(
     "written",
     [
         {"tool": "add", "args": WANTED},
@@ -57,9 +58,8 @@ async def asked(gateway: Gateway, tools: list[Any], text: str, **options: Any) -
         {"name": "add", "arguments": {"a": "1", "b": 2, "note": 3}},
         {"name": "add", "a": "1", "b": "2", "note": 3},
     ],
-    ids=str,
 )
-@pytest.mark.parametrize("options", [{}, {"format": "hermes"}], ids=str)
+@every("options", [{}, {"format": "hermes"}])
 async def test_the_call_that_was_meant(gateway: Gateway, written: Any, options: Any) -> None:
     text = f"<tool_call>{json.dumps(written)}</tool_call>"
     ((name, arguments),) = await asked(gateway, [FLAT_ADD], text, **options)

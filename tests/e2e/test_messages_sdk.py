@@ -14,17 +14,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import anthropic
 import pytest
 from aiohttp.test_utils import TestServer
 from anthropic import AsyncAnthropic
 
-from tests.cases import first_and_in_turn
+from tests.cases import every, first_and_in_turn, named
 from tests.e2e.agent import block
-from tests.e2e.conftest import NO_TLS, Gateway, post, read_config, serving, upstream_config
+from tests.e2e.conftest import NO_TLS, Gateway, gateway_before, post, read_config, serving, upstream_config
+from tests.e2e.speaking import in_pieces
 from tests.protocols.messages_wires import accumulate, frames, validator
 from tests.waiting import GUARD_S
-from toolwire.testing import Refuse, Say, Upstream
+from toolwire.testing import Asked, Refuse, Say, Upstream, WireAnswer
 
 PATH = "/v1/messages"
 USER: list[Any] = [{"role": "user", "content": "hi"}]
@@ -130,49 +132,50 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "way"), first_and_in_turn(CASES, WAYS))
-async def test_every_choice_in_every_way(gateway: Gateway, name: str, way: str) -> None:
-    case = CASES[name]
-    server = await gateway(script=[{"text": case.text, "chunk": 3}])
-    async with sdk(server) as client:
-        assert await WAYS[way](client, messages=USER, tools=TOOLS, **case.request) == case.got
-
-
-@pytest.mark.parametrize("name", CASES)
-async def test_every_event_fits_the_published_schema(gateway: Gateway, name: str) -> None:
-    case = CASES[name]
-    server = await gateway(script=[{"text": case.text, "chunk": 3, "usage": {"input": 9, "output": 4}}])
-    request = {"max_tokens": 8, "messages": USER, "tools": TOOLS, **case.request}
-    whole = await post(server, request, path=PATH)
-    validator("Message").validate(whole.json())
-    answer = await post(server, {**request, "stream": True}, path=f"{PATH}?beta=true")
-    for event in frames(answer.body):
-        validator("RawMessageStreamEvent").validate(event)
-    assert without_ids(accumulate(answer.body)) == without_ids(whole.json())
-    assert whole.json()["usage"] == {
-        "input_tokens": 9,
-        "output_tokens": 4,
-        "cache_read_input_tokens": 0,
-        "cache_creation_input_tokens": 0,
-    }
-    for got in (whole, answer):
-        assert got.headers["request-id"] == got.headers["X-Request-Id"]
-    assert answer.headers["Content-Type"] == "text/event-stream; charset=utf-8"
-    assert answer.headers["Cache-Control"] == "no-cache"
-
-
 def without_ids(message: dict[str, Any]) -> dict[str, Any]:
     content = [{key: item for key, item in part.items() if key != "id"} for part in message["content"]]
     return {**message, "id": "", "content": content}
 
 
-@pytest.mark.parametrize("name", CASES)
-async def test_the_prompt_teaches_what_may_be_called(name: str) -> None:
-    case = CASES[name]
-    async with Upstream([Say(case.text)]) as upstream, serving(upstream_config(upstream.url)) as server:
-        request = {"max_tokens": 8, "system": "Be brief.", "messages": USER, "tools": TOOLS, **case.request}
-        await post(server, request, path=PATH)
-    (asked,) = upstream.requests
+async def over_the_wire(server: TestServer, upstream: Upstream, case: Case) -> tuple[WireAnswer, WireAnswer]:
+    """The answer without the SDK, whole and streamed."""
+    upstream.script = [Say(*in_pieces(case.text, 3), usage=(9, 4))]
+    request = {"max_tokens": 8, "system": "Be brief.", "messages": USER, "tools": TOOLS, **case.request}
+    whole = await post(server, request, path=PATH)
+    return whole, await post(server, {**request, "stream": True}, path=f"{PATH}?beta=true")
+
+
+async def test_every_choice_in_every_way() -> None:
+    """The SDK gets the call, whole and streamed are the same, and the prompt teaches what may be called."""
+    ways = first_and_in_turn(CASES, WAYS)
+    counts = {"input_tokens": 9, "output_tokens": 4, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 0}
+    async with Upstream() as upstream, serving(upstream_config(upstream.url)) as server, sdk(server) as client:
+        for name, case in CASES.items():
+            whole, answer = await over_the_wire(server, upstream, case)
+            with named({"name": name}):
+                check_prompt(upstream.requests[-1], case)
+                assert without_ids(accumulate(answer.body)) == without_ids(whole.json())
+                assert whole.json()["usage"] == counts
+                assert (answer.headers["Content-Type"], answer.headers["Cache-Control"]) == (
+                    "text/event-stream; charset=utf-8", "no-cache",
+                )  # fmt: skip
+                for got in (whole, answer):
+                    assert got.headers["request-id"] == got.headers["X-Request-Id"]
+                for way in (way for row, way in ways if row == name):
+                    assert await WAYS[way](client, messages=USER, tools=TOOLS, **case.request) == case.got, way
+
+
+async def test_every_event_fits_the_published_schema() -> None:
+    async with gateway_before() as (server, upstream):
+        for case in CASES.values():
+            whole, answer = await over_the_wire(server, upstream, case)
+            validator("Message").validate(whole.json())
+            for event in frames(answer.body):
+                validator("RawMessageStreamEvent").validate(event)
+
+
+def check_prompt(asked: Asked, case: Case) -> None:
+    """What the model is asked and taught."""
     assert asked.path == "/v1/chat/completions"
     assert not {"tools", "tool_choice", "system"} & asked.json.keys()
     assert asked.json["max_tokens"] == 8
@@ -182,10 +185,9 @@ async def test_the_prompt_teaches_what_may_be_called(name: str) -> None:
     assert rest[-1] == USER[0]
 
 
-async def test_a_loop_brings_every_result_to_the_model(gateway: Gateway) -> None:
+async def test_a_loop_brings_every_result_to_the_model() -> None:
     """Two calls in one turn, their results given back together, in the order of the calls (R5.8, R14.2)."""
-    async with Upstream([Say(f"{A}{B}"), Say("Both done.")]) as upstream:
-        server = await gateway(upstream_config(upstream.url))
+    async with gateway_before([Say(f"{A}{B}"), Say("Both done.")]) as (server, upstream):
         messages: list[Any] = [*USER]
         async with sdk(server) as client:
             async with client.messages.stream(model="m", max_tokens=64, messages=messages, tools=TOOLS) as events:
@@ -208,22 +210,7 @@ async def test_a_loop_brings_every_result_to_the_model(gateway: Gateway) -> None
     assert upstream.requests[1].json["messages"][-1]["role"] == "user"
 
 
-async def test_an_error_of_a_tool_is_told_to_the_model(gateway: Gateway) -> None:
-    async with Upstream([Say("I see.")]) as upstream:
-        server = await gateway(upstream_config(upstream.url))
-        call = {"type": "tool_use", "id": "toolu_1", "name": "read_file", "input": {"path": "a"}}
-        failed = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "no such file", "is_error": True}
-        fine = {key: value for key, value in failed.items() if key != "is_error"}
-        said = []
-        for result in (failed, fine):
-            messages = [*USER, {"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
-            await post(server, {"max_tokens": 8, "messages": messages, "tools": TOOLS}, path=PATH)
-            said.append(upstream.requests[-1].json["messages"][-1]["content"])
-    assert all("no such file" in text for text in said)
-    assert said[0] != said[1]
-
-
-async def test_the_sdks_tool_runner(gateway: Gateway) -> None:
+async def test_the_sdks_tool_runner() -> None:
     """It runs tools by itself, and keeps the conversation at the server if that can: here it has to learn that it
     cannot."""
 
@@ -237,13 +224,11 @@ async def test_the_sdks_tool_runner(gateway: Gateway) -> None:
         return f"{path} says MAGIC"
 
     turns = [Say(A), Say(A), Say(block("read_file", {"path": "b.txt"})), Say("It says MAGIC.")]
-    async with Upstream(turns) as upstream:
-        server = await gateway(upstream_config(upstream.url))
-        async with sdk(server) as client:
-            runner = client.beta.messages.tool_runner(
-                model="m", max_tokens=64, messages=[{"role": "user", "content": "Read a.txt."}], tools=[read_file]
-            )
-            last = await runner.until_done()
+    async with gateway_before(turns) as (server, upstream), sdk(server) as client:
+        runner = client.beta.messages.tool_runner(
+            model="m", max_tokens=64, messages=[{"role": "user", "content": "Read a.txt."}], tools=[read_file]
+        )
+        last = await runner.until_done()
     assert last.content[-1].text == "It says MAGIC."
     for asked in upstream.requests:
         assert "Read a.txt." in json.dumps(asked.json["messages"])
@@ -252,38 +237,29 @@ async def test_the_sdks_tool_runner(gateway: Gateway) -> None:
     assert "b.txt says MAGIC" in transcript
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_thoughts_are_blocks_that_come_back(gateway: Gateway, way: str) -> None:
-    server = await gateway(script=[{"text": f"<think>Should I?</think>Yes.\n{A}", "chunk": 4}])
-    async with sdk(server) as client:
-        assert await WAYS[way](client, messages=USER, tools=TOOLS) == Got("Yes.", (CALL_A,), "tool_use")
-        first = await client.messages.create(model="m", max_tokens=64, messages=USER, tools=TOOLS)
-        thought = first.content[0]
-        assert (thought.type, thought.thinking) == ("thinking", "Should I?")
-        assert thought.signature
-        results = [{"type": "tool_result", "tool_use_id": first.content[-1].id, "content": "ok"}]
-        messages = [*USER, {"role": "assistant", "content": first.content}, {"role": "user", "content": results}]
-        await client.messages.create(model="m", max_tokens=64, messages=messages, tools=TOOLS)
-        off = await client.messages.create(
-            model="m", max_tokens=64, messages=USER, tools=TOOLS, thinking={"type": "disabled"}
-        )
-    assert [part.type for part in off.content] == ["text", "tool_use"]
-
-
-async def test_the_signature_is_for_nobody_but_the_client(gateway: Gateway) -> None:
-    async with Upstream([Say("<think>Should I?</think>Yes."), Say("So.")]) as upstream:
-        server = await gateway(upstream_config(upstream.url))
+async def test_thoughts_are_blocks_that_come_back() -> None:
+    """Their signature is for nobody but the client."""
+    async with gateway_before([Say(*in_pieces(f"<think>Should I?</think>Yes.\n{A}", 4))]) as (server, upstream):
+        asked: dict[str, Any] = {"model": "m", "max_tokens": 64, "tools": TOOLS}
         async with sdk(server) as client:
-            first = await client.messages.create(model="m", max_tokens=64, messages=USER)
-            messages = [*USER, {"role": "assistant", "content": first.content}, {"role": "user", "content": "And?"}]
-            await client.messages.create(model="m", max_tokens=64, messages=messages)
-    assert first.content[0].signature not in upstream.requests[1].body.decode()
+            for way in WAYS.values():
+                assert await way(client, messages=USER, tools=TOOLS) == Got("Yes.", (CALL_A,), "tool_use")
+            first = await client.messages.create(messages=USER, **asked)
+            thought = first.content[0]
+            assert (thought.type, thought.thinking) == ("thinking", "Should I?")
+            assert thought.signature
+            results = [{"type": "tool_result", "tool_use_id": first.content[-1].id, "content": "ok"}]
+            messages = [*USER, {"role": "assistant", "content": first.content}, {"role": "user", "content": results}]
+            await client.messages.create(messages=messages, **asked)
+            assert thought.signature not in upstream.requests[-1].body.decode()
+            off = await client.messages.create(messages=USER, thinking={"type": "disabled"}, **asked)
+    assert [part.type for part in off.content] == ["text", "tool_use"]
 
 
 # --- errors ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("stream", [False, True])
+@every("stream", [False, True])
 async def test_errors_have_the_classes_that_the_sdk_knows(stream: bool) -> None:
     cases: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
         (Say("x"), {"model": "other"}, anthropic.NotFoundError, "not_found_error"),
@@ -292,17 +268,18 @@ async def test_errors_have_the_classes_that_the_sdk_knows(stream: bool) -> None:
         (Refuse(500, "no memory"), {}, anthropic.InternalServerError, "api_error"),
         (Refuse(400, "odd"), {}, anthropic.BadRequestError, "invalid_request_error"),
     ]
-    for turn, fields, kind, word in cases:
-        async with Upstream([turn]) as upstream:
-            config = upstream_config(upstream.url, routes=[{"model": "m", "backend": "up"}])
-            async with serving(config) as server, sdk(server) as client:
+    async with Upstream() as upstream:
+        config = upstream_config(upstream.url, routes=[{"model": "m", "backend": "up"}])
+        async with serving(config) as server, sdk(server) as client:
+            for turn, fields, kind, word in cases:
+                upstream.script = [turn]
                 request = {"model": "m", "max_tokens": 8, "messages": USER, "stream": stream, **fields}
                 with pytest.raises(kind) as caught:
                     await client.messages.create(**request)
-        error: Any = caught.value
-        assert error.body["type"] == "error"
-        assert error.type == word
-        assert error.request_id == error.body["request_id"]
+                error: Any = caught.value
+                assert error.body["type"] == "error"
+                assert error.type == word
+                assert error.request_id == error.body["request_id"]
 
 
 async def test_a_stream_that_breaks_off_is_an_error_for_the_sdk() -> None:
@@ -315,30 +292,9 @@ async def test_a_stream_that_breaks_off_is_an_error_for_the_sdk() -> None:
             await streamed(client, messages=USER)
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "body", "status", "kind"),
-    [
-        ("POST", PATH, b"{", 400, "invalid_request_error"),
-        ("POST", PATH, b"[]", 400, "invalid_request_error"),
-        ("GET", PATH, b"", 405, "invalid_request_error"),
-        ("POST", f"{PATH}/nothing", b"{}", 404, "not_found_error"),
-        ("POST", PATH, b'{"model":"m","messages":"' + b"x" * 9000 + b'"}', 413, "request_too_large"),
-    ],
-)  # fmt: skip
-async def test_errors_by_path(method: str, path: str, body: bytes, status: int, kind: str) -> None:
-    config = read_config({"backends": {"mock": {"kind": "mock"}}, "limits": {"body_bytes": 4096}})
-    async with serving(config) as server:
-        answer = await ask(server, method, path, body)
-    assert (answer[0], answer[1]["error"]["type"]) == (status, kind)
-    assert answer[1].keys() == {"type", "error", "request_id"}
-    assert answer[2]["request-id"] == answer[1]["request_id"]
-
-
 async def ask(
     server: TestServer, method: str, path: str, body: bytes = b"", **headers: str
 ) -> tuple[int, Any, dict[str, str]]:
-    import aiohttp
-
     sent = {"Content-Type": "application/json", **headers}
     async with (
         aiohttp.ClientSession(headers=sent) as session,
@@ -346,6 +302,24 @@ async def ask(
     ):
         data = await response.read()
         return response.status, json.loads(data) if data else None, dict(response.headers)
+
+
+async def test_errors_by_path() -> None:
+    config = read_config({"backends": {"mock": {"kind": "mock"}}, "limits": {"body_bytes": 4096}})
+    async with serving(config) as server:
+        for method, path, body, status, kind in (
+            ("POST", PATH, b"{", 400, "invalid_request_error"),
+            ("POST", PATH, b"[]", 400, "invalid_request_error"),
+            ("GET", PATH, b"", 405, "invalid_request_error"),
+            ("POST", f"{PATH}/nothing", b"{}", 404, "not_found_error"),
+            ("POST", PATH, b'{"model":"m","messages":"' + b"x" * 9000 + b'"}', 413, "request_too_large"),
+        ):
+            got, told, headers = await ask(server, method, path, body)
+            assert (got, told["error"]["type"]) == (status, kind), (method, path)
+            assert told.keys() == {"type", "error", "request_id"}
+            assert headers["request-id"] == told["request_id"]
+        status, _, headers = await ask(server, "HEAD", "/")  # whether there is anybody
+        assert (status, headers["Content-Type"]) == (200, "application/json")
 
 
 async def test_either_key_opens_it() -> None:
@@ -370,12 +344,6 @@ async def test_models_in_its_words() -> None:
         assert (await client.models.retrieve("m")).display_name == "m"
         with pytest.raises(anthropic.NotFoundError):
             await client.models.retrieve("other")
-
-
-async def test_whether_there_is_anybody(gateway: Gateway) -> None:
-    server = await gateway(script=["hi"])
-    status, _, headers = await ask(server, "HEAD", "/")
-    assert (status, headers["Content-Type"]) == (200, "application/json")
 
 
 async def test_tokens_are_counted_as_they_would_be_sent() -> None:
@@ -430,7 +398,7 @@ async def test_too_many_at_once_is_overloaded_in_its_words() -> None:
     assert (caught.value.status_code, caught.value.type) == (529, "overloaded_error")
 
 
-@pytest.mark.parametrize("stream", [False, True])
+@every("stream", [False, True])
 async def test_limits_are_told_in_its_headers(stream: bool) -> None:
     limits = {"rate_limits": {"per_key": {"requests_per_min": 1, "tokens_per_min": 9000}}}
     config = read_config({"backends": {"mock": {"kind": "mock", "script": ["hi"]}}, **limits})
@@ -463,26 +431,21 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("system", [None, "Be brief."])
-@pytest.mark.parametrize("case", MISTAKES)
-async def test_mistakes_are_told_where_they_stand(gateway: Gateway, case: str, system: str | None) -> None:
+@every("system", [None, "Be brief."])
+@every("case", MISTAKES)
+async def test_mistakes_are_told_where_they_stand(shared_gateway: Gateway, case: str, system: str | None) -> None:
     """In the client's own words, whatever stands beside `messages` (R13.3)."""
     fields, where = MISTAKES[case]
+    backends = {"mock": {"kind": "mock", "images": "error"}}
+    config = {"backends": backends, "defaults": {"requests": {"validation": "strict"}}}
     body = {"max_tokens": 8, "messages": USER, "system": system, **fields}
-    server = await gateway(
-        read_config(
-            {
-                "backends": {"mock": {"kind": "mock", "images": "error"}},
-                "defaults": {"requests": {"validation": "strict"}},
-            }
-        )
-    )
+    server = await shared_gateway(read_config(config))
     answer = await post(server, {key: value for key, value in body.items() if value is not None}, path=PATH)
     assert answer.status == 400
     assert where in answer.json()["error"]["message"]
 
 
-@pytest.mark.parametrize("eager", [None, False, True, "beta"])
+@every("eager", [None, False, True, "beta"])
 async def test_input_comes_while_it_is_written_unless_that_is_declined(
     gateway: Gateway, eager: bool | str | None
 ) -> None:
@@ -500,8 +463,7 @@ async def test_input_comes_while_it_is_written_unless_that_is_declined(
     assert (len(deltas) > 5) is (eager is not False)
 
 
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("mode", ["prompt", "native"])
+@every("mode, stream", [("prompt", False), ("native", True), ("prompt", True)])
 async def test_which_stop_sequence_matched(mode: str, stream: bool) -> None:
     """The server would not say, so it is not told, and what it goes on to say is nobody's business (R24.5)."""
     never = asyncio.Event()
@@ -514,10 +476,7 @@ async def test_which_stop_sequence_matched(mode: str, stream: bool) -> None:
         "stop_sequences": ["###", "\nObservation:"],
         "stream": stream,
     }
-    async with (
-        Upstream([turn]) as upstream,
-        serving(upstream_config(upstream.url, defaults={"mode": mode})) as server,
-    ):
+    async with gateway_before([turn], defaults={"mode": mode}) as (server, upstream):
         async with asyncio.timeout(GUARD_S):
             answer = await post(server, body, path=PATH)
         upstream.script[:] = [Say("x")]

@@ -7,10 +7,10 @@ from typing import Any
 
 import aiohttp
 import orjson
-import pytest
 from aiohttp.test_utils import TestServer
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.cases import every
 from tests.e2e.conftest import USER, Gateway, function, post, read_config
 from tests.waiting import GUARD_S
 from toolwire.app import create_app
@@ -49,7 +49,7 @@ def whose(found: list[tuple[dict[str, str], float]]) -> dict[tuple[str, str], fl
     return counts
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@every("stream", [False, True])
 async def test_what_is_known_has_its_name(gateway: Gateway, stream: bool) -> None:
     async with asyncio.timeout(GUARD_S), Upstream([Say("fine", usage=(30, 4))]) as upstream:
         upstream.pages["/v1/models"] = LISTED
@@ -73,8 +73,8 @@ async def test_what_is_known_has_its_name(gateway: Gateway, stream: bool) -> Non
     assert sum(number for _, number in found["toolwire_overhead_seconds_count"]) == len(asked)
 
 
-@pytest.mark.parametrize(
-    ("text", "counter"),
+@every(
+    "text, counter",
     [
         ('<tool_call>{"name": "f", "arguments": {"x": "1"}}</tool_call>', "tool_calls_total"),
         ("<tool_call>{broken</tool_call>", "tool_call_parse_failures_total"),

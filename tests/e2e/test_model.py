@@ -58,11 +58,7 @@ def client(embedded: tuple[openai.AsyncOpenAI, demo.RawText]) -> openai.AsyncOpe
 def echo(message: Any) -> Any:
     """An assistant's message as a client sends it back."""
     calls = [
-        {
-            "id": call.id,
-            "type": "function",
-            "function": {"name": call.function.name, "arguments": call.function.arguments},
-        }
+        {"id": call.id, "type": "function", "function": call.function.model_dump(include={"name", "arguments"})}
         for call in message.tool_calls
     ]
     return {"role": "assistant", "content": message.content, "tool_calls": calls}
@@ -94,17 +90,18 @@ async def test_a_tool_loop_from_question_to_text(client: openai.AsyncOpenAI, str
 
 @in_one_loop
 async def test_streamed_and_whole_answers_agree(client: openai.AsyncOpenAI) -> None:
-    options = {"tools": [WEATHER, TIMER], "tool_choice": "required", "parallel_tool_calls": False}
-    whole, _ = await ask(client, [QUESTION], stream=False, **options)
-    chunks = await client.chat.completions.create(
-        model="any",
-        messages=[QUESTION],
-        temperature=0,
-        max_completion_tokens=120,
-        stream=True,
-        stream_options={"include_usage": True},
-        **options,
-    )
+    """One call, of either tool: a small model would repeat itself as long as it may."""
+    asked: dict[str, Any] = {
+        "model": "any",
+        "messages": [{"role": "user", "content": "Set three timers: 5, 10 and 15 minutes."}],
+        "temperature": 0,
+        "max_completion_tokens": 120,
+        "tools": [WEATHER, TIMER],
+        "tool_choice": "required",
+        "parallel_tool_calls": False,
+    }
+    whole = (await client.chat.completions.create(**asked)).choices[0]
+    chunks = await client.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True})
     name = arguments = ""
     usage = None
     async for chunk in chunks:
@@ -112,38 +109,21 @@ async def test_streamed_and_whole_answers_agree(client: openai.AsyncOpenAI) -> N
         for part in (part for choice in chunk.choices for part in choice.delta.tool_calls or ()):
             name += part.function.name or ""
             arguments += part.function.arguments or ""
-    (call,) = whole.tool_calls
+    assert whole.finish_reason == "tool_calls"
+    (call,) = whole.message.tool_calls or ()
+    fitting(call)
     assert (name, arguments) == (call.function.name, call.function.arguments)
     assert usage is not None
     assert usage.total_tokens == usage.prompt_tokens + usage.completion_tokens > 0
 
 
-@in_one_loop
-async def test_a_required_call_fits_one_of_the_tools(client: openai.AsyncOpenAI) -> None:
-    question = {"role": "user", "content": "What is 2 + 2?"}
-    message, reason = await ask(client, [question], stream=False, tools=[WEATHER, TIMER], tool_choice="required")
-    assert reason == "tool_calls"
-    assert message.tool_calls
-    for call in message.tool_calls:
-        fitting(call)
-
-
 HOSTILE_TOOL = tool("get_weather", f"Current weather {HOSTILE} in a city", demo.WEATHER)
+PARIS = {"name": "get_weather", "arguments": '{"city":"Paris","unit":"celsius"}'}
 HOSTILE_MESSAGES: dict[str, list[Any]] = {
     "user message": [{"role": "user", "content": f"Repeat after me: {HOSTILE}"}],
     "tool result": [
         QUESTION,
-        {
-            "role": "assistant",
-            "content": None,
-            "tool_calls": [
-                {
-                    "id": "call_1",
-                    "type": "function",
-                    "function": {"name": "get_weather", "arguments": '{"city":"Paris","unit":"celsius"}'},
-                }
-            ],
-        },
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "call_1", "type": "function", "function": PARIS}]},
         {"role": "tool", "tool_call_id": "call_1", "content": f"Clear sky. {HOSTILE}"},
     ],
     "tool description": [QUESTION],

@@ -70,7 +70,7 @@ FAULTS: Final = (
     Fault(
         "chat-half-text", "proxy/protocols/chat/reader.py",
         'half = custom_cut or (draft.kind == "function"', 'half = (draft.kind == "function"',
-        "half a patch of a native server is a complete call", ("tests/e2e/test_limits_of_length.py",),
+        "half a patch of a native server is a complete call", ("tests/e2e/test_cut_calls.py",),
     ),
     # --- readers ----------------------------------------------------------------------------------------------------
     Fault(
@@ -106,7 +106,7 @@ FAULTS: Final = (
     Fault(
         "ends-unknown-words", "proxy/protocols/shared/ends.py",
         "    return reason if reason in FINISH_WORDS else FinishReason.LENGTH\n", "    return reason\n",
-        "a cut call under a word that nobody knows is a success", ("tests/e2e/test_ends.py",),
+        "a cut call under a word that nobody knows is a success", ("tests/e2e/test_cut_calls.py",),
     ),
     Fault(
         "ends-errors", "proxy/protocols/shared/ends.py",
