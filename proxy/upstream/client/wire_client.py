@@ -119,7 +119,7 @@ class WireClient:
         fresh = False
         while True:
             connection = await self._connection(started, fresh=fresh)
-            answer = WireAnswer(self, connection, started)
+            answer = WireAnswer(connection, self.timeouts, started)
             self._answers.add(answer)
             if self._timer is None:
                 self._timer = self._loop.call_later(self._patrol_s, self._on_timer)
@@ -164,7 +164,6 @@ class WireClient:
     def give_back(self, answer: WireAnswer, connection: HttpConnection) -> None:
         """Takes back a connection that the answer no longer needs: keeps or closes it."""
         self._answers.discard(answer)
-        connection.answer = None
         now = self._now()
         room = len(self._unused) + len(self._settling) < self._pool.idle_connections
         if connection.keep and room and now >= self._in_step_at and not self._closed:

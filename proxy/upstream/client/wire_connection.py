@@ -13,15 +13,13 @@ from __future__ import annotations
 import asyncio
 import re
 from time import perf_counter
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, Protocol, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from ...errors import BackendFault
 from .connections import VERSIONS, disconnected, not_http
-
-if TYPE_CHECKING:
-    from .wire_answer import ConnectionOwner, WireAnswer
+from .wire_answer import WireAnswer
 
 READ_BYTES: Final = 64 * 1024
 """Maximum size of a read."""
@@ -40,6 +38,19 @@ close an idle connection (RFC 9110, 15.5.9)."""
 
 HEAD_BYTES: Final = 64 * 1024
 """Maximum number of consecutive bytes without any body."""
+
+
+class ConnectionOwner(Protocol):
+    """The owner of connections: `WireClient`."""
+
+    def give_back(self, answer: WireAnswer, connection: HttpConnection) -> None:
+        """Called when the answer no longer needs its connection."""
+
+    def lost(self, connection: HttpConnection) -> None:
+        """Called when a connection is closed."""
+
+    def out_of_step(self) -> None:
+        """Called when the server sent an answer that no request asked for."""
 
 
 class HttpConnection(asyncio.BufferedProtocol):
@@ -84,6 +95,11 @@ class HttpConnection(asyncio.BufferedProtocol):
         self.answer = answer
         self._fields = {}
         self._barren_bytes = 0
+
+    def give_back(self, answer: WireAnswer) -> None:
+        """Returns the connection to its owner: `answer` no longer needs it."""
+        self.answer = None
+        self._owner.give_back(answer, self)
 
     async def writable(self) -> None:
         """Waits until written data is mostly sent, or the connection is closed."""
