@@ -47,7 +47,7 @@ IN: Final = (
 )
 ASKED: Final = (
     Step("toolwire.upstream.pool.attempts", "asks until a server answers"),
-    Step("toolwire.upstream.pool.pool", "picks the server"),
+    Step("toolwire.upstream.pool.server_pool", "picks the server"),
     Step("toolwire.upstream.servers.http", "opens an answer"),
     Step("toolwire.protocols.chat.request_writer", "writes the request in the server's protocol"),
     Step("toolwire.upstream.client.wire_client", "sends it, and reads the head of the answer"),

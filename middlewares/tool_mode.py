@@ -43,8 +43,8 @@ from toolwire.pipeline.chain.reply import Reply
 from toolwire.pipeline.chain.stages import Batches
 from toolwire.pipeline.exchange.request_state import EXCHANGE, Exchange, ToolsBy
 from toolwire.record import AccessField, CounterSpec
-from toolwire.upstream.pool.pool import WeightedServer
 from toolwire.upstream.pool.probing import Probed, probe
+from toolwire.upstream.pool.server_pool import WeightedServer
 from toolwire.upstream.pool.verdicts import MOST, Cause, refuses_all_tools
 from toolwire.upstream.servers.upstream_errors import refuses_tools
 
@@ -169,13 +169,13 @@ class ToolMode(Middleware):
         tool_format = exchange.route.known_format(asked.model)
         if tool_format is None:
             return False
-        named = _asked_names(exchange, asked)
-        unknown = [one for one in named if one[0].endpoint.templates.known(one[0].endpoint, one[1]) is None]
+        named, templates = _asked_names(exchange, asked), exchange.route.pool.templates
+        unknown = [one for one in named if templates.known(one[0].endpoint, one[1]) is None]
         if unknown and not exchange.only_counted:
             special = tool_format.special_tokens
-            begun = [m.endpoint.templates.begin(m.endpoint, model, special_tokens=special) for m, model in unknown]
+            begun = [templates.begin(m.endpoint, model, special_tokens=special) for m, model in unknown]
             await _patiently(filter(None, begun))
-        verdicts = [member.endpoint.templates.known(member.endpoint, model) for member, model in named]
+        verdicts = [templates.known(member.endpoint, model) for member, model in named]
         return all(verdict is not None and verdict.mode == "template" for verdict in verdicts)
 
     async def _probe(self, member: WeightedServer, model: str) -> None:
@@ -244,8 +244,9 @@ class ToolMode(Middleware):
         """Tests the chat template again, after the server (`who`, or the last one called) has refused tools."""
         server, tool_format = _asked_server(exchange, asked, who), exchange.route.known_format(asked.model)
         if server is not None and tool_format is not None:
-            endpoint = server[0].endpoint
-            endpoint.templates.begin(endpoint, server[1], special_tokens=tool_format.special_tokens)
+            member, model = server
+            templates = exchange.route.pool.templates
+            templates.begin(member.endpoint, model, special_tokens=tool_format.special_tokens)
 
     async def _beginning(
         self, exchange: Exchange, asked: ModelRequest, again: _Again, batches: Batches

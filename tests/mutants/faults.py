@@ -558,7 +558,7 @@ FAULTS: Final = (
         "two workers that add to one conversation at once: one of them fails", ("tests/store/test_conformance.py",),
     ),
     Fault(
-        "background-late-end", "proxy/pipeline/conversations/background.py",
+        "background-late-end", "proxy/pipeline/conversations/background_run.py",
         "lambda now: turn if runs(now) else None", "lambda now: turn",
         "a response that was said to have failed is complete later", ("tests/e2e/test_background.py",),
     ),
@@ -786,7 +786,7 @@ FAULTS: Final = (
         "an argument is changed in bytes that pass", ("tests/e2e/test_renamed_models.py",),
     ),
     Fault(
-        "sealed-for-every-key", "proxy/pipeline/transforms/sealing.py",
+        "sealed-for-every-key", "proxy/pipeline/exchange/sealed.py",
         'contexts = tuple((owner, self.route, server)', 'contexts = tuple(("", self.route, server)',
         "reasoning of one key does not come back, or that of another does", ("tests/e2e/test_reasoning_returns.py",),
     ),

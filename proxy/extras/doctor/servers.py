@@ -28,8 +28,9 @@ from ...startup.template_use import format_of_served
 from ...support.conversion import ConfigError
 from ...upstream.client.connections import disconnected
 from ...upstream.client.tls import tls_context
-from ...upstream.pool.pool import UpstreamServer, WeightedServer, pool_of
 from ...upstream.pool.probing import ASKED, Probed, probe
+from ...upstream.pool.server import UpstreamServer
+from ...upstream.pool.server_pool import WeightedServer, pool_of
 from ...upstream.pool.template_probing import WORDS as TEMPLATE_WORDS
 from ...upstream.pool.template_probing import probe_template
 from ...upstream.servers.adapt import adapt

@@ -53,6 +53,7 @@ from ..exchange.request_state import EXCHANGE, Exchange
 from ..exchange.routing import Router
 from ..exchange.tolerant import read_mended
 from ..paths.whole import own_response
+from ..transforms.sealing import seal_reply
 from .relayed_body import show_output
 from .sending import send
 
@@ -302,8 +303,7 @@ class Delivery:
             try:
                 response = await exchange.route.chains[self._protocol.name](request)
                 if isinstance(response, Reply):
-                    if (sealed := exchange.route.sealed) is not None:
-                        sealed.seal_reply(response, exchange)
+                    seal_reply(response, exchange)
                     return await send(request, exchange, response, monitor)
                 await _leave(request, share)
                 return response
