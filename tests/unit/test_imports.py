@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -157,7 +158,18 @@ def private(imports: dict[str, list[Import]]) -> Iterator[str]:
                 yield f"{step.place}: {'.'.join(path)} is not public"
 
 
-RULES = (outward, loops, private)
+def circles(imports: dict[str, list[Import]]) -> Iterator[str]:
+    """The first circle of modules that import each other, also inside functions or for the type checker alone."""
+    names = {module: {step.module for step in found} & imports.keys() - {module} for module, found in imports.items()}
+    try:
+        TopologicalSorter(names).prepare()
+    except CycleError as error:
+        circle = error.args[1][::-1]
+        first = next(step for step in imports[circle[0]] if step.module == circle[1])
+        yield f"{first.place}: {' -> '.join(circle)} is a circle"
+
+
+RULES = (outward, loops, private, circles)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
@@ -189,8 +201,14 @@ BROKEN = {
         "toolwire.middlewares.y": "from toolwire.scan import _grammar",
         "toolwire.extras.middlewares.z": "import toolwire.scan._grammar",
     },
+    "circles": {
+        "toolwire.store.x": "if TYPE_CHECKING:\n    from .y import Y",
+        "toolwire.store.y": "from toolwire.store import z",
+        "toolwire.store.z": "def f():\n    from .x import X",
+        "toolwire.store.w": "from . import x",
+    },
 }
-COUNTS = {"outward": 5, "loops": 2, "private": 3}
+COUNTS = {"outward": 5, "loops": 2, "private": 3, "circles": 1}
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
