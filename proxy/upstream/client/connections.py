@@ -127,6 +127,14 @@ def not_http() -> BackendFault:
     return BackendFault("The model server's answer is not valid HTTP.", code="upstream_invalid_response")
 
 
+def redirected(status: int) -> BackendFault:
+    """Returns the error for a redirect, which is not followed because the backend's key must not be sent elsewhere."""
+    return BackendFault(
+        f"The model server answered with a redirect (status {status}), which is not followed.",
+        hint="Check the backend's `url`.",
+    )
+
+
 def undecodable() -> BackendFault:
     """Returns the error for an answer with an unknown or broken compression."""
     return BackendFault("The model server's answer cannot be decoded.", code="upstream_invalid_response")
