@@ -106,7 +106,7 @@ class Conversation(Middleware):
         stores = conversations.keeps and exchange.body.get("store") is not False and not exchange.only_counted
         named = None if exchange.aside else named
         if stores or named is not None or lane is not None:
-            seal_reply(response, exchange, kept=True)
+            seal_reply(response, exchange, stored=True)
             memory = None if lane is None else LaneTurns(lane, chain)
             recorder = await offload(
                 large, TurnRecorder, exchange, form, conversations, response, turn, large, named, memory

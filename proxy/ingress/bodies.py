@@ -29,7 +29,7 @@ from ..support.bounded_json import (
 )
 from ..support.duplicate_keys import duplicate_key
 from ..support.offload import OFFLOAD_BYTES, offload
-from .conversations import Cut, Whose
+from .conversations import ConversationLookup, Cut
 
 COUNTED_BYTES: Final = 1024 * 1024
 """Objects of a longer body are counted in a thread: 30 MB take 8 ms."""
@@ -41,15 +41,15 @@ async def read_json(
     body: bytes,
     limits: LimitsConfig,
     known: KnownTools | None = None,
-    whose: Whose | None = None,
+    lookup: ConversationLookup | None = None,
     counted: Callable[[int], None] = lambda objects: None,
 ) -> dict[str, Any]:
     """Returns the JSON object in `body`. Its `tools` are a `KnownList` if `known` is given and has or stores them. Its
     conversation is a `KnownItems` if `whose` is given and the body can be looked up. Before a large body is parsed,
     `counted` is called with the number of objects and lists in it. Raises `ClientFault` `invalid_json`."""
     cut = None
-    if whose is not None and len(body) <= LARGE_BYTES:
-        cut = whose.known.cut(body, whose)
+    if lookup is not None and len(body) <= LARGE_BYTES:
+        cut = lookup.known.cut(body, lookup)
     if cut is not None:
         openers, commas = cut.marks()
         if openers + commas >= limits.json_values:
@@ -59,9 +59,9 @@ async def read_json(
     if len(body) > OFFLOAD_BYTES:
         counted(openers)
     if len(body if cut is None else cut.rest) > OFFLOAD_BYTES:
-        value = await offload(True, _read, body, limits, known, whose, cut)
+        value = await offload(True, _read, body, limits, known, lookup, cut)
     else:
-        value = _read(body, limits, known, whose, cut)
+        value = _read(body, limits, known, lookup, cut)
     if not isinstance(value, dict):
         raise ClientFault(
             f"The body must be a JSON object, not {_kind(value)}.",
@@ -71,7 +71,9 @@ async def read_json(
     return value
 
 
-def _read(body: bytes, limits: LimitsConfig, known: KnownTools | None, whose: Whose | None, cut: Cut | None) -> Any:
+def _read(
+    body: bytes, limits: LimitsConfig, known: KnownTools | None, lookup: ConversationLookup | None, cut: Cut | None
+) -> Any:
     """Returns the value of `body`; `cut` holds its known items. Raises `ClientFault`."""
     value = None
     if cut is not None and cut.known:
@@ -81,8 +83,8 @@ def _read(body: bytes, limits: LimitsConfig, known: KnownTools | None, whose: Wh
             cut = Cut(body, cut.start)
     if value is None:
         value = _read_all(body, limits, known)
-    if cut is not None and whose is not None:
-        whose.known.keep(cut, value, whose)
+    if cut is not None and lookup is not None:
+        lookup.known.keep(cut, value, lookup)
     return value
 
 

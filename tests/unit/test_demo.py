@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from toolwire.extras.demo import demo, engine
-from toolwire.extras.demo.demo import DemoError, check_server_tool, example, read_call
 from toolwire.extras.demo.show import Answer, columns, curl, paragraph
+from toolwire.extras.demo.walkthrough import DemoError, check_server_tool, example, read_call
 from toolwire.model import ToolUse
 from toolwire.servertools.joined import source_of
 

@@ -34,9 +34,9 @@ Failed = Callable[[], None]
 """Called for each value that is too large to be sealed."""
 
 
-def seal_reply(reply: Reply, exchange: Exchange, *, kept: bool = False) -> None:
-    """Declares sealing on an answer if its client needs it and it is not declared yet. `kept`: the answer is stored in
-    the form that its client gets, so its bytes are not sent unchanged."""
+def seal_reply(reply: Reply, exchange: Exchange, *, stored: bool = False) -> None:
+    """Declares sealing on an answer if its client needs it and it is not declared yet. `stored`: the answer is stored
+    in the form that its client gets, so its bytes are not sent unchanged."""
     sealed = exchange.route.sealed
     if sealed is None or reply.sealed:
         return
@@ -49,7 +49,7 @@ def seal_reply(reply: Reply, exchange: Exchange, *, kept: bool = False) -> None:
     wanted = client.asks_opaque and client.wants_opaque(request)
     if same and not several and (not wanted or sealed.servers_seal or client.brings_reasoning):
         return
-    if same and not (kept or reply.touched or client.may_reason(request)):
+    if same and not (stored or reply.touched or client.may_reason(request)):
         return
 
     def failed() -> None:

@@ -74,7 +74,7 @@ WEATHER: Final[dict[str, Any]] = {
 }
 """Narrow on purpose: a model of 135 million parameters fills all the space that a schema allows."""
 
-MCP_COMMAND: Final = (sys.executable, "-m", "toolwire.extras.demo.demo_mcp")
+MCP_COMMAND: Final = (sys.executable, "-m", "toolwire.extras.demo.mcp_server")
 SERVER_QUESTION: Final = "When is the museum open on Sunday?"
 SERVER_TOOL: Final = "opening_hours"
 EARLIER_ID: Final = "call_demo_friday"
