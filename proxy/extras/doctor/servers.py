@@ -381,7 +381,7 @@ async def _calling(area: str, config: GatewayConfig, endpoint: UpstreamServer, m
             "A route uses its native tool calls (`mode: native`).",
             "Use `mode: prompt`, `hybrid` or `auto`, or start the server with its tool parser.",
         )
-    return ok(area, what)
+    return _silent(area, what) if probed.cause == "silent" else ok(area, what)
 
 
 async def _template(
@@ -410,8 +410,20 @@ async def _template(
             "A route uses it to describe tools (`mode: template`).",
             "Use `mode: prompt` or `text`, or start the server without its tool parser and with its chat template.",
         )
+    elif probed.mode is None:
+        yield warning(area, what, "The test shows nothing.", "Read the server's log, or raise --timeout.")
     else:
-        yield ok(area, what)
+        yield _silent(area, what) if probed.cause == "silent" else ok(area, what)
+
+
+def _silent(area: str, what: str) -> Finding:
+    """Returns the finding for a model that was told to call a tool, and answered without a call."""
+    return warning(
+        area,
+        what,
+        "The model is too weak for tools, or the server does not pass on its calls.",
+        "Run `toolwire tune`: it shows whether the model calls when the gateway describes tools, and with which options.",
+    )
 
 
 def _any_mode(config: GatewayConfig, endpoint: UpstreamServer, mode: str) -> bool:
