@@ -541,14 +541,14 @@ FAULTS: Final = (
     ),
     Fault(
         "store-owner", "proxy/store/memory.py",
-        "        has = self._owners.get(owner)\n        kept = None if has is None else has.turns.get(key_of(turn_id, owner))",
-        "        has = next((each for each in self._owners.values() if key_of(turn_id, owner) in each.turns), None)\n        kept = None if has is None else has.turns[key_of(turn_id, owner)]",
+        "        has = self._owners.get(owner)\n        stored = None if has is None else has.turns.get(key_of(turn_id, owner))",
+        "        has = next((each for each in self._owners.values() if key_of(turn_id, owner) in each.turns), None)\n        stored = None if has is None else has.turns[key_of(turn_id, owner)]",
         "a turn is looked for among those of all owners", ("tests/store/test_conformance.py",),
         reason="the key of a turn holds its owner, so no other owner's turn is found either way: a second door behind the first",
     ),
     Fault(
         "store-expired", "proxy/store/memory.py",
-        "return kept if kept is not None and kept.expires > self._now() else None", "return kept",
+        "return stored if stored is not None and stored.expires > self._now() else None", "return stored",
         "a conversation lives on after its time", ("tests/store/test_conformance.py",),
     ),
     Fault(
@@ -709,7 +709,7 @@ FAULTS: Final = (
     ),
     Fault(
         "known-of-another", "proxy/ingress/conversations.py",
-        "        whose.owner,\n", "",
+        "        lookup.owner,\n", "",
         "a key's conversation is known to another one", ("tests/unit/test_conversations.py",),
     ),
     Fault(
