@@ -158,7 +158,7 @@ class ToolMode(Middleware):
         if mode == "auto" and not exchange.only_counted:
             for member, model in _asked_names(exchange, asked, exchange.route.pool.members):
                 if member.endpoint.verdict(model) is None:
-                    await self._probe(member, model)
+                    await _patiently([self._probing(member, model, None)])
         verdicts = [member.endpoint.verdict(model) for member, model in _asked_names(exchange, asked)]
         by_gateway = any(verdict and verdict.mode == "prompt" for verdict in verdicts)
         return "gateway" if by_gateway else "server", None not in verdicts
@@ -178,13 +178,9 @@ class ToolMode(Middleware):
         verdicts = [templates.known(member.endpoint, model) for member, model in named]
         return all(verdict is not None and verdict.mode == "template" for verdict in verdicts)
 
-    async def _probe(self, member: WeightedServer, model: str) -> None:
-        """Tests a model; simultaneous callers share the test."""
-        await _patiently((self._probing(member, model, None),))
-
     def _probing(self, member: WeightedServer, model: str, doubt: Cause | None) -> asyncio.Task[Probed]:
-        """Returns the running test of a model, and starts it if needed. Its result becomes a verdict. With a `doubt`
-        (what a client's request suggests) only a result that confirms or refutes it does."""
+        """Returns the running test of a model, which simultaneous callers share; starts it if needed. Its result becomes
+        a verdict. With a `doubt` (what a client's request suggests) only a result that confirms or refutes it does."""
         key = member.name, model
         task = self._probes.get(key)
         if task is None:
