@@ -179,8 +179,9 @@ class ToolMode(Middleware):
         return all(verdict is not None and verdict.mode == "template" for verdict in verdicts)
 
     def _probing(self, member: WeightedServer, model: str, doubt: Cause | None) -> asyncio.Task[Probed]:
-        """Returns the running test of a model, which simultaneous callers share; starts it if needed. Its result becomes
-        a verdict. With a `doubt` (what a client's request suggests) only a result that confirms or refutes it does."""
+        """Returns the running test of a model, which simultaneous callers share; starts it if needed. Its result
+        becomes a verdict. With a `doubt` (what a client's request suggests) only a result that confirms or refutes it
+        does."""
         key = member.name, model
         task = self._probes.get(key)
         if task is None:
