@@ -122,7 +122,7 @@ class Reads:
         self.transport = Transport()
         self.connection = HttpConnection(self, memoryview(bytearray(READ_BYTES)))
         self.connection.connection_made(cast(asyncio.Transport, self.transport))
-        self.answer = WireAnswer(self.connection, Timeouts(), 0.0)
+        self.answer = WireAnswer(self.connection, Timeouts(), 0.0, self.give_back)
         self.connection.expect(self.answer)
 
     def feed(self, data: bytes) -> None:
@@ -131,8 +131,9 @@ class Reads:
             self.connection.get_buffer(-1)[: len(data)] = data
             self.connection.buffer_updated(len(data))
 
-    def give_back(self, answer: WireAnswer, connection: HttpConnection) -> None:
+    def give_back(self, answer: WireAnswer) -> None:
         """As a client does that keeps nothing."""
+        self.connection.answer = None
         self.transport.abort()
 
     def lost(self, connection: HttpConnection) -> None:

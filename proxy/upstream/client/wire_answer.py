@@ -38,12 +38,10 @@ class AnswerConnection(Protocol):
     def open(self) -> bool:
         """True if the connection is open."""
 
-    def give_back(self, answer: WireAnswer) -> None:
-        """Called when the answer no longer needs its connection."""
-
 
 class WireAnswer:
-    """One answer. `status` is 0 until its head has arrived."""
+    """One answer. `status` is 0 until its head has arrived. `give_back` is called once, when the answer no longer needs
+    its connection."""
 
     # Initial state, in the class so that creating an answer is cheap.
     status = 0
@@ -74,10 +72,17 @@ class WireAnswer:
     quiet_since: float | None = None
     """When a check of the limits first found that no data arrives."""
 
-    def __init__(self, connection: AnswerConnection, timeouts: Timeouts, started: float) -> None:
+    def __init__(
+        self,
+        connection: AnswerConnection,
+        timeouts: Timeouts,
+        started: float,
+        give_back: Callable[[WireAnswer], None],
+    ) -> None:
         self.queued_s = connection.queued_s
         self._connection: AnswerConnection | None = connection
         self._timeouts = timeouts
+        self._give_back = give_back
         self._inbox: list[bytes] = []
         self._started = started
 
@@ -275,7 +280,7 @@ class WireAnswer:
             self.resume()  # the next user of the connection expects it to be reading
         connection, self._connection = self._connection, None
         if connection is not None:
-            connection.give_back(self)
+            self._give_back(self)
 
     def _wait(self) -> asyncio.Future[None]:
         self.quiet_since = None

@@ -43,9 +43,6 @@ HEAD_BYTES: Final = 64 * 1024
 class ConnectionOwner(Protocol):
     """The owner of connections: `WireClient`."""
 
-    def give_back(self, answer: WireAnswer, connection: HttpConnection) -> None:
-        """Called when the answer no longer needs its connection."""
-
     def lost(self, connection: HttpConnection) -> None:
         """Called when a connection is closed."""
 
@@ -95,11 +92,6 @@ class HttpConnection(asyncio.BufferedProtocol):
         self.answer = answer
         self._fields = {}
         self._barren_bytes = 0
-
-    def give_back(self, answer: WireAnswer) -> None:
-        """Returns the connection to its owner: `answer` no longer needs it."""
-        self.answer = None
-        self._owner.give_back(answer, self)
 
     async def writable(self) -> None:
         """Waits until written data is mostly sent, or the connection is closed."""
