@@ -79,7 +79,7 @@ class UpstreamAnswer(Protocol):
         called twice."""
 
 
-class Client(Protocol):
+class UpstreamClient(Protocol):
     """The connections to one model server."""
 
     async def post(
