@@ -23,8 +23,8 @@ from bench.callgrind import ROOT
 from bench.inprocess import Gateway, Work
 from toolwire.configuration.settings import load
 from toolwire.observability.logs import set_up_logging
+from toolwire.server.process import gateway
 from toolwire.server.rehearsal import rehearse
-from toolwire.server.serving import gateway
 
 LATER: Final = slice(90, 110)
 """The requests whose median stands for the hundredth."""

@@ -32,7 +32,7 @@ from bench.contestants import CALL, chunk, whole_answer
 from bench.load import Ask
 from toolwire.configuration.settings import load
 from toolwire.observability.logs import set_up_logging
-from toolwire.server.serving import gateway, rare_collections
+from toolwire.server.process import gateway, rare_collections
 from toolwire.server.simulated import SimulatedGateway
 from toolwire.support import offload
 

@@ -47,25 +47,25 @@ IN: Final = (
 )
 ASKED: Final = (
     Step("toolwire.upstream.pool.attempts", "asks until a server answers"),
-    Step("toolwire.upstream.pool.pool", "picks the server"),
+    Step("toolwire.upstream.pool.server_pool", "picks the server"),
     Step("toolwire.upstream.servers.http", "opens an answer"),
     Step("toolwire.protocols.chat.request_writer", "writes the request in the server's protocol"),
     Step("toolwire.upstream.client.wire_client", "sends it, and reads the head of the answer"),
     Step("toolwire.pipeline.chain.reply", "is the answer, not sent yet"),
 )
 OUT: Final = (
-    Step("toolwire.pipeline.sending.sending", "sends the reply"),
+    Step("toolwire.pipeline.sending.stream_sender", "sends the reply"),
     Step("toolwire.pipeline.paths.stream_paths", "chooses the stream path"),
     Step("toolwire.upstream.servers.http", "gives the bytes of each read"),
     Step("toolwire.upstream.pool.beginning", "waits until the server has said something"),
     Step("toolwire.pipeline.paths.stream_paths", "takes the bytes"),
     Step("toolwire.protocols.chat.reader", "reads them as events"),
-    Step("toolwire.pipeline.chain.chain", "runs what the middlewares declared"),
+    Step("toolwire.pipeline.chain.stage_chain", "runs what the middlewares declared"),
     Step("toolwire.pipeline.transforms.scanning", "shows text to the scanner"),
     Step("toolwire.call_policy.policy", "decides what a block is"),
     Step("toolwire.call_policy.assembly", "makes calls of its fields"),
     Step("toolwire.protocols.chat.writer", "writes the events in the client's protocol"),
-    Step("toolwire.pipeline.sending.sending", "writes once per read"),
+    Step("toolwire.pipeline.sending.stream_sender", "writes once per read"),
     Step("toolwire.observability.telemetry", "counts the exchange"),
 )
 WAY_IN: Final = ("on_request",)

@@ -44,6 +44,7 @@ from toolwire.pipeline.conversations.tool_memory import HiddenCalls, hidden_call
 from toolwire.pipeline.exchange.growth import read_budget, too_much
 from toolwire.pipeline.exchange.request_state import EXCHANGE, Exchange
 from toolwire.pipeline.exchange.served_tools import stand_for_servers
+from toolwire.pipeline.transforms.sealing import seal_reply
 from toolwire.pipeline.transforms.summarising import Summarising
 from toolwire.pipeline.websocket.lane_memory import LANE, LaneMemory
 from toolwire.protocols.shared.turn import StoredTurn
@@ -105,8 +106,7 @@ class Conversation(Middleware):
         stores = conversations.keeps and exchange.body.get("store") is not False and not exchange.only_counted
         named = None if exchange.aside else named
         if stores or named is not None or lane is not None:
-            if sealed is not None:
-                sealed.seal_reply(response, exchange, kept=True)
+            seal_reply(response, exchange, stored=True)
             memory = None if lane is None else LaneTurns(lane, chain)
             recorder = await offload(
                 large, TurnRecorder, exchange, form, conversations, response, turn, large, named, memory

@@ -2,8 +2,8 @@
 
 It sends the client's own bytes if no middleware changed the request and the backend speaks the client's protocol
 (R1.6), or the client's body as changed by the protocol (`ServerSide.own_body`); else the current request, adapted to
-the backend. `toolwire.upstream.pool.attempts` and `toolwire.upstream.pool.pool` choose the backend and the fallbacks
-(R10.5, R10.6). If the backend may report no token counts, an estimate is declared (R11.3).
+the backend. `toolwire.upstream.pool` chooses the backend and the fallbacks (R10.5, R10.6). If the backend may report no
+token counts, an estimate is declared (R11.3).
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from toolwire.pipeline.chain.middleware import Middleware
 from toolwire.pipeline.chain.reply import Counting, Reply
 from toolwire.pipeline.exchange.request_state import Exchange
 from toolwire.pipeline.exchange.routing import Route
+from toolwire.pipeline.exchange.sealed import DROPPED, server_name
 from toolwire.pipeline.paths.renaming import Renaming
-from toolwire.pipeline.transforms.sealing import DROPPED, Marking, server_name
+from toolwire.pipeline.transforms.sealing import Marking
 from toolwire.protocols.shared.call_ids import as_written
 from toolwire.protocols.shared.client_tools import is_client_tool
 from toolwire.protocols.shared.noise import KINDS, LEFT_OUT, NAMELESS, UNKNOWN_END
@@ -37,7 +38,7 @@ from toolwire.upstream.pool.attempts import Attempts
 from toolwire.upstream.pool.choice_retries import ChoiceRetries
 from toolwire.upstream.pool.concession_retries import CombinedRetries, ConcessionRetries
 from toolwire.upstream.pool.constraint_retries import ConstraintRetries
-from toolwire.upstream.pool.pool import WeightedServer
+from toolwire.upstream.pool.server_pool import WeightedServer
 from toolwire.upstream.pool.wire_attempts import WireAttempts
 from toolwire.upstream.servers.adapt import (
     adapt,

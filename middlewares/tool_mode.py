@@ -43,8 +43,8 @@ from toolwire.pipeline.chain.reply import Reply
 from toolwire.pipeline.chain.stages import Batches
 from toolwire.pipeline.exchange.request_state import EXCHANGE, Exchange, ToolsBy
 from toolwire.record import AccessField, CounterSpec
-from toolwire.upstream.pool.pool import WeightedServer
 from toolwire.upstream.pool.probing import Probed, probe
+from toolwire.upstream.pool.server_pool import WeightedServer
 from toolwire.upstream.pool.verdicts import MOST, Cause, refuses_all_tools
 from toolwire.upstream.servers.upstream_errors import refuses_tools
 
@@ -158,7 +158,7 @@ class ToolMode(Middleware):
         if mode == "auto" and not exchange.only_counted:
             for member, model in _asked_names(exchange, asked, exchange.route.pool.members):
                 if member.endpoint.verdict(model) is None:
-                    await self._probe(member, model)
+                    await _patiently([self._probing(member, model, None)])
         verdicts = [member.endpoint.verdict(model) for member, model in _asked_names(exchange, asked)]
         by_gateway = any(verdict and verdict.mode == "prompt" for verdict in verdicts)
         return "gateway" if by_gateway else "server", None not in verdicts
@@ -169,22 +169,19 @@ class ToolMode(Middleware):
         tool_format = exchange.route.known_format(asked.model)
         if tool_format is None:
             return False
-        named = _asked_names(exchange, asked)
-        unknown = [one for one in named if one[0].endpoint.templates.known(one[0].endpoint, one[1]) is None]
+        named, templates = _asked_names(exchange, asked), exchange.route.pool.templates
+        unknown = [one for one in named if templates.known(one[0].endpoint, one[1]) is None]
         if unknown and not exchange.only_counted:
             special = tool_format.special_tokens
-            begun = [m.endpoint.templates.begin(m.endpoint, model, special_tokens=special) for m, model in unknown]
+            begun = [templates.begin(m.endpoint, model, special_tokens=special) for m, model in unknown]
             await _patiently(filter(None, begun))
-        verdicts = [member.endpoint.templates.known(member.endpoint, model) for member, model in named]
+        verdicts = [templates.known(member.endpoint, model) for member, model in named]
         return all(verdict is not None and verdict.mode == "template" for verdict in verdicts)
 
-    async def _probe(self, member: WeightedServer, model: str) -> None:
-        """Tests a model; simultaneous callers share the test."""
-        await _patiently((self._probing(member, model, None),))
-
     def _probing(self, member: WeightedServer, model: str, doubt: Cause | None) -> asyncio.Task[Probed]:
-        """Returns the running test of a model, and starts it if needed. Its result becomes a verdict. With a `doubt`
-        (what a client's request suggests) only a result that confirms or refutes it does."""
+        """Returns the running test of a model, which simultaneous callers share; starts it if needed. Its result
+        becomes a verdict. With a `doubt` (what a client's request suggests) only a result that confirms or refutes it
+        does."""
         key = member.name, model
         task = self._probes.get(key)
         if task is None:
@@ -244,8 +241,9 @@ class ToolMode(Middleware):
         """Tests the chat template again, after the server (`who`, or the last one called) has refused tools."""
         server, tool_format = _asked_server(exchange, asked, who), exchange.route.known_format(asked.model)
         if server is not None and tool_format is not None:
-            endpoint = server[0].endpoint
-            endpoint.templates.begin(endpoint, server[1], special_tokens=tool_format.special_tokens)
+            member, model = server
+            templates = exchange.route.pool.templates
+            templates.begin(member.endpoint, model, special_tokens=tool_format.special_tokens)
 
     async def _beginning(
         self, exchange: Exchange, asked: ModelRequest, again: _Again, batches: Batches

@@ -375,9 +375,9 @@ def _check_supported(exchange: Exchange, request: ModelRequest) -> None:
         if name not in request.extra or not asks(request.extra[name]):
             continue
         # Probabilities belong to the model's own tokens; after a scan the client gets other pieces.
-        kept = name != "logprobs" or not request.callable_tools or exchange.route.options.mode == "native"
+        available = name != "logprobs" or not request.callable_tools or exchange.route.options.mode == "native"
         listed = forward == "list" and name in takes.extra_parameters
-        if not (kept and (forward == "all" or listed)):
+        if not (available and (forward == "all" or listed)):
             raise _unsupported(name, "no such thing")
 
 

@@ -40,13 +40,13 @@ from .pipeline.exchange.caches import CACHES
 from .pipeline.exchange.heads import OWN_MIDDLEWARES, set_common, timed
 from .pipeline.exchange.permission import Permission
 from .pipeline.exchange.routing import ROUTER, Route, Router
+from .pipeline.exchange.sealed import sealed_of
 from .pipeline.exchange.shared_resources import SHARED, SharedResources
 from .pipeline.handlers.admitting import CONFIG as CONFIG
 from .pipeline.handlers.counting import Counting
 from .pipeline.handlers.model_list import STARTED, list_models, show_model, started_now
 from .pipeline.sending.cors import Cors
 from .pipeline.sending.delivery import ALIVE, API_KEY, CLIENTS, READY, Delivery, boundary
-from .pipeline.transforms.sealing import sealed_of
 from .pipeline.websocket.sockets import SOCKETS, Sockets
 from .protocols.base import ClientSide
 from .ratelimit.admission import ADMISSION, Admission
@@ -67,7 +67,8 @@ from .support.collecting import COLLECTING, Collecting
 from .support.conversion import ConfigError
 from .support.seals import Seals, shared_secret
 from .upstream.pool.health import HEALTH, Health
-from .upstream.pool.pool import UpstreamServer, pool_of
+from .upstream.pool.server import UpstreamServer
+from .upstream.pool.server_pool import pool_of
 from .upstream.pool.template_probing import TemplateProbes
 from .upstream.pool.verdicts import Verdicts
 from .upstream.servers.base import Backend
@@ -133,7 +134,7 @@ def create_app(
     verdicts = shared.take(VERDICTS, None, lambda: _verdicts(metrics))
     templates = TemplateProbes(shared.take(TEMPLATE_VERDICTS, None, lambda: _template_verdicts(metrics)))
     for endpoint in endpoints.values():
-        endpoint.verdicts, endpoint.templates = verdicts, templates
+        endpoint.verdicts = verdicts
     for entry in (*config.chain, *(entry for route in config.routes for entry in route.chain or ())):
         middleware = kind_of(entry, plugins)
         metrics.declare(() if middleware is None else middleware.access_fields)
@@ -146,7 +147,7 @@ def create_app(
     for route in effective_routes(config):
         chain = chain_of(route, config, plugins, limited=limited)
         layers = chains.build(chain)
-        pool = pool_of(route, endpoints)
+        pool = pool_of(route, endpoints, templates)
         routes.append(
             Route(
                 config=route,

@@ -29,7 +29,7 @@ from ..support.bounded_json import (
 )
 from ..support.duplicate_keys import duplicate_key
 from ..support.offload import OFFLOAD_BYTES, offload
-from .conversations import Cut, Whose
+from .conversations import ConversationLookup, Cut
 
 COUNTED_BYTES: Final = 1024 * 1024
 """Objects of a longer body are counted in a thread: 30 MB take 8 ms."""
@@ -51,17 +51,17 @@ async def read_json(
     body: bytes,
     limits: LimitsConfig,
     known: KnownTools | None = None,
-    whose: Whose | None = None,
+    lookup: ConversationLookup | None = None,
     counted: Callable[[int], None] = lambda objects: None,
 ) -> dict[str, Any]:
     """Returns the JSON object in `body`. Its `tools` are a `KnownList` if `known` is given and has or stores them. Its
-    conversation is a `KnownItems` if `whose` is given and the body can be looked up. Before a large body is parsed,
+    conversation is a `KnownItems` if `lookup` is given and the body can be looked up. Before a large body is parsed,
     `counted` is called with the number of objects and lists in it. Raises `ClientFault` `invalid_json`."""
     items: Cut | None = None
     tools: CutTools | None = None
     rest = body
     if len(body) <= LARGE_BYTES:
-        if whose is not None and (items := whose.known.cut(body, whose)) is not None:
+        if lookup is not None and (items := lookup.known.cut(body, lookup)) is not None:
             rest = items.rest
         if known is not None and TOOLS_KEY in rest and (tools := known.cut(rest)) is not None:
             rest = tools.rest
@@ -75,9 +75,9 @@ async def read_json(
     if len(body) > OFFLOAD_BYTES:
         counted(openers)
     if len(parts.rest) > OFFLOAD_BYTES:
-        value = await offload(True, _read, body, parts, limits, known, whose)
+        value = await offload(True, _read, body, parts, limits, known, lookup)
     else:
-        value = _read(body, parts, limits, known, whose)
+        value = _read(body, parts, limits, known, lookup)
     if not isinstance(value, dict):
         raise ClientFault(
             f"The body must be a JSON object, not {_kind(value)}.",
@@ -87,8 +87,10 @@ async def read_json(
     return value
 
 
-def _read(body: bytes, parts: _Parts, limits: LimitsConfig, known: KnownTools | None, whose: Whose | None) -> Any:
-    """Returns the value of `body`. Raises `ClientFault`, whose error describes the whole body."""
+def _read(
+    body: bytes, parts: _Parts, limits: LimitsConfig, known: KnownTools | None, lookup: ConversationLookup | None
+) -> Any:
+    """Returns the value of `body`. Raises `ClientFault`, lookup error describes the whole body."""
     items = parts.items
     value = _read_rest(parts, limits, known)
     if value is None and items is not None and items.known:
@@ -98,8 +100,8 @@ def _read(body: bytes, parts: _Parts, limits: LimitsConfig, known: KnownTools | 
             items = Cut(body, items.start)
     if value is None:
         value = _read_all(body, limits, known)
-    if items is not None and whose is not None:
-        whose.known.keep(items, value, whose, len(parts.rest))
+    if items is not None and lookup is not None:
+        lookup.known.keep(items, value, lookup, len(parts.rest))
     return value
 
 

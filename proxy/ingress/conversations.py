@@ -98,7 +98,7 @@ class Cut:
         return openers, commas + (self.body[self.start + self.conversation.ends[self.known - 1]] == ord(","))
 
 
-class Whose(NamedTuple):
+class ConversationLookup(NamedTuple):
     """Where to look up the conversation of a request: the cache, the name of the field with the items (in quotes, as in
     the body), the client, and the protocol."""
 
@@ -117,14 +117,14 @@ class KnownConversations:
         self.least = LEAST_BYTES
         """Size of the shortest body that is looked up (`LEAST_BYTES`)."""
 
-    def cut(self, body: bytes, whose: Whose) -> Cut | None:
+    def cut(self, body: bytes, lookup: ConversationLookup) -> Cut | None:
         """Returns the body with its known items cut out, possibly none of them. Returns None if the body is too short,
         has no items, or may be invalid at the cut. The body need not be valid JSON."""
-        start = array_start(body, whose.key) if len(body) >= self.least else -1
+        start = array_start(body, lookup.key) if len(body) >= self.least else -1
         if start < 0:
             return None
         cut = Cut(body, start)
-        for one in self._cache.get(_head(body, start, whose)) or ():
+        for one in self._cache.get(_head(body, start, lookup)) or ():
             same = bisect_right(one.ends, common_length(one.body, one.start, body, start))
             if same and body[(end := start + one.ends[same - 1]) : end + 1] not in (b",", b"]"):
                 same -= 1  # the item is longer here, or blanks follow it
@@ -139,10 +139,10 @@ class KnownConversations:
             cut.rest = body[:start] + body[end:]
         return cut
 
-    def keep(self, cut: Cut, value: dict[str, Any], whose: Whose, new: int) -> None:
+    def keep(self, cut: Cut, value: dict[str, Any], lookup: ConversationLookup, new: int) -> None:
         """Puts the known items back into `value`, the parsed `rest` of a valid body, and stores the conversation for
         the next request. `new`: the number of bytes that were parsed."""
-        name = whose.key.strip(b'"').decode()
+        name = lookup.key.strip(b'"').decode()
         before, known, start = cut.conversation, cut.known, cut.start
         items, ends, weights, marks, signs = value[name], [], [], [], []
         end, weight, (openers, commas), found = 0, 0, (0, 0), _NO_SIGNS
@@ -167,11 +167,11 @@ class KnownConversations:
         if not ends:
             return
         conversation = Conversation(cut.body, start, ends, items, weights, marks, signs, past)
-        head = _head(cut.body, start, whose)
-        others = self._cache.get(head) or ()
+        head = _head(cut.body, start, lookup)
+        earlier = self._cache.get(head) or ()
         if before is not None and len(items) >= len(before.items) <= known + GOES_ON:
-            others = tuple(other for other in others if other is not before)
-        kept = (conversation, *others)[:SIDE_BY_SIDE]
+            earlier = tuple(one for one in earlier if one is not before)
+        conversations = (conversation, *earlier)[:SIDE_BY_SIDE]
 
         # `past` must not refer to `conversation`: this would be a reference cycle, which only the garbage collector
         # frees, and requests, which hold `past`, would keep the body.
@@ -182,8 +182,8 @@ class KnownConversations:
                 self._cache.grow(head, by)
 
         past.grown = grown
-        if not self._cache.put(head, kept, sum(one.weight for one in kept)):
-            self._cache.put(head, kept[:1], conversation.weight)
+        if not self._cache.put(head, conversations, sum(one.weight for one in conversations)):
+            self._cache.put(head, conversations[:1], conversation.weight)
 
 
 def _signs(text: bytes) -> frozenset[bytes]:
@@ -191,14 +191,14 @@ def _signs(text: bytes) -> frozenset[bytes]:
     return frozenset(found) if found else _NO_SIGNS
 
 
-def _head(body: bytes, start: int, whose: Whose) -> Hashable:
+def _head(body: bytes, start: int, lookup: ConversationLookup) -> Hashable:
     """Returns the lookup key of a conversation: client, protocol, and the ends of the first items."""
     ends = item_ends(body, start, HEAD_ITEMS)
     last = ends[-1] if ends else start
     sizes = tuple(end - start for end in ends)
     return (
-        whose.owner,
-        whose.protocol,
+        lookup.owner,
+        lookup.protocol,
         sizes,
         body[start : min(last, start + HEAD_BYTES)],
         body[max(start, last - HEAD_BYTES) : last],

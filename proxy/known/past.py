@@ -162,9 +162,9 @@ class Past:
         if len(lists) == 1 and lists[0] is own:
             self._lists[key] = (new,)
         else:
-            kept = (new, *[each for each in lists if each is not own])
-            grown -= sum([each.weight for each in kept[LISTS:]])
-            self._lists[key] = kept[:LISTS]
+            newest = (new, *[each for each in lists if each is not own])
+            grown -= sum([each.weight for each in newest[LISTS:]])
+            self._lists[key] = newest[:LISTS]
         grown += new.weight
         self.weight += grown
         self._unreported += grown
@@ -309,7 +309,7 @@ def once(
     return made
 
 
-def after(past: Past, key: Hashable, items: Sequence[object], make: Callable[[list[Made]], Made]) -> Made:
+def build_on_earlier(past: Past, key: Hashable, items: Sequence[object], make: Callable[[list[Made]], Made]) -> Made:
     """Returns the result of `make`, and saves it for these items. `make` is called with the results of earlier requests
     for the first of the items; the one for most items comes first. They may hold what earlier requests have left
     elsewhere, so the result is no part of what the gateway sends."""
@@ -321,7 +321,7 @@ def after(past: Past, key: Hashable, items: Sequence[object], make: Callable[[li
     return made
 
 
-def same_as_before(past: Past | None, key: Hashable, items: Iterable[Item]) -> tuple[Item, ...]:
+def reuse_equal(past: Past | None, key: Hashable, items: Iterable[Item]) -> tuple[Item, ...]:
     """Returns the items. An item that is equal to the one at its position in the previous request is replaced by that
     object, so that folds can continue behind it. For loops that create objects anew for every request."""
     now = tuple(items)

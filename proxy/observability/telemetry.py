@@ -156,7 +156,7 @@ class Metrics:
                 self.routes.know(route)
                 self.models.know(model)
         self._inflight = self.inflight.at()
-        self._share, self._slow_s, self._due = 1.0, 0.0, 0.0
+        self._log_share, self._slow_s, self._due = 1.0, 0.0, 0.0
         self._places: dict[_Kind, tuple[int, int, int, int | None]] = {}
         self._counted: dict[str, tuple[Counter, tuple[str, ...]]] = {
             "input_tokens": (self.tokens, ("input",)),
@@ -190,7 +190,7 @@ class Metrics:
     def sample(self, share: float, slow_s: float) -> None:
         """Sets the share of access lines that is written, besides those of requests with an error, also one that a
         retry has hidden, and of those that take `slow_s`."""
-        self._share, self._slow_s, self._due = share, slow_s, 0.0
+        self._log_share, self._slow_s, self._due = share, slow_s, 0.0
 
     @property
     def being_served(self) -> int:
@@ -235,7 +235,7 @@ class Metrics:
             self._count(record)
         for error, backend in record.failures:
             self.backend_errors.inc(backend, error.code)
-        if self._share < 1 and not self._is_written(record, total):
+        if self._log_share < 1 and not self._is_written(record, total):
             self.dropped_lines.inc()
             return
         fields: dict[str, Any] = {
@@ -264,7 +264,7 @@ class Metrics:
         fourth line of 0.25."""
         if record.code is not None or record.status >= 400 or record.failures or total >= self._slow_s:
             return True
-        self._due += self._share
+        self._due += self._log_share
         if self._due < 1 - 1e-9:  # ten times 0.1 is less than 1
             return False
         self._due -= 1

@@ -50,18 +50,18 @@ def settle_patterns(graph: Graph, *, strict: bool, enforce: bool) -> tuple[int, 
                 bound.setdefault(own, (*node.path, "pattern"))
             else:
                 free.setdefault(own)
-    kept = _bytes_of_all(bound)
+    total = _bytes_of_all(bound)
     fits = set(bound)
     tried = [pattern for pattern in free if pattern not in bound][: MAX_PATTERNS - len(bound)] if enforce else []
     for pattern in tried:
         size = _pattern_bytes(pattern)
-        if size is not None and kept + size <= MAX_PATTERN_BYTES:
+        if size is not None and total + size <= MAX_PATTERN_BYTES:
             fits.add(pattern)
-            kept += size
+            total += size
     for node in graph.nodes:
         if isinstance(own := node.schema.get("pattern"), str) and own not in fits:
             node.drop_pattern()
-    return kept, len(free.keys() - fits)
+    return total, len(free.keys() - fits)
 
 
 def _bytes_of_all(patterns: Mapping[str, Path]) -> int:
@@ -98,9 +98,9 @@ def _unusable(pattern: str, where: Path) -> SchemaProblem:
 
 def _pattern_bytes(pattern: str) -> int | None:
     """Returns the maximum bytes of a compiled pattern, or None if the linear engine cannot compile it."""
-    for limit, kept in _PATTERN_SIZES.items():
+    for limit, size in _PATTERN_SIZES.items():
         if _matchable(pattern, jsonschema_rs.RegexOptions(size_limit=limit, dfa_size_limit=1 << 16)):
-            return kept
+            return size
     return None
 
 

@@ -39,7 +39,8 @@ from ..observability.metrics import CELLS, SharedCounters
 from ..observability.telemetry import Metrics
 from .hosting import AppFactory, apply_logging, log_refusal, reread
 from .notify import READY, STOPPING, notify, reloading
-from .serving import LAST_S, Order, bind, close, run
+from .process import LAST_S, Order, run
+from .sockets import bind_shared, close
 
 LOG: Final = logging.getLogger("toolwire.workers")
 
@@ -226,7 +227,7 @@ class Supervisor:
     def _start(self, slot: _Slot) -> None:
         if not slot.sockets:
             server = self._config.server
-            slot.sockets = bind(server.host, self._sockets[0].getsockname()[1], share=True)
+            slot.sockets = bind_shared(server.host, self._sockets[0].getsockname()[1])
         ours, theirs = multiprocessing.Pipe()
         process = multiprocessing.get_context("fork").Process(target=self._work, args=(slot, ours, theirs))
         # Signals are blocked meanwhile: one that comes while the child has the parent's handlers would be lost.

@@ -15,7 +15,7 @@ from ..errors import quote
 from ..formats.base import ToolFormat
 from ..formats.families import auto
 from ..pipeline.exchange.routing import Route
-from ..upstream.pool.pool import UpstreamServer
+from ..upstream.pool.server import UpstreamServer
 from ..upstream.servers.identity import ENGINES, Identity, ServedModel
 from ..upstream.servers.presets import AUTO, PROVEN, preset_of
 from .description import CONTROL_TOKEN

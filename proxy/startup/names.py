@@ -20,7 +20,8 @@ from ..registry import Registries
 from ..store.opening import make_store
 from ..support.conversion import ConfigError, from_mapping
 from ..support.linear import linear
-from ..upstream.pool.pool import UpstreamServer, pool_of
+from ..upstream.pool.server import UpstreamServer
+from ..upstream.pool.server_pool import pool_of
 from .chains import chain_mistakes
 from .pass_through import pass_through_protocols
 

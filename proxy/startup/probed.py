@@ -11,8 +11,9 @@ from ..config import GatewayConfig, RouteConfig
 from ..configuration.checks import effective_routes
 from ..errors import GatewayError, quote
 from ..registry import Registries
-from ..upstream.pool.pool import UpstreamServer, WeightedServer, pool_of
 from ..upstream.pool.probing import Probed, probe
+from ..upstream.pool.server import UpstreamServer
+from ..upstream.pool.server_pool import WeightedServer, pool_of
 from ..upstream.pool.template_probing import WORDS as TEMPLATE_WORDS
 from ..upstream.pool.template_probing import probe_template
 from ..upstream.servers.base import Backend

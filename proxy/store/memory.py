@@ -78,14 +78,14 @@ class MemoryStore(ResponseStore):
     async def change(self, turn_id: str, owner: str, work: Change) -> StoredTurn | None:
         while True:
             self._check_open()
-            kept = self._live(turn_id, owner)
+            stored = self._live(turn_id, owner)
             turn = await offload(
-                kept is not None and len(kept.text) > OFFLOAD_BYTES, work, await self._read(kept, None)
+                stored is not None and len(stored.text) > OFFLOAD_BYTES, work, await self._read(stored, None)
             )
             if turn is None:
                 return None
             text = await encoded(turn, self._max_turn_bytes)
-            if self._live(turn_id, owner) is kept:
+            if self._live(turn_id, owner) is stored:
                 self._check_open()
                 self._store(turn, text)
                 return turn
@@ -114,10 +114,10 @@ class MemoryStore(ResponseStore):
 
     async def get(self, turn_id: str, owner: str, budget: ReadBudget | None = None) -> StoredTurn | None:
         self._check_open()
-        kept = self._live(turn_id, owner)
-        if kept is not None and budget is not None:
-            budget.take_bytes(len(kept.text))
-        return await self._read(kept, budget)
+        stored = self._live(turn_id, owner)
+        if stored is not None and budget is not None:
+            budget.take_bytes(len(stored.text))
+        return await self._read(stored, budget)
 
     async def get_chain(
         self, turn_id: str, owner: str, budget: ReadBudget | None = None
@@ -125,11 +125,11 @@ class MemoryStore(ResponseStore):
         last = await self.get(turn_id, owner, budget)
         if last is None:
             return None
-        kept = [self._live(ancestor, owner) for ancestor in last.ancestors]
+        earlier = [self._live(ancestor, owner) for ancestor in last.ancestors]
         if budget is not None:
-            budget.take_bytes(sum(len(each.text) for each in kept if each is not None))
+            budget.take_bytes(sum(len(each.text) for each in earlier if each is not None))
         turns: list[StoredTurn] = []
-        for each in kept:
+        for each in earlier:
             turn = await self._read(each, budget)
             if turn is None:
                 return None
@@ -148,36 +148,36 @@ class MemoryStore(ResponseStore):
         expired = [
             (owner, key)
             for owner, has in self._owners.items()
-            for key, kept in has.turns.items()
-            if kept.expires <= now
+            for key, stored in has.turns.items()
+            if stored.expires <= now
         ]
         for owner, key in expired:
             self._drop(owner, key)
         return len(expired) + self._trim(None)
 
-    async def _read(self, kept: _StoredTurn | None, budget: ReadBudget | None) -> StoredTurn | None:
-        return None if kept is None else with_expiry(await decoded(kept.text, budget), kept.expires)
+    async def _read(self, stored: _StoredTurn | None, budget: ReadBudget | None) -> StoredTurn | None:
+        return None if stored is None else with_expiry(await decoded(stored.text, budget), stored.expires)
 
     def _live(self, turn_id: str, owner: str) -> _StoredTurn | None:
         has = self._owners.get(owner)
-        kept = None if has is None else has.turns.get(key_of(turn_id, owner))
-        return kept if kept is not None and kept.expires > self._now() else None
+        stored = None if has is None else has.turns.get(key_of(turn_id, owner))
+        return stored if stored is not None and stored.expires > self._now() else None
 
     def _use(self, turn_ids: Iterable[str], owner: str, expires: float) -> None:
         for turn_id in turn_ids:
-            kept = self._live(turn_id, owner)
-            if kept is not None:
-                kept.expires = max(kept.expires, expires)
+            stored = self._live(turn_id, owner)
+            if stored is not None:
+                stored.expires = max(stored.expires, expires)
                 self._owners[owner].turns.move_to_end(key_of(turn_id, owner))
 
     def _drop(self, owner: str, key: str) -> None:
         has = self._owners.get(owner)
-        kept = None if has is None else has.turns.pop(key, None)
-        if has is None or kept is None:
+        stored = None if has is None else has.turns.pop(key, None)
+        if has is None or stored is None:
             return
-        has.bytes -= len(kept.text)
+        has.bytes -= len(stored.text)
         self._turns -= 1
-        self._bytes -= len(kept.text)
+        self._bytes -= len(stored.text)
         if not has.turns:
             del self._owners[owner]
 

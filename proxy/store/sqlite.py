@@ -234,7 +234,7 @@ class SqliteStore(ResponseStore):
                 self._use(db, [key_of(ancestor, turn.owner) for ancestor in turn.ancestors], turn.expires)
             key = key_of(turn.id, turn.owner)
             if turn.beginning is not None:
-                put.place = self._share(db, turn.owner, turn.beginning)
+                put.place = self._store_beginning(db, turn.owner, turn.beginning)
             head = None if put.place is None else put.place.id
             if not db.execute(_NEW, (key, turn.expires, put.size, head, put.rest, turn.owner)).rowcount:
                 self._replace(db, key, head, put)
@@ -253,7 +253,7 @@ class SqliteStore(ResponseStore):
                 self._put_in(db, [put])
             return turn
 
-    def _share(self, db: sqlite3.Connection, owner: str, beginning: Beginning) -> Place:
+    def _store_beginning(self, db: sqlite3.Connection, owner: str, beginning: Beginning) -> Place:
         """Returns the place of a turn's beginning, which is written if necessary."""
         length = len(SAID) + beginning.length
         before = beginning.before

@@ -30,7 +30,8 @@ from toolwire.record import AccessRecord, BackendObserver
 from toolwire.registry import registries
 from toolwire.testing import WireAnswer
 from toolwire.upstream.pool.attempts import Attempts
-from toolwire.upstream.pool.pool import ServerPool, UpstreamServer, WeightedServer
+from toolwire.upstream.pool.server import UpstreamServer
+from toolwire.upstream.pool.server_pool import ServerPool, WeightedServer
 from toolwire.upstream.servers.base import Backend, Capabilities, EventSource, WireSource
 from toolwire.upstream.servers.private_data import PrivateData
 

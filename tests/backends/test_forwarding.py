@@ -25,7 +25,7 @@ from toolwire.pipeline.exchange.routing import Route
 from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.record import AccessRecord
 from toolwire.testing import Say, ScriptedBackend, Upstream
-from toolwire.upstream.pool.pool import ServerPool
+from toolwire.upstream.pool.server_pool import ServerPool
 from toolwire.upstream.servers.usage import count_bytes
 
 CHAT = ChatProtocol()

@@ -21,7 +21,7 @@ from toolwire.errors import BackendFault
 from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
 from toolwire.formats.families import sentinel
 from toolwire.model import ModelReply, ReplyChoice, Text, ToolChoice, ToolSpec, ToolUse
-from toolwire.pipeline.chain.chain import Chain
+from toolwire.pipeline.chain.stage_chain import StageChain
 from toolwire.pipeline.exchange.request_state import OfferedTools
 from toolwire.pipeline.paths.pass_through import PassThrough
 from toolwire.pipeline.paths.relay import Relay
@@ -251,10 +251,10 @@ def path_of(kind: str, private: PrivateData = PRIVATE) -> StreamPath:
     if kind == "raw":
         return PassThrough(Relay(ChatProtocol(), 1 << 16, private), writer)
     if kind == "events":
-        return Transcode(ChatReader(1 << 16), Chain([]), writer, private)
+        return Transcode(ChatReader(1 << 16), StageChain([]), writer, private)
     offer = OfferedTools((ToolSpec("f"),), ToolChoice(), True, sentinel.FORMAT, (ToolSpec("f"),))
     scan = ScanStage(offer, RouteOptions(), LimitsConfig(), lambda name: None)
-    return FastPath(ChatReader(1 << 16), Chain([scan]), writer, private, 1 << 16)
+    return FastPath(ChatReader(1 << 16), StageChain([scan]), writer, private, 1 << 16)
 
 
 def given_out(path: StreamPath, reads: list[bytes]) -> bytes:

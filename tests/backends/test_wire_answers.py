@@ -118,13 +118,11 @@ async def test_answers_do_not_mix() -> None:
 class Reads:
     """A connection whose reads are given by a test. In place of a client."""
 
-    timeouts = Timeouts()
-
     def __init__(self) -> None:
         self.transport = Transport()
         self.connection = HttpConnection(self, memoryview(bytearray(READ_BYTES)))
         self.connection.connection_made(cast(asyncio.Transport, self.transport))
-        self.answer = WireAnswer(self, self.connection, 0.0)
+        self.answer = WireAnswer(self.connection, Timeouts(), 0.0, self.give_back)
         self.connection.expect(self.answer)
 
     def feed(self, data: bytes) -> None:
@@ -133,9 +131,9 @@ class Reads:
             self.connection.get_buffer(-1)[: len(data)] = data
             self.connection.buffer_updated(len(data))
 
-    def give_back(self, answer: WireAnswer, connection: HttpConnection) -> None:
+    def give_back(self, answer: WireAnswer) -> None:
         """As a client does that keeps nothing."""
-        connection.answer = None
+        self.connection.answer = None
         self.transport.abort()
 
     def lost(self, connection: HttpConnection) -> None:

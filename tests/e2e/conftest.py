@@ -124,7 +124,7 @@ def wait_for_servers(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """So long a server may take to say what it is, and a look at it twice as long."""
     for limit in ("servers.server_queries.PROBE_S", "servers.http.PROBE_S"):
         monkeypatch.setattr(f"toolwire.upstream.{limit}", seconds)
-    for limit in ("pool.health.LIMIT_S", "pool.pool.PATIENCE_S"):
+    for limit in ("pool.health.LIMIT_S", "pool.server.PATIENCE_S"):
         monkeypatch.setattr(f"toolwire.upstream.{limit}", 2 * seconds)
 
 

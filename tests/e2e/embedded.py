@@ -17,7 +17,7 @@ from aiohttp import web
 import toolwire
 from toolwire.app import create_app
 from toolwire.config import GatewayConfig
-from toolwire.extras.demo import demo
+from toolwire.extras.demo import walkthrough
 from toolwire.extras.demo.engine import ENGINE_PACKAGE, INSTALL_ENGINE, INSTALL_WEIGHTS, WEIGHTS_PACKAGE
 from toolwire.pipeline.chain.middleware import Middleware
 
@@ -38,7 +38,7 @@ def tool(name: str, description: str, parameters: dict[str, Any], **more: Any) -
     }
 
 
-WEATHER = tool("get_weather", "Current weather in a city", demo.WEATHER)
+WEATHER = tool("get_weather", "Current weather in a city", walkthrough.WEATHER)
 TIMER = tool(
     "set_timer",
     "Ring after some minutes",
@@ -51,7 +51,7 @@ TIMER = tool(
 )
 SCHEMAS = {spec["function"]["name"]: spec["function"]["parameters"] for spec in (WEATHER, TIMER)}
 NAMED: Any = {"type": "function", "function": {"name": "get_weather"}}
-QUESTION: Any = {"role": "user", "content": demo.QUESTION}
+QUESTION: Any = {"role": "user", "content": walkthrough.QUESTION}
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ import pytest
 
 from toolwire.configuration.settings import load
 from toolwire.ingress import conversations
-from toolwire.server.serving import gateway
+from toolwire.server.process import gateway
 from toolwire.server.simulated import SimulatedGateway
 
 ROUTES: Final[Mapping[str, Mapping[str, Any]]] = {

@@ -26,7 +26,7 @@ from toolwire.errors import Unavailable
 from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
 from toolwire.ingress.liveness import LIVENESS
 from toolwire.model import ToolChoice, ToolSpec
-from toolwire.pipeline.chain.chain import Chain
+from toolwire.pipeline.chain.stage_chain import StageChain
 from toolwire.pipeline.exchange.request_state import OfferedTools
 from toolwire.pipeline.transforms import scanning
 from toolwire.pipeline.transforms.scanning import ScanStage
@@ -172,7 +172,7 @@ async def batches(texts: list[str], last: Event) -> AsyncIterator[list[Event]]:
 
 
 async def come_out(texts: list[str], last: Event) -> list[str]:
-    return plain([event async for batch in Chain([stage()]).through(batches(texts, last)) for event in batch])
+    return plain([event async for batch in StageChain([stage()]).through(batches(texts, last)) for event in batch])
 
 
 LAST: Final[dict[str, Callable[[], Event]]] = {
@@ -203,7 +203,7 @@ def test_what_ends_a_block_is_seen(name: str) -> None:
 async def test_what_comes_meanwhile_comes_behind(monkeypatch: pytest.MonkeyPatch, judge: Judge) -> None:
     """Whoever feeds a chain need not wait for what it has put off."""
     monkeypatch.setattr(scanning, "_LARGE", 10)
-    chain = Chain([stage()])
+    chain = StageChain([stage()])
     call = json.dumps({"name": "look", "arguments": {"at": "x" * 50}})
     out = chain.feed([Open(0, BlockKind.TEXT), Delta(0, "Before. ")])
     out += chain.feed([Delta(0, f"<tool_call>{call}</tool_call>")])

@@ -15,7 +15,7 @@ from toolwire.errors import BackendFault, GatewayError
 from toolwire.testing import Answer, Upstream
 from toolwire.upstream.pool import model_names
 from toolwire.upstream.pool.model_names import ALONE, FRESH_S, MOST, STALE_S, ModelNames
-from toolwire.upstream.pool.pool import UpstreamServer
+from toolwire.upstream.pool.server import UpstreamServer
 from toolwire.upstream.servers.hops import HOPS, LOOP
 from toolwire.upstream.servers.identity import Identity
 

@@ -21,7 +21,7 @@ from toolwire.configuration.settings import load
 from toolwire.ingress.conversations import Conversation
 from toolwire.known.past import Past
 from toolwire.model import Message, Text
-from toolwire.server.serving import gateway
+from toolwire.server.process import gateway
 from toolwire.server.simulated import SimulatedGateway
 
 BEGIN = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"

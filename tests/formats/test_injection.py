@@ -28,7 +28,7 @@ from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.record import AccessRecord
 from toolwire.support import offload
 from toolwire.support.offload import OFFLOAD_BYTES
-from toolwire.upstream.pool.pool import ServerPool
+from toolwire.upstream.pool.server_pool import ServerPool
 from toolwire.upstream.servers.base import Capabilities
 
 REQUIRED = ToolChoice("required")

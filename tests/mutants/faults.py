@@ -541,14 +541,14 @@ FAULTS: Final = (
     ),
     Fault(
         "store-owner", "proxy/store/memory.py",
-        "        has = self._owners.get(owner)\n        kept = None if has is None else has.turns.get(key_of(turn_id, owner))",
-        "        has = next((each for each in self._owners.values() if key_of(turn_id, owner) in each.turns), None)\n        kept = None if has is None else has.turns[key_of(turn_id, owner)]",
+        "        has = self._owners.get(owner)\n        stored = None if has is None else has.turns.get(key_of(turn_id, owner))",
+        "        has = next((each for each in self._owners.values() if key_of(turn_id, owner) in each.turns), None)\n        stored = None if has is None else has.turns[key_of(turn_id, owner)]",
         "a turn is looked for among those of all owners", ("tests/store/test_conformance.py",),
         reason="the key of a turn holds its owner, so no other owner's turn is found either way: a second door behind the first",
     ),
     Fault(
         "store-expired", "proxy/store/memory.py",
-        "return kept if kept is not None and kept.expires > self._now() else None", "return kept",
+        "return stored if stored is not None and stored.expires > self._now() else None", "return stored",
         "a conversation lives on after its time", ("tests/store/test_conformance.py",),
     ),
     Fault(
@@ -558,7 +558,7 @@ FAULTS: Final = (
         "two workers that add to one conversation at once: one of them fails", ("tests/store/test_conformance.py",),
     ),
     Fault(
-        "background-late-end", "proxy/pipeline/conversations/background.py",
+        "background-late-end", "proxy/pipeline/conversations/background_run.py",
         "lambda now: turn if runs(now) else None", "lambda now: turn",
         "a response that was said to have failed is complete later", ("tests/e2e/test_background.py",),
     ),
@@ -678,7 +678,7 @@ FAULTS: Final = (
     ),
     Fault(
         "known-tools-are-new", "proxy/ingress/bodies.py",
-        "items, value, whose, len(parts.rest)", "items, value, whose, len(body if items is None else items.rest)",
+        "items, value, lookup, len(parts.rest)", "items, value, lookup, len(body if items is None else items.rest)",
         "each turn with large tools goes through seven threads", ("tests/unit/test_toolset.py",),
     ),
     Fault(
@@ -714,7 +714,7 @@ FAULTS: Final = (
     ),
     Fault(
         "known-of-another", "proxy/ingress/conversations.py",
-        "        whose.owner,\n", "",
+        "        lookup.owner,\n", "",
         "a key's conversation is known to another one", ("tests/unit/test_conversations.py",),
     ),
     Fault(
@@ -791,7 +791,7 @@ FAULTS: Final = (
         "an argument is changed in bytes that pass", ("tests/e2e/test_renamed_models.py",),
     ),
     Fault(
-        "sealed-for-every-key", "proxy/pipeline/transforms/sealing.py",
+        "sealed-for-every-key", "proxy/pipeline/exchange/sealed.py",
         'contexts = tuple((owner, self.route, server)', 'contexts = tuple(("", self.route, server)',
         "reasoning of one key does not come back, or that of another does", ("tests/e2e/test_reasoning_returns.py",),
     ),

@@ -93,13 +93,13 @@ def test_several_workers_are_refused_with_what_to_do(tmp_path: Path) -> None:
 
 
 ONE_CALL = """
-from toolwire.extras.demo import demo
+from toolwire.extras.demo import walkthrough
 
 async def shows_nothing(running):
     pass
 
-demo._show_server_tool = shows_nothing
-raise SystemExit(demo.run(port=0, once=True))
+walkthrough._show_server_tool = shows_nothing
+raise SystemExit(walkthrough.run(port=0, once=True))
 """
 """The demo without its second part, which only takes more of the model's time."""
 

@@ -24,7 +24,7 @@ from toolwire.config import GatewayConfig
 from toolwire.configuration.settings import load
 from toolwire.pipeline.sending.delivery import CLIENTS
 from toolwire.server import rehearsal
-from toolwire.server.serving import gateway
+from toolwire.server.process import gateway
 from toolwire.server.simulated import SimulatedGateway
 
 LATER: Final = 5

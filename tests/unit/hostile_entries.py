@@ -17,7 +17,7 @@ import orjson
 from toolwire.events import Finish, Start
 from toolwire.extras.middlewares import cache as answers
 from toolwire.formats.engine.toolset import KnownList, KnownTools, new_set, note
-from toolwire.ingress.conversations import KnownConversations, Whose
+from toolwire.ingress.conversations import ConversationLookup, KnownConversations
 from toolwire.known.past import fold
 from toolwire.middlewares import injection
 from toolwire.model import Message, Text, ToolSpec
@@ -149,15 +149,15 @@ def file_texts(budget: CacheBudget) -> Fill:
 def conversations(budget: CacheBudget) -> Fill:
     """Conversations of a few bytes for each value, and what stages made of them."""
     known = KnownConversations(budget.cache("conversations"))
-    whose = Whose(known, b'"messages"', "", "chat")
+    lookup = ConversationLookup(known, b'"messages"', "", "chat")
 
     def fill(number: int) -> object:
         items = [{"x": [{"a": at}] * 20, "y": f"é€{number}z{at}" * 90, "z": f"a{number}" * 300} for at in range(24)]
         body = orjson.dumps({"messages": items})
-        cut = known.cut(body, whose)
+        cut = known.cut(body, lookup)
         assert cut is not None
         value = orjson.loads(body)
-        known.keep(cut, value, whose, len(body))
+        known.keep(cut, value, lookup, len(body))
         past = value["messages"].past
         for key in range(3):
             fold(past, key, value["messages"], 0, lambda carried, more, start, made: made.extend(map(_made, more)) or 0)

@@ -22,7 +22,7 @@ from toolwire.pipeline.exchange.routing import Route
 from toolwire.protocols.base import ClientSide
 from toolwire.record import AccessRecord
 from toolwire.schemas.schema import ToolSchemas, compile_schema
-from toolwire.upstream.pool.pool import ServerPool
+from toolwire.upstream.pool.server_pool import ServerPool
 
 SCHEMA = {
     "type": "object",

@@ -17,7 +17,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-import toolwire.extras.demo.demo
+import toolwire.extras.demo.walkthrough
 import toolwire.server.serving
 from docs.generate import ROOT, pages
 from toolwire.cli import main
@@ -331,7 +331,7 @@ def test_demo_delegates(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         seen.append(kwargs)
         return 3
 
-    monkeypatch.setattr(toolwire.extras.demo.demo, "run", demo)
+    monkeypatch.setattr(toolwire.extras.demo.walkthrough, "run", demo)
     assert run("demo", "--once", "--port", "0").exit_code == 3
     assert seen == [{"host": "127.0.0.1", "port": 0, "once": True}]
 

@@ -1,4 +1,4 @@
-"""Conversations that are known by the bytes of their beginning: which, whose, and how many (R34.2)."""
+"""Conversations that are known by the bytes of their beginning: which, lookup, and how many (R34.2)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from tests.cases import every
 from toolwire.fastparse import json_marks
 from toolwire.ingress import conversations
-from toolwire.ingress.conversations import GOES_ON, SIDE_BY_SIDE, KnownConversations, Whose
+from toolwire.ingress.conversations import GOES_ON, SIDE_BY_SIDE, ConversationLookup, KnownConversations
 from toolwire.known.past import NUMBERED, SEALED, SIGNS, Past
 from toolwire.support.cache import CacheBudget
 
@@ -31,14 +31,14 @@ class Asked:
 
     def body(self, body: bytes, owner: str = "one", protocol: str = "chat") -> int:
         """Returns how many items of a body were known."""
-        whose = Whose(self.known, b'"messages"', owner, protocol)
-        cut = self.known.cut(body, whose)
+        lookup = ConversationLookup(self.known, b'"messages"', owner, protocol)
+        cut = self.known.cut(body, lookup)
         if cut is None:
             return -1
         whole = zip(cut.marks, json_marks(cut.rest)[:2], strict=True)
         assert tuple(map(sum, whole)) == json_marks(body)[:2]
         value = orjson.loads(cut.rest)
-        self.known.keep(cut, value, whose, len(cut.rest))
+        self.known.keep(cut, value, lookup, len(cut.rest))
         assert value == orjson.loads(body)
         assert isinstance(value["messages"].past, Past)
         assert value["messages"].past.signs == {sign for sign in SIGNS if sign in body}
@@ -118,9 +118,9 @@ def test_a_body_that_ends_too_soon_is_left_to_the_parser() -> None:
     asked = Asked()
     body = orjson.dumps({"messages": SAID})
     asked.body(body)
-    whose = Whose(asked.known, b'"messages"', "one", "chat")
+    lookup = ConversationLookup(asked.known, b'"messages"', "one", "chat")
     for size in range(len(body)):
-        cut = asked.known.cut(body[:size], whose)
+        cut = asked.known.cut(body[:size], lookup)
         with pytest.raises(orjson.JSONDecodeError):
             orjson.loads(body[:size] if cut is None else cut.rest)
 
@@ -129,7 +129,7 @@ def test_a_body_that_ends_too_soon_is_left_to_the_parser() -> None:
 def test_a_comma_with_nothing_behind_it_is_left_to_the_parser(body: bytes) -> None:
     asked = Asked()
     asked.body(b'{"messages":[1,2]}')
-    assert asked.known.cut(body, Whose(asked.known, b'"messages"', "one", "chat")) is None
+    assert asked.known.cut(body, ConversationLookup(asked.known, b'"messages"', "one", "chat")) is None
 
 
 def test_of_a_short_body_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tests.cases import every
-from toolwire.extras.demo import demo, engine
-from toolwire.extras.demo.demo import DemoError, check_server_tool, example, read_call
+from toolwire.extras.demo import engine, walkthrough
 from toolwire.extras.demo.show import Answer, columns, curl, paragraph
+from toolwire.extras.demo.walkthrough import DemoError, check_server_tool, example, read_call
 from toolwire.model import ToolUse
 from toolwire.servertools.joined import source_of
 
@@ -92,12 +92,12 @@ def test_an_answer_is_shown_with_joined_text() -> None:
 def test_the_tools_of_the_gateway_have_a_route_of_their_own(
     monkeypatch: pytest.MonkeyPatch, missing: str | None
 ) -> None:
-    monkeypatch.setattr(demo.mcp_checks, "missing", lambda: missing)
-    config = demo.configuration("m", "http://127.0.0.1:1", "k")
+    monkeypatch.setattr(walkthrough.mcp_checks, "missing", lambda: missing)
+    config = walkthrough.configuration("m", "http://127.0.0.1:1", "k")
     plain, tools = config.routes
     assert plain.chain is not None
     assert "execution" not in [entry.use for entry in plain.chain]
-    assert tools.model == demo.server_example("m")["model"]
+    assert tools.model == walkthrough.server_example("m")["model"]
     assert tools.chain is None
     assert len(config.tools.mcp) == (1 if missing is None else 0)
 
@@ -105,18 +105,18 @@ def test_the_tools_of_the_gateway_have_a_route_of_their_own(
 async def test_the_demos_own_mcp_server() -> None:
     """R35.1. Whatever the model chooses fits and is a sentence: one argument, of few values."""
     pytest.importorskip("mcp")
-    source = source_of(demo.own_tools())
+    source = source_of(walkthrough.own_tools())
     assert source is not None
     async with source.running():
-        assert source.tools.names == {demo.SERVER_TOOL}
+        assert source.tools.names == {walkthrough.SERVER_TOOL}
         [spec] = source.tools.specs
         assert spec.parameters is not None
         [day] = spec.parameters["properties"].values()
         for number, value in enumerate(day["enum"]):
-            use = ToolUse(f"call_{number}", demo.SERVER_TOOL, json.dumps({"day": value}))
+            use = ToolUse(f"call_{number}", walkthrough.SERVER_TOOL, json.dumps({"day": value}))
             result = await source.tools.run(use, 60.0, lambda state: None)
             assert (result.text.startswith(f"On {value} "), result.failed) == (True, False)
-    said, answer = demo.EARLIER_TURN[2:]
+    said, answer = walkthrough.EARLIER_TURN[2:]
     assert said["content"] == answer["content"]
 
 
@@ -149,20 +149,20 @@ def test_columns_fit_and_lose_no_word(width: int) -> None:
 
 
 def test_the_recorder_stands_just_inside_of_where_calls_are_found() -> None:
-    names = [entry.use for entry in demo.configuration("m", "http://127.0.0.1:1", "k").chain]
+    names = [entry.use for entry in walkthrough.configuration("m", "http://127.0.0.1:1", "k").chain]
     assert names.index("raw_text") == names.index("transformation") + 1
     assert names[-1] == "forwarding"
 
 
 def test_a_taken_port_is_an_error_that_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        assert demo.run(port=taken.getsockname()[1], once=True) == 1
+        assert walkthrough.run(port=taken.getsockname()[1], once=True) == 1
     said = capsys.readouterr().err
     assert "End that process, or use another port (--port); --port 0 takes a free one." in said
 
 
 def test_without_keys_it_cannot_be_reached_from_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
-    assert demo.run(host="0.0.0.0", port=0, once=True) == 1
+    assert walkthrough.run(host="0.0.0.0", port=0, once=True) == 1
     assert "only on this machine" in capsys.readouterr().err
 
 
@@ -170,13 +170,13 @@ def test_missing_weights_are_an_error_that_says_what_to_do(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "WEIGHTS_PACKAGE", "no_such_package")
-    assert demo.run(port=0, once=True) == 1
+    assert walkthrough.run(port=0, once=True) == 1
     assert engine.INSTALL_WEIGHTS in capsys.readouterr().err
 
 
 def test_weights_from_the_environment_need_their_hash(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv(demo.WEIGHTS_VARIABLE, str(tmp_path / "big.gguf"))
-    assert demo.run(port=0, once=True) == 1
+    monkeypatch.setenv(walkthrough.WEIGHTS_VARIABLE, str(tmp_path / "big.gguf"))
+    assert walkthrough.run(port=0, once=True) == 1
     assert "SHA-256" in capsys.readouterr().err

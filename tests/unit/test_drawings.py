@@ -84,7 +84,7 @@ async def test_a_request_takes_the_steps_that_are_drawn(start: Start) -> None:
 
 def test_an_arrow_is_solid_only_where_a_module_imports_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = (
-        Step("toolwire.pipeline.sending.sending", "a"),
+        Step("toolwire.pipeline.sending.stream_sender", "a"),
         Step("toolwire.pipeline.paths.stream_paths", "b"),
         Step("toolwire.server.dispatch", "c"),
     )

@@ -21,7 +21,8 @@ from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.record import AccessRecord
 from toolwire.upstream.pool.attempts import Attempts
 from toolwire.upstream.pool.health import Health
-from toolwire.upstream.pool.pool import ServerPool, UpstreamServer, WeightedServer, common
+from toolwire.upstream.pool.server import UpstreamServer
+from toolwire.upstream.pool.server_pool import ServerPool, WeightedServer, common
 from toolwire.upstream.servers.base import Backend, Capabilities, EventSource
 from toolwire.upstream.servers.presets import PRESETS
 
@@ -160,7 +161,7 @@ async def test_a_plug_in_that_breaks_or_hangs_names_no_models(monkeypatch: pytes
         await asyncio.Event().wait()
         return []
 
-    monkeypatch.setattr("toolwire.upstream.pool.pool.PATIENCE_S", 0.01)
+    monkeypatch.setattr("toolwire.upstream.pool.server.PATIENCE_S", 0.01)
     for models in breaks, hangs:
         server = Fake("mine")
         server.models = models  # type: ignore[method-assign]

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from tests.cases import every
@@ -156,7 +157,18 @@ def private(imports: dict[str, list[Import]]) -> Iterator[str]:
                 yield f"{step.place}: {'.'.join(path)} is not public"
 
 
-RULES = (outward, loops, private)
+def circles(imports: dict[str, list[Import]]) -> Iterator[str]:
+    """The first circle of modules that import each other, also inside functions or for the type checker alone."""
+    names = {module: {step.module for step in found} & imports.keys() - {module} for module, found in imports.items()}
+    try:
+        TopologicalSorter(names).prepare()
+    except CycleError as error:
+        circle = error.args[1][::-1]
+        first = next(step for step in imports[circle[0]] if step.module == circle[1])
+        yield f"{first.place}: {' -> '.join(circle)} is a circle"
+
+
+RULES = (outward, loops, private, circles)
 
 
 @every("rule", RULES)
@@ -188,8 +200,14 @@ BROKEN = {
         "toolwire.middlewares.y": "from toolwire.scan import _grammar",
         "toolwire.extras.middlewares.z": "import toolwire.scan._grammar",
     },
+    "circles": {
+        "toolwire.store.x": "if TYPE_CHECKING:\n    from .y import Y",
+        "toolwire.store.y": "from toolwire.store import z",
+        "toolwire.store.z": "def f():\n    from .x import X",
+        "toolwire.store.w": "from . import x",
+    },
 }
-COUNTS = {"outward": 5, "loops": 2, "private": 3}
+COUNTS = {"outward": 5, "loops": 2, "private": 3, "circles": 1}
 
 
 @every("rule", RULES)

@@ -23,7 +23,7 @@ HOSTILE: Final = "\x1b]0;owned\x07\x1b[2J\x9b31m\x7f\u202egnp.exe\u2066\u200b\u2
 TEXTS: Final = st.text(st.characters(categories=None) | st.sampled_from(HOSTILE))
 PRINTERS: Final = {
     "toolwire.cli.common": {"say", "say_json"},
-    "toolwire.extras.demo.demo": {"_say", "_tick", "__exit__"},
+    "toolwire.extras.demo.walkthrough": {"_say", "_tick", "__exit__"},
     "toolwire.extras.demo.engine": {"serve", "main", "run"},
     "toolwire.server.serving": {"_print"},
 }

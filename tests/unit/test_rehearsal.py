@@ -29,8 +29,8 @@ from toolwire.model import ModelRequest
 from toolwire.observability.telemetry import ACCESS, Metrics
 from toolwire.record import AccessRecord, BackendObserver, ExchangeObserver, ReadRequest
 from toolwire.server import rehearsal
+from toolwire.server.process import gateway
 from toolwire.server.rehearsal import TIMES, rehearse
-from toolwire.server.serving import gateway
 
 ROOT = Path(__file__).parents[2]
 SERVER: Final = {"a": {"url": "http://127.0.0.1:9"}}
@@ -189,7 +189,7 @@ from aiohttp import web
 from toolwire.observability.telemetry import Metrics
 from toolwire.server.hosting import AppHost
 from toolwire.server.rehearsal import rehearse
-from toolwire.server.serving import gateway
+from toolwire.server.process import gateway
 from toolwire.testing import Say, Upstream
 from tests.unit.first_request import asked, configured
 

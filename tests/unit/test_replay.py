@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-import toolwire.extras.replay.replay
+import toolwire.extras.replay.steps
 from tests.cases import every
 from toolwire.cli import main
 from toolwire.events import Close, Delta, Event, Finish, Open, Start
 from toolwire.extras.capture.recording import RecordingError, cut, cut_text, deltas, is_sse
-from toolwire.extras.replay.replay import CUTS, replay, summary
+from toolwire.extras.replay.steps import CUTS, replay, summary
 from toolwire.stream_grammar import check
 
 Run = Callable[..., Result]
@@ -118,7 +118,7 @@ def test_a_difference_between_chunkings_is_told(run: Run, monkeypatch: pytest.Mo
 
             def feed(self, data: bytes) -> list[Event]:
                 return (
-                    [Open(1, toolwire.extras.replay.replay.BlockKind.TOOL_CALL, name="f", call_id="c"), Close(1)]
+                    [Open(1, toolwire.extras.replay.steps.BlockKind.TOOL_CALL, name="f", call_id="c"), Close(1)]
                     if b"ab" in data
                     else []
                 )
@@ -128,7 +128,7 @@ def test_a_difference_between_chunkings_is_told(run: Run, monkeypatch: pytest.Mo
 
         return Scanner()
 
-    monkeypatch.setattr(toolwire.extras.replay.replay, "open_scanner", careless)
+    monkeypatch.setattr(toolwire.extras.replay.steps, "open_scanner", careless)
     result = run("-", input=b"ab")
     assert result.exit_code == 1
     assert "DIFFERENT result when split as: bytes\n" in result.output

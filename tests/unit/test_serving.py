@@ -26,7 +26,9 @@ from tests.cases import every
 from tests.waiting import GUARD_S
 from toolwire.config import BackendConfig, GatewayConfig, ServerConfig
 from toolwire.observability.log_forms import JsonFormatter, TextFormatter
-from toolwire.server.serving import SWITCH_S, base_url, bind, close
+from toolwire.server.process import SWITCH_S
+from toolwire.server.serving import base_url
+from toolwire.server.sockets import bind, bind_shared, close, reserve
 from toolwire.server.workers import Supervisor, _Worker
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and SO_REUSEPORT")
@@ -241,10 +243,14 @@ def test_workers_that_cannot_start_are_given_up(start: Callable[..., Server], tm
     assert log.count("could not start (status 9)") >= 5
 
 
-@pytest.mark.parametrize(("workers", "share"), [(1, False), (2, True)])
-def test_a_taken_port_is_an_error(start: Callable[..., Server], workers: int, share: bool) -> None:
-    (taken,) = bind("127.0.0.1", 0, share=share)
-    taken.listen()
+@pytest.mark.parametrize(("workers", "take"), [(1, bind), (2, bind_shared), (1, reserve), (2, reserve)])
+def test_a_taken_port_is_an_error(
+    start: Callable[..., Server], workers: int, take: Callable[[str, int], list[socket.socket]]
+) -> None:
+    """Also that of a gateway that only starts, with one process (`bind`) or several (`reserve`)."""
+    (taken,) = take("127.0.0.1", 0)
+    if take is bind_shared:
+        taken.listen()
     status, out, log = start(workers=workers, port=taken.getsockname()[1]).end()
     close([taken])
     assert (status, out) == (1, "")
@@ -340,7 +346,7 @@ def test_a_worker_that_the_system_does_not_start_is_tried_again(
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
     monkeypatch.setattr(ForkProcess, "start", start)
-    (port,) = bind("127.0.0.1", 0, share=True)
+    (port,) = bind_shared("127.0.0.1", 0)
     config = GatewayConfig(backends={"m": BackendConfig(kind="mock")}, server=ServerConfig(workers=2))
     supervisor = Supervisor(config, lambda config, metrics, before: web.Application(), [port], lambda: None)
     place = supervisor._slots[0]

@@ -17,8 +17,8 @@ from tests.unit.test_reply import runner
 from toolwire.errors import BackendFault, ClientFault
 from toolwire.events import Delta, Event, Fault, Finish, Kind
 from toolwire.model import Message, ModelRequest, Text
-from toolwire.pipeline.chain.chain import Chain
 from toolwire.pipeline.chain.middleware import Middleware
+from toolwire.pipeline.chain.stage_chain import StageChain
 from toolwire.pipeline.chain.stages import FinishStage, WatchStage
 from toolwire.pipeline.paths.pass_through import PassThrough, SideReader
 from toolwire.pipeline.paths.relay import Relay
@@ -57,7 +57,7 @@ async def passed(pieces: Sequence[bytes], seen: Seen | None, error: BackendFault
     if seen is not None:
         owner = runner(skip=False)
         stages = [WatchStage(seen.see, owner), FinishStage(seen.settle, owner, changes=False)]
-        side = SideReader(ChatReader(FRAME_BYTES), Chain(stages))
+        side = SideReader(ChatReader(FRAME_BYTES), StageChain(stages))
     path = PassThrough(Relay(ChatProtocol(), FRAME_BYTES), ChatWriter(WRITE), side)
     out = b""
     for piece in pieces:

@@ -18,8 +18,8 @@ from toolwire.folding import Folding
 from toolwire.formats.engine.results import Escapes
 from toolwire.formats.families import auto, bare_json, deepseek, harmony, hermes, pythonic, qwen, sentinel
 from toolwire.model import Message, ModelRequest, Text, ToolChoice, ToolSpec
-from toolwire.pipeline.chain.chain import Chain
 from toolwire.pipeline.chain.mapping import MapStage
+from toolwire.pipeline.chain.stage_chain import StageChain
 from toolwire.pipeline.chain.stages import FinishStage, Stage, WatchStage
 from toolwire.pipeline.exchange.request_state import OfferedTools
 from toolwire.pipeline.paths.stream_paths import FastPath, Transcode, allows_fast_path
@@ -78,7 +78,7 @@ def pair(
 ) -> tuple[tuple[Transcode, Folding, Folding], tuple[FastPath, Folding, Folding]]:
     """The same path twice, once by events, once with the gate, each with what its watchers have added up."""
 
-    def parts() -> tuple[ChatReader, Chain, Any, Folding, Folding]:
+    def parts() -> tuple[ChatReader, StageChain, Any, Folding, Folding]:
         before, after = Folding(), Folding()
         offer = OfferedTools((ToolSpec("f"),), ToolChoice(), parallel, FORMATS[style], (ToolSpec("f"),))
         live = OPTIONS[options].calls.argument_streaming == 0
@@ -94,7 +94,7 @@ def pair(
         stages: list[Stage | FinishStage] = [WatchStage(before.feed, None), *([scan] if scanned else []), edges]
         write = WriteOptions(request=REQUEST, created=1, reasoning_field=OPTIONS[options].reasoning.field)
         writer = WRITERS[client](write)
-        return ChatReader(FRAME_BYTES), Chain([*stages, WatchStage(after.feed, None)]), writer, before, after
+        return ChatReader(FRAME_BYTES), StageChain([*stages, WatchStage(after.feed, None)]), writer, before, after
 
     reader, chain, writer, *seen = parts()
     plain = (Transcode(reader, chain, writer), seen[0], seen[1])
@@ -224,13 +224,13 @@ def test_who_wants_text_shuts_the_gate() -> None:
         FinishStage(settle, None),
         MapStage(same, Kind.FINISHED_CALL | Kind.EDGES | Kind.OPAQUE | Kind.CALL, None),
     ]
-    assert allows_fast_path(Chain(fine))
-    assert allows_fast_path(Chain([]))
+    assert allows_fast_path(StageChain(fine))
+    assert allows_fast_path(StageChain([]))
     for kind in (Kind.TEXT, Kind.REASONING, Kind.ALL):
-        assert not allows_fast_path(Chain([*fine, MapStage(same, kind, None)]))
-    assert not allows_fast_path(Chain([*fine, scan]))
+        assert not allows_fast_path(StageChain([*fine, MapStage(same, kind, None)]))
+    assert not allows_fast_path(StageChain([*fine, scan]))
 
-    assert not allows_fast_path(Chain([Own()]))
+    assert not allows_fast_path(StageChain([Own()]))
 
 
 def test_a_watcher_that_breaks_ends_the_stream_with_its_fault() -> None:
@@ -242,7 +242,7 @@ def test_a_watcher_that_breaks_ends_the_stream_with_its_fault() -> None:
             raise ClientFault("No such words.")
 
     write = WriteOptions(request=REQUEST, created=1)
-    chain = Chain([WatchStage(refuse, runner(skip=False))])
+    chain = StageChain([WatchStage(refuse, runner(skip=False))])
     gated = FastPath(ChatReader(FRAME_BYTES), chain, ChatWriter(write), NOTHING, FRAME_BYTES)
     gated.feed(text_frames("Hello", " world"))
     with pytest.raises(ClientFault):

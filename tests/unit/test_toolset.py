@@ -22,7 +22,7 @@ from toolwire.formats.engine.toolset import (
     note_of,
 )
 from toolwire.ingress.bodies import read_json
-from toolwire.ingress.conversations import KnownConversations, Whose
+from toolwire.ingress.conversations import ConversationLookup, KnownConversations
 from toolwire.model import ToolSpec
 from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.protocols.responses.protocol import ResponsesProtocol
@@ -77,13 +77,13 @@ def test_known_tools_are_no_part_of_what_is_new() -> None:
     """So a turn with large tools is small work (R34.5), in whichever order the fields come."""
     budget = CacheBudget()
     known, conversations = KnownTools(budget.cache("tools")), KnownConversations(budget.cache("conversations"))
-    whose = Whose(conversations, b'"messages"', "one", "chat")
+    lookup = ConversationLookup(conversations, b'"messages"', "one", "chat")
     said = [{"role": "user", "content": f"{number}"} for number in range(3)]
     new = []
     for turn in range(1, 4):
         fields = [("messages", said[:turn]), ("tools", tools(600))]
         raw = orjson.dumps(dict(fields[:: -1 if turn == 3 else 1]))
-        value = asyncio.run(read_json(raw, LIMITS, known, whose))
+        value = asyncio.run(read_json(raw, LIMITS, known, lookup))
         assert value == orjson.loads(raw)
         new.append(value["messages"].past.new)
     assert new[0] > OFFLOAD_BYTES

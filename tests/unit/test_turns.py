@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.unit.first_request import answers, asked, configured
 from tests.waiting import GUARD_S
 from toolwire.ingress.turns import Turns
-from toolwire.server.serving import gateway
+from toolwire.server.process import gateway
 from toolwire.server.simulated import SimulatedGateway
 
 

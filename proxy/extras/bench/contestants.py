@@ -18,7 +18,7 @@ from ...config import LimitsConfig
 from ...events import BlockKind, Close, Delta, Event, Open
 from ...fastparse import IMPLEMENTATION
 from ...scanner import open_scanner
-from ..replay.replay import FrameScanner
+from ..replay.steps import FrameScanner
 from . import libraries
 from .corpus import CorpusCall, value_of
 from .naive import TAGS, BufferingScanner, RescanningScanner, Tags

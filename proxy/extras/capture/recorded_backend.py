@@ -40,7 +40,7 @@ class RecordedBackend(HttpBackend):
 
 
 class _RecordedClient:
-    """A `Client` that returns recorded responses."""
+    """An `UpstreamClient` that returns recorded responses."""
 
     def __init__(self, calls: Sequence[RecordedCall]) -> None:
         self._calls = iter(calls)

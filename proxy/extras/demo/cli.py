@@ -16,6 +16,6 @@ import click
 def command(once: bool, host: str, port: int) -> None:
     """Start a small real model behind the gateway, and show one tool call as the model writes it and as the client gets
     it."""
-    from .demo import run
+    from .walkthrough import run
 
     sys.exit(run(host=host, port=port, once=once))

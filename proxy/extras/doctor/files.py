@@ -26,7 +26,7 @@ NONE: Final = 50 * 1024**2
 
 def files(config: GatewayConfig, file: str | None) -> Iterator[Finding]:
     """Yields findings for the configuration file itself (`file`) and the files and folders that it names."""
-    findings = [*_secrets(config, file), *_tools(config), *_kept(config)]
+    findings = [*_secrets(config, file), *_tools(config), *_written_files(config)]
     yield from findings
     if all(finding.level == "ok" for finding in findings):
         yield ok(AREA, "File permissions are safe.")
@@ -81,7 +81,7 @@ def _tools(config: GatewayConfig) -> Iterator[Finding]:
             yield say(AREA, f"{who} can write to {path}.", "The gateway runs its code.", f"chmod go-w {path}")
 
 
-def _kept(config: GatewayConfig) -> Iterator[Finding]:
+def _written_files(config: GatewayConfig) -> Iterator[Finding]:
     """Yields findings for the files and folders that the gateway writes."""
     places: dict[str, Path] = {}
     if config.store.kind == "sqlite":

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from ...config import GatewayConfig
 from ...server.descriptors import room
 from ...server.occupied import why_not_listening
-from ...server.serving import bind, close
+from ...server.sockets import bind, close
 from .finding import Finding, ok, problem, warning
 
 AREA: Final = "machine"

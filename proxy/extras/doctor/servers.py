@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Final
@@ -28,8 +28,9 @@ from ...startup.template_use import format_of_served
 from ...support.conversion import ConfigError
 from ...upstream.client.connections import disconnected
 from ...upstream.client.tls import tls_context
-from ...upstream.pool.pool import UpstreamServer, WeightedServer, pool_of
 from ...upstream.pool.probing import ASKED, Probed, probe
+from ...upstream.pool.server import UpstreamServer
+from ...upstream.pool.server_pool import WeightedServer, pool_of
 from ...upstream.pool.template_probing import WORDS as TEMPLATE_WORDS
 from ...upstream.pool.template_probing import probe_template
 from ...upstream.servers.adapt import adapt
@@ -249,11 +250,8 @@ async def _from_inside(
     if model is not None:
         yield await _counting(area, endpoint, model)
         if probe_s is not None:
-            called = await _calling(area, config, endpoint, model, probe_s)
-            yield called
-            if called.level != "warning":  # a server that did not answer that request will not answer this one
-                async for finding in _template(area, config, endpoint, model, plugins, probe_s):
-                    yield finding
+            async for finding in _calling(area, config, endpoint, model, plugins, probe_s):
+                yield finding
 
 
 async def _ready(backend: Backend) -> bool:
@@ -359,50 +357,45 @@ async def _counting(area: str, endpoint: UpstreamServer, model: str) -> Finding:
     return ok(area, "It counts a prompt's tokens.")
 
 
-async def _calling(area: str, config: GatewayConfig, endpoint: UpstreamServer, model: str, probe_s: float) -> Finding:
-    """Returns the finding on native tool calls: whether the server's template accepts tools and the model calls one."""
-    try:
-        async with asyncio.timeout(probe_s):
-            probed = await probe(endpoint, model)
-    except TimeoutError:
-        probed = Probed(None, None, f"it did not answer within {probe_s:g} s")
-    except Exception as error:  # an error of a plug-in
-        probed = Probed(None, None, f"it failed: {type(error).__name__}")
-    what = f"{quote(model)}, asked for a call of a tool: {WORDS.get(probed.cause or '', 'no result')}"
-    what += f": {probed.said}" if probed.said else "."
-    native = _any_mode(config, endpoint, "native")
-    if probed.mode is None:
-        return warning(area, what, "Requests may fail in the same way.", "Read the server's log, or raise --timeout.")
-    if probed.mode == "prompt" and native:
-        return problem(
+async def _calling(
+    area: str, config: GatewayConfig, endpoint: UpstreamServer, model: str, plugins: Registries, probe_s: float
+) -> AsyncIterator[Finding]:
+    """Yields the findings on tool calls: whether the server accepts tools and the model calls one, and whether its chat
+    template can describe tools. The template is not tested if no route uses `mode: template` and the model's family is
+    unknown."""
+    called = await _probed(probe(endpoint, model), probe_s)
+    by_template = None
+    wanted, tool_format = _any_mode(config, endpoint, "template"), format_of_served(endpoint, model, plugins)
+    # A server that did not answer the first request will not answer the second one.
+    if called.mode is not None and (wanted or tool_format is not None):
+        special = tool_format is not None and tool_format.special_tokens
+        by_template = await _probed(probe_template(endpoint, model, special_tokens=special), probe_s)
+
+    what = f"{quote(model)}, asked for a call of a tool: {WORDS.get(called.cause or '', 'no result')}{_said(called)}"
+    if called.mode is None:
+        yield warning(area, what, "Requests may fail in the same way.", "Read the server's log, or raise --timeout.")
+    elif called.mode == "prompt" and _any_mode(config, endpoint, "native"):
+        yield problem(
             area,
             what,
             "A route uses its native tool calls (`mode: native`).",
             "Use `mode: prompt`, `hybrid` or `auto`, or start the server with its tool parser.",
         )
-    return ok(area, what)
+    elif called.cause == "silent" and (by_template is None or by_template.mode != "template"):
+        yield _silent(area, what)
+    else:
+        yield ok(area, what)
 
-
-async def _template(
-    area: str, config: GatewayConfig, endpoint: UpstreamServer, model: str, plugins: Registries, probe_s: float
-) -> AsyncIterator[Finding]:
-    """Yields the finding on the chat template: whether it can describe tools to the model. Yields nothing if no route
-    uses `mode: template` and the model's family is unknown."""
-    wanted = _any_mode(config, endpoint, "template")
-    tool_format = format_of_served(endpoint, model, plugins)
-    if tool_format is None and not wanted:
+    if by_template is None:
         return
-    special = tool_format is not None and tool_format.special_tokens
-    try:
-        async with asyncio.timeout(probe_s):
-            probed = await probe_template(endpoint, model, special_tokens=special)
-    except TimeoutError:
-        probed = Probed(None, None, f"it did not answer within {probe_s:g} s")
-    except Exception as error:  # an error of a plug-in
-        probed = Probed(None, None, f"it failed: {type(error).__name__}")
-    words = "its chat template is unknown" if probed.cause is None else TEMPLATE_WORDS[probed.cause]
-    what = f"{quote(model)}: {words}{': ' + probed.said if probed.said else '.'}"
-    if probed.mode == "prompt" and wanted:
+    cause = by_template.cause
+    words = "its chat template is unknown" if cause is None else TEMPLATE_WORDS[cause]
+    what = f"{quote(model)}: {words}{_said(by_template)}"
+    if by_template.mode is None:
+        yield advice(
+            area, what, "Read the server's log, or raise --timeout. Without a result the template is not used."
+        )
+    elif by_template.mode == "prompt" and wanted:
         yield problem(
             area,
             what,
@@ -410,7 +403,32 @@ async def _template(
             "Use `mode: prompt` or `text`, or start the server without its tool parser and with its chat template.",
         )
     else:
-        yield ok(area, what)
+        yield _silent(area, what) if cause == "silent" else ok(area, what)
+
+
+async def _probed(probing: Awaitable[Probed], probe_s: float) -> Probed:
+    """Returns the result of a test request, for which the server has `probe_s`."""
+    try:
+        async with asyncio.timeout(probe_s):
+            return await probing
+    except TimeoutError:
+        return Probed(None, None, f"it did not answer within {probe_s:g} s")
+    except Exception as error:  # an error of a plug-in
+        return Probed(None, None, f"it failed: {type(error).__name__}")
+
+
+def _said(result: Probed) -> str:
+    return f": {result.said}" if result.said else "."
+
+
+def _silent(area: str, what: str) -> Finding:
+    """Returns the finding for a model that was told to call a tool, and answered without a call."""
+    return warning(
+        area,
+        what,
+        "The model is too weak for tools, or the server does not pass on its calls.",
+        "Run `toolwire tune`: it shows whether the model calls when the gateway describes tools, and with which options.",
+    )
 
 
 def _any_mode(config: GatewayConfig, endpoint: UpstreamServer, mode: str) -> bool:

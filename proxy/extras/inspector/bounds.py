@@ -58,31 +58,31 @@ def within_bounds(captured: Captured, limits: LimitsConfig) -> Captured:
     for entry in captured.entries:
         groups.setdefault((entry.kind, entry.call), []).append(entry)
     shown_calls = set(sorted({call for _, call in groups if call})[:MOST_ROUNDS])
-    kept: set[int] = set()
+    shown: set[int] = set()
     for (kind, call), entries in groups.items():
         if not call or call in shown_calls:
-            kept.update(map(id, _within(kind, entries, limits)))
-    if len(kept) == len(captured.entries):
+            shown.update(map(id, _within(kind, entries, limits)))
+    if len(shown) == len(captured.entries):
         return captured
-    cut = sum(len(entry.data) for entry in captured.entries if id(entry) not in kept)
+    cut = sum(len(entry.data) for entry in captured.entries if id(entry) not in shown)
     before = captured.head.get("left_out_bytes") or 0
     head = {**captured.head, "left_out_bytes": max(1, cut) + before}
-    return replace(captured, head=head, entries=tuple(entry for entry in captured.entries if id(entry) in kept))
+    return replace(captured, head=head, entries=tuple(entry for entry in captured.entries if id(entry) in shown))
 
 
 def _within(kind: Kind, entries: Sequence[Entry], limits: LimitsConfig) -> Sequence[Entry]:
     """Returns the first of these entries, as many as are shown."""
     most = MOST_RUNS if kind == "tool" else MOST_READS
     size = 0
-    kept: list[Entry] = []
+    shown: list[Entry] = []
     for entry in entries[:most]:
         size += len(entry.data)
         if size > MOST_BYTES:
             break
-        kept.append(entry)
-    if size > OFFLOAD_BYTES and not _is_simple(kept, limits):
-        return [entry for entry in kept if not entry.data]
-    return kept
+        shown.append(entry)
+    if size > OFFLOAD_BYTES and not _is_simple(shown, limits):
+        return [entry for entry in shown if not entry.data]
+    return shown
 
 
 def _is_simple(entries: Sequence[Entry], limits: LimitsConfig) -> bool:

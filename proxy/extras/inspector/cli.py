@@ -52,14 +52,12 @@ def command(file: BinaryIO, port: int, html: BinaryIO | None) -> None:
 def _listening(port: int) -> Iterator[list[socket.socket]]:
     """Yields sockets that listen on this port. Raises `click.ClickException` if that is not possible."""
     from ...server.occupied import why_not_listening
-    from ...server.serving import bind, close
+    from ...server.sockets import bind, close
 
     sockets: list[socket.socket] = []
     try:
         try:
             sockets = bind(HOST, port)
-            for sock in sockets:
-                sock.listen()
         except OSError as error:
             why = " ".join(why_not_listening(error, port, configured=False))
             raise click.ClickException(f"cannot listen on port {port}: {error.strerror or error}. {why}") from error

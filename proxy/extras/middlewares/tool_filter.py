@@ -153,8 +153,8 @@ def _spellings(name: str) -> Iterable[str]:
     return dict.fromkeys((name, bare))
 
 
-def _refused(tools: Sequence[ToolSpec], kept: Sequence[ToolSpec]) -> ClientFault:
-    allowed = set(map(prompt_name, kept))
+def _refused(tools: Sequence[ToolSpec], remaining: Sequence[ToolSpec]) -> ClientFault:
+    allowed = set(map(prompt_name, remaining))
     index, tool = next((index, tool) for index, tool in enumerate(tools) if prompt_name(tool) not in allowed)
     return ClientFault(
         f"The tool {quote(prompt_name(tool))} may not be used here.",
@@ -164,15 +164,15 @@ def _refused(tools: Sequence[ToolSpec], kept: Sequence[ToolSpec]) -> ClientFault
     )
 
 
-def _narrowed(choice: ToolChoice, kept: Sequence[ToolSpec]) -> ToolChoice:
+def _narrowed(choice: ToolChoice, remaining: Sequence[ToolSpec]) -> ToolChoice:
     """Returns the choice restricted to the remaining tools. Raises `ClientFault` if a required call is not possible."""
-    names = {tool.name for tool in kept}
+    names = {tool.name for tool in remaining}
     if choice.mode == "named":
         if choice.name not in names:
             raise _impossible(f"the tool {quote(choice.name)} may not be used here")
         return choice
     allowed = None if choice.allowed is None else tuple(name for name in choice.allowed if name in names)
-    if kept and allowed != ():
+    if remaining and allowed != ():
         return replace(choice, allowed=allowed)
     if choice.forces:
         raise _impossible("none of the tools may be used here")

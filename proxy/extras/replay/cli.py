@@ -42,8 +42,8 @@ def command(file: BinaryIO, format_: str | None, chunks: Any, as_json: bool) -> 
     """
     from ..capture.files import is_capture, read_captures
     from ..capture.recording import RecordingError
-    from .replay import Summary, show, show_json
     from .replay_capture import Outcome, show_captures
+    from .steps import Summary, show, show_json
 
     recording, found, outcome = file.read(), Summary(), Outcome()
     with reported(RecordingError):

@@ -16,8 +16,8 @@ from ..capture.files import Captured, RecordedCall
 from ..capture.recording import Chunks, RecordingError, recorded_protocol
 from ..capture.verdict import decisions_of
 from ..inspector.view import UNREADABLE
-from .replay import Recording, Summary, show, show_json
 from .reproduction import Reproduction, reproduce
+from .steps import Recording, Summary, show, show_json
 
 
 @dataclass(slots=True)

@@ -41,7 +41,7 @@ from ...errors import GatewayError
 from ...formats.model_families import format_for
 from ...registry import Registries
 from ...support.conversion import ConfigError
-from ...upstream.pool.pool import UpstreamServer
+from ...upstream.pool.server import UpstreamServer
 from ...upstream.pool.template_probing import probe_template
 from ...upstream.servers.base import Capabilities
 from ...upstream.servers.http import HttpBackend

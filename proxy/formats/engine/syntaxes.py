@@ -129,10 +129,10 @@ def elements(base: int, parameter: str, closer: str, then: int = END) -> tuple[N
     )
 
 
-def pairs(base: int, key: str, middle: str, value_end: str, closer: str, then: int = END) -> tuple[Node, ...]:
+def pairs(base: int, key: str, middle: str, value_end: str, closer: str) -> tuple[Node, ...]:
     """Returns the nodes after a call's name: `key KEY middle VALUE value_end` for each argument, then the closer."""
     return (
-        (Branch(literal=key, read="word", field="key", then=base + 1), Branch(literal=closer, then=then)),
+        (Branch(literal=key, read="word", field="key", then=base + 1), Branch(literal=closer)),
         (Branch(literal=middle, read="text", field="value", then=base + 2),),
         (Branch(literal=value_end, then=base),),
     )

@@ -377,7 +377,7 @@ class _Compiler:
         if (text.chars(text.first) | text.chars(text.anew)).isdisjoint(value):
             state, checked = text.anew if value else text.first, closer
         for char in checked[:-1]:
-            state = text.after(state, char)
+            state = text.next_state(state, char)
             if text.complete(state):
                 raise Inexpressible("a string holds what ends it")
         if valid_text(value) != value:

@@ -65,7 +65,7 @@ def answer_grammar(
     """
     calls = _CallRules(tools, parallel, layout, bounds)
     if not around.text and not around.preopened:
-        return calls.rules.text(calls.after())
+        return calls.rules.text(calls.rest())
     return calls.rules.text(_AnswerRules(calls, reads, framing, around).root())
 
 
@@ -111,11 +111,11 @@ class _CallRules:
         """Returns a name as written in a call."""
         return name if self.layout.name == "plain" else compact(name)
 
-    def after(self, begun: str = "", *, section: bool = True) -> Expression:
+    def rest(self, begun: str = "", *, section: bool = True) -> Expression:
         """Returns the rest of the calls after `begun`. Without `section`, the frame around all calls may be missing."""
         return sequence(self._text(self.before[len(begun) :]), self._named, self._end(section))
 
-    def after_name(self, name: str, *, middle: bool) -> Expression:
+    def rest_after_name(self, name: str, *, middle: bool) -> Expression:
         """Returns the rest of the calls after the first name; with `middle` also after the text that follows the
         name."""
         return sequence("" if middle else self._middle, self.tools[name], self._end(True))
@@ -140,7 +140,7 @@ class _AnswerRules:
         """Returns the whole answer."""
         around = self._around
         if not around.text:
-            return self._thinking(around.thinking[0], sequence(_SPACES, self._calls.after()), may_end=False)
+            return self._thinking(around.thinking[0], sequence(_SPACES, self._calls.rest()), may_end=False)
         start = self._rules.reserve("answer")
         patterns = dict(self._openers())
         within = [self._thinking(tags, start, may_end=True) for tags in around.thinking]
@@ -173,13 +173,13 @@ class _AnswerRules:
         if len(before) + len(rest) == len(calls.before):
             return  # written otherwise by this layout
         if syntax.opener not in self._framing:
-            yield (units(syntax.opener), where), calls.after(before + syntax.opener, section=not before)
+            yield (units(syntax.opener), where), calls.rest(before + syntax.opener, section=not before)
         elif rest:
-            yield (units(syntax.opener + rest), where), calls.after(calls.before, section=not before)
+            yield (units(syntax.opener + rest), where), calls.rest(calls.before, section=not before)
         else:
             for name in calls.tools:
                 what = syntax.opener + calls.shown(name) + calls.layout.middle
-                yield (units(what), where), calls.after_name(name, middle=True)
+                yield (units(what), where), calls.rest_after_name(name, middle=True)
 
     def _by_head(self, syntax: BlockSyntax) -> Iterator[tuple[tuple[tuple[Unit, ...], Where], Expression]]:
         """Yields the beginnings of JSON or Python calls. These become calls only after a key that ordinary JSON does
@@ -193,11 +193,11 @@ class _AnswerRules:
         opener = units(syntax.opener)
         key = _KEY.search(head)
         if key is not None and key[1] not in syntax.names:
-            yield ((*opener, *spaced(head[: key.end()])), where), calls.after(syntax.opener + head[: key.end()])
+            yield ((*opener, *spaced(head[: key.end()])), where), calls.rest(syntax.opener + head[: key.end()])
             return
         plain = calls.layout.name == "plain"
         for name in calls.tools:
             what = (*opener, *spaced(head), SPACE, *units(calls.shown(name)))
             if plain:
                 what = (*what, *spaced(calls.layout.middle))
-            yield (what, where), calls.after_name(name, middle=plain)
+            yield (what, where), calls.rest_after_name(name, middle=plain)

@@ -146,10 +146,10 @@ class TextWithout:
         """The state at the start."""
         state = self._closed((index, 0) for index in range(len(self.patterns)))
         for char in self.begun:
-            state = self.after(state, char)
+            state = self.next_state(state, char)
         return state
 
-    def after(self, state: _State, char: str) -> _State:
+    def next_state(self, state: _State, char: str) -> _State:
         """Returns the state after `char`."""
         seen = set()
         for index, at in state:
@@ -252,7 +252,7 @@ class _Writer:
 
     def _lead(self, state: _State, char: str, count: int) -> Expression | None:
         """Returns the continuation after `char`, or None if it must not occur."""
-        after = self._text.after(state, char)
+        after = self._text.next_state(state, char)
         complete = self._text.complete(after)
         if not complete:
             return self._go(after, count + 1)

@@ -20,7 +20,7 @@ from ...model import ModelRequest
 from ...protocols.shared.passed import PassedProtocol
 from ...protocols.shared.wire import dump_in_pieces
 from ...support.offload import is_large
-from ...upstream.pool.pool import WeightedServer
+from ...upstream.pool.server_pool import WeightedServer
 from ...upstream.pool.unchanged import open_unchanged
 from ...upstream.pool.wire_attempts import WireAttempts
 from ..exchange.request_state import EXCHANGE, Exchange

@@ -27,8 +27,8 @@ from ...model import ModelReply
 from ...protocols.base import ServerSide
 from ...upstream.servers.base import EventSource, WireSource, fold_batches
 from ..paths.renaming import Renaming
-from .chain import Chain, run
 from .mapping import MapFunction, MapStage
+from .stage_chain import StageChain, run
 from .stages import (
     AnyStage,
     Batches,
@@ -251,12 +251,12 @@ class Reply(web.StreamResponse):
             async with aclosing(self.events()) as batches:
                 return await fold_batches(batches)
         answer = await self._source_reply()
-        return await Chain(cast("list[Stage | FinishStage]", self._running(answer))).whole(answer)
+        return await StageChain(cast("list[Stage | FinishStage]", self._running(answer))).whole(answer)
 
-    def chain(self) -> Chain | None:
+    def chain(self) -> StageChain | None:
         """Returns the stages as a chain, or None if one waits before the last event."""
         stages = self._running()
-        return None if self._rewritten else Chain(cast("list[Stage | FinishStage]", stages))
+        return None if self._rewritten else StageChain(cast("list[Stage | FinishStage]", stages))
 
     def settled(self) -> None:
         """Clears the declared stages, because they have been run."""

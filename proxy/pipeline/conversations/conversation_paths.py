@@ -23,7 +23,7 @@ from ...errors import ClientFault, quote
 from ...protocols.shared.turn import StoredTurn
 from ...protocols.shared.wire import dump, dump_in_pieces
 from ...protocols.turn_form import ConversationForm, Items
-from ...store.base import BudgetExceeded, ReadBudget, StoreUnavailable
+from ...store.base import StoreUnavailable
 from ...support.offload import OFFLOAD_BYTES, is_long, offload
 from ..handlers.admitting import AdmittedRequest, admitted
 from ..sending.delivery import CLIENTS, OWNER
@@ -198,12 +198,7 @@ async def _found(request: web.Request, asked: AdmittedRequest) -> StoredTurn:
     `ClientFault` `not_found`."""
     form = _form(request)
     ident, owner = request.match_info["id"], request[OWNER]
-    conversations = request.app[CONVERSATIONS]
-    try:
-        turn = await conversations.get(ident, owner, ReadBudget(OFFLOAD_BYTES, OFFLOAD_BYTES))
-    except BudgetExceeded as large:
-        asked.hold(large.size)
-        turn = await conversations.get(ident, owner)
+    turn = await request.app[CONVERSATIONS].get_counted(ident, owner, asked.hold)
     if turn is None or not form.is_conversation(turn):
         raise not_found(ident)
     return turn

@@ -16,7 +16,7 @@ from ...errors import ClientFault, quote
 from ...protocols.shared.turn import RUNNING, StoredTurn
 from ...protocols.shared.wire import dump, dump_in_pieces
 from ...protocols.turn_form import TurnForm
-from ...store.base import BudgetExceeded, ReadBudget, StoreUnavailable
+from ...store.base import StoreUnavailable
 from ...support.offload import OFFLOAD_BYTES, OFFLOAD_MESSAGES, offload
 from ..handlers.admitting import AdmittedRequest, admitted
 from ..sending.delivery import CLIENTS, OWNER
@@ -155,11 +155,7 @@ async def _turn(request: web.Request, *, limited: bool = True) -> AsyncIterator[
     conversations = request.app[CONVERSATIONS]
     async with admitted(request, limited=limited, counted=limited) as asked:
         try:
-            try:
-                turn = await conversations.get(ident, owner, ReadBudget(OFFLOAD_BYTES, OFFLOAD_BYTES))
-            except BudgetExceeded as large:
-                asked.hold(large.size)
-                turn = await conversations.get(ident, owner)
+            turn = await conversations.get_counted(ident, owner, asked.hold)
         except StoreUnavailable as error:
             raise away(error) from error
         if turn is None or turn.status == "kept":  # "kept": stored results of tools, a lease, events

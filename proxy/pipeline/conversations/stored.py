@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Collection, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
@@ -15,7 +15,8 @@ from ...config import StoreConfig
 from ...errors import Cancelled, GatewayError, Unavailable
 from ...protocols.shared.turn import RUNNING, StoredTurn
 from ...record import AccessField
-from ...store.base import Change, ReadBudget, ResponseStore, StoreUnavailable
+from ...store.base import BudgetExceeded, Change, ReadBudget, ResponseStore, StoreUnavailable
+from ...support.offload import OFFLOAD_BYTES
 
 LOG: Final = logging.getLogger("toolwire.conversation")
 
@@ -70,6 +71,15 @@ class Conversations:
         than `budget`."""
         store = await self._opened()
         return None if store is None else await store.get(ident, owner, budget)
+
+    async def get_counted(self, ident: str, owner: str, hold: Callable[[int], None]) -> StoredTurn | None:
+        """Returns a turn; None if it does not exist. `hold` is called with the bytes of a large one before it is read.
+        Raises as `get`, and the error of `hold`."""
+        try:
+            return await self.get(ident, owner, ReadBudget(OFFLOAD_BYTES, OFFLOAD_BYTES))
+        except BudgetExceeded as large:
+            hold(large.size)
+            return await self.get(ident, owner)
 
     async def get_chain(self, ident: str, owner: str, budget: ReadBudget) -> tuple[StoredTurn, ...] | None:
         """Returns a turn with those before it, oldest first; None if it does not exist. Raises as `get`."""

@@ -191,22 +191,22 @@ async def restored(exchange: Exchange, conversations: Conversations, request: Mo
         return request
     limits = exchange.route.limits
     budget = read_budget(request, limits)
-    kept: dict[str, StoredTurn | None] = {}
+    turns: dict[str, StoredTurn | None] = {}
     found: dict[int, StoredTurn] = {}
     grown = request.grown
     try:
         for index, ident in marked[-MAX_LOOKUPS:]:
-            turn = kept.get(ident)
+            turn = turns.get(ident)
             if turn is not None:
                 budget.take_bytes(turn.size)
-            elif ident not in kept:
-                turn = kept[ident] = await _get(exchange, conversations, ident, budget)
+            elif ident not in turns:
+                turn = turns[ident] = await _get(exchange, conversations, ident, budget)
             if turn is not None:
                 found[index] = turn
                 grown += turn.size
     except BudgetExceeded as error:
         raise too_much(error.kind, limits, None) from None
-    live = [turn.id for turn in kept.values() if turn is not None]
+    live = [turn.id for turn in turns.values() if turn is not None]
     if not live:
         return request
     conversations.later(_prolong(exchange, conversations, live))

@@ -64,8 +64,8 @@ class Permission:
         if noted is not None:
             return noted
         listed = set(map(id, served))
-        kept = ToolSet((tool for tool in tools if id(tool) in listed or not self.denies(tool)), of=tools)
-        return note(tools, key, tools if len(kept) == len(tools) else kept, NAME_BYTES * len(kept))
+        permitted = ToolSet((tool for tool in tools if id(tool) in listed or not self.denies(tool)), of=tools)
+        return note(tools, key, tools if len(permitted) == len(tools) else permitted, NAME_BYTES * len(permitted))
 
     def elsewhere(self, request: ModelRequest) -> ModelRequest:
         """Returns the request without forbidden tools in the fields of its protocol and in its conversation; the same
@@ -91,10 +91,10 @@ class Permission:
         if fields.get(OPTIONS_FIELD) is not None and self.forbids(("web_search",)):
             del changed[OPTIONS_FIELD]
         if isinstance(servers := fields.get(SERVERS_FIELD), list):
-            changed[SERVERS_FIELD] = kept = [
+            changed[SERVERS_FIELD] = permitted = [
                 server for server in servers if not self._any_forbidden(brought_by_server(server, tools))
             ]
-            if not kept:
+            if not permitted:
                 del changed[SERVERS_FIELD]
         return fields if changed == fields else changed
 
@@ -110,8 +110,10 @@ class Permission:
         if not isinstance(payload, Mapping) or payload.get("type") not in TOOL_LISTS:
             return part
         tools = payload.get("tools")
-        kept = [tool for tool in tools if not self._denies_listed(tool, payload)] if isinstance(tools, list) else tools
-        return part if kept == tools else replace(part, payload={**payload, "tools": kept})
+        permitted = (
+            [tool for tool in tools if not self._denies_listed(tool, payload)] if isinstance(tools, list) else tools
+        )
+        return part if permitted == tools else replace(part, payload={**payload, "tools": permitted})
 
     def _denies_listed(self, tool: Any, listing: Mapping[str, Any]) -> bool:
         if not isinstance(tool, Mapping):

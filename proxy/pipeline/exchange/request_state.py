@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ...ingress.auth import ApiKey
     from ...protocols.base import ClientSide
     from ..chain.reply import Reply
-    from ..conversations.background import BackgroundRun
+    from ..conversations.background_run import BackgroundRun
     from .routing import Route
 
 LOG: Final = logging.getLogger("toolwire")

@@ -20,11 +20,11 @@ from ...formats.model_families import format_for, format_of_template
 from ...ingress.auth import ApiKey
 from ...observability.metrics import OTHER
 from ...servertools.source import ClientToolServers, ToolSource
-from ...upstream.pool.pool import ServerPool
+from ...upstream.pool.server_pool import ServerPool
 from ...upstream.servers.identity import Identity
 from ..reasoning.preopened import Learned
-from ..transforms.sealing import Sealed
 from .permission import NOTHING_FORBIDDEN, Permission
+from .sealed import Sealed
 
 MAX_FOUND: Final = 1024
 """Maximum number of model names in a cache."""

@@ -206,7 +206,7 @@ def without_served(messages: Iterable[Message], keys: frozenset[Key]) -> list[Me
     """Returns the messages without calls of tool servers and their results. The client got these and sends them back
     itself."""
     theirs: set[str] = set()
-    kept: list[Message] = []
+    others: list[Message] = []
     for message in messages:
         parts: list[Part] = []
         for part in message.parts:
@@ -215,8 +215,8 @@ def without_served(messages: Iterable[Message], keys: frozenset[Key]) -> list[Me
             elif not (isinstance(part, ToolResult) and part.call_id in theirs):
                 parts.append(part)
         if parts or not message.parts:
-            kept.append(message if len(parts) == len(message.parts) else replace(message, parts=tuple(parts)))
-    return kept
+            others.append(message if len(parts) == len(message.parts) else replace(message, parts=tuple(parts)))
+    return others
 
 
 async def _list(exchange: Exchange, servers: ClientToolServers, server: ToolServer) -> _Listed:

@@ -26,8 +26,8 @@ class SharedResources:
     """
 
     def __init__(self, before: SharedResources | None = None) -> None:
-        self._before = {} if before is None else before._kept
-        self._kept: dict[web.AppKey[Any], _SharedResource] = {}
+        self._before = {} if before is None else before._taken
+        self._taken: dict[web.AppKey[Any], _SharedResource] = {}
 
     def take(
         self,
@@ -38,23 +38,23 @@ class SharedResources:
     ) -> T:
         """Returns the predecessor's value under `key` if it was made for equal `settings`, else a new value from
         `make`. `close` is called at its end."""
-        kept = self._kept.get(key) or self._before.get(key)
-        if kept is None or kept.settings != settings:
-            kept = _SharedResource(settings, make(), close)
-        self._kept[key] = kept
-        value: T = kept.value
+        resource = self._taken.get(key) or self._before.get(key)
+        if resource is None or resource.settings != settings:
+            resource = _SharedResource(settings, make(), close)
+        self._taken[key] = resource
+        value: T = resource.value
         return value
 
     async def running(self, app: web.Application) -> AsyncIterator[None]:
         """For `app.cleanup_ctx`: holds the taken resources while the application runs."""
         self._before = {}
-        for kept in self._kept.values():
-            kept.users += 1
+        for resource in self._taken.values():
+            resource.users += 1
         yield
-        for kept in self._kept.values():
-            kept.users -= 1
-            if not kept.users and kept.close is not None:
-                await kept.close(kept.value)
+        for resource in self._taken.values():
+            resource.users -= 1
+            if not resource.users and resource.close is not None:
+                await resource.close(resource.value)
 
 
 SHARED: Final = web.AppKey("toolwire.shared_resources", SharedResources)

@@ -24,7 +24,8 @@ from ...protocols.base import ServerSide
 from ...protocols.streams import WriteOptions
 from ...record import AccessRecord, BackendObserver
 from ...upstream.pool.attempts import Attempts
-from ...upstream.pool.pool import ServerPool, UpstreamServer, WeightedServer
+from ...upstream.pool.server import UpstreamServer
+from ...upstream.pool.server_pool import ServerPool, WeightedServer
 from ...upstream.servers.base import Backend, Capabilities, TokenCounter, WireSource
 from ...upstream.servers.tokenizing import BY_SERVER
 from ...upstream.servers.usage import Estimator
@@ -100,7 +101,7 @@ class NotingPool(ServerPool):
         endpoint = UpstreamServer(
             first.name, NotingBackend(first.endpoint.backend, real.capabilities), first.endpoint.config
         )
-        endpoint.verdicts, endpoint.templates = first.endpoint.verdicts, first.endpoint.templates
+        endpoint.verdicts = first.endpoint.verdicts
         endpoint.identity, endpoint.rename = first.endpoint.identity, first.endpoint.rename
         self.members = self.every = (WeightedServer(endpoint, upstream_model=first.upstream_model),)
         self.fallback = ()

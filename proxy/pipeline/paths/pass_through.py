@@ -19,7 +19,7 @@ from ...events import Event, Fault, Finish, Start
 from ...model import Usage
 from ...protocols.streams import StreamReader, StreamWriter
 from ...support.offload import in_thread
-from ..chain.chain import Chain
+from ..chain.stage_chain import StageChain
 from .relay import Relay
 
 
@@ -27,7 +27,7 @@ class SideReader:
     """Reads events from bytes that are sent unchanged, for stages that change nothing. Unreadable frames are ignored.
     `ended`: the end was read. `broke`: a stage ended the answer before that."""
 
-    def __init__(self, reader: StreamReader, chain: Chain) -> None:
+    def __init__(self, reader: StreamReader, chain: StageChain) -> None:
         self.ended = self.broke = False
         self.reader = reader
         self._chain = chain

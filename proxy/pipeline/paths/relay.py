@@ -157,8 +157,8 @@ class Relay:
 
     def _without_noise(self, data: bytes) -> bytes:
         """Returns complete frames without those that are neither answer nor error, up to one that is no JSON."""
-        begin = kept = 0
-        shown: list[bytes] = []  # the output for `data[:kept]`
+        begin = copied = 0
+        shown: list[bytes] = []  # the output for `data[:copied]`
         lines = data.find(b"\r") < 0
         while begin < len(data):
             if lines:  # `find` is several times faster
@@ -172,12 +172,12 @@ class Relay:
                     self.fault = self._error(frame) or BackendFault(
                         "The model server's stream has a frame that is no JSON.", code="upstream_invalid_response"
                     )
-                    return b"".join((*shown, data[kept:begin]))
+                    return b"".join((*shown, data[copied:begin]))
                 if as_shown is not frame:
-                    shown += data[kept:begin], as_shown
-                    kept = end
+                    shown += data[copied:begin], as_shown
+                    copied = end
             begin = end
-        return b"".join((*shown, data[kept:])) if kept else data
+        return b"".join((*shown, data[copied:])) if copied else data
 
     def _as_shown(self, frame: bytes) -> bytes | None:
         """Returns a frame as strict clients accept it: the same object if it is fine, nothing if it is left out, None

@@ -11,7 +11,7 @@
 Rules for all: a path never waits, so that it can run inside the read callback. It returns one piece of output for each
 piece of input. A stream never just stops: it ends with the protocol's end or with an error in its form (R7.9). Only the
 last event may have to wait (`settle`), and another answer may replace it (`go_on`).
-`toolwire.pipeline.sending.sending` moves the bytes.
+`toolwire.pipeline.sending.stream_sender` moves the bytes.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from ...upstream.servers.base import WireSource
 from ...upstream.servers.leak_detection import leak_detector
 from ...upstream.servers.private_data import NOTHING, PrivateData
 from ...upstream.servers.upstream_errors import cleaned
-from ..chain.chain import Chain
 from ..chain.reply import Reply
+from ..chain.stage_chain import StageChain
 from ..chain.stages import Stage, WatchStage
 from ..exchange.request_state import Exchange
 from ..transforms.scanning import ScanStage
@@ -110,7 +110,7 @@ def choose(exchange: Exchange, reply: Reply) -> tuple[StreamPath, WireSource | N
     passes = reply.streamed and reply.unchanged_source(protocol.name) is not None
     chain = reply.chain() if reply.streamed and source is not None else None
     if chain is None or source is None:
-        return Transcode(None, Chain(()), writer), None
+        return Transcode(None, StageChain(()), writer), None
     frame_bytes = exchange.route.limits.frame_bytes
     choices = choices_of(exchange.request.sampling.n)
     if passes:
@@ -132,7 +132,7 @@ def _copies_text(reader: type[StreamReader], writer: type[StreamWriter]) -> bool
     return hasattr(reader, "open_prose") and issubclass(writer, TextWriter)
 
 
-def allows_fast_path(chain: Chain) -> bool:
+def allows_fast_path(chain: StageChain) -> bool:
     """Returns True if no stage changes plain text or has to see it at once."""
     reading = [stage for stage in chain.stages if not stage.ignores_text]
     return not reading or (len(reading) == 1 and isinstance(reading[0], ScanStage))
@@ -142,7 +142,7 @@ class Transcode:
     """Reads bytes into events, runs them through the stages, and writes bytes."""
 
     def __init__(
-        self, reader: StreamReader | None, chain: Chain, writer: StreamWriter, private: PrivateData = NOTHING
+        self, reader: StreamReader | None, chain: StageChain, writer: StreamWriter, private: PrivateData = NOTHING
     ) -> None:
         self.spoke = self.over = self.drained = self.continues = self.works = False
         self.last: Event | None = None
@@ -280,7 +280,7 @@ class FastPath(Transcode):
     in larger pieces."""
 
     def __init__(
-        self, reader: ProseReader, chain: Chain, writer: TextWriter, private: PrivateData, frame_bytes: int
+        self, reader: ProseReader, chain: StageChain, writer: TextWriter, private: PrivateData, frame_bytes: int
     ) -> None:
         super().__init__(reader, chain, writer, private)
         self._prose = reader

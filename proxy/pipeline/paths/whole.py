@@ -34,6 +34,7 @@ from ..chain.reply import Reply
 from ..chain.stages import Batches
 from ..exchange.heads import TOKENIZER, USAGE_SOURCE
 from ..exchange.request_state import Exchange
+from ..transforms.sealing import seal_reply
 
 JSON: Final = "application/json"
 
@@ -59,8 +60,7 @@ async def completed(exchange: Exchange, reply: Reply) -> WholeReply:
         await show(reply, reply.source.said)
         reply.settled()
         return reply
-    if (sealed := exchange.route.sealed) is not None:
-        sealed.seal_reply(reply, exchange)
+    seal_reply(reply, exchange)
     before = reply.source
     wire = None if reply.streamed else reply.unchanged_source(exchange.protocol.name)
     if wire is not None:

@@ -48,7 +48,7 @@ class ReasoningDetector:
         self._factory = factory
         self.room = room
         """Characters that may still be buffered in `said`."""
-        self._kept: list[Event] = []
+        self._buffered: list[Event] = []
         self._thought: frozenset[int] = frozenset()  # answers whose reasoning the server marked itself
         self._called: frozenset[int] = frozenset()  # answers whose calls the server made itself
 
@@ -77,10 +77,10 @@ class ReasoningDetector:
     def gathered(self, events: list[Event]) -> list[Event]:
         """Buffers events. Returns all of them when the answers are complete, else none. The tags in `inside` are known
         then."""
-        self._kept += events
+        self._buffered += events
         if not events or not isinstance(events[-1], Finish | Fault):
             return []
-        events, self._kept = self._kept, []
+        events, self._buffered = self._buffered, []
         last = events[-1]
         if isinstance(last, Finish) and not self.leaves("".join([e.text for e in events if isinstance(e, Delta)])):
             self._foresee(events, last)

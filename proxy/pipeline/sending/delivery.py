@@ -28,7 +28,7 @@ from ...formats.engine.toolset import KnownTools
 from ...ingress.auth import ApiKey, Keys
 from ...ingress.bodies import read_json
 from ...ingress.budget import BodyBudget, BodyShare
-from ...ingress.conversations import KnownConversations, Whose
+from ...ingress.conversations import ConversationLookup, KnownConversations
 from ...ingress.liveness import LivenessMonitor, LivenessMonitors
 from ...ingress.receiving import read_body
 from ...ingress.turns import Turns
@@ -53,8 +53,9 @@ from ..exchange.request_state import EXCHANGE, Exchange
 from ..exchange.routing import Router
 from ..exchange.tolerant import read_mended
 from ..paths.whole import own_response
+from ..transforms.sealing import seal_reply
 from .relayed_body import show_output
-from .sending import send
+from .stream_sender import send
 
 LOG: Final = logging.getLogger("toolwire")
 OWNER: Final = web.RequestKey("toolwire.owner", str)
@@ -302,8 +303,7 @@ class Delivery:
             try:
                 response = await exchange.route.chains[self._protocol.name](request)
                 if isinstance(response, Reply):
-                    if (sealed := exchange.route.sealed) is not None:
-                        sealed.seal_reply(response, exchange)
+                    seal_reply(response, exchange)
                     return await send(request, exchange, response, monitor)
                 await _leave(request, share)
                 return response
@@ -382,7 +382,7 @@ class Delivery:
             raw,
             limits,
             self._known,
-            self._whose(share) if len(raw) >= self._conversations.least else None,
+            self._lookup(share) if len(raw) >= self._conversations.least else None,
             lambda objects: self._collecting.hold(request, objects),
         )
         if self._monitors.streams or (body.get("stream") is True and len(self._monitors.running) > 1):
@@ -458,10 +458,10 @@ class Delivery:
                 observer.read(seen, record)
         return exchange
 
-    def _whose(self, share: BodyShare) -> Whose | None:
+    def _lookup(self, share: BodyShare) -> ConversationLookup | None:
         """Returns where to look up the conversation of a request; None if the protocol has no field for it."""
         key = self._items_key
-        return Whose(self._conversations, key, share.account, self._protocol.name) if key else None
+        return ConversationLookup(self._conversations, key, share.account, self._protocol.name) if key else None
 
 
 async def _leave(request: web.Request, share: BodyShare) -> None:

@@ -386,8 +386,8 @@ def _without_probabilities(finish: Finish) -> Finish:
     others."""
     if not any("logprobs" in extra for extra in finish.choices):
         return finish
-    kept = tuple(map(_without_logprobs, finish.choices))
-    return Finish(finish.reason, finish.usage, finish.others, finish.extra, kept)
+    choices = tuple(map(_without_logprobs, finish.choices))
+    return Finish(finish.reason, finish.usage, finish.others, finish.extra, choices)
 
 
 def _without_logprobs(extra: Extra) -> Extra:

@@ -14,25 +14,17 @@ Rules:
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from hashlib import sha256
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
-from ...config import BackendConfig, RouteConfig
 from ...events import BlockKind, Close, Delta, Event, Open
-from ...model import EMPTY, Extra, ModelReply, ModelRequest, Part, Reasoning, ToolUse, fields_of, merged, replace
+from ...model import EMPTY, Extra, ModelReply, Part, Reasoning, ToolUse, fields_of, merged, replace
 from ...protocols.base import ClientSide, ServerSide
-from ...protocols.shared.opaque import CALL, SERVER, Carried, marked, opened, without_opaque
-from ...record import AccessRecord
-from ...support.seals import BrokenSeal, Seals
-from ...upstream.pool.pool import ServerPool, UpstreamServer
+from ...protocols.shared.opaque import CALL, SERVER, Carried, marked, without_opaque
+from ..chain.reply import Reply
 from ..chain.stages import Stage
-
-if TYPE_CHECKING:
-    from ..chain.reply import Reply
-    from ..exchange.request_state import Exchange
+from ..exchange.request_state import Exchange
+from ..exchange.sealed import DROPPED, Sealed
 
 LOG: Final = logging.getLogger("toolwire")
 
@@ -40,90 +32,32 @@ BARE: Final = {"data": None}
 """Fields of reasoning without text, for `ClientSide.carried`."""
 Failed = Callable[[], None]
 """Called for each value that is too large to be sealed."""
-DROPPED: Final = "reasoning_dropped"
-"""The counter of texts that could not be opened or sealed."""
 
 
-def server_name(name: str, config: BackendConfig) -> str:
-    """Returns the name of a server in sealed and stored data. It changes with the server's address."""
-    return sha256("\0".join((name, config.kind, config.url or "")).encode()).hexdigest()[:16]
+def seal_reply(reply: Reply, exchange: Exchange, *, stored: bool = False) -> None:
+    """Declares sealing on an answer if its client needs it and it is not declared yet. `stored`: the answer is stored
+    in the form that its client gets, so its bytes are not sent unchanged."""
+    sealed = exchange.route.sealed
+    if sealed is None or reply.sealed:
+        return
+    reply.sealed = True
+    client, request = exchange.protocol, exchange.received
+    wire = None if reply.wire is None else reply.wire.protocol
+    same, several = wire is not None and wire.name == client.name, client.name in sealed.several
+    if same and not several and (sealed.servers_seal or client.brings_reasoning):
+        return
+    wanted = client.asks_opaque and client.wants_opaque(request)
+    if same and not several and (not wanted or sealed.servers_seal or client.brings_reasoning):
+        return
+    if same and not (stored or reply.touched or client.may_reason(request)):
+        return
 
+    def failed() -> None:
+        exchange.record.count("reasoning_dropped")
+        LOG.warning("request %s: %s: reasoning is too large to be sealed", exchange.id, DROPPED)
 
-@dataclass(frozen=True, slots=True)
-class Sealed:
-    """Seals of one route. `route` is its name, `servers` are the servers of its requests, `several` the protocols that
-    more than one server of the gateway speaks."""
-
-    seals: Seals
-    route: str
-    servers: tuple[str, ...]
-    several: frozenset[str]
-    servers_seal: bool = False
-    """True if the servers return reasoning as opaque fields if a client asks for them."""
-
-    def open_request(self, request: ModelRequest, owner: str, record: AccessRecord, ident: str) -> ModelRequest:
-        """Returns the request with its sealed texts replaced by their contents. Texts that cannot be opened are left
-        out and counted."""
-        contexts = tuple((owner, self.route, server) for server in ("", *self.servers))
-
-        def open_sealed(value: str) -> tuple[Carried, str] | None:
-            try:
-                payload, context = self.seals.open(value, *contexts)
-            except BrokenSeal:
-                return None
-            return Carried.load(payload), context[2]
-
-        messages, dropped = opened(request.messages, open_sealed, request.past, contexts)
-        if dropped:
-            record.count("reasoning_dropped", dropped)
-            LOG.warning(
-                "request %s: %s: %d opaque reasoning value(s) were not made here for this key and route, and are left out",
-                ident,
-                DROPPED,
-                dropped,
-            )
-        return request if messages is request.messages else replace(request, messages=messages)
-
-    def seal_reply(self, reply: Reply, exchange: Exchange, *, kept: bool = False) -> None:
-        """Declares sealing on an answer if its client needs it and it is not declared yet. `kept`: the answer is stored
-        in the form that its client gets, so its bytes are not sent unchanged."""
-        if reply.sealed:
-            return
-        reply.sealed = True
-        client, request = exchange.protocol, exchange.received
-        wire = None if reply.wire is None else reply.wire.protocol
-        same, several = wire is not None and wire.name == client.name, client.name in self.several
-        if same and not several and (self.servers_seal or client.brings_reasoning):
-            return
-        wanted = client.asks_opaque and client.wants_opaque(request)
-        if same and not several and (not wanted or self.servers_seal or client.brings_reasoning):
-            return
-        if same and not (kept or reply.touched or client.may_reason(request)):
-            return
-
-        def failed() -> None:
-            exchange.record.count("reasoning_dropped")
-            LOG.warning("request %s: %s: reasoning is too large to be sealed", exchange.id, DROPPED)
-
-        own = not same or several
-        reply.map(Sealing(self, client, wire, exchange.owner, wanted=wanted, own=own, failed=failed))
-
-    def seal(self, carried: Carried, owner: str, server: str) -> str | None:
-        """Returns the sealed text; None if it would be too large."""
-        return self.seals.seal(carried.dump(), owner, self.route, server)
-
-
-def sealed_of(route: RouteConfig, pool: ServerPool, endpoints: Mapping[str, UpstreamServer], seals: Seals) -> Sealed:
-    """Returns the seals of a route. `endpoints` are all servers of the gateway."""
-    spoken = Counter(wire.name for one in endpoints.values() if (wire := one.backend.protocol) is not None)
-    members = [member.endpoint for member in pool.every]
-    return Sealed(
-        seals,
-        route.model,
-        tuple(server_name(one.name, one.config) for one in members),
-        frozenset(name for name, count in spoken.items() if count > 1),
-        all(one.backend.capabilities.reasoning_history == "none" for one in members),
-    )
+    own = not same or several
+    reply.map(Sealing(sealed, client, wire, exchange.owner, wanted=wanted, own=own, failed=failed))
 
 
 class Marking(Stage):

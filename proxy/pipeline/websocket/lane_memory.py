@@ -55,12 +55,12 @@ class LaneMemory:
     async def remember(self, turn: StoredTurn, before: Sequence[StoredTurn]) -> None:
         """Makes `turn`, which continues the turns `before`, the latest response."""
         wanted = (*(earlier.id for earlier in before), turn.id)
-        kept = set(self._held).intersection(wanted)
+        known = set(self._held).intersection(wanted)
         await self._drop(set(self._held).difference(wanted))
         self._held = wanted
         try:
             for each in (*before, turn):
-                if each.id not in kept:
+                if each.id not in known:
                     expires = each.created + FOREVER_S
                     await self._store.put(
                         replace(each, owner=self._owner, ancestors=wanted[: wanted.index(each.id)], expires=expires)

@@ -336,7 +336,7 @@ class ClientSocket:
         if lane.running is None:
             if self._in_flight >= most:
                 raise _limit(f"{most} responses of this connection are under way", "in_flight")
-            self._begin(lane, waiting)
+            lane.running = asyncio.get_running_loop().create_task(self._run(lane, waiting))
         elif sum(len(one.waiting) for one in self._lanes.values()) >= most:
             raise _limit(f"{most} requests of this connection wait already", "in_flight")
         else:
@@ -350,9 +350,6 @@ class ClientSocket:
             lane = self._lanes[name] = Lane(name, LaneMemory(self._sockets.memory, self._memories))
             self._memories.append(lane.memory)
         return lane
-
-    def _begin(self, lane: Lane, waiting: Waiting) -> None:
-        lane.running = asyncio.get_running_loop().create_task(self._run(lane, waiting))
 
     async def _run(self, lane: Lane, waiting: Waiting) -> None:
         """Answers a request, and then those that are queued behind it."""

@@ -48,7 +48,7 @@ def wire_id(call_id: str) -> str:
     foreign = call_id.startswith(_PREFIX) and len(call_id) > len(_PREFIX)
     if foreign and not call_id.startswith(_MARK) and _OURS_ON_WIRE.fullmatch(call_id) is None and _fits(call_id):
         return call_id
-    return _written_out(call_id)
+    return _MARK + call_id if _fits(call_id) and not call_id.startswith("-") else _encoded(call_id)
 
 
 def read_id(call_id: str) -> str:
@@ -80,10 +80,6 @@ def server_id(call_id: str) -> str:
 
 def _fits(call_id: str) -> bool:
     return len(call_id) <= MOST_CHARS and _SAFE.fullmatch(call_id) is not None
-
-
-def _written_out(call_id: str) -> str:
-    return _MARK + call_id if _fits(call_id) and not call_id.startswith("-") else _encoded(call_id)
 
 
 def _encoded(call_id: str) -> str:

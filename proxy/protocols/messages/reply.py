@@ -20,7 +20,6 @@ from typing import Any, Final
 
 import orjson
 
-from ...errors import BackendFault
 from ...folding import add_part
 from ...model import (
     EMPTY,
@@ -294,8 +293,3 @@ def with_id(block: Mapping[str, Any]) -> Mapping[str, Any]:
     if block.get("type") != "tool_use" or (isinstance(block.get("id"), str) and block["id"]):
         return block
     return {**block, "id": new_call_id()}
-
-
-def no_answer(what: str) -> BackendFault:
-    """Returns the fault for a stream that cannot be read."""
-    return BackendFault(f"The model server's answer {what}.", code="upstream_invalid_response")

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Final, Literal, overload
 
 from ...errors import GatewayError
-from ...known.past import after, past_of
+from ...known.past import build_on_earlier, past_of
 from ...model import Message, ModelReply, ModelRequest, OpaquePart, Text
 from ..shared.turn import Beginning, Place, StoredTurn, TurnStatus, Written
 from ..shared.wire import PIECE_CHARS, dump, dump_in_pieces, item_pieces, load
@@ -256,5 +256,5 @@ def _input(options: WriteOptions) -> Beginning | bytes:
         before.extend([one.place for one in earlier if one.place is not None])
         return Written()
 
-    written = after(past, "stored", items, make)
+    written = build_on_earlier(past, "stored", items, make)
     return Beginning(pieces, length, written, before[0] if before else None)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Iterable
 from typing import Final
 
 ROUNDS: Final = 200
@@ -42,12 +43,7 @@ class Leftovers:
             left = {pid for pid in running - self._of_modules if not _reaped(pid)}
             if not left:
                 return True
-            for pid in left:
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except OSError:
-                    pass  # it has ended, or runs as another user
-            time.sleep(PAUSE_S)
+            _kill(left)
         return False
 
     def _running(self) -> set[int] | None:
@@ -78,12 +74,17 @@ def kill_children() -> None:
             return
         if not left:
             return
-        for pid in left:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except OSError:
-                pass  # it has ended, or runs as another user
-        time.sleep(PAUSE_S)
+        _kill(left)
+
+
+def _kill(processes: Iterable[int]) -> None:
+    """Kills these processes, and waits a moment for their end."""
+    for pid in processes:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except OSError:
+            pass  # it has ended, or runs as another user
+    time.sleep(PAUSE_S)
 
 
 def _children(process: str, thread: str) -> list[int]:

@@ -22,21 +22,21 @@ class NotDeclarable(ValueError):
 def encode(value: Any) -> list[list[Any]]:
     """Returns the nodes of a value. Raises `NotDeclarable` if it is too large."""
     nodes: list[list[Any]] = []
-    kept: list[Any] = []  # so that no `id` is given twice
+    parts: list[Any] = []  # so that no `id` is given twice
     places: dict[int, int] = {}
     left = MAX_TEXT
 
     def place(part: Any) -> int:
         if (known := places.get(id(part))) is not None:
             return known
-        if len(kept) >= MAX_NODES:
+        if len(parts) >= MAX_NODES:
             raise NotDeclarable(f"TOOLS has more than {MAX_NODES} values.")
-        places[id(part)] = len(kept)
-        kept.append(part)
-        return len(kept) - 1
+        places[id(part)] = len(parts)
+        parts.append(part)
+        return len(parts) - 1
 
     place(value)
-    for part in kept:  # grows during the loop
+    for part in parts:  # grows during the loop
         node = _node(part, place)
         left -= sum(len(item) for item in node if isinstance(item, str))
         if left < 0:

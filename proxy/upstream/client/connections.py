@@ -79,7 +79,7 @@ class UpstreamAnswer(Protocol):
         called twice."""
 
 
-class Client(Protocol):
+class UpstreamClient(Protocol):
     """The connections to one model server."""
 
     async def post(
@@ -125,6 +125,14 @@ def disconnected() -> BackendFault:
 def not_http() -> BackendFault:
     """Returns the error for an answer that is not valid HTTP/1.1."""
     return BackendFault("The model server's answer is not valid HTTP.", code="upstream_invalid_response")
+
+
+def redirected(status: int) -> BackendFault:
+    """Returns the error for a redirect, which is not followed because the backend's key must not be sent elsewhere."""
+    return BackendFault(
+        f"The model server answered with a redirect (status {status}), which is not followed.",
+        hint="Check the backend's `url`.",
+    )
 
 
 def undecodable() -> BackendFault:

@@ -17,8 +17,7 @@ from yarl import URL
 
 from ...config import BackendConfig
 from ...errors import BackendFault
-from ..servers.upstream_errors import redirected
-from .connections import disconnected, not_http, undecodable, unreachable, untrusted
+from .connections import disconnected, not_http, redirected, undecodable, unreachable, untrusted
 from .tls import log_untrusted, tls_context
 
 PIECE_BYTES: Final = 64 * 1024

@@ -1,4 +1,4 @@
-"""A `Client` for Responses servers over WebSocket: streams arrive as frames.
+"""An `UpstreamClient` for Responses servers over WebSocket: streams arrive as frames.
 
 Rules:
 
@@ -28,7 +28,7 @@ from yarl import URL
 from ...config import BackendConfig, LimitsConfig, Timeouts
 from ...protocols.base import ServerSide
 from ...protocols.shared.wire import dump, load
-from .connections import CONNECTING, Client, UpstreamAnswer, disconnected, timed_out, too_large
+from .connections import CONNECTING, UpstreamAnswer, UpstreamClient, disconnected, timed_out, too_large
 from .sessions import connection_fault, open_session, refuse_redirect
 
 AGAIN_S: Final = 600.0
@@ -44,7 +44,7 @@ _TYPE: Final = re.compile(rb'\{"type":"([\w.]{1,80})"')
 Socket = aiohttp.ClientWebSocketResponse[Any]
 
 
-class SocketClient(Client):
+class SocketClient(UpstreamClient):
     """WebSocket connections to the Responses server at `url`. All other requests go to `over_http`."""
 
     def __init__(
@@ -53,7 +53,7 @@ class SocketClient(Client):
         headers: Mapping[str, str],
         config: BackendConfig,
         limits: LimitsConfig,
-        over_http: Client,
+        over_http: UpstreamClient,
         wire: ServerSide,
     ) -> None:
         self._wire = wire

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from multidict import CIMultiDict
 
@@ -22,31 +22,26 @@ from ...errors import BackendFault
 from .connections import disconnected, timed_out, too_large, undecodable
 from .inflate import Inflater
 
-if TYPE_CHECKING:
-    from .wire_connection import HttpConnection
-
 INBOX_BYTES: Final = 32 * 1024
 """Unread data beyond this size pauses reading. It is kept small because a reader gets all of it at once, and it may
 hold a thousand frames."""
 
 
-class ConnectionOwner(Protocol):
-    """The owner of connections: `WireClient`."""
+class AnswerConnection(Protocol):
+    """The connection of an answer, as far as the answer uses it: `HttpConnection`."""
 
-    timeouts: Timeouts
+    transport: asyncio.Transport
+    queued_s: float
+    keep: bool
 
-    def give_back(self, answer: WireAnswer, connection: HttpConnection) -> None:
-        """Called when the answer no longer needs its connection."""
-
-    def lost(self, connection: HttpConnection) -> None:
-        """Called when a connection is closed."""
-
-    def out_of_step(self) -> None:
-        """Called when the server sent an answer that no request asked for."""
+    @property
+    def open(self) -> bool:
+        """True if the connection is open."""
 
 
 class WireAnswer:
-    """One answer. `status` is 0 until its head has arrived."""
+    """One answer. `status` is 0 until its head has arrived. `give_back` is called once, when the answer no longer needs
+    its connection."""
 
     # Initial state, in the class so that creating an answer is cheap.
     status = 0
@@ -77,10 +72,17 @@ class WireAnswer:
     quiet_since: float | None = None
     """When a check of the limits first found that no data arrives."""
 
-    def __init__(self, owner: ConnectionOwner, connection: HttpConnection, started: float) -> None:
+    def __init__(
+        self,
+        connection: AnswerConnection,
+        timeouts: Timeouts,
+        started: float,
+        give_back: Callable[[WireAnswer], None],
+    ) -> None:
         self.queued_s = connection.queued_s
-        self._owner = owner
-        self._connection: HttpConnection | None = connection
+        self._connection: AnswerConnection | None = connection
+        self._timeouts = timeouts
+        self._give_back = give_back
         self._inbox: list[bytes] = []
         self._started = started
 
@@ -176,7 +178,7 @@ class WireAnswer:
     def overdue(self, now: float) -> BackendFault | None:
         """Returns the error for an exceeded limit, or None. The idle limit is measured between two calls, so it is
         exact to one interval."""
-        t = self._owner.timeouts
+        t = self._timeouts
         if t.total_s is not None and now - self._started >= t.total_s:
             return timed_out("total", t.total_s)
         if self.status and (self._waiter is None or self._paused):
@@ -278,7 +280,7 @@ class WireAnswer:
             self.resume()  # the next user of the connection expects it to be reading
         connection, self._connection = self._connection, None
         if connection is not None:
-            self._owner.give_back(self, connection)
+            self._give_back(self)
 
     def _wait(self) -> asyncio.Future[None]:
         self.quiet_since = None

@@ -98,7 +98,7 @@ class WireClient:
         """Time from which the server counts as in step again."""
         self._now = self._loop.time
         self._poll = select.poll() if hasattr(select, "poll") else None
-        self._answers: set[WireAnswer] = set()
+        self._answers: dict[WireAnswer, HttpConnection] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         self.dial: Callable[[], Awaitable[HttpConnection]] = self._dial
@@ -119,8 +119,8 @@ class WireClient:
         fresh = False
         while True:
             connection = await self._connection(started, fresh=fresh)
-            answer = WireAnswer(self, connection, started)
-            self._answers.add(answer)
+            answer = WireAnswer(connection, self.timeouts, started, self._give_back)
+            self._answers[answer] = connection
             if self._timer is None:
                 self._timer = self._loop.call_later(self._patrol_s, self._on_timer)
             connection.expect(answer)
@@ -159,11 +159,9 @@ class WireClient:
             while waiting and now - waiting[0].since >= self._pool.idle_s:
                 waiting.popleft().transport.abort()
 
-    # --- called by connections
-
-    def give_back(self, answer: WireAnswer, connection: HttpConnection) -> None:
-        """Takes back a connection that the answer no longer needs: keeps or closes it."""
-        self._answers.discard(answer)
+    def _give_back(self, answer: WireAnswer) -> None:
+        """Takes back the connection of an answer that no longer needs it: keeps or closes it."""
+        connection = self._answers.pop(answer)
         connection.answer = None
         now = self._now()
         room = len(self._unused) + len(self._settling) < self._pool.idle_connections
@@ -175,6 +173,8 @@ class WireClient:
             connection.transport.abort()
         if self._slots is not None:
             self._slots.release()
+
+    # --- called by connections
 
     def lost(self, connection: HttpConnection) -> None:
         """Called when a connection is closed."""

@@ -13,15 +13,13 @@ from __future__ import annotations
 import asyncio
 import re
 from time import perf_counter
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, Protocol, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from ...errors import BackendFault
 from .connections import VERSIONS, disconnected, not_http
-
-if TYPE_CHECKING:
-    from .wire_answer import ConnectionOwner, WireAnswer
+from .wire_answer import WireAnswer
 
 READ_BYTES: Final = 64 * 1024
 """Maximum size of a read."""
@@ -40,6 +38,16 @@ close an idle connection (RFC 9110, 15.5.9)."""
 
 HEAD_BYTES: Final = 64 * 1024
 """Maximum number of consecutive bytes without any body."""
+
+
+class ConnectionOwner(Protocol):
+    """The owner of connections: `WireClient`."""
+
+    def lost(self, connection: HttpConnection) -> None:
+        """Called when a connection is closed."""
+
+    def out_of_step(self) -> None:
+        """Called when the server sent an answer that no request asked for."""
 
 
 class HttpConnection(asyncio.BufferedProtocol):

@@ -37,7 +37,8 @@ from ..servers.base import EventSource
 from ..servers.leak_detection import check_reply, leak_detector
 from ..servers.retry_after import wait_s
 from ..servers.upstream_errors import hidden
-from .pool import ServerPool, WeightedServer, is_failure
+from .server import is_failure
+from .server_pool import ServerPool, WeightedServer
 
 LOG: Final = logging.getLogger("toolwire.retry")
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from __future__ import annotations
 from ...errors import GatewayError
 from ..servers.upstream_errors import refuses_choice_form
 from .lessons import Lessons
-from .pool import WeightedServer
+from .server_pool import WeightedServer
 
 
 class ChoiceRetries:

@@ -19,7 +19,7 @@ from .lessons import Kind, Lessons
 
 if TYPE_CHECKING:
     from .attempts import RetryWithLess
-    from .pool import WeightedServer
+    from .server_pool import WeightedServer
 
 MOST_TIMES: Final = 6
 """Maximum number of retries of one request at one server, each with less."""

@@ -29,7 +29,7 @@ from .lessons import Lessons
 
 if TYPE_CHECKING:
     from ...record import AccessRecord
-    from .pool import WeightedServer
+    from .server_pool import WeightedServer
 
 LOG: Final = logging.getLogger("toolwire.constrain")
 

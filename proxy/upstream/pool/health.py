@@ -15,7 +15,7 @@ from yarl import URL
 from ...errors import GatewayError, quote
 from ...support.legible import visible
 from ..servers.identity import Identity
-from .pool import UpstreamServer
+from .server import UpstreamServer
 
 LOG: Final = logging.getLogger("toolwire.health")
 

@@ -10,7 +10,7 @@ from ...protocols.shared.noise import LEFT_OUT, UNKNOWN_END
 
 if TYPE_CHECKING:
     from ...record import AccessRecord
-    from .pool import WeightedServer
+    from .server_pool import WeightedServer
 
 LOG: Final = logging.getLogger("toolwire.backends")
 MAX_WORDS: Final = 64

@@ -12,15 +12,13 @@ from __future__ import annotations
 
 import logging
 import uuid
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from ...errors import GatewayError, quote
 from ...model import FinishReason, Message, ModelReply, ModelRequest, Sampling, Text, ToolSpec
 from ..servers.adapt import adapt
+from .server import UpstreamServer
 from .verdicts import Cause, Mode, refuses_all_tools
-
-if TYPE_CHECKING:
-    from .pool import UpstreamServer
 
 LOG: Final = logging.getLogger("toolwire.tool_mode")
 

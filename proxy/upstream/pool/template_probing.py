@@ -19,7 +19,7 @@ import asyncio
 import logging
 import time
 import uuid
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ...errors import GatewayError, quote
 from ...model import Message, ModelReply, ModelRequest, Sampling, Text, ToolChoice, replace
@@ -27,10 +27,8 @@ from ..servers.adapt import adapt
 from ..servers.base import TokenCounter
 from ..servers.presets import LEAVES_TEXT, preset_of
 from .probing import TOOL, Probed
+from .server import UpstreamServer
 from .verdicts import MOST, Cause, Verdict, Verdicts, refuses_all_tools
-
-if TYPE_CHECKING:
-    from .pool import UpstreamServer
 
 LOG: Final = logging.getLogger("toolwire.tool_mode")
 

@@ -7,7 +7,7 @@ from ...model import ModelRequest
 from ...protocols.shared.passed import PassedProtocol
 from ...record import BackendObserver
 from ..servers.base import EventSource
-from .pool import WeightedServer
+from .server_pool import WeightedServer
 
 
 async def open_unchanged(

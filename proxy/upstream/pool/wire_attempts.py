@@ -19,7 +19,7 @@ from .attempts import Attempts
 from .beginning import Beginning
 from .constraint_retries import refusal_in_band
 from .oddities import report_oddity
-from .pool import WeightedServer
+from .server_pool import WeightedServer
 
 _BODY: Final = methodcaller("body")
 

@@ -328,10 +328,10 @@ def _known_extra(extra: Extra, known: Container[str], wire: ServerSide | None) -
     if wire is None or not extra:
         return extra
     fields = fields_of(extra, wire.name)
-    kept = fields
+    taken = fields
     if not all(name in known for name in fields):
-        kept = {**wire.known_fields(fields), **{name: value for name, value in fields.items() if name in known}}
-    return extra if len(extra) == 1 and kept == fields else scoped(wire.name, kept)
+        taken = {**wire.known_fields(fields), **{name: value for name, value in fields.items() if name in known}}
+    return extra if len(extra) == 1 and taken == fields else scoped(wire.name, taken)
 
 
 def _without_stream_options(extra: Extra) -> Extra:
@@ -339,10 +339,10 @@ def _without_stream_options(extra: Extra) -> Extra:
     these."""
     if not any("stream_options" in fields for fields in extra.values()):
         return extra
-    kept = {
+    others = {
         name: {key: value for key, value in fields.items() if key != "stream_options"} for name, fields in extra.items()
     }
-    return {name: fields for name, fields in kept.items() if fields} or EMPTY
+    return {name: fields for name, fields in others.items() if fields} or EMPTY
 
 
 def keep_part_fields(
@@ -403,8 +403,8 @@ def fit_tools(
     """
 
     def fitted() -> tuple[ToolSpec, ...]:
-        kept = tuple(tool for tool in request.tools if own or tool.kind != "hosted" or _is_known(tool, takes, wire))
-        fit = kept if own else (_fit_tool(tool, takes, wire) for tool in with_groups(kept))
+        sent = tuple(tool for tool in request.tools if own or tool.kind != "hosted" or _is_known(tool, takes, wire))
+        fit = sent if own else (_fit_tool(tool, takes, wire) for tool in with_groups(sent))
         return tuple(map(_with_complete_schema, fit))
 
     tools = once(request.past, ("fit tools", takes, wire, own), request.tools, fitted)
@@ -468,8 +468,8 @@ def _fit_choice(request: ModelRequest, takes: Capabilities, wire: ServerSide | N
     wanted = (choice.name,) if choice.mode == "named" else choice.allowed
     if wanted is None:
         return choice
-    kept = [tool for tool in request.tools if tool.kind != "hosted" or _is_known(tool, takes, wire)]
-    names = tuple(_fit_tool(tool, takes, wire).name for tool in kept if tool.name in wanted)
+    sent = [tool for tool in request.tools if tool.kind != "hosted" or _is_known(tool, takes, wire)]
+    names = tuple(_fit_tool(tool, takes, wire).name for tool in sent if tool.name in wanted)
     if choice.mode == "named":
         return replace(choice, name=names[0]) if names else ToolChoice()
     return replace(choice, allowed=names)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import is_
 from typing import Final, NamedTuple
 
-from ...known.past import Past, fold, same_as_before
+from ...known.past import Past, fold, reuse_equal
 from ...model import Message, Part, Text, ToolResult, ToolUse, replace
 from ...protocols.shared.mending import is_object, object_of
 from ...tolerances import ARGUMENTS, MOVED, NO_CALL, REPEATED, UNANSWERED
@@ -30,7 +30,7 @@ def with_paired_results(messages: tuple[Message, ...], tell: Tell, past: Past | 
     with_objects = _with_objects(messages, tell)
     if with_objects is messages and _in_order(messages):
         return messages
-    return same_as_before(past, "ordered", with_objects if _in_order(with_objects) else _ordered(with_objects, tell))
+    return reuse_equal(past, "ordered", with_objects if _in_order(with_objects) else _ordered(with_objects, tell))
 
 
 def _with_objects(messages: tuple[Message, ...], tell: Tell) -> tuple[Message, ...]:

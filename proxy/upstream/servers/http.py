@@ -36,7 +36,7 @@ from ...protocols.shared.wire import dump, dump_request
 from ...protocols.streams import WriteOptions
 from ...record import BackendObserver
 from ...support.offload import OFFLOAD_BYTES, in_thread, is_large, is_long, offload
-from ..client.connections import OUT_OF_STEP_S, Client, UpstreamAnswer, check_header, too_large
+from ..client.connections import OUT_OF_STEP_S, UpstreamAnswer, UpstreamClient, check_header, too_large
 from ..client.content import STREAM, is_whole, may_be_stream
 from ..client.sessions import open_session
 from ..client.wire_client import OURS, WireClient
@@ -98,8 +98,8 @@ class HttpBackend:
         self._counts = False
         """True after a server of unknown engine has counted tokens once."""
         self._count_again_at = -math.inf
-        self.client: Client | None = None
-        self._others: dict[str, Client] = {}
+        self.client: UpstreamClient | None = None
+        self._others: dict[str, UpstreamClient] = {}
         """Clients for paths other than the protocol's, created on use."""
         self._prober: aiohttp.ClientSession | None = None
         self._questions: ServerQueries | None = None
@@ -210,7 +210,7 @@ class HttpBackend:
     def _written_large(self, request: ModelRequest) -> bytes:
         return dump_request(self._written(request), self.wire.items_field, request.past)
 
-    def _connections(self, url: URL) -> Client:
+    def _connections(self, url: URL) -> UpstreamClient:
         return WireClient(url, self._headers, self._config, self._out_of_step)
 
     def _out_of_step(self, first: bool) -> None:

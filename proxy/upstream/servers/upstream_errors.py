@@ -13,6 +13,7 @@ from typing import Final
 from ...errors import MAX_VALUE_CHARS, BackendFault, ClientFault, GatewayError
 from ...protocols.shared import openai
 from ...protocols.shared.server_errors import is_overflow
+from ..client.connections import redirected
 from .hops import loop
 from .private_data import ADDRESS, NOTHING, PrivateData
 from .retry_after import as_headers
@@ -162,14 +163,6 @@ def _no_model(text: str) -> ClientFault:
         code="model_not_found",
         param="model",
         hint="GET /v1/models lists the names.",
-    )
-
-
-def redirected(status: int) -> BackendFault:
-    """Returns the error for a redirect, which is not followed because the backend's key must not be sent elsewhere."""
-    return BackendFault(
-        f"The model server answered with a redirect (status {status}), which is not followed.",
-        hint="Check the backend's `url`.",
     )
 
 

@@ -92,8 +92,8 @@ class StreamSender:
         self._outputs = [observer.output for observer in exchange.record.observers if observer.output is not None]
         self._transport: asyncio.Transport | None = None  # the client's; None if writing has to wait
         self._pending = bytearray()
-        self._kept = True  # True while headers or `_pending` are unsent
-        self._waiting: asyncio.Future[None] | None = None  # done when `_kept` becomes False
+        self._holds_back = True  # True while headers or `_pending` are unsent
+        self._waiting: asyncio.Future[None] | None = None  # done when `_holds_back` becomes False
         # a future takes a tenth of the memory of an `asyncio.Event`
         self._news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._silent = False
@@ -165,7 +165,7 @@ class StreamSender:
         if transport is None:
             if data:
                 self._pending += data
-                self._kept = True
+                self._holds_back = True
                 if len(self._pending) > HELD_BYTES:
                     self._hold()
             if path.spoke:
@@ -201,13 +201,13 @@ class StreamSender:
 
     async def _until_gone(self) -> None:
         """Waits until the buffer is empty. Called only by the reading task."""
-        while self._kept:
+        while self._holds_back:
             self._waiting = asyncio.get_running_loop().create_future()
             await self._waiting
 
     def _hold(self) -> None:
         """Pauses the server until the buffer has been sent."""
-        self._kept = True
+        self._holds_back = True
         if self._wire is not None:
             self._wire.pause()
             self._holds = True
@@ -338,7 +338,7 @@ class StreamSender:
             if isinstance(writer, StreamWriter) and writer.chunked and not reply.compression:
                 writer.send_headers()
                 self._transport = writer.transport
-        self._kept = False
+        self._holds_back = False
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
         if self._holds:

@@ -49,8 +49,10 @@ from ...openai_types import ToolCall
 from ...pipeline.chain.middleware import Middleware
 from ...pipeline.exchange.request_state import Exchange
 from ...registry import registries
-from ...server import serving
 from ...server.occupied import why_not_listening
+from ...server.process import call_on_signal
+from ...server.serving import base_url, page_url
+from ...server.sockets import bind, close
 from ...support.legible import visible, visible_lines
 from .engine import Engine, EngineError, Weights, find_weights
 from .show import LOG_WIDTH, WIDEST, Answer, client_lines, columns, curl, paragraph
@@ -72,7 +74,7 @@ WEATHER: Final[dict[str, Any]] = {
 }
 """Narrow on purpose: a model of 135 million parameters fills all the space that a schema allows."""
 
-MCP_COMMAND: Final = (sys.executable, "-m", "toolwire.extras.demo.demo_mcp")
+MCP_COMMAND: Final = (sys.executable, "-m", "toolwire.extras.demo.mcp_server")
 SERVER_QUESTION: Final = "When is the museum open on Sunday?"
 SERVER_TOOL: Final = "opening_hours"
 EARLIER_ID: Final = "call_demo_friday"
@@ -136,7 +138,7 @@ async def _until_stopped(host: str, port: int, once: bool, weights: str | None, 
     task = asyncio.current_task()
     assert task is not None
     for number in (signal.SIGINT, signal.SIGTERM):
-        serving.call_on_signal(number, task.cancel)
+        call_on_signal(number, task.cancel)
     shown = False
     try:
         async with _gateway(host, port, weights, sha256) as running:
@@ -174,7 +176,7 @@ async def _gateway(host: str, port: int, weights: str | None, sha256: str | None
     """Starts the engine and the gateway in front of it. Raises `DemoError` or `EngineError` if that fails."""
     async with AsyncExitStack() as stack:
         sockets = _listen(host, port)  # before the model is loaded, so that a used port is reported at once
-        stack.callback(serving.close, sockets)
+        stack.callback(close, sockets)
         weights_file = await asyncio.to_thread(find_weights, weights, sha256)
         _say(_introduction(weights_file), flush=True)
         with _Progress("Loading the model") as progress:
@@ -190,7 +192,7 @@ async def _gateway(host: str, port: int, weights: str | None, sha256: str | None
         for listener in sockets:
             await web.SockSite(runner, listener).start()
         port = sockets[0].getsockname()[1]
-        base, page = serving.base_url(host, port), serving.page_url(host, port)
+        base, page = base_url(host, port), page_url(host, port)
         yield Running(base, page, weights_file.model, recorder, engine, config.tools)
 
 
@@ -198,7 +200,7 @@ def _listen(host: str, port: int) -> list[socket.socket]:
     if not is_loopback(host):
         raise DemoError(f"The demo has no keys, so it listens only on this machine, not on {host}.")
     try:
-        return serving.bind(host, port)
+        return bind(host, port)
     except OSError as error:
         why = " ".join(why_not_listening(error, port, configured=False))
         raise DemoError(f"Cannot listen on {host} port {port}: {error.strerror or error}. {why}") from error

@@ -3,8 +3,8 @@
 Rules:
 
 1. Stages run in the order of the list, innermost middleware first.
-2. Neighbouring stages that do not wait form a `Chain`. It is fed from within the read callback. Only the last event may
-   wait in it.
+2. Neighbouring stages that do not wait form a `StageChain`. It is fed from within the read callback. Only the last
+   event may wait in it.
 3. A `RewriteStage` separates two chains. Then all parts run as generators over batches of events (`run`).
 """
 
@@ -19,7 +19,7 @@ from ...model import ModelReply
 from .stages import AnyStage, Batches, FinishStage, Following, RewriteStage, Stage
 
 
-class Chain:
+class StageChain:
     """Stages that run one after the other without waiting, up to the first `FinishStage` that the last event
     reaches."""
 
@@ -178,15 +178,15 @@ async def run(stages: Sequence[AnyStage], batches: Batches) -> AsyncGenerator[li
                 await batches.aclose()
 
 
-def _parts(stages: Sequence[AnyStage]) -> Iterator[Chain | RewriteStage]:
+def _parts(stages: Sequence[AnyStage]) -> Iterator[StageChain | RewriteStage]:
     together: list[Stage | FinishStage] = []
     for stage in stages:
         if not isinstance(stage, RewriteStage):
             together.append(stage)
             continue
         if together:
-            yield Chain(together)
+            yield StageChain(together)
             together = []
         yield stage
     if together:
-        yield Chain(together)
+        yield StageChain(together)

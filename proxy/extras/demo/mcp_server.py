@@ -1,4 +1,4 @@
-"""The demo's MCP server, `python -m toolwire.extras.demo.demo_mcp`: one tool, over its pipes. Needs the extra `mcp`,
+"""The demo's MCP server, `python -m toolwire.extras.demo.mcp_server`: one tool, over its pipes. Needs the extra `mcp`,
 which the demo includes."""
 
 from __future__ import annotations
