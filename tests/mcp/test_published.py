@@ -46,7 +46,7 @@ async def answers(server: dict[str, Any], *calls: tuple[str, dict[str, Any]]) ->
     return said
 
 
-async def test_time() -> None:
+async def test_time(real_hosts: None) -> None:
     command = [*python_server("mcp_server_time"), "--local-timezone", "UTC"]
     arguments = {"source_timezone": "Europe/Berlin", "time": "12:30", "target_timezone": "Asia/Tokyo"}
     (said,) = await answers({"name": "time", "command": command}, ("convert_time", arguments))

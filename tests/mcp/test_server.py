@@ -116,8 +116,9 @@ async def test_what_a_server_asks_of_a_client_is_declined(double: McpServer) -> 
 
 
 async def test_the_environment_of_a_server_and_the_log_of_its_complaints(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    real_hosts: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Its host has no secrets in its own."""
     caplog.set_level(logging.INFO)
     config = settings(raw(), env={"TOKEN": TOKEN, "FOLDER": "/srv/data"}, inherit=("GIVEN",), max_result_chars=100_000)
     monkeypatch.setenv("OPENAI_API_KEY", "never-to-be-seen")
@@ -126,13 +127,14 @@ async def test_the_environment_of_a_server_and_the_log_of_its_complaints(
     async with connected(config) as server:
         found = json.loads((await call(server, "env")).text)
         assert server._host is not None
-        environ = Path(f"/proc/{server._host._process.pid}/environ")
-        hosts = await asyncio.to_thread(environ.read_bytes)
+        place = Path(f"/proc/{server._host._process.pid}")
+        hosts = (place / "environ").read_bytes() + (place / "cmdline").read_bytes()
         await call(server, "complain")
         await until(lambda: "MCP server test says: complaint" in caplog.text)
         for _ in range(3):
             await call(server, "complain")
     assert b"LD_LIBRARY_PATH=/no/such/folder" in hosts
+    assert TOKEN.encode() not in hosts
     assert "LD_LIBRARY_PATH" not in found
     assert found["TOKEN"] == "[hidden]"
     assert (found["FOLDER"], found["GIVEN"], found["PATH"]) == ("/srv/data", "given", os.environ["PATH"])
@@ -141,13 +143,6 @@ async def test_the_environment_of_a_server_and_the_log_of_its_complaints(
     said = [record.getMessage() for record in caplog.records if " says: " in record.getMessage()]
     assert len(said) < 1000  # of four hundred thousand
     assert max(map(len, said)) < 2000
-
-
-async def test_the_host_has_no_secrets_in_its_environment(double: McpServer) -> None:
-    assert double._host is not None
-    place = Path("/proc") / str(double._host._process.pid)
-    for name in ("environ", "cmdline"):
-        assert TOKEN.encode() not in (place / name).read_bytes()
 
 
 async def test_secrets_are_hidden_in_errors(double: McpServer) -> None:
@@ -338,7 +333,7 @@ async def test_lists_with_broken_tools_strange_names_and_secrets() -> None:
         assert TOKEN not in repr(server.listing)
 
 
-async def test_nothing_is_left_running(tmp_path: Path) -> None:
+async def test_nothing_is_left_running(real_hosts: None, tmp_path: Path) -> None:
     file = tmp_path / "pids"
     async with connected(settings(raw(mode="immortal", pids=str(file)))) as server:
         assert server._host is not None
