@@ -26,20 +26,8 @@ FORMS = {
     "deepseek_v31": '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{"a":1}<｜tool▁call▁end｜><｜tool▁calls▁end｜>',
 }
 BEFORE = [
-    "",
-    " ",
-    "\n",
-    "word",
-    "word ",
-    "word\n",
-    "word\n\n",
-    "word\n  ",
-    "`",
-    "word `",
-    "```\n",
-    "word\n```\n",
-    "> ",
-    "- ",
+    *("", " ", "\n", "word", "word ", "word\n", "word\n\n", "word\n  ", "`", "word `", "```\n", "word\n```\n"),
+    *("> ", "- "),
 ]
 BEHIND = ["", "\n", " word", "\nword", "`", "\n```", "\n```\nword"]
 TOOLS: list[Any] = [
