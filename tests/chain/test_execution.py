@@ -181,13 +181,6 @@ async def test_several_calls_and_several_rounds(config: Any, mode: str, stream: 
 
 @modes
 @both
-async def test_an_answer_without_a_call_is_as_ever(config: Any, mode: str, stream: bool) -> None:
-    answer = await ask(config(mode=mode), [turn(mode, "Hello.")], {"stream": stream})
-    assert (content(answer), reason(answer), len(answer.requests)) == ("Hello.", "stop", 1)
-
-
-@modes
-@both
 async def test_calls_of_the_client_end_the_exchange(config: Any, mode: str, stream: bool) -> None:
     script = [turn(mode, "", ADD), turn(mode, "Now you.", ("look", {"x": 1}))]
     answer = await ask(config(mode=mode), script, {"stream": stream, "tools": [LOOK]})
