@@ -337,6 +337,14 @@ CALLS: dict[str, tuple[list[list[dict[str, Any]]], list[tuple[str, str, str]]]] 
         ],
         [("a", "f", '{"x":1}'), ("b", "g", '{"y":2}')],
     ),
+    "no index, and the pieces in another order": (
+        [
+            [{"id": "a", "function": fn('{"x":', "f")}, {"id": "b", "function": fn("{", "g")}],
+            [{"id": "a", "function": fn("1}")}],
+            [{"id": "b", "function": fn("}")}],
+        ],
+        [("a", "f", '{"x":1}'), ("b", "g", "{}")],
+    ),
     "the name comes late": ([[{"index": 0, "id": "a"}], piece('{"x"'), piece(":1}", "f")], [("a", "f", '{"x":1}')]),
     "an object, and nothing at all": (
         [[*piece({"x": [1]}, "f"), {"index": 1, "id": "b", "function": fn(None, "g")}]],
