@@ -122,11 +122,12 @@ def test_no_mutation_makes_a_call(kind: str, stream: Frames, data: st.DataObject
 @every(("kind", "stream"), STREAMS)
 @every("how", ["repeat later", "move"])
 def test_frames_out_of_order_make_no_call(kind: str, stream: Frames, how: str) -> None:
-    """Each frame, at every other place that it may have: those with arguments may spoil these, and none makes another
-    call, or one without its arguments."""
+    """Each frame, at about ten other places or at half of them: those with arguments may spoil these, and none makes
+    another call, or one without its arguments."""
     known, _ = read(kind, stream)
+    step = max(2, len(stream) // 10)
     for at, to in product(range(len(stream)), repeat=2):
-        if (at + to) % 2 == 0:
+        if (at + to) % step != 1:
             continue
         calls, error = read(kind, mutated(stream, how, at, to))
         assert error is not None or len(calls) <= len(known), (at, to)
