@@ -329,16 +329,31 @@ async def test_text_comes_as_it_is_said() -> None:
 # --- tries ----------------------------------------------------------------------------------------------------------
 
 
-@CLIENTS
-@WAYS
-@pytest.mark.parametrize("first", [[REFUSED], [BROKEN], [CUT]], ids=["refused", "broken", "cut"])
-@pytest.mark.parametrize("raises", [False, True], ids=["fault", "raised"])
-async def test_asked_again_while_nothing_was_said(path: str, stream: bool, first: Steps, raises: bool) -> None:
-    process = Process(first, ["Hello"])
-    async with gateway(process, raises=raises, retry=QUICK) as server:
-        answer = await post(server, ask(path, stream=stream), path=path)
-    assert said_in(answer, path, stream=stream)[0] == "Hello"
-    assert len(process.prompts) == 2
+PAIRS = pytest.mark.parametrize(
+    ("path", "stream", "raises"),
+    [(CHAT, False, False), (CHAT, True, True), (RESPONSES, False, True), (RESPONSES, True, False)],
+)
+TRIES: dict[str, tuple[list[Steps], int, str, int]] = {  # the script, status, text or error, number of tries
+    "refused": ([[REFUSED], ["Hello"]], 200, "Hello", 2),
+    "broken": ([[BROKEN], ["Hello"]], 200, "Hello", 2),
+    "cut": ([[CUT], ["Hello"]], 200, "Hello", 2),
+    "the client's fault is not asked again": ([[WRONG], ["Hello"]], 400, "Invalid params.", 1),
+    "the last try is what the client hears of": ([[BROKEN], [BROKEN], ["Hello"]], 502, "upstream_disconnected", 2),
+}
+
+
+@PAIRS
+async def test_asked_again_while_nothing_was_said(path: str, stream: bool, raises: bool) -> None:
+    for name, (script, status, told, tries) in TRIES.items():
+        process = Process(*script)
+        async with gateway(process, raises=raises, retry=QUICK) as server:
+            answer = await post(server, ask(path, stream=stream), path=path)
+        assert (answer.status, len(process.prompts)) == (status, tries), name
+        if status == 200:
+            assert said_in(answer, path, stream=stream)[0] == told, name
+        else:
+            assert told in (answer.json()["error"]["message"], answer.json()["error"]["code"]), name
+        assert SECRET.encode() not in answer.body
 
 
 @WAYS
@@ -350,34 +365,13 @@ async def test_another_backend_is_asked(stream: bool) -> None:
     assert (len(one.prompts), len(two.prompts)) == (1, 1)
 
 
-@CLIENTS
-@WAYS
-async def test_what_is_the_clients_fault_is_not_asked_again(path: str, stream: bool) -> None:
-    process = Process([WRONG], ["Hello"])
-    async with gateway(process, retry=QUICK) as server:
-        answer = await post(server, ask(path, stream=stream), path=path)
-    assert (answer.status, answer.json()["error"]["message"]) == (400, "Invalid params.")
-    assert len(process.prompts) == 1
-
-
-@CLIENTS
-@WAYS
-@pytest.mark.parametrize("raises", [False, True], ids=["fault", "raised"])
-async def test_the_last_try_is_what_the_client_hears_of(path: str, stream: bool, raises: bool) -> None:
-    process = Process([BROKEN], [BROKEN], ["Hello"])
-    async with gateway(process, raises=raises, retry=QUICK) as server:
-        answer = await post(server, ask(path, stream=stream), path=path)
-    assert (answer.status, answer.json()["error"]["code"]) == (502, "upstream_disconnected")
-    assert SECRET.encode() not in answer.body
-    assert len(process.prompts) == 2
-
-
 # --- what breaks off ------------------------------------------------------------------------------------------------
 
 
-@CLIENTS
-@pytest.mark.parametrize("end", [BROKEN, CUT], ids=["broken", "cut"])
-@pytest.mark.parametrize("raises", [False, True], ids=["fault", "raised"])
+@pytest.mark.parametrize(
+    ("path", "end", "raises"),
+    [(CHAT, BROKEN, False), (CHAT, CUT, True), (RESPONSES, BROKEN, True), (RESPONSES, CUT, False)],
+)
 async def test_a_stream_that_breaks_off_says_so_in_its_words(path: str, end: Any, raises: bool) -> None:
     process = Process(["Half an ", end], ["Hello"])
     async with gateway(process, raises=raises, retry=QUICK) as server:

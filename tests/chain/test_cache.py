@@ -101,13 +101,7 @@ def _meaning(answer: WireAnswer, stream: bool) -> Any:
 
 def _bare(value: Any) -> Any:
     hidden = (
-        "id",
-        "call_id",
-        "item_id",
-        "response_id",
-        "created",
-        "created_at",
-        "completed_at",
+        *("id", "call_id", "item_id", "response_id", "created", "created_at", "completed_at"),
         "previous_response_id",
     )
     if isinstance(value, dict):
@@ -269,13 +263,7 @@ def handle_tool_call(tool_name, tool_input):
 async def test_inside_of_execution_each_round_is_an_answer_and_tools_run_every_time(tmp_path, stream):
     (tmp_path / "clock.py").write_text(CLOCK)
     chain = [
-        "validation",
-        "conversation",
-        "execution",
-        "cache",
-        "arguments",
-        "transformation",
-        "injection",
+        *("validation", "conversation", "execution", "cache", "arguments", "transformation", "injection"),
         "forwarding",
     ]
     script = [{"text": '<tool_call>{"name":"tick","arguments":"{}"}</tool_call>'}, {"text": "Seen.", "chunk": 9}]

@@ -190,19 +190,9 @@ def of_stream(answer: WireAnswer) -> Outcome:
 NAMES = st.sampled_from(["read_file"] * 4 + ["list_files", "odd-Name_1", "unknown", ""])
 ARGUMENTS = st.sampled_from(
     [
-        "{}",
-        '{"path": "a"}',
-        '{"path": "b"}',
-        '{"path":"</tool_call>"}',
-        '{"path":"<tool_call>","n":1e-07}',
-        '{"path": "\\u00fc 日本 🚀 \\"q\\" \\\\"}',
-        '{"a":1,"a":2}',
-        '{"path": "a",}',
-        "{'path': 'a'}",
-        '{"path": ',
-        "[1]",
-        "",
-        "no json",
+        *("{}", '{"path": "a"}', '{"path": "b"}', '{"path":"</tool_call>"}', '{"path":"<tool_call>","n":1e-07}'),
+        *('{"path": "\\u00fc 日本 🚀 \\"q\\" \\\\"}', '{"a":1,"a":2}', '{"path": "a",}', "{'path': 'a'}"),
+        *('{"path": ', "[1]", "", "no json"),
     ]
 )
 SPACE = st.sampled_from(["", " ", "\n", "\n\n  ", "\t"])
@@ -237,19 +227,8 @@ FRAGMENTS = st.one_of(
     blocks(),
     st.sampled_from(
         [
-            "<tool_call>",
-            "</tool_call>",
-            "<think>",
-            "</think>",
-            "<",
-            "<tool_",
-            "</",
-            "{",
-            "}",
-            '"',
-            "\\",
-            "```",
-            "```json\n",
+            *("<tool_call>", "</tool_call>", "<think>", "</think>", "<", "<tool_", "</", "{", "}", '"', "\\"),
+            *("```", "```json\n"),
         ]
     ),
     SPACE,

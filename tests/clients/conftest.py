@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,9 @@ __all__ = ["plain_gateway"]
 NOWHERE = {"HTTP_PROXY": "http://127.0.0.1:9", "HTTPS_PROXY": "http://127.0.0.1:9", "NO_PROXY": "127.0.0.1"}
 """Variables with which a client finds nothing of the web."""
 
-Node = Callable[..., Awaitable[dict[str, Any]]]
+Node = Callable[..., Awaitable[list[dict[str, Any]]]]
+Task = tuple[Any, ...]
+"""A gateway, and the arguments of a task."""
 
 
 @pytest.fixture
@@ -59,23 +61,26 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def node(shared: Path, tmp_path: Path) -> Node:
-    """`await node("openai_chat.mjs", server, ...)`: what the script reported. It fails with what the client said.
+    """`await node("openai_chat.mjs", [(server, ...), ...])`: what the script reported of each task. It fails with what
+    the client said. One process does all tasks: to start node and to load such a package takes a second.
 
-    The scripts stand beside their packages, which node wants, and beside the files of the set-up pages."""
+    The scripts stand beside their packages, which node wants. The files of the set-up pages are in a folder for each
+    task, with the address of its gateway."""
     for script in (HERE / "sdks").glob("*.mjs"):
         shutil.copy(script, tmp_path)
     tmp_path.joinpath("node_modules").symlink_to(install("sdks", shared) / "node_modules")
     program = str(recent_node(shared) / "node")
 
-    async def run(script: str, server: TestServer, *arguments: str) -> dict[str, Any]:
-        for page in ("openai", "anthropic", "vercel-ai"):
-            setup_pages.write(page, tmp_path, server)
-        env = {**os.environ, "GATEWAY": str(server.make_url("/v1"))}
-        status, out, err = await execute(program, script, *arguments, cwd=tmp_path, env=env)
+    async def run(script: str, tasks: Sequence[Task]) -> list[dict[str, Any]]:
+        for number, (server, *_) in enumerate(tasks):
+            for page in ("openai", "anthropic", "vercel-ai"):
+                setup_pages.write(page, tmp_path / str(number), server)
+        arguments = json.dumps([arguments for _, *arguments in tasks])
+        status, out, err = await execute(program, script, arguments, cwd=tmp_path)
         assert status == 0, err or out
-        report = json.loads(out)
-        assert isinstance(report, dict)
-        return report
+        reports = [json.loads(line) for line in out.splitlines()]
+        assert len(reports) == len(tasks), out
+        return reports
 
     return run
 

@@ -24,6 +24,7 @@ async def run(script: str, argument: str, shared: Path, **environment: str) -> t
     path = HERE / script
     packages = install(path.parent.name, shared)
     env: dict[str, Any] = {**os.environ, "PYTHONPATH": str(packages), **environment}
+    env.pop("PYTHONDONTWRITEBYTECODE", None)  # large packages are compiled once, not by each run
     return await execute(sys.executable, "-S", str(path), argument, cwd=path.parent, env=env)
 
 

@@ -25,7 +25,7 @@ from tests.clients.npm import HEAVY, HERE, install
 from tests.clients.task import LOST, MODES, Call, turn
 from tests.e2e.agent import block
 from tests.e2e.conftest import Gateway, serving, upstream_config
-from tests.e2e.reasoning_servers import SERVERS, Anthropic, DeepSeek, OpenAI, Server, before
+from tests.e2e.reasoning_servers import SERVERS, Anthropic, OpenAI, Server, before
 from toolwire.testing import Say, Upstream
 
 TASK = "Put the word of word.txt into greeting.txt."
@@ -129,7 +129,7 @@ async def test_it_asks_again_without_a_stream(claude: Claude, work: Path) -> Non
 
 @pytest.mark.parametrize(
     "kind",
-    [pytest.param(kind, marks=[] if kind in (DeepSeek, Anthropic, OpenAI) else HEAVY) for kind in SERVERS],
+    [pytest.param(kind, marks=[] if kind in (Anthropic, OpenAI) else HEAVY) for kind in SERVERS],
     ids=lambda kind: kind.__name__,
 )
 async def test_reasoning_comes_back(claude: Claude, work: Path, kind: type[Server]) -> None:
@@ -222,9 +222,12 @@ TOO_LONG = {
 }
 
 
-@pytest.mark.parametrize("server_name", TOO_LONG)
+@pytest.mark.parametrize(
+    "server_name", ["vllm", *(pytest.param(name, marks=HEAVY) for name in ("llama.cpp", "ollama"))]
+)
 async def test_it_compacts(gateway: Gateway, claude: Claude, work: Path, server_name: str) -> None:
-    """R28.6. When a model server says that the context is exceeded, in words of its own."""
+    """R28.6. When a model server says that the context is exceeded, in words of its own; `test_overflow.py` has all of
+    them."""
     (work / "word.txt").write_text("PAMPLEMOUSSE")
     error = {"status": 400, "message": TOO_LONG[server_name]}
     server = await gateway(

@@ -4,6 +4,7 @@ a model that only writes text and on a server that knows functions alone."""
 from __future__ import annotations
 
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from anthropic.lib.tools import BetaAsyncBuiltinFunctionTool
 from anthropic.tools import BetaAsyncAbstractComputerToolset20260801
 from anthropic.tools.memory import BetaAsyncLocalFilesystemMemoryTool
 
-from tests.clients.conftest import Node
+from tests.clients.conftest import Node, Task
 from tests.clients.pip import run as run_python
 from tests.clients.task import LOST, MODES, turn
 from tests.e2e.conftest import Gateway, sdk
@@ -270,29 +271,26 @@ OF_ANTHROPIC: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@MODE
-@pytest.mark.parametrize("way", ["generate", "stream"])
-@pytest.mark.parametrize("store", [True, False], ids=["kept", "not kept"])
-async def test_the_tools_of_openai_in_ai(gateway: Gateway, node: Node, store: bool, way: str, mode: str) -> None:
-    """Where the gateway keeps the answers, it sends the ids of the calls in their place."""
-    made = [turn(mode, "", (name, given), when=seen) for name, given, seen in OF_OPENAI]
-    done = [{"text": "Done.", "when": "of the patch"}, {"text": LOST}]
-    server = await gateway(script=[*made, *done], mode=mode)
-    got = await node("vercel_own_tools.mjs", server, "openai", way, json.dumps({"openai": {"store": store}}))
-    (shell, local, patch) = (given for _, given in got["calls"])
-    assert (shell["action"]["commands"], local["action"]["command"]) == (["ls"], ["ls", "-l"])
-    assert (patch["operation"], got["text"].strip()) == (OF_OPENAI[2][1], "Done.")
-
-
-@MODE
-@pytest.mark.parametrize("way", ["generate", "stream"])
-async def test_the_tools_of_anthropic_in_ai(gateway: Gateway, node: Node, way: str, mode: str) -> None:
-    made = [turn(mode, "", call) for call in OF_ANTHROPIC]
-    server = await gateway(script=[*made, {"text": "Done."}], mode=mode)
-    got = await node("vercel_own_tools.mjs", server, "anthropic", way, "{}")
+async def test_the_tools_of_both_in_ai(gateway: Gateway, node: Node) -> None:
+    """Where the gateway keeps the answers, `@ai-sdk/openai` sends the ids of the calls in their place."""
+    tasks: list[Task] = []
+    for mode, way in product(MODES, ("generate", "stream")):
+        made = [turn(mode, "", (name, given), when=seen) for name, given, seen in OF_OPENAI]
+        done = [{"text": "Done.", "when": "of the patch"}, {"text": LOST}]
+        for store in (True, False):
+            server = await gateway(script=[*made, *done], mode=mode)
+            tasks.append((server, str(server.make_url("/v1")), "openai", way, {"openai": {"store": store}}))
+        server = await gateway(script=[*(turn(mode, "", call) for call in OF_ANTHROPIC), {"text": "Done."}], mode=mode)
+        tasks.append((server, str(server.make_url("/v1")), "anthropic", way, {}))
     names = ("bash", "editor", "memory", "computer")
-    assert got["calls"] == [[name, given] for name, (_, given) in zip(names, OF_ANTHROPIC, strict=True)]
-    assert got["text"].strip() == "Done."
+    for (_, _, api, *how), got in zip(tasks, await node("vercel_own_tools.mjs", tasks), strict=True):
+        assert got["text"].strip() == "Done.", (api, how)
+        if api == "anthropic":
+            assert got["calls"] == [[name, given] for name, (_, given) in zip(names, OF_ANTHROPIC, strict=True)], how
+        else:
+            (shell, local, patch) = (given for _, given in got["calls"])
+            assert (shell["action"]["commands"], local["action"]["command"]) == (["ls"], ["ls", "-l"]), how
+            assert patch["operation"] == OF_OPENAI[2][1], how
 
 
 # --- LangChain ------------------------------------------------------------------------------------------------------

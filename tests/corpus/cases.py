@@ -70,13 +70,8 @@ class Case:
 
 
 PROSE = [
-    "Sure.",
-    "Let me look that up for you.",
-    "a < b, c[0] = {x} & `code` > d",
-    "Zürich — 東京 😀",
-    "1. one\n2. two\n\n* three",
-    "```python\nprint('x')\n```",
-    "Done: 50 % (see [1], or {2}).",
+    *("Sure.", "Let me look that up for you.", "a < b, c[0] = {x} & `code` > d", "Zürich — 東京 😀"),
+    *("1. one\n2. two\n\n* three", "```python\nprint('x')\n```", "Done: 50 % (see [1], or {2})."),
     'He said "so" & left',
 ]
 MENTIONS = ["The {} marker begins a call.", "Use `{}` for calls", "Like so: {} and then:"]

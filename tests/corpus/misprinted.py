@@ -60,16 +60,7 @@ def _of_family(format: Format, kind: str, text: str, calls: list[Written], prose
 # --- drawn ones -------------------------------------------------------------------------------------------------------
 
 WORDS = (
-    "Oslo",
-    "Zürich",
-    "unpaid invoices",
-    "a/b.txt",
-    'say "hi"',
-    "it's",
-    "line\nline",
-    "C:\\new",
-    "東京 😀",
-    "true",
+    *("Oslo", "Zürich", "unpaid invoices", "a/b.txt", 'say "hi"', "it's", "line\nline", "C:\\new", "東京 😀", "true"),
     "17",
 )
 _NAMES = ("name", "tool", "tool_name", "function", "action")

@@ -113,10 +113,6 @@ def markers_by_name(format: Format, text: str, call: Call) -> str | None:
 
 Manner = Callable[[Format, str, Call], str | None]
 MANNERS: tuple[Manner, ...] = (
-    inline_code,
-    a_transcript_in_a_fence,
-    a_string_in_a_program,
-    a_commented_fence,
-    a_row_of_a_table,
+    *(inline_code, a_transcript_in_a_fence, a_string_in_a_program, a_commented_fence, a_row_of_a_table),
     markers_by_name,
 )

@@ -61,20 +61,8 @@ def write_json(value: Json, *, spaced: bool = True, ascii: bool = False) -> str:
 PLAIN = ["Oslo", "a b", "x", "some longer text, with punctuation. And more", "2024-01-31", "true", "17", "null", "[1]"]
 UNICODE = ["Zürich", "東京", "😀 é", "naïve café", "Ω≈ç√", "𝔘𝔫𝔦", "שלום", "a\u2028b", "｜▁｜"]
 ESCAPES = [
-    'say "hi"',
-    "it's",
-    "back\\slash",
-    "C:\\new\\table",
-    "line\nline\n\nline",
-    "\ttab",
-    '\\"',
-    "\\\\",
-    "a/b",
-    "\\u00e9",
-    "  spaces around  ",
-    "both ' and \"",
-    "if a < b:\n    print('</b>')",
-    "ends with \\",
+    *('say "hi"', "it's", "back\\slash", "C:\\new\\table", "line\nline\n\nline", "\ttab", '\\"', "\\\\", "a/b"),
+    *("\\u00e9", "  spaces around  ", "both ' and \"", "if a < b:\n    print('</b>')", "ends with \\"),
     "a, b) c] d} e",
 ]
 NUMBERS = ["1.0", "1e-07", "12345678901234567890", "0", "-3", "0.10", "1E5", "-0.0", "3.14159265358979323846", "1e400"]

@@ -39,29 +39,8 @@ SETS = {
 ESCAPINGS = {name: Escaping(found) for name, found in SETS.items()}
 every_set = pytest.mark.parametrize("name", SETS)
 PLAIN = [
-    "",
-    "\\",
-    "\\\\",
-    "<",
-    "[",
-    "{",
-    "`",
-    "]",
-    "|",
-    '"',
-    "/",
-    "\n",
-    " ",
-    "é",
-    "name",
-    '{"name":',
-    "[f(",
-    '[{"name"',
-    "[ {",
-    "all\n",
-    ">>>",
-    "to=",
-    "name {",
+    *("", "\\", "\\\\", "<", "[", "{", "`", "]", "|", '"', "/", "\n", " ", "é", "name", '{"name":', "[f("),
+    *('[{"name"', "[ {", "all\n", ">>>", "to=", "name {"),
 ]
 SPELLINGS = [
     lambda value: json.dumps(value, ensure_ascii=False),

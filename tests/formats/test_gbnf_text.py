@@ -134,11 +134,8 @@ def test_one_call_where_only_one_is_wanted(tool_format: ToolFormat) -> None:
 def test_a_call_that_has_begun_can_only_fit(tool_format: ToolFormat) -> None:
     acceptor = acceptor_of(tool_format)
     for arguments in (
-        '{"city":"Oslo","unit":"kelvin"}',
-        '{"unit":"c"}',
-        '{"city":"","unit":"c"}',
-        '{"city":"Oslo","unit":"c","more":1}',
-        '{"city":"Oslo","unit":"c","days":"three"}',
+        *('{"city":"Oslo","unit":"kelvin"}', '{"unit":"c"}', '{"city":"","unit":"c"}'),
+        *('{"city":"Oslo","unit":"c","more":1}', '{"city":"Oslo","unit":"c","days":"three"}'),
     ):
         text = tool_format.render_call(ToolUse("call_1", "get_weather", arguments))
         assert not acceptor.accepts(text), text

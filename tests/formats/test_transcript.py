@@ -239,41 +239,56 @@ def test_a_request_without_tools_and_history_is_the_same_object(flatten: Any) ->
     assert inject(asked, "", SENTINEL, flatten=flatten) is asked
 
 
-def test_calls_and_results_become_text() -> None:
-    asked = request(
-        says("user", "go"), calls("a", "b", text="Looking."), result("a", "A"), result("b", "B"), says("user", "thanks")
-    )
-    assert plain(taught(asked)) == [
-        ("user", "go"),
-        ("assistant", f"Looking.\n{block('a')}\n{block('b')}"),
-        ("user", f"{answer('a', 'A')}\n{answer('b', 'B')}"),
-        ("user", "thanks"),
-    ]
+HISTORY: dict[str, tuple[list[Message], list[tuple[str, str]]]] = {
+    "calls and results become text": (
+        [says("user", "go"), calls("a", "b", text="Looking."), result("a", "A"), result("b", "B"), says("user", "so")],
+        [
+            ("user", "go"),
+            ("assistant", f"Looking.\n{block('a')}\n{block('b')}"),
+            ("user", f"{answer('a', 'A')}\n{answer('b', 'B')}"),
+            ("user", "so"),
+        ],
+    ),
+    "results follow the order of the calls and move to them": (
+        [calls("a", "b"), result("b"), says("user", "wait"), calls("c"), result("c"), result("a")],
+        [
+            ("assistant", f"{block('a')}\n{block('b')}"),
+            ("user", f"{answer('a')}\n{answer('b')}"),
+            ("user", "wait"),
+            ("assistant", block("c")),
+            ("user", answer("c")),
+        ],
+    ),
+    "orphans stay where they are": (
+        [result("x", "1", name="known"), says("user", "mid"), result("y", "2"), calls("y")],
+        [
+            ("user", answer("x", "1", "known")),
+            ("user", "mid"),
+            ("user", answer("y", "2", None)),
+            ("assistant", block("y")),
+            ("user", GO_ON),
+        ],
+    ),
+    "ids that begin anew in every turn belong to the latest call": (
+        [calls("0"), result("0", "first"), calls("0", "0"), result("0", "second"), result("0", "third")],
+        [
+            ("assistant", block("0")),
+            ("user", answer("0", "first")),
+            ("assistant", f"{block('0')}\n{block('0')}"),
+            ("user", f"{answer('0', 'second')}\n{answer('0', 'third')}"),
+        ],
+    ),
+    "results inside a user message leave its text": (
+        [calls("a"), Message("user", (ToolResult("a", (Text("A"),)), Text("and now?")))],
+        [("assistant", block("a")), ("user", answer("a", "A")), ("user", "and now?")],
+    ),
+}
 
 
-def test_results_follow_the_order_of_the_calls_and_move_to_them() -> None:
-    asked = request(
-        says("user", "go"), calls("a", "b"), result("b"), says("user", "wait"), calls("c"), result("c"), result("a")
-    )
-    assert plain(taught(asked)) == [
-        ("user", "go"),
-        ("assistant", f"{block('a')}\n{block('b')}"),
-        ("user", f"{answer('a')}\n{answer('b')}"),
-        ("user", "wait"),
-        ("assistant", block("c")),
-        ("user", answer("c")),
-    ]
-
-
-def test_orphans_stay_where_they_are() -> None:
-    asked = request(result("x", "1", name="known"), says("user", "mid"), result("y", "2"), calls("y"))
-    assert plain(taught(asked)) == [
-        ("user", answer("x", "1", "known")),
-        ("user", "mid"),
-        ("user", answer("y", "2", None)),
-        ("assistant", block("y")),
-        ("user", GO_ON),
-    ]
+@every("case", HISTORY)
+def test_the_history(case: str) -> None:
+    messages, wanted = HISTORY[case]
+    assert plain(taught(request(*messages))) == wanted
 
 
 def test_only_results_make_a_transcript_that_ends_with_the_user() -> None:
@@ -282,24 +297,11 @@ def test_only_results_make_a_transcript_that_ends_with_the_user() -> None:
     assert [role for role, _ in with_tools] == ["system", "user"]
 
 
-def test_ids_that_begin_anew_in_every_turn_belong_to_the_latest_call() -> None:
-    asked = request(calls("0"), result("0", "first"), calls("0", "0"), result("0", "second"), result("0", "third"))
-    assert [text for role, text in plain(taught(asked)) if role == "user"] == [
-        answer("0", "first"),
-        f"{answer('0', 'second')}\n{answer('0', 'third')}",
-    ]
-
-
 def test_a_second_result_for_a_call_is_kept() -> None:
     """Its call is named: the order does not tell it."""
     texts = plain(taught(request(calls("a"), result("a", "1"), result("a", "2"))))
     opener = "<tool_response call_id=a name=tool_a>"
     assert texts[-1] == ("user", f"{opener}\n1\n</tool_response>\n{opener}\n2\n</tool_response>")
-
-
-def test_results_inside_a_user_message_leave_its_text() -> None:
-    mixed = Message("user", (ToolResult("a", (Text("A"),)), Text("and now?")))
-    assert plain(taught(request(calls("a"), mixed)))[1:] == [("user", answer("a", "A")), ("user", "and now?")]
 
 
 def test_images_of_results_follow_their_text() -> None:
@@ -384,14 +386,14 @@ def openers(tool_format: ToolFormat) -> list[str]:
 @every_format
 def test_a_marker_cut_over_two_parts_is_one(tool_format: ToolFormat, role: Role) -> None:
     call = tool_format.render_call(ToolUse("x", "search", '{"q":1}'))
+    image = Image("data:image/png;base64,xx")
     for at in range(1, len(call)):
-        parts = (Text(call[:at]), Text(call[at:]))
-        for between in ((), (Image("data:image/png;base64,xx"),)):
-            asked = request(Message(role, (parts[0], *between, parts[1])), tools=(SEARCH,))
-            (message,) = taught(asked, tool_format).messages[1:][:1]
-            assert not [part for part in scan(tool_format, (SEARCH,), [message.text]) if isinstance(part, ToolUse)]
-            assert not any(opener in message.text for opener in openers(tool_format))
-            assert len(message.parts) == 1 + 2 * len(between)
+        between = (image,) if (at + (role == "user")) % 2 else ()  # each cut with one role, and without with the other
+        asked = request(Message(role, (Text(call[:at]), *between, Text(call[at:]))), tools=(SEARCH,))
+        (message,) = taught(asked, tool_format).messages[1:][:1]
+        assert not [part for part in scan(tool_format, (SEARCH,), [message.text]) if isinstance(part, ToolUse)]
+        assert not any(opener in message.text for opener in openers(tool_format))
+        assert len(message.parts) == 1 + 2 * len(between)
 
 
 @every("flatten", ["sentinel", "bracket"])

@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from tests import optional
+from tests.mcp import forking
+from tests.mcp.forking import hosts_are_forked
 from tests.waiting import GUARD_S
 from toolwire.config import McpServerConfig
 from toolwire.extras.mcp.server import McpServer
@@ -26,6 +28,19 @@ SDK = HERE / "sdk_server.py"
 
 PUBLISHED = Path(os.environ.get("TOOLWIRE_MCP_SERVERS", HERE.parents[1] / "build" / "mcp-servers"))
 """Where `tests/mcp/servers.sh` puts the servers that npm has."""
+
+
+@pytest.fixture(scope="package", autouse=True)
+def hosts() -> Iterator[None]:
+    """Hosts are forked (`forking`): to start one takes more than most tests. `real_hosts` are started."""
+    with hosts_are_forked():
+        yield
+
+
+@pytest.fixture
+def real_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hosts are started as a gateway starts them."""
+    monkeypatch.setattr(forking, "COMMAND", ())
 
 
 def raw(**options: Any) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ pytest.importorskip("mcp")
 
 import mcp_types as types
 
+from tests.cases import every
 from toolwire.extras.mcp import contents
 from toolwire.extras.mcp.contents import parts_of
 
@@ -47,10 +48,7 @@ def test_images_stand_where_they_stood() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "block",
-    [image(kind="image/svg+xml"), image("<script>"), image(kind='image/png"},{"x":"'), image("")],
-)
+@every("block", [image(kind="image/svg+xml"), image("<script>"), image(kind='image/png"},{"x":"'), image("")])
 def test_images_that_no_model_takes(block: Any) -> None:
     (part,) = parts(block)
     assert part["text"].startswith("[image omitted: image/")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
+from tests.cases import every
 from toolwire.extras.mcp.server import MAX_DESCRIPTION_CHARS, read_listing
 
 
@@ -20,18 +19,17 @@ def deep(levels: int) -> dict[str, Any]:
     return schema
 
 
-@pytest.mark.parametrize(
-    "schema",
-    [
-        {"type": "object", "properties": {"a": {"$ref": "https://example.org/schema.json"}}},
-        {"type": "object", "properties": {"a": {"type": "nonsense"}}},
-        {"type": "array"},
-        {"type": "object", "properties": {"a": {"patternProperties": {"(": {}}}}},
-        deep(500),
-        {"type": "object", "properties": {f"p{n}": {"enum": list(range(50))} for n in range(5000)}},
-    ],
-    ids=["remote", "unknown type", "no object", "no pattern", "deep", "huge"],
-)
+UNUSABLE: dict[str, Any] = {
+    "remote": {"type": "object", "properties": {"a": {"$ref": "https://example.org/schema.json"}}},
+    "unknown type": {"type": "object", "properties": {"a": {"type": "nonsense"}}},
+    "no object": {"type": "array"},
+    "no pattern": {"type": "object", "properties": {"a": {"patternProperties": {"(": {}}}}},
+    "deep": deep(500),
+    "huge": {"type": "object", "properties": {f"p{n}": {"enum": list(range(50))} for n in range(5000)}},
+}
+
+
+@every("schema", UNUSABLE.values())
 def test_a_schema_that_cannot_be_used_costs_its_own_tool(schema: Any) -> None:
     tools, left_out = read_listing("", [listed("bad", schema), listed("good")], [])
     assert [tool.name for tool in tools] == ["good"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import every
 from toolwire.servertools.source import is_allowed, offered_name
 
 FITS = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -28,7 +28,7 @@ def test_two_names_stay_two(names: set[str]) -> None:
     assert len({offered_name(name) for name in names}) == len(names)
 
 
-@pytest.mark.parametrize(
+@every(
     ("name", "offered"),
     [
         ("read_file", "read_file"),
@@ -43,7 +43,7 @@ def test_what_names_look_like(name: str, offered: str) -> None:
     assert re.fullmatch(re.escape(offered) + r"([0-9a-f]{8})?", offered_name(name))
 
 
-@pytest.mark.parametrize(
+@every(
     ("allow", "deny", "kept"),
     [
         (["*"], [], {"read_file", "write_file", "Read"}),

@@ -16,7 +16,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from tests.e2e.conftest import USER, post, read_config, serving, upstream_config
+from tests.e2e.conftest import USER, post, read_config, serving
 from tests.mcp.conftest import npm_server, python_server
 from tests.waiting import GUARD_S, until
 from toolwire.testing import Say, Upstream
@@ -46,7 +46,7 @@ async def answers(server: dict[str, Any], *calls: tuple[str, dict[str, Any]]) ->
     return said
 
 
-async def test_time() -> None:
+async def test_time(real_hosts: None) -> None:
     command = [*python_server("mcp_server_time"), "--local-timezone", "UTC"]
     arguments = {"source_timezone": "Europe/Berlin", "time": "12:30", "target_timezone": "Asia/Tokyo"}
     (said,) = await answers({"name": "time", "command": command}, ("convert_time", arguments))
@@ -93,12 +93,6 @@ async def test_filesystem(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
-async def test_everything_over_pipes() -> None:
-    server = {"name": "all", "command": list(npm_server("mcp-server-everything"))}
-    (said,) = await answers(server, ("echo", {"message": "sesame"}))
-    assert "Echo: sesame" in said
-
-
 @asynccontextmanager
 async def everything() -> AsyncIterator[str]:
     """The server of everything, at a port."""
@@ -134,17 +128,21 @@ async def test_everything_over_http() -> None:
     assert "sum of 2 and 3" in said[1]
 
 
-@pytest.mark.parametrize("images", ["true", "false", "error"])
-async def test_an_image_goes_to_models_that_see(images: str) -> None:
+async def test_an_image_goes_to_models_that_see() -> None:
     """Whoever takes none is told of it, and the client, who never saw the tool, gets no error."""
     server = {"name": "all", "command": list(npm_server("mcp-server-everything")), "allow": ["get-tiny-image"]}
-    async with (
-        Upstream([Say(block("get-tiny-image", {})), Say("A logo.")]) as upstream,
-        serving(upstream_config(upstream.url, backend={"images": images}, tools=tools(server))) as gateway,
-    ):
-        got = await post(gateway, {"messages": USER})
-        assert got.status == 200
-        assert got.json()["choices"][0]["message"]["content"].endswith("A logo.")
-        shown = json.dumps(upstream.requests[1].json["messages"])
-    assert ("data:image/png;base64," in shown) is (images == "true")
-    assert ("[image omitted: this model takes no images]" in shown) is (images != "true")
+    kinds = ("true", "false", "error")
+    async with Upstream([Say(block("get-tiny-image", {})), Say("A logo.")] * len(kinds)) as upstream:
+        config = {
+            "backends": {images: {"url": upstream.url, "images": images} for images in kinds},
+            "routes": [{"model": images, "backend": images} for images in kinds],
+            "tools": tools(server),
+        }
+        async with serving(read_config(config)) as gateway:
+            for images in kinds:
+                got = await post(gateway, {"model": images, "messages": USER})
+                assert got.status == 200
+                assert got.json()["choices"][0]["message"]["content"].endswith("A logo."), images
+                shown = json.dumps(upstream.requests[-1].json["messages"])
+                assert ("data:image/png;base64," in shown) is (images == "true")
+                assert ("[image omitted: this model takes no images]" in shown) is (images != "true")

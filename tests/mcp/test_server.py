@@ -6,13 +6,16 @@ import asyncio
 import json
 import logging
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
 
+from tests.cases import every
 from tests.mcp.conftest import SDK, call, connected, raw, settings
 from tests.waiting import GUARD_S, runs, until
 from toolwire.extras.mcp import host
@@ -46,7 +49,7 @@ async def test_a_call_goes_through_its_states(double: McpServer) -> None:
     assert (double.info.name, double.info.version, double.info.protocol) == ("raw", "1", "2025-06-18")
 
 
-@pytest.mark.parametrize(
+@every(
     ("arguments", "said"),
     [
         ("{", "Error: Invalid JSON arguments - "),
@@ -66,13 +69,13 @@ async def test_arguments_are_checked_before_the_server_sees_them(double: McpServ
     assert states[-1] is CallState.EXECUTION_FAILED
 
 
-@pytest.mark.parametrize("name", ["nothing", "n" * 900])
+@every("name", ["nothing", "n" * 900])
 async def test_a_tool_that_is_not_there(double: McpServer, name: str) -> None:
     result = await call(double, name)
     assert (result.text, result.failed) == (f"Error: Unknown tool: {name}", True)
 
 
-@pytest.mark.parametrize("depth", [300, 1015])
+@every("depth", [300, 1015])
 async def test_arguments_that_are_too_deep_to_be_sent_cost_their_call_only(double: McpServer, depth: int) -> None:
     before = double._host
     text = '{"more":' + "[" * depth + "]" * depth + "}"
@@ -83,9 +86,10 @@ async def test_arguments_that_are_too_deep_to_be_sent_cost_their_call_only(doubl
     assert double._host is before
 
 
-@pytest.mark.parametrize(
+@every(
     ("tool", "said", "failed"),
     [
+        ("big", "x" * 1000, False),  # fifty megabytes, which are cut in the host
         ("junk", "after junk", False),
         ("wrong_id", "mine", False),
         ("flood", "after the flood", False),
@@ -100,11 +104,6 @@ async def test_what_servers_do(double: McpServer, tool: str, said: str, failed: 
     assert (result.text, result.failed) == (said, failed)
 
 
-async def test_fifty_megabytes_are_cut_in_the_host(double: McpServer) -> None:
-    result = await call(double, "t_big")
-    assert (result.text, result.failed) == ("x" * 1000, False)
-
-
 async def test_what_a_server_asks_of_a_client_is_declined(double: McpServer) -> None:
     refused = json.loads((await call(double, "t_ask")).text)
     assert refused == {
@@ -116,7 +115,11 @@ async def test_what_a_server_asks_of_a_client_is_declined(double: McpServer) -> 
     }
 
 
-async def test_the_environment_of_a_server(double: McpServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_environment_of_a_server_and_the_log_of_its_complaints(
+    real_hosts: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its host has no secrets in its own."""
+    caplog.set_level(logging.INFO)
     config = settings(raw(), env={"TOKEN": TOKEN, "FOLDER": "/srv/data"}, inherit=("GIVEN",), max_result_chars=100_000)
     monkeypatch.setenv("OPENAI_API_KEY", "never-to-be-seen")
     monkeypatch.setenv("GIVEN", "given")
@@ -124,46 +127,28 @@ async def test_the_environment_of_a_server(double: McpServer, monkeypatch: pytes
     async with connected(config) as server:
         found = json.loads((await call(server, "env")).text)
         assert server._host is not None
-        environ = Path(f"/proc/{server._host._process.pid}/environ")
-        hosts = await asyncio.to_thread(environ.read_bytes)
+        place = Path(f"/proc/{server._host._process.pid}")
+        hosts = (place / "environ").read_bytes() + (place / "cmdline").read_bytes()
+        await call(server, "complain")
+        await until(lambda: "MCP server test says: complaint" in caplog.text)
+        for _ in range(3):
+            await call(server, "complain")
     assert b"LD_LIBRARY_PATH=/no/such/folder" in hosts
+    assert TOKEN.encode() not in hosts
     assert "LD_LIBRARY_PATH" not in found
     assert found["TOKEN"] == "[hidden]"
     assert (found["FOLDER"], found["GIVEN"], found["PATH"]) == ("/srv/data", "given", os.environ["PATH"])
     assert "OPENAI_API_KEY" not in found
     assert "PYTHONPATH" not in found
-
-
-async def test_the_host_has_no_secrets_in_its_environment(double: McpServer) -> None:
-    assert double._host is not None
-    place = Path("/proc") / str(double._host._process.pid)
-    for name in ("environ", "cmdline"):
-        assert TOKEN.encode() not in (place / name).read_bytes()
+    said = [record.getMessage() for record in caplog.records if " says: " in record.getMessage()]
+    assert len(said) < 1000  # of four hundred thousand
+    assert max(map(len, said)) < 2000
 
 
 async def test_secrets_are_hidden_in_errors(double: McpServer) -> None:
     result = await call(double, "t_refuses")
     assert (result.text, result.failed) == ("Error: no such thing; token [hidden]", True)
     assert TOKEN not in json.dumps(double.shown())
-
-
-async def test_secrets_are_hidden_in_lists() -> None:
-    """Servers fill in what they were given, such as a default."""
-    key = {"type": "string", "default": TOKEN, "enum": [TOKEN, "other"], "description": f"is {TOKEN}"}
-    tools = [
-        {"name": "one", "inputSchema": {"type": "object", "properties": {"key": key}}, "annotations": {"title": TOKEN}},
-    ]
-    env = {"TOKEN": TOKEN, "KIND_KEY": "string"}
-    async with connected(settings(raw(tools=tools), env=env)) as server:
-        (shown,) = server.shown()["tools"]
-        parameters = shown["parameters"]["properties"]["key"]
-        assert parameters == {
-            "type": "string",
-            "default": "[hidden]",
-            "enum": ["[hidden]", "other"],
-            "description": "is [hidden]",
-        }
-        assert TOKEN not in repr(server.listing)
 
 
 async def test_calls_beyond_the_bound_wait(double: McpServer, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -192,14 +177,29 @@ async def test_a_call_whose_time_is_over(double: McpServer) -> None:
     assert not (await call(double, "t_echo", text="a")).failed
 
 
-async def test_an_oversize_result_may_be_an_error() -> None:
+async def test_an_oversize_result_may_be_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     async with connected(settings(max_result_chars=20), on_oversize="error") as server:
         long = await call(server, "echo", text="x" * 20)
         assert (long.text, long.failed) == ("Error: Tool result has 38 characters, the most is 20", True)
         assert (await call(server, "image")).text.startswith("before")
+        # What goes wrong at the end does not begin anew.
+        host = server._host
+        assert host is not None
+        kill = host.kill
+
+        def fails() -> None:
+            kill()
+            raise RuntimeError("a mistake in the gateway")
+
+        monkeypatch.setattr(host, "kill", fails)
+    assert server.state == "stopped"
+    assert server._keeping is not None
+    assert server._keeping.done()
 
 
-async def test_a_list_that_changes(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_list_that_changes_and_a_host_that_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolwire.extras.mcp.hosting.CONFIRM_S", 0.1)
+    monkeypatch.setattr(serving, "FIRST_WAIT_S", 600.0)
     async with connected(settings(allow=("change", "new", "echo"))) as server:
         before = server.tools
         assert before.names == {"echo", "change"}
@@ -207,6 +207,12 @@ async def test_a_list_that_changes(caplog: pytest.LogCaptureFixture) -> None:
         await until(lambda: "new" in server.tools.names)
         assert before.names == {"echo", "change"}
         assert (await call(server, "new")).text == "new: {}"
+        assert server._host is not None
+        os.kill(server._host._process.pid, signal.SIGSTOP)
+        use = serving.ToolUse("call_1", "echo", '{"text": "a"}')
+        result = await server.tools.run(use, 0.1, lambda state: None)
+        assert result.text == "Error: Tool execution timed out"
+        await until(lambda: server.state == "down")
 
 
 async def test_a_list_that_does_not_rest_is_read_ever_less_often() -> None:
@@ -233,18 +239,15 @@ async def test_a_server_that_dies_is_started_again(
         assert "echo" in server.tools.names
         await until(lambda: server.restarts == 1 and server.state == "up")
         assert (await call(server, "echo", text="a")).text == 'echo: {"text": "a"}'
-    assert "MCP server test: it has ended with status 3; it is started again" in caplog.text
-
-
-async def test_tools_of_a_server_that_is_away_stay_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "FIRST_WAIT_S", 600.0)
-    async with connected(settings()) as server:
+        # While it is away its tools stay and say so.
+        monkeypatch.setattr(serving, "FIRST_WAIT_S", 600.0)
         await call(server, "die")
         await until(lambda: server.state == "down")
         assert "echo" in server.tools.names
         result = await call(server, "echo", text="a")
         assert result.failed
         assert result.text == "Error: The tool's server test cannot be reached now: it has ended with status 3"
+    assert "MCP server test: it has ended with status 3; it is started again" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -304,31 +307,33 @@ async def test_a_message_that_is_too_large_ends_the_connection(monkeypatch: pyte
         assert server.error == "it sent a message of more than 67108864 bytes"
 
 
-async def test_names_that_models_do_not_take() -> None:
-    tools = [{"name": name, "inputSchema": {}} for name in ("a.b/c d", "ü" * 200, "plain")]
-    async with connected(settings(raw(tools=tools))) as server:
-        by_own = {tool.name: offered for offered, tool in server.listing.tools.items()}
-        assert by_own["plain"] == "plain"
-        assert (await call(server, by_own["a.b/c d"], a=1)).text == 'a.b/c d: {"a": 1}'
-        assert (await call(server, by_own["ü" * 200])).text == "ü" * 200 + ": {}"
-
-
-async def test_a_broken_tool_costs_itself() -> None:
+async def test_lists_with_broken_tools_strange_names_and_secrets() -> None:
+    """A broken tool costs itself. Servers fill in what they were given, such as a default."""
     schema = {"type": "object"}
-    good = [
-        {"name": "good", "inputSchema": schema},
+    key = {"type": "string", "default": TOKEN, "enum": [TOKEN, "other"], "description": f"is {TOKEN}"}
+    good: list[Any] = [
+        {"name": "one", "inputSchema": {**schema, "properties": {"key": key}}, "annotations": {"title": TOKEN}},
         {"name": "no_type", "inputSchema": {"properties": {}}},
         {"name": "no_schema"},
+        *({"name": name, "inputSchema": {}} for name in ("a.b/c d", "ü" * 200)),
     ]
     bad = [{"name": 7, "inputSchema": schema}, {"name": "array", "inputSchema": {"type": "array"}}, "tool", None]
     bad += [{"name": "worse", "inputSchema": schema, "annotations": []}]
-    async with connected(settings(raw(tools=[*bad, *good]))) as server:
-        assert server.tools.names == {"good", "no_type", "no_schema"}
+    env = {"TOKEN": TOKEN, "KIND_KEY": "string"}
+    async with connected(settings(raw(tools=[*bad, *good]), env=env)) as server:
+        offered = {tool.name: name for name, tool in server.listing.tools.items()}
+        assert list(offered) == [tool["name"] for tool in good]
         assert [one.name for one in server.listing.left_out] == ["7", "array", "tool", "None", "worse"]
-        assert (await call(server, "no_schema")).text == "no_schema: {}"
+        for name, arguments in (("no_schema", {}), ("a.b/c d", {"a": 1}), ("ü" * 200, {})):
+            assert (await call(server, offered[name], **arguments)).text == f"{name}: {json.dumps(arguments)}"
+        assert [offered[name] for name in ("one", "no_schema")] == ["one", "no_schema"]
+        (shown,) = (tool for tool in server.shown()["tools"] if tool["tool"] == "one")
+        hidden = {"default": "[hidden]", "enum": ["[hidden]", "other"], "description": "is [hidden]"}
+        assert shown["parameters"]["properties"]["key"] == {"type": "string", **hidden}
+        assert TOKEN not in repr(server.listing)
 
 
-async def test_nothing_is_left_running(tmp_path: Path) -> None:
+async def test_nothing_is_left_running(real_hosts: None, tmp_path: Path) -> None:
     file = tmp_path / "pids"
     async with connected(settings(raw(mode="immortal", pids=str(file)))) as server:
         assert server._host is not None
@@ -349,46 +354,6 @@ async def test_a_gateway_that_is_killed_takes_everything_along(tmp_path: Path) -
     gateway.kill()
     await gateway.wait()
     await until(lambda: not any(map(runs, pids)))
-
-
-async def test_what_goes_wrong_at_the_end_does_not_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with connected(settings()) as server:
-        host = server._host
-        assert host is not None
-        kill = host.kill
-
-        def fails() -> None:
-            kill()
-            raise RuntimeError("a mistake in the gateway")
-
-        monkeypatch.setattr(host, "kill", fails)
-    assert server.state == "stopped"
-    assert server._keeping is not None
-    assert server._keeping.done()
-
-
-async def test_a_host_that_is_stopped_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolwire.extras.mcp.hosting.CONFIRM_S", 0.1)
-    monkeypatch.setattr(serving, "FIRST_WAIT_S", 600.0)
-    async with connected(settings()) as server:
-        assert server._host is not None
-        os.kill(server._host._process.pid, 19)
-        use = serving.ToolUse("call_1", "echo", '{"text": "a"}')
-        result = await server.tools.run(use, 0.1, lambda state: None)
-        assert result.text == "Error: Tool execution timed out"
-        await until(lambda: server.state == "down")
-
-
-async def test_the_log_has_what_a_server_complains_of(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    async with connected(settings(raw(), env={"TOKEN": TOKEN})) as server:
-        await call(server, "complain")
-        await until(lambda: "MCP server test says: complaint" in caplog.text)
-        for _ in range(3):
-            await call(server, "complain")
-    said = [record.getMessage() for record in caplog.records if " says: " in record.getMessage()]
-    assert len(said) < 1000  # of four hundred thousand
-    assert max(map(len, said)) < 2000
 
 
 # --- a server of the newest protocol, and of HTTP ------------------------------------------------------------------

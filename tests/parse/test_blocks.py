@@ -49,53 +49,40 @@ def words(events: list[Event]) -> list[str]:
     return [*blocks.values(), *faults]
 
 
-@every(
-    ("text", "expected"),
-    [
-        pytest.param(f"a {CALL} b", ["text:a", 'call:{"x":1}', "text: b"], id="text-call-text"),
-        pytest.param(f"{CALL}\n{CALL}", ['call:{"x":1}', 'call:{"x":1}'], id="two-calls"),
-        pytest.param(
-            '<tool_call>\n {"x":"</tool_call>"} \n</tool_call>', ['call:{"x":"</tool_call>"}'], id="closer-in-string"
-        ),
-        pytest.param(
-            '<tool_call>{"x":"\\"</tool_call>\\\\"}</tool_call>', ['call:{"x":"\\"</tool_call>\\\\"}'], id="escapes"
-        ),
-        pytest.param(
-            '<tool_call>{"x":"</tool_call> b "</tool_call> c',
-            ['call:{"x":"', 'text:b "</tool_call> c'],
-            id="broken-string",
-        ),
-        pytest.param('<tool_call>{"x":"</tool_call> rest', ['call:{"x":"', "text:rest"], id="string-never-ends"),
-        pytest.param('<tool_call>{"x":{"b":1}</tool_call> c', ['call:{"x":{"b":1}', "text:c"], id="missing-brace"),
-        pytest.param("<tool_call>{x:1}</tool_call>", ["call:{x:1}"], id="unquoted-goes-to-the-policy"),
-        pytest.param('<tool_call>{"x":1,}</tool_call>', ['call:{"x":1,}'], id="trailing-comma"),
-        pytest.param('<tool_call>{"x":"a\nb"}</tool_call>', ['call:{"x":"a\nb"}'], id="raw-newline-in-string"),
-        pytest.param(
-            '<tool_call>\n```json\n{"x":"</tool_call>"}\n```\n</tool_call>',
-            ['call:```json\n{"x":"</tool_call>"}\n```'],
-            id="fence",
-        ),
-        pytest.param("<tool_call>{}</tool_call>", ["text:<tool_call>{}</tool_call>"], id="refused-is-text"),
-        pytest.param(
-            f"a <tool_call>{{}}</tool_call> {CALL}",
-            ["text:a <tool_call>{}</tool_call>", 'call:{"x":1}'],
-            id="refused-then-call",
-        ),
-        pytest.param('a\n<tool_call>["d"]</tool_call>', ['text:a\n<tool_call>["d"]</tool_call>'], id="no-object"),
-        pytest.param(
-            'a\n<tool_call>{"d":1}</tool_call>\nb', ["text:a", "text:\nb"], id="dropped-block-is-trimmed-like-a-call"
-        ),
-        pytest.param(
-            'a <tool_call>{"r":1}</tool_call> b', ["text:a  [rejected]  b"], id="replaced-block-is-not-trimmed"
-        ),
-        pytest.param(" \n ", ["text: \n "], id="only-whitespace"),
-        pytest.param("a \n", ["text:a \n"], id="whitespace-at-the-end"),
-        pytest.param(f" {CALL} ", ['call:{"x":1}'], id="whitespace-around-a-call"),
-        pytest.param("a <tool_cal", ["text:a <tool_cal"], id="partial-opener-at-the-end"),
-        pytest.param("", [], id="nothing"),
-    ],
-)
-def test_blocks(twin: ModuleType, text: str, expected: list[str]) -> None:
+BLOCKS: dict[str, tuple[str, list[str]]] = {
+    "text call text": (f"a {CALL} b", ["text:a", 'call:{"x":1}', "text: b"]),
+    "two calls": (f"{CALL}\n{CALL}", ['call:{"x":1}', 'call:{"x":1}']),
+    "closer in string": ('<tool_call>\n {"x":"</tool_call>"} \n</tool_call>', ['call:{"x":"</tool_call>"}']),
+    "escapes": ('<tool_call>{"x":"\\"</tool_call>\\\\"}</tool_call>', ['call:{"x":"\\"</tool_call>\\\\"}']),
+    "broken string": ('<tool_call>{"x":"</tool_call> b "</tool_call> c', ['call:{"x":"', 'text:b "</tool_call> c']),
+    "string never ends": ('<tool_call>{"x":"</tool_call> rest', ['call:{"x":"', "text:rest"]),
+    "missing brace": ('<tool_call>{"x":{"b":1}</tool_call> c', ['call:{"x":{"b":1}', "text:c"]),
+    "unquoted goes to the policy": ("<tool_call>{x:1}</tool_call>", ["call:{x:1}"]),
+    "trailing comma": ('<tool_call>{"x":1,}</tool_call>', ['call:{"x":1,}']),
+    "raw newline in string": ('<tool_call>{"x":"a\nb"}</tool_call>', ['call:{"x":"a\nb"}']),
+    "fence": (
+        '<tool_call>\n```json\n{"x":"</tool_call>"}\n```\n</tool_call>',
+        ['call:```json\n{"x":"</tool_call>"}\n```'],
+    ),
+    "refused is text": ("<tool_call>{}</tool_call>", ["text:<tool_call>{}</tool_call>"]),
+    "refused then call": (
+        f"a <tool_call>{{}}</tool_call> {CALL}",
+        ["text:a <tool_call>{}</tool_call>", 'call:{"x":1}'],
+    ),
+    "no object": ('a\n<tool_call>["d"]</tool_call>', ['text:a\n<tool_call>["d"]</tool_call>']),
+    "dropped block is trimmed like a call": ('a\n<tool_call>{"d":1}</tool_call>\nb', ["text:a", "text:\nb"]),
+    "replaced block is not trimmed": ('a <tool_call>{"r":1}</tool_call> b', ["text:a  [rejected]  b"]),
+    "only whitespace": (" \n ", ["text: \n "]),
+    "whitespace at the end": ("a \n", ["text:a \n"]),
+    "whitespace around a call": (f" {CALL} ", ['call:{"x":1}']),
+    "partial opener at the end": ("a <tool_cal", ["text:a <tool_cal"]),
+    "nothing": ("", []),
+}
+
+
+@every("block", BLOCKS)
+def test_blocks(twin: ModuleType, block: str) -> None:
+    text, expected = BLOCKS[block]
     assert read(twin, text) == expected
 
 

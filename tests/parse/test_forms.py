@@ -52,130 +52,102 @@ def _m3(text: str) -> str:
     return text.replace("<", f"{M3}<")
 
 
-FORMS: dict[str, tuple[str, str, list[Said]]] = {
+FORMS: dict[str, tuple[str, list[Said]]] = {
     # --- DeepSeek from V3.2 on
-    "v4.1: a space in every tag": (
-        "deepseek_v41",
+    "deepseek_v41: a space in every tag": (
         _dsml(
             'Hm.\n[calls]\n[invoke name="f"]\n[parameter name="a" string="true"]  x\n[/parameter]\n[/invoke]\n[/calls]',
             " ",
         ),
         ["Hm.", ("f", {"a": "  x\n"})],
     ),
-    "v4.1 reads V3.2's": (
-        "deepseek_v41",
+    "deepseek_v41: v4.1 reads V3.2's": (
         _dsml(
             '[function_calls][invoke name="f"][parameter name="n" string="false"]2[/parameter][/invoke][/function_calls]'
         ),
         [("f", {"n": 2})],
     ),
-    "dsml: an invoke that closes itself": (
-        "deepseek_v32",
+    "deepseek_v32: an invoke that closes itself": (
         _dsml('[function_calls]\n[invoke name="f"/]\n[invoke name="g" /]\n[/function_calls]'),
         [("f", {}), ("g", {})],
     ),
-    "dsml: an object in an invoke": (
-        "deepseek_v4",
+    "deepseek_v4: an object in an invoke": (
         _dsml('[tool_calls][invoke name="f"]\n{"a": "1", "n": 1}\n[/invoke][invoke name="g"][/invoke][/tool_calls]'),
         [("f", {"a": "1", "n": 1}), ("g", {})],
     ),
-    "dsml: without a section": ("deepseek_v4", _dsml('Hm.[invoke name="f"][/invoke][/tool_calls]'), ["Hm.", ("f", {})]),
-    "dsml: a slip in the section's word": (
-        "deepseek_v4",
+    "deepseek_v4: without a section": (_dsml('Hm.[invoke name="f"][/invoke][/tool_calls]'), ["Hm.", ("f", {})]),
+    "deepseek_v4: a slip in the section's word": (
         _dsml('[toolcalls]\n[invoke name="f"][/invoke]\n[/tool_calls]'),
         [("f", {})],
     ),
-    "gigachat 3.5": (
-        "gigachat35",
+    "gigachat35: gigachat 3.5": (
         _dsml('[tool_calls][invoke name="f"][/invoke][/tool_calls]').replace("DSML", "GCML") + "<|message_sep|>",
         [("f", {})],
     ),
     # --- sections whose markers are tokens
-    "kimi_k2: an empty section": (
-        "kimi_k2",
-        "One. <|tool_calls_section_begin|><|tool_calls_section_end|> Two.",
-        ["One.", "Two."],
-    ),
+    "kimi_k2: an empty section": ("One. <|tool_calls_section_begin|><|tool_calls_section_end|> Two.", ["One.", "Two."]),
     "kimi_k2: noise in a section": (
-        "kimi_k2",
         "One. <|tool_calls_section_begin|> let me <|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{}"
         "<|tool_call_end|> see <|tool_calls_section_end|>",
         ["One.", ("f", {}), "see"],
     ),
     "kimi_k2: nothing but noise in a section": (
-        "kimi_k2",
         "<|tool_calls_section_begin|>I need no tool.<|tool_calls_section_end|>",
         ["I need no tool."],
     ),
     "kimi_k2: the section's end ends the call": (
-        "kimi_k2",
         '<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{"a":"x"}<|tool_calls_section_end|>',
         [("f", {"a": "x"})],
     ),
-    "deepseek_v31: an empty section": ("deepseek_v31", "One.<｜tool▁calls▁begin｜><｜tool▁calls▁end｜>", ["One."]),
+    "deepseek_v31: an empty section": ("One.<｜tool▁calls▁begin｜><｜tool▁calls▁end｜>", ["One."]),
     # --- tags
     "kimi_k3: entities in attributes, none in values": (
-        "kimi_k3",
         '<|open|>tools<|sep|><|open|>call tool="f" index="1"<|sep|><|open|>argument key="x &amp; &quot;y&quot; &lt;z" type="string"'
         "<|sep|>&amp;<|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|><|close|>message<|sep|><|end_of_msg|>",
         [("f", {'x & "y" <z': "&amp;"})],
     ),
     "minicpm5: CDATA": (
-        "minicpm5",
         '<function name="f"><param name="a"><![CDATA[ x </param> y\n]]></param><param name="b"> z </param></function>',
         [("f", {"a": " x </param> y\n", "b": " z "})],
     ),
     "minicpm5: CDATA with space around it": (
-        "minicpm5",
         "<function name='f'><param name='a'> <![CDATA[q]]> </param></function>",
         [("f", {"a": "q"})],
     ),
-    "minicpm5: a space that got lost": (
-        "minicpm5",
-        '<functionname="f"><paramname="n">1</param></function>',
-        [("f", {"n": 1})],
-    ),
+    "minicpm5: a space that got lost": ('<functionname="f"><paramname="n">1</param></function>', [("f", {"n": 1})]),
     "muse: an invoke that closes itself": (
-        "muse",
         '<atem:function_calls><atem:invoke name="f"/></atem:function_calls>',
         [("f", {})],
     ),
-    "dots: an object in the section": (
-        "dots_llm",
+    "dots_llm: an object in the section": (
         '<dots_function_call>{"name":"f","arguments":{"a":"x"}}</dots_function_call>',
         [("f", {"a": "x"})],
     ),
     "step3: without its type": (
-        "step3",
         '<｜tool_calls_begin｜><｜tool_call_begin｜><steptml:invoke name="f"></steptml:invoke><｜tool_call_end｜><｜tool_calls_end｜>',
         [("f", {})],
     ),
     "hunyuan3: a suffix in every tag": (
-        "hunyuan3",
         "Hm.<tool_calls:ab1>\n<tool_call:ab1>f<tool_sep:ab1>\n<arg_key:ab1>a</arg_key:ab1>\n<arg_value:ab1>x</arg_value:ab1>\n"
         "</tool_call:ab1>\n</tool_calls:ab1>",
         ["Hm.", ("f", {"a": "x"})],
     ),
     "hunyuan4: without its separator": (
-        "hunyuan4",
         "<tool_calls:ab1><tool_call:ab1>f<arg_key:ab1>a</arg_key:ab1><arg_value:ab1>x\ny</arg_value:ab1></tool_call:ab1>"
         "<tool_call:ab1>g</tool_call:ab1></tool_calls:ab1>",
         [("f", {"a": "x\ny"}), ("g", {})],
     ),
     "k2_horizon: the type is passed over, an object is read": (
-        "k2_horizon",
         "<ifm|tool_calls><ifm|tool_call>f\n<ifm|arg_key>n</ifm|arg_key><ifm|arg_type>string</ifm|arg_type>"
         '<ifm|arg_value>1</ifm|arg_value></ifm|tool_call><ifm|tool_call>{"name":"g","arguments":{}}</ifm|tool_call></ifm|tool_calls>',
         [("f", {"n": 1}), ("g", {})],
     ),
-    "solar_open2": (
-        "solar_open2",
+    "solar_open2: as its template": (
         "<|tool_call:start|>f\n<|tool_arg:start|>a<|tool_arg:value|>x y<|tool_arg:end|>\n<|tool_call:end|>",
         [("f", {"a": "x y"})],
     ),
     # --- elements
     "minimax_m3: values are elements": (
-        "minimax_m3",
         _m3(
             'Hm.\n<tool_call>\n<invoke name="f">\n<deep>\n<id>42</id>\n<rows><item><n>1.50</n></item><item><n>2</n></item></rows>\n'
             "</deep>\n<a>x y</a></invoke>\n</tool_call>"
@@ -183,53 +155,41 @@ FORMS: dict[str, tuple[str, str, list[Said]]] = {
         ["Hm.", ("f", {"deep": {"id": "42", "rows": [{"n": 1.5}, {"n": 2}]}, "a": "x y"})],
     ),
     "minimax_m3: one row is a row": (
-        "minimax_m3",
         _m3('<tool_call><invoke name="f"><deep><rows><item><n>1</n></item></rows></deep></invoke></tool_call>'),
         [("f", {"deep": {"rows": [{"n": 1}]}})],
     ),
     "minimax_m3: without arguments": (
-        "minimax_m3",
         _m3('<tool_call>\n<invoke name="f">\n</invoke>\n<invoke name="g"></invoke></tool_call>'),
         [("f", {}), ("g", {})],
     ),
     "minimax_m3: JSON where no elements are": (
-        "minimax_m3",
         _m3('<tool_call><invoke name="f"><any>{"q": [1]}</any><n>3</n></invoke></tool_call>'),
         [("f", {"any": {"q": [1]}, "n": 3})],
     ),
     # --- JSON
     "gigachat: the separator is framing": (
-        "gigachat",
         'Hm.<|message_sep|>\n\nfunction call<|role_sep|>\n{"name": "f", "arguments": {"a": "x"}}',
         ["Hm.", ("f", {"a": "x"})],
     ),
     "lfm2: an object": (
-        "lfm2",
         '<|tool_call_start|>{"name": "f", "arguments": {"a": "x"}}<|tool_call_end|>',
         [("f", {"a": "x"})],
     ),
-    "lfm2: a list without tags": ("lfm2", "[f(n=1), g()]", [("f", {"n": 1}), ("g", {})]),
+    "lfm2: a list without tags": ("[f(n=1), g()]", [("f", {"n": 1}), ("g", {})]),
     "lfm2: JSON in its tags": (
-        "lfm2",
         '<|tool_call_start|>[{"name": "f", "parameters": {"n": 1}}]<|tool_call_end|>Done.',
         [("f", {"n": 1}), "Done."],
     ),
-    "jamba: an empty list": ("jamba", "One. <tool_calls>[]</tool_calls>", ["One."]),
-    "cohere: an empty list": ("cohere", "<|START_ACTION|>[]<|END_ACTION|><|START_TEXT|>One.<|END_TEXT|>", ["One."]),
-    "cohere: a lone call": ("cohere", '<|START_ACTION|>{"tool_name":"f","parameters":{}}<|END_ACTION|>', [("f", {})]),
-    "qwen3_coder: an object": (
-        "qwen3_coder",
-        '<tool_call>\n<function=f>\n{"n": 1}\n</function>\n</tool_call>',
-        [("f", {"n": 1})],
-    ),
+    "jamba: an empty list": ("One. <tool_calls>[]</tool_calls>", ["One."]),
+    "cohere: an empty list": ("<|START_ACTION|>[]<|END_ACTION|><|START_TEXT|>One.<|END_TEXT|>", ["One."]),
+    "cohere: a lone call": ('<|START_ACTION|>{"tool_name":"f","parameters":{}}<|END_ACTION|>', [("f", {})]),
+    "qwen3_coder: an object": ('<tool_call>\n<function=f>\n{"n": 1}\n</function>\n</tool_call>', [("f", {"n": 1})]),
     "mimo: line ends belong to the value": (
-        "mimo",
         "<tool_call>\n<function=f>\n<parameter=a>\nx\n</parameter>\n</function>\n</tool_call>",
         [("f", {"a": "\nx\n"})],
     ),
-    "gemma4: a bare colon": ("gemma4", '<|tool_call>:f{a:<|"|>x<|"|>}<tool_call|>', [("f", {"a": "x"})]),
-    "plamo3": (
-        "plamo3",
+    "gemma4: a bare colon": ('<|tool_call>:f{a:<|"|>x<|"|>}<tool_call|>', [("f", {"a": "x"})]),
+    "plamo3: as its template": (
         "<|plamo:begin_tool_requests:plamo|><|plamo:begin_tool_request:plamo|><|plamo:begin_tool_name:plamo|>f"
         "<|plamo:end_tool_name:plamo|><|plamo:begin_tool_arguments:plamo|><|plamo:constrain|>json<|plamo:msg|>{}"
         "<|plamo:end_tool_arguments:plamo|><|plamo:end_tool_request:plamo|><|plamo:end_tool_requests:plamo|>",
@@ -237,39 +197,30 @@ FORMS: dict[str, tuple[str, str, list[Said]]] = {
     ),
     # --- headers
     "harmony: the name alone": (
-        "harmony",
         ' to=functions.f<|channel|>commentary <|constrain|>json<|message|>{"a":"x"}<|call|>',
         [("f", {"a": "x"})],
     ),
     "inkling: a name before the content": (
-        "inkling",
         'f<|content_invoke_tool_json|>{"name":"f","args":{"a":"x"}}<|end_message|><|content_model_end_sampling|>',
         [("f", {"a": "x"})],
     ),
-    "inkling: a word that is none": ("inkling", "Hello, world", ["Hello, world"]),
-    "inkling: a word alone": ("inkling", "Hello", ["Hello"]),
-    "functionary: the first recipient stands in the prompt": (
-        "functionary",
-        'f\n{"a":"x"}\n>>>g\n{}',
-        [("f", {"a": "x"}), ("g", {})],
-    ),
-    "functionary: everybody": ("functionary", "all\nLet me see.\n>>>f\n{}", ["Let me see.", ("f", {})]),
-    "functionary: prose": ("functionary", "Hello, >>> print(1)\n>>> 2", ["Hello, >>> print(1)\n>>> 2"]),
-    "functionary 3.1": ("functionary_v31", 'Hm.<function=f>{"a":"x"}</function>', ["Hm.", ("f", {"a": "x"})]),
+    "inkling: a word that is none": ("Hello, world", ["Hello, world"]),
+    "inkling: a word alone": ("Hello", ["Hello"]),
+    "functionary: the first recipient stands in the prompt": ('f\n{"a":"x"}\n>>>g\n{}', [("f", {"a": "x"}), ("g", {})]),
+    "functionary: everybody": ("all\nLet me see.\n>>>f\n{}", ["Let me see.", ("f", {})]),
+    "functionary: prose": ("Hello, >>> print(1)\n>>> 2", ["Hello, >>> print(1)\n>>> 2"]),
+    "functionary_v31: functionary 3.1": ('Hm.<function=f>{"a":"x"}</function>', ["Hm.", ("f", {"a": "x"})]),
     "muse: recipients vanish": (
-        "muse",
         ' to=f<|message|><atem:function_calls>\n<atem:invoke name="f">\n<atem:parameter name="a">x</atem:parameter>\n</atem:invoke>\n'
         "</atem:function_calls><|eom|><|start|>assistant to=user<|message|>Done.<|eot|>",
         [("f", {"a": "x"}), "Done."],
     ),
     "beam: ends with the message": (
-        "beam",
         ' to=f<|channel|>analysis <|constrain|>xml<|message|><rfl:parameter name="a">\nx\n</rfl:parameter><|end|>'
         "<|start|>assistant to=g<|channel|>analysis <|constrain|>xml<|message|><|call|>",
         [("f", {"a": "x"}), ("g", {})],
     ),
     "apriel: the last response": (
-        "apriel",
         'Here are my reasoning steps:\nHm.\n[BEGIN FINAL RESPONSE]\n<tool_calls>[{"name": "f", "arguments": {}}]</tool_calls>\n'
         "[END FINAL RESPONSE]<|end|>",
         [("f", {})],
@@ -304,7 +255,8 @@ def said(events: list[Event]) -> list[Said]:
 
 @every("form", FORMS)
 def test_it_is_read(twin: ModuleType, form: str) -> None:
-    format, text, wanted = FORMS[form]
+    text, wanted = FORMS[form]
+    format = form.partition(":")[0]
     data = text.encode()
     for pieces in ([data], [data[at : at + 1] for at in range(len(data))]):
         for streaming in ("buffered", 0):

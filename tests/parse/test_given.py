@@ -19,17 +19,7 @@ PIECES = [
     *("So ", "it", " is", ".", " ", "\n", "And", ' <tool_call>{"name":', '"f"', ',"arguments":', "{}}", "</tool_call>"),
     *(" Then", " more", "", " of", " it"),
     *(
-        '<tool_call>{"name":"f","arguments":{"a":"',
-        "b",
-        "c",
-        " d",
-        '"',
-        ',"e":"',
-        "f",
-        "g",
-        "\\",
-        "n",
-        '"}}',
+        *('<tool_call>{"name":"f","arguments":{"a":"', "b", "c", " d", '"', ',"e":"', "f", "g", "\\", "n", '"}}'),
         "</tool_call>",
     ),
 ]

@@ -18,8 +18,6 @@ from toolwire import open_scanner
 from toolwire.errors import GatewayError, ModelFault
 from toolwire.events import BlockKind, Close, Delta, Event, Fault, Open
 from toolwire.formats.families import hermes, sentinel
-from toolwire.model import ToolUse
-from toolwire.registry import registries
 from toolwire.scan._grammar import (
     AS_TEXT,
     Block,
@@ -130,7 +128,8 @@ arguments = st.dictionaries(
 
 
 @pytest.mark.parametrize("implementation", MODULES)
-@pytest.mark.parametrize("form", GRAMMARS)
+@every("form", GRAMMARS)
+@settings(max_examples=20)
 @given(data=st.data(), value=arguments, ascii_only=st.booleans(), last=st.booleans())
 def test_the_same_call_as_when_it_is_held_back(
     implementation: str, form: str, data: st.DataObject, value: object, ascii_only: bool, last: bool
@@ -146,7 +145,7 @@ def test_the_same_call_as_when_it_is_held_back(
     assert normalise(given_out) == normalise(held)
 
 
-@pytest.mark.parametrize("form", GRAMMARS)
+@every("form", GRAMMARS)
 def test_arguments_come_in_many_fragments(twin: ModuleType, form: str) -> None:
     text = written(form, "f", json.dumps({"text": "word " * 2000}))
     events = scan(twin, form, in_deltas(text))
@@ -162,14 +161,14 @@ def test_nothing_is_given_out_before_the_judge_agrees(twin: ModuleType) -> None:
     assert [type(event) for event in scanner.feed("}</tool_call>")] == [Open, Delta, Close]
 
 
-@pytest.mark.parametrize("form", GRAMMARS)
+@every("form", GRAMMARS)
 def test_a_call_that_is_cut_off_is_closed_as_truncated(twin: ModuleType, form: str) -> None:
     text = written(form, "f", '{"a": "bcd"}')[: -20 if form != "mistral" else -3]
     *_, closed = scan(twin, form, [text], cut=True)
     assert closed == Close(0, "truncated")
 
 
-@pytest.mark.parametrize("form", GRAMMARS)
+@every("form", GRAMMARS)
 def test_what_was_sent_is_never_withdrawn(twin: ModuleType, form: str) -> None:
     """The body turns out to be malformed: the answer fails."""
     text = written(form, "f", '{"a": "b"}')
@@ -185,7 +184,7 @@ def test_a_second_key_of_the_same_name_fails(twin: ModuleType) -> None:
     assert isinstance(judged(twin, "hermes", [text], 0)[-1], Fault)
 
 
-@pytest.mark.parametrize("form", GRAMMARS)
+@every("form", GRAMMARS)
 def test_the_end_of_the_arguments_waits_for_the_verdict(twin: ModuleType, form: str) -> None:
     """Wherever the answer stops before the call policy has spoken, what was sent is no JSON."""
     text = written(form, "f", '{"a": {"b": "}, ,"}, "c": {}} ')
@@ -198,8 +197,7 @@ def test_the_end_of_the_arguments_waits_for_the_verdict(twin: ModuleType, form: 
                 json.loads(sent)
 
 
-# --- with the gateway's policy
-# -------------------------------------------------------------------------------------------
+# --- with the gateway's policy --------------------------------------------------------------------------------------
 
 SCHEMA = {
     "type": "object",
@@ -208,26 +206,8 @@ SCHEMA = {
 TOOL = {"type": "function", "function": {"name": "write", "parameters": SCHEMA}}
 keys = st.sampled_from(["n", "s", "x", "other"])
 values = st.one_of(
-    st.sampled_from(
-        [
-            "",
-            "\n",
-            "\n\n",
-            "7",
-            "null",
-            " 1",
-            '"',
-            "\\",
-            "a\nb\n",
-            "\t\x00",
-            "[1, {}]",
-            "</par",
-            "{",
-            "[{",
-            '{"a":1,}',
-            "\u00e9\U0001f600",
-        ]
-    ),
+    st.sampled_from(["", "\n", "\n\n", "7", "null", " 1", '"', "\\", "a\nb\n", "\t\x00", "[1, {}]"]),
+    st.sampled_from(["</par", "{", "[{", '{"a":1,}', "\u00e9\U0001f600"]),
     st.text(st.characters(codec="utf-8", exclude_characters="<"), max_size=8),
 )
 written_values = st.lists(st.tuples(keys, values), max_size=4)
@@ -293,7 +273,7 @@ def calls(events: list[Event]) -> list[tuple[str | None, str]]:
 
 @pytest.mark.parametrize("implementation", MODULES)
 @every("form", FORMS)
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(data=st.data(), members=written_values, missing=st.sampled_from(["", "</tool_call>", "all"]))
 def test_arguments_in_tags_mean_the_same_as_when_they_are_held_back(
     implementation: str, form: str, data: st.DataObject, members: list[tuple[str, str]], missing: str
@@ -316,7 +296,7 @@ def test_arguments_in_tags_mean_the_same_as_when_they_are_held_back(
 
 @pytest.mark.parametrize("implementation", MODULES)
 @every("form", FORMS)
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(data=st.data(), members=written_values, seed=st.integers(0, 10_000))
 def test_a_call_in_tags_that_is_cut_off_cannot_be_read(
     implementation: str, form: str, data: st.DataObject, members: list[tuple[str, str]], seed: int
@@ -333,18 +313,7 @@ def test_a_call_in_tags_that_is_cut_off_cannot_be_read(
             json.loads(value)
 
 
-@every("form", ["hermes", "sentinel", "mistral", "qwen3_coder", "deepseek_v31", "kimi_k2"])
-def test_ten_kilobytes_come_in_more_than_a_thousand_fragments(twin: ModuleType, form: str) -> None:
-    value = {"s": 'some "longer" text, {with} brackets\n' * 280}
-    text = registries().formats.get(form).render_call(ToolUse("call_1", "write", json.dumps(value)))
-    pieces = in_deltas(text)
-    events = judged(twin, form, pieces, 0)
-    assert sum(isinstance(event, Delta) for event in events) > 1000
-    ((name, arguments),) = calls(events)
-    assert (name, json.loads(arguments)) == ("write", value)
-
-
-@pytest.mark.parametrize(
+@every(
     ("text", "arguments"),
     [
         ('{"name":"write","arguments":{"s":"a",}}', '{"s":"a"}'),

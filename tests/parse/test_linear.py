@@ -45,15 +45,9 @@ ADVERSARIES = {
 }
 
 CLOSERS = [
-    "</parameter>",
-    "</parameter> ",
-    "</parameter> x",
-    "</parameter></param",
-    "</parameter>\n</function>",
-    "</parameter></function>  \n",
-    "</parameter></function></tool_cal",
-    "</parameter>\n</function>\n</parameter",
-    "\n</function>",
+    *("</parameter>", "</parameter> ", "</parameter> x", "</parameter></param", "</parameter>\n</function>"),
+    *("</parameter></function>  \n", "</parameter></function></tool_cal"),
+    *("</parameter>\n</function>\n</parameter", "\n</function>"),
 ]
 """What would end a value if something else followed."""
 

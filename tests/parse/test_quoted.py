@@ -21,21 +21,11 @@ from toolwire.scanner import open_scanner
 from toolwire.stream_grammar import normalise
 
 BEFORE = (
-    "Let me use `list_files first.\n",
-    'It is 6" wide.\n',
-    'He said "go".\n',
-    "Use `foo` then:\n\n",
-    "```python\nprint(1)\n```\n\n",
-    "> quoted line\n\n",
-    "| a | b |\n| - | - |\n| `x` | y |\n\n",
-    "- item `one`\n- item two\n",
-    "The odd ` tick, and then:\n",
-    "    indented code\n\n",
-    "don't worry, users' books:\n",
-    "“quoted” text\n",
-    "1. first\n2. second `third\n\n",
-    "````\n```\nx\n```\n````\n",
-    "It names `<tool_call>` and `[TOOL_CALLS]`.\n",
+    *("Let me use `list_files first.\n", 'It is 6" wide.\n', 'He said "go".\n', "Use `foo` then:\n\n"),
+    *("```python\nprint(1)\n```\n\n", "> quoted line\n\n", "| a | b |\n| - | - |\n| `x` | y |\n\n"),
+    *("- item `one`\n- item two\n", "The odd ` tick, and then:\n", "    indented code\n\n"),
+    *("don't worry, users' books:\n", "“quoted” text\n", "1. first\n2. second `third\n\n"),
+    *("````\n```\nx\n```\n````\n", "It names `<tool_call>` and `[TOOL_CALLS]`.\n"),
 )
 """What stands before real calls, each ending its line."""
 

@@ -18,27 +18,11 @@ pytestmark = pytest.mark.twin
 Frame = tuple[str | None, bytes]
 
 PIECES = [
-    b"data: a",
-    b"data:",
-    b"data",
-    b"data:  b ",
-    b"event: e",
-    b"event",
-    b"event:\xff",
-    b"id: 1",
-    b"retry: 9",
+    *(b"data: a", b"data:", b"data", b"data:  b ", b"event: e", b"event", b"event:\xff", b"id: 1", b"retry: 9"),
     b": c",
 ]
 PIECES += [
-    b"\n",
-    b"\r",
-    b"\r\n",
-    b"\n\n",
-    b"\r\r",
-    b"\xef\xbb\xbf",
-    b":",
-    b" ",
-    b"\x00",
+    *(b"\n", b"\r", b"\r\n", b"\n\n", b"\r\r", b"\xef\xbb\xbf", b":", b" ", b"\x00"),
     b'data: {"x": "\xc3\xa9"}\n\n',
 ]
 

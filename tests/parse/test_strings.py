@@ -11,7 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cases import every
@@ -62,23 +62,8 @@ PLACES: dict[str, tuple[str, str, str]] = {
 ASCII = "".join(map(chr, range(128)))
 PIECES = [
     *("a", "some text ", "é", "\u20ac", "\U0001f600", "\n", "\n\n", "\t", "\x00", "\x1f", "\x7f", "u00e9", "n", "/"),
-    *(
-        "\\",
-        "\\\\",
-        "\\\\\\",
-        "\\n",
-        "\\\\n",
-        '\\"',
-        '\\\\\\"',
-        "\\'",
-        "\\/",
-        "\\\\\\/",
-        "\\t",
-        "\\r",
-        "\\b",
-        "\\x41",
-        "\\q",
-    ),
+    *("\\", "\\\\", "\\\\\\", "\\n", "\\\\n", '\\"', '\\\\\\"', "\\'", "\\/", "\\\\\\/"),
+    *("\\t", "\\r", "\\b", "\\x41", "\\q"),
     *("\\u00e9", "\\\\u00E9", "\\u12", "\\\\u00g0", "\\ud83d\\ude00", "\\\\ud83d\\\\ude00", "\\ud83d", "\\udE00"),
     *('"', "'", '""', "'''", '"""', '","k":"', "', k='", "}", "{", "<", '<|"|>', "<|", "</tool_call>", "</tool_cal"),
     *("</parameter>", "\n</parameter>\n", "</arg_value>", "<parameter=o>", "<tool_call>", "x" * 70, "y" * 300, ASCII),
@@ -125,6 +110,7 @@ def split(events: list[Event]) -> tuple[str, list[str]]:
 
 
 @every("place", PLACES)
+@settings(max_examples=20)
 @given(data=st.data(), body=bodies, limit=st.sampled_from([40, 100, 1 << 20]), cut_off=st.booleans())
 def test_the_same_goes_out_as_if_every_byte_were_asked_for(
     place: str, data: st.DataObject, body: str, limit: int, cut_off: bool

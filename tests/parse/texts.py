@@ -7,12 +7,33 @@ from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from random import Random
+from typing import Any
 
 from hypothesis import strategies as st
 
 from tests.parse.oracle import Settings, valid
 from toolwire.formats.families import bare_json, fenced_json, sentinel
-from toolwire.scan._grammar import END, BlockSyntax, Branch, Grammar, Node
+from toolwire.scan._grammar import END, BlockSyntax, Branch, Field, Grammar, Node, Read
+
+
+def lit(literal: str, then: int = END, read: Read = "nothing", field: Field = "") -> Branch:
+    """A literal, then perhaps a field."""
+    return Branch(literal=literal, read=read, field=field, then=then)
+
+
+def get(read: Read, field: Field = "", then: int = END) -> Branch:
+    """A field without a literal before it."""
+    return Branch(read=read, field=field, then=then)
+
+
+def block(opener: str, closer: str = "", *body: Branch | Node, **more: Any) -> BlockSyntax:
+    """A syntax; a node may be given as its only branch."""
+    nodes = tuple((node,) if isinstance(node, Branch) else node for node in body)
+    return BlockSyntax(opener=opener, closer=closer, body=nodes, **more)
+
+
+def grammar(*syntaxes: BlockSyntax, **more: Any) -> Grammar:
+    return Grammar(syntaxes=syntaxes, **more)
 
 
 def _later(branch: Branch) -> Branch:
@@ -20,337 +41,199 @@ def _later(branch: Branch) -> Branch:
     return branch if branch.then == END else replace(branch, then=branch.then + 1)
 
 
-ARGS = Branch(literal="[ARGS]", read="object", field="arguments")
+ARGS = lit("[ARGS]", END, "object", "arguments")
 TAGGED: tuple[Node, ...] = (
-    (Branch(literal="<function=", read="name", field="name", then=1),),
-    (Branch(literal=">", then=2),),
-    (Branch(literal="<parameter=", read="word", field="key", then=3), Branch(literal="</function>", then=5)),
-    (Branch(literal=">", read="text", field="value", then=4),),
-    (
-        Branch(literal="</parameter>", then=2),
-        Branch(literal="\n<parameter=", read="word", field="key", then=3),
-        Branch(literal="</function>", then=5),
-    ),
-    (Branch(literal="</tool_call>"),),
+    (lit("<function=", 1, "name", "name"),),
+    (lit(">", 2),),
+    (lit("<parameter=", 3, "word", "key"), lit("</function>", 5)),
+    (lit(">", 4, "text", "value"),),
+    (lit("</parameter>", 2), lit("\n<parameter=", 3, "word", "key"), lit("</function>", 5)),
+    (lit("</tool_call>"),),
 )
 SECTION_CALL: tuple[Node, ...] = (
-    (Branch(read="name", field="id", then=1),),
-    (Branch(literal="<|args|>", read="object", field="arguments", then=2),),
-    (Branch(literal="<|end|>"),),
+    (get("name", "id", 1),),
+    (lit("<|args|>", 2, "object", "arguments"),),
+    (lit("<|end|>"),),
 )
 
 
 def printed(base: int, *ends: Branch) -> tuple[Node, ...]:
     """Calls one after another, then what ends them."""
-    call = Branch(read="printed", field="calls", then=base + 1)
-    return ((call,), (Branch(literal=";", then=base), *ends, call))
+    call = get("printed", "calls", base + 1)
+    return ((call,), (lit(";", base), *ends, call))
 
 
-ENDS = Branch(read="end")
-BARE = BlockSyntax(opener="", anchor="answer", body=printed(0, ENDS), first_keys=("name", "x"), untaught=True)
-BEHIND = replace(
-    BARE,
-    anchor="margin",
-    body=(
-        (Branch(read="object", field="calls", then=1),),
-        (ENDS, Branch(read="object", field="calls", then=1)),
-    ),
-)
+ENDS = get("end")
+BARE = block("", "", *printed(0, ENDS), anchor="answer", first_keys=("name", "x"), untaught=True)
+BEHIND = replace(BARE, anchor="margin", body=((get("object", "calls", 1),), (ENDS, get("object", "calls", 1))))
 FENCED = replace(
     BARE,
     anchor="margin",
-    body=(
-        (Branch(literal="```", read="word", then=1),),
-        (Branch(literal="\n", then=2),),
-        *printed(2, Branch(literal="```", then=4), ENDS),
-        (Branch(literal="```", read="word", then=1), ENDS),
-    ),
+    body=((lit("```", 1, "word"),), (lit("\n", 2),), *printed(2, lit("```", 4), ENDS), (lit("```", 1, "word"), ENDS)),
 )
-FUNCTION = BlockSyntax(
-    opener="<function=",
-    closer="</function>",
-    body=((Branch(read="name", field="name", then=1),), (Branch(literal=">", then=2),), *TAGGED[2:5], (Branch(),)),
+FUNCTION = block(
+    "<function=",
+    "</function>",
+    get("name", "name", 1),
+    lit(">", 2),
+    *TAGGED[2:5],
+    Branch(),
     family="tagged",
     untaught=True,
 )
 MARKED = (
     FUNCTION,
-    BlockSyntax(opener="<tool_call>", closer="</tool_call>", body=TAGGED, family="tagged", untaught=True),
-    BlockSyntax(opener="[CALLS]", body=((Branch(read="array", field="calls"),),), family="calls", untaught=True),
-    BlockSyntax(opener="<tag>", closer="</tag>", family="tag", untaught=True),
+    block("<tool_call>", "</tool_call>", *TAGGED, family="tagged", untaught=True),
+    block("[CALLS]", "", get("array", "calls"), family="calls", untaught=True),
+    block("<tag>", "</tag>", family="tag", untaught=True),
 )
-FRAME = BlockSyntax(opener="<|start|>", body=((Branch(),),), family="tagged", untaught=True)
+FRAME = block("<|start|>", "", Branch(), family="tagged", untaught=True)
 
 GRAMMARS = {
     "sentinel": sentinel.GRAMMAR,
     "fenced_json": fenced_json.GRAMMAR,
     "bare_json": bare_json.GRAMMAR,
-    "several": Grammar(
-        syntaxes=(*sentinel.GRAMMAR.syntaxes, *fenced_json.GRAMMAR.syntaxes, *bare_json.GRAMMAR.syntaxes),
+    "several": grammar(*sentinel.GRAMMAR.syntaxes, *fenced_json.GRAMMAR.syntaxes, *bare_json.GRAMMAR.syntaxes),
+    "not ascii": grammar(block("<｜opén｜>", "ü|"), block("§", "</tool_call>")),
+    "none": grammar(),
+    "tagged": grammar(
+        block("<tool_call>", "</tool_call>", *TAGGED),
+        block("<function=", "</function>", get("name", "name", 1), lit(">", 2), *TAGGED[2:5], ()),
     ),
-    "not ascii": Grammar(
-        syntaxes=(BlockSyntax(opener="<｜opén｜>", closer="ü|"), BlockSyntax(opener="§", closer="</tool_call>"))
-    ),
-    "none": Grammar(syntaxes=()),
-    "tagged": Grammar(
-        syntaxes=(
-            BlockSyntax(opener="<tool_call>", closer="</tool_call>", body=TAGGED),
-            BlockSyntax(
-                opener="<function=",
-                closer="</function>",
-                body=((Branch(read="name", field="name", then=1),), (Branch(literal=">", then=2),), *TAGGED[2:5], ()),
-            ),
-        )
-    ),
-    "framed": Grammar(
-        syntaxes=(
-            BlockSyntax(opener="<tool_call>", closer="</tool_call>", body=TAGGED, framed=True),
-            BlockSyntax(
-                opener="<function=",
-                closer="</function>",
-                framed=True,
-                body=(
-                    (Branch(read="name", field="name", then=1),),
-                    (Branch(literal=">", then=2),),
-                    *TAGGED[2:5],
-                    (Branch(literal="</tool_call>"), Branch()),
-                ),
-            ),
-        )
-    ),
-    "pairs": Grammar(
-        syntaxes=(
-            BlockSyntax(
-                opener="<tool_call>",
-                closer="</tool_call>",
-                body=(
-                    (Branch(read="name", field="name", then=1), Branch(read="object", field="call", then=3)),
-                    (Branch(literal="<k>", read="text", field="key", then=2), Branch(literal="</tool_call>")),
-                    (Branch(literal="</k>", then=4),),
-                    (Branch(literal="</tool_call>"),),
-                    (Branch(literal="<v>", read="text", field="value", then=5),),
-                    (Branch(literal="</v>", then=1),),
-                ),
-            ),
-        )
-    ),
-    "section": Grammar(
-        syntaxes=(
-            BlockSyntax(
-                opener="<|section|>",
-                closer="<|end|>",
-                body=((Branch(literal="<|call|>", then=1),), *(tuple(_later(b) for b in p) for p in SECTION_CALL)),
-            ),
-            BlockSyntax(opener="<|call|>", closer="<|end|>", body=SECTION_CALL),
-            BlockSyntax(opener="<|section_end|>", anchor="after", body=((Branch(),),)),
-            BlockSyntax(opener="<|start|>", body=((Branch(),),)),
-        )
-    ),
-    "mistral": Grammar(
-        syntaxes=(
-            BlockSyntax(
-                opener="[CALLS]", body=((Branch(read="array", field="calls"), Branch(read="object", field="call")),)
-            ),
-            BlockSyntax(
-                opener="[CALLS]",
-                body=(
-                    (Branch(read="name", field="name", then=1),),
-                    (ARGS, Branch(literal="[ID]", read="word", field="id", then=2)),
-                    (ARGS,),
-                ),
-            ),
-        )
-    ),
-    "code": Grammar(
-        syntaxes=(
-            BlockSyntax(
-                opener="<|start|>",
-                closer="<|end|>",
-                body=((Branch(read="list", field="calls", then=1),), (Branch(literal="<|end|>"),)),
-            ),
-            BlockSyntax(opener="", anchor="answer", body=((Branch(read="list", field="calls", then=1),), ())),
-            BlockSyntax(
-                opener="<calls>",
-                closer="</calls>",
-                body=(
-                    (Branch(read="call", field="call", then=1),),
-                    (Branch(literal="</calls>"), Branch(read="call", field="call", then=1)),
-                ),
-            ),
-        )
-    ),
-    "braces": Grammar(
-        syntaxes=(
-            BlockSyntax(
-                opener="<call>",
-                closer="</call>",
-                quote="<q>",
-                body=(
-                    (Branch(literal="call:", read="name", field="name", then=1),),
-                    (Branch(read="braces", field="arguments", then=2),),
-                    (Branch(literal="</call>"),),
-                ),
-            ),
-        )
-    ),
-    "separated": Grammar(
-        syntaxes=(
-            BlockSyntax(
-                opener="",
-                anchor="answer",
-                first_keys=("name", "a"),
-                body=(
-                    (Branch(read="object", field="call", then=1),),
-                    (Branch(literal=";", then=2), Branch()),
-                    (Branch(read="object", field="call", then=1),),
-                ),
-            ),
-            BlockSyntax(opener="<tag>", body=((Branch(read="array", field="calls"),),), first_keys=("name",)),
-        )
-    ),
-    "verbatim": Grammar(
-        syntaxes=(
-            BlockSyntax(
-                opener="<call ",
-                closer="</call>",
-                body=(
-                    (Branch(read="word", field="name", then=1),),
-                    (Branch(literal=">", then=2),),
-                    (
-                        Branch(literal="<q>", read="text", field="value", then=3),
-                        Branch(read="text", field="value", then=4),
-                    ),
-                    (Branch(literal="</q>", then=4),),
-                    (Branch(literal="</call>"), Branch(literal="<v>", then=2)),
-                ),
-            ),
-        )
-    ),
-    "endings": Grammar(
-        syntaxes=(
-            BlockSyntax(
-                opener="<tool_call>",
-                closer="</tool_call>",
-                body=((Branch(read="object", field="call", then=1),), (Branch(literal="</tool_call>"), Branch())),
-            ),
-            BlockSyntax(opener="]<x<tool_call>", closer="]<x</tool_call>"),
-            BlockSyntax(opener="<end>", body=((Branch(),),)),
-            BlockSyntax(opener="/<end>", anchor="after", body=((Branch(),),)),
-        )
-    ),
-    "headers": Grammar(
-        syntaxes=(
-            BlockSyntax(
-                opener="",
-                anchor="answer",
-                body=(
-                    (Branch(literal="all\n"), Branch(read="name", field="name", then=1)),
-                    (Branch(read="object", field="arguments"),),
-                ),
-            ),
-            BlockSyntax(
-                opener="<to ",
-                body=(
-                    (Branch(literal="self<think>", ahead=True), Branch(read="word", then=1)),
-                    (Branch(literal="<|m|>"), Branch(literal="<think>", ahead=True)),
-                ),
-            ),
-            BlockSyntax(
-                opener="<|section|>",
-                closer="<|end|>",
-                body=(
-                    (
-                        Branch(literal="<|call|>", read="object", field="call", then=2),
-                        Branch(literal="<|section_end|>"),
-                        Branch(read="word", field="said", then=1),
-                    ),
-                    (
-                        Branch(literal="<|call|>", read="object", field="call", then=2),
-                        Branch(literal="<|section_end|>"),
-                    ),
-                    (Branch(literal="<|end|>"),),
-                ),
-            ),
-        )
-    ),
-    "families": Grammar(
-        syntaxes=(
-            BlockSyntax(opener="<tool_call>", closer="</tool_call>", fence=True, family="a"),
-            BlockSyntax(opener="[CALLS]", family="b", body=((Branch(read="array", field="calls"),),)),
-            BlockSyntax(opener="```json", closer="```", anchor="line", first_keys=("name",), family="c"),
-            BlockSyntax(opener="", anchor="answer", family="d", first_keys=("name",)),
-            BlockSyntax(opener="<|start|>", family="b", body=((Branch(),),)),
+    "framed": grammar(
+        block("<tool_call>", "</tool_call>", *TAGGED, framed=True),
+        block(
+            "<function=",
+            "</function>",
+            get("name", "name", 1),
+            lit(">", 2),
+            *TAGGED[2:5],
+            (lit("</tool_call>"), Branch()),
+            framed=True,
         ),
+    ),
+    "pairs": grammar(
+        block(
+            "<tool_call>",
+            "</tool_call>",
+            (get("name", "name", 1), get("object", "call", 3)),
+            (lit("<k>", 2, "text", "key"), lit("</tool_call>")),
+            lit("</k>", 4),
+            lit("</tool_call>"),
+            lit("<v>", 5, "text", "value"),
+            lit("</v>", 1),
+        )
+    ),
+    "section": grammar(
+        block("<|section|>", "<|end|>", lit("<|call|>", 1), *(tuple(_later(b) for b in p) for p in SECTION_CALL)),
+        block("<|call|>", "<|end|>", *SECTION_CALL),
+        block("<|section_end|>", "", Branch(), anchor="after"),
+        block("<|start|>", "", Branch()),
+    ),
+    "mistral": grammar(
+        block("[CALLS]", "", (get("array", "calls"), get("object", "call"))),
+        block("[CALLS]", "", get("name", "name", 1), (ARGS, lit("[ID]", 2, "word", "id")), ARGS),
+    ),
+    "code": grammar(
+        block("<|start|>", "<|end|>", get("list", "calls", 1), lit("<|end|>")),
+        block("", "", get("list", "calls", 1), (), anchor="answer"),
+        block("<calls>", "</calls>", get("call", "call", 1), (lit("</calls>"), get("call", "call", 1))),
+    ),
+    "braces": grammar(
+        block(
+            "<call>",
+            "</call>",
+            lit("call:", 1, "name", "name"),
+            get("braces", "arguments", 2),
+            lit("</call>"),
+            quote="<q>",
+        )
+    ),
+    "separated": grammar(
+        block(
+            "",
+            "",
+            get("object", "call", 1),
+            (lit(";", 2), Branch()),
+            get("object", "call", 1),
+            anchor="answer",
+            first_keys=("name", "a"),
+        ),
+        block("<tag>", "", get("array", "calls"), first_keys=("name",)),
+    ),
+    "verbatim": grammar(
+        block(
+            "<call ",
+            "</call>",
+            get("word", "name", 1),
+            lit(">", 2),
+            (lit("<q>", 3, "text", "value"), get("text", "value", 4)),
+            lit("</q>", 4),
+            (lit("</call>"), lit("<v>", 2)),
+        )
+    ),
+    "endings": grammar(
+        block("<tool_call>", "</tool_call>", get("object", "call", 1), (lit("</tool_call>"), Branch())),
+        block("]<x<tool_call>", "]<x</tool_call>"),
+        block("<end>", "", Branch()),
+        block("/<end>", "", Branch(), anchor="after"),
+    ),
+    "headers": grammar(
+        block("", "", (lit("all\n"), get("name", "name", 1)), get("object", "arguments"), anchor="answer"),
+        block(
+            "<to ",
+            "",
+            (Branch(literal="self<think>", ahead=True), get("word", "", 1)),
+            (lit("<|m|>"), Branch(literal="<think>", ahead=True)),
+        ),
+        block(
+            "<|section|>",
+            "<|end|>",
+            (lit("<|call|>", 2, "object", "call"), lit("<|section_end|>"), get("word", "said", 1)),
+            (lit("<|call|>", 2, "object", "call"), lit("<|section_end|>")),
+            lit("<|end|>"),
+        ),
+    ),
+    "families": grammar(
+        block("<tool_call>", "</tool_call>", fence=True, family="a"),
+        block("[CALLS]", "", get("array", "calls"), family="b"),
+        block("```json", "```", anchor="line", first_keys=("name",), family="c"),
+        block("", anchor="answer", family="d", first_keys=("name",)),
+        block("<|start|>", "", Branch(), family="b"),
         exclusive=True,
     ),
-    "recognised": Grammar(
-        syntaxes=(*sentinel.GRAMMAR.syntaxes, *MARKED, BARE, BEHIND, FENCED),
-        families={"tagged": Grammar(syntaxes=(*sentinel.GRAMMAR.syntaxes, FRAME, FUNCTION, FENCED))},
+    "recognised": grammar(
+        *sentinel.GRAMMAR.syntaxes,
+        *MARKED,
+        BARE,
+        BEHIND,
+        FENCED,
+        families={"tagged": grammar(*sentinel.GRAMMAR.syntaxes, FRAME, FUNCTION, FENCED)},
     ),
-    "recognised beside others": Grammar(
-        syntaxes=(*fenced_json.GRAMMAR.syntaxes, *bare_json.GRAMMAR.syntaxes, FUNCTION, BARE, BEHIND, FENCED)
+    "recognised beside others": grammar(
+        *fenced_json.GRAMMAR.syntaxes, *bare_json.GRAMMAR.syntaxes, FUNCTION, BARE, BEHIND, FENCED
     ),
-    "recognised beside answers": Grammar(
-        syntaxes=(
-            BlockSyntax(opener="", anchor="answer", body=((Branch(read="list", field="calls", then=1),), ())),
-            BlockSyntax(
-                opener="[CALLS",
-                closer="]",
-                body=((Branch(read="object", field="call", then=1),), (Branch(literal="]"),)),
-            ),
-            BlockSyntax(opener="[C", closer="]", untaught=True),
-            BlockSyntax(opener="[CALLS", closer="]", body=TAGGED, untaught=True),
-            BARE,
-            FENCED,
-        )
+    "recognised beside answers": grammar(
+        block("", "", get("list", "calls", 1), (), anchor="answer"),
+        block("[CALLS", "]", get("object", "call", 1), lit("]")),
+        block("[C", "]", untaught=True),
+        block("[CALLS", "]", *TAGGED, untaught=True),
+        BARE,
+        FENCED,
     ),
-    "nothing taught": Grammar(syntaxes=(*MARKED, BARE, replace(FENCED, anchor="answer"))),
+    "nothing taught": grammar(*MARKED, BARE, replace(FENCED, anchor="answer")),
 }
 
 PIECES = [
-    *[
-        "<tool_call>",
-        "</tool_call>",
-        "<tool_c",
-        "</tool_",
-        "all>",
-        "<",
-        "</",
-        ">",
-        "<think>",
-        "</think>",
-        "<thi",
-        "nk>",
-    ],
-    *[
-        "```json",
-        "```",
-        "``",
-        "`",
-        "json",
-        "\n```",
-        "````",
-        "`\n",
-        "<function=f>",
-        '"tool_calls"',
-        '"name"',
-        '"tool_',
-        "<｜opén｜>",
-        "<｜op",
-        "§",
-        "ü|",
-    ],
-    *["[THINK]", "[/THINK]", "[CALLS]", "[CALLS", "'", "(", ")", "f(x=1)", ";", "=", "name"],
-    *["{", "}", "[", "]", ":", ",", '"', "\\", '\\"', "1", "-2e3", "true", "\x01"],
-    *["a", "x", "xx", "d", "r", "w ", " ", "\n", "\t", "\r\n", " " * 25, " " * 50],
-    *["ü", "\U0001f600", "\ud83d", "\ude00", "\ufffd", "\x00"],
-    *['{"name":"x"}', '{"tool_calls":[]}', '{"a":"', '"}', '{"a":"</tool_call>"}', '{"x":1,}', "{}", "[1,2]"],
-    *['<tool_call>{"x":"</tool_call>', '<tool_call>{"d":1}</tool_call>', '<tool_call>\n{"x": 1}\n</tool_call>\n'],
-    *[
-        '<tool_call>```json\n{"x":{}}\n```</tool_call>',
-        '\n```json\n{"tool_calls":["x"]}\n```\n',
-        "<think>\nx</think>\n",
-    ],
+    *("<tool_call>", "</tool_call>", "<tool_c", "</tool_", "all>", "<", "</", ">", "<think>", "</think>", "<thi"),
+    *("nk>", "```json", "```", "``", "`", "json", "\n```", "````", "`\n", "<function=f>", '"tool_calls"', '"name"'),
+    *('"tool_', "<｜opén｜>", "<｜op", "§", "ü|", "[THINK]", "[/THINK]", "[CALLS]", "[CALLS", "'", "(", ")", "f(x=1)"),
+    *(";", "=", "name", "{", "}", "[", "]", ":", ",", '"', "\\", '\\"', "1", "-2e3", "true", "\x01", "a", "x", "xx"),
+    *("d", "r", "w ", " ", "\n", "\t", "\r\n", " " * 25, " " * 50, "ü", "\U0001f600", "\ud83d", "\ude00", "\ufffd"),
+    *("\x00", '{"name":"x"}', '{"tool_calls":[]}', '{"a":"', '"}', '{"a":"</tool_call>"}', '{"x":1,}', "{}"),
+    *("[1,2]", '<tool_call>{"x":"</tool_call>', '<tool_call>{"d":1}</tool_call>'),
+    *('<tool_call>\n{"x": 1}\n</tool_call>\n', '<tool_call>```json\n{"x":{}}\n```</tool_call>'),
+    *('\n```json\n{"tool_calls":["x"]}\n```\n', "<think>\nx</think>\n"),
 ]
 
 FIELDS = {
@@ -359,38 +242,18 @@ FIELDS = {
     "word": ["x", "d", "name x", "x\n", "\n x", "n\nx", "é" * 130, "", "<", "a" * 260],
     "text": ["x", "", "\n x \n", "\nx", "<", "\n<x", "d</", "é\n\n"],
     "object": [
-        '{"x":1}',
-        '{"name":"x"}',
-        '{"a":"x\\"}"}',
-        '{ "a" : ["}", {}] }',
-        '{"d":"</tool_call>"}',
-        '{"x":',
-        '{"x"}',
-        '{"x":"\\"',
+        *('{"x":1}', '{"name":"x"}', '{"a":"x\\"}"}', '{ "a" : ["}", {}] }', '{"d":"</tool_call>"}', '{"x":'),
+        *('{"x"}', '{"x":"\\"'),
     ],
     "array": ["[]", '[{"x":1}]', '[{"name":"x"}, {}]', '["]",[1]]', "[1", "[x,]", "[}"],
     "list": [
-        "[f(x=1)]",
-        "[f(), g.x(a='it's', b=[1, {'k': \")\"}])]",
-        '[{"name":"x"}]',
-        "[]",
-        "[f",
-        "[f(]",
-        "[1]",
+        *("[f(x=1)]", "[f(), g.x(a='it's', b=[1, {'k': \")\"}])]", '[{"name":"x"}]', "[]", "[f", "[f(]", "[1]"),
         "[x]",
     ],
     "call": ["f(x='\\'', a=')')", "x(a='b', c=\"d'e\")", "é.x(')')", "f(a=[)", "f(a='", "1()", "f x()", "[f()]"],
     "printed": [
-        '{"name":"x"}',
-        "f(x='`')",
-        "[get(a=1), {'x': 1}]",
-        "print(await f('x'))",
-        "{'name': 'x', 'a': [True]}",
-        '[{"x":"<tool_call>{}</tool_call>"}]',
-        '{"x":"`"',
-        "await get(x",
-        "await x()",
-        "fx(",
+        *('{"name":"x"}', "f(x='`')", "[get(a=1), {'x': 1}]", "print(await f('x'))", "{'name': 'x', 'a': [True]}"),
+        *('[{"x":"<tool_call>{}</tool_call>"}]', '{"x":"`"', "await get(x", "await x()", "fx("),
     ],
     "end": ["", "\n", " \n\n", "x"],
     "braces": ["{x:1}", "{x:<q>}<q>}", "{x:<q>}<q>,y:[{},<q><q><<q>]}", "{}", "{x:<q>a", "{<}", "{[}", "{x:<qq>}"],

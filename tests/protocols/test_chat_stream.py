@@ -13,13 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import chunks
+from tests.cases import every
 from tests.protocols.published import validator
 from tests.protocols.wires import CHAT, accumulate, chunk, frame, options, payloads, read, write
 from tests.strategies import streams
 from toolwire.errors import BackendFault, ClientFault, GatewayError
 from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
 from toolwire.folding import fold
-from toolwire.model import Reasoning, Refusal, Text, ToolChoice, ToolUse, Usage
+from toolwire.model import Reasoning, Refusal, Text, ToolChoice, Usage
 from toolwire.protocols.chat.reader import ChatReader
 from toolwire.stream_grammar import check, normalise
 
@@ -103,7 +104,7 @@ def test_nothing_is_written_after_the_end() -> None:
         assert writer.feed(text(0, "more")) == b""
 
 
-@pytest.mark.parametrize(
+@every(
     ("reason", "called", "word"),
     [
         ("stop", False, "stop"),
@@ -130,7 +131,7 @@ def test_named_stop() -> None:
         assert accumulate(write(events, opts))[0]["finish_reason"] == word
 
 
-@pytest.mark.parametrize(
+@every(
     ("field", "wanted"),
     [
         ("reasoning_content", {"content": "so", "reasoning_content": "hm "}),
@@ -214,19 +215,6 @@ def test_the_writer_makes_an_id_unless_it_got_one_of_openais_form() -> None:
         assert first["id"].startswith("chatcmpl-")
 
 
-def test_extra_fields_and_logprobs() -> None:
-    start = Start(
-        "chatcmpl-1", "m", 1, {"chat": {"system_fingerprint": "fp", "service_tier": "default", "timings": {"a": 1}}}
-    )
-    logprobs = {"content": [], "refusal": None}
-    first, second, *_ = payloads(
-        write([start, Open(0, BlockKind.TEXT), Delta(0, "a", {"logprobs": logprobs}), Close(0), Finish()])
-    )
-    assert (first["system_fingerprint"], first["service_tier"], first["timings"]) == ("fp", "default", {"a": 1})
-    assert "timings" not in second
-    assert (first["choices"][0]["logprobs"], second["choices"][0]["logprobs"]) == (None, logprobs)
-
-
 def test_keepalive_is_a_comment() -> None:
     assert CHAT.writer(options()).keepalive() == b": keep-alive\n\n"
     assert read(b": keep-alive\n\n" + write([START, Finish()])) == read(write([START, Finish()]))
@@ -307,31 +295,80 @@ def calls_of(*chunks: list[dict[str, Any]], reason: str = "tool_calls") -> list[
     return [(use.call_id, use.name, use.arguments) for use in fold(got).calls]
 
 
-def test_ordinary_calls() -> None:
-    assert calls_of(
-        [{"index": 0, "id": "a", "type": "function", "function": fn("", "f")}],
-        [{"index": 0, "function": fn('{"x":')}],
-        [{"index": 1, "id": "b", "type": "function", "function": fn("", "g")}],
-        [{"index": 0, "function": fn("1}")}, {"index": 1, "function": fn("{}")}],
-    ) == [("a", "f", '{"x":1}'), ("b", "g", "{}")]
+def piece(arguments: Any, name: str | None = None, **beside: Any) -> list[dict[str, Any]]:
+    """A chunk with a piece of the call `a`."""
+    return [{"index": 0, "id": "a", **beside, "function": fn(arguments, name)}]
 
 
-def test_ids_and_names_repeated_in_every_delta() -> None:
-    same = {"index": 0, "id": "a", "type": "function"}
-    assert calls_of(
-        [{**same, "function": fn('{"x"', "f")}],
-        [{**same, "function": fn(":1}", "f")}],
-        [{"index": 0, "id": "", "function": {"name": "", "arguments": ""}}],
-        [{"index": 0, "id": None, "type": None, "function": {"name": None, "arguments": None}}],
-    ) == [("a", "f", '{"x":1}')]
+def pieces(*arguments: str, named: bool = False) -> list[list[dict[str, Any]]]:
+    """Pieces of the call `a`, the first of them or each with its name."""
+    return [piece(text, "f" if named or not n else None) for n, text in enumerate(arguments)]
 
 
-def test_several_calls_on_index_0() -> None:
-    assert calls_of(
-        [{"index": 0, "id": "a", "function": fn("{}", "f")}],
-        [{"index": 0, "id": "b", "function": fn('{"x":', "f")}],
-        [{"index": 0, "function": fn("1}")}],
-    ) == [("a", "f", "{}"), ("b", "f", '{"x":1}')]
+SAME = {"index": 0, "id": "a", "type": "function"}
+CALLS: dict[str, tuple[list[list[dict[str, Any]]], list[tuple[str, str, str]]]] = {
+    "two in turn": (
+        [
+            [{"index": 0, "id": "a", "type": "function", "function": fn("", "f")}],
+            [{"index": 0, "function": fn('{"x":')}],
+            [{"index": 1, "id": "b", "type": "function", "function": fn("", "g")}],
+            [{"index": 0, "function": fn("1}")}, {"index": 1, "function": fn("{}")}],
+        ],
+        [("a", "f", '{"x":1}'), ("b", "g", "{}")],
+    ),
+    "ids and names in every delta": (
+        [
+            [{**SAME, "function": fn('{"x"', "f")}],
+            [{**SAME, "function": fn(":1}", "f")}],
+            [{"index": 0, "id": "", "function": {"name": "", "arguments": ""}}],
+            [{"index": 0, "id": None, "type": None, "function": {"name": None, "arguments": None}}],
+        ],
+        [("a", "f", '{"x":1}')],
+    ),
+    "several on index 0": (
+        [piece("{}", "f"), piece('{"x":', "f", id="b"), [{"index": 0, "function": fn("1}")}]],
+        [("a", "f", "{}"), ("b", "f", '{"x":1}')],
+    ),
+    "no index": (
+        [
+            [{"id": "a", "function": fn('{"x":', "f")}, {"id": "b", "function": fn("{", "g")}],
+            [{"id": "b", "function": fn('"y":2}')}],
+            [{"function": fn("1}")}],
+        ],
+        [("a", "f", '{"x":1}'), ("b", "g", '{"y":2}')],
+    ),
+    "no index, and the pieces in another order": (
+        [
+            [{"id": "a", "function": fn('{"x":', "f")}, {"id": "b", "function": fn("{", "g")}],
+            [{"id": "a", "function": fn("1}")}],
+            [{"id": "b", "function": fn("}")}],
+        ],
+        [("a", "f", '{"x":1}'), ("b", "g", "{}")],
+    ),
+    "the name comes late": ([[{"index": 0, "id": "a"}], piece('{"x"'), piece(":1}", "f")], [("a", "f", '{"x":1}')]),
+    "an object, and nothing at all": (
+        [[*piece({"x": [1]}, "f"), {"index": 1, "id": "b", "function": fn(None, "g")}]],
+        [("a", "f", '{"x":[1]}'), ("b", "g", "{}")],
+    ),
+    "all so far each time": (pieces('{"', '{"x', '{"x":', '{"x":1}', named=True), [("a", "f", '{"x":1}')]),
+    "all of it twice": (pieces("{", '{"x":1}', '{"x":1}', named=True), [("a", "f", '{"x":1}')]),
+    **{  # fragments that look as if each were all so far
+        " ".join(fragments): (pieces(*fragments), [("a", "f", "".join(fragments))])
+        for fragments in (['{"a":', '{"a":', "1}}"], ['[{"a":1},', '{"a":1}]'], ['{"', '{":1}'], ["1", "11"])
+    },
+}
+
+
+@every("case", CALLS)
+def test_calls_in_pieces(case: str) -> None:
+    chunks, wanted = CALLS[case]
+    assert calls_of(*chunks) == wanted
+
+
+def test_one_id_on_two_indices_becomes_two_ids() -> None:
+    (first, *_), (second, *_) = calls_of(piece("{}", "f"), piece("{}", "g", index=1))
+    assert first == "a"
+    assert second != "a"
 
 
 def test_several_calls_without_any_ids() -> None:
@@ -342,28 +379,6 @@ def test_several_calls_without_any_ids() -> None:
     assert [(name, text) for _, name, text in got] == [("f", '{"x":1}'), ("f", '{"x":2}')]
     assert len({call_id for call_id, *_ in got}) == 2
     assert all(call_id.startswith("call_") for call_id, *_ in got)
-
-
-def test_no_index() -> None:
-    assert calls_of(
-        [{"id": "a", "function": fn('{"x":', "f")}, {"id": "b", "function": fn("{", "g")}],
-        [{"id": "b", "function": fn('"y":2}')}],
-        [{"function": fn("1}")}],
-    ) == [("a", "f", '{"x":1}'), ("b", "g", '{"y":2}')]
-
-
-def test_one_id_on_two_indices_becomes_two_ids() -> None:
-    (first, *_), (second, *_) = calls_of(
-        [{"index": 0, "id": "a", "function": fn("{}", "f")}], [{"index": 1, "id": "a", "function": fn("{}", "g")}]
-    )
-    assert first == "a"
-    assert second != "a"
-
-
-def test_the_name_comes_late() -> None:
-    assert calls_of(
-        [{"index": 0, "id": "a"}], [{"index": 0, "function": fn('{"x"')}], [{"index": 0, "function": fn(":1}", "f")}]
-    ) == [("a", "f", '{"x":1}')]
 
 
 def test_a_call_without_a_name_is_none() -> None:
@@ -382,41 +397,6 @@ def test_half_a_call_of_an_answer_that_says_no_end_is_cut() -> None:
     assert [event.status for event in got if isinstance(event, Close)] == ["complete", "truncated"]
 
 
-@pytest.mark.parametrize("pieces", [['{"', '{"p', '{"path":', '{"path":"x"}'], ["{", '{"path":"x"}', '{"path":"x"}']])
-def test_snapshots_of_arguments(pieces: list[str]) -> None:
-    chunks = [[{"index": 0, "id": "a", "function": fn(piece, "f")}] for piece in pieces]
-    assert calls_of(*chunks) == [("a", "f", '{"path":"x"}')]
-
-
-@pytest.mark.parametrize("pieces", [['{"a":', '{"a":', "1}}"], ['[{"a":1},', '{"a":1}]'], ['{"', '{":1}'], ["1", "11"]])
-def test_fragments_that_look_like_snapshots(pieces: list[str]) -> None:
-    chunks = [
-        [{"index": 0, "id": "a", "function": fn(piece, "f" if not i else None)}] for i, piece in enumerate(pieces)
-    ]
-    assert calls_of(*chunks) == [("a", "f", "".join(pieces))]
-
-
-def test_arguments_as_objects_and_none_at_all() -> None:
-    assert calls_of(
-        [{"index": 0, "id": "a", "function": fn({"x": [1]}, "f")}, {"index": 1, "id": "b", "function": fn(None, "g")}]
-    ) == [
-        ("a", "f", '{"x":[1]}'),
-        ("b", "g", "{}"),
-    ]
-
-
-def test_custom_tools() -> None:
-    raw = (
-        chunk({"tool_calls": [{"index": 0, "id": "a", "type": "custom", "custom": {"name": "patch", "input": ""}}]})
-        + chunk({"tool_calls": [{"index": 0, "custom": {"input": "*** Begin"}}]})
-        + chunk({}, "tool_calls")
-        + DONE
-    )
-    got = read(raw)
-    assert fold(got).calls == (ToolUse("a", "patch", "*** Begin", "custom"),)
-    assert as_said(read(write(got))) == as_said(got)
-
-
 def test_the_deprecated_function_call() -> None:
     raw = (
         chunk({"function_call": fn("", "f")})
@@ -428,30 +408,10 @@ def test_the_deprecated_function_call() -> None:
     assert (use.name, use.arguments) == ("f", '{"x":1}')
 
 
-@pytest.mark.parametrize("key", ["reasoning_content", "reasoning", "reasoning_text"])
+@every("key", ["reasoning_content", "reasoning", "reasoning_text"])
 def test_reasoning(key: str) -> None:
     got = fold(read(chunk({key: "hm"}) + chunk({"content": "so"}) + chunk({"refusal": "no"}, "stop") + DONE))
     assert got.choices[0].parts == (Reasoning("hm"), Text("so"), Refusal("no"))
-
-
-def test_content_in_parts() -> None:
-    thinking = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
-    got = fold(read(chunk({"content": [thinking, {"type": "text", "text": "so"}]}, "stop") + DONE))
-    assert got.choices[0].parts == (Reasoning("hm"), Text("so"))
-
-
-def test_usage_in_a_chunk_of_its_own_or_in_the_last_one() -> None:
-    usage = {
-        "prompt_tokens": 3,
-        "completion_tokens": 4,
-        "total_tokens": 7,
-        "prompt_tokens_details": {"cached_tokens": 2},
-    }
-    for raw in (
-        chunk({"content": "x"}, "stop", usage=usage),
-        chunk({"content": "x"}, "stop", usage=None) + frame({"choices": [], "usage": usage}),
-    ):
-        assert read(raw + DONE)[-1] == Finish("stop", Usage(3, 4, 2))
 
 
 def test_a_first_chunk_without_choices() -> None:
@@ -464,12 +424,6 @@ def test_a_first_chunk_without_choices() -> None:
     )
     assert got[0] == Start("chatcmpl-1", "m", 1, {"chat": {"system_fingerprint": "fp"}})
     assert fold(got).text == "x"
-
-
-def test_unknown_chunks_are_kept() -> None:
-    audio = {"id": "1", "choices": [{"index": 0, "delta": {"audio": {"id": "a"}}, "finish_reason": None}]}
-    got = read(frame(audio) + frame({"type": "progress"}) + chunk({}, "stop") + DONE)
-    assert [event.payload for event in got if isinstance(event, Opaque)] == [audio]  # the other one is no chunk (R29.1)
 
 
 def test_halves_of_a_character_and_bytes_that_are_no_text() -> None:
@@ -524,9 +478,7 @@ def test_one_of_several_answers_breaks_off() -> None:
     assert fault_of(chunk({"content": "x"}, "stop") + second).code == "upstream_disconnected"
 
 
-@pytest.mark.parametrize(
-    "garbage", [b"data: {oops\n\n", b"data: []\n\n", b"data: hello\n\n", b"data: " + b"[" * 100_000 + b"\n\n"]
-)
+@every("garbage", [b"data: {oops\n\n", b"data: []\n\n", b"data: hello\n\n", b"data: " + b"[" * 100_000 + b"\n\n"])
 def test_garbage(garbage: bytes) -> None:
     error = fault_of(chunk({"content": "x"}) + garbage + chunk({}, "stop") + DONE)
     assert isinstance(error, BackendFault)
@@ -534,7 +486,7 @@ def test_garbage(garbage: bytes) -> None:
     assert len(error.message) < 300
 
 
-@pytest.mark.parametrize(
+@every(
     "raw",
     [
         frame({"error": {"message": "GPU on fire", "type": "x", "code": 500}}),

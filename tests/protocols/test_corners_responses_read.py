@@ -87,7 +87,7 @@ def begun(item: Wire) -> Wire:
 
 def deltas(index: int, item: Wire, size: int) -> list[Wire]:
     """The events between the first and the last of an item."""
-    about = {"item_id": item["id"], "output_index": index}
+    about = {"item_id": item.get("id"), "output_index": index}
     out: list[Wire] = []
 
     def say(kind: str, key: str, text: str, **place: Any) -> None:

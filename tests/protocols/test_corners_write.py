@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import chain, pairwise
+from itertools import chain, islice, pairwise
 from typing import Any
 
 import orjson
@@ -278,9 +278,9 @@ def marked_by_others(events: list[Event]) -> list[str]:
 
 @every(("side", "second"), PAIRS)
 def test_what_is_written_is_read_again(side: Side, second: str) -> None:
-    """Streamed and whole, as one and the same answer."""
+    """Streamed and whole, as one and the same answer. Under a limit of length alone and before a call that is cut."""
     opts = side.options()
-    for events in chain(answers(side, second), answers(side, second, "length")):
+    for events in chain(answers(side, second), islice(answers(side, second, "length"), 2)):
         if not runs_together(side, events):
             got = side.wires.read(side.wires.write(events, opts))
             check(got)

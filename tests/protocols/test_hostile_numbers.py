@@ -123,11 +123,10 @@ def _responses_whole() -> list[dict[str, Any]]:
     ]
 
 
-STREAMS: dict[str, tuple[ServerSide, list[dict[str, Any]]]] = {
-    "chat": (CHAT, CHAT_STREAM),
-    "completions": (TEXT, TEXT_STREAM),
-    **{path.stem: (CHAT, _golden(path.name)) for path in sorted(GOLDEN.glob("chat-*.sse"))},
-    **{path.stem: (RESPONSES, _golden(path.name)) for path in sorted(GOLDEN.glob("responses-*.sse"))},
+STREAMS: dict[str, tuple[ServerSide, list[list[dict[str, Any]]]]] = {
+    "chat": (CHAT, [CHAT_STREAM, *(_golden(path.name) for path in sorted(GOLDEN.glob("chat-*.sse")))]),
+    "completions": (TEXT, [TEXT_STREAM]),
+    "responses": (RESPONSES, [_golden(path.name) for path in sorted(GOLDEN.glob("responses-*.sse"))]),
 }
 WHOLES: list[tuple[ServerSide, dict[str, Any]]] = [
     *((CHAT, body) for body in CHAT_WHOLE),
@@ -220,44 +219,46 @@ def check_fault(error: GatewayError) -> None:
 
 @pytest.mark.parametrize("name", STREAMS)
 def test_law_a_number_in_a_stream_costs_nothing(name: str) -> None:
-    protocol, frames = STREAMS[name]
-    plain = [json.dumps(frame).encode() for frame in frames]
+    """Each place of a protocol's streams once."""
+    protocol, streams = STREAMS[name]
 
     def read(data: bytes) -> list[Event]:
         reader = protocol.reader(frame_bytes=1 << 20)
         return [*reader.feed(data), *reader.finish()]
 
-    usual = len(read(wire_of(plain)))
-    check_events(read(wire_of(plain)), usual)  # what is made on first use is no affair of a number
     seen: set[str] = set()
     turn = 0
-    for place, frame in enumerate(frames):
-        for where, text in variants(frame, seen):
-            turn += 1
-            for number in (LARGE, *HOSTILE[1 + turn % 3 :: 3]):
-                data = wire_of([*plain[:place], marked(text, number), *plain[place + 1 :]])
-                with Measured(number) as measured:
-                    events = read(data)
-                    check_events(events, usual)
-                assert measured.peak < MEMORY_BYTES, (where, number)
+    for frames in streams:
+        plain = [json.dumps(frame).encode() for frame in frames]
+        usual = len(read(wire_of(plain)))
+        check_events(read(wire_of(plain)), usual)  # what is made on first use is no affair of a number
+        for place, frame in enumerate(frames):
+            for where, text in variants(frame, seen):
+                turn += 1
+                for number in (LARGE, *HOSTILE[1 + turn % 3 :: 3]):
+                    data = wire_of([*plain[:place], marked(text, number), *plain[place + 1 :]])
+                    with Measured(number) as measured:
+                        events = read(data)
+                        check_events(events, usual)
+                    assert measured.peak < MEMORY_BYTES, (where, number)
     assert seen
 
 
-@pytest.mark.parametrize("place", range(len(WHOLES)))
-def test_law_a_number_in_a_whole_answer_costs_nothing(place: int) -> None:
-    protocol, body = WHOLES[place]
-    usual = len(unfold(protocol.read_reply(json.dumps(body).encode())))
-    check_events(unfold(protocol.read_reply(json.dumps(body).encode())), usual)
-    for where, text in variants(body, set()):
-        for number in HOSTILE:
-            with Measured(number) as measured:
-                try:
-                    reply = protocol.read_reply(marked(text, number))
-                except GatewayError as error:
-                    check_fault(error)
-                else:
-                    check_events(unfold(reply), usual)
-            assert measured.peak < MEMORY_BYTES, (where, number)
+def test_law_a_number_in_a_whole_answer_costs_nothing() -> None:
+    seen: dict[ServerSide, set[str]] = {CHAT: set(), TEXT: set(), RESPONSES: set()}
+    for protocol, body in WHOLES:
+        usual = len(unfold(protocol.read_reply(json.dumps(body).encode())))
+        check_events(unfold(protocol.read_reply(json.dumps(body).encode())), usual)
+        for where, text in variants(body, seen[protocol]):
+            for number in HOSTILE:
+                with Measured(number) as measured:
+                    try:
+                        reply = protocol.read_reply(marked(text, number))
+                    except GatewayError as error:
+                        check_fault(error)
+                    else:
+                        check_events(unfold(reply), usual)
+                assert measured.peak < MEMORY_BYTES, (where, number)
 
 
 @every("number", HOSTILE)
@@ -299,7 +300,7 @@ def test_more_than_was_asked_for_is_a_fault() -> None:
         CHAT.read_reply(json.dumps(whole).encode(), choices=2)
 
 
-@pytest.mark.parametrize("streamed", [True, False])
+@every("streamed", [True, False])
 def test_calls_and_items_without_end(streamed: bool) -> None:
     """One frame may hold thousands of them."""
     calls = [{"id": f"c{i}", "function": {"name": "f", "arguments": "{}"}} for i in range(20_000)]
@@ -385,7 +386,7 @@ def test_repeated_names_begin_a_call_where_the_one_before_is_whole() -> None:
     assert [draft.arguments for draft in drafts.drafts] == ['{"code":"if x { y } } else { z }"}', '{"b":[1]}', " "]
 
 
-@pytest.mark.parametrize("index", [0, -1, 10**12, 10**400, True])
+@every("index", [0, -1, 10**12, 10**400, True])
 def test_the_accumulator_takes_any_index(index: int) -> None:
     accumulator = ToolCallAccumulator()
     with Measured() as measured:
@@ -403,13 +404,7 @@ def test_events_of_a_choice_that_cannot_be() -> None:
 
 def test_what_an_index_is() -> None:
     assert [index_of(value, 3, "a call") for value in (0, 2, 2.0, None, True, "1", [0])] == [
-        0,
-        2,
-        2,
-        None,
-        None,
-        None,
-        None,
+        *(0, 2, 2, None, None, None, None),
     ]
     for value in (3, -1, 0.5, 10**400, -1e308, float("inf"), float("nan")):
         with pytest.raises(BackendFault, match=r"a call with the index .* from 0 to 2\.") as caught:

@@ -1,13 +1,13 @@
-"""Ids and signatures: injective, without a memory, and in letters that a server takes."""
+"""Ids and signatures: injective, without a memory, and in letters and lengths that a server takes."""
 
 from __future__ import annotations
 
 import re
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.cases import every
 from toolwire.call_policy.ids import CallIds, is_gateway_id, new_call_id
 from toolwire.protocols.messages.ids import (
     Signing,
@@ -19,7 +19,7 @@ from toolwire.protocols.messages.ids import (
     signature_of,
     wire_id,
 )
-from toolwire.protocols.shared.call_ids import as_written
+from toolwire.protocols.shared.call_ids import as_written, at_most
 
 HEX = "0123456789abcdef" * 2
 SAFE = re.compile(r"[a-zA-Z0-9_-]{1,256}")
@@ -32,7 +32,7 @@ ids = st.one_of(
 )
 
 
-@given(st.lists(ids, unique=True, max_size=8))
+@given(st.lists(ids, unique=True, max_size=4))
 @example([f"call_{HEX}", f"toolu_{HEX}", f"toolu_-toolu_{HEX}", HEX, f"toolu_-call_{HEX}"])
 @example(["", "toolu_", "toolu_-", "-", "--", "toolu_--", "toolu_-toolu_-", "toolu_--e", "toolu_-toolu_--e"])
 def test_two_calls_never_get_one_id(calls: list[str]) -> None:
@@ -43,7 +43,19 @@ def test_two_calls_never_get_one_id(calls: list[str]) -> None:
     assert all(wire_id(call).startswith("toolu_") for call in calls)
 
 
-@pytest.mark.parametrize(
+@given(
+    st.sampled_from([40, 64]),
+    st.lists(st.text(min_size=1, max_size=90) | st.text("ab\ud83d", min_size=30, max_size=70), unique=True, max_size=4),
+)
+def test_ids_fit_servers_that_bound_their_length(chars: int, given_ids: list[str]) -> None:
+    """R24.2a: no two become one."""
+    sent = [at_most(chars, ident) for ident in given_ids]
+    assert all(0 < len(ident) <= chars for ident in sent)
+    assert len(set(sent)) == len(sent)
+    assert all(ident == was for ident, was in zip(sent, given_ids, strict=True) if len(was) <= chars)
+
+
+@every(
     ("call_id", "shown"),
     [
         (f"call_{HEX}", f"toolu_{HEX}"),
@@ -78,9 +90,7 @@ def test_what_a_server_wrote_is_read_again(call_id: str) -> None:
     assert wire_id(again) in (shown, wire_id(shown))
 
 
-@pytest.mark.parametrize(
-    "call_id", ["toolu_-", "toolu_--", "toolu_--x", "toolu_--e", "toolu_--e!", "toolu_--eYWJj", "x"]
-)
+@every("call_id", ["toolu_-", "toolu_--", "toolu_--x", "toolu_--e", "toolu_--e!", "toolu_--eYWJj", "x"])
 def test_what_nobody_wrote_stays(call_id: str) -> None:
     assert read_id(call_id) == call_id
 
@@ -112,7 +122,7 @@ def test_a_thought_is_signed_alike_however_it_comes(pieces: list[str]) -> None:
     assert is_own_signature(signing.signature)
 
 
-@pytest.mark.parametrize("signature", ["", "EuYBCkQYAiJA", None, 3, "toolwire"])
+@every("signature", ["", "EuYBCkQYAiJA", None, 3, "toolwire"])
 def test_signatures_of_others(signature: object) -> None:
     assert not is_own_signature(signature)
 

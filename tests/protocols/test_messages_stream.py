@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 
 from tests.cases import every
+from tests.protocols.corners import sse
 from tests.protocols.messages_wires import (
     MESSAGES,
     accumulate,
@@ -24,6 +25,7 @@ from tests.protocols.messages_wires import (
     validator,
     write,
 )
+from tests.protocols.test_corners_messages_read import usual
 from tests.strategies import streams
 from toolwire.errors import BackendFault, ClientFault, GatewayError, Unavailable
 from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
@@ -79,19 +81,6 @@ def test_golden_bytes(name: str, events: list[Event]) -> None:
     assert write(events).decode() == (GOLDEN / f"{name}.sse").read_text(encoding="utf-8")
 
 
-def test_the_order_of_events() -> None:
-    kinds = [event["type"] for event in frames(write(ALL_KINDS))]
-    assert kinds == [
-        "message_start",
-        *("content_block_start", *["content_block_delta"] * 3, "content_block_stop"),  # with the signature
-        *("content_block_start", *["content_block_delta"] * 2, "content_block_stop"),
-        *("content_block_start", *["content_block_delta"] * 2, "content_block_stop"),
-        *("content_block_start", "content_block_delta", "content_block_stop"),
-        "message_delta",
-        "message_stop",
-    ]
-
-
 def test_life_is_shown_by_a_ping_once_the_message_has_begun() -> None:
     writer = MESSAGES.writer(options())
     assert writer.keepalive().startswith(b":")
@@ -139,7 +128,7 @@ def test_a_call_that_was_cut_off() -> None:
     assert whole(ModelReply("", "m", 0, (complete,)))["stop_reason"] == "tool_use"
 
 
-@pytest.mark.parametrize(
+@every(
     ("reason", "extra", "word", "sequence"),
     [
         ("stop", {}, "end_turn", None),
@@ -187,7 +176,7 @@ def test_before_anybody_has_counted_the_size_is_a_guess() -> None:
     assert delta["usage"]["input_tokens"] == 9
 
 
-@pytest.mark.parametrize(
+@every(
     ("field", "budget", "kinds"),
     [
         ("reasoning_content", None, ["thinking", "text"]),
@@ -223,50 +212,28 @@ def test_thoughts_may_be_omitted() -> None:
     assert b"hm" not in write(unfold(reply), opts)
 
 
-def test_a_servers_signature_and_citations_come_late() -> None:
-    events = [
-        START,
-        *text(0, "hm", kind=BlockKind.REASONING, late=scoped("messages", {"signature": "c2ln"})),
-        Open(1, BlockKind.REASONING, extra=scoped("messages", {"data": "eA=="})),
-        Close(1),
-        *text(2, "Paris.", late=scoped("messages", {"citations": [{"cited_text": "P"}]})),
-        *text(3, " Or not."),
-        Opaque("messages", {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"q": 1}}),
-        Finish(),
-    ]
-    content = [
-        {"type": "thinking", "thinking": "hm", "signature": "c2ln"},
-        {"type": "redacted_thinking", "data": "eA=="},
-        {"type": "text", "text": "Paris.", "citations": [{"cited_text": "P"}]},
-        {"type": "text", "text": " Or not."},
-        {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"q": 1}},
-    ]
-    assert accumulate(write(events))["content"] == content
-    assert whole(fold(events))["content"] == content
-
-
 def test_half_a_character_waits_for_the_other() -> None:
     events = [START, *text(0, "a\ud83d", "\ude00b\ud83d"), Finish()]
     assert accumulate(write(events))["content"][0]["text"] == "a😀b\ufffd"
     assert whole(fold(events))["content"][0]["text"] == "a😀b\ufffd"
 
 
-@pytest.mark.parametrize(
-    ("error", "status", "kind"),
-    [
-        (ClientFault("Bad.", code="invalid_json"), 400, "invalid_request_error"),
-        (ClientFault("Bad.", code="invalid_api_key"), 401, "authentication_error"),
-        (ClientFault("Bad.", code="model_not_allowed"), 403, "permission_error"),
-        (ClientFault("Bad.", code="model_not_found"), 404, "not_found_error"),
-        (ClientFault("Bad.", code="method_not_allowed"), 405, "invalid_request_error"),
-        (ClientFault("Bad.", code="request_too_large"), 413, "request_too_large"),
-        (ClientFault("Bad.", code="rate_limit_exceeded"), 429, "rate_limit_error"),
-        (BackendFault("Bad."), 502, "api_error"),
-        (BackendFault("Bad.", code="upstream_timeout"), 504, "timeout_error"),
-        (Unavailable("Bad."), 529, "overloaded_error"),
-        (Unavailable("Bad.", code="shutting_down"), 503, "api_error"),
-    ],
-)
+ERRORS: list[tuple[GatewayError, int, str]] = [
+    (ClientFault("Bad.", code="invalid_json"), 400, "invalid_request_error"),
+    (ClientFault("Bad.", code="invalid_api_key"), 401, "authentication_error"),
+    (ClientFault("Bad.", code="model_not_allowed"), 403, "permission_error"),
+    (ClientFault("Bad.", code="model_not_found"), 404, "not_found_error"),
+    (ClientFault("Bad.", code="method_not_allowed"), 405, "invalid_request_error"),
+    (ClientFault("Bad.", code="request_too_large"), 413, "request_too_large"),
+    (ClientFault("Bad.", code="rate_limit_exceeded"), 429, "rate_limit_error"),
+    (BackendFault("Bad."), 502, "api_error"),
+    (BackendFault("Bad.", code="upstream_timeout"), 504, "timeout_error"),
+    (Unavailable("Bad."), 529, "overloaded_error"),
+    (Unavailable("Bad.", code="shutting_down"), 503, "api_error"),
+]
+
+
+@every(("error", "status", "kind"), ERRORS)
 def test_errors(error: GatewayError, status: int, kind: str) -> None:
     from toolwire.protocols.messages.errors import status_of
 
@@ -274,8 +241,12 @@ def test_errors(error: GatewayError, status: int, kind: str) -> None:
     body = json.loads(MESSAGES.write_error(error, "req_1"))
     assert body == {"type": "error", "error": {"type": kind, "message": "Bad."}, "request_id": "req_1"}
     assert frames(write([Fault(error)])) == [{"type": "error", "error": {"type": kind, "message": "Bad."}}]
-    if status not in (405, 413):  # of which the published types know nothing
-        validator("ErrorResponse").validate(body)
+
+
+def test_errors_have_the_published_form() -> None:
+    for error, status, _ in ERRORS:
+        if status not in (405, 413):  # of which the published types know nothing
+            validator("ErrorResponse").validate(json.loads(MESSAGES.write_error(error, "req_1")))
 
 
 def test_an_error_says_where() -> None:
@@ -358,31 +329,11 @@ def test_a_whole_answer_with_everything() -> None:
 
 def events_of(reply: dict[str, Any]) -> bytes:
     """The stream that an Anthropic server makes of it, in pieces."""
-    out = [frame("message_start", message={**reply, "content": [], "stop_reason": None, "usage": {"input_tokens": 5, "output_tokens": 1}}), frame("ping")]  # fmt: skip
-    for index, block in enumerate(reply["content"]):
-        start: dict[str, Any] = dict(block)
-        deltas: list[dict[str, Any]] = []
-        match block["type"]:
-            case "text":
-                start["text"] = ""
-                deltas = [{"type": "text_delta", "text": piece} for piece in block["text"]]
-                if "citations" in block:
-                    start["citations"] = []
-                    deltas += [{"type": "citations_delta", "citation": one} for one in block["citations"]]
-            case "thinking":
-                start |= {"thinking": "", "signature": ""}
-                deltas = [{"type": "thinking_delta", "thinking": piece} for piece in block["thinking"]]
-                deltas.append({"type": "signature_delta", "signature": block["signature"]})
-            case "tool_use" | "server_tool_use":
-                start["input"] = {}
-                given = json.dumps(block["input"])
-                deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in ("", given[:3], given[3:])]
-        out.append(frame("content_block_start", index=index, content_block=start))
-        out += [frame("content_block_delta", index=index, delta=delta) for delta in deltas]
-        out.append(frame("content_block_stop", index=index))
+    begun = {**reply, "content": [], "stop_reason": None, "usage": {"input_tokens": 5, "output_tokens": 1}}
+    blocks = [event for index, block in enumerate(reply["content"]) for event in usual(index, block, 1)]
     delta = {"stop_reason": reply["stop_reason"], "stop_sequence": reply["stop_sequence"]}
-    out += [frame("message_delta", delta=delta, usage=reply["usage"]), frame("message_stop")]
-    return b"".join(out)
+    end = {"type": "message_delta", "delta": delta, "usage": reply["usage"]}
+    return sse({"type": "message_start", "message": begun}, {"type": "ping"}, *blocks, end, {"type": "message_stop"})
 
 
 def test_a_stream_with_everything() -> None:
@@ -411,22 +362,15 @@ def test_what_nobody_knows_is_kept() -> None:
     assert (early[0].response_id, type(early[1])) == ("msg_9", Opaque)
 
 
-SLOPPY: dict[str, tuple[list[bytes], list[Any]]] = {
-    "no message_start": ([frame("content_block_start", index=0, content_block={"type": "text", "text": "a"}), frame("content_block_stop", index=0)], [Text("a")]),
-    "no content_block_start": ([frame("content_block_delta", index=0, delta={"type": "text_delta", "text": "a"})], [Text("a")]),
-    "no index": ([frame("content_block_start", content_block={"type": "text"}), frame("content_block_delta", delta={"type": "text_delta", "text": "a"}), frame("content_block_stop"), frame("content_block_start", content_block={"type": "tool_use", "id": "t", "name": "f"}), frame("content_block_stop")], [Text("a"), ToolUse("t", "f", "{}")]),
-    "no content_block_stop": ([frame("content_block_start", index=0, content_block={"type": "text", "text": "a"}), frame("content_block_start", index=0, content_block={"type": "thinking", "thinking": "b"})], [Text("a"), Reasoning("b")]),
-    "input at the start": ([frame("content_block_start", index=0, content_block={"type": "tool_use", "id": "t", "name": "f", "input": {"a": 1}})], [ToolUse("t", "f", '{"a":1}')]),
-    "no event names": ([frame("content_block_delta", index=0, delta={"type": "text_delta", "text": "a"}).split(b"\n", 1)[1]], [Text("a")]),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", SLOPPY)
-def test_servers_that_leave_things_out(case: str) -> None:
-    pieces, parts = SLOPPY[case]
-    events = read(b"".join(pieces) + frame("message_delta", delta={"stop_reason": "end_turn"}))
-    check(events)
-    assert list(fold(events).choices[0].parts) == parts
+def test_servers_that_leave_things_out() -> None:
+    """The first event, and the names of events; more in `test_corners_messages_read.py`."""
+    start = frame("content_block_start", index=0, content_block={"type": "text", "text": "a"})
+    stop = frame("content_block_stop", index=0)
+    nameless = frame("content_block_delta", index=0, delta={"type": "text_delta", "text": "a"}).split(b"\n", 1)[1]
+    for data in (start + stop, nameless):
+        events = read(data + frame("message_delta", delta={"stop_reason": "end_turn"}))
+        check(events)
+        assert fold(events).choices[0].parts == (Text("a"),)
 
 
 def test_two_calls_with_one_id_and_one_without() -> None:
@@ -463,7 +407,7 @@ def test_a_broken_stream_ends_with_one_fault(case: str) -> None:
         assert fault.error.code == code
 
 
-@pytest.mark.parametrize(
+@every(
     ("answer", "code"),
     [
         (b"nope", "upstream_invalid_response"),

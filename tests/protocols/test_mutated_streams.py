@@ -10,7 +10,6 @@ import json
 from itertools import product
 from typing import Any, Final
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,16 +51,15 @@ def written(protocol: str) -> Frames:
 
 
 def recorded() -> list[Any]:
-    found = [
-        pytest.param(kind, frames(path.read_bytes()), id=f"{path.parent.name}/{path.name}")
+    """None without `TOOLWIRE_SHARED`."""
+    return [
+        (kind, frames(path.read_bytes()))
         for pattern, kind in RECORDED.items()
         for path in sorted((SHARED / "engines").glob(f"*/{pattern}"))
     ]
-    missing = pytest.mark.skip(reason="no recorded answers of engines; set TOOLWIRE_SHARED")
-    return found or [pytest.param("chat", [], id="recorded", marks=missing)]
 
 
-STREAMS: Final = [*(pytest.param(kind, written(kind), id=kind) for kind in SERVERS), *recorded()]
+STREAMS: Final = [*((kind, written(kind)) for kind in SERVERS), *recorded()]
 
 
 def read(kind: str, stream: Frames) -> tuple[list[ToolUse], GatewayError | None]:
@@ -124,11 +122,12 @@ def test_no_mutation_makes_a_call(kind: str, stream: Frames, data: st.DataObject
 @every(("kind", "stream"), STREAMS)
 @every("how", ["repeat later", "move"])
 def test_frames_out_of_order_make_no_call(kind: str, stream: Frames, how: str) -> None:
-    """Each frame, at every other place that it may have: those with arguments may spoil these, and none makes another
-    call, or one without its arguments."""
+    """Each frame, at about ten other places or at half of them: those with arguments may spoil these, and none makes
+    another call, or one without its arguments."""
     known, _ = read(kind, stream)
+    step = max(2, len(stream) // 10)
     for at, to in product(range(len(stream)), repeat=2):
-        if (at + to) % 2 == 0:
+        if (at + to) % step != 1:
             continue
         calls, error = read(kind, mutated(stream, how, at, to))
         assert error is not None or len(calls) <= len(known), (at, to)

@@ -20,8 +20,10 @@ from hypothesis import strategies as st
 
 from tests.cases import every
 from tests.protocols import responses_wires, wires
+from tests.protocols.corners import sse
 from tests.protocols.published import SHARED, captured_chat_requests, captured_responses_requests
 from tests.protocols.responses_wires import RESPONSES
+from tests.protocols.test_corners_responses_read import frames, usual
 from tests.protocols.test_messages_request import stripped
 from tests.protocols.wires import CHAT
 from tests.strategies import rich_streams
@@ -440,36 +442,16 @@ def chat_stream() -> bytes:
 
 
 def responses_stream() -> bytes:
-    out = []
-    response = {
-        key: value
-        for key, value in RESPONSES_REPLY.items()
-        if key not in ("output", "usage", "completed_at", "service_tier")
-    }
-    frames: list[dict[str, Any]] = [{"type": "response.created", "response": {**response, "status": "in_progress"}}]
-    for index, item in enumerate(RESPONSES_REPLY["output"]):
-        began = {key: value for key, value in item.items() if key not in ("content", "summary", "arguments")}
-        if item["type"] == "reasoning":
-            began["encrypted_content"] = "half"
-        frames.append({"type": "response.output_item.added", "output_index": index, "item": began})
-        if item["type"] == "message" and item["content"][0]["type"] == "output_text":
-            frames.append(
-                {"type": "response.output_text.delta", "output_index": index, "content_index": 0, "delta": "a"}
-            )
-        if item["type"] == "reasoning":
-            frames.append(
-                {
-                    "type": "response.reasoning_summary_text.delta",
-                    "output_index": index,
-                    "summary_index": 0,
-                    "delta": "s",
-                }
-            )
-        frames.append({"type": "response.output_item.done", "output_index": index, "item": item})
-    frames.append({"type": "response.completed", "response": RESPONSES_REPLY})
-    for frame in frames:
-        out.append(responses_wires.frame(frame))
-    return b"".join(out)
+    """Of a thought that is sealed half when it begins."""
+
+    def half_sealed(index: int, item: dict[str, Any]) -> list[dict[str, Any]]:
+        added, *rest = usual(index, item)
+        return [{**added, "item": {**added["item"], "encrypted_content": "half"}}, *rest]
+
+    def way(index: int, item: dict[str, Any]) -> list[dict[str, Any]]:
+        return (half_sealed if item["type"] == "reasoning" else usual)(index, item)
+
+    return sse(*frames(RESPONSES_REPLY, way))
 
 
 STREAMS = [

@@ -17,7 +17,7 @@ from tests.protocols.published import SHARED
 from tests.protocols.responses_wires import RESPONSES, frame, options, payloads, read, write
 from tests.protocols.test_responses_stream import ALL_KINDS, TOOLS, streams
 from toolwire.errors import BackendFault, ClientFault, GatewayError
-from toolwire.events import Close, Delta, Event, Fault, Finish, Opaque, Open, Start
+from toolwire.events import Close, Delta, Event, Fault, Finish, Opaque, Start
 from toolwire.folding import fold
 from toolwire.model import ModelReply, Reasoning, Refusal, Text, ToolUse, Usage
 from toolwire.stream_grammar import check
@@ -135,29 +135,11 @@ def test_only_a_terminal_event() -> None:
     assert read(frame({"type": "response.completed"})) == [Start("", "", 0), Finish()]
 
 
-def test_arguments_that_come_again_and_again() -> None:
-    raw = added({**CALL, "arguments": ""})
-    raw += delta("function_call_arguments", '{"x"') + delta("function_call_arguments", '{"x":1}')
-    raw += frame({"type": "response.function_call_arguments.done", "output_index": 0, "arguments": '{"x":1}'})
-    assert fold(read(raw + done(CALL) + end(CALL))).calls == (ToolUse("call_a", "f", '{"x":1}'),)
-
-
 def test_a_call_without_arguments_or_ids() -> None:
     raw = added({"type": "function_call", "name": "f", "arguments": ""}) + done({"type": "function_call", "name": "f"})
     (use,) = fold(read(raw + end())).calls
     assert (use.name, use.arguments) == ("f", "{}")
     assert use.call_id.startswith("call_")
-
-
-def test_items_that_interleave() -> None:
-    other = {**CALL, "id": "fc_2", "call_id": "call_b", "arguments": '{"y":2}'}
-    raw = added({**CALL, "arguments": ""}) + added({**other, "arguments": ""}, 1)
-    raw += delta("function_call_arguments", '{"x":') + delta("function_call_arguments", '{"y":', 1)
-    raw += delta("function_call_arguments", "1}") + delta("function_call_arguments", "2}", 1)
-    got = read(raw + done(CALL) + done(other, 1) + end(CALL, other))
-    check(got)
-    assert [use.arguments for use in fold(got).calls] == ['{"x":1}', '{"y":2}']
-    assert [event.block for event in got if isinstance(event, Open)] == [0, 1]
 
 
 def test_text_may_repeat_itself() -> None:
@@ -166,36 +148,23 @@ def test_text_may_repeat_itself() -> None:
     assert fold(read(raw + end())).text == "{ha{ha{ha{ha"
 
 
-def test_several_parts_of_a_message() -> None:
-    raw = delta("output_text", "a", content_index=0) + delta("output_text", "b", content_index=1)
-    raw += delta("refusal", "no", content_index=2)
-    content = [
-        {"type": "output_text", "text": "a"},
-        {"type": "output_text", "text": "b"},
-        {"type": "refusal", "refusal": "no"},
-    ]
-    got = read(raw + done({"type": "message", "content": content}) + end())
-    check(got)
-    assert fold(got).choices[0].parts == (Text("ab"), Refusal("no"))
-
-
-@pytest.mark.parametrize("kind", ["reasoning_text", "reasoning"])
+@every("kind", ["reasoning_text", "reasoning"])
 def test_both_names_of_reasoning(kind: str) -> None:
     got = fold(read(added({"type": "reasoning", "id": "rs_1", "summary": []}) + delta(kind, "hm") + end()))
     assert got.choices[0].parts == (Reasoning("hm"),)
 
 
-def test_summaries_and_what_must_be_given_back() -> None:
-    item = {"type": "reasoning", "id": "rs_1", "encrypted_content": "xyz", "summary": []}
-    whole = {**item, "summary": [{"type": "summary_text", "text": "a"}, {"type": "summary_text", "text": "b"}]}
-    raw = added(item) + delta("reasoning_summary_text", "a", summary_index=0)
-    raw += delta("reasoning_summary_text", "b", summary_index=1) + done(whole) + end(whole)
-    extra = {"encrypted_content": "xyz", "id": "rs_1"}
-    assert fold(read(raw)).choices[0].parts == (Reasoning("a\n\nb", {"responses": {**extra, "summary": True}}),)
-    assert fold(read(added(item) + done(item) + end(item))).choices[0].parts == (Reasoning("", {"responses": extra}),)
-    both = {**whole, "content": [{"type": "reasoning_text", "text": "hm"}]}
+def test_a_thought_and_its_summary_are_two_parts() -> None:
+    texts = [{"type": "summary_text", "text": "a"}, {"type": "summary_text", "text": "b"}]
+    both = {
+        "type": "reasoning",
+        "id": "rs_1",
+        "encrypted_content": "xyz",
+        "summary": texts,
+        "content": [{"type": "reasoning_text", "text": "hm"}],
+    }
     parts = (
-        Reasoning("a\n\nb", {"responses": {**extra, "summary": True}}),
+        Reasoning("a\n\nb", {"responses": {"encrypted_content": "xyz", "id": "rs_1", "summary": True}}),
         Reasoning("hm", {"responses": {"continues": True}}),
     )
     assert fold(read(done(both) + end())).choices[0].parts == parts
@@ -300,7 +269,7 @@ def test_a_stream_that_breaks_off() -> None:
         assert error_of(raw).code == "upstream_disconnected"
 
 
-@pytest.mark.parametrize(
+@every(
     "raw",
     [
         frame(
@@ -324,12 +293,12 @@ def test_failures_without_a_reason() -> None:
         assert isinstance(error_of(raw), BackendFault)
 
 
-@pytest.mark.parametrize("garbage", [b"data: {oops\n\n", b"data: []\n\n", b"data: " + b"[" * 100_000 + b"\n\n"])
+@every("garbage", [b"data: {oops\n\n", b"data: []\n\n", b"data: " + b"[" * 100_000 + b"\n\n"])
 def test_garbage(garbage: bytes) -> None:
     assert error_of(delta("output_text", "x") + garbage + end()).code == "upstream_invalid_response"
 
 
-@pytest.mark.parametrize(
+@every(
     ("details", "reason"),
     [({"reason": "max_output_tokens"}, "length"), ({"reason": "content_filter"}, "content_filter"), (None, "length")],
 )

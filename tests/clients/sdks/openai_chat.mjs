@@ -1,13 +1,9 @@
-// npm `openai`, Chat Completions. Argument: way.
-import { client as asShown } from "./openai-client.mjs";
-import { ASK, TOOLS, report, run } from "./task.mjs";
+// npm `openai`, Chat Completions. A task: way.
+import { ASK, TOOLS, each, report, run } from "./task.mjs";
 
-const [way] = process.argv.slice(2);
-const client = asShown.withOptions({ maxRetries: 0 });
-const messages = [{ role: "user", content: ASK }];
 const definition = ({ name, description, parameters }) => ({ name, description, parameters });
 
-async function turn(request) {
+async function turn(client, way, request) {
   if (way === "create") return client.chat.completions.create(request);
   const runner = client.chat.completions.stream({ ...request, stream_options: { include_usage: true } });
   let deltas = "";
@@ -17,10 +13,10 @@ async function turn(request) {
   return completion;
 }
 
-async function byHand() {
+async function byHand(client, way, messages) {
   const tools = TOOLS.map((tool) => ({ type: "function", function: { ...definition(tool), strict: true } }));
   for (;;) {
-    const completion = await turn({ model: "m", messages, tools });
+    const completion = await turn(client, way, { model: "m", messages, tools });
     const { message, finish_reason } = completion.choices[0];
     if (!completion.usage.total_tokens) throw new Error("no usage");
     messages.push(message);
@@ -32,12 +28,16 @@ async function byHand() {
   }
 }
 
-async function byRunTools(stream) {
+async function byRunTools(client, way, messages) {
   const tools = TOOLS.map((tool) => ({
     type: "function",
     function: { ...definition(tool), parse: JSON.parse, function: (args) => run(tool.name, args) },
   }));
+  const stream = way === "runTools streamed";
   return client.chat.completions.runTools({ model: "m", messages, tools, stream }).finalContent();
 }
 
-report(await (way.startsWith("runTools") ? byRunTools(way === "runTools streamed") : byHand()));
+await each(async (page, way) => {
+  const client = (await page("openai-client")).client.withOptions({ maxRetries: 0 });
+  return report(await (way.startsWith("runTools") ? byRunTools : byHand)(client, way, [{ role: "user", content: ASK }]));
+});

@@ -1,19 +1,13 @@
-// npm `openai`, Responses. Arguments: way (`create`, `stream` or `websocket`), follow-up (`echo` or `previous`).
+// npm `openai`, Responses. A task: way (`create`, `stream` or `websocket`), follow-up (`echo` or `previous`).
 import { ResponsesWS } from "openai/resources/responses/ws";
-import { client as asShown } from "./openai-client.mjs";
-import { ASK, TOOLS, report, run } from "./task.mjs";
+import { ASK, TOOLS, each, report, run } from "./task.mjs";
 
-const [way, followUp] = process.argv.slice(2);
-const client = asShown.withOptions({ maxRetries: 0 });
 const tools = TOOLS.map(({ name, description, parameters }) => ({
   type: "function", name, description, parameters, strict: true,
 }));
-const events = [];
-
-const socket = way === "websocket" ? new ResponsesWS(client) : null;
 
 // One turn on the connection, which remembers a response that is not stored.
-async function socketTurn(request) {
+async function socketTurn(socket, request, events) {
   socket.send({ type: "response.create", store: false, ...request });
   for await (const { type, message, error } of socket.stream()) {
     if (type === "error") throw error;
@@ -27,8 +21,7 @@ async function socketTurn(request) {
   }
 }
 
-async function turn(request) {
-  if (socket) return socketTurn(request);
+async function turn(client, way, request, events) {
   if (way === "create") return client.responses.create(request);
   const runner = client.responses.stream(request);
   let deltas = "";
@@ -44,25 +37,30 @@ async function turn(request) {
   return response;
 }
 
-let input = [{ role: "user", content: ASK }];
-let previous_response_id;
-const statuses = [];
-for (;;) {
-  const response = await turn({ model: "m", input, tools, ...(previous_response_id && { previous_response_id }) });
-  statuses.push(response.status);
-  const made = response.output.filter((item) => item.type === "function_call");
-  if (!made.length) {
-    report(response.output_text, { statuses, events });
-    socket?.close();
-    break;
+await each(async (page, way, followUp) => {
+  const client = (await page("openai-client")).client.withOptions({ maxRetries: 0 });
+  const socket = way === "websocket" ? new ResponsesWS(client) : null;
+  const events = [];
+  const statuses = [];
+  let input = [{ role: "user", content: ASK }];
+  let previous_response_id;
+  for (;;) {
+    const request = { model: "m", input, tools, ...(previous_response_id && { previous_response_id }) };
+    const response = await (socket ? socketTurn(socket, request, events) : turn(client, way, request, events));
+    statuses.push(response.status);
+    const made = response.output.filter((item) => item.type === "function_call");
+    if (!made.length) {
+      socket?.close();
+      return report(response.output_text, { statuses, events });
+    }
+    const results = made.map((call) => ({
+      type: "function_call_output", call_id: call.call_id, output: run(call.name, JSON.parse(call.arguments)),
+    }));
+    if (followUp === "previous") {
+      previous_response_id = response.id;
+      input = results;
+    } else {
+      input = [...input, ...response.output, ...results];
+    }
   }
-  const results = made.map((call) => ({
-    type: "function_call_output", call_id: call.call_id, output: run(call.name, JSON.parse(call.arguments)),
-  }));
-  if (followUp === "previous") {
-    previous_response_id = response.id;
-    input = results;
-  } else {
-    input = [...input, ...response.output, ...results];
-  }
-}
+});

@@ -2,8 +2,8 @@
 
 export const ASK = "Read a.txt, then do what it says.";
 
-export const files = { "a.txt": "write b.txt and read c.txt", "c.txt": "café 🚀" };
-export const calls = [];
+export let files;
+export let calls;
 
 const string = { type: "string" };
 
@@ -34,5 +34,20 @@ export function run(name, args) {
 
 // What the test compares. `seen` is whatever else the client can tell.
 export function report(text, seen = {}) {
-  process.stdout.write(JSON.stringify({ text, calls, files, ...seen }));
+  return { text, calls, files, ...seen };
+}
+
+// Does every task of the command line, in order, and writes a line with its report. A task is a list of arguments for
+// `work`, whose first argument imports a file of the set-up pages with the address of this task's gateway.
+export async function each(work) {
+  for (const [number, args] of JSON.parse(process.argv[2]).entries()) {
+    files = { "a.txt": "write b.txt and read c.txt", "c.txt": "café 🚀" };
+    calls = [];
+    try {
+      const done = await work((name) => import(`./${number}/${name}.mjs`), ...args);
+      process.stdout.write(`${JSON.stringify(done)}\n`);
+    } catch (error) {
+      throw new Error(`task ${number}, ${JSON.stringify(args)}`, { cause: error });
+    }
+  }
 }
