@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import every
 from tests.e2e.conftest import CHAT, USER, function, post, serving, upstream_config
 from toolwire.testing import Answer, Say, Upstream, WireAnswer, chunk, frame
 
@@ -137,12 +138,15 @@ async def test_chat_over_chat_keeps_its_bytes(stream: bool) -> None:
         assert answer.json()["choices"][0]["message"]["content"] == "".join(THOUGHT)
 
 
-@BOTH
-async def test_chat_over_the_text_protocol_is_translated(stream: bool) -> None:
+@every("frames", [True, False])
+@every("stream", [True, False])
+async def test_chat_over_the_text_protocol_is_translated(stream: bool, frames: bool) -> None:
+    """Whether or not the server streams what is to be streamed: it has no client side, so a whole answer is made a
+    stream that only the gateway reads."""
     choice = {"index": 0, "text": "<think>hm</think>Hello", "finish_reason": "stop"}
     payload = {"id": "c", "object": "text_completion", "created": 1, "model": "m", "choices": [choice]}
-    steps = [frame(payload), frame("[DONE]")] if stream else [json.dumps(payload).encode()]
-    kind = "text/event-stream" if stream else "application/json"
+    steps = [frame(payload), frame("[DONE]")] if frames else [json.dumps(payload).encode()]
+    kind = "text/event-stream" if frames else "application/json"
     turn = Answer(steps, headers={"Content-Type": kind})
     body = {"messages": USER, "stream": stream}
     answer, _ = await ask(body, path=CHAT, answer=turn, backend={"kind": "openai_completions"})
