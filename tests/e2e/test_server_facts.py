@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import CHAT, USER, function, post, serving, upstream_config
-from tests.e2e.test_tool_mode import says
+from tests.e2e.meaning import says
 from toolwire.model import Text
 from toolwire.testing import Asked, Say, Upstream
 

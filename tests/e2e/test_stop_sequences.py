@@ -8,8 +8,8 @@ import orjson
 import pytest
 
 from tests.e2e.conftest import CHAT, USER, function, post, serving, upstream_config
+from tests.e2e.meaning import says
 from tests.e2e.test_messages_backend import JSON, SSE
-from tests.e2e.test_tool_mode import says
 from toolwire.model import Text
 from toolwire.testing import Answer, Asked, Say, Upstream
 
