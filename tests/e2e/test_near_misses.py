@@ -28,7 +28,7 @@ KEEPALIVE: dict[str, Any] = {"server": {"keepalive_s": 0.01}}
 PATHS = pytest.mark.parametrize("path", [CHAT, RESPONSES], ids=["chat", "responses"])
 
 
-@pytest.fixture(params=["compiled", "python"], autouse=True)
+@pytest.fixture(params=["compiled", "python"])
 def twin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both scanners."""
     python = request.param == "python"
@@ -68,6 +68,7 @@ def call_of(answer: Any, path: str, *, stream: bool) -> tuple[str, str, int]:
 @PATHS
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("split", [1, 9, 200])
+@pytest.mark.usefixtures("twin")
 async def test_the_client_gets_the_call_and_nothing_else(gateway: Gateway, path: str, stream: bool, split: int) -> None:
     pieces = [NEAR[at : at + split] for at in range(0, len(NEAR), split)]
     async with Upstream([Say(*pieces, usage=(10, 3)), Say(GOOD, usage=(20, 5))]) as upstream:
@@ -82,6 +83,7 @@ async def test_the_client_gets_the_call_and_nothing_else(gateway: Gateway, path:
 
 
 @PATHS
+@pytest.mark.usefixtures("twin")
 async def test_prose_is_not_waited_with(gateway: Gateway, path: str) -> None:
     """What comes first is sent at once, and decides: the near miss behind it is text."""
     more = asyncio.Event()
@@ -233,6 +235,7 @@ async def test_several_answers_are_one_in_this(gateway: Gateway) -> None:
 
 
 @PATHS
+@pytest.mark.usefixtures("twin")
 async def test_a_native_server(gateway: Gateway, path: str) -> None:
     """Its call is held until it is whole and judged, so nothing of it was sent; an empty text before it is nothing."""
 

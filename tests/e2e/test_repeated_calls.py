@@ -56,9 +56,14 @@ def twin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(toolwire.scanner, "CallScanner", _pyparse.CallScanner if python else fastparse.CallScanner)
 
 
-@PATHS
-@pytest.mark.parametrize("choice", ["required", "auto"])
-@pytest.mark.parametrize("early", ["buffered", 0])
+@pytest.mark.parametrize(
+    ("path", "choice", "early"),
+    [
+        (path, choice, ("buffered", 0)[(row + column) % 2])
+        for row, path in enumerate((CHAT, RESPONSES, MESSAGES))
+        for column, choice in enumerate(("required", "auto"))
+    ],
+)
 @pytest.mark.usefixtures("twin")
 async def test_a_server_that_goes_on_is_told_to_stop(gateway: Gateway, path: str, choice: str, early: str) -> None:
     pieces = [block("a.txt"), block("b.txt"), block("a.txt"), block("c.txt")]

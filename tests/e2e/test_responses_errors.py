@@ -211,8 +211,7 @@ async def test_paths(gateway: Gateway, store: str) -> None:
                 assert ",".join(sorted(answer.headers["Allow"].split(","))) == allow, url
 
 
-# --- what is no error
-# -----------------------------------------------------------------------------------------------------
+# --- what is no error ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("more", [{}, {"input": None}, {"stream": True}], ids=str)
@@ -327,8 +326,7 @@ async def test_what_nobody_knows_is_no_error(gateway: Gateway, name: str, stream
     assert sent["messages"]
 
 
-# --- the SDK's view
-# -------------------------------------------------------------------------------------------------------
+# --- the SDK's view --------------------------------------------------------------------------------------------------
 
 SDK_VIEW: list[tuple[str, type[openai.APIStatusError]]] = [
     ("no input", openai.BadRequestError),

@@ -73,8 +73,7 @@ def check_failed(answer: WireAnswer, code: str) -> Streamed:
     return got
 
 
-# --- faults of servers
-# ----------------------------------------------------------------------------------------------------
+# --- faults of servers -----------------------------------------------------------------------------------------------
 
 
 def _cut_native(*steps: Any, **more: Any) -> Answer:
@@ -181,8 +180,7 @@ async def test_the_sdk_raises_on_a_failed_response(gateway: Gateway) -> None:
     assert caught.value.code == "upstream_disconnected"
 
 
-# --- faults of models
-# -----------------------------------------------------------------------------------------------------
+# --- faults of models ------------------------------------------------------------------------------------------------
 
 REJECTED = {
     "malformed_tool_arguments": '<tool_call>{"name":"read_file","arguments":"{]"}</tool_call>',
@@ -277,8 +275,7 @@ async def test_an_answer_that_was_cut_by_its_limit(gateway: Gateway, name: str, 
     assert resource["output"][-1]["status"] == "incomplete"
 
 
-# --- faults of the gateway
-# --------------------------------------------------------------------------------------------------
+# --- faults of the gateway -------------------------------------------------------------------------------------------
 
 
 class BreaksOnText(Middleware):
@@ -315,8 +312,7 @@ async def test_a_middleware_that_breaks_in_the_stream(gateway: Gateway, place: s
     assert not server.app[CONVERSATIONS].running
 
 
-# --- signs of life
-# ----------------------------------------------------------------------------------------------------------
+# --- signs of life ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["comment", "event", "event, later"])

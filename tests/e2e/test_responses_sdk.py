@@ -147,9 +147,14 @@ def outline(response: Response) -> list[Said]:
 # --- loops -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("follow_up", ["echo", "echo without store", "previous"])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("way", "follow_up", "mode"),
+    [
+        (way, follow_up, MODES[(row + column) % len(MODES)])
+        for row, way in enumerate(WAYS)
+        for column, follow_up in enumerate(("echo", "echo without store", "previous"))
+    ],
+)
 async def test_a_tool_loop(gateway: Gateway, way: str, follow_up: str, mode: str) -> None:
     """The model sees every result, whether the client sends everything again or only what is new."""
     server = await gateway(script=script(mode), mode=mode)
@@ -344,8 +349,7 @@ async def test_a_server_that_knows_only_functions(gateway: Gateway, way: str) ->
     ]
 
 
-# --- the store, as the SDK sees it
-# -------------------------------------------------------------------------------------
+# --- the store, as the SDK sees it -----------------------------------------------------------------------------------
 
 
 async def test_what_was_answered_can_be_had_again(gateway: Gateway) -> None:
@@ -373,8 +377,7 @@ async def test_going_on_from_what_is_not_there(gateway: Gateway, way: str) -> No
             assert (caught.value.code, caught.value.param) == ("previous_response_not_found", "previous_response_id")
 
 
-# --- how answers end
-# ---------------------------------------------------------------------------------------------------
+# --- how answers end -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("finish", "reason"), [("length", "max_output_tokens"), ("content_filter", "content_filter")])
@@ -399,8 +402,7 @@ async def test_a_failure_in_the_stream_raises(gateway: Gateway) -> None:
             await created(client, input="hi")
 
 
-# --- what the SDK does by itself
-# ------------------------------------------------------------------------------------------
+# --- what the SDK does by itself -------------------------------------------------------------------------------------
 
 
 class Point(BaseModel):
