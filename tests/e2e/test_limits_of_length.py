@@ -8,8 +8,7 @@ import pytest
 
 from tests.e2e.conftest import CHAT, USER, Gateway, function, post, upstream_config
 from tests.e2e.meaning import RESPONSES
-from tests.e2e.test_responses_sdk import chunk, frame
-from toolwire.testing import Answer, Say, Upstream
+from toolwire.testing import Answer, Say, Upstream, chunk, frame
 
 WHOLE = '<tool_call>{"name":"look","arguments":"{}"}</tool_call>'
 UNCLOSED = WHOLE.removesuffix("</tool_call>")

@@ -44,6 +44,8 @@ B = block("write_file", {"path": "b.txt", "content": ODD})
 CALL_A: Said = ("call", "read_file", '{"path": "a.txt"}')
 CALL_B: Said = ("call", "write_file", json.dumps({"path": "b.txt", "content": ODD}, ensure_ascii=False))
 
+NAMED = {"type": "function", "name": "read_file"}
+
 WAYS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 MODES = pytest.mark.parametrize("mode", ["prompt", "native"])
 
@@ -97,6 +99,20 @@ CASES = {
         got=[("custom", "apply_patch", f"*** Begin\n+{ODD}\n")],
         request={"tools": [READ, PATCH]},
     ),
+    "custom, named": Case(
+        text=block("apply_patch", {"input": "x"}),
+        got=[("custom", "apply_patch", "x")],
+        request={"tools": [READ, PATCH], "tool_choice": {"type": "custom", "name": "apply_patch"}},
+    ),
+    "required": Case(text=A, got=[CALL_A], request={"tools": TOOLS, "tool_choice": "required"}),
+    "named": Case(text=A, got=[CALL_A], request={"tools": TOOLS, "tool_choice": NAMED}),
+    "named, another": Case(text=B, got=[("text", B)], request={"tools": TOOLS, "tool_choice": NAMED}),
+    "allowed": Case(
+        text=f"{A} {B}",
+        got=[CALL_A, ("text", B)],
+        request={"tools": TOOLS, "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [NAMED]}},
+    ),
+    "strict": Case(text=A, got=[CALL_A], request={"tools": [tool("read_file", strict=True, path="string")]}),
     "groups": Case(
         text=block("b__read_file", {"path": "1"}) + block("a__read_file", {"path": "2"}) + A,
         got=[("call", "b", "read_file", '{"path": "1"}'), ("call", "a", "read_file", '{"path": "2"}'), CALL_A],
@@ -129,8 +145,9 @@ async def test_every_answer(gateway: Gateway, server: str) -> None:
     texts = {name: [case.text[i : i + 5] for i in range(0, len(case.text), 5)] for name, case in CASES.items()}
     script = [Say(*texts[name], finish=case.finish) for name, case in CASES.items() for _ in (False, True)]
     async with Upstream(script) as upstream:
-        mocked = mock_config([scripted(*item) for item in CASES.items()])
-        started = await gateway(mocked if server == "mock" else upstream_config(upstream.url))
+        mocked = mock_config([scripted(*item) for item in CASES.items()], choice_miss="pass")
+        real = upstream_config(upstream.url, defaults={"bad_answers": {"choice_miss": "pass"}})
+        started = await gateway(mocked if server == "mock" else real)
         for name, case in CASES.items():
             for stream in (False, True):
                 answer = await ask(started, input=f"<{name}>", stream=stream, **case.request)
@@ -277,6 +294,7 @@ async def test_every_native_answer(gateway: Gateway) -> None:
             now = native(*case.deltas, finish=case.finish)
             for stream in (False, True):
                 answer = await ask(server, stream=stream, tools=case.tools)
+                assert {sent["type"] for sent in upstream.posts[-1].json["tools"]} == {"function"}, name
                 with named({"name": name, "stream": stream}):
                     resource = of_stream(answer).resource if stream else of_whole(answer)
                     assert outline(resource) == case.got
