@@ -133,6 +133,12 @@ async def post(
         return WireAnswer(status=response.status, headers=response.headers.copy(), body=await response.read())
 
 
+async def get(server: TestServer, path: str, *, headers: Mapping[str, str] | None = None) -> WireAnswer:
+    """The same with `GET`, as of a page of metrics."""
+    async with aiohttp.ClientSession() as session, session.get(server.make_url(path), headers=headers) as response:
+        return WireAnswer(status=response.status, headers=response.headers.copy(), body=await response.read())
+
+
 def function(name: str, *, strict: bool | None = None, **properties: Any) -> dict[str, Any]:
     """A function tool all of whose properties are required; a property is a JSON type's name or a schema."""
     parameters = {

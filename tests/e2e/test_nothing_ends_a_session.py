@@ -16,7 +16,7 @@ from aiohttp.test_utils import TestServer
 
 from tests.cases import every
 from tests.e2e.agent import block
-from tests.e2e.conftest import CHAT, post, read_config, serving
+from tests.e2e.conftest import CHAT, get, post, read_config, serving
 from tests.e2e.meaning import MESSAGES, RESPONSES, meant, says
 from toolwire.model import Text, ToolUse
 from toolwire.testing import Answer, Refuse, Upstream, WireAnswer
@@ -662,15 +662,12 @@ async def test_a_body_in_zstd(ask: Sessions, client: str) -> None:
 
 async def test_a_tolerance_is_counted(caplog: pytest.LogCaptureFixture) -> None:
     """In the access line and in the metrics, once for each request."""
-    import aiohttp
-
     caplog.set_level(logging.INFO, "toolwire.access")
     async with Upstream([says("openai_chat", Text("ok"))]) as up:
         config = read_config({"backends": {"up": {"url": up.url, "images": "false"}}})
         async with serving(config) as gateway:
             await post(gateway, whole("chat", user("chat", IMAGE["chat"], IMAGE["chat"])))
-            async with aiohttp.ClientSession() as session, session.get(gateway.make_url("/metrics")) as page:
-                metrics = await page.text()
-    assert 'toolwire_tolerated_total{what="images_omitted"} 1' in metrics
+            metrics = await get(gateway, "/metrics")
+    assert b'toolwire_tolerated_total{what="images_omitted"} 1' in metrics.body
     [line] = [record for record in caplog.records if record.name == "toolwire.access"]
     assert "images_omitted" in str(vars(line))

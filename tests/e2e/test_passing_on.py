@@ -9,7 +9,7 @@ import aiohttp
 import orjson
 import pytest
 
-from tests.e2e.conftest import mock_config, post, read_config, sdk, serving, upstream_config
+from tests.e2e.conftest import get, mock_config, post, read_config, sdk, serving, upstream_config
 from tests.e2e.test_messages_backend import JSON, SSE
 from tests.waiting import GUARD_S
 from toolwire.app import create_app
@@ -212,13 +212,11 @@ async def test_tokens_are_counted() -> None:
     async with (
         Upstream([whole(VECTORS), Answer(data, headers=SSE)]) as up,
         serving(upstream_config(up.url, **limits)) as server,
-        aiohttp.ClientSession() as session,
     ):
         await post(server, {"input": "hi"}, path="/v1/embeddings")
         answer = await post(server, {"prompt": "x", "stream": True}, path="/v1/completions")
         assert answer.body == b"".join(data), "who looks on changes nothing"
-        async with session.get(server.make_url("/metrics")) as got:
-            page = await got.text()
+        page = (await get(server, "/metrics")).body.decode()
     labels = 'endpoint="embeddings",model="m",route="*",status="200",stream="false"'
     assert f"toolwire_requests_total{{{labels}}} 1.0" in page
 

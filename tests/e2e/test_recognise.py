@@ -7,10 +7,9 @@ import json
 import logging
 from typing import Any, NamedTuple
 
-import aiohttp
 import pytest
 
-from tests.e2e.conftest import USER, Gateway, function, mock_config, post, read_config, upstream_config
+from tests.e2e.conftest import USER, Gateway, function, get, mock_config, post, read_config, upstream_config
 from tests.e2e.responses_answers import of_stream
 from tests.e2e.test_capture import captured_of
 from tests.e2e.test_copying import in_pieces
@@ -146,8 +145,7 @@ async def test_it_is_counted_by_form(gateway: Gateway, caplog: pytest.LogCapture
     (line,) = [record.fields for record in caplog.records if record.name == "toolwire.access"]  # type: ignore[attr-defined]
     assert (line["calls"], line["recognised"], line["form"], line["unrecognised"]) == (1, 1, "hermes", 1)
     assert not line.keys() & {"parse_failures", "unknown_names", "schema_warnings", "strict_failures"}
-    async with aiohttp.ClientSession() as session, session.get(server.make_url("/metrics")) as answer:
-        page = await answer.text()
+    page = (await get(server, "/metrics")).body.decode()
     assert 'toolwire_tool_calls_recognised_total{form="hermes"} 1.0\n' in page
     assert 'toolwire_tool_calls_unrecognised_total{reason="schema"} 1.0\n' in page
 

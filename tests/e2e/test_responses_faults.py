@@ -13,7 +13,7 @@ from aiohttp.test_utils import TestServer
 from openai.types.responses import ResponseErrorEvent
 
 from tests.e2e.agent import block
-from tests.e2e.conftest import Gateway, post, read_config, sdk, upstream_config
+from tests.e2e.conftest import Gateway, get, post, read_config, sdk, upstream_config
 from tests.e2e.responses_answers import (
     RESPONSES,
     Streamed,
@@ -47,9 +47,9 @@ TELLS = {429: "rate_limit_exceeded", 400: "invalid_prompt"}
 
 async def stored(server: TestServer, ident: str) -> Any:
     """The response as it was kept."""
-    async with aiohttp.ClientSession() as session, session.get(server.make_url(f"{RESPONSES}/{ident}")) as answer:
-        assert answer.status == 200
-        return await answer.json()
+    answer = await get(server, f"{RESPONSES}/{ident}")
+    assert answer.status == 200
+    return answer.json()
 
 
 def check_failed(answer: WireAnswer, code: str) -> Streamed:

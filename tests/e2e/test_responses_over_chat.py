@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.cases import every
-from tests.e2e.conftest import CHAT, USER, function, post, serving, upstream_config
+from tests.e2e.conftest import CHAT, USER, function, get, post, serving, upstream_config
 from toolwire.testing import Answer, Say, Upstream, WireAnswer, chunk, frame
 
 RESPONSES = "/v1/responses"
@@ -329,7 +329,7 @@ async def test_calls_that_the_client_echoes_are_counted(path: str, mode: str, ca
     async with Upstream([Say("ok")]) as upstream, serving(upstream_config(upstream.url, defaults=config)) as server:
         answer = await post(server, ECHOED[path], path=path)
         assert answer.status == 200
-        page = await _metrics(server)
+        page = (await get(server, "/metrics")).body.decode()
     assert caplog.records[-1].fields["echoed_calls"] == 3  # type: ignore[attr-defined]
     assert "toolwire_echoed_calls_total 3.0" in page
 
@@ -346,10 +346,3 @@ async def test_what_the_store_remembers_is_not_echoed(caplog: pytest.LogCaptureF
         assert "echoed_calls" not in caplog.records[-1].fields  # type: ignore[attr-defined]
         await post(server, {"input": [made, result], "tools": [TOOL]}, path=RESPONSES)
         assert caplog.records[-1].fields["echoed_calls"] == 1  # type: ignore[attr-defined]
-
-
-async def _metrics(server: Any) -> str:
-    import aiohttp
-
-    async with aiohttp.ClientSession() as session, session.get(server.make_url("/metrics")) as response:
-        return await response.text()

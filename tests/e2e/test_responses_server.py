@@ -9,14 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import orjson
 import pytest
-from aiohttp.test_utils import TestServer
 
 from tests.cases import named
 from tests.e2e.agent import block
-from tests.e2e.conftest import CHAT, function, post, serving, upstream_config
+from tests.e2e.conftest import CHAT, function, get, post, serving, upstream_config
 from tests.e2e.meaning import MESSAGES, RESPONSES, Told, ended, every_client, failed, meant
 from tests.protocols.published import SHARED, captured_responses_requests
 from tests.protocols.responses_wires import RESPONSES as WIRE
@@ -460,7 +458,7 @@ async def test_the_gateway_keeps_the_conversation(stream: bool) -> None:
             answered = await post(server, again, path=RESPONSES)
             more = {"previous_response_id": answered.json()["id"], "input": reference}
             assert (await post(server, more, path=RESPONSES)).status == 200
-            kept = await get(server, f"{RESPONSES}/{shown['id']}")
+            kept = (await get(server, f"{RESPONSES}/{shown['id']}")).json()
     assert kept == shown
     assert [item["type"] for item in shown["output"]] == ["reasoning", "web_search_call", "message", "custom_tool_call"]
     assert shown["output"][1] == SEARCH
@@ -484,12 +482,6 @@ async def test_the_gateway_keeps_the_conversation(stream: bool) -> None:
     assert "odd" not in sent
     assert [item["type"] for item in up.requests[2].json["input"]][-1] == "message"
     assert [asked.json["store"] for asked in up.requests] == [False] * 3
-
-
-async def get(server: TestServer, path: str) -> Any:
-    async with aiohttp.ClientSession() as session, session.get(server.make_url(path)) as response:
-        assert response.status == 200
-        return await response.json()
 
 
 async def test_ids_that_are_too_long_for_it() -> None:
@@ -567,8 +559,8 @@ def without_tools(asked: dict[str, Any]) -> dict[str, Any]:
 
 async def test_its_models_are_listed() -> None:
     async with Upstream([speaking(TEXT)]) as up, serving(behind(up)) as server:
-        listed = await get(server, "/v1/models")
-        assert await get(server, "/ready")
+        listed = (await get(server, "/v1/models")).json()
+        assert (await get(server, "/ready")).status == 200
     assert {"m", "n"} <= {model["id"] for model in listed["data"]}
     assert {look.path for look in up.looks} >= {"/v1/models"}
 

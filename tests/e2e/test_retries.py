@@ -18,7 +18,7 @@ import pytest
 from aiohttp.test_utils import TestServer
 
 from tests.cases import named
-from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config
+from tests.e2e.conftest import CHAT, USER, Gateway, function, get, post, read_config
 from tests.waiting import GUARD_S
 from toolwire.config import GatewayConfig
 from toolwire.pipeline.exchange.routing import ROUTER
@@ -289,8 +289,7 @@ async def test_a_client_that_goes_ends_the_waiting(gateway: Gateway) -> None:
 
 
 async def page_of(server: TestServer) -> str:
-    async with aiohttp.ClientSession() as session, session.get(server.make_url("/metrics")) as response:
-        return await response.text()
+    return (await get(server, "/metrics")).body.decode()
 
 
 async def at_rest(server: TestServer) -> None:

@@ -8,13 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import orjson
 import pytest
 from aiohttp.test_utils import TestServer
 from click.testing import CliRunner
 
-from tests.e2e.conftest import CHAT, USER, function, post, read_config, serving, upstream_config
+from tests.e2e.conftest import CHAT, USER, function, get, post, read_config, serving, upstream_config
 from tests.e2e.meaning import meant, says
 from tests.e2e.test_cut_calls import asking
 from tests.e2e.test_messages_backend import BODIES, JSON, SSE
@@ -88,13 +87,8 @@ def behind(
     return upstream_config(up.url, backend=backend, defaults={"mode": mode, **defaults})
 
 
-async def get(server: Any, path: str) -> str:
-    async with aiohttp.ClientSession() as session, session.get(server.make_url(path)) as got:
-        return await got.text()
-
-
 async def tools_shown(server: Any) -> Any:
-    return orjson.loads(await get(server, "/ready")).get("tools")
+    return (await get(server, "/ready")).json().get("tools")
 
 
 async def decided(server: Any, model: str = "m") -> Any:
@@ -128,7 +122,7 @@ async def test_a_server_that_refuses_tools_is_asked_again_without(kind: str) -> 
             assert with_tools(up)[seen:] == [True, False, False], f"once is enough: {path}, {stream}"
             assert (shown["mode"], shown["cause"]) == ("prompt", "refused")
             assert 0 < shown["for_s"] <= 1000
-        page = await get(server, "/metrics")
+        page = (await get(server, "/metrics")).body.decode()
     assert f'toolwire_mode_switches_total{{cause="refused"}} {len(WAYS)}.0' in page
     assert 'toolwire_tools_native{backend="up"} 0.0' in page
 

@@ -9,11 +9,10 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
-import aiohttp
 import orjson
 import pytest
 
-from tests.e2e.conftest import CHAT, function, post, read_config, serving
+from tests.e2e.conftest import CHAT, function, get, post, read_config, serving
 from tests.e2e.responses_answers import RESPONSES
 from tests.e2e.test_capture import captured_of
 from tests.waiting import GUARD_S
@@ -130,10 +129,6 @@ def _chunks(answer: WireAnswer) -> list[Any]:
 async def test_no_name_of_a_model_is_a_key() -> None:
     async with Upstream() as upstream:
         upstream.listing = listing("m", f"deployment-{KEY}", "n")
-        async with (
-            serving(read_config({"backends": {"up": {"url": upstream.url, "api_key": KEY}}})) as server,
-            aiohttp.ClientSession() as session,
-            session.get(server.make_url("/v1/models")) as response,
-        ):
-            shown = [entry["id"] for entry in (await response.json())["data"]]
+        async with serving(read_config({"backends": {"up": {"url": upstream.url, "api_key": KEY}}})) as server:
+            shown = [entry["id"] for entry in (await get(server, "/v1/models")).json()["data"]]
     assert shown == ["m", "n"]
