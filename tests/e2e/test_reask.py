@@ -15,16 +15,16 @@ import pytest
 import toolwire.pipeline.paths.stream_paths
 import toolwire.scanner
 from tests.e2e.conftest import CHAT, USER, Gateway, function, get, post, upstream_config
+from tests.e2e.meaning import RESPONSES, meant
 from tests.e2e.responses_answers import of_stream
+from tests.e2e.test_cut_calls import asking
 from tests.waiting import GUARD_S
 from toolwire import fastparse
 from toolwire.scan import _pychunk, _pyparse
 from toolwire.testing import Answer, Refuse, Say, Upstream, chunk, frame
 
-RESPONSES = "/v1/responses"
-READ = function("read_file", path="string")
-NEAR = '<tool_call>{"name":"red_file","arguments":{"path":"a"}}</tool_call>'
-GOOD = '<tool_call>{"name":"read_file","arguments":{"path":"a"}}</tool_call>'
+NEAR = '<tool_call>{"name":"reed","arguments":{"path":"a"}}</tool_call>'
+GOOD = '<tool_call>{"name":"read","arguments":{"path":"a"}}</tool_call>'
 WRONG = GOOD.replace('"a"', "1")
 KEEPALIVE: dict[str, Any] = {"server": {"keepalive_s": 0.01}}
 SETTINGS: dict[str, Any] = {**KEEPALIVE, "defaults": {"reask": 1}}
@@ -43,13 +43,10 @@ def twin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def body(path: str, *, stream: bool = True, **more: Any) -> dict[str, Any]:
-    if path == CHAT:
-        options = {"stream_options": {"include_usage": True}} if stream else {}
-        return {"model": "m", "messages": USER, "tools": [READ], "stream": stream, **options, **more}
-    return {"model": "m", "input": "hi", "tools": [{"type": "function", **READ["function"]}], "stream": stream, **more}
+    return {"model": "m", **asking(path, stream), **more}
 
 
-STRICT = body(CHAT, tools=[function("read_file", strict=True, path="string")])
+STRICT = body(CHAT, tools=[function("read", strict=True, path="string")])
 DEMANDED = body(CHAT, tool_choice="required")
 
 
@@ -65,26 +62,6 @@ async def asked(
         yield got
 
 
-def call_of(answer: Any, path: str, *, stream: bool) -> tuple[str, str, int]:
-    """Name and arguments of the one call, and the tokens of the prompts."""
-    if path == RESPONSES:
-        whole = of_stream(answer).resource if stream else answer.json()
-        (item,) = whole["output"]
-        return item["name"], item["arguments"], whole["usage"]["input_tokens"]
-    if not stream:
-        whole = answer.json()
-        (call,) = whole["choices"][0]["message"]["tool_calls"]
-        return call["function"]["name"], call["function"]["arguments"], whole["usage"]["prompt_tokens"]
-    *chunks, done = answer.frames()
-    assert done == "[DONE]"
-    assert sum("role" in choice["delta"] for chunk in chunks for choice in chunk["choices"]) == 1
-    assert len({chunk["id"] for chunk in chunks}) == 1
-    deltas = [d for chunk in chunks for c in chunk["choices"] for d in c["delta"].get("tool_calls", ())]
-    (usage,) = [chunk["usage"] for chunk in chunks if chunk.get("usage")]
-    arguments = "".join(delta["function"].get("arguments", "") for delta in deltas)
-    return deltas[0]["function"]["name"], arguments, usage["prompt_tokens"]
-
-
 @PATHS
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.usefixtures("twin")
@@ -95,12 +72,18 @@ async def test_the_client_gets_the_call_and_nothing_else(gateway: Gateway, path:
         server = await gateway(upstream_config(upstream.url))
         for pieces in cuts:
             answer = await post(server, body(path, stream=stream), path=path)
-            assert call_of(answer, path, stream=stream) == ("read_file", '{"path":"a"}', 30), pieces
+            assert meant(path, answer, stream) == ("", [("read", {"path": "a"})], "", 30), pieces
+            if stream and path == CHAT:
+                chunks = answer.frames()[:-1]
+                assert sum("role" in choice["delta"] for chunk in chunks for choice in chunk["choices"]) == 1
+                assert len({chunk["id"] for chunk in chunks}) == 1
+            elif stream:
+                of_stream(answer)
             first, second = (asked.json["messages"] for asked in upstream.posts[-2:])
             assert second[: len(first)] == first, "a server's cache of prompts holds"
             assert [message["role"] for message in second[len(first) :]] == ["assistant", "user"]
             assert second[-2]["content"] == NEAR
-            assert "read_file" in second[-1]["content"]
+            assert "read" in second[-1]["content"]
         page = (await get(server, "/metrics")).body
     assert b"toolwire_near_misses_total 3.0" in page
     assert b"toolwire_reasks_total 3.0" in page
@@ -116,7 +99,7 @@ async def test_prose_is_not_waited_with(gateway: Gateway, path: str) -> None:
         async with asked(server, body(path), path) as got:
             assert await got.content.readuntil(b"one")
             more.set()
-            assert b"red_file" in await got.read()
+            assert b"reed" in await got.read()
     assert len(upstream.posts) == 1
 
 
@@ -135,7 +118,7 @@ async def test_the_second_answer_comes_as_it_is_written(gateway: Gateway, path: 
             early = await got.content.readuntil(b"one")
             more.set()
             rest = await got.read()
-    assert b"red_file" not in early + rest
+    assert b"reed" not in early + rest
     assert b"two" in rest
 
 
@@ -145,7 +128,7 @@ async def test_a_fault_of_the_second_answer(gateway: Gateway, path: str) -> None
     async with Upstream([Say(NEAR), Refuse(400), Say(NEAR), Say("one", cut=True)]) as upstream:
         server = await gateway(upstream_config(upstream.url))
         answer = await post(server, body(path), path=path)
-        assert b"red_file" in answer.body
+        assert b"reed" in answer.body
         assert b'"error":{' not in answer.body
         answer = await post(server, body(path), path=path)
         assert b"one" in answer.body
@@ -182,8 +165,8 @@ async def test_the_reminder_reaches_the_server_and_no_store(gateway: Gateway, pa
             second = (await post(server, more, path=path)).json()
             await post(server, {**body(path, stream=False), "previous_response_id": second["id"]}, path=path)
         asked = [[message["content"] for message in post.json["messages"]] for post in upstream.posts]
-    assert [sum("Think of `read_file`." in text for text in texts) for texts in asked] == [1, 0, 1]
-    assert asked[0][-1] == asked[2][-1] == "hi\n\nThink of `read_file`."
+    assert [sum("Think of `read`." in text for text in texts) for texts in asked] == [1, 0, 1]
+    assert asked[0][-1] == asked[2][-1] == "hi\n\nThink of `read`."
 
 
 def choices(*texts: str) -> Answer:
@@ -202,7 +185,7 @@ async def test_several_answers_are_one_in_this(gateway: Gateway) -> None:
         server = await gateway(upstream_config(upstream.url, backend={"multiple_choices": True}))
         asked = {**body(CHAT, stream=False), "n": 2}
         first, second = (await post(server, asked)).json()["choices"]
-        assert first["message"]["tool_calls"][0]["function"]["name"] == "read_file"
+        assert first["message"]["tool_calls"][0]["function"]["name"] == "read"
         assert second["message"]["content"] == "So."
         assert upstream.posts[1].json["messages"][-2]["content"] == NEAR, "what was wrong, and nothing else"
         assert upstream.posts[1].json["n"] == 2
@@ -227,13 +210,13 @@ async def test_a_native_server(gateway: Gateway, path: str) -> None:
         return Answer(frames, headers={"Content-Type": "text/event-stream"})
 
     good = '{"path":"a"}'
-    for near in (called("read_file", "{path a}"), called("red_file", good)):
-        async with Upstream([near, called("read_file", good)]) as upstream:
+    for near in (called("read", "{path a}"), called("reed", good)):
+        async with Upstream([near, called("read", good)]) as upstream:
             server = await gateway(upstream_config(upstream.url, defaults={"mode": "native"}))
             answer = await post(server, body(path), path=path)
-            assert b"red_file" not in answer.body
+            assert b"reed" not in answer.body
             assert b"{path a}" not in answer.body
-            assert b"read_file" in answer.body
+            assert b"read" in answer.body
             assert len(upstream.posts) == 2
             assert upstream.posts[1].json["tools"]
             assert [message["role"] for message in upstream.posts[1].json["messages"]] == ["user", "assistant", "user"]
@@ -274,7 +257,7 @@ async def test_prose_in_place_of_a_demanded_call_is_held_back_and_asked_for_agai
     async with asyncio.timeout(GUARD_S), Upstream(turns) as upstream:
         server = await gateway(upstream_config(upstream.url))
         async with asked(server, DEMANDED) as got:
-            begun = await got.content.readuntil(b"read_file")
+            begun = await got.content.readuntil(b"read")
             more.set()
             rest = begun + await got.read()
     assert b"rather" not in rest
