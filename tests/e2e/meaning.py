@@ -64,6 +64,33 @@ async def every_client(
         ]
 
 
+def history(path: str, *turns: Sequence[tuple[str, str, dict[str, Any], str]], said: str = "") -> dict[str, Any]:
+    """A conversation in the words of a client: each turn is a text and calls, by id, name, arguments, result."""
+    items: list[Any] = [{"role": "user", "content": "hi"}]
+    for calls in turns:
+        if path == RESPONSES:
+            text = [{"type": "output_text", "text": said}]
+            items += [{"type": "message", "role": "assistant", "content": text}] if said else []
+            items += [
+                {"type": "function_call", "call_id": ident, "name": name, "arguments": json.dumps(given)}
+                for ident, name, given, _ in calls
+            ]
+            items += [{"type": "function_call_output", "call_id": one[0], "output": one[3]} for one in calls]
+        elif path == MESSAGES:
+            blocks: list[Any] = [{"type": "text", "text": said}] if said else []
+            blocks += [{"type": "tool_use", "id": one[0], "name": one[1], "input": one[2]} for one in calls]
+            results = [{"type": "tool_result", "tool_use_id": one[0], "content": one[3]} for one in calls]
+            items += [{"role": "assistant", "content": blocks}, {"role": "user", "content": results}]
+        else:
+            made = [
+                {"id": ident, "type": "function", "function": {"name": name, "arguments": json.dumps(given)}}
+                for ident, name, given, _ in calls
+            ]
+            items.append({"role": "assistant", "content": said or None, "tool_calls": made})
+            items += [{"role": "tool", "tool_call_id": one[0], "content": one[3]} for one in calls]
+    return {"input" if path == RESPONSES else "messages": items}
+
+
 def meant(path: str, answer: WireAnswer, stream: bool) -> tuple[str, list[tuple[str, Any]], str, int]:
     """Text, calls, thoughts, and tokens read of a good answer."""
     if path == MESSAGES:

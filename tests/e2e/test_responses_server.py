@@ -15,7 +15,7 @@ import pytest
 from tests.cases import named
 from tests.e2e.agent import block
 from tests.e2e.conftest import CHAT, function, get, post, serving, upstream_config
-from tests.e2e.meaning import MESSAGES, RESPONSES, Told, ended, every_client, failed, meant
+from tests.e2e.meaning import MESSAGES, RESPONSES, Told, ended, every_client, failed, history, meant
 from tests.protocols.published import SHARED, captured_responses_requests
 from tests.protocols.responses_wires import RESPONSES as WIRE
 from tests.protocols.responses_wires import frame, options, write
@@ -487,22 +487,12 @@ async def test_the_gateway_keeps_the_conversation(stream: bool) -> None:
 async def test_ids_that_are_too_long_for_it() -> None:
     """Two calls never get one id, and a result has that of its call."""
     long = [f"call_{'x' * 60}{number}" for number in range(2)]
-    calls = [{"id": ident, "type": "function", "function": {"name": "read", "arguments": "{}"}} for ident in long]
-    uses = [{"type": "tool_use", "id": ident, "name": "read", "input": {}} for ident in long]
-    results = [{"type": "tool_result", "tool_use_id": ident, "content": "b"} for ident in long]
-    turns: dict[str, list[Any]] = {
-        CHAT: [
-            {"role": "assistant", "content": None, "tool_calls": calls},
-            *({"role": "tool", "tool_call_id": ident, "content": "b"} for ident in long),
-        ],
-        MESSAGES: [
-            {"role": "user", "content": "hi"},
-            {"role": "assistant", "content": uses},
-            {"role": "user", "content": results},
-        ],
-    }
+    calls = [(ident, "read", {}, "b") for ident in long]
     for path, _, answer, asked in await ask_all(
-        speaking(TEXT), lambda path, stream: body(path, stream, messages=turns[path]), paths=OTHERS, streams=[False]
+        speaking(TEXT),
+        lambda path, stream: {**body(path, stream), **history(path, calls)},
+        paths=OTHERS,
+        streams=[False],
     ):
         assert answer.status == 200, answer.body
         ids = [item["call_id"] for item in asked.json["input"] if "call_id" in item]

@@ -11,7 +11,7 @@ import pytest
 
 from tests.cases import every
 from tests.e2e.conftest import CHAT, USER, function, post, serving, upstream_config
-from tests.e2e.meaning import CLIENTS, MESSAGES, RESPONSES, Told, every_client, meant
+from tests.e2e.meaning import CLIENTS, RESPONSES, Told, every_client, history, meant
 from tests.e2e.template_servers import KINDS, QWEN, TemplateServer, upstream
 from tests.e2e.test_cut_calls import asking
 from toolwire.config import GatewayConfig
@@ -69,43 +69,14 @@ async def test_the_template_writes_the_tools_and_the_gateway_reads_the_call(kind
         assert "parallel_tool_calls" not in sent
 
 
-HISTORY: dict[str, dict[str, Any]] = {
-    CHAT: {
-        "messages": [
-            *USER,
-            {"role": "assistant", "content": "Now.", "tool_calls": [
-                {"id": "call_1", "type": "function", "function": {"name": "read", "arguments": '{"path":"a"}'}},
-                {"id": "call_2", "type": "function", "function": {"name": "read", "arguments": '{"path":"b"}'}},
-            ]},
-            {"role": "tool", "tool_call_id": "call_1", "content": "one"},
-            {"role": "tool", "tool_call_id": "call_2", "content": "two"},
-        ]
-    },
-    RESPONSES: {
-        "input": [
-            {"role": "user", "content": "hi"},
-            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Now."}]},
-            {"type": "function_call", "call_id": "call_1", "name": "read", "arguments": '{"path":"a"}'},
-            {"type": "function_call", "call_id": "call_2", "name": "read", "arguments": '{"path":"b"}'},
-            {"type": "function_call_output", "call_id": "call_1", "output": "one"},
-            {"type": "function_call_output", "call_id": "call_2", "output": "two"},
-        ]
-    },
-    MESSAGES: {
-        "messages": [
-            *USER,
-            {"role": "assistant", "content": [
-                {"type": "text", "text": "Now."},
-                {"type": "tool_use", "id": "call_1", "name": "read", "input": {"path": "a"}},
-                {"type": "tool_use", "id": "call_2", "name": "read", "input": {"path": "b"}},
-            ]},
-            {"role": "user", "content": [
-                {"type": "tool_result", "tool_use_id": "call_1", "content": "one"},
-                {"type": "tool_result", "tool_use_id": "call_2", "content": "two"},
-            ]},
-        ]
-    },
-}  # fmt: skip
+HISTORY = {
+    path: history(
+        path,
+        [("call_1", "read", {"path": "a"}, "one"), ("call_2", "read", {"path": "b"}, "two")],
+        said="Now.",
+    )
+    for path in CLIENTS
+}
 
 
 @kinds
