@@ -11,6 +11,7 @@ import aiohttp
 import openai
 import pytest
 
+from tests.cases import named
 from tests.e2e.agent import block
 from tests.e2e.conftest import Gateway, post, read_config, sdk, serving, upstream_config
 from tests.e2e.responses_answers import PUBLISHED, RESPONSES, ask, of_stream, of_whole, outline, tool
@@ -126,17 +127,21 @@ CASES: dict[str, Case] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
-async def test_codes(gateway: Gateway, name: str) -> None:
+async def test_codes(gateway: Gateway) -> None:
     """Streamed or not, an error before the first byte is a status."""
-    case = CASES[name]
-    server = await gateway(gateway_config(case))
-    for stream in (False, True):
-        asked = {**case.body, "stream": stream} if isinstance(case.body, Mapping) else case.body
-        answer = await post(server, asked, path=RESPONSES, headers={**ASKED, **case.headers})
-        error = answer.json()["error"]
-        assert error["param"] == case.param or (case.param == PARAMETERS and error["param"].startswith(PARAMETERS))
-        check(answer, Case(code=case.code, status=case.status, param=error["param"]))
+    running: dict[str, Any] = {}
+    for name, case in CASES.items():
+        config = gateway_config(case)
+        server = running[repr(config)] = running.get(repr(config)) or await gateway(config)
+        for stream in (False, True):
+            asked = {**case.body, "stream": stream} if isinstance(case.body, Mapping) else case.body
+            answer = await post(server, asked, path=RESPONSES, headers={**ASKED, **case.headers})
+            with named({"name": name, "stream": stream}):
+                error = answer.json()["error"]
+                assert error["param"] == case.param or (
+                    case.param == PARAMETERS and error["param"].startswith(PARAMETERS)
+                )
+                check(answer, Case(code=case.code, status=case.status, param=error["param"]))
 
 
 async def test_every_row_of_the_request_table(gateway: Gateway) -> None:
@@ -293,19 +298,20 @@ def known(sent: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("mode", "stream"), [("prompt", True), ("native", False)])
-@pytest.mark.parametrize("name", NO_ERRORS)
-async def test_what_nobody_knows_is_no_error(gateway: Gateway, name: str, stream: bool, mode: str) -> None:
+async def test_what_nobody_knows_is_no_error(gateway: Gateway, stream: bool, mode: str) -> None:
     """R8.1 to R8.4, R3.8: in front of a server that would refuse what it does not know."""
     async with Upstream([Say("ok")]) as upstream:
         server = await gateway(upstream_config(upstream.url, defaults={"mode": mode}))
-        answer = await ask(server, stream=stream, **NO_ERRORS[name])
-    published = PUBLISHED and "unknown tools" not in name  # they are echoed, and no schema knows them
-    made = of_stream(answer, schemas=published).resource if stream else of_whole(answer, schemas=published)
-    assert outline(made) == [("text", "ok")]
-    assert made["tools"] == [known(tool) for tool in NO_ERRORS[name].get("tools") or ()]
-    sent = upstream.requests[0].json
-    assert "brand_new" not in str(sent)
-    assert sent["messages"]
+        for name, fields in NO_ERRORS.items():
+            answer = await ask(server, stream=stream, **fields)
+            with named({"name": name}):
+                published = PUBLISHED and "unknown tools" not in name  # they are echoed, and no schema knows them
+                made = of_stream(answer, schemas=published).resource if stream else of_whole(answer, schemas=published)
+                assert outline(made) == [("text", "ok")]
+                assert made["tools"] == [known(tool) for tool in fields.get("tools") or ()]
+                sent = upstream.requests[-1].json
+                assert "brand_new" not in str(sent)
+                assert sent["messages"]
 
 
 # --- the SDK's view --------------------------------------------------------------------------------------------------
