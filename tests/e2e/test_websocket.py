@@ -11,7 +11,7 @@ from aiohttp import web
 
 from tests.e2e.conftest import Gateway, get, post, read_config, sdk, serving, upstream_config
 from tests.e2e.responses_answers import read_events
-from tests.e2e.sockets import PATH, Socket, connected, said
+from tests.e2e.sockets import PATH, Socket, connected, handshake, said, talking
 from tests.waiting import GUARD_S
 from toolwire.config import DEFAULT_CHAIN
 from toolwire.testing import Answer, Say, Upstream, chunk, frame
@@ -131,11 +131,7 @@ async def test_lanes_answer_side_by_side() -> None:
         words = str(asked.json["messages"][-1]["content"])
         return (Say("Slow", gate, " one.") if "slow" in words else Say(f"Answer to {words}."))(asked)
 
-    async with (
-        Upstream([turn]) as upstream,
-        serving(upstream_config(upstream.url)) as server,
-        connected(server) as socket,
-    ):
+    async with talking([turn]) as (_, socket):
         await socket.create(input="slow", stream_id="a")
         await socket.create(input="second", stream_id="a")
         await socket.create(input="quick", stream_id="b")
@@ -169,11 +165,7 @@ async def test_a_lane_continues_its_own_and_another_one(gateway: Gateway) -> Non
 
 async def test_without_a_lane_one_waits_for_the_other() -> None:
     script = [Say("1"), Say("2"), Say("3")]
-    async with (
-        Upstream(script) as upstream,
-        serving(upstream_config(upstream.url)) as server,
-        connected(server) as socket,
-    ):
+    async with talking(script) as (_, socket):
         for number in range(3):
             await socket.create(input=str(number))
         ends = [(await socket.events())[-1]["response"] for _ in range(3)]
@@ -212,10 +204,7 @@ async def test_it_is_counted_captured_and_seen_as_over_http() -> None:
 async def test_where_it_is_off_the_answer_is_426() -> None:
     backends = {"m": {"kind": "mock", "script": ["1"]}}
     async with serving(read_config({"backends": backends, "websocket": {"on": False}})) as server:
-        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
-            async with connected(server):
-                pass
-    assert refused.value.status == 426
+        assert await handshake(server) == 426
 
 
 SHAKE = {
@@ -283,9 +272,5 @@ async def test_a_response_in_the_background_outlives_its_connection() -> None:
 
 async def test_one_that_is_followed_comes_to_its_end() -> None:
     end = [frame(chunk({"content": "Hello"})), frame(chunk({}, "stop")), b"data: [DONE]\n\n"]
-    async with (
-        Upstream([Answer(end)]) as upstream,
-        serving(upstream_config(upstream.url)) as server,
-        connected(server) as socket,
-    ):
+    async with talking([Answer(end)]) as (_, socket):
         assert said(await socket.respond(input="hi", background=True)) == "Hello"
