@@ -201,7 +201,7 @@ async def test_what_was_said_holds_no_marker_and_is_given_back_as_it_was(stream:
     up = upstream(TemplateServer(says=lambda prompt: prompt.split("What is ")[1].split("?")[0]))
     async with up, serving(behind(up)) as server:
         answer = await post(server, {**asking(CHAT, stream), "messages": messages})
-    sent = up.posts[-1].json["messages"]
+    sent = up.posts[0].json["messages"]
     assert "<tool_call>" not in sent[1]["content"]
     assert "<tool_call>" not in sent[-1]["content"]
     assert meant(CHAT, answer, stream)[:2] == (CALL, []), "a copy of data is no call, and is what the user wrote"
