@@ -115,8 +115,7 @@ async def test_one_conversation_of_the_real_client_with_tools_of_both_sides(fold
         assert (shown.count("\\n3\\n<"), shown.count("\\na tree\\n<"), shown.count("Now you.")) == (2, 1, 1)
 
 
-@pytest.mark.parametrize("exposed", [False, True])
-@pytest.mark.parametrize("ids", ["random", "sequential"])
+@pytest.mark.parametrize(("exposed", "ids"), [(False, "random"), (True, "random"), (True, "sequential")])
 async def test_responses_with_the_real_client(folder: Path, exposed: bool, ids: str) -> None:
     options = {"expose_server_tools": exposed, "responses": {"ids": ids}}
     script = [Say("Let me see.", ADD), Say("It is 3."), Say("Still 3.")]
