@@ -225,9 +225,10 @@ async def test_an_image(ask: Sessions, client: str, server: str) -> None:
     assert NOTE in seen.text
     assert "iVBOR" not in seen.text
     assert seen.told == {"images_omitted"}
-    seen = await ask(client, server, {**body, "tools": [TOOL[client]("read", SCHEMA)]})
-    assert "iVBORw0KGgo=" in seen.text
-    assert not seen.told
+    for tools in ([], [TOOL[client]("read", SCHEMA)]):
+        seen = await ask(client, server, {**body, "tools": tools})
+        assert "iVBORw0KGgo=" in seen.text
+        assert not seen.told
     seen = await ask(client, server, body, status=400, backend={"images": "error"})
     assert not seen.bodies
     assert "takes no images" in seen.answer.body.decode()

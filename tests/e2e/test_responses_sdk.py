@@ -247,8 +247,9 @@ async def test_a_failure_in_the_stream_raises(gateway: Gateway) -> None:
     server = await gateway(script=[{"text": "some text", "error": {"message": "it fell over", "after": 4}}])
     async with sdk(server) as client:
         for way in (streamed, followed):
-            with pytest.raises(openai.APIError, match="it fell over"):
+            with pytest.raises(openai.APIError, match="it fell over") as caught:
                 await way(client, input="hi")
+            assert caught.value.code == "upstream_error", "that of the nested error (C33)"
         with pytest.raises(openai.InternalServerError, match="it fell over"):
             await created(client, input="hi")
 
