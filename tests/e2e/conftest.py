@@ -177,6 +177,12 @@ def lines_in(caplog: pytest.LogCaptureFixture) -> list[tuple[int, str | None]]:
     return [(line["status"], line.get("code")) for line in fields]
 
 
+async def get(server: TestServer, path: str, *, headers: Mapping[str, str] | None = None) -> WireAnswer:
+    """The same with `GET`, as of a page of metrics."""
+    async with aiohttp.ClientSession() as session, session.get(server.make_url(path), headers=headers) as response:
+        return WireAnswer(status=response.status, headers=response.headers.copy(), body=await response.read())
+
+
 def function(name: str, *, strict: bool | None = None, **properties: Any) -> dict[str, Any]:
     """A function tool all of whose properties are required; a property is a JSON type's name or a schema."""
     parameters = {

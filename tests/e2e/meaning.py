@@ -1,13 +1,20 @@
-"""The meaning of an answer: text, calls and counts, the same for clients of all three protocols."""
+"""The meaning of an answer: text, calls and counts, the same for clients of all three protocols. And servers of each
+kind that answer, and clients that all ask one gateway."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
-from tests.e2e.conftest import CHAT, USER, function
+from tests.e2e.conftest import CHAT, USER, function, post, serving
 from tests.protocols.messages_wires import accumulate
-from toolwire.testing import WireAnswer
+from toolwire.config import GatewayConfig
+from toolwire.folding import unfold
+from toolwire.model import ModelReply, ModelRequest, ReplyChoice, ToolUse, Usage
+from toolwire.protocols.streams import WriteOptions
+from toolwire.registry import usual_server
+from toolwire.testing import Answer, Asked, Upstream, WireAnswer
 
 RESPONSES = "/v1/responses"
 MESSAGES = "/v1/messages"
@@ -61,6 +68,76 @@ def said(path: str, answer: WireAnswer, stream: bool) -> tuple[str, list[tuple[s
 def chunks_of(answer: WireAnswer) -> list[Any]:
     """The chunks of a stream of Chat."""
     return [chunk for chunk in answer.frames() if chunk != "[DONE]"]
+
+
+def says(kind: str, *parts: Any) -> Callable[[Asked], Answer]:
+    """A server of a kind that answers so, streamed or whole, as it is asked."""
+    reason = "tool_calls" if any(isinstance(part, ToolUse) for part in parts) else "stop"
+    reply = ModelReply("up_1", "m", 1, (ReplyChoice(parts, reason),), Usage(9, 4))
+    wire = usual_server(kind)
+    options = WriteOptions(request=ModelRequest("m", (), stream=True, include_usage=True), created=1)
+
+    def answer(asked: Asked) -> Answer:
+        if asked.json.get("stream"):
+            return Answer([wire.writer(options).feed(unfold(reply))], headers={"Content-Type": "text/event-stream"})
+        body = wire.write_reply(reply, options)
+        return Answer([body], headers={"Content-Type": "application/json"}, framing="length")
+
+    return answer
+
+
+class Told(NamedTuple):
+    """What one client was answered: its path, whether it asked for a stream, and what its request became."""
+
+    path: str
+    stream: bool
+    answer: WireAnswer
+    asked: Asked
+
+
+async def every_client(
+    script: Any,
+    behind: Callable[[Upstream], GatewayConfig],
+    asking: Callable[[str, bool], dict[str, Any]],
+    *,
+    paths: Sequence[str] = CLIENTS,
+    streams: Sequence[bool] = (False, True),
+) -> list[Told]:
+    """Clients of these protocols ask one gateway, whole and streamed, one after the other. `script` is that of its
+    server."""
+    async with Upstream(script if isinstance(script, list) else [script]) as up, serving(behind(up)) as server:
+        return [
+            Told(path, stream, await post(server, asking(path, stream), path=path), up.posts[-1])
+            for path in paths
+            for stream in streams
+        ]
+
+
+def history(path: str, *turns: Sequence[tuple[str, str, dict[str, Any], str]], said: str = "") -> dict[str, Any]:
+    """A conversation in the words of a client: each turn is a text and calls, by id, name, arguments, result."""
+    items: list[Any] = [{"role": "user", "content": "hi"}]
+    for calls in turns:
+        if path == RESPONSES:
+            text = [{"type": "output_text", "text": said}]
+            items += [{"type": "message", "role": "assistant", "content": text}] if said else []
+            items += [
+                {"type": "function_call", "call_id": ident, "name": name, "arguments": json.dumps(given)}
+                for ident, name, given, _ in calls
+            ]
+            items += [{"type": "function_call_output", "call_id": one[0], "output": one[3]} for one in calls]
+        elif path == MESSAGES:
+            blocks: list[Any] = [{"type": "text", "text": said}] if said else []
+            blocks += [{"type": "tool_use", "id": one[0], "name": one[1], "input": one[2]} for one in calls]
+            results = [{"type": "tool_result", "tool_use_id": one[0], "content": one[3]} for one in calls]
+            items += [{"role": "assistant", "content": blocks}, {"role": "user", "content": results}]
+        else:
+            made = [
+                {"id": ident, "type": "function", "function": {"name": name, "arguments": json.dumps(given)}}
+                for ident, name, given, _ in calls
+            ]
+            items.append({"role": "assistant", "content": said or None, "tool_calls": made})
+            items += [{"role": "tool", "tool_call_id": one[0], "content": one[3]} for one in calls]
+    return {"input" if path == RESPONSES else "messages": items}
 
 
 def meant(path: str, answer: WireAnswer, stream: bool) -> tuple[str, list[tuple[str, Any]], str, int]:

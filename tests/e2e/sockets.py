@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -10,7 +10,9 @@ import aiohttp
 import orjson
 from aiohttp.test_utils import TestServer
 
+from tests.e2e.conftest import serving, upstream_config
 from tests.waiting import GUARD_S
+from toolwire.testing import Upstream
 
 PATH = "/v1/responses"
 ENDS = ("response.completed", "response.incomplete", "response.failed", "error")
@@ -69,6 +71,26 @@ async def connected(server: TestServer | str, **options: Any) -> AsyncIterator[S
     url = f"{server}/responses" if isinstance(server, str) else server.make_url(PATH)
     async with aiohttp.ClientSession() as session, session.ws_connect(url, max_msg_size=0, **options) as raw:
         yield Socket(raw)
+
+
+async def handshake(server: TestServer | str, **options: Any) -> int:
+    """The status that a handshake gets."""
+    try:
+        async with connected(server, **options):
+            return 101
+    except aiohttp.WSServerHandshakeError as error:
+        return error.status
+
+
+@asynccontextmanager
+async def talking(script: Sequence[Any], **sections: Any) -> AsyncIterator[tuple[Upstream, Socket]]:
+    """A model server, and a connection to a gateway before it."""
+    async with (
+        Upstream(list(script)) as upstream,
+        serving(upstream_config(upstream.url, **sections)) as server,
+        connected(server) as socket,
+    ):
+        yield upstream, socket
 
 
 def said(response: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ import openai
 import orjson
 import pytest
 
-from tests.e2e.conftest import CHAT, USER, Gateway, post, read_config, sdk, wait_for_servers
+from tests.e2e.conftest import CHAT, USER, Gateway, get, post, read_config, sdk, wait_for_servers
 from tests.e2e.processes import running
 from tests.e2e.responses_answers import RESPONSES
 from tests.waiting import GUARD_S, until
@@ -38,18 +38,15 @@ def config(backends: dict[str, Any], *routes: dict[str, Any]) -> Any:
     return read_config({"backends": backends, "routes": list(routes)} if routes else {"backends": backends})
 
 
-async def get(server: Any, path: str = "/v1/models") -> tuple[int, Any]:
-    async with (
-        asyncio.timeout(GUARD_S),
-        aiohttp.ClientSession() as session,
-        session.get(server.make_url(path)) as response,
-    ):
-        return response.status, await response.json()
+async def listed(server: Any, path: str = "/v1/models") -> tuple[int, Any]:
+    async with asyncio.timeout(GUARD_S):
+        answer = await get(server, path)
+    return answer.status, answer.json()
 
 
 @pytest.mark.parametrize("path", ["/v1/models", "/v1/models/m"])
 async def test_a_dead_server_is_named(gateway: Gateway, gone: str, path: str) -> None:
-    status, body = await get(await gateway(config({"gpu": {"url": gone}})), path)
+    status, body = await listed(await gateway(config({"gpu": {"url": gone}})), path)
     assert (status, body["error"]["code"]) == (502, "upstream_disconnected")
     assert '"gpu"' in body["error"]["message"]
     assert "127.0.0.1" not in body["error"]["message"]
@@ -68,7 +65,7 @@ async def test_a_dead_server_is_named(gateway: Gateway, gone: str, path: str) ->
 async def test_what_is_no_model_server_is_named(gateway: Gateway, listing: Answer) -> None:
     async with Upstream() as wrong:
         wrong.listing = listing
-        status, body = await get(await gateway(config({"gpu": {"url": wrong.url}})))
+        status, body = await listed(await gateway(config({"gpu": {"url": wrong.url}})))
     assert status == 502
     assert '"gpu"' in body["error"]["message"]
     assert "`url`" in body["error"]["message"]
@@ -78,7 +75,7 @@ async def test_a_server_that_says_nothing_is_named(gateway: Gateway, monkeypatch
     wait_for_servers(monkeypatch, 0.3)
     async with Upstream() as silent:
         silent.listing = Answer([], hang=True)
-        status, body = await get(await gateway(config({"gpu": {"url": silent.url}})))
+        status, body = await listed(await gateway(config({"gpu": {"url": silent.url}})))
     assert status == 502
     assert '"gpu"' in body["error"]["message"]
 
@@ -90,11 +87,11 @@ async def test_a_dead_server_hides_no_other(gateway: Gateway, gone: str) -> None
         shared = await gateway(config(servers, {"model": "*", "backends": ["dead", "alive"]}))
         fallback = await gateway(config(servers, {"model": "*", "backend": "dead", "fallback": ["alive"]}))
         named = await gateway(config(servers, {"model": "known", "backend": "dead"}, {"model": "*", "backend": "dead"}))
-        assert [entry["id"] for entry in (await get(shared))[1]["data"]] == ["m", "n"]
-        assert [entry["id"] for entry in (await get(fallback))[1]["data"]] == ["m", "n"]
-        assert [entry["id"] for entry in (await get(named))[1]["data"]] == ["known"]
-        assert (await get(named, "/v1/models/known"))[0] == 200
-        assert (await get(named, "/v1/models/other"))[0] == 502
+        assert [entry["id"] for entry in (await listed(shared))[1]["data"]] == ["m", "n"]
+        assert [entry["id"] for entry in (await listed(fallback))[1]["data"]] == ["m", "n"]
+        assert [entry["id"] for entry in (await listed(named))[1]["data"]] == ["known"]
+        assert (await listed(named, "/v1/models/known"))[0] == 200
+        assert (await listed(named, "/v1/models/other"))[0] == 502
 
 
 async def test_a_route_that_renames_whatever_comes(gateway: Gateway, gone: str) -> None:
@@ -104,8 +101,8 @@ async def test_a_route_that_renames_whatever_comes(gateway: Gateway, gone: str) 
             config({"gpu": {"url": server.url}}, {"model": "*", "backend": "gpu", "upstream_model": "n"})
         )
         dead = await gateway(config({"gpu": {"url": gone}}, {"model": "*", "backend": "gpu", "upstream_model": "n"}))
-        assert [entry["id"] for entry in (await get(alive))[1]["data"]] == ["n"]
-        assert (await get(dead))[0] == 502
+        assert [entry["id"] for entry in (await listed(alive))[1]["data"]] == ["n"]
+        assert (await listed(dead))[0] == 502
 
 
 # --- at the start ---------------------------------------------------------------------------------------------------
@@ -116,8 +113,7 @@ def told(name: str, log: str) -> list[str]:
     return [line for line in log.splitlines() if f'Backend "{name}"' in line and "Requests for it fail" in line]
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-async def test_the_log_names_servers_that_are_no_good(tmp_path: Path, gone: str, workers: int) -> None:
+async def test_the_log_names_servers_that_are_no_good(tmp_path: Path, gone: str) -> None:
     """Once, however many workers there are, and without the password; nobody waits for it."""
     async with Upstream() as good, Upstream() as wrong, Upstream() as silent:
         wrong.listing = Answer([b"404 page not found"], status=404)
@@ -131,7 +127,7 @@ async def test_the_log_names_servers_that_are_no_good(tmp_path: Path, gone: str,
         }
         reasons = {"dead": "cannot be reached", "wrong": "404", "checked": "does not answer", "silent": " within "}
         routes = [{"model": name, "backend": name} for name in backends]
-        settings = {"backends": backends, "routes": routes, "server": {"port": 0, "workers": workers}}
+        settings = {"backends": backends, "routes": routes, "server": {"port": 0, "workers": 2}}
         async with running(tmp_path, settings) as started:
             await until(
                 lambda: all(
@@ -187,7 +183,7 @@ async def test_what_is_known_of_a_model(gateway: Gateway) -> None:
         server.listing = Answer([orjson.dumps({"object": "list", "data": [entry]})])
         before = int(time.time())
         started = await gateway(config({"gpu": {"url": server.url, "images": True}}))
-        _, body = await get(started, "/v1/models/org/m:7b")
+        _, body = await listed(started, "/v1/models/org/m:7b")
         assert before <= body["created"] <= time.time()
         known = {"context_length": 4096, "max_model_len": 4096}
         abilities = {"tools": True, "vision": True}
@@ -214,10 +210,10 @@ async def test_codex_finds_its_own_list(gateway: Gateway) -> None:
     """Codex fails on a list without `models`; an entry there would replace its own system prompt (R28.8)."""
     async with Upstream() as server:
         started = await gateway(config({"gpu": {"url": server.url}}))
-        _, body = await get(started, "/v1/models?client_version=0.171.0")
+        _, body = await listed(started, "/v1/models?client_version=0.171.0")
         assert body["models"] == []
         assert body["data"]
-        assert "models" not in (await get(started))[1]
+        assert "models" not in (await listed(started))[1]
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import aiohttp
 import orjson
 import pytest
 
-from tests.e2e.conftest import CHAT, post, serving, upstream_config
+from tests.e2e.conftest import CHAT, get, post, serving, upstream_config
 from tests.e2e.meaning import MESSAGES, RESPONSES
 from tests.e2e.test_cut_calls import KINDS, SERVERS, WHOLE, asking
 from tests.e2e.test_messages_backend import BODIES, SSE
@@ -81,11 +80,7 @@ async def test_it_is_not_stored() -> None:
     ):
         got = await post(server, {"model": "m", "input": "hi", "stream": True, "store": True}, path=RESPONSES)
         ident = got.frames()[-1]["response"]["id"]
-        async with (
-            aiohttp.ClientSession() as session,
-            session.get(server.make_url(f"/v1/responses/{ident}")) as kept,
-        ):
-            stored = orjson.loads(await kept.read())
+        stored = (await get(server, f"/v1/responses/{ident}")).json()
     for one in (got.frames()[-1]["response"], stored):
         assert [item["type"] for item in one["output"]] == ["message"], one
 

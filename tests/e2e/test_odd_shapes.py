@@ -7,15 +7,16 @@ or the name of an error.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any, Final
 
 import orjson
 import pytest
 
 from tests.e2e.conftest import CHAT, post, serving
-from tests.e2e.meaning import MESSAGES, RESPONSES, failed, meant
+from tests.e2e.meaning import CLIENTS, MESSAGES, RESPONSES, failed, meant
 from tests.e2e.test_cut_calls import asking, behind, event
-from toolwire.testing import Answer, Asked, Upstream, chunk, frame
+from toolwire.testing import Answer, Upstream, chunk, frame
 
 SSE: Final = {"Content-Type": "text/event-stream"}
 JSON: Final = {"Content-Type": "application/json"}
@@ -252,37 +253,26 @@ MESSAGES_SHAPES: dict[str, tuple[Any, Any]] = {
     "whole: no name beside a call": (whole_message({**USE, "name": ""}, USE), [A]),
     "whole: one id for two": (whole_message(USE, {**USE, "input": {"path": "b"}}), [A, B]),
 }  # fmt: skip
-SHAPES: Final = [
-    pytest.param(kind, sent, expected, id=f"{kind.rpartition('/')[2]}: {name}")
-    for kind, shapes in ((CHAT, CHAT_SHAPES), (RESPONSES, RESPONSES_SHAPES), (MESSAGES, MESSAGES_SHAPES))
-    for name, (sent, expected) in shapes.items()
-]
+SHAPES: Final = {CHAT: CHAT_SHAPES, RESPONSES: RESPONSES_SHAPES, MESSAGES: MESSAGES_SHAPES}
 
 
-@pytest.mark.parametrize(("kind", "sent", "expected"), SHAPES)
-async def test_a_call_leaves_whole_and_named_or_not_at_all(
-    kind: str, sent: list[bytes] | Wire, expected: list[tuple[str, Any]] | str
-) -> None:
+@pytest.mark.parametrize("kind", SHAPES)
+async def test_a_call_leaves_whole_and_named_or_not_at_all(kind: str) -> None:
     """R29.2. A stream also answers who asks for a whole answer, and a whole one who asks for a stream, with its own
     type and labelled as a stream."""
-    steps = [orjson.dumps(sent)] if isinstance(sent, dict) else sent
-    types = [JSON, SSE] if isinstance(sent, dict) else [SSE]
-    current = types[0]
-
-    def answer(asked: Asked) -> Answer:
-        return Answer(steps, headers=current)
-
-    async with Upstream([answer]) as up, serving(behind(up, kind)) as server:
-        for path in (CHAT, RESPONSES, MESSAGES):
-            for stream in (False, True):
-                for current in types:
-                    got = await post(server, asking(path, stream), path=path)
-                    where = (path, stream, current, got.status, got.body)
-                    if isinstance(expected, str):
-                        assert expected in got.body.decode(), where
-                        assert failed(path, got, stream), where
-                        continue
-                    assert got.status == 200, where
-                    assert b'"name":""' not in got.body, where
-                    _, calls, *_ = meant(path, got, stream)
-                    assert calls == expected, where
+    now = Answer()
+    async with Upstream([lambda asked: now]) as up, serving(behind(up, kind)) as server:
+        for name, (sent, expected) in SHAPES[kind].items():
+            steps, types = ([orjson.dumps(sent)], [JSON, SSE]) if isinstance(sent, dict) else (sent, [SSE])
+            for path, stream, current in product(CLIENTS, (False, True), types):
+                now = Answer(steps, headers=current)
+                got = await post(server, asking(path, stream), path=path)
+                where = (name, path, stream, current, got.status, got.body)
+                if isinstance(expected, str):
+                    assert expected in got.body.decode(), where
+                    assert failed(path, got, stream), where
+                    continue
+                assert got.status == 200, where
+                assert b'"name":""' not in got.body, where
+                _, calls, *_ = meant(path, got, stream)
+                assert calls == expected, where

@@ -20,7 +20,7 @@ from pydantic import BaseModel
 
 from tests.cases import first_and_in_turn
 from tests.e2e.agent import block
-from tests.e2e.conftest import USER, Gateway, function, mock_config, post, read_config, sdk, serving
+from tests.e2e.conftest import USER, Gateway, function, mock_config, post, read_config, sdk, serving, upstream_config
 from tests.protocols.published import validator
 from toolwire.testing import Say, Upstream
 
@@ -147,59 +147,66 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(("name", "way"), first_and_in_turn(CASES, WAYS))
-async def test_every_choice_in_every_way(gateway: Gateway, name: str, way: str) -> None:
-    case = CASES[name]
-    server = await gateway(script=[{"text": case.text, "chunk": 3}])
+def scripted(**more: Any) -> list[dict[str, Any]]:
+    """What the mock says to a user who names a case."""
+    return [{"when": f"<{name}>", "text": case.text, "chunk": 3, **more} for name, case in CASES.items()]
+
+
+def request_of(name: str) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": f"<{name}>"}], "tools": TOOLS, **CASES[name].request}
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_every_choice_in_every_way(gateway: Gateway, way: str) -> None:
+    server = await gateway(script=scripted(), choice_miss="pass")
     async with sdk(server) as client:
-        assert await WAYS[way](client, messages=USER, tools=TOOLS, **case.request) == case.got
+        for name in [name for name, each in first_and_in_turn(CASES, WAYS) if each == way]:
+            assert await WAYS[way](client, **request_of(name)) == CASES[name].got, name
 
 
-@pytest.mark.parametrize("name", CASES)
-async def test_every_chunk_fits_the_published_schema(gateway: Gateway, name: str) -> None:
-    case = CASES[name]
-    server = await gateway(
-        script=[{"text": case.text, "chunk": 3, "usage": {"input": 9, "output": 4}}], choice_miss="pass"
-    )
-    request = {"messages": USER, "tools": TOOLS, **case.request}
-    whole = await post(server, request)
-    validator("CreateChatCompletionResponse").validate(whole.json())
-    answer = await post(server, {**request, "stream": True, "stream_options": {"include_usage": True}})
-    *chunks, done = answer.frames()
-    assert done == "[DONE]"
-    for chunk in chunks:
-        validator("CreateChatCompletionStreamResponse").validate(chunk)
-    assert len({(chunk["id"], chunk["created"], chunk["model"]) for chunk in chunks}) == 1
-    *earlier, last = chunks
-    assert all(chunk["usage"] is None for chunk in earlier)
-    assert (last["choices"], last["usage"]["total_tokens"]) == ([], 13)
-    assert earlier[-1]["choices"][0]["finish_reason"] == case.got.reason
-    assert whole.json()["usage"] == last["usage"]
-    assert answer.headers["Content-Type"] == "text/event-stream; charset=utf-8"
-    assert answer.headers["Cache-Control"] == "no-cache"
-    assert answer.headers["X-Accel-Buffering"] == "no"
+async def test_every_chunk_fits_the_published_schema(gateway: Gateway) -> None:
+    server = await gateway(script=scripted(usage={"input": 9, "output": 4}), choice_miss="pass")
+    for name, case in CASES.items():
+        whole = await post(server, request_of(name))
+        validator("CreateChatCompletionResponse").validate(whole.json())
+        counts = {"stream": True, "stream_options": {"include_usage": True}}
+        answer = await post(server, {**request_of(name), **counts})
+        *chunks, done = answer.frames()
+        assert done == "[DONE]"
+        for chunk in chunks:
+            validator("CreateChatCompletionStreamResponse").validate(chunk)
+        assert len({(chunk["id"], chunk["created"], chunk["model"]) for chunk in chunks}) == 1, name
+        *earlier, last = chunks
+        assert all(chunk["usage"] is None for chunk in earlier), name
+        assert (last["choices"], last["usage"]["total_tokens"]) == ([], 13), name
+        assert earlier[-1]["choices"][0]["finish_reason"] == case.got.reason, name
+        assert whole.json()["usage"] == last["usage"], name
+        assert answer.headers["Content-Type"] == "text/event-stream; charset=utf-8"
+        assert answer.headers["Cache-Control"] == "no-cache"
+        assert answer.headers["X-Accel-Buffering"] == "no"
 
 
-@pytest.mark.parametrize("name", CASES)
-async def test_the_prompt_teaches_what_may_be_called(name: str) -> None:
+async def test_the_prompt_teaches_what_may_be_called() -> None:
     """What the backend is asked: tools as text, and nothing of the tool parameters (R5.2, R5.3, R5.11)."""
-    case = CASES[name]
+    pass_on = {"bad_answers": {"choice_miss": "pass"}}
     async with (
-        Upstream([Say(case.text)]) as upstream,
-        serving(read_config({"backends": {"up": {"url": upstream.url}}})) as server,
+        Upstream([Say("Hello.")]) as upstream,
+        serving(upstream_config(upstream.url, defaults=pass_on)) as server,
     ):
-        await post(server, {"messages": USER, "tools": TOOLS, **case.request})
-    sent = upstream.requests[0].json
-    assert not {"tools", "tool_choice", "parallel_tool_calls"} & set(sent)
-    prompt = "".join(message["content"] for message in sent["messages"] if message["role"] == "system")
-    assert tuple(name for name in ("read_file", "write_file", "list_files") if f'"{name}"' in prompt) == case.taught
-    assert sent["messages"][-1] == USER[0]
+        for name, case in CASES.items():
+            await post(server, request_of(name))
+            sent = upstream.requests[-1].json
+            assert not {"tools", "tool_choice", "parallel_tool_calls"} & set(sent), name
+            prompt = "".join(message["content"] for message in sent["messages"] if message["role"] == "system")
+            taught = tuple(tool for tool in ("read_file", "write_file", "list_files") if f'"{tool}"' in prompt)
+            assert taught == case.taught, name
+            assert sent["messages"][-1] == request_of(name)["messages"][0]
 
 
 async def test_a_loop_brings_every_result_to_the_model(gateway: Gateway) -> None:
     """Two calls in one turn, their results echoed back, in order (R5.8)."""
     async with Upstream([Say(f"{A}{B}"), Say("Both done.")]) as upstream:
-        server = await gateway(read_config({"backends": {"up": {"url": upstream.url}}}))
+        server = await gateway(upstream_config(upstream.url))
         messages: list[Any] = [*USER]
         async with sdk(server) as client:
             first = await client.chat.completions.create(model="m", messages=messages, tools=TOOLS)
@@ -220,7 +227,7 @@ async def test_ten_turns_of_talk_and_calls(gateway: Gateway) -> None:
     """SC-002: results follow their calls and nothing of the conversation is lost."""
     turns = [Say(block("read_file", {"path": f"file-{n}"})) if n % 2 == 0 else Say(f"answer-{n}") for n in range(10)]
     async with Upstream(turns) as upstream:
-        server = await gateway(read_config({"backends": {"up": {"url": upstream.url}}}))
+        server = await gateway(upstream_config(upstream.url))
         messages: list[Any] = []
         ids: list[str] = []
         async with sdk(server) as client:

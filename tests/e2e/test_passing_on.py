@@ -9,7 +9,8 @@ import aiohttp
 import orjson
 import pytest
 
-from tests.e2e.conftest import mock_config, post, read_config, sdk, serving, upstream_config
+from tests.cases import every
+from tests.e2e.conftest import get, mock_config, post, read_config, sdk, serving, upstream_config
 from tests.e2e.test_messages_backend import JSON, SSE
 from tests.waiting import GUARD_S
 from toolwire.app import create_app
@@ -42,7 +43,7 @@ def text_frames(*texts: str) -> list[bytes]:
     return [*map(frame, chunks), frame({"choices": [], "usage": {"prompt_tokens": 2, "completion_tokens": 4}})]
 
 
-@pytest.mark.parametrize("path", PATHS)
+@every("path", PATHS)
 async def test_bytes_pass_both_ways(path: str) -> None:
     there, fields = PATHS[path]
     body = orjson.dumps({"model": "m", **fields}, option=orjson.OPT_INDENT_2)
@@ -58,7 +59,7 @@ async def test_bytes_pass_both_ways(path: str) -> None:
     assert (answer.status, answer.body, answer.headers["X-Request-Id"]) == (200, said, "req-7")
 
 
-@pytest.mark.parametrize("split", [1, 1000])
+@every("split", [1, 1000])
 async def test_a_stream_passes_as_it_is(split: int) -> None:
     data = b"".join([*text_frames("Once", " upon"), frame("[DONE]")])
     pieces = [data[at : at + split] for at in range(0, len(data), split)]
@@ -127,7 +128,7 @@ async def test_the_model_decides_who_is_asked_and_by_which_name() -> None:
     assert [(asked.path, asked.json["model"]) for asked in two.posts] == [("/tokenize", "m")]
 
 
-@pytest.mark.parametrize(
+@every(
     ("refusal", "status", "code"),
     [
         (Refuse(400, "no"), 400, "upstream_rejected"),
@@ -145,7 +146,6 @@ async def test_the_model_decides_who_is_asked_and_by_which_name() -> None:
         (Answer([b'{"error":{"message":"no"}}'], headers=JSON, framing="length"), 502, "upstream_error"),
         (Answer(text_frames("x"), headers=SSE), 502, "upstream_invalid_response"),
     ],
-    ids=lambda value: str(value)[:40] if isinstance(value, int | str) else "",
 )
 async def test_errors(refusal: Answer, status: int, code: str) -> None:
     async with Upstream([refusal]) as up, serving(upstream_config(up.url)) as server:
@@ -198,7 +198,7 @@ async def test_keys_and_limits_hold() -> None:
     assert len(up.posts) == 1
 
 
-@pytest.mark.parametrize("body", [b"no", b"[]", b"{}", b'{"model":1}'])
+@every("body", [b"no", b"[]", b"{}", b'{"model":1}'])
 async def test_what_is_no_request(body: bytes) -> None:
     async with Upstream([whole(VECTORS)]) as up, serving(upstream_config(up.url)) as server:
         answer = await post(server, body, path="/v1/embeddings")
@@ -212,13 +212,11 @@ async def test_tokens_are_counted() -> None:
     async with (
         Upstream([whole(VECTORS), Answer(data, headers=SSE)]) as up,
         serving(upstream_config(up.url, **limits)) as server,
-        aiohttp.ClientSession() as session,
     ):
         await post(server, {"input": "hi"}, path="/v1/embeddings")
         answer = await post(server, {"prompt": "x", "stream": True}, path="/v1/completions")
         assert answer.body == b"".join(data), "who looks on changes nothing"
-        async with session.get(server.make_url("/metrics")) as got:
-            page = await got.text()
+        page = (await get(server, "/metrics")).body.decode()
     labels = 'endpoint="embeddings",model="m",route="*",status="200",stream="false"'
     assert f"toolwire_requests_total{{{labels}}} 1.0" in page
 
@@ -234,13 +232,13 @@ async def test_which_paths_is_an_option() -> None:
     assert (missing.status, missing.json()["error"]["code"]) == (404, "not_found")
 
 
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/responses", "/v1/models", "/v1/messages"])
+@every("path", ["/v1/chat/completions", "/responses", "/v1/models", "/v1/messages"])
 def test_a_path_that_is_taken_is_a_mistake(path: str) -> None:
     with pytest.raises(ConfigError, match="the gateway serves"):
         create_app(read_config({"backends": {"m": {"kind": "mock"}}, "server": {"pass_through": [path]}}))
 
 
-@pytest.mark.parametrize("path", ["embeddings", "/v1/{x}", "/a b", ""])
+@every("path", ["embeddings", "/v1/{x}", "/a b", ""])
 def test_a_path_that_is_none_is_a_mistake(path: str) -> None:
     with pytest.raises(ConfigError, match="expected a path"):
         read_config({"backends": {"m": {"kind": "mock"}}, "server": {"pass_through": [path]}})

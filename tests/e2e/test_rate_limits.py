@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config, sdk, serving, upstream_config
+from tests.e2e.conftest import CHAT, USER, Gateway, function, get, post, read_config, sdk, serving, upstream_config
 from tests.ratelimit.conftest import Clock
 from tests.waiting import GUARD_S, until
 from toolwire.pipeline.chain.middleware import Middleware
@@ -132,12 +132,9 @@ async def test_what_does_not_count(gateway: Gateway) -> None:
         )
     )
     key = {"Authorization": "Bearer k"}
-    async with aiohttp.ClientSession() as session:
-        for path in (*ALIVE, *READY, "/v1/models", "/metrics"):
-            async with session.get(server.make_url(path), headers=key) as response:
-                assert "x-ratelimit-limit-requests" not in response.headers
-        async with session.post(server.make_url("/v1/responses/resp_1/cancel"), headers=key) as response:
-            assert response.status == 404
+    for path in (*ALIVE, *READY, "/v1/models", "/metrics"):
+        assert "x-ratelimit-limit-requests" not in (await get(server, path, headers=key)).headers
+    assert (await post(server, b"", path="/v1/responses/resp_1/cancel", headers=key)).status == 404
     for body, headers, status in (
         ({"messages": USER}, {}, 401),
         ({"messages": USER}, {"Authorization": "Bearer wrong"}, 401),
@@ -279,15 +276,11 @@ async def test_keys_and_routes_have_limits_of_their_own(gateway: Gateway, clock:
     forbidden = await ask("b", "large")
     assert (forbidden.status, forbidden.json()["error"]["code"]) == (403, "model_not_allowed")
     assert told(forbidden) == [None] * 6
-    async with aiohttp.ClientSession() as session:
-        for key, names in (("a", ["small", "large"]), ("b", ["small"])):
-            headers = {"Authorization": f"Bearer {key}"}
-            async with session.get(server.make_url("/v1/models"), headers=headers) as response:
-                assert [model["id"] for model in (await response.json())["data"]] == names
-        async with session.get(server.make_url("/v1/models/large"), headers={"x-api-key": "b"}) as response:
-            assert response.status == 404
-        async with session.get(server.make_url("/metrics"), headers={"x-api-key": "b"}) as response:
-            page = await response.text()
+    for key, names in (("a", ["small", "large"]), ("b", ["small"])):
+        models = await get(server, "/v1/models", headers={"Authorization": f"Bearer {key}"})
+        assert [model["id"] for model in models.json()["data"]] == names
+    assert (await get(server, "/v1/models/large", headers={"x-api-key": "b"})).status == 404
+    page = (await get(server, "/metrics", headers={"x-api-key": "b"})).body.decode()
     assert 'toolwire_rate_limited_total{limit="route_requests"} 1.0' in page
     assert 'toolwire_rate_limited_total{limit="key_route_requests"} 1.0' in page
     assert "\ntoolwire_limit_store_up " not in page  # nothing is shared

@@ -1,43 +1,235 @@
-"""Asking again over real sockets: what is held back, and what is not (R9.8)."""
+"""Asking again over real sockets, after a near miss (R23.4) and after an answer that may not be given (R9.8): what the
+client sees meanwhile, and when; and the reminder (R23.7)."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
 import orjson
+import pytest
 
-from tests.e2e.conftest import CHAT, USER, Gateway, function, upstream_config
+import toolwire.pipeline.paths.stream_paths
+import toolwire.scanner
+from tests.e2e.conftest import CHAT, USER, Gateway, function, get, post, upstream_config
+from tests.e2e.meaning import RESPONSES, meant
+from tests.e2e.responses_answers import of_stream
+from tests.e2e.test_cut_calls import asking
 from tests.waiting import GUARD_S
-from toolwire.testing import Answer, Say, Upstream
+from toolwire import fastparse
+from toolwire.scan import _pychunk, _pyparse
+from toolwire.testing import Answer, Refuse, Say, Upstream, chunk, frame
 
-SETTINGS: dict[str, Any] = {"server": {"keepalive_s": 0.01}, "defaults": {"reask": 1}}
+NEAR = '<tool_call>{"name":"reed","arguments":{"path":"a"}}</tool_call>'
+GOOD = '<tool_call>{"name":"read","arguments":{"path":"a"}}</tool_call>'
+WRONG = GOOD.replace('"a"', "1")
+KEEPALIVE: dict[str, Any] = {"server": {"keepalive_s": 0.01}}
+SETTINGS: dict[str, Any] = {**KEEPALIVE, "defaults": {"reask": 1}}
+
+PATHS = pytest.mark.parametrize("path", [CHAT, RESPONSES], ids=["chat", "responses"])
 
 
-def call(path: Any) -> str:
-    """A call as the format teaches it."""
-    block = {"name": "read_file", "arguments": orjson.dumps({"path": path}).decode()}
-    return f"<tool_call>{orjson.dumps(block).decode()}</tool_call>"
+@pytest.fixture(params=["compiled", "python"])
+def twin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both scanners."""
+    python = request.param == "python"
+    monkeypatch.setattr(toolwire.scanner, "CallScanner", _pyparse.CallScanner if python else fastparse.CallScanner)
+    monkeypatch.setattr(
+        toolwire.pipeline.paths.stream_paths, "ChunkGate", _pychunk.ChunkGate if python else fastparse.ChunkGate
+    )
 
 
-def body(*, strict: bool) -> dict[str, Any]:
-    return {
-        "model": "m",
-        "messages": USER,
-        "stream": True,
-        "tools": [function("read_file", strict=strict, path="string")],
-    }
+def body(path: str, *, stream: bool = True, **more: Any) -> dict[str, Any]:
+    return {"model": "m", **asking(path, stream), **more}
+
+
+STRICT = body(CHAT, tools=[function("read", strict=True, path="string")])
+DEMANDED = body(CHAT, tool_choice="required")
+
+
+@asynccontextmanager
+async def asked(
+    server: Any, sent: dict[str, Any], path: str = CHAT, *, buffer: int = 65536
+) -> AsyncIterator[aiohttp.ClientResponse]:
+    """An answer that is read bit by bit."""
+    async with (
+        aiohttp.ClientSession(read_bufsize=buffer) as session,
+        session.post(server.make_url(path), json=sent) as got,
+    ):
+        yield got
+
+
+@PATHS
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.usefixtures("twin")
+async def test_the_client_gets_the_call_and_nothing_else(gateway: Gateway, path: str, stream: bool) -> None:
+    cuts = [[NEAR[at : at + size] for at in range(0, len(NEAR), size)] for size in (1, 9, 200)]
+    script = [turn for pieces in cuts for turn in (Say(*pieces, usage=(10, 3)), Say(GOOD, usage=(20, 5)))]
+    async with Upstream(script) as upstream:
+        server = await gateway(upstream_config(upstream.url))
+        for pieces in cuts:
+            answer = await post(server, body(path, stream=stream), path=path)
+            assert meant(path, answer, stream) == ("", [("read", {"path": "a"})], "", 30), pieces
+            if stream and path == CHAT:
+                chunks = answer.frames()[:-1]
+                assert sum("role" in choice["delta"] for chunk in chunks for choice in chunk["choices"]) == 1
+                assert len({chunk["id"] for chunk in chunks}) == 1
+            elif stream:
+                of_stream(answer)
+            first, second = (asked.json["messages"] for asked in upstream.posts[-2:])
+            assert second[: len(first)] == first, "a server's cache of prompts holds"
+            assert [message["role"] for message in second[len(first) :]] == ["assistant", "user"]
+            assert second[-2]["content"] == NEAR
+            assert "read" in second[-1]["content"]
+        page = (await get(server, "/metrics")).body
+    assert b"toolwire_near_misses_total 3.0" in page
+    assert b"toolwire_reasks_total 3.0" in page
+
+
+@PATHS
+@pytest.mark.usefixtures("twin")
+async def test_prose_is_not_waited_with(gateway: Gateway, path: str) -> None:
+    """What comes first is sent at once, and decides: the near miss behind it is text."""
+    more = asyncio.Event()
+    async with asyncio.timeout(GUARD_S), Upstream([Say("one", more, NEAR)]) as upstream:
+        server = await gateway(upstream_config(upstream.url))
+        async with asked(server, body(path), path) as got:
+            assert await got.content.readuntil(b"one")
+            more.set()
+            assert b"reed" in await got.read()
+    assert len(upstream.posts) == 1
+
+
+@PATHS
+@pytest.mark.parametrize("silent", [True, False])
+async def test_the_second_answer_comes_as_it_is_written(gateway: Gateway, path: str, silent: bool) -> None:
+    waits, more = asyncio.Event(), asyncio.Event()
+    async with asyncio.timeout(GUARD_S), Upstream([Say(NEAR), Say(waits, "one", more, "two")]) as upstream:
+        server = await gateway(upstream_config(upstream.url, **(KEEPALIVE if silent else {})))
+        if not silent:
+            waits.set()
+        async with asked(server, body(path), path) as got:
+            if silent:
+                assert await got.content.readuntil(b": keep-alive"), "signs of life meanwhile"
+                waits.set()
+            early = await got.content.readuntil(b"one")
+            more.set()
+            rest = await got.read()
+    assert b"reed" not in early + rest
+    assert b"two" in rest
+
+
+@PATHS
+async def test_a_fault_of_the_second_answer(gateway: Gateway, path: str) -> None:
+    """While nothing of it was sent, the first answer is given; later it is a fault like any other."""
+    async with Upstream([Say(NEAR), Refuse(400), Say(NEAR), Say("one", cut=True)]) as upstream:
+        server = await gateway(upstream_config(upstream.url))
+        answer = await post(server, body(path), path=path)
+        assert b"reed" in answer.body
+        assert b'"error":{' not in answer.body
+        answer = await post(server, body(path), path=path)
+        assert b"one" in answer.body
+        assert b"upstream_disconnected" in answer.body
+    assert len(upstream.posts) == 4
+
+
+async def test_a_client_that_stops_reading_holds_the_second_answer_back(gateway: Gateway) -> None:
+    """And gets all of it."""
+    text = "01234567" * 2500  # eight characters: deltas of so many are cut between these words, and their order shows
+    async with asyncio.timeout(GUARD_S), Upstream([Say(NEAR), Say(*[text] * 100)]) as upstream:
+        server = await gateway(upstream_config(upstream.url))
+        async with asked(server, body(CHAT), buffer=1024) as got:
+            await got.content.readuntil(b"01234567")
+            rest = await got.read()
+    assert rest.count(b"01234567") == 2500 * 100 - 1
+
+
+@PATHS
+async def test_the_reminder_reaches_the_server_and_no_store(gateway: Gateway, path: str) -> None:
+    async with Upstream([Say(GOOD), Say("Done."), Say("Yes.")]) as upstream:
+        server = await gateway(upstream_config(upstream.url, defaults={"prompt": {"reminder": "Think of {tools}."}}))
+        answer = await post(server, body(path, stream=False), path=path)
+        result: dict[str, Any]
+        if path == CHAT:
+            message = answer.json()["choices"][0]["message"]
+            result = {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "x"}
+            await post(server, {**body(path, stream=False), "messages": [*USER, message, result]})
+            await post(server, {**body(path, stream=False), "messages": [*USER, message, result, *USER]})
+        else:
+            first = answer.json()
+            result = {"type": "function_call_output", "call_id": first["output"][0]["call_id"], "output": "x"}
+            more = {**body(path, stream=False), "previous_response_id": first["id"], "input": [result]}
+            second = (await post(server, more, path=path)).json()
+            await post(server, {**body(path, stream=False), "previous_response_id": second["id"]}, path=path)
+        asked = [[message["content"] for message in post.json["messages"]] for post in upstream.posts]
+    assert [sum("Think of `read`." in text for text in texts) for texts in asked] == [1, 0, 1]
+    assert asked[0][-1] == asked[2][-1] == "hi\n\nThink of `read`."
+
+
+def choices(*texts: str) -> Answer:
+    """A whole answer with several choices."""
+    made = [
+        {"index": index, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+        for index, text in enumerate(texts)
+    ]
+    whole = {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": made}
+    return Answer([orjson.dumps(whole)], headers={"Content-Type": "application/json"}, framing="length")
+
+
+async def test_several_answers_are_one_in_this(gateway: Gateway) -> None:
+    script = [choices("Hi.", NEAR), choices(GOOD, "So."), choices(GOOD, NEAR)]
+    async with Upstream(script) as upstream:
+        server = await gateway(upstream_config(upstream.url, backend={"multiple_choices": True}))
+        asked = {**body(CHAT, stream=False), "n": 2}
+        first, second = (await post(server, asked)).json()["choices"]
+        assert first["message"]["tool_calls"][0]["function"]["name"] == "read"
+        assert second["message"]["content"] == "So."
+        assert upstream.posts[1].json["messages"][-2]["content"] == NEAR, "what was wrong, and nothing else"
+        assert upstream.posts[1].json["n"] == 2
+        first, second = (await post(server, asked)).json()["choices"]
+        assert second["message"]["content"] == NEAR, "there is a good call beside it"
+    assert len(upstream.posts) == 3
+
+
+@PATHS
+@pytest.mark.usefixtures("twin")
+async def test_a_native_server(gateway: Gateway, path: str) -> None:
+    """Its call is held until it is whole and judged, so nothing of it was sent; an empty text before it is nothing."""
+
+    def called(name: str, arguments: str) -> Answer:
+        function = {"name": name, "arguments": arguments}
+        deltas: list[dict[str, Any]] = [
+            {"role": "assistant", "content": ""},
+            {"tool_calls": [{"index": 0, "id": "call_1", "type": "function", "function": function}]},
+        ]
+        frames = [frame(chunk(delta)) for delta in deltas]
+        frames += [frame(chunk({}, "tool_calls")), frame("[DONE]")]
+        return Answer(frames, headers={"Content-Type": "text/event-stream"})
+
+    good = '{"path":"a"}'
+    for near in (called("read", "{path a}"), called("reed", good)):
+        async with Upstream([near, called("read", good)]) as upstream:
+            server = await gateway(upstream_config(upstream.url, defaults={"mode": "native"}))
+            answer = await post(server, body(path), path=path)
+            assert b"reed" not in answer.body
+            assert b"{path a}" not in answer.body
+            assert b"read" in answer.body
+            assert len(upstream.posts) == 2
+            assert upstream.posts[1].json["tools"]
+            assert [message["role"] for message in upstream.posts[1].json["messages"]] == ["user", "assistant", "user"]
+
+
+# --- what is held back -----------------------------------------------------------------------------------------------
 
 
 async def test_where_nothing_can_fail_nothing_is_held_back(gateway: Gateway) -> None:
     more = asyncio.Event()
     async with asyncio.timeout(GUARD_S), Upstream([Say("one", more, "two")]) as upstream:
         server = await gateway(upstream_config(upstream.url, **SETTINGS))
-        async with (
-            aiohttp.ClientSession() as session,
-            session.post(server.make_url(CHAT), json=body(strict=False)) as got,
-        ):
+        async with asked(server, body(CHAT)) as got:
             assert await got.content.readuntil(b"one")
             more.set()
             assert b"two" in await got.read()
@@ -45,13 +237,10 @@ async def test_where_nothing_can_fail_nothing_is_held_back(gateway: Gateway) -> 
 
 async def test_what_may_fail_is_held_back_and_the_client_sees_life(gateway: Gateway) -> None:
     more = asyncio.Event()
-    turns = [Say("one", more, call(1)), Say("two", call("a"))]
+    turns = [Say("one", more, WRONG), Say("two", GOOD)]
     async with asyncio.timeout(GUARD_S), Upstream(turns) as upstream:
         server = await gateway(upstream_config(upstream.url, **SETTINGS))
-        async with (
-            aiohttp.ClientSession() as session,
-            session.post(server.make_url(CHAT), json=body(strict=True)) as got,
-        ):
+        async with asked(server, STRICT) as got:
             assert (await got.content.readuntil(b"\n\n")).startswith(b":")
             more.set()
             rest = await got.read()
@@ -64,12 +253,11 @@ async def test_what_may_fail_is_held_back_and_the_client_sees_life(gateway: Gate
 async def test_prose_in_place_of_a_demanded_call_is_held_back_and_asked_for_again(gateway: Gateway) -> None:
     """R9.9 without an option: no text of the answer was sent, so another can replace it; and a call is not held."""
     more = asyncio.Event()
-    turns = [Say("I would", " rather", " not."), Say("So:\n", call("a"), more, "end")]
+    turns = [Say("I would", " rather", " not."), Say("So:\n", GOOD, more, "end")]
     async with asyncio.timeout(GUARD_S), Upstream(turns) as upstream:
         server = await gateway(upstream_config(upstream.url))
-        demanded = {**body(strict=False), "tool_choice": "required"}
-        async with aiohttp.ClientSession() as session, session.post(server.make_url(CHAT), json=demanded) as got:
-            begun = await got.content.readuntil(b"read_file")
+        async with asked(server, DEMANDED) as got:
+            begun = await got.content.readuntil(b"read")
             more.set()
             rest = begun + await got.read()
     assert b"rather" not in rest
@@ -81,11 +269,10 @@ async def test_prose_in_place_of_a_demanded_call_is_held_back_and_asked_for_agai
 async def test_held_text_arrives_whole_if_nothing_better_comes(gateway: Gateway) -> None:
     """Text that waits for a demanded call is sent as it was written, whether or not the call follows."""
     pieces = [f"word{n} " for n in range(40)]
-    for turns in ([Say("No."), Say(*pieces)], [Say(*pieces, call("a"))]):
+    for turns in ([Say("No."), Say(*pieces)], [Say(*pieces, GOOD)]):
         async with asyncio.timeout(GUARD_S), Upstream(turns) as upstream:
             server = await gateway(upstream_config(upstream.url))
-            demanded = {**body(strict=False), "tool_choice": "required"}
-            async with aiohttp.ClientSession() as session, session.post(server.make_url(CHAT), json=demanded) as got:
+            async with asked(server, DEMANDED) as got:
                 frames = [
                     orjson.loads(line[6:]) for line in (await got.read()).splitlines() if line.startswith(b"data: {")
                 ]
@@ -96,10 +283,10 @@ async def test_held_text_arrives_whole_if_nothing_better_comes(gateway: Gateway)
 async def test_a_client_that_goes_is_asked_nothing_more_for(gateway: Gateway) -> None:
     """The second attempt is given up like any other request (R10.7)."""
     never = Answer(headers={"Content-Type": "text/event-stream"}, hang=True)
-    async with asyncio.timeout(GUARD_S), Upstream([Say(call(1)), never]) as upstream:
-        server = await gateway(upstream_config(upstream.url, **SETTINGS))
+    async with asyncio.timeout(GUARD_S), Upstream([Say(NEAR), never]) as upstream:
+        server = await gateway(upstream_config(upstream.url))
         async with aiohttp.ClientSession() as session:
-            asking = asyncio.create_task(session.post(server.make_url(CHAT), json=body(strict=True)))
+            asking = asyncio.create_task(session.post(server.make_url(CHAT), json=body(CHAT)))
             await upstream.next_request()
             second = await upstream.next_request()
             asking.cancel()

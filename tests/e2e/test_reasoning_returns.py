@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from contextlib import AsyncExitStack
-from itertools import cycle, product
+from itertools import product
 from typing import Any
 
 import pytest
@@ -42,20 +43,18 @@ from toolwire.support.seals import BEGINNING, PAYLOAD_BYTES
 from toolwire.testing import Upstream
 
 SECRET = "0123456789abcdef0123456789abcdef"
+kinds = pytest.mark.parametrize("kind", SERVERS, ids=lambda kind: kind.__name__)
 both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 
 
-@both
-@pytest.mark.parametrize("client", CLIENTS, ids=lambda kind: kind.__name__)
-@pytest.mark.parametrize("kind", SERVERS, ids=lambda kind: kind.__name__)
-async def test_every_server_gets_its_reasoning_from_every_client(
-    kind: type[Server], client: type[Client], stream: bool
-) -> None:
+@kinds
+async def test_every_server_gets_its_reasoning_from_every_client(kind: type[Server]) -> None:
     """R28.3: each refuses a history that lacks what it gave."""
     server = kind()
     async with Upstream([server]) as up, serving(before(server, up)) as gateway:
-        assert await client(stream=stream).run(gateway) == SAID
-    assert server.faults == []
+        for number, client in enumerate(CLIENTS, SERVERS.index(kind)):
+            assert await client(stream=number % 2 > 0).run(gateway) == SAID, client
+            assert server.faults == []
 
 
 # --- never to another server ----------------------------------------------------------------------------------------
@@ -85,32 +84,32 @@ def listening(kind: type[Server]) -> Server:
     return server
 
 
-@pytest.mark.parametrize(
-    ("kind", "client", "stream", "same"),
-    [(*pair, *way) for pair, way in zip(product(SERVERS, CLIENTS), cycle(product((True, False), repeat=2)))],
-)
-async def test_another_server_gets_nothing_opaque(
-    kind: type[Server], client: type[Client], stream: bool, same: bool
-) -> None:
+@pytest.mark.parametrize("same", [True, False], ids=["same kind", "another kind"])
+@kinds
+async def test_another_server_gets_nothing_opaque(kind: type[Server], same: bool) -> None:
     """R28.3: a client that goes on with another model takes none of it along, and none is lost for the way back."""
     first, second = kind("one"), listening(kind if same else DeepSeek)
-    async with AsyncExitStack() as stack:
-        one, other = [await stack.enter_async_context(Upstream([server])) for server in (first, second)]
-        async with serving(two(first, second, (one, other))) as gateway:
-            speaking = client(stream=stream, model="one")
+    turn = SERVERS.index(kind) + same  # in pairs: of the clients every other one
+    async with (
+        Upstream([first]) as one,
+        Upstream([second]) as other,
+        serving(two(first, second, (one, other))) as gateway,
+    ):
+        for number, client in enumerate(CLIENTS[turn % 2 :: 2]):
+            speaking = client(stream=bool(turn // 2 + number & 1), model="one")
             await speaking.ask(gateway)
             history = list(speaking.history)
             speaking.model = "two"
             await speaking.ask(gateway)
             speaking.model, speaking.history = "one", history
-            assert await speaking.run(gateway) == SAID
-    assert first.faults == []
-    assert [opaque(body) for body in second.bodies] == [[]]
+            assert await speaking.run(gateway) == SAID, client
+            assert first.faults == []
+            assert opaque(second.bodies[-1]) == [], client
+            assert len(second.bodies) == number + 1
 
 
-@both
-@pytest.mark.parametrize("kind", SERVERS, ids=lambda kind: kind.__name__)
-async def test_servers_of_one_route_get_their_own_only(kind: type[Server], stream: bool) -> None:
+@kinds
+async def test_servers_of_one_route_get_their_own_only(kind: type[Server]) -> None:
     """R28.3: the same where another server of the route answers the next turn."""
     first, second = listening(kind), listening(kind)
     first.name = "one"
@@ -122,8 +121,8 @@ async def test_servers_of_one_route_get_their_own_only(kind: type[Server], strea
         routes = [{"model": "*", "backends": ["one", "two"], "balance": "round_robin"}]
         config = read_config({"backends": backends, "routes": routes, "defaults": {"mode": "native"}})
         async with serving(config) as gateway:
-            for client in CLIENTS:
-                await client(stream=stream).run(gateway)
+            for number, client in enumerate(CLIENTS, SERVERS.index(kind)):
+                await client(stream=number % 2 > 0).run(gateway)
     for server, foreign in ((first, "two"), (second, "one")):
         assert server.bodies
         assert [text for body in server.bodies for text in opaque(body) if foreign in text or BEGINNING in text] == []
@@ -141,17 +140,21 @@ def forged(value: Any) -> Any:
     return [forged(item) for item in value] if isinstance(value, list) else value
 
 
-@pytest.mark.parametrize(
-    ("how", "client", "stream"),
-    [
-        (how, client, bool((n + m) % 2))
-        for n, how in enumerate(["forged", "another key", "another route", "another gateway", "cut", "no base64"])
-        for m, client in enumerate(CLIENTS)
-    ],
-)
-async def test_what_cannot_be_opened_is_left_out(
-    client: type[Client], how: str, stream: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+def replaced(pattern: str, by: str) -> Callable[[Any], Any]:
+    return lambda history: json.loads(re.sub(pattern, by, json.dumps(history)))
+
+
+UNOPENED: dict[str, Callable[[Any], Any]] = {
+    "forged": forged,
+    "cut": replaced(f'({BEGINNING}.{{20}})[^"]*', r"\1"),
+    "no base64": replaced(f'({BEGINNING})[^"]*', r"\1ü…"),
+    **dict.fromkeys(("another key", "another route", "another gateway"), list),
+}
+"""What may have become of a value, or of the request that brings it; and of the history."""
+
+
+@pytest.mark.parametrize("client", CLIENTS, ids=lambda kind: kind.__name__)
+async def test_what_cannot_be_opened_is_left_out(client: type[Client], caplog: pytest.LogCaptureFixture) -> None:
     """R28.3: the session goes on without it; one warning says so by its name."""
     kind = DeepSeek if issubclass(client, ResponsesClient | OmittingClient) else OpenRouter
     if client is AgentsClient:
@@ -162,30 +165,25 @@ async def test_what_cannot_be_opened_is_left_out(
         config = two(first, second, (one, other), **keys)
         elsewhere = two(first, second, (one, other), **{**keys, "server": {"secret": SECRET[::-1]}})
         async with serving(config) as gateway, serving(elsewhere) as another:
-            speaking = client(stream=stream, model="one", headers={"Authorization": "Bearer key-one"})
-            await speaking.ask(gateway)
-            assert [text for text in opaque(speaking.history) if text.startswith(BEGINNING)]
-            match how:
-                case "forged":
-                    speaking.history = forged(speaking.history)
-                case "another key":
-                    speaking.headers = {"Authorization": "Bearer key-two"}
-                case "another route":
-                    speaking.model = "two"
-                case "cut":
-                    speaking.history = json.loads(
-                        re.sub(f'({BEGINNING}.{{20}})[^"]*', r"\1", json.dumps(speaking.history))
-                    )
-                case "no base64":
-                    speaking.history = json.loads(re.sub(f'({BEGINNING})[^"]*', r"\1ü…", json.dumps(speaking.history)))
-                case _:
-                    gateway = another
-            asked = (second if how == "another route" else first).bodies
-            asked.clear()
-            await speaking.ask(gateway)
-    assert [opaque(body) for body in asked] == [[]]
-    warned = [record.getMessage() for record in caplog.records if "reasoning_dropped" in record.getMessage()]
-    assert len(warned) == 1
+            for number, how in enumerate(UNOPENED, CLIENTS.index(client)):
+                speaking = client(stream=number % 2 > 0, model="one", headers={"Authorization": "Bearer key-one"})
+                await speaking.ask(gateway)
+                assert [text for text in opaque(speaking.history) if text.startswith(BEGINNING)]
+                match how:
+                    case "another key":
+                        speaking.headers = {"Authorization": "Bearer key-two"}
+                    case "another route":
+                        speaking.model = "two"
+                    case "another gateway":
+                        pass
+                    case _:
+                        speaking.history = UNOPENED[how](speaking.history)
+                asked = (second if how == "another route" else first).bodies
+                asked.clear()
+                caplog.clear()
+                await speaking.ask(another if how == "another gateway" else gateway)
+                assert [opaque(body) for body in asked] == [[]], how
+                assert sum("reasoning_dropped" in record.getMessage() for record in caplog.records) == 1, how
 
 
 async def test_each_key_gets_its_own_back() -> None:
@@ -254,27 +252,25 @@ async def test_no_server_gets_the_gateways_own_signature(stream: bool, alone: bo
 # --- names, summaries, turns of reasoning only ----------------------------------------------------------------------
 
 
-@both
-@pytest.mark.parametrize("summary", ["auto", "concise", "detailed"])
 @pytest.mark.parametrize("kind", [DeepSeek, Anthropic, ContentResponses], ids=lambda kind: kind.__name__)
-async def test_a_client_that_asks_for_a_summary_gets_one(kind: type[Server], summary: str, stream: bool) -> None:
+async def test_a_client_that_asks_for_a_summary_gets_one(kind: type[Server]) -> None:
     """R28.3: reasoning is shown in the events of summaries, which are what such clients look at."""
     server = kind()
     async with Upstream([server]) as up, serving(before(server, up)) as gateway:
-        client = ResponsesClient(stream=stream)
-        wish = {"reasoning": {"summary": summary}}
-        await client.ask(gateway, **wish)
-        item = client.history[1]
-        assert item["summary"] == [{"type": "summary_text", "text": thought(0)}]
-        body = {"model": "m", "stream": True, "input": "hi", **wish}
-        server.bodies.clear()
-        events = responses_wires.payloads((await post(gateway, body, path=RESPONSES)).body)
-        kinds = [event["type"] for event in events if "reasoning" in event["type"]]
-        assert kinds[0] == "response.reasoning_summary_part.added"
-        assert set(kinds[1:-2]) == {"response.reasoning_summary_text.delta"}
-        assert kinds[-2:] == ["response.reasoning_summary_text.done", "response.reasoning_summary_part.done"]
-        assert await client.run(gateway, **wish) == SAID
-    assert server.faults == []
+        for summary, stream in (("auto", False), ("auto", True), ("concise", False), ("detailed", True)):
+            client = ResponsesClient(stream=stream)
+            wish = {"reasoning": {"summary": summary}}
+            await client.ask(gateway, **wish)
+            item = client.history[1]
+            assert item["summary"] == [{"type": "summary_text", "text": thought(0)}], (summary, stream)
+            body = {"model": "m", "stream": True, "input": "hi", **wish}
+            events = responses_wires.payloads((await post(gateway, body, path=RESPONSES)).body)
+            kinds = [event["type"] for event in events if "reasoning" in event["type"]]
+            assert kinds[0] == "response.reasoning_summary_part.added"
+            assert set(kinds[1:-2]) == {"response.reasoning_summary_text.delta"}
+            assert kinds[-2:] == ["response.reasoning_summary_text.done", "response.reasoning_summary_part.done"]
+            assert await client.run(gateway, **wish) == SAID, (summary, stream)
+            assert server.faults == []
 
 
 ONLY_REASONING: dict[type[Client], list[Any]] = {
@@ -284,37 +280,36 @@ ONLY_REASONING: dict[type[Client], list[Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", SERVERS, ids=lambda kind: kind.__name__)
-@pytest.mark.parametrize("client", ONLY_REASONING, ids=lambda kind: kind.__name__)
-async def test_a_turn_of_reasoning_only_is_no_turn(client: type[Client], kind: type[Server]) -> None:
+@kinds
+async def test_a_turn_of_reasoning_only_is_no_turn(kind: type[Server]) -> None:
     """R28.3: no server gets a message without content and calls."""
     server = listening(kind)
     async with Upstream([server]) as up, serving(before(server, up)) as gateway:
-        speaking = client(stream=False)
-        speaking.history += [*ONLY_REASONING[client], {"role": "user", "content": "Go on."}]
-        await speaking.ask(gateway)
-    [body] = server.bodies
-    said = [message for message in body.get("messages", ()) if message["role"] == "assistant"]
+        for client, turn in ONLY_REASONING.items():
+            speaking = client(stream=False)
+            speaking.history += [*turn, {"role": "user", "content": "Go on."}]
+            await speaking.ask(gateway)
+    assert len(server.bodies) == len(ONLY_REASONING)
+    said = [one for body in server.bodies for one in body.get("messages", ()) if one["role"] == "assistant"]
     assert [message for message in said if not message.get("content") and not message.get("tool_calls")] == []
 
 
-@both
 @pytest.mark.parametrize("kind", [DeepSeek, OpenRouter, Anthropic, OpenAI], ids=lambda kind: kind.__name__)
-async def test_a_kept_conversation_has_its_reasoning(kind: type[Server], stream: bool) -> None:
+async def test_a_kept_conversation_has_its_reasoning(kind: type[Server]) -> None:
     """R28.3, R12.3: also where the gateway keeps the history, and the secret is another one by then."""
     server = kind()
     async with Upstream([server]) as up, serving(before(server, up)) as gateway:
-        client = AgentsClient(stream=stream)
-        more: dict[str, Any] = {"store": True}
-        for _ in range(TURNS + 1):
-            before_turn = len(client.history)
-            text = await client.ask(gateway, **more)
-            result = client.history[-1]
-            assert len(client.history) > before_turn
-            client.history = [result]
-            more["previous_response_id"] = client.ident
-        assert text == SAID
-    assert server.faults == []
+        for stream in (False, True):
+            client = AgentsClient(stream=stream)
+            more: dict[str, Any] = {"store": True}
+            for _ in range(TURNS + 1):
+                before_turn = len(client.history)
+                text = await client.ask(gateway, **more)
+                assert len(client.history) > before_turn
+                client.history = [client.history[-1]]
+                more["previous_response_id"] = client.ident
+            assert text == SAID, stream
+            assert server.faults == []
 
 
 class ReferringClient(AgentsClient):
@@ -326,19 +321,17 @@ class ReferringClient(AgentsClient):
         return {"type": "item_reference", "id": item["id"]}
 
 
-@both
-@pytest.mark.parametrize("kind", SERVERS, ids=lambda kind: kind.__name__)
-async def test_items_that_are_referred_to_have_their_reasoning(kind: type[Server], stream: bool) -> None:
+@kinds
+async def test_items_that_are_referred_to_have_their_reasoning(kind: type[Server]) -> None:
     """R28.3, R8.2: also reasoning of which the client got no text."""
     server = kind()
     async with Upstream([server]) as up, serving(before(server, up)) as gateway:
-        assert await ReferringClient(stream=stream).run(gateway, store=True) == SAID
-    assert server.faults == []
+        for stream in (False, True):
+            assert await ReferringClient(stream=stream).run(gateway, store=True) == SAID, stream
+            assert server.faults == []
 
 
-@both
-@pytest.mark.parametrize("client", [ResponsesClient, ChatClient, OmittingClient], ids=lambda kind: kind.__name__)
-async def test_taught_tools_keep_reasoning(client: type[Client], stream: bool) -> None:
+async def test_taught_tools_keep_reasoning() -> None:
     """R28.3: in prompt mode, the reasoning of the turns before is in their messages."""
 
     class Text(DeepSeek):
@@ -354,8 +347,9 @@ async def test_taught_tools_keep_reasoning(client: type[Client], stream: bool) -
 
     server = Text()
     async with Upstream([server]) as up, serving(before(server, up, defaults={"mode": "prompt"})) as gateway:
-        assert await client(stream=stream).run(gateway) == SAID
-    assert server.faults == []
+        for client, stream in product((ResponsesClient, ChatClient, OmittingClient), (False, True)):
+            assert await client(stream=stream).run(gateway) == SAID, (client, stream)
+            assert server.faults == []
 
 
 @both

@@ -3,22 +3,19 @@ and not; counted by form; and what fails the test is text, byte for byte."""
 
 from __future__ import annotations
 
-import json
 import logging
 from typing import Any, NamedTuple
 
-import aiohttp
 import pytest
 
-from tests.e2e.conftest import USER, Gateway, function, mock_config, post, read_config, upstream_config
-from tests.e2e.responses_answers import of_stream
+from tests.e2e.conftest import CHAT, USER, Gateway, function, get, mock_config, post, read_config, upstream_config
+from tests.e2e.meaning import RESPONSES, ended, meant
 from tests.e2e.test_capture import captured_of
 from tests.e2e.test_copying import in_pieces
 from toolwire.config import GatewayConfig
 from toolwire.extras.capture.files import read_capture
 from toolwire.testing import Answer, Upstream, chunk, frame
 
-RESPONSES = "/v1/responses"
 ADD = function("add", a="integer", b="integer")
 FLAT_ADD = {"type": "function", **ADD["function"], "strict": False}
 CALL = '<tool_call>{"name": "add", "arguments": {"a": 1, "b": 2}}</tool_call>'
@@ -31,7 +28,7 @@ class Got(NamedTuple):
 
     calls: list[tuple[str, Any]]
     text: str
-    reason: str = ""
+    reason: str
 
 
 def config(text: str, *, calls: Any = (), **options: Any) -> GatewayConfig:
@@ -39,72 +36,53 @@ def config(text: str, *, calls: Any = (), **options: Any) -> GatewayConfig:
     return mock_config([turn], **options)
 
 
-async def chat(gateway: Gateway, config: GatewayConfig, *, tool: Any = ADD, **asked: Any) -> Got:
-    """Over Chat; the same whether or not it is streamed."""
+async def said(gateway: Gateway, config: GatewayConfig, path: str, body: dict[str, Any]) -> Got:
+    """The same whether or not it is streamed."""
     server = await gateway(config)
-    body = {"messages": USER, "tools": [tool], **asked}
-    choice = (await post(server, body)).json()["choices"][0]
-    message = choice["message"]
-    calls = [call["function"] for call in message.get("tool_calls") or ()]
-    found = Got(
-        [(call["name"], json.loads(call["arguments"])) for call in calls],
-        message.get("content") or "",
-        choice["finish_reason"],
-    )
-    *chunks, _ = (await post(server, {**body, "stream": True})).frames()
-    deltas = [chunk["choices"][0]["delta"] for chunk in chunks if chunk["choices"]]
-    parts: dict[int, list[str]] = {}
-    for delta in deltas:
-        for call in delta.get("tool_calls", ()):
-            name, arguments = parts.setdefault(call["index"], ["", ""])
-            function = call.get("function", {})
-            parts[call["index"]] = [name + (function.get("name") or ""), arguments + (function.get("arguments") or "")]
-    streamed = Got(
-        [(name, json.loads(arguments)) for name, arguments in parts.values()],
-        "".join(delta.get("content") or "" for delta in deltas),
-        next(c["choices"][0]["finish_reason"] for c in reversed(chunks) if c["choices"][0]["finish_reason"]),
-    )
-    assert streamed == found
-    return found
+    found = []
+    for stream in (False, True):
+        counts = {"stream_options": {"include_usage": True}} if path == CHAT and stream else {}
+        answer = await post(server, {**body, **counts, "stream": stream}, path=path)
+        text, calls, *_ = meant(path, answer, stream)
+        found.append(Got(calls, text, ended(path, answer, stream)))
+    assert found[0] == found[1]
+    return found[0]
+
+
+async def chat(gateway: Gateway, config: GatewayConfig, *, tool: Any = ADD, **asked: Any) -> Got:
+    return await said(gateway, config, CHAT, {"messages": USER, "tools": [tool], **asked})
 
 
 async def responses(gateway: Gateway, config: GatewayConfig) -> Got:
-    """Over Responses; the same whether or not it is streamed."""
-    server = await gateway(config)
-    body = {"input": "hi", "tools": [FLAT_ADD]}
-    whole = (await post(server, body, path=RESPONSES)).json()["output"]
-    streamed = of_stream(await post(server, {**body, "stream": True}, path=RESPONSES)).resource["output"]
-
-    def got(output: list[dict[str, Any]]) -> Got:
-        calls = [(item["name"], json.loads(item["arguments"])) for item in output if item["type"] == "function_call"]
-        texts = [part["text"] for item in output if item["type"] == "message" for part in item["content"]]
-        return Got(calls, "".join(texts))
-
-    assert got(streamed) == got(whole)
-    return got(whole)
+    return await said(gateway, config, RESPONSES, {"input": "hi", "tools": [FLAT_ADD]})
 
 
 @pytest.mark.parametrize("options", MODES, ids=str)
 async def test_a_call_in_a_form_that_nobody_taught(gateway: Gateway, options: dict[str, Any]) -> None:
     assert await chat(gateway, config(CALL, **options)) == Got([WANTED], "", "tool_calls")
     assert await chat(gateway, config(f"I add.\n\n{CALL}", **options)) == Got([WANTED], "I add.", "tool_calls")
-    assert await responses(gateway, config(f"I add.\n\n{CALL}", **options)) == Got([WANTED], "I add.")
+    assert await responses(gateway, config(f"I add.\n\n{CALL}", **options)) == Got([WANTED], "I add.", "tool_calls")
 
 
-@pytest.mark.parametrize("options", MODES, ids=str)
-@pytest.mark.parametrize("strict", [None, True])
+FAILING = [
+    CALL.replace("add", "subtract"),
+    CALL.replace("1", '"one"'),
+    CALL.replace('"a"', '"c"'),
+    "<tool_call>\n\nadd(1, 2)</tool_call>",
+    f"So: {CALL[:30]}",
+]
+
+
 @pytest.mark.parametrize(
-    "text",
+    ("text", "options", "strict"),
     [
-        CALL.replace("add", "subtract"),
-        CALL.replace("1", '"one"'),
-        CALL.replace('"a"', '"c"'),
-        "<tool_call>\n\nadd(1, 2)</tool_call>",
-        f"So: {CALL[:30]}",
+        (text, options, True if (row + column) % 2 else None)
+        for row, text in enumerate(FAILING)
+        for column, options in enumerate(MODES)
     ],
 )
 async def test_what_fails_is_text_byte_for_byte(
-    gateway: Gateway, options: dict[str, Any], strict: bool | None, text: str
+    gateway: Gateway, text: str, options: dict[str, Any], strict: bool | None
 ) -> None:
     tool = {"type": "function", "function": {**ADD["function"], "strict": strict}}
     text = f"  It says {text} \n"
@@ -146,8 +124,7 @@ async def test_it_is_counted_by_form(gateway: Gateway, caplog: pytest.LogCapture
     (line,) = [record.fields for record in caplog.records if record.name == "toolwire.access"]  # type: ignore[attr-defined]
     assert (line["calls"], line["recognised"], line["form"], line["unrecognised"]) == (1, 1, "hermes", 1)
     assert not line.keys() & {"parse_failures", "unknown_names", "schema_warnings", "strict_failures"}
-    async with aiohttp.ClientSession() as session, session.get(server.make_url("/metrics")) as answer:
-        page = await answer.text()
+    page = (await get(server, "/metrics")).body.decode()
     assert 'toolwire_tool_calls_recognised_total{form="hermes"} 1.0\n' in page
     assert 'toolwire_tool_calls_unrecognised_total{reason="schema"} 1.0\n' in page
 

@@ -8,9 +8,9 @@ import pytest
 
 from tests.e2e.conftest import USER, Gateway, post, read_config, serving, upstream_config, wait_for_servers
 from tests.e2e.engines import models, page
+from tests.e2e.meaning import says
 from tests.e2e.recorded_engines import LLAMACPP, SGLANG, SMG, TRANSFORMERS, VLLM, VLLM_ROUTER, answered, pages
 from tests.e2e.test_stop_sequences import text_of
-from tests.e2e.test_tool_mode import says
 from tests.protocols.messages_wires import accumulate
 from tests.protocols.wires import frame
 from toolwire.model import ToolUse

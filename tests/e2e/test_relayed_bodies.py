@@ -19,17 +19,12 @@ from toolwire.config import GatewayConfig
 from toolwire.testing import Answer, Upstream
 
 JSON = {"Content-Type": "application/json"}
-PATHS = {
-    "/v1/embeddings": {"model": "m", "input": "hi"},
-    "/v1/completions": {"model": "m", "prompt": "hi"},
-    "/v1/rerank": {"model": "m", "query": "q", "documents": ["a"]},
-    "/tokenize": {"model": "m", "content": "hi"},
-}
+PATHS = {"/v1/embeddings": {"model": "m", "input": "hi"}, "/tokenize": {"model": "m", "content": "hi"}}
 NUMBERS = b"-0.0123456789," * 5_000
 LARGE = {"limits": {"reply_bytes": 400 * MB}}
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/tokenize"])
 async def test_a_client_that_reads_nothing_costs_little(path: str) -> None:
     flood = Flood(b'{"data":[{"embedding":[', again=NUMBERS)
     async with (
@@ -99,16 +94,14 @@ async def test_a_field_of_null_is_no_error() -> None:
     assert body_of(await passed([said])) == said
 
 
-@pytest.mark.parametrize("cut", range(0, 40, 3))
-async def test_a_secret_does_not_get_out_however_it_is_cut(cut: int) -> None:
+async def test_a_secret_does_not_get_out_however_it_is_cut() -> None:
     key = "sk-secret-0123456789-abcdefghij"
     said = b'{"data":[' + b"0," * 50_000 + b'"' + key.encode() + b'"]}'
-    at = said.index(b"sk-secret") + cut
-    async with (
-        Upstream([Answer([said[:at], said[at:]], headers=JSON)]) as upstream,
-        running(_with_key(upstream.url, key)) as gateway,
-    ):
-        await _is_cut(gateway, upstream, key[:12].encode(), key[-12:].encode())
+    begin = said.index(b"sk-secret")
+    cuts = [Answer([said[: begin + cut], said[begin + cut :]], headers=JSON) for cut in range(0, 40, 3)]
+    async with Upstream([*cuts]) as upstream, running(_with_key(upstream.url, key)) as gateway:
+        for _ in cuts:
+            await _is_cut(gateway, upstream, key[:12].encode(), key[-12:].encode())
 
 
 async def _is_cut(gateway: Gateway, upstream: Upstream, *hidden: bytes) -> None:

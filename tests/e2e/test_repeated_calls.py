@@ -10,21 +10,20 @@ import orjson
 import pytest
 
 import toolwire.scanner
-from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config
+from tests.e2e.conftest import CHAT, Gateway, post, read_config
+from tests.e2e.meaning import MESSAGES, RESPONSES, ended, every_client, meant
+from tests.e2e.test_cut_calls import asking
 from tests.waiting import GUARD_S
 from toolwire import fastparse
 from toolwire.config import GatewayConfig
 from toolwire.scan import _pyparse
-from toolwire.testing import Answer, Say, Upstream, chunk, frame
+from toolwire.testing import Answer, Asked, Say, Upstream, chunk, frame
 
-RESPONSES, MESSAGES = "/v1/responses", "/v1/messages"
-READ = function("read_file", path="string")
-PATHS = pytest.mark.parametrize("path", [CHAT, RESPONSES, MESSAGES])
 WAYS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 
 
 def block(path: str) -> str:
-    return f'<tool_call>\n{{"name":"read_file","arguments":"{{\\"path\\":\\"{path}\\"}}"}}\n</tool_call>\n'
+    return f'<tool_call>\n{{"name":"read","arguments":"{{\\"path\\":\\"{path}\\"}}"}}\n</tool_call>\n'
 
 
 def config(url: str, **options: Any) -> GatewayConfig:
@@ -34,15 +33,12 @@ def config(url: str, **options: Any) -> GatewayConfig:
 
 
 def body(path: str, *, stream: bool, choice: str = "required") -> dict[str, Any]:
-    asked: dict[str, Any] = {"model": "m", "stream": stream}
-    if path == CHAT:
-        more = {"stream_options": {"include_usage": True}} if stream else {}
-        return {**asked, "messages": USER, "tools": [READ], "tool_choice": choice, **more}
-    if path == RESPONSES:
-        return {**asked, "input": "hi", "tools": [{"type": "function", **READ["function"]}], "tool_choice": choice}
-    tools = [{"name": "read_file", "input_schema": READ["function"]["parameters"]}]
-    wanted = {"type": "any" if choice == "required" else choice}
-    return {**asked, "max_tokens": 99, "messages": USER, "tools": tools, "tool_choice": wanted}
+    wanted = {"type": {"required": "any"}.get(choice, choice)} if path == MESSAGES else choice
+    return {**asking(path, stream), "tool_choice": wanted}
+
+
+def read(path: str) -> tuple[str, Any]:
+    return "read", {"path": path}
 
 
 def files(sent: bytes) -> list[str]:
@@ -56,9 +52,14 @@ def twin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(toolwire.scanner, "CallScanner", _pyparse.CallScanner if python else fastparse.CallScanner)
 
 
-@PATHS
-@pytest.mark.parametrize("choice", ["required", "auto"])
-@pytest.mark.parametrize("early", ["buffered", 0])
+@pytest.mark.parametrize(
+    ("path", "choice", "early"),
+    [
+        (path, choice, ("buffered", 0)[(row + column) % 2])
+        for row, path in enumerate((CHAT, RESPONSES, MESSAGES))
+        for column, choice in enumerate(("required", "auto"))
+    ],
+)
 @pytest.mark.usefixtures("twin")
 async def test_a_server_that_goes_on_is_told_to_stop(gateway: Gateway, path: str, choice: str, early: str) -> None:
     pieces = [block("a.txt"), block("b.txt"), block("a.txt"), block("c.txt")]
@@ -67,26 +68,21 @@ async def test_a_server_that_goes_on_is_told_to_stop(gateway: Gateway, path: str
         answer = await post(server, body(path, stream=True, choice=choice), path=path)
         await upstream.posts[0].dropped.wait()
     assert files(answer.body) == ["a.txt", "b.txt"]
-    assert calls_of(answer, path) == ["a.txt", "b.txt"]
-    assert reason_of(answer, path) in ("tool_calls", "tool_use", "completed")
+    assert meant(path, answer, True)[1] == [read("a.txt"), read("b.txt")]
+    assert ended(path, answer, True) == "tool_calls"
 
 
-@PATHS
-@WAYS
 @pytest.mark.parametrize("finish", ["stop", "length"])
-async def test_a_whole_answer(gateway: Gateway, path: str, stream: bool, finish: str) -> None:
+async def test_a_whole_answer(finish: str) -> None:
     text = block("a.txt") * 3 + block("b.txt")[:-30]
-    async with Upstream([Say(text, finish=finish, usage=(10, 40))]) as upstream:
-        server = await gateway(config(upstream.url))
-        answer = await post(server, body(path, stream=stream), path=path)
-    assert files(answer.body) == ["a.txt"]
-    if stream:
-        assert calls_of(answer, path) == ["a.txt"]
-        assert reason_of(answer, path) in ("tool_calls", "tool_use", "completed")
-    elif path == CHAT:
-        (choice,) = answer.json()["choices"]
-        assert choice["finish_reason"] == "tool_calls"
-        assert len(choice["message"]["tool_calls"]) == 1
+    for path, stream, answer, _ in await every_client(
+        Say(text, finish=finish, usage=(10, 40)),
+        lambda up: config(up.url),
+        lambda path, stream: body(path, stream=stream),
+    ):
+        assert files(answer.body) == ["a.txt"]
+        assert meant(path, answer, stream)[1] == [read("a.txt")]
+        assert ended(path, answer, stream) == "tool_calls"
 
 
 @WAYS
@@ -95,7 +91,7 @@ async def test_what_nobody_enforces_stays(gateway: Gateway, stream: bool) -> Non
     async with Upstream([Say(block("a.txt") * 2)]) as upstream:
         server = await gateway(config(upstream.url, backend={"constrain": "none"}, mode="prompt"))
         answer = await post(server, body(CHAT, stream=stream, choice="auto"))
-    assert answer.body.count(b'"name":"read_file"') == 2
+    assert answer.body.count(b'"name":"read"') == 2
 
 
 def native(stream: bool, *paths: str) -> Answer:
@@ -104,7 +100,7 @@ def native(stream: bool, *paths: str) -> Answer:
             "index": index,
             "id": f"call_{index}",
             "type": "function",
-            "function": {"name": "read_file", "arguments": orjson.dumps({"path": path}).decode()},
+            "function": {"name": "read", "arguments": orjson.dumps({"path": path}).decode()},
         }
         for index, path in enumerate(paths)
     ]
@@ -118,14 +114,17 @@ def native(stream: bool, *paths: str) -> Answer:
     return Answer([orjson.dumps(whole)], headers={"Content-Type": "application/json"}, framing="length")
 
 
-@PATHS
-@WAYS
 @pytest.mark.parametrize("recognise", ["any", "taught"])
-async def test_a_server_that_makes_calls_itself(gateway: Gateway, path: str, stream: bool, recognise: str) -> None:
-    async with Upstream([native(stream, "a.txt", "b.txt", "b.txt", "c.txt")]) as upstream:
-        server = await gateway(config(upstream.url, backend={}, mode="native", recognise=recognise))
-        answer = await post(server, body(path, stream=stream), path=path)
-    assert files(answer.body) == ["a.txt", "b.txt"]
+async def test_a_server_that_makes_calls_itself(recognise: str) -> None:
+    def answer(asked: Asked) -> Answer:
+        return native(bool(asked.json.get("stream")), "a.txt", "b.txt", "b.txt", "c.txt")
+
+    for path, _, got, _ in await every_client(
+        answer,
+        lambda up: config(up.url, backend={}, mode="native", recognise=recognise),
+        lambda path, stream: body(path, stream=stream),
+    ):
+        assert files(got.body) == ["a.txt", "b.txt"], path
 
 
 @pytest.mark.parametrize("dedupe", [False, True])
@@ -140,31 +139,3 @@ async def test_it_is_counted(gateway: Gateway, dedupe: bool, caplog: pytest.LogC
     assert fields["calls"] == 1
     assert fields["deduped"] in (1, 2), "one behind it may have come with it"
     assert fields["output_tokens"] > 0
-
-
-def frames_of(answer: Any) -> list[Any]:
-    return [frame for frame in answer.frames() if isinstance(frame, dict)]
-
-
-def calls_of(answer: Any, path: str) -> list[str]:
-    """What the calls of a stream name, each from its pieces."""
-    texts: dict[Any, str] = {}
-    for one in frames_of(answer):
-        if path == CHAT:
-            for choice in one.get("choices", ()):
-                for call in choice["delta"].get("tool_calls", ()):
-                    texts[call["index"]] = texts.get(call["index"], "") + call["function"].get("arguments", "")
-        elif one["type"] == "response.function_call_arguments.delta":
-            texts[one["item_id"]] = texts.get(one["item_id"], "") + one["delta"]
-        elif one["type"] == "content_block_delta" and one["delta"]["type"] == "input_json_delta":
-            texts[one["index"]] = texts.get(one["index"], "") + one["delta"]["partial_json"]
-    return [orjson.loads(text)["path"] for text in texts.values()]
-
-
-def reason_of(answer: Any, path: str) -> str | None:
-    frames = frames_of(answer)
-    if path == CHAT:
-        return next(c["finish_reason"] for f in frames for c in f["choices"] if c.get("finish_reason"))
-    if path == RESPONSES:
-        return str(frames[-1]["response"]["status"])
-    return next(one["delta"]["stop_reason"] for one in frames if one["type"] == "message_delta")

@@ -37,19 +37,19 @@ def echo(asked: Asked) -> Answer:
 
 
 @pytest.mark.parametrize("name", ["auto", "sentinel", "mistral", "kimi_k2", "gemma4", "deepseek_v32"])
-@pytest.mark.parametrize("tools", ["auto", "none"])
-async def test_the_block_is_unwrapped(gateway: Gateway, name: str, tools: str) -> None:
-    more = {"tool_choice": "none"} if tools == "none" else {}
+async def test_the_block_is_unwrapped(gateway: Gateway, name: str) -> None:
     async with Upstream([echo]) as upstream:
         server = await gateway(upstream_config(upstream.url, defaults={"format": name}))
-        *chunks, _ = (await post(server, {**CHAT, **more, "stream": True})).frames()
-        answers = {
-            "chat": chat_parts((await post(server, {**CHAT, **more})).json()),
-            "chat streamed": chat_stream_parts(chunks),
-            "responses": response_parts((await post(server, {**ITEMS, **more}, path=RESPONSES)).json()),
-        }
-    for way, parts in answers.items():
-        assert [part.text.strip() for part in parts] == [RESULT], way
+        for choice in ("auto", "none"):
+            more = {"tool_choice": choice}
+            *chunks, _ = (await post(server, {**CHAT, **more, "stream": True})).frames()
+            answers = {
+                "chat": chat_parts((await post(server, {**CHAT, **more})).json()),
+                "chat streamed": chat_stream_parts(chunks),
+                "responses": response_parts((await post(server, {**ITEMS, **more}, path=RESPONSES)).json()),
+            }
+            for way, parts in answers.items():
+                assert [part.text.strip() for part in parts] == [RESULT], (way, choice)
 
 
 BLOCK = "<tool_response>\nblue\n</tool_response>"

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import CHAT, USER, function, post, serving, upstream_config
+from tests.cases import every
+from tests.e2e.conftest import CHAT, USER, function, get, post, serving, upstream_config
 from toolwire.testing import Answer, Say, Upstream, WireAnswer, chunk, frame
 
 RESPONSES = "/v1/responses"
-BOTH = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+BOTH = every("stream", [False, True])
 TOOL = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}}
 
 
@@ -62,19 +63,18 @@ THOUGHT = ("<thi", "nk>Let me ", "see.</th", "ink>\n\nHel", "lo <b>you</b>.")
 
 
 @BOTH
-@pytest.mark.parametrize(
+@every(
     "more",
     [{}, {"tools": []}, {"tools": [TOOL], "tool_choice": "none"}, {"tools": [TOOL]}],
-    ids=["no tools", "an empty list", "none may be called", "tools"],
 )
-@pytest.mark.parametrize("mode", ["prompt", "native"])
+@every("mode", ["prompt", "native"])
 async def test_what_the_model_thinks_is_no_output_text(mode: str, more: dict[str, Any], stream: bool) -> None:
     answer, _ = await ask({"input": "hi", "stream": stream, **more}, *THOUGHT, mode=mode)
     assert said(answer) == {"reasoning": "Let me see.", "message": "Hello <b>you</b>."}
 
 
 @BOTH
-@pytest.mark.parametrize(
+@every(
     ("reasoning", "pieces", "texts"),
     [
         ({"tags": None}, THOUGHT, {"message": "".join(THOUGHT)}),
@@ -137,12 +137,15 @@ async def test_chat_over_chat_keeps_its_bytes(stream: bool) -> None:
         assert answer.json()["choices"][0]["message"]["content"] == "".join(THOUGHT)
 
 
-@BOTH
-async def test_chat_over_the_text_protocol_is_translated(stream: bool) -> None:
+@every("frames", [True, False])
+@every("stream", [True, False])
+async def test_chat_over_the_text_protocol_is_translated(stream: bool, frames: bool) -> None:
+    """Whether or not the server streams what is to be streamed: it has no client side, so a whole answer is made a
+    stream that only the gateway reads."""
     choice = {"index": 0, "text": "<think>hm</think>Hello", "finish_reason": "stop"}
     payload = {"id": "c", "object": "text_completion", "created": 1, "model": "m", "choices": [choice]}
-    steps = [frame(payload), frame("[DONE]")] if stream else [json.dumps(payload).encode()]
-    kind = "text/event-stream" if stream else "application/json"
+    steps = [frame(payload), frame("[DONE]")] if frames else [json.dumps(payload).encode()]
+    kind = "text/event-stream" if frames else "application/json"
     turn = Answer(steps, headers={"Content-Type": kind})
     body = {"messages": USER, "stream": stream}
     answer, _ = await ask(body, path=CHAT, answer=turn, backend={"kind": "openai_completions"})
@@ -157,8 +160,8 @@ async def test_chat_over_the_text_protocol_is_translated(stream: bool) -> None:
 PARTS = [{"type": "input_text", "text": "one "}, {"type": "input_text", "text": "two"}]
 
 
-@pytest.mark.parametrize("more", [{}, {"tools": [TOOL]}], ids=["no tools", "tools"])
-@pytest.mark.parametrize("mode", ["prompt", "native"])
+@every("more", [{}, {"tools": [TOOL]}])
+@every("mode", ["prompt", "native"])
 async def test_several_texts_of_a_message_are_one_string(mode: str, more: dict[str, Any]) -> None:
     items = [
         {"role": "system", "content": [{"type": "input_text", "text": "be "}, {"type": "input_text", "text": "brief"}]},
@@ -192,9 +195,9 @@ async def test_texts_around_an_image_stay_parts() -> None:
     assert kinds == [("text", "one two"), ("image_url", None), ("text", "one two")]
 
 
-@pytest.mark.parametrize("path", [RESPONSES, CHAT])
-@pytest.mark.parametrize("placement", ["append", "prepend", "separate"])
-@pytest.mark.parametrize("role", ["system", "developer"])
+@every("path", [RESPONSES, CHAT])
+@every("placement", ["append", "prepend", "separate"])
+@every("role", ["system", "developer"])
 async def test_tools_are_taught_before_the_user_speaks(role: str, placement: str, path: str) -> None:
     """R5.1, also where a client gives instructions only later."""
     turns = [{"role": "user", "content": "hi"}, {"role": role, "content": "late"}, {"role": "user", "content": "go"}]
@@ -210,8 +213,8 @@ async def test_tools_are_taught_before_the_user_speaks(role: str, placement: str
     assert '"look"' in messages[0]["content"]
 
 
-@pytest.mark.parametrize("more", [{}, {"tools": [TOOL]}], ids=["no tools", "tools"])
-@pytest.mark.parametrize(
+@every("more", [{}, {"tools": [TOOL]}])
+@every(
     ("items", "turns"),
     [
         ([{"type": "later_item", "id": "x"}], ["Continue."]),
@@ -224,7 +227,6 @@ async def test_tools_are_taught_before_the_user_speaks(role: str, placement: str
         ([{"type": "later_item"}, {"role": "user", "content": "hi"}], ["hi"]),
         ([{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"}], ["hi", "yes", "Continue."]),
     ],
-    ids=["one", "three", "a part", "behind a turn", "before a turn", "the assistant is last"],
 )
 async def test_unknown_items_make_no_turns(items: list[Any], turns: list[str], more: dict[str, Any]) -> None:
     answer, asked = await ask({"input": items, **more})
@@ -251,7 +253,7 @@ GROUPS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("format_", ["sentinel", "hermes", "qwen3_coder", "mistral"])
+@every("format_", ["sentinel", "hermes", "qwen3_coder", "mistral"])
 async def test_what_a_group_of_tools_is_for_is_taught(format_: str) -> None:
     _, asked = await ask({"input": "hi", "tools": GROUPS}, format=format_)
     prompt = asked["messages"][0]["content"]
@@ -317,15 +319,15 @@ ECHOED: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("mode", ["prompt", "native"])
-@pytest.mark.parametrize("path", ECHOED)
+@every("mode", ["prompt", "native"])
+@every("path", ECHOED)
 async def test_calls_that_the_client_echoes_are_counted(path: str, mode: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "toolwire.access")
     config = {"mode": mode}
     async with Upstream([Say("ok")]) as upstream, serving(upstream_config(upstream.url, defaults=config)) as server:
         answer = await post(server, ECHOED[path], path=path)
         assert answer.status == 200
-        page = await _metrics(server)
+        page = (await get(server, "/metrics")).body.decode()
     assert caplog.records[-1].fields["echoed_calls"] == 3  # type: ignore[attr-defined]
     assert "toolwire_echoed_calls_total 3.0" in page
 
@@ -342,10 +344,3 @@ async def test_what_the_store_remembers_is_not_echoed(caplog: pytest.LogCaptureF
         assert "echoed_calls" not in caplog.records[-1].fields  # type: ignore[attr-defined]
         await post(server, {"input": [made, result], "tools": [TOOL]}, path=RESPONSES)
         assert caplog.records[-1].fields["echoed_calls"] == 1  # type: ignore[attr-defined]
-
-
-async def _metrics(server: Any) -> str:
-    import aiohttp
-
-    async with aiohttp.ClientSession() as session, session.get(server.make_url("/metrics")) as response:
-        return await response.text()

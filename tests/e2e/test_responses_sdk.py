@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import openai
@@ -17,33 +16,16 @@ from openai import AsyncOpenAI
 from openai.types.responses import Response
 from pydantic import BaseModel
 
-from tests.cases import first_and_in_turn
+from tests.cases import first_and_in_turn, named
 from tests.clients.conftest import gateway as gateway
 from tests.clients.conftest import plain_gateway as plain_gateway
 from tests.clients.task import ASK, CALLS, FINAL, MODES, SAID, STEPS, Files, script
 from tests.e2e.agent import block
-from tests.e2e.conftest import Gateway, read_config, sdk, upstream_config
-from toolwire.testing import Answer, Say, Upstream, chunk, frame
+from tests.e2e.conftest import Gateway, mock_config, read_config, sdk
+from tests.e2e.responses_answers import PREFIXES, TERMINAL, outline
+from tests.e2e.test_responses_wire import CASES, READ, TOOLS, WRITE, A, scripted
+from toolwire.testing import Say, Upstream
 
-TERMINAL = ("response.completed", "response.incomplete", "response.failed")
-
-
-def tool(name: str, *, strict: bool | None = None, **properties: str) -> dict[str, Any]:
-    """A function tool in the flat shape of Responses."""
-    parameters = {
-        "type": "object",
-        "properties": {key: {"type": kind} for key, kind in properties.items()},
-        "required": list(properties),
-        "additionalProperties": False,
-    }
-    out = {"type": "function", "name": name, "description": f"Does {name}.", "parameters": parameters}
-    return out if strict is None else {**out, "strict": strict}
-
-
-READ = tool("read_file", path="string")
-WRITE = tool("write_file", path="string", content="string")
-LIST = tool("list_files")
-TOOLS = [READ, WRITE, LIST]
 PATCH = {
     "type": "custom",
     "name": "apply_patch",
@@ -88,7 +70,7 @@ async def streamed(client: AsyncOpenAI, **request: Any) -> Response:
     assert events[0].response.id == events[1].response.id == response.id
     assert [item.id for item in added] == [item.id for item in done]
     assert [item.to_dict() for item in done] == [item.to_dict() for item in response.output]
-    assert texts == {item.id: content(item) for item in response.output}
+    assert texts == {item.id: said[-1] for item, said in zip(response.output, outline(response.to_dict()), strict=True)}
     return response
 
 
@@ -99,57 +81,31 @@ async def followed(client: AsyncOpenAI, **request: Any) -> Response:
         return await events.get_final_response()
 
 
-def content(item: Any) -> str:
-    """The text that an output item came to hold."""
-    match item.type:
-        case "function_call":
-            return str(item.arguments)
-        case "custom_tool_call":
-            return str(item.input)
-        case _:
-            return "".join(part.text for part in item.content)
-
-
 WAYS: dict[str, Callable[..., Any]] = {"create": created, "create streamed": streamed, "stream": followed}
 
-Said = tuple[str, ...]
 
-
-def outline(response: Response) -> list[Said]:
-    """The output, without what is different every time; those parts are checked."""
-    out: list[Said] = []
+def check_ids(response: Response) -> None:
+    """Ids are there, of the right form, and nowhere twice."""
+    assert response.id.startswith("resp_")
     ids = [item.id for item in response.output] + [i.call_id for i in response.output if hasattr(i, "call_id")]
     assert len(set(ids)) == len(ids)
-    assert response.id.startswith("resp_")
     for item in response.output:
+        assert item.id.startswith(PREFIXES[item.type])
+        assert getattr(item, "call_id", "call_").startswith("call_")
         assert item.status == (None if item.type == "reasoning" else "completed")
-        match item.type:
-            case "message":
-                assert item.id.startswith("msg_")
-                out.append(("text", content(item)))
-            case "function_call":
-                assert item.id.startswith("fc_")
-                assert item.call_id.startswith("call_")
-                group = (item.namespace,) if getattr(item, "namespace", None) else ()
-                out.append(("call", *group, item.name, item.arguments))
-            case "custom_tool_call":
-                assert item.id.startswith("ctc_")
-                assert item.call_id.startswith("call_")
-                out.append(("custom", item.name, item.input))
-            case "reasoning":
-                assert item.id.startswith("rs_")
-                out.append(("reasoning", content(item)))
-            case other:
-                raise AssertionError(other)
-    return out
 
 
 # --- loops -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("follow_up", ["echo", "echo without store", "previous"])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("way", "follow_up", "mode"),
+    [
+        (way, follow_up, MODES[(row + column) % len(MODES)])
+        for row, way in enumerate(WAYS)
+        for column, follow_up in enumerate(("echo", "echo without store", "previous"))
+    ],
+)
 async def test_a_tool_loop(gateway: Gateway, way: str, follow_up: str, mode: str) -> None:
     """The model sees every result, whether the client sends everything again or only what is new."""
     server = await gateway(script=script(mode), mode=mode)
@@ -209,90 +165,21 @@ async def test_what_the_model_is_asked(gateway: Gateway, follow_up: str) -> None
 # --- choices ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """What the model writes to a request, and what the client must get."""
-
-    text: str
-    got: list[Said]
-    request: dict[str, Any]
-
-
-A = block("read_file", {"path": "a.txt"})
-B = block("write_file", {"path": "b.txt", "content": '</tool_call> "quoted" ü'})
-CALL_A: Said = ("call", "read_file", '{"path": "a.txt"}')
-CALL_B: Said = (
-    "call",
-    "write_file",
-    json.dumps({"path": "b.txt", "content": '</tool_call> "quoted" ü'}, ensure_ascii=False),
-)
-NAMED = {"type": "function", "name": "read_file"}
-CASES = {
-    "auto, a call": Case(text=f"Reading.\n{A}", got=[("text", "Reading."), CALL_A], request={}),
-    "auto, text": Case(text="No need.", got=[("text", "No need.")], request={"tool_choice": "auto"}),
-    "none": Case(text=f"x {A}", got=[("text", f"x {A}")], request={"tool_choice": "none"}),
-    "required": Case(text=A, got=[CALL_A], request={"tool_choice": "required"}),
-    "named": Case(text=A, got=[CALL_A], request={"tool_choice": NAMED}),
-    "named, another": Case(text=B, got=[("text", B)], request={"tool_choice": NAMED}),
-    "allowed_tools": Case(
-        text=f"{A} {B}",
-        got=[CALL_A, ("text", B)],
-        request={"tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [NAMED]}},
-    ),
-    "parallel": Case(text=f"{A}\n{B}\n{A}", got=[CALL_A, CALL_B, CALL_A], request={}),
-    "not parallel": Case(text=f"{A}\n{B}", got=[CALL_A], request={"parallel_tool_calls": False}),
-    "no arguments": Case(
-        text='<tool_call>{"name":"list_files"}</tool_call>', got=[("call", "list_files", "{}")], request={}
-    ),
-    "strict": Case(text=A, got=[CALL_A], request={"tools": [tool("read_file", strict=True, path="string")]}),
-    "custom": Case(
-        text=block("apply_patch", {"input": "*** Begin\n+</tool_call> ü\n"}),
-        got=[("custom", "apply_patch", "*** Begin\n+</tool_call> ü\n")],
-        request={"tools": [READ, PATCH]},
-    ),
-    "custom, named": Case(
-        text=block("apply_patch", {"input": "x"}),
-        got=[("custom", "apply_patch", "x")],
-        request={"tools": [READ, PATCH], "tool_choice": {"type": "custom", "name": "apply_patch"}},
-    ),
-    "groups": Case(
-        text=f"{block('b__read_file', {'path': '1'})}{block('a__read_file', {'path': '2'})}{A}",
-        got=[
-            ("call", "b", "read_file", '{"path": "1"}'),
-            ("call", "a", "read_file", '{"path": "2"}'),
-            CALL_A,
-        ],
-        request={
-            "tools": [
-                {"type": "namespace", "name": "a", "description": "A.", "tools": [READ]},
-                {"type": "namespace", "name": "b", "description": "B.", "tools": [READ]},
-                READ,
-            ]
-        },
-    ),
-    "types that are not ours": Case(
-        text=A,
-        got=[CALL_A],
-        request={"tools": [{"type": "web_search"}, READ, {"type": "local_shell"}]},
-    ),
-    "reasoning": Case(
-        text=f"<think>Should I? {A}</think>Yes.\n{A}",
-        got=[("reasoning", f"Should I? {A}"), ("text", "Yes."), CALL_A],
-        request={},
-    ),
-}
-
-
-@pytest.mark.parametrize(("name", "way"), first_and_in_turn(CASES, WAYS))
-async def test_every_choice_in_every_way(gateway: Gateway, name: str, way: str) -> None:
-    case = CASES[name]
-    server = await gateway(script=[{"text": case.text, "chunk": 3}])
+@pytest.mark.parametrize("way", WAYS)
+async def test_every_choice_in_every_way(gateway: Gateway, way: str) -> None:
+    complete = {name: case for name, case in CASES.items() if case.reason is None}
+    server = await gateway(mock_config([scripted(*item) for item in complete.items()], choice_miss="pass"))
     async with sdk(server) as client:
-        response = await WAYS[way](client, input="hi", **{"tools": TOOLS, **case.request})
-    assert outline(response) == case.got
-    assert (response.status, response.error, response.incomplete_details) == ("completed", None, None)
-    assert response.usage is not None
-    assert response.usage.total_tokens == response.usage.input_tokens + response.usage.output_tokens > 0
+        for name in [name for name, each in first_and_in_turn(complete, WAYS) if each == way]:
+            case = complete[name]
+            with named({"name": name}):
+                response = await WAYS[way](client, input=f"<{name}>", **case.request)
+                assert outline(response.to_dict()) == case.got
+                check_ids(response)
+                assert (response.status, response.error, response.incomplete_details) == ("completed", None, None)
+                assert response.usage is not None
+                counted = response.usage.input_tokens + response.usage.output_tokens
+                assert response.usage.total_tokens == counted > 0
 
 
 @pytest.mark.parametrize("kind", ["custom", "namespace"])
@@ -313,39 +200,7 @@ async def test_what_is_not_a_plain_function_comes_back(gateway: Gateway, kind: s
     assert (last.output_text, same.output_text) == ("Seen.", "Seen.")
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_server_that_knows_only_functions(gateway: Gateway, way: str) -> None:
-    """`mode: native`: whatever the client offers, the server is asked for functions, and its calls come back as what
-    was offered (R3.8, R8.9, R8.16)."""
-    made = [("a__read_file", '{"path": "1"}'), ("apply_patch", '{"input": "+x\\n"}')]
-    calls = [
-        {"index": n, "id": f"call_{n}", "type": "function", "function": {"name": name, "arguments": arguments}}
-        for n, (name, arguments) in enumerate(made)
-    ]
-    whole = {"role": "assistant", "content": None, "tool_calls": [{k: c[k] for k in c if k != "index"} for c in calls]}
-    choice = {"index": 0, "message": whole, "finish_reason": "tool_calls"}
-    body = {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
-    steps = [frame(chunk({"tool_calls": calls})), frame(chunk({}, "tool_calls")), frame("[DONE]")]
-    answer = (
-        Answer([json.dumps(body).encode()], headers={"Content-Type": "application/json"})
-        if way == "create"
-        else Answer(steps, headers={"Content-Type": "text/event-stream"})
-    )
-    tools = [{"type": "namespace", "name": "a", "description": "A.", "tools": [READ]}, PATCH, {"type": "web_search"}]
-    async with Upstream([answer]) as upstream:
-        server = await gateway(upstream_config(upstream.url, defaults={"mode": "native"}))
-        async with sdk(server) as client:
-            response = await WAYS[way](client, input="go", tools=tools)
-    assert outline(response) == [("call", "a", "read_file", '{"path": "1"}'), ("custom", "apply_patch", "+x\n")]
-    asked = upstream.requests[0].json["tools"]
-    assert [(tool["type"], tool["function"]["name"]) for tool in asked] == [
-        ("function", "a__read_file"),
-        ("function", "apply_patch"),
-    ]
-
-
-# --- the store, as the SDK sees it
-# -------------------------------------------------------------------------------------
+# --- the store, as the SDK sees it -----------------------------------------------------------------------------------
 
 
 async def test_what_was_answered_can_be_had_again(gateway: Gateway) -> None:
@@ -373,8 +228,7 @@ async def test_going_on_from_what_is_not_there(gateway: Gateway, way: str) -> No
             assert (caught.value.code, caught.value.param) == ("previous_response_not_found", "previous_response_id")
 
 
-# --- how answers end
-# ---------------------------------------------------------------------------------------------------
+# --- how answers end -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("finish", "reason"), [("length", "max_output_tokens"), ("content_filter", "content_filter")])
@@ -393,14 +247,14 @@ async def test_a_failure_in_the_stream_raises(gateway: Gateway) -> None:
     server = await gateway(script=[{"text": "some text", "error": {"message": "it fell over", "after": 4}}])
     async with sdk(server) as client:
         for way in (streamed, followed):
-            with pytest.raises(openai.APIError, match="it fell over"):
+            with pytest.raises(openai.APIError, match="it fell over") as caught:
                 await way(client, input="hi")
+            assert caught.value.code == "upstream_error", "that of the nested error (C33)"
         with pytest.raises(openai.InternalServerError, match="it fell over"):
             await created(client, input="hi")
 
 
-# --- what the SDK does by itself
-# ------------------------------------------------------------------------------------------
+# --- what the SDK does by itself -------------------------------------------------------------------------------------
 
 
 class Point(BaseModel):

@@ -1,21 +1,21 @@
 """A server that speaks Responses, behind clients of each protocol: what it is asked, to the byte, and what its answers
-mean, whatever it leaves out. How bytes pass stands in `test_responses_backend`."""
+mean, whatever it leaves out; and its healthy streams, which pass as they are."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import orjson
 import pytest
-from aiohttp.test_utils import TestServer
 
+from tests.cases import named
 from tests.e2e.agent import block
-from tests.e2e.conftest import CHAT, function, post, serving, upstream_config
-from tests.e2e.meaning import CLIENTS, MESSAGES, RESPONSES, ended, failed, meant
+from tests.e2e.conftest import CHAT, function, get, post, serving, upstream_config
+from tests.e2e.meaning import MESSAGES, RESPONSES, Told, ended, every_client, failed, history, meant
 from tests.protocols.published import SHARED, captured_responses_requests
 from tests.protocols.responses_wires import RESPONSES as WIRE
 from tests.protocols.responses_wires import frame, options, write
@@ -26,6 +26,7 @@ from toolwire.testing import Answer, Asked, Refuse, Upstream, WireAnswer
 
 SSE = {"Content-Type": "text/event-stream"}
 JSON = {"Content-Type": "application/json"}
+GOLDEN_STREAMS = Path(__file__).parents[1] / "golden"
 THOUGHT = Reasoning("hm", scoped("responses", {"encrypted_content": "c2VjcmV0", "id": "rs_up"}))
 CALL = ToolUse("call_up", "read", '{"path":"a"}')
 USAGE = Usage(9, 4, 2, reasoning_tokens=1)
@@ -33,12 +34,19 @@ CALLING = ModelReply(
     "resp_up", "up", 1, (ReplyChoice((THOUGHT, Text("Reading."), CALL), "tool_calls"),), USAGE, {"completed_at": 2}
 )
 TEXT = ModelReply("resp_up", "up", 1, (ReplyChoice((Text("Hello."),), "stop"),), USAGE, {"completed_at": 2})
+PASSING = {"input": "hi", "store": False, "stream": True}
+"""Nothing is to be done but to hand bytes on."""
 both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-each = pytest.mark.parametrize("path", CLIENTS, ids=["chat", "responses", "messages"])
+OTHERS = (CHAT, MESSAGES)
 
 
 def whole(resource: Any) -> Answer:
     return Answer([resource if isinstance(resource, bytes) else orjson.dumps(resource)], headers=JSON, framing="length")
+
+
+def streamed(data: bytes, pieces: int = 1) -> Answer:
+    size = -(-len(data) // pieces)
+    return Answer([data[at : at + size] for at in range(0, len(data), size)], headers=SSE)
 
 
 def speaking(reply: ModelReply, *, contrary: bool = False) -> Callable[[Asked], Answer]:
@@ -46,7 +54,7 @@ def speaking(reply: ModelReply, *, contrary: bool = False) -> Callable[[Asked], 
 
     def answer(asked: Asked) -> Answer:
         if asked.json.get("stream", False) is not contrary:
-            return Answer([write(unfold(reply))], headers=SSE)
+            return streamed(write(unfold(reply)))
         return whole(WIRE.write_reply(reply, options()))
 
     return answer
@@ -65,7 +73,7 @@ def saying(*items: dict[str, Any], events: bytes | None = None, **fields: Any) -
     end = frame({"type": f"response.{resource['status']}", "response": resource})
 
     def answer(asked: Asked) -> Answer:
-        return Answer([(events or b"") + end], headers=SSE) if asked.json.get("stream") else whole(resource)
+        return streamed((events or b"") + end) if asked.json.get("stream") else whole(resource)
 
     return answer
 
@@ -85,12 +93,12 @@ TOOLS: dict[str, Any] = {
 }
 
 
-def body(path: str, text: str = "hi", *, stream: bool = False, **fields: Any) -> dict[str, Any]:
+def body(path: str, stream: bool = False, **fields: Any) -> dict[str, Any]:
     """A request of one text, with the tool `read`."""
     if path == RESPONSES:
-        asked: dict[str, Any] = {"input": text}
+        asked: dict[str, Any] = {"input": "hi"}
     else:
-        asked = {"messages": [{"role": "user", "content": text}]}
+        asked = {"messages": [{"role": "user", "content": "hi"}]}
         if path == MESSAGES:
             asked["max_tokens"] = 64
         elif stream:
@@ -105,35 +113,43 @@ async def ask(
         return await post(server, asked, path=path), up
 
 
+async def ask_all(answer: Any, asking: Any = body, **how: Any) -> list[Told]:
+    """The same of every client, whole and streamed."""
+    return await every_client(answer, behind, asking, **how)
+
+
 # --- what it means --------------------------------------------------------------------------------------------------
 
 
-@both
-@each
 @pytest.mark.parametrize("contrary", [False, True], ids=["as asked", "contrary"])
-async def test_an_answer_means_the_same_to_each_client(path: str, contrary: bool, stream: bool) -> None:
-    answer, up = await ask(speaking(CALLING, contrary=contrary), body(path, stream=stream), path=path)
-    assert meant(path, answer, stream) == ("Reading.", [("read", {"path": "a"})], "hm", 9)
-    assert ended(path, answer, stream) == "tool_calls"
-    (asked,) = up.requests
-    assert (asked.path, asked.headers["authorization"], asked.json["store"]) == ("/v1/responses", "Bearer k1", False)
-    assert asked.json["tools"][0]["name"] == "read"
+async def test_an_answer_means_the_same_to_each_client(contrary: bool) -> None:
+    answers = await ask_all(speaking(CALLING, contrary=contrary))
+    unkept = await ask_all(
+        speaking(CALLING, contrary=contrary), lambda *way: body(*way, store=False), paths=[RESPONSES]
+    )
+    for path, stream, answer, asked in answers + unkept:
+        assert meant(path, answer, stream) == ("Reading.", [("read", {"path": "a"})], "hm", 9)
+        assert ended(path, answer, stream) == "tool_calls"
+        assert (asked.path, asked.headers["authorization"]) == ("/v1/responses", "Bearer k1")
+        assert (asked.json["store"], asked.json["tools"][0]["name"]) == (False, "read")
+    assert len(answers) == len({id(told.asked) for told in answers}), "each is asked once"
 
 
-@both
-@each
-async def test_a_server_without_tools_is_taught(path: str, stream: bool) -> None:
+async def test_a_server_without_tools_is_taught() -> None:
     text = f"Reading.\n{block('read', {'path': 'a'})}"
     reply = ModelReply("resp_up", "up", 1, (ReplyChoice((Text(text),)),), USAGE)
-    asked = body(path, stream=stream, tool_choice={"type": "any"} if path == MESSAGES else "required")
-    answer, up = await ask(speaking(reply), asked, path=path, mode="prompt")
-    said, *rest = meant(path, answer, stream)
-    assert [said.strip(), *rest] == ["Reading.", [("read", {"path": "a"})], "", 9]
-    assert ended(path, answer, stream) == "tool_calls"
-    sent = up.requests[0].json
-    assert sent.keys().isdisjoint({"tools", "tool_choice"})
-    assert '"read"' in sent["instructions"]
-    assert sent["input"] == [{"type": "message", "role": "user", "content": "hi"}]
+
+    def demanding(path: str, stream: bool) -> dict[str, Any]:
+        return body(path, stream, tool_choice={"type": "any"} if path == MESSAGES else "required")
+
+    for path, stream, answer, asked in await every_client(speaking(reply), lambda up: behind(up, "prompt"), demanding):
+        said, *rest = meant(path, answer, stream)
+        assert [said.strip(), *rest] == ["Reading.", [("read", {"path": "a"})], "", 9]
+        assert ended(path, answer, stream) == "tool_calls"
+        sent = asked.json
+        assert sent.keys().isdisjoint({"tools", "tool_choice"})
+        assert '"read"' in sent["instructions"]
+        assert sent["input"] == [{"type": "message", "role": "user", "content": "hi"}]
 
 
 MESSAGE = {"type": "message", "id": "m1", "role": "assistant", "content": [{"type": "output_text", "text": "Hello."}]}
@@ -151,27 +167,21 @@ def done(*items: dict[str, Any]) -> bytes:
     )
 
 
-@both
-@each
 @pytest.mark.parametrize("events", [None, done(*ITEMS)], ids=["only the end", "only done items"])
-async def test_a_server_that_says_only_what_it_must(path: str, events: bytes | None, stream: bool) -> None:
-    answer, _ = await ask(saying(*ITEMS, events=events), body(path, stream=stream), path=path)
-    assert meant(path, answer, stream)[:2] == ("Hello.", [("read", {"path": "a"})])
-    if path == RESPONSES:
-        shown = answer.frames()[-1]["response"] if stream else answer.json()
-        assert [item["type"] for item in shown["output"]] == [item["type"] for item in ITEMS]
-        assert shown["output"][1] == SEARCH
+async def test_a_server_that_says_only_what_it_must(events: bytes | None) -> None:
+    for path, stream, answer, _ in await ask_all(saying(*ITEMS, events=events)):
+        assert meant(path, answer, stream)[:2] == ("Hello.", [("read", {"path": "a"})])
+        if path == RESPONSES:
+            shown = answer.frames()[-1]["response"] if stream else answer.json()
+            assert [item["type"] for item in shown["output"]] == [item["type"] for item in ITEMS]
+            assert shown["output"][1] == SEARCH
 
 
-@both
-@each
-@pytest.mark.parametrize(
-    ("details", "word"), [({"reason": "max_output_tokens"}, "length"), ({"reason": "content_filter"}, "content_filter")]
-)
-async def test_what_ended_an_answer(path: str, details: dict[str, str], word: str, stream: bool) -> None:
-    cut = saying({**MESSAGE, "status": "incomplete"}, status="incomplete", incomplete_details=details)
-    answer, _ = await ask(cut, body(path, stream=stream), path=path)
-    assert (meant(path, answer, stream)[0], ended(path, answer, stream)) == ("Hello.", word)
+@pytest.mark.parametrize(("reason", "word"), [("max_output_tokens", "length"), ("content_filter", "content_filter")])
+async def test_what_ended_an_answer(reason: str, word: str) -> None:
+    cut = saying({**MESSAGE, "status": "incomplete"}, status="incomplete", incomplete_details={"reason": reason})
+    for path, stream, answer, _ in await ask_all(cut):
+        assert (meant(path, answer, stream)[0], ended(path, answer, stream)) == ("Hello.", word)
 
 
 async def test_a_built_in_tool_is_seen_at_work() -> None:
@@ -189,29 +199,71 @@ async def test_a_built_in_tool_is_seen_at_work() -> None:
     assert up.requests[0].json["tools"] == asked["tools"]
 
 
+@pytest.mark.parametrize("mode", ["prompt", "native"])
+async def test_what_it_thinks_between_tags_is_no_text_where_the_answer_is_written_anew(mode: str) -> None:
+    """R7.8, also without tools. Only bytes that pass keep such text as it is (R1.6)."""
+    says = speaking(replace(TEXT, choices=(ReplyChoice((Text("<think>Let me see.</think>Hello."),), "stop"),)))
+    async with Upstream([says]) as up, serving(behind(up, mode)) as server:
+        for stream in (False, True):
+            answer = await post(server, {"input": "hi", "stream": stream}, path=RESPONSES)
+            resource = answer.frames()[-1]["response"] if stream else answer.json()
+            said = [(item["type"], item["content"][0]["text"]) for item in resource["output"]]
+            assert said == [("reasoning", "Let me see."), ("message", "Hello.")]
+            assert answer.body.count(b"event: response.reasoning_text.done") == stream
+            if mode == "native":
+                answer = await post(server, {**PASSING, "stream": stream}, path=RESPONSES)
+                assert b"<think>Let me see.</think>Hello." in answer.body
+
+
+# --- bytes that pass ------------------------------------------------------------------------------------------------
+
+
+async def test_healthy_answers_pass_as_they_are() -> None:
+    """The end of a stream is `response.completed`, or `response.incomplete`: nothing was broken off, and nothing is
+    added. What stands behind it does not count."""
+    complete, incomplete = (
+        (GOLDEN_STREAMS / f"responses-{name}.sse").read_bytes() for name in ("all-kinds", "incomplete")
+    )
+    late = b'data: {"type":"error","error":{"message":"late"}}\n\ndata: [DONE]\n\n'
+    cases = [(streamed(data, pieces), data) for data in (complete, incomplete) for pieces in (1, 7, 400)]
+    cases.append((streamed(complete + late), complete))
+    reply = WIRE.write_reply(CALLING, options())
+    cases.append((whole(reply), reply))
+    async with Upstream([answer for answer, _ in cases]) as up, serving(behind(up)) as server:
+        for number, (_, wanted) in enumerate(cases):
+            asked = {"model": "m", **PASSING, "stream": wanted is not reply, "odd": {"kept": 1}}
+            answer = await post(server, asked, path=RESPONSES)
+            assert (answer.status, answer.body) == (200, wanted), f"case {number}"
+            assert up.requests[-1].json == asked, "the client's own bytes"
+    assert len(up.requests) == len(cases)
+
+
+# --- errors ---------------------------------------------------------------------------------------------------------
+
+BURNT = "Burnt at 10.0.0.7:80."
 NESTED = {
     "type": "error",
     "sequence_number": 2,
-    "error": {"type": "server_error", "code": "server_error", "message": "Burnt."},
+    "error": {"type": "server_error", "code": "server_error", "message": BURNT},
 }
-FLAT = {"type": "error", "sequence_number": 2, "code": "server_error", "message": "Burnt.", "param": None}
+FLAT = {"type": "error", "sequence_number": 2, "code": "server_error", "message": BURNT, "param": None}
 FAILED = {
     "type": "response.failed",
-    "response": {"id": "resp_up", "status": "failed", "error": {"code": "server_error", "message": "Burnt."}},
+    "response": {"id": "resp_up", "status": "failed", "error": {"code": "server_error", "message": BURNT}},
 }
 BEGUN = frame({"type": "response.created", "response": {"id": "resp_up", "status": "in_progress", "output": []}})
 SPEAKING = frame({"type": "response.output_text.delta", "output_index": 0, "content_index": 0, "delta": "Hel"})
 
 
-@each
 @pytest.mark.parametrize("late", [False, True], ids=["early", "late"])
 @pytest.mark.parametrize("error", [NESTED, FLAT, FAILED], ids=["nested", "flat", "failed"])
-async def test_an_error_in_a_stream(path: str, error: dict[str, Any], late: bool) -> None:
+async def test_an_error_in_a_stream(error: dict[str, Any], late: bool) -> None:
     """Before anything was said it is a status, and said once after."""
     data = BEGUN + (SPEAKING if late else b"") + frame(error)
-    answer, _ = await ask(Answer([data], headers=SSE), body(path, stream=True, store=False), path=path)
-    assert answer.status == (200 if late else 502)
-    assert failed(path, answer, True) == "Burnt."
+    for path, _, answer, _ in await ask_all(streamed(data), lambda *way: body(*way, store=False), streams=[True]):
+        assert answer.status == (200 if late else 502)
+        assert failed(path, answer, True) == "Burnt at [address]."
+        assert answer.body.count(b'"type":"response.created"') == (late and path == RESPONSES)
 
 
 CODES = {
@@ -225,16 +277,19 @@ CODES = {
 }
 
 
-@both
-@each
 @pytest.mark.parametrize("code", CODES)
-async def test_what_a_failed_response_means(path: str, code: str, stream: bool) -> None:
+async def test_what_a_failed_response_means(code: str) -> None:
     """Nothing was said, so it has the status that it would have had as one. Messages has another for one of them."""
     resource = {**FAILED["response"], "error": {"code": code, "message": "Burnt."}}
-    data = Answer([BEGUN + frame({**FAILED, "response": resource})], headers=SSE) if stream else whole(resource)
-    answer, _ = await ask(data, body(path, stream=stream), path=path)
-    assert answer.status == CODES[code][path == MESSAGES]
-    assert failed(path, answer, stream).endswith("Burnt.")
+
+    def fails(asked: Asked) -> Answer:
+        return (
+            streamed(BEGUN + frame({**FAILED, "response": resource})) if asked.json.get("stream") else whole(resource)
+        )
+
+    for path, stream, answer, _ in await ask_all(fails):
+        assert answer.status == CODES[code][path == MESSAGES]
+        assert failed(path, answer, stream).endswith("Burnt.")
 
 
 async def test_another_try_where_that_may_help() -> None:
@@ -246,31 +301,36 @@ async def test_another_try_where_that_may_help() -> None:
     assert len(up.requests) == 2
 
 
-@both
-@each
 @pytest.mark.parametrize("status", ["failed", "cancelled", "queued", "in_progress"])
-async def test_an_answer_that_is_none(path: str, status: str, stream: bool) -> None:
+async def test_an_answer_that_is_none(status: str) -> None:
     resource = {"id": "resp_up", "object": "response", "status": status, "output": [], "error": None}
-    answer, _ = await ask(whole(resource), body(path, stream=stream), path=path)
-    assert answer.status == 502
-    assert status in failed(path, answer, stream)
+    for path, stream, answer, _ in await ask_all(whole(resource)):
+        assert answer.status == 502
+        assert status in failed(path, answer, stream)
 
 
-@each
-async def test_a_stream_that_is_cut(path: str) -> None:
-    answer, _ = await ask(Answer([BEGUN + SPEAKING], headers=SSE), body(path, stream=True), path=path)
-    assert answer.status == 200
-    assert b"Hel" in answer.body
-    assert "broke off" in failed(path, answer, True)
+async def test_a_stream_that_is_cut() -> None:
+    data = write(unfold(TEXT))
+    half = data[: data.index(b"event: response.output_text.done")]
+    passing = await ask_all(streamed(half), lambda *_: PASSING, paths=[RESPONSES], streams=[True])
+    for path, _, answer, _ in passing + await ask_all(streamed(BEGUN + SPEAKING), streams=[True]):
+        assert answer.status == 200
+        assert b"Hel" in answer.body
+        assert "broke off" in failed(path, answer, True)
+    assert passing[0].answer.body.startswith(half)
+    assert passing[0].answer.body.count(b"event: response.created") == 1
 
 
-@both
-@each
-async def test_its_refusals(path: str, stream: bool) -> None:
-    error = {"message": "No such model.", "type": "invalid_request_error", "param": "model", "code": "model_not_found"}
-    answer, _ = await ask(Refuse(404, body=orjson.dumps({"error": error})), body(path, stream=stream), path=path)
-    assert answer.status == 404
-    assert "No such model." in failed(path, answer, stream)
+@pytest.mark.parametrize(
+    ("status", "told", "code"),
+    [(404, "model_not_found", "model_not_found"), (400, "context_length_exceeded", "context_length_exceeded")],
+)
+async def test_its_refusals(status: int, told: str, code: str) -> None:
+    error = {"message": "No such thing.", "type": "invalid_request_error", "param": "model", "code": told}
+    for path, stream, answer, _ in await ask_all(Refuse(status, body=orjson.dumps({"error": error}))):
+        assert answer.status == status
+        assert "No such thing." in failed(path, answer, stream)
+        assert path == MESSAGES or answer.json()["error"]["code"] == code
 
 
 # --- what it is asked -----------------------------------------------------------------------------------------------
@@ -398,7 +458,7 @@ async def test_the_gateway_keeps_the_conversation(stream: bool) -> None:
             answered = await post(server, again, path=RESPONSES)
             more = {"previous_response_id": answered.json()["id"], "input": reference}
             assert (await post(server, more, path=RESPONSES)).status == 200
-            kept = await get(server, f"{RESPONSES}/{shown['id']}")
+            kept = (await get(server, f"{RESPONSES}/{shown['id']}")).json()
     assert kept == shown
     assert [item["type"] for item in shown["output"]] == ["reasoning", "web_search_call", "message", "custom_tool_call"]
     assert shown["output"][1] == SEARCH
@@ -424,89 +484,73 @@ async def test_the_gateway_keeps_the_conversation(stream: bool) -> None:
     assert [asked.json["store"] for asked in up.requests] == [False] * 3
 
 
-async def get(server: TestServer, path: str) -> Any:
-    async with aiohttp.ClientSession() as session, session.get(server.make_url(path)) as response:
-        assert response.status == 200
-        return await response.json()
-
-
-@pytest.mark.parametrize("path", [CHAT, MESSAGES], ids=["chat", "messages"])
-async def test_ids_that_are_too_long_for_it(path: str) -> None:
+async def test_ids_that_are_too_long_for_it() -> None:
     """Two calls never get one id, and a result has that of its call."""
     long = [f"call_{'x' * 60}{number}" for number in range(2)]
-    if path == CHAT:
-        calls = [{"id": ident, "type": "function", "function": {"name": "read", "arguments": "{}"}} for ident in long]
-        said = [{"role": "tool", "tool_call_id": ident, "content": "b"} for ident in long]
-        asked = body(path) | {"messages": [{"role": "assistant", "content": None, "tool_calls": calls}, *said]}
-    else:
-        blocks = [{"type": "tool_use", "id": ident, "name": "read", "input": {}} for ident in long]
-        said = [{"type": "tool_result", "tool_use_id": ident, "content": "b"} for ident in long]
-        turns = [
-            {"role": "user", "content": "hi"},
-            {"role": "assistant", "content": blocks},
-            {"role": "user", "content": said},
-        ]
-        asked = body(path) | {"messages": turns}
-    answer, up = await ask(speaking(TEXT), asked, path=path)
-    assert answer.status == 200, answer.body
-    ids = [item["call_id"] for item in up.requests[0].json["input"] if "call_id" in item]
-    assert ids[:2] == ids[2:]
-    assert len(set(ids)) == 2
-    assert all(len(ident) <= 64 for ident in ids)
+    calls = [(ident, "read", {}, "b") for ident in long]
+    for path, _, answer, asked in await ask_all(
+        speaking(TEXT),
+        lambda path, stream: {**body(path, stream), **history(path, calls)},
+        paths=OTHERS,
+        streams=[False],
+    ):
+        assert answer.status == 200, answer.body
+        ids = [item["call_id"] for item in asked.json["input"] if "call_id" in item]
+        assert ids[:2] == ids[2:], path
+        assert len(set(ids)) == 2
+        assert all(len(ident) <= 64 for ident in ids)
 
 
-@both
-@pytest.mark.parametrize("path", [CHAT, MESSAGES], ids=["chat", "messages"])
-async def test_stop_sequences_are_the_gateways(path: str, stream: bool) -> None:
+async def test_stop_sequences_are_the_gateways() -> None:
     """The protocol has none (R24.5)."""
-    told = {"stop": ["ll"]} if path == CHAT else {"stop_sequences": ["ll"]}
-    answer, up = await ask(speaking(TEXT), body(path, stream=stream, **told), path=path)
-    assert meant(path, answer, stream)[0] == "He"
-    assert up.requests[0].json.keys().isdisjoint({"stop", "stop_sequences"})
+    told = {CHAT: {"stop": ["ll"]}, MESSAGES: {"stop_sequences": ["ll"]}}
+    for path, stream, answer, asked in await ask_all(
+        speaking(TEXT), lambda path, stream: body(path, stream, **told[path]), paths=OTHERS
+    ):
+        assert meant(path, answer, stream)[0] == "He"
+        assert asked.json.keys().isdisjoint({"stop", "stop_sequences"})
 
 
-@both
-async def test_probabilities_reach_a_client_of_chat(stream: bool) -> None:
+async def test_probabilities_reach_a_client_of_chat() -> None:
     token = {"token": "Hello.", "logprob": -0.5, "bytes": [72], "top_logprobs": []}
     message = {**MESSAGE, "content": [{**MESSAGE["content"][0], "logprobs": [token]}]}
     delta = {"type": "response.output_text.delta", "output_index": 0, "item_id": "m1", "delta": "Hello."}
     events = BEGUN + frame({**delta, "logprobs": [token]}) + done(message)
-    asked = body(CHAT, stream=stream, logprobs=True, top_logprobs=0)
-    del asked["tools"]
-    answer, up = await ask(saying(message, events=events), asked, path=CHAT)
-    assert (up.requests[0].json["include"], up.requests[0].json["top_logprobs"]) == (
-        ["message.output_text.logprobs"],
-        0,
-    )
-    choices = (
-        [c for f in answer.frames() if f != "[DONE]" for c in f["choices"]] if stream else answer.json()["choices"]
-    )
-    assert [c["logprobs"] for c in choices if c.get("logprobs")] == [{"content": [token], "refusal": None}]
+
+    def asking(path: str, stream: bool) -> dict[str, Any]:
+        return without_tools(body(path, stream, logprobs=True, top_logprobs=0))
+
+    for _, stream, answer, asked in await ask_all(saying(message, events=events), asking, paths=[CHAT]):
+        assert (asked.json["include"], asked.json["top_logprobs"]) == (["message.output_text.logprobs"], 0)
+        whole_answers = [f for f in answer.frames() if f != "[DONE]"] if stream else [answer.json()]
+        found = [c["logprobs"] for one in whole_answers for c in one["choices"] if c.get("logprobs")]
+        assert found == [{"content": [token], "refusal": None}]
 
 
-@both
-@each
-async def test_effort_and_images_reach_a_server_of_which_nothing_is_known(path: str, stream: bool) -> None:
+async def test_effort_and_images_reach_a_server_of_which_nothing_is_known() -> None:
     """As every client says the one, and the other beside no tools."""
-    said = {CHAT: {"reasoning_effort": "low"}, RESPONSES: {"reasoning": {"effort": "low"}}, MESSAGES: {"output_config": {"effort": "low"}}}  # fmt: skip
-    asked = body(path, stream=stream, **said[path])
-    if path == RESPONSES:
-        asked["input"] = HISTORY[path]["input"][:1]
-        asked["input"][0] = {**asked["input"][0], "content": asked["input"][0]["content"][:2]}
-    else:
-        asked["messages"] = [HISTORY[path]["messages"][1 if path == CHAT else 0]]
-    del asked["tools"]
-    answer, up = await ask(speaking(TEXT), asked, path=path)
-    assert answer.status == 200, answer.body
-    sent = up.requests[0].json
-    assert sent["reasoning"] == {"effort": "low"}
-    assert [part["type"] for part in sent["input"][0]["content"]] == ["input_text", "input_image"]
+    (look, *_), seen = HISTORY[RESPONSES]["input"], {"reasoning_effort": "low"}
+    said: dict[str, dict[str, Any]] = {
+        CHAT: {**seen, "messages": [HISTORY[CHAT]["messages"][1]]},
+        RESPONSES: {"reasoning": {"effort": "low"}, "input": [{**look, "content": look["content"][:2]}]},
+        MESSAGES: {"output_config": {"effort": "low"}, "messages": [HISTORY[MESSAGES]["messages"][0]]},
+    }
+    for _, _, answer, asked in await ask_all(
+        speaking(TEXT), lambda path, stream: without_tools(body(path, stream, **said[path]))
+    ):
+        assert answer.status == 200, answer.body
+        assert asked.json["reasoning"] == {"effort": "low"}
+        assert [part["type"] for part in asked.json["input"][0]["content"]] == ["input_text", "input_image"]
+
+
+def without_tools(asked: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in asked.items() if key != "tools"}
 
 
 async def test_its_models_are_listed() -> None:
     async with Upstream([speaking(TEXT)]) as up, serving(behind(up)) as server:
-        listed = await get(server, "/v1/models")
-        assert await get(server, "/ready")
+        listed = (await get(server, "/v1/models")).json()
+        assert (await get(server, "/ready")).status == 200
     assert {"m", "n"} <= {model["id"] for model in listed["data"]}
     assert {look.path for look in up.looks} >= {"/v1/models"}
 
@@ -524,59 +568,48 @@ def observed(name: str) -> bytes:
     return b"".join(f"event: {json.loads(line)['type']}\ndata: {line}\n\n".encode() for line in lines)
 
 
-@each
 @pytest.mark.parametrize("pieces", [1, 50])
 @pytest.mark.parametrize("name", ["text", "function", "incomplete", "context-exceeded"])
-async def test_recorded_streams(path: str, name: str, pieces: int) -> None:
+async def test_recorded_streams(name: str, pieces: int) -> None:
     data = observed(name)
-    size = -(-len(data) // pieces)
-    asked = body(path, stream=True)
-    if path == RESPONSES:  # nothing is to be done
-        asked = {"input": "hi", "stream": True, "store": False}
-    answer, _ = await ask(
-        Answer([data[at : at + size] for at in range(0, len(data), size)], headers=SSE), asked, path=path
-    )
-    if path == RESPONSES and name != "context-exceeded":
-        assert answer.body == data
-    if name == "context-exceeded":
-        assert answer.status == 400
-        assert failed(path, answer, True)
-        return
-    text, calls, thoughts, read = meant(path, answer, True)
-    assert read > 0
-    match name:
-        case "text":
-            assert (text, calls, ended(path, answer, True)) == ("Paris.", [], "stop")
-        case "function":
-            assert calls == [("get_account_number", {"username": "Sam"})]
-            assert ended(path, answer, True) == "tool_calls"
-            assert path == RESPONSES or thoughts.startswith("**Calculating")
-        case _:
-            assert (text, ended(path, answer, True)) == ("", "length")
+
+    def asking(path: str, stream: bool) -> dict[str, Any]:
+        return PASSING if path == RESPONSES else body(path, stream)
+
+    for path, _, answer, _ in await ask_all(streamed(data, pieces), asking, streams=[True]):
+        if name == "context-exceeded":
+            assert answer.status == 400
+            assert failed(path, answer, True)
+            continue
+        if path == RESPONSES:
+            assert answer.body == data
+        text, calls, thoughts, read = meant(path, answer, True)
+        assert read > 0
+        match name:
+            case "text":
+                assert (text, calls, ended(path, answer, True)) == ("Paris.", [], "stop")
+            case "function":
+                assert calls == [("get_account_number", {"username": "Sam"})]
+                assert ended(path, answer, True) == "tool_calls"
+                assert path == RESPONSES or thoughts.startswith("**Calculating")
+            case _:
+                assert (text, ended(path, answer, True)) == ("", "length")
 
 
-def read(recorded: Path) -> dict[str, Any]:
-    value: dict[str, Any] = json.loads(recorded.read_bytes())
-    return value
-
-
-@pytest.mark.parametrize(
-    "recorded", captured_responses_requests() or [None], ids=lambda path: path and path.relative_to(SHARED).as_posix()
-)
 @pytest.mark.parametrize("mode", ["native", "prompt"])
-async def test_recorded_requests_are_served(recorded: Path | None, mode: str) -> None:
-    if recorded is None:
+async def test_recorded_requests_are_served(mode: str) -> None:
+    if not (recordings := captured_responses_requests()):
         pytest.skip("no recorded requests; set TOOLWIRE_SHARED")
-    asked = read(recorded)
-    asked = asked.get("body", asked)
-    asked.pop("previous_response_id", None)
     backend = {"images": "true", "preset": "openai"}  # which has the tools that clients run themselves
-    answer, up = await ask(speaking(TEXT), asked, path=RESPONSES, mode=mode, backend=backend)
-    assert answer.status == 200, answer.body
-    assert meant(RESPONSES, answer, asked.get("stream") is True)[0] == "Hello."
-    sent = up.requests[0].json
-    assert sent["store"] is False
-    if mode == "native":
-        assert sent["tools"] == asked["tools"] if asked.get("tools") else "tools" not in sent
-    else:
-        assert "tools" not in sent
+    async with Upstream([speaking(TEXT)]) as up, serving(behind(up, mode, backend=backend)) as server:
+        for recorded in recordings:
+            asked = json.loads(recorded.read_bytes())
+            asked = asked.get("body", asked)
+            asked.pop("previous_response_id", None)
+            answer = await post(server, asked, path=RESPONSES)
+            with named({"recorded": recorded}):
+                assert answer.status == 200, answer.body
+                assert meant(RESPONSES, answer, asked.get("stream") is True)[0] == "Hello."
+                sent = up.requests[-1].json
+                assert sent["store"] is False
+                assert sent.get("tools") == (asked.get("tools") or None if mode == "native" else None)

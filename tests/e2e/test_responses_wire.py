@@ -44,6 +44,8 @@ B = block("write_file", {"path": "b.txt", "content": ODD})
 CALL_A: Said = ("call", "read_file", '{"path": "a.txt"}')
 CALL_B: Said = ("call", "write_file", json.dumps({"path": "b.txt", "content": ODD}, ensure_ascii=False))
 
+NAMED = {"type": "function", "name": "read_file"}
+
 WAYS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 MODES = pytest.mark.parametrize("mode", ["prompt", "native"])
 
@@ -97,6 +99,20 @@ CASES = {
         got=[("custom", "apply_patch", f"*** Begin\n+{ODD}\n")],
         request={"tools": [READ, PATCH]},
     ),
+    "custom, named": Case(
+        text=block("apply_patch", {"input": "x"}),
+        got=[("custom", "apply_patch", "x")],
+        request={"tools": [READ, PATCH], "tool_choice": {"type": "custom", "name": "apply_patch"}},
+    ),
+    "required": Case(text=A, got=[CALL_A], request={"tools": TOOLS, "tool_choice": "required"}),
+    "named": Case(text=A, got=[CALL_A], request={"tools": TOOLS, "tool_choice": NAMED}),
+    "named, another": Case(text=B, got=[("text", B)], request={"tools": TOOLS, "tool_choice": NAMED}),
+    "allowed": Case(
+        text=f"{A} {B}",
+        got=[CALL_A, ("text", B)],
+        request={"tools": TOOLS, "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [NAMED]}},
+    ),
+    "strict": Case(text=A, got=[CALL_A], request={"tools": [tool("read_file", strict=True, path="string")]}),
     "groups": Case(
         text=block("b__read_file", {"path": "1"}) + block("a__read_file", {"path": "2"}) + A,
         got=[("call", "b", "read_file", '{"path": "1"}'), ("call", "a", "read_file", '{"path": "2"}'), CALL_A],
@@ -119,21 +135,26 @@ CASES = {
 }
 
 
-@WAYS
+def scripted(name: str, case: Case) -> dict[str, Any]:
+    """What the mock says where the input is the name of a case."""
+    return {"when": f"<{name}>", "text": case.text, "chunk": 3, "finish": case.finish}
+
+
 @pytest.mark.parametrize("server", ["mock", "upstream"])
-@pytest.mark.parametrize("name", CASES)
-async def test_every_answer(gateway: Gateway, name: str, server: str, stream: bool) -> None:
-    case = CASES[name]
-    pieces = [case.text[i : i + 5] for i in range(0, len(case.text), 5)]
-    async with Upstream([Say(*pieces, finish=case.finish)]) as upstream:
-        if server == "mock":
-            config = mock_config([{"text": case.text, "chunk": 3, "finish": case.finish}])
-        else:
-            config = upstream_config(upstream.url)
-        answer = await ask(await gateway(config), stream=stream, **case.request)
-    resource = of_stream(answer).resource if stream else of_whole(answer)
-    assert outline(resource) == case.got
-    check_end(resource, case.reason)
+async def test_every_answer(gateway: Gateway, server: str) -> None:
+    texts = {name: [case.text[i : i + 5] for i in range(0, len(case.text), 5)] for name, case in CASES.items()}
+    script = [Say(*texts[name], finish=case.finish) for name, case in CASES.items() for _ in (False, True)]
+    async with Upstream(script) as upstream:
+        mocked = mock_config([scripted(*item) for item in CASES.items()], choice_miss="pass")
+        real = upstream_config(upstream.url, defaults={"bad_answers": {"choice_miss": "pass"}})
+        started = await gateway(mocked if server == "mock" else real)
+        for name, case in CASES.items():
+            for stream in (False, True):
+                answer = await ask(started, input=f"<{name}>", stream=stream, **case.request)
+                with named({"name": name, "stream": stream}):
+                    resource = of_stream(answer).resource if stream else of_whole(answer)
+                    assert outline(resource) == case.got
+                    check_end(resource, case.reason)
 
 
 def check_end(resource: Any, reason: str | None) -> None:
@@ -179,8 +200,7 @@ async def test_the_order_of_events(gateway: Gateway) -> None:
     )
 
 
-# --- answers of a server that does tools by itself
-# ----------------------------------------------------------------------
+# --- answers of a server that does tools by itself --------------------------------------------------------------------
 
 
 def native(*deltas: dict[str, Any], finish: str = "stop") -> Callable[[Asked], Answer]:
@@ -266,20 +286,22 @@ NATIVE = {
 }
 
 
-@WAYS
-@pytest.mark.parametrize("name", NATIVE)
-async def test_every_native_answer(gateway: Gateway, name: str, stream: bool) -> None:
-    case = NATIVE[name]
-    async with Upstream([native(*case.deltas, finish=case.finish)]) as upstream:
+async def test_every_native_answer(gateway: Gateway) -> None:
+    now = native()
+    async with Upstream([lambda asked: now(asked)]) as upstream:
         server = await gateway(upstream_config(upstream.url, defaults={"mode": "native"}))
-        answer = await ask(server, stream=stream, tools=case.tools)
-    resource = of_stream(answer).resource if stream else of_whole(answer)
-    assert outline(resource) == case.got
-    check_end(resource, case.reason)
+        for name, case in NATIVE.items():
+            now = native(*case.deltas, finish=case.finish)
+            for stream in (False, True):
+                answer = await ask(server, stream=stream, tools=case.tools)
+                assert {sent["type"] for sent in upstream.posts[-1].json["tools"]} == {"function"}, name
+                with named({"name": name, "stream": stream}):
+                    resource = of_stream(answer).resource if stream else of_whole(answer)
+                    assert outline(resource) == case.got
+                    check_end(resource, case.reason)
 
 
-# --- the way in
-# ---------------------------------------------------------------------------------------------------------
+# --- the way in -------------------------------------------------------------------------------------------------------
 
 
 @MODES
@@ -400,8 +422,7 @@ async def test_a_result_alone_goes_on(gateway: Gateway, mode: str, stream: bool)
         ]
 
 
-# --- options
-# --------------------------------------------------------------------------------------------------------------
+# --- options ----------------------------------------------------------------------------------------------------------
 
 
 @WAYS
@@ -443,8 +464,7 @@ async def test_an_end_marker_where_it_is_asked_for(gateway: Gateway) -> None:
     assert of_stream(answer, marker=True).resource["status"] == "failed"
 
 
-# --- real clients
-# ---------------------------------------------------------------------------------------------------------
+# --- real clients -----------------------------------------------------------------------------------------------------
 
 CAPTURED = captured_responses_requests()
 

@@ -17,7 +17,8 @@ import aiohttp
 import pytest
 from aiohttp.test_utils import TestServer
 
-from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config
+from tests.cases import named
+from tests.e2e.conftest import CHAT, USER, Gateway, function, get, post, read_config
 from tests.waiting import GUARD_S
 from toolwire.config import GatewayConfig
 from toolwire.pipeline.exchange.routing import ROUTER
@@ -104,35 +105,38 @@ AGAIN: dict[str, Script] = {
 """Faults after which the same server is asked again."""
 
 
-@LANES
-@WAYS
-@pytest.mark.parametrize("name", AGAIN)
-async def test_a_server_is_asked_again(gateway: Gateway, name: str, tools: list[Any], stream: bool) -> None:
-    async with asyncio.timeout(GUARD_S), Upstream([AGAIN[name], Say("fine")]) as upstream:
-        answer = await post(await gateway(config(upstream.url)), ask(tools, stream=stream))
-    check_once(answer, "fine", stream=stream)
-    first, second = upstream.requests
-    assert first.body == second.body
+async def test_a_server_is_asked_again(gateway: Gateway) -> None:
+    ways = [(name, tools, stream) for name in AGAIN for tools in ([], TOOLS) for stream in (False, True)]
+    script: list[Script] = [turn for name, _, _ in ways for turn in (AGAIN[name], Say("fine"))]
+    async with asyncio.timeout(GUARD_S), Upstream(script) as upstream:
+        server = await gateway(config(upstream.url))
+        for number, (name, tools, stream) in enumerate(ways, 1):
+            with named({"name": name, "tools": tools, "stream": stream}):
+                check_once(await post(server, ask(tools, stream=stream)), "fine", stream=stream)
+                first, second = upstream.requests[2 * number - 2 :]
+                assert first.body == second.body
 
 
 @LANES
 @WAYS
-@pytest.mark.parametrize("name", ["closed at once", "cut after the head", "503"])
-async def test_responses_are_begun_once(gateway: Gateway, name: str, tools: list[Any], stream: bool) -> None:
+async def test_responses_are_begun_once(gateway: Gateway, tools: list[Any], stream: bool) -> None:
     body = {"input": "hi", "stream": stream, "tools": [{"type": "function", **tool["function"]} for tool in tools]}
-    async with asyncio.timeout(GUARD_S), Upstream([AGAIN[name], Say("fine")]) as upstream:
-        answer = await post(await gateway(config(upstream.url)), body, path="/v1/responses")
-    whole = answer.json() if not stream else answer.frames()[-1]["response"]
-    assert (answer.status, whole["status"], whole["output"][0]["content"][0]["text"]) == (200, "completed", "fine")
-    if stream:
-        types = [event["type"] for event in answer.frames()]
-        assert (types.count("response.created"), types.count("response.completed")) == (1, 1)
-        assert [event["sequence_number"] for event in answer.frames()] == list(range(len(types)))
-    assert len(upstream.requests) == 2
+    script = [turn for name in ("closed at once", "cut after the head", "503") for turn in (AGAIN[name], Say("fine"))]
+    async with asyncio.timeout(GUARD_S), Upstream(script) as upstream:
+        server = await gateway(config(upstream.url))
+        for number in (1, 2, 3):
+            answer = await post(server, body, path="/v1/responses")
+            whole = answer.json() if not stream else answer.frames()[-1]["response"]
+            text = whole["output"][0]["content"][0]["text"]
+            assert (answer.status, whole["status"], text) == (200, "completed", "fine")
+            if stream:
+                types = [event["type"] for event in answer.frames()]
+                assert (types.count("response.created"), types.count("response.completed")) == (1, 1)
+                assert [event["sequence_number"] for event in answer.frames()] == list(range(len(types)))
+            assert len(upstream.requests) == 2 * number
 
 
-@WAYS
-@pytest.mark.parametrize("name", AGAIN)
+@pytest.mark.parametrize(("name", "stream"), [(name, number % 2 > 0) for number, name in enumerate(AGAIN)])
 async def test_another_server_is_asked(gateway: Gateway, name: str, stream: bool) -> None:
     once = {"attempts": 1}
     async with asyncio.timeout(GUARD_S), Upstream([AGAIN[name]]) as one, Upstream([Say("fine")]) as two:
@@ -285,8 +289,7 @@ async def test_a_client_that_goes_ends_the_waiting(gateway: Gateway) -> None:
 
 
 async def page_of(server: TestServer) -> str:
-    async with aiohttp.ClientSession() as session, session.get(server.make_url("/metrics")) as response:
-        return await response.text()
+    return (await get(server, "/metrics")).body.decode()
 
 
 async def at_rest(server: TestServer) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
+from tests.cases import every
 from tests.e2e.conftest import CHAT, USER, function, post, serving, upstream_config
-from tests.e2e.test_tool_mode import says
+from tests.e2e.meaning import says
 from toolwire.model import Text
 from toolwire.testing import Asked, Say, Upstream
 
@@ -16,7 +15,7 @@ MESSAGES, RESPONSES = "/v1/messages", "/v1/responses"
 OBJECT = {"type": "json_object"}
 SCHEMA = {"type": "json_schema", "json_schema": {"name": "it", "schema": {"type": "object", "title": "Marked"}}}
 READ = function("read", path="string")
-modes = pytest.mark.parametrize("mode", ["prompt", "native"])
+modes = every("mode", ["prompt", "native"])
 
 
 async def sent(body: dict[str, Any], *, path: str = CHAT, mode: str = "native", **backend: Any) -> Any:
@@ -34,8 +33,8 @@ async def sent(body: dict[str, Any], *, path: str = CHAT, mode: str = "native", 
 
 
 @modes
-@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
-@pytest.mark.parametrize("said", ["max_tokens", "max_completion_tokens"])
+@every("name", ["max_tokens", "max_completion_tokens"])
+@every("said", ["max_tokens", "max_completion_tokens"])
 async def test_the_name_of_the_limit(mode: str, said: str, name: str) -> None:
     body = await sent({"messages": USER, said: 7, "odd": 1}, mode=mode, max_tokens_field=name)
     assert {key: body[key] for key in body if "max" in key} == {name: 7}
@@ -43,7 +42,7 @@ async def test_the_name_of_the_limit(mode: str, said: str, name: str) -> None:
 
 
 @modes
-@pytest.mark.parametrize("path", [CHAT, RESPONSES, MESSAGES])
+@every("path", [CHAT, RESPONSES, MESSAGES])
 async def test_the_name_of_the_limit_for_each_client(path: str, mode: str) -> None:
     limit = {CHAT: "max_tokens", RESPONSES: "max_output_tokens", MESSAGES: "max_tokens"}[path]
     body = {limit: 17, **({"input": "hi"} if path == RESPONSES else {"messages": USER})}
@@ -58,7 +57,7 @@ async def test_openai_is_told_in_its_present_words() -> None:
 
 
 @modes
-@pytest.mark.parametrize(
+@every(
     ("kind", "field"),
     [("openai_chat", "max_tokens"), ("openai_responses", "max_output_tokens"), ("anthropic_messages", "max_tokens")],
 )
@@ -73,7 +72,7 @@ async def test_the_default_under_the_name_that_it_has_there() -> None:
 
 
 @modes
-@pytest.mark.parametrize(
+@every(
     ("takes", "form", "told", "words"),
     [
         (["json_object", "json_schema"], SCHEMA, SCHEMA, False),
@@ -103,7 +102,7 @@ async def test_forms_beside_tools_of_a_native_server() -> None:
     assert "Marked" in str(got["messages"])
 
 
-@pytest.mark.parametrize(
+@every(
     ("types", "sent_types"),
     [
         (None, ["custom", "function", "web_search"]),
@@ -119,8 +118,8 @@ async def test_types_of_tools(types: list[str] | None, sent_types: list[str]) ->
     assert sorted(tool["type"] for tool in got["tools"]) == sent_types
 
 
-@pytest.mark.parametrize("path", [CHAT, RESPONSES])
-@pytest.mark.parametrize(
+@every("path", [CHAT, RESPONSES])
+@every(
     ("backend", "there"),
     [({}, False), ({"reasoning_effort": True}, True), ({"extra_parameters": ["reasoning_effort"]}, True)],
 )

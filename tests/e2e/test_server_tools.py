@@ -15,7 +15,7 @@ import openai
 import pytest
 from aiohttp.test_utils import TestServer
 
-from tests.e2e.conftest import CHAT, USER, function, post, sdk, serving, upstream_config
+from tests.e2e.conftest import CHAT, USER, function, get, post, sdk, serving, upstream_config
 from tests.waiting import GUARD_S, until
 from toolwire.app import SERVER_TOOLS
 from toolwire.testing import Answer, Say, Upstream, chunk, frame
@@ -115,8 +115,7 @@ async def test_one_conversation_of_the_real_client_with_tools_of_both_sides(fold
         assert (shown.count("\\n3\\n<"), shown.count("\\na tree\\n<"), shown.count("Now you.")) == (2, 1, 1)
 
 
-@pytest.mark.parametrize("exposed", [False, True])
-@pytest.mark.parametrize("ids", ["random", "sequential"])
+@pytest.mark.parametrize(("exposed", "ids"), [(False, "random"), (True, "random"), (True, "sequential")])
 async def test_responses_with_the_real_client(folder: Path, exposed: bool, ids: str) -> None:
     options = {"expose_server_tools": exposed, "responses": {"ids": ids}}
     script = [Say("Let me see.", ADD), Say("It is 3."), Say("Still 3.")]
@@ -272,12 +271,9 @@ async def test_where_the_modules_stand_is_shown_to_those_with_a_key(folder: Path
     async with (
         Upstream([Say("x")]) as upstream,
         before(folder, upstream, auth={"keys": ["secret"]}) as server,
-        aiohttp.ClientSession() as session,
     ):
-        async with session.get(server.make_url("/admin/tools")) as response:
-            assert response.status == 401
-        async with session.get(server.make_url("/admin/tools"), headers={"x-api-key": "secret"}) as response:
-            shown = await response.json()
+        assert (await get(server, "/admin/tools")).status == 401
+        shown = (await get(server, "/admin/tools", headers={"x-api-key": "secret"})).json()
         assert shown["folder"] == str(folder)
         broken, maths = shown["modules"]
         assert (broken["module"], broken["state"], broken["tools"]) == ("broken", "FAILED_VALIDATION", [])
@@ -286,20 +282,14 @@ async def test_where_the_modules_stand_is_shown_to_those_with_a_key(folder: Path
 
 
 async def test_without_a_folder_there_is_nothing_to_show() -> None:
-    async with (
-        Upstream([Say("x")]) as upstream,
-        serving(upstream_config(upstream.url)) as server,
-        aiohttp.ClientSession() as session,
-        session.get(server.make_url("/admin/tools")) as response,
-    ):
-        assert await response.json() == {"folder": None, "modules": [], "mcp": []}
+    async with Upstream([Say("x")]) as upstream, serving(upstream_config(upstream.url)) as server:
+        assert (await get(server, "/admin/tools")).json() == {"folder": None, "modules": [], "mcp": []}
 
 
 async def test_states_are_counted(folder: Path) -> None:
     async with Upstream([Say(ADD, block("add", a=1)), Say("So.")]) as upstream, before(folder, upstream) as server:
         assert (await post(server, {"messages": USER})).status == 200
-        async with aiohttp.ClientSession() as session, session.get(server.make_url("/metrics")) as response:
-            lines = (await response.text()).splitlines()
+        lines = (await get(server, "/metrics")).body.decode().splitlines()
     counted = {
         line.split('"')[1]: float(line.split()[-1])
         for line in lines

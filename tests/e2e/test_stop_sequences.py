@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import orjson
-import pytest
 
+from tests.cases import every
 from tests.e2e.conftest import CHAT, USER, function, post, serving, upstream_config
+from tests.e2e.meaning import says
 from tests.e2e.test_messages_backend import JSON, SSE
-from tests.e2e.test_tool_mode import says
 from toolwire.model import Text
 from toolwire.testing import Answer, Asked, Say, Upstream
 
-both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+both = every("stream", [False, True])
 FOUR = ["#1", "#2", "#3", "#4"]
 
 
@@ -30,8 +30,8 @@ def text_of(answer: Any, stream: bool, choice: int = 0) -> tuple[str, str]:
 
 
 @both
-@pytest.mark.parametrize("split", [1, 3, 100])
-@pytest.mark.parametrize("takes", [3, 1, 0])
+@every("split", [1, 3, 100])
+@every("takes", [3, 1, 0])
 async def test_what_the_server_cannot_take_the_gateway_applies(takes: int, split: int, stream: bool) -> None:
     """Sequences beyond the limit of the server; the client sees no difference."""
     said = "One, two #4 three"
@@ -112,7 +112,7 @@ async def test_each_of_several_answers_ends_by_itself(stream: bool) -> None:
 
 
 @both
-@pytest.mark.parametrize("stops", [["a"], ["a", "b", "c", "d"]])
+@every("stops", [["a"], ["a", "b", "c", "d"]])
 async def test_the_gateways_own_do_not_displace_the_clients(stops: list[str], stream: bool) -> None:
     """A text protocol ends an answer where the user would speak."""
 

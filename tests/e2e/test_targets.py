@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 from aiohttp.test_utils import TestServer
 
-from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config, wait_for_servers
+from tests.e2e.conftest import CHAT, USER, Gateway, function, get, post, read_config, wait_for_servers
 from tests.waiting import GUARD_S
 from toolwire.app import create_app
 from toolwire.registry import registries
@@ -28,14 +28,9 @@ def config(upstreams: Mapping[str, str], server: Mapping[str, Any] | None = None
     return read_config({"backends": backends, "routes": [{"model": "m", **route}]})
 
 
-async def get(server: TestServer, path: str) -> tuple[int, str]:
-    async with aiohttp.ClientSession() as session, session.get(server.make_url(path)) as response:
-        return response.status, await response.text()
-
-
 async def until(server: TestServer, path: str, text: str) -> str:
     """The page as soon as the text is in it."""
-    while text not in (page := (await get(server, path))[1]):
+    while text not in (page := (await get(server, path)).body.decode()):
         pass
     return page
 
@@ -154,7 +149,7 @@ async def test_a_server_that_fails_is_left_alone(gateway: Gateway) -> None:
         server = await gateway(config({"a": a.url, "b": b.url}, breaker, backend="a", fallback=["b"]))
         for _ in range(5):
             assert (await post(server, ASK)).status == 200
-        _, page = await get(server, "/metrics")
+        page = (await get(server, "/metrics")).body.decode()
     assert (len(a.requests), len(b.requests)) == (2, 5)
     assert 'toolwire_backend_up{backend="a"} 0.0' in page
 
@@ -164,7 +159,7 @@ async def test_a_server_that_works_again_is_asked_again(gateway: Gateway) -> Non
     async with asyncio.timeout(GUARD_S), Upstream([Refuse(500), Refuse(502), Say("a")]) as a, Upstream([Say("b")]) as b:
         server = await gateway(config({"a": a.url, "b": b.url}, breaker, backend="a", fallback=["b"]))
         texts = [(await post(server, ASK)).json()["choices"][0]["message"]["content"] for _ in range(4)]
-        _, page = await get(server, "/metrics")
+        page = (await get(server, "/metrics")).body.decode()
     assert texts == ["b", "b", "a", "a"]
     assert 'toolwire_backend_up{backend="a"} 1.0' in page
 
@@ -203,8 +198,9 @@ async def test_a_server_that_is_down_gets_nothing(gateway: Gateway) -> None:
         assert 'toolwire_backend_up{backend="a"} 0.0' in page
         for _ in range(4):
             assert (await post(server, ASK)).status == 200
-        assert await get(server, "/ready") == (200, '{"status":"ready","backends":{"a":"down","b":"up"}}')
-        _, page = await get(server, "/metrics")
+        ready = await get(server, "/ready")
+        assert (ready.status, ready.json()) == (200, {"status": "ready", "backends": {"a": "down", "b": "up"}})
+        page = (await get(server, "/metrics")).body.decode()
     assert 'backend_errors_total{backend="a"' not in page, "nobody had to find out"
 
 
@@ -216,7 +212,7 @@ async def test_readiness_uses_what_is_known(gateway: Gateway, monkeypatch: pytes
         await until(server, "/metrics", 'toolwire_backend_up{backend="a"} 1.0')
         before = len(a.requests)
         for _ in range(3):
-            assert (await get(server, "/ready"))[0] == 200
+            assert (await get(server, "/ready")).status == 200
         assert len(a.requests) == before
 
 

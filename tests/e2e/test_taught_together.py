@@ -11,7 +11,8 @@ from typing import Any, Final
 import pytest
 
 from tests.e2e.conftest import function, post, read_config, serving
-from tests.e2e.test_tool_mode import NAMED, NO_OBJECT, REFUSALS, SSE, WRITTEN, refusing, says, tools_shown
+from tests.e2e.meaning import says
+from tests.e2e.test_tool_mode import NAMED, NO_OBJECT, REFUSALS, SSE, WRITTEN, refusing, tools_shown
 from tests.waiting import until
 from toolwire.config import GatewayConfig
 from toolwire.model import ToolUse
@@ -22,7 +23,6 @@ KEYS: Final = [f"key-{number}" for number in range(TOGETHER)]
 READ = function("read", path="string")
 WRITE = function("write", path="string")
 PARSE: Final = "Failed to initialize samplers: failed to parse grammar"
-both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 
 CALLS = says("openai_chat", ToolUse("call_1", "read", '{"path":"a"}'))
 TAUGHT = Say(WRITTEN)
@@ -123,9 +123,10 @@ def called(answer: WireAnswer) -> bool:
     return answer.status == 200 and b'"name":"read"' in answer.body.replace(b" ", b"") and b"error" not in answer.body
 
 
-@both
-@pytest.mark.parametrize("keyed", [False, True], ids=["one owner", "several"])
-@pytest.mark.parametrize("fact", FACTS)
+@pytest.mark.parametrize(
+    ("fact", "keyed", "stream"),
+    [(fact, bool(number % 2) is stream, stream) for number, fact in enumerate(FACTS) for stream in (False, True)],
+)
 async def test_each_of_several_first_requests_is_sent_in_the_new_form(fact: str, keyed: bool, stream: bool) -> None:
     script, backend, mode, choice = FACTS[fact]
     keys = KEYS if keyed else []

@@ -4,14 +4,16 @@ reads the answer (R31.1, R31.1a, R31.3, docs/adr/0046)."""
 from __future__ import annotations
 
 import json
+from itertools import product
 from typing import Any
 
 import pytest
 
+from tests.cases import every
 from tests.e2e.conftest import CHAT, USER, function, post, serving, upstream_config
-from tests.e2e.meaning import MESSAGES, RESPONSES, meant
+from tests.e2e.meaning import CLIENTS, RESPONSES, Told, every_client, history, meant
 from tests.e2e.template_servers import KINDS, QWEN, TemplateServer, upstream
-from tests.e2e.test_messages_backend import BODIES
+from tests.e2e.test_cut_calls import asking
 from toolwire.config import GatewayConfig
 from toolwire.prompting.prompt import MAY, NEVER
 from toolwire.support.conversion import ConfigError
@@ -23,7 +25,6 @@ CALLS = f"{CALL}\n" + CALL.replace('"a"', '"b"')
 NAMED = {"type": "function", "function": {"name": "read"}}
 CONSTRAINT = {"vllm": "structured_outputs", "llamacpp": "grammar", "sglang": "ebnf"}
 kinds = pytest.mark.parametrize("kind", KINDS)
-paths = pytest.mark.parametrize("path", BODIES)
 both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 
 
@@ -45,9 +46,9 @@ async def answered(
     return answer, sent[-1], sent
 
 
-def asks(path: str, stream: bool) -> dict[str, Any]:
-    body = {**BODIES[path], "stream": stream}
-    return {**body, "stream_options": {"include_usage": True}} if path == CHAT and stream else body
+async def answers(says: Any, *, kind: str = "vllm", asks: Any = asking, **how: Any) -> list[Told]:
+    """The same of every client, whole and streamed."""
+    return await every_client(TemplateServer(kind, says), lambda up: behind(up, kind), asks, **how)
 
 
 def calls_of(answer: Any) -> list[tuple[str, Any]]:
@@ -57,88 +58,49 @@ def calls_of(answer: Any) -> list[tuple[str, Any]]:
 # --- what is sent, and what is read -----------------------------------------------------------------------------------
 
 
-@both
-@paths
 @kinds
-async def test_the_template_writes_the_tools_and_the_gateway_reads_the_call(kind: str, path: str, stream: bool) -> None:
-    answer, sent, all_sent = await answered(f"Reading.\n{CALL}", asks(path, stream), kind=kind, path=path)
-    assert (answer.status, meant(path, answer, stream)[:2]) == (200, ("Reading.", [("read", {"path": "a"})]))
-    assert len(all_sent) == 1
-    assert [tool["function"]["name"] for tool in sent["tools"]] == ["read"]
-    assert sent.get("tool_choice", "auto") == ("auto" if kind == "sglang" else "none")
-    assert sent["messages"] == [{"role": "system", "content": MAY}, {"role": "user", "content": "hi"}]
-    assert "parallel_tool_calls" not in sent
+async def test_the_template_writes_the_tools_and_the_gateway_reads_the_call(kind: str) -> None:
+    for path, stream, answer, asked in await answers(f"Reading.\n{CALL}", kind=kind):
+        assert (answer.status, meant(path, answer, stream)[:2]) == (200, ("Reading.", [("read", {"path": "a"})]))
+        sent = asked.json
+        assert [tool["function"]["name"] for tool in sent["tools"]] == ["read"]
+        assert sent.get("tool_choice", "auto") == ("auto" if kind == "sglang" else "none")
+        assert sent["messages"] == [{"role": "system", "content": MAY}, {"role": "user", "content": "hi"}]
+        assert "parallel_tool_calls" not in sent
 
 
-@both
-@paths
-async def test_text_is_text(path: str, stream: bool) -> None:
-    answer, _, _ = await answered("It is a file.", asks(path, stream), path=path)
-    assert meant(path, answer, stream)[:2] == ("It is a file.", [])
+HISTORY = {
+    path: history(
+        path,
+        [("call_1", "read", {"path": "a"}, "one"), ("call_2", "read", {"path": "b"}, "two")],
+        said="Now.",
+    )
+    for path in CLIENTS
+}
 
 
-HISTORY: dict[str, dict[str, Any]] = {
-    CHAT: {
-        "messages": [
-            *USER,
-            {"role": "assistant", "content": "Now.", "tool_calls": [
-                {"id": "call_1", "type": "function", "function": {"name": "read", "arguments": '{"path":"a"}'}},
-                {"id": "call_2", "type": "function", "function": {"name": "read", "arguments": '{"path":"b"}'}},
-            ]},
-            {"role": "tool", "tool_call_id": "call_1", "content": "one"},
-            {"role": "tool", "tool_call_id": "call_2", "content": "two"},
-        ]
-    },
-    RESPONSES: {
-        "input": [
-            {"role": "user", "content": "hi"},
-            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Now."}]},
-            {"type": "function_call", "call_id": "call_1", "name": "read", "arguments": '{"path":"a"}'},
-            {"type": "function_call", "call_id": "call_2", "name": "read", "arguments": '{"path":"b"}'},
-            {"type": "function_call_output", "call_id": "call_1", "output": "one"},
-            {"type": "function_call_output", "call_id": "call_2", "output": "two"},
-        ]
-    },
-    MESSAGES: {
-        "messages": [
-            *USER,
-            {"role": "assistant", "content": [
-                {"type": "text", "text": "Now."},
-                {"type": "tool_use", "id": "call_1", "name": "read", "input": {"path": "a"}},
-                {"type": "tool_use", "id": "call_2", "name": "read", "input": {"path": "b"}},
-            ]},
-            {"role": "user", "content": [
-                {"type": "tool_result", "tool_use_id": "call_1", "content": "one"},
-                {"type": "tool_result", "tool_use_id": "call_2", "content": "two"},
-            ]},
-        ]
-    },
-}  # fmt: skip
-
-
-@both
-@paths
 @kinds
-async def test_earlier_calls_and_results_stay_in_their_fields(kind: str, path: str, stream: bool) -> None:
-    body = {**asks(path, stream), **HISTORY[path]}
-    answer, sent, _ = await answered("Done.", body, kind=kind, path=path)
-    assert meant(path, answer, stream)[:2] == ("Done.", [])
-    _, user, assistant, *results = sent["messages"]
-    assert (user["content"], assistant["content"]) == ("hi", "Now.")
-    called = [(call["function"]["name"], json.loads(call["function"]["arguments"])) for call in assistant["tool_calls"]]
-    assert called == [("read", {"path": "a"}), ("read", {"path": "b"})]
-    ids = [call["id"] for call in assistant["tool_calls"]]
-    assert [(r["role"], r["tool_call_id"], r["content"]) for r in results] == [
-        ("tool", ids[0], "one"),
-        ("tool", ids[1], "two"),
-    ]
+async def test_earlier_calls_and_results_stay_in_their_fields(kind: str) -> None:
+    for path, stream, answer, asked in await answers(
+        "Done.", kind=kind, asks=lambda path, stream: {**asking(path, stream), **HISTORY[path]}
+    ):
+        assert meant(path, answer, stream)[:2] == ("Done.", [])
+        _, user, assistant, *results = asked.json["messages"]
+        assert (user["content"], assistant["content"]) == ("hi", "Now.")
+        made = assistant["tool_calls"]
+        called = [(call["function"]["name"], json.loads(call["function"]["arguments"])) for call in made]
+        assert called == [("read", {"path": "a"}), ("read", {"path": "b"})]
+        assert [(result["role"], result["tool_call_id"], result["content"]) for result in results] == [
+            ("tool", made[0]["id"], "one"),
+            ("tool", made[1]["id"], "two"),
+        ]
 
 
 @both
 @kinds
 @pytest.mark.parametrize("choice", ["required", NAMED], ids=["required", "named"])
 async def test_a_demanded_call_is_enforced_beside_the_tools(kind: str, choice: Any, stream: bool) -> None:
-    body = {**asks(CHAT, stream), "tools": [READ, WRITE], "tool_choice": choice}
+    body = {**asking(CHAT, stream), "tools": [READ, WRITE], "tool_choice": choice}
     answer, sent, _ = await answered(CALL, body, kind=kind)
     assert meant(CHAT, answer, stream)[1] == [("read", {"path": "a"})]
     assert CONSTRAINT[kind] in sent
@@ -150,15 +112,9 @@ async def test_a_demanded_call_is_enforced_beside_the_tools(kind: str, choice: A
     assert MAY not in said
 
 
-async def test_a_free_choice_is_enforced_in_every_call_where_prompt_mode_does_it() -> None:
-    _, by_template, _ = await answered(CALL, asks(CHAT, False), kind="llamacpp")
-    _, by_prompt, _ = await answered(CALL, asks(CHAT, False), kind="llamacpp", mode="prompt")
-    assert by_template["grammar"] == by_prompt["grammar"]
-
-
-@kinds
-async def test_the_constraint_is_that_of_prompt_mode(kind: str) -> None:
-    body = {**asks(CHAT, False), "tool_choice": "required"}
+@every(("kind", "choice"), [*((kind, "required") for kind in KINDS), ("llamacpp", "auto")])
+async def test_the_constraint_is_that_of_prompt_mode(kind: str, choice: str) -> None:
+    body = {**asking(CHAT, False), "tool_choice": choice}
     _, by_template, _ = await answered(CALL, body, kind=kind)
     _, by_prompt, _ = await answered(CALL, body, kind=kind, mode="prompt")
     assert by_template[CONSTRAINT[kind]] == by_prompt[CONSTRAINT[kind]]
@@ -166,30 +122,30 @@ async def test_the_constraint_is_that_of_prompt_mode(kind: str) -> None:
 
 async def test_only_allowed_tools_are_shown() -> None:
     allowed = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [NAMED]}}
-    body = {**asks(CHAT, False), "tools": [READ, WRITE], "tool_choice": allowed}
+    body = {**asking(CHAT, False), "tools": [READ, WRITE], "tool_choice": allowed}
     _, sent, _ = await answered("Hello.", body)
     assert [tool["function"]["name"] for tool in sent["tools"]] == ["read"]
     assert "Only these tools may be called: `read`." in sent["messages"][0]["content"]
 
 
 async def test_one_call_at_a_time() -> None:
-    answer, sent, _ = await answered(CALLS, {**asks(CHAT, False), "parallel_tool_calls": False})
+    answer, sent, _ = await answered(CALLS, {**asking(CHAT, False), "parallel_tool_calls": False})
     assert calls_of(answer) == [("read", {"path": "a"})]
     assert "Make only one call in an answer." in sent["messages"][0]["content"]
-    answer, sent, _ = await answered(CALLS, asks(CHAT, False))
+    answer, sent, _ = await answered(CALLS, asking(CHAT, False))
     assert calls_of(answer) == [("read", {"path": "a"}), ("read", {"path": "b"})]
     assert sent["messages"][0]["content"] == MAY
 
 
 async def test_the_policy_has_a_wording_of_its_own() -> None:
-    _, sent, _ = await answered("Hello.", asks(CHAT, False), prompt={"beside_template": "Be careful."})
+    _, sent, _ = await answered("Hello.", asking(CHAT, False), prompt={"beside_template": "Be careful."})
     assert sent["messages"][0] == {"role": "system", "content": "Be careful."}
-    _, sent, _ = await answered("Hello.", asks(CHAT, False), prompt={"beside_template": ""})
+    _, sent, _ = await answered("Hello.", asking(CHAT, False), prompt={"beside_template": ""})
     assert sent["messages"] == [{"role": "user", "content": "hi"}]
 
 
 async def test_the_policy_stands_where_the_segment_would() -> None:
-    body = {**asks(CHAT, False), "messages": [{"role": "system", "content": "Be brief."}, *USER]}
+    body = {**asking(CHAT, False), "messages": [{"role": "system", "content": "Be brief."}, *USER]}
     for placement, wanted in {
         "append": [f"Be brief.\n\n{MAY}", "hi"],
         "prepend": [f"{MAY}\n\nBe brief.", "hi"],
@@ -201,14 +157,14 @@ async def test_the_policy_stands_where_the_segment_would() -> None:
 
 
 async def test_a_reminder_is_said_at_the_end() -> None:
-    _, sent, _ = await answered("Hello.", asks(CHAT, False), prompt={"reminder": "Think of {tools}."})
+    _, sent, _ = await answered("Hello.", asking(CHAT, False), prompt={"reminder": "Think of {tools}."})
     assert sent["messages"][-1]["content"] == "hi\n\nThink of `read`."
 
 
 @both
 @kinds
 async def test_where_no_call_is_wanted_tools_stay_away(kind: str, stream: bool) -> None:
-    body = {**asks(CHAT, stream), **HISTORY[CHAT], "tool_choice": "none"}
+    body = {**asking(CHAT, stream), **HISTORY[CHAT], "tool_choice": "none"}
     answer, sent, _ = await answered(CALL, body, kind=kind)
     assert meant(CHAT, answer, stream)[:2] == (CALL, [])
     assert "tools" not in sent
@@ -244,15 +200,15 @@ async def test_what_was_said_holds_no_marker_and_is_given_back_as_it_was(stream:
     ]
     up = upstream(TemplateServer(says=lambda prompt: prompt.split("What is ")[1].split("?")[0]))
     async with up, serving(behind(up)) as server:
-        answer = await post(server, {**asks(CHAT, stream), "messages": messages})
-    sent = up.posts[-1].json["messages"]
+        answer = await post(server, {**asking(CHAT, stream), "messages": messages})
+    sent = up.posts[0].json["messages"]
     assert "<tool_call>" not in sent[1]["content"]
     assert "<tool_call>" not in sent[-1]["content"]
     assert meant(CHAT, answer, stream)[:2] == (CALL, []), "a copy of data is no call, and is what the user wrote"
 
 
 async def test_instructions_stay_as_they_are() -> None:
-    body = {**asks(CHAT, False), "messages": [{"role": "system", "content": f"Write {CALL}."}, *USER]}
+    body = {**asking(CHAT, False), "messages": [{"role": "system", "content": f"Write {CALL}."}, *USER]}
     _, sent, _ = await answered("Hello.", body)
     assert sent["messages"][0]["content"] == f"Write {CALL}.\n\n{MAY}"
 
@@ -278,16 +234,19 @@ TEXTS = {
 }
 
 
-@both
-@paths
-@pytest.mark.parametrize("name", TEXTS)
-async def test_an_answer_is_read_as_in_prompt_mode(name: str, path: str, stream: bool) -> None:
-    body = asks(path, stream)
-    options: dict[str, Any] = {"bad_answers": {"reask": 0}}
-    by_template, *_ = await answered(TEXTS[name], body, path=path, **options)
-    by_prompt, *_ = await answered(TEXTS[name], body, path=path, mode="prompt", **options)
-    assert by_template.status == by_prompt.status
-    assert meant(path, by_template, stream)[:3] == meant(path, by_prompt, stream)[:3]
+async def test_an_answer_is_read_as_in_prompt_mode() -> None:
+    model = TemplateServer()
+    up, options = upstream(model), {"bad_answers": {"reask": 0}}
+    async with (
+        up,
+        serving(behind(up, **options)) as templates,
+        serving(behind(up, mode="prompt", **options)) as prompts,
+    ):
+        for name, model.says in TEXTS.items():
+            for path, stream in product(CLIENTS, (False, True)):
+                first, second = [await post(one, asking(path, stream), path=path) for one in (templates, prompts)]
+                assert first.status == second.status, (name, path, stream)
+                assert meant(path, first, stream)[:3] == meant(path, second, stream)[:3], (name, path, stream)
 
 
 @both
@@ -295,7 +254,7 @@ async def test_a_near_miss_is_asked_again_in_the_same_mode(stream: bool) -> None
     def says(prompt: str) -> str:
         return CALL if "not accepted" in prompt else CALL.replace("read", "reed")
 
-    answer, sent, all_sent = await answered(says, asks(CHAT, stream))
+    answer, sent, all_sent = await answered(says, asking(CHAT, stream))
     assert meant(CHAT, answer, stream)[1] == [("read", {"path": "a"})]
     assert len(all_sent) == 2
     assert (sent.get("tool_choice"), bool(sent["tools"])) == ("none", True)
@@ -325,24 +284,21 @@ async def test_a_grouped_tool_gets_a_name_of_its_own_and_its_own_back() -> None:
 
 
 async def test_several_answers() -> None:
-    answer, sent, _ = await answered(CALL, {**asks(CHAT, False), "n": 2})
+    answer, sent, _ = await answered(CALL, {**asking(CHAT, False), "n": 2})
     assert sent["n"] == 2
     made = [choice["message"]["tool_calls"][0]["function"]["name"] for choice in answer.json()["choices"]]
     assert made == ["read", "read"]
 
 
-@both
-@paths
-async def test_calls_of_the_server_itself_pass_as_in_native_mode(path: str, stream: bool) -> None:
-    up = upstream(TemplateServer("sglang", CALL, reads=True))
-    async with up, serving(behind(up, "sglang")) as server:
-        answer = await post(server, asks(path, stream), path=path)
-    assert meant(path, answer, stream)[1] == [("read", {"path": "a"})]
+async def test_calls_of_the_server_itself_pass_as_in_native_mode() -> None:
+    server = TemplateServer("sglang", CALL, reads=True)
+    for path, stream, answer, _ in await every_client(server, lambda up: behind(up, "sglang"), asking):
+        assert meant(path, answer, stream)[1] == [("read", {"path": "a"})]
 
 
 @pytest.mark.parametrize(("kind", "shown"), [("vllm", True), ("sglang", True), ("llamacpp", False)])
 async def test_markers_that_are_special_tokens_are_asked_for(kind: str, shown: bool) -> None:
-    _, sent, _ = await answered(CALL, asks(CHAT, False), kind=kind)
+    _, sent, _ = await answered(CALL, asking(CHAT, False), kind=kind)
     assert ("skip_special_tokens" in sent) is shown
     assert sent.get("skip_special_tokens", False) is False
 
@@ -350,7 +306,7 @@ async def test_markers_that_are_special_tokens_are_asked_for(kind: str, shown: b
 async def test_the_form_of_the_answer_is_said_in_words() -> None:
     """A constrained answer could not call a tool."""
     form = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}}
-    _, sent, _ = await answered('{"a": 1}', {**asks(CHAT, False), "response_format": form})
+    _, sent, _ = await answered('{"a": 1}', {**asking(CHAT, False), "response_format": form})
     assert "response_format" not in sent
     assert "JSON Schema" in sent["messages"][0]["content"]
 
@@ -358,7 +314,7 @@ async def test_the_form_of_the_answer_is_said_in_words() -> None:
 async def test_a_refusal_is_the_clients() -> None:
     body = {"error": {"message": "tools param requires --jinja flag", "code": 500}}
     async with Upstream([Refuse(500, body=json.dumps(body).encode())]) as up, serving(behind(up, "llamacpp")) as server:
-        answer = await post(server, asks(CHAT, False))
+        answer = await post(server, asking(CHAT, False))
     assert (answer.status, len(up.posts)) == (400, 1)
 
 
@@ -368,7 +324,7 @@ async def test_the_choice_is_a_fact_about_the_server(choice: str) -> None:
     async with up:
         backend = {"preset": "generic", "identify_s": 0, "template_choice": choice}
         async with serving(upstream_config(up.url, backend=backend, defaults={"mode": "template"})) as server:
-            await post(server, asks(CHAT, False))
+            await post(server, asking(CHAT, False))
     assert up.posts[-1].json.get("tool_choice", "auto") == choice
 
 

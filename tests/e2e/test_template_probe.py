@@ -14,11 +14,10 @@ import pytest
 from aiohttp.test_utils import TestServer
 from click.testing import CliRunner
 
-from tests.e2e.conftest import CHAT, USER, function, post, read_config, serving, wait_for_servers
+from tests.e2e.conftest import CHAT, USER, function, get, post, read_config, serving, wait_for_servers
 from tests.e2e.engines import ollama
 from tests.e2e.meaning import meant
 from tests.e2e.template_servers import KINDS, QWEN, TemplateServer, upstream
-from tests.e2e.test_tool_mode import get
 from tests.waiting import GUARD_S
 from toolwire.app import create_app
 from toolwire.cli import main
@@ -51,7 +50,7 @@ def asking(
 async def verdict(server: TestServer) -> dict[str, Any]:
     """The verdict of the template probe on the only model, waited for."""
     async with asyncio.timeout(GUARD_S):
-        while not (shown := orjson.loads(await get(server, "/ready")).get("templates")):  # noqa: ASYNC110  # nobody announces it
+        while not (shown := (await get(server, "/ready")).json().get("templates")):  # noqa: ASYNC110  # nobody announces it
             await asyncio.sleep(0.01)
     ((_, models),) = shown.items()
     ((_, one),) = models.items()
@@ -77,7 +76,7 @@ async def test_a_template_that_works_is_used_from_the_start(kind: str, mode: str
         assert (shown["mode"], shown["cause"]) == ("template", "called")
         answer = await post(server, BODY)
         assert meant(CHAT, answer, False)[1] == [("read", {"path": "a"})]
-        page = await get(server, "/metrics")
+        page = (await get(server, "/metrics")).body.decode()
     assert with_tools(up) == [True]
     (probe,) = probes(up)
     assert b"report_ready" not in orjson.dumps(probe.json["messages"]), "only the template can say the tool's name"
@@ -195,7 +194,7 @@ async def test_auto_leaves_tools_to_a_server_that_reads_them() -> None:
     async with up, serving(asking(up, "auto")) as gateway:
         assert (await verdict(gateway))["cause"] == "read"
         answer = await post(gateway, BODY)
-        shown = orjson.loads(await get(gateway, "/ready"))
+        shown = (await get(gateway, "/ready")).json()
     assert meant(CHAT, answer, False)[1] == [("read", {"path": "a"})]
     (native,) = shown["tools"]["up"].values()
     assert native["mode"] == "native"
@@ -210,7 +209,7 @@ async def test_a_probe_that_fails_shows_nothing_and_is_not_repeated_at_once() ->
         for _ in range(3):
             answer = await post(gateway, BODY)
             assert meant(CHAT, answer, False)[1] == [("read", {"path": "a"})]
-        assert "templates" not in orjson.loads(await get(gateway, "/ready"))
+        assert "templates" not in (await get(gateway, "/ready")).json()
     assert (len(probes(up)), with_tools(up)) == (1, [False] * 3)
 
 

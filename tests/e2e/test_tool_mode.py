@@ -8,26 +8,24 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import orjson
 import pytest
 from aiohttp.test_utils import TestServer
 from click.testing import CliRunner
 
-from tests.e2e.conftest import CHAT, USER, function, post, read_config, serving, upstream_config
-from tests.e2e.test_messages_backend import BODIES, JSON, SSE, meant
+from tests.e2e.conftest import CHAT, USER, function, get, post, read_config, serving, upstream_config
+from tests.e2e.meaning import meant, says
+from tests.e2e.test_cut_calls import asking
+from tests.e2e.test_messages_backend import BODIES, JSON, SSE
 from tests.waiting import GUARD_S
 from toolwire.app import create_app
 from toolwire.cli import main
 from toolwire.config import GatewayConfig
 from toolwire.configuration.mistakes import Mistakes
-from toolwire.folding import unfold
-from toolwire.model import ModelReply, ModelRequest, ReplyChoice, Text, ToolUse, Usage
+from toolwire.model import Text, ToolUse
 from toolwire.observability.metrics import SharedCounters
 from toolwire.observability.telemetry import Metrics
-from toolwire.protocols.base import ServerSide
-from toolwire.protocols.streams import WriteOptions
-from toolwire.registry import SERVER_PROTOCOLS, load_attribute, registries
+from toolwire.registry import registries
 from toolwire.startup.names import name_mistakes
 from toolwire.support.conversion import ConfigError
 from toolwire.testing import Answer, Asked, Refuse, Say, Upstream
@@ -36,10 +34,9 @@ from toolwire.upstream.pool.verdicts import Verdicts
 READ = function("read", path="string")
 WRITTEN = '<tool_call>{"name":"read","arguments":{"path":"a"}}</tool_call>'
 NEAR = '<tool_call>{"name":"read","arguments":{"pth":"a"}}</tool_call>'
-OPTIONS = WriteOptions(request=ModelRequest("m", ()), created=1)
 KINDS = ("openai_chat", "openai_responses", "anthropic_messages")
 kinds = pytest.mark.parametrize("kind", KINDS)
-paths = pytest.mark.parametrize("path", BODIES)
+WAYS = [(path, stream) for path in BODIES for stream in (False, True)]
 both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 
 VLLM = {
@@ -72,25 +69,6 @@ def refusing(status: int = 400, body: Any = REFUSALS["ollama"][1]) -> Answer:
     return Refuse(status, body=orjson.dumps(body))
 
 
-def side(kind: str) -> ServerSide:
-    wire: ServerSide = load_attribute(SERVER_PROTOCOLS[kind])()
-    return wire
-
-
-def says(kind: str, *parts: Any) -> Callable[[Asked], Answer]:
-    """A server of a kind that answers so, streamed or whole, as it is asked."""
-    reason = "tool_calls" if any(isinstance(part, ToolUse) for part in parts) else "stop"
-    reply = ModelReply("up_1", "m", 1, (ReplyChoice(parts, reason),), Usage(9, 4))
-    wire = side(kind)
-
-    def answer(asked: Asked) -> Answer:
-        if asked.json.get("stream"):
-            return Answer([wire.writer(OPTIONS).feed(unfold(reply))], headers=SSE)
-        return Answer([wire.write_reply(reply, OPTIONS)], headers=JSON, framing="length")
-
-    return answer
-
-
 def tools_or(refusal: Answer, otherwise: Any) -> Callable[[Asked], Answer]:
     """A server that refuses tools."""
 
@@ -109,20 +87,8 @@ def behind(
     return upstream_config(up.url, backend=backend, defaults={"mode": mode, **defaults})
 
 
-def asks(path: str, stream: bool) -> dict[str, Any]:
-    body = {**BODIES[path], "stream": stream}
-    if path == CHAT and stream:
-        body["stream_options"] = {"include_usage": True}
-    return body
-
-
-async def get(server: Any, path: str) -> str:
-    async with aiohttp.ClientSession() as session, session.get(server.make_url(path)) as got:
-        return await got.text()
-
-
 async def tools_shown(server: Any) -> Any:
-    return orjson.loads(await get(server, "/ready")).get("tools")
+    return (await get(server, "/ready")).json().get("tools")
 
 
 async def decided(server: Any, model: str = "m") -> Any:
@@ -138,36 +104,41 @@ def with_tools(up: Upstream) -> list[bool]:
     return ["tools" in asked.json for asked in up.posts if b"report_ready" not in asked.body]
 
 
-@both
-@paths
+def twice(path: str, stream: bool) -> list[dict[str, Any]]:
+    """The same request twice, of a model of its own: what is known is known of a model."""
+    return [{**asking(path, stream), "model": f"{path} {stream}"}] * 2
+
+
 @kinds
-async def test_a_server_that_refuses_tools_is_asked_again_without(kind: str, path: str, stream: bool) -> None:
+async def test_a_server_that_refuses_tools_is_asked_again_without(kind: str) -> None:
     up_says = tools_or(refusing(), says(kind, Text(WRITTEN)))
     async with Upstream([up_says]) as up, serving(behind(up, kind)) as server:
-        for _ in range(2):
-            answer = await post(server, asks(path, stream), path=path)
-            assert (answer.status, meant(path, answer, stream)[:2]) == (200, ("", [("read", {"path": "a"})]))
-            shown = await decided(server)
-        page = await get(server, "/metrics")
-    assert with_tools(up) == [True, False, False], "once is enough"
-    assert (shown["up"]["m"]["mode"], shown["up"]["m"]["cause"]) == ("prompt", "refused")
-    assert 0 < shown["up"]["m"]["for_s"] <= 1000
-    assert 'toolwire_mode_switches_total{cause="refused"} 1.0' in page
+        for path, stream in WAYS:
+            seen = len(with_tools(up))
+            for body in twice(path, stream):
+                answer = await post(server, body, path=path)
+                assert (answer.status, meant(path, answer, stream)[:2]) == (200, ("", [("read", {"path": "a"})]))
+                shown = (await decided(server, body["model"]))["up"][body["model"]]
+            assert with_tools(up)[seen:] == [True, False, False], f"once is enough: {path}, {stream}"
+            assert (shown["mode"], shown["cause"]) == ("prompt", "refused")
+            assert 0 < shown["for_s"] <= 1000
+        page = (await get(server, "/metrics")).body.decode()
+    assert f'toolwire_mode_switches_total{{cause="refused"}} {len(WAYS)}.0' in page
     assert 'toolwire_tools_native{backend="up"} 0.0' in page
 
 
-@both
 @pytest.mark.parametrize("name", REFUSALS)
-async def test_each_refusal_that_is_known(name: str, stream: bool) -> None:
+async def test_each_refusal_that_is_known(name: str) -> None:
     status, body = REFUSALS[name]
     choice = {"vllm required": "required", "vllm named": {"type": "function", "function": {"name": "read"}}}
     config: dict[str, Any] = {"retry": {"attempts": 3, "backoff_s": 0}}
     up_says = tools_or(refusing(status, body), Say(WRITTEN))
-    async with Upstream([up_says]) as up, serving(behind(up, **config)) as server:
-        asked = {**asks(CHAT, stream), "tool_choice": choice.get(name, "auto")}
-        answer = await post(server, asked)
-    assert meant(CHAT, answer, stream)[1] == [("read", {"path": "a"})]
-    assert len(with_tools(up)) == 2, "a refusal is never retried as a fault"
+    async with Upstream([up_says]) as up, serving(behind(up, verdict_s=0, **config)) as server:
+        for stream in (False, True):
+            asked = {**asking(CHAT, stream), "tool_choice": choice.get(name, "auto")}
+            answer = await post(server, asked)
+            assert meant(CHAT, answer, stream)[1] == [("read", {"path": "a"})]
+    assert with_tools(up) == [True, False] * 2, "a refusal is never retried as a fault"
 
 
 @pytest.mark.parametrize("mode", ["native", "prompt"])
@@ -178,62 +149,60 @@ async def test_a_refusal_that_is_no_fault_is_none_in_any_mode(mode: str) -> None
         Upstream([refusing(status, body)]) as up,
         serving(behind(up, mode=mode, retry={"attempts": 3, "backoff_s": 0})) as server,
     ):
-        answer = await post(server, asks(CHAT, False))
+        answer = await post(server, asking(CHAT, False))
     assert (answer.status, answer.json()["error"]["code"], len(up.posts)) == (400, "upstream_rejected", 1)
 
 
-@both
-@paths
 @kinds
-async def test_a_server_that_takes_tools_keeps_them(kind: str, path: str, stream: bool) -> None:
+async def test_a_server_that_takes_tools_keeps_them(kind: str) -> None:
     up_says = says(kind, Text("Reading."), ToolUse("call_1", "read", '{"path":"a"}'))
     async with Upstream([up_says]) as up, serving(behind(up, kind)) as server:
-        for _ in range(2):
-            answer = await post(server, asks(path, stream), path=path)
-            assert meant(path, answer, stream)[:2] == ("Reading.", [("read", {"path": "a"})])
-        shown = await tools_shown(server)
-    assert ["tools" in asked.json for asked in up.posts] == [True, True]
-    assert (shown["up"]["m"]["mode"], shown["up"]["m"]["cause"]) == ("native", "accepted")
+        for path, stream in WAYS:
+            for body in twice(path, stream):
+                answer = await post(server, body, path=path)
+                assert meant(path, answer, stream)[:2] == ("Reading.", [("read", {"path": "a"})])
+            shown = (await tools_shown(server))["up"][body["model"]]
+            assert (shown["mode"], shown["cause"]) == ("native", "accepted")
+    assert all("tools" in asked.json for asked in up.posts)
+    assert len(up.posts) == 2 * len(WAYS)
 
 
-@both
-@paths
-async def test_what_a_server_refuses_at_the_beginning_of_its_answer(path: str, stream: bool) -> None:
+async def test_what_a_server_refuses_at_the_beginning_of_its_answer() -> None:
     """With the status 200: as the first frame of a stream, or as the body."""
 
-    def refused(asked: Asked) -> Answer:
+    def answer(asked: Asked) -> Answer:
+        if "tools" not in asked.json:
+            return Say(WRITTEN)(asked)
         said = b'{"error":"gemma:2b does not support tools"}'
         if asked.json.get("stream"):
             return Answer([b"data: " + said + b"\n\n"], headers=SSE)
         return Answer([said], headers=JSON, framing="length")
 
-    async with (
-        Upstream([lambda asked: refused(asked) if "tools" in asked.json else Say(WRITTEN)(asked)]) as up,
-        serving(behind(up)) as server,
-    ):
-        answer = await post(server, asks(path, stream), path=path)
-        again = await post(server, asks(path, stream), path=path)
-    for one in (answer, again):
-        assert one.status == 200
-        assert b"gemma" not in one.body
-        assert b"read" in one.body
-    assert [("tools" in asked.json) for asked in up.posts][:2] == [True, False]
+    async with Upstream([answer]) as up, serving(behind(up)) as server:
+        for path, stream in WAYS:
+            seen = len(with_tools(up))
+            for body in twice(path, stream):
+                got = await post(server, body, path=path)
+                assert got.status == 200
+                assert b"gemma" not in got.body
+                assert meant(path, got, stream)[1] == [("read", {"path": "a"})]
+            assert with_tools(up)[seen:][:2] == [True, False]
 
 
-@both
-@paths
 @kinds
-async def test_a_near_miss_goes_on_in_the_other_way(kind: str, path: str, stream: bool) -> None:
+async def test_a_near_miss_goes_on_in_the_other_way(kind: str) -> None:
     def answer(asked: Asked) -> Answer:
         return says(kind, Text(NEAR if "tools" in asked.json else WRITTEN))(asked)
 
     async with Upstream([answer]) as up, serving(behind(up, kind)) as server:
-        for _ in range(2):
-            got = await post(server, asks(path, stream), path=path)
-            assert meant(path, got, stream)[:2] == ("", [("read", {"path": "a"})])
-            shown = await decided(server)
-    assert with_tools(up) == [True, False, False]
-    assert shown["up"]["m"]["cause"] == "near_miss"
+        for path, stream in WAYS:
+            seen = len(with_tools(up))
+            for body in twice(path, stream):
+                got = await post(server, body, path=path)
+                assert meant(path, got, stream)[:2] == ("", [("read", {"path": "a"})])
+                shown = await decided(server, body["model"])
+            assert with_tools(up)[seen:] == [True, False, False]
+            assert shown["up"][body["model"]]["cause"] == "near_miss"
 
 
 async def test_a_near_miss_that_the_other_way_does_not_mend_is_no_verdict() -> None:
@@ -241,8 +210,8 @@ async def test_a_near_miss_that_the_other_way_does_not_mend_is_no_verdict() -> N
         Upstream([lambda asked: Say(NEAR if "tools" in asked.json else "No.")(asked)]) as up,
         serving(behind(up)) as server,
     ):
-        await post(server, asks(CHAT, False))
-        await post(server, asks(CHAT, False))
+        await post(server, asking(CHAT, False))
+        await post(server, asking(CHAT, False))
         shown = await tools_shown(server)
     assert ["tools" in asked.json for asked in up.posts] == [True, False] * 2
     assert shown["up"]["m"]["mode"] == "native"
@@ -250,7 +219,7 @@ async def test_a_near_miss_that_the_other_way_does_not_mend_is_no_verdict() -> N
 
 async def test_what_is_refused_in_either_way_is_no_verdict() -> None:
     async with Upstream([refusing()]) as up, serving(behind(up)) as server:
-        answers = [await post(server, asks(CHAT, False)) for _ in range(2)]
+        answers = [await post(server, asking(CHAT, False)) for _ in range(2)]
         shown = await tools_shown(server)
     assert [answer.status for answer in answers] == [400, 400]
     assert ["tools" in asked.json for asked in up.posts] == [True, False] * 2
@@ -261,7 +230,7 @@ async def test_a_refusal_of_one_tool_is_about_this_request_only() -> None:
     refusal = refusing(body={"error": {"message": "Invalid schema: tools[0].function.parameters"}})
     async with Upstream([tools_or(refusal, Say(WRITTEN))]) as up, serving(behind(up)) as server:
         for _ in range(2):
-            answer = await post(server, asks(CHAT, False))
+            answer = await post(server, asking(CHAT, False))
             assert meant(CHAT, answer, False)[1] == [("read", {"path": "a"})]
         assert await tools_shown(server) is None
     assert ["tools" in asked.json for asked in up.posts] == [True, False] * 2
@@ -270,7 +239,7 @@ async def test_a_refusal_of_one_tool_is_about_this_request_only() -> None:
 @pytest.mark.parametrize("status", [400, 401, 404, 500, 503])
 async def test_other_errors_are_what_they_were(status: int) -> None:
     async with Upstream([Refuse(status, "out of luck")]) as up, serving(behind(up)) as server:
-        answer = await post(server, asks(CHAT, False))
+        answer = await post(server, asking(CHAT, False))
     assert answer.status >= 400
     assert len(up.posts) == 1
 
@@ -278,7 +247,7 @@ async def test_other_errors_are_what_they_were(status: int) -> None:
 async def test_a_verdict_is_forgotten() -> None:
     async with Upstream([tools_or(refusing(), Say(WRITTEN))]) as up, serving(behind(up, verdict_s=0)) as server:
         for _ in range(2):
-            await post(server, asks(CHAT, False))
+            await post(server, asking(CHAT, False))
     assert with_tools(up) == [True, False] * 2
 
 
@@ -290,7 +259,7 @@ async def test_each_model_has_its_own() -> None:
 
     async with Upstream([answer]) as up, serving(behind(up)) as server:
         for model in ("m", "n", "m", "n"):
-            await post(server, {**asks(CHAT, False), "model": model})
+            await post(server, {**asking(CHAT, False), "model": model})
             await decided(server)
         shown = await tools_shown(server)
     assert {model: one["mode"] for model, one in shown["up"].items()} == {"m": "prompt", "n": "native"}
@@ -307,7 +276,7 @@ async def test_workers_share_verdicts(tmp_path: Path) -> None:
             app = create_app(behind(up), metrics=Metrics(cells))
             server = TestServer(app)
             await server.start_server()
-            await post(server, asks(CHAT, False))
+            await post(server, asking(CHAT, False))
             await decided(server)
             await server.close()
             cells.close()
@@ -347,7 +316,7 @@ def silent_server(asked: Asked) -> Answer:
 )
 async def test_a_model_is_probed_once(answer: Any, mode: str, cause: str) -> None:
     async with Upstream([answer]) as up, serving(behind(up, mode="auto")) as server:
-        several = await asyncio.gather(*(post(server, asks(CHAT, False)) for _ in range(3)))
+        several = await asyncio.gather(*(post(server, asking(CHAT, False)) for _ in range(3)))
         for got in several:
             made = got.json()["choices"][0]["message"]["tool_calls"]
             assert [call["function"]["name"] for call in made] == ["read"]
@@ -365,7 +334,7 @@ async def test_a_probe_that_fails_says_nothing() -> None:
         return says("openai_chat", ToolUse("call_1", "read", '{"path":"a"}'))(asked)
 
     async with Upstream([answer]) as up, serving(behind(up, mode="auto")) as server:
-        got = await post(server, asks(CHAT, False))
+        got = await post(server, asking(CHAT, False))
         assert got.json()["choices"][0]["message"]["tool_calls"]
     assert len(up.posts) == 2
 
@@ -377,7 +346,7 @@ async def test_servers_of_each_kind_are_probed(kind: str) -> None:
         Upstream([says(kind, call), says(kind, Text("Hi."))]) as up,
         serving(behind(up, kind, mode="auto")) as server,
     ):
-        await post(server, asks(CHAT, False))
+        await post(server, asking(CHAT, False))
         assert (await tools_shown(server))["up"]["m"]["mode"] == "native"
 
 

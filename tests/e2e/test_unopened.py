@@ -6,11 +6,10 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-import aiohttp
 import pytest
 from aiohttp.test_utils import TestServer
 
-from tests.e2e.conftest import CHAT, USER, function, post, serving, upstream_config
+from tests.e2e.conftest import CHAT, USER, function, get, post, serving, upstream_config
 from tests.e2e.test_responses_over_chat import said as of_responses
 from toolwire.testing import Say, Upstream, WireAnswer
 
@@ -51,8 +50,7 @@ def of_chat(answer: WireAnswer) -> dict[str, str]:
 
 async def counted(server: TestServer) -> dict[str, int]:
     """What the metrics say of it."""
-    async with aiohttp.ClientSession() as session, session.get(server.make_url("/metrics")) as response:
-        page = await response.text()
+    page = (await get(server, "/metrics")).body.decode()
     name = "toolwire_unopened_reasoning_total{kind="
     lines = [line.removeprefix(name).split("} ") for line in page.splitlines() if line.startswith(name)]
     return {kind.strip('"'): int(float(number)) for kind, number in lines}

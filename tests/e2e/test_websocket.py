@@ -9,12 +9,12 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from tests.e2e.conftest import Gateway, post, read_config, serving, upstream_config
+from tests.e2e.conftest import Gateway, get, post, read_config, sdk, serving, upstream_config
 from tests.e2e.responses_answers import read_events
-from tests.e2e.sockets import PATH, Socket, connected, said
+from tests.e2e.sockets import PATH, Socket, connected, handshake, said, talking
 from tests.waiting import GUARD_S
 from toolwire.config import DEFAULT_CHAIN
-from toolwire.testing import Say, Upstream
+from toolwire.testing import Answer, Say, Upstream, chunk, frame
 
 TOOL = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}}
 CALL = '<tool_call>{"name":"look","arguments":{}}</tool_call>'
@@ -131,11 +131,7 @@ async def test_lanes_answer_side_by_side() -> None:
         words = str(asked.json["messages"][-1]["content"])
         return (Say("Slow", gate, " one.") if "slow" in words else Say(f"Answer to {words}."))(asked)
 
-    async with (
-        Upstream([turn]) as upstream,
-        serving(upstream_config(upstream.url)) as server,
-        connected(server) as socket,
-    ):
+    async with talking([turn]) as (_, socket):
         await socket.create(input="slow", stream_id="a")
         await socket.create(input="second", stream_id="a")
         await socket.create(input="quick", stream_id="b")
@@ -169,11 +165,7 @@ async def test_a_lane_continues_its_own_and_another_one(gateway: Gateway) -> Non
 
 async def test_without_a_lane_one_waits_for_the_other() -> None:
     script = [Say("1"), Say("2"), Say("3")]
-    async with (
-        Upstream(script) as upstream,
-        serving(upstream_config(upstream.url)) as server,
-        connected(server) as socket,
-    ):
+    async with talking(script) as (_, socket):
         for number in range(3):
             await socket.create(input=str(number))
         ends = [(await socket.events())[-1]["response"] for _ in range(3)]
@@ -200,51 +192,39 @@ async def test_it_is_counted_captured_and_seen_as_over_http() -> None:
             await socket.respond(input="a")
             refused = await socket.ask(input="a", model=7)
             assert refused["error"]["code"] == "invalid_type"
-        async with aiohttp.ClientSession() as session:
-            async with session.get(server.make_url("/metrics")) as page:
-                lines = (await page.text()).splitlines()
-            captured: list[Any] = []
-            async with asyncio.timeout(GUARD_S):  # they are written in a thread
-                while len(captured) < 2:
-                    async with session.get(server.make_url("/admin/captures")) as page:
-                        captured = (await page.json())["data"]
+        lines = (await get(server, "/metrics")).body.decode().splitlines()
+        async with asyncio.timeout(GUARD_S):  # they are written in a thread
+            while len((await get(server, "/admin/captures")).json()["data"]) < 2:
+                pass
     counted = [line for line in lines if line.startswith("toolwire_requests_total") and '"responses"' in line]
     assert sum(float(line.rpartition(" ")[2]) for line in counted) == 2, counted
     assert SEEN == [("POST", PATH, "a")]
 
 
-@pytest.mark.parametrize("config", [{"websocket": {"on": False}}])
-async def test_where_it_is_off_the_answer_is_426(config: dict[str, Any]) -> None:
-    async with serving(read_config({"backends": {"m": {"kind": "mock", "script": ["1"]}}, **config})) as server:
-        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
-            async with connected(server):
-                pass
-    assert refused.value.status == 426
+async def test_where_it_is_off_the_answer_is_426() -> None:
+    backends = {"m": {"kind": "mock", "script": ["1"]}}
+    async with serving(read_config({"backends": backends, "websocket": {"on": False}})) as server:
+        assert await handshake(server) == 426
 
 
-async def test_behind_a_proxy_that_drops_the_wish_the_answer_is_426(gateway: Gateway) -> None:
-    """It is what nginx does unless it is told otherwise."""
+SHAKE = {
+    "Sec-WebSocket-Key": "A" * 22 + "==",
+    "Sec-WebSocket-Version": "13",
+    "Connection": "Upgrade",
+    "Upgrade": "websocket",
+}
+
+
+async def test_half_a_handshake_is_an_error(gateway: Gateway) -> None:
+    """Behind a proxy that drops the wish, as nginx does unless it is told otherwise, it is 426."""
     server = await gateway(script=["1"])
-    headers = {"Sec-WebSocket-Key": "A" * 22 + "==", "Sec-WebSocket-Version": "13"}
-    async with aiohttp.ClientSession() as session, session.get(server.make_url(PATH), headers=headers) as answer:
-        assert answer.status == 426
-
-
-@pytest.mark.parametrize("missing", ["Connection", "Sec-WebSocket-Key", "Sec-WebSocket-Version"])
-async def test_half_a_handshake_is_an_error(gateway: Gateway, missing: str) -> None:
-    server = await gateway(script=["1"])
-    headers = {"Sec-WebSocket-Key": "A" * 22 + "==", "Sec-WebSocket-Version": "13"}
-    headers |= {"Connection": "Upgrade", "Upgrade": "websocket"}
-    del headers[missing]
-    async with aiohttp.ClientSession() as session, session.get(server.make_url(PATH), headers=headers) as answer:
-        assert (answer.status, (await answer.json())["error"]["code"]) == (400, "malformed_request")
-
-
-async def test_a_plain_get_is_no_method_of_it(gateway: Gateway) -> None:
-    server = await gateway(script=["1"])
-    async with aiohttp.ClientSession() as session, session.get(server.make_url(PATH)) as answer:
-        assert answer.status == 405
-        assert answer.headers["Allow"] == "POST"
+    for missing in ("Connection", "Sec-WebSocket-Key", "Sec-WebSocket-Version"):
+        answer = await get(server, PATH, headers={name: SHAKE[name] for name in SHAKE if name != missing})
+        assert (answer.status, answer.json()["error"]["code"]) == (400, "malformed_request"), missing
+    dropped = await get(server, PATH, headers={name: SHAKE[name] for name in SHAKE if name.startswith("Sec-")})
+    assert dropped.status == 426
+    plain = await get(server, PATH)
+    assert (plain.status, plain.headers["Allow"]) == (405, "POST"), "a plain GET is no method of it"
 
 
 ITEM = {"type": "additional_tools", "role": "developer", "tools": [TOOL]}
@@ -266,3 +246,31 @@ async def test_tools_of_the_turns_before_are_on_offer(store: bool, denied: bool)
             third = await socket.respond(input=result or "go", previous_response_id=second["id"], store=store)
             assert said(third) == "Done."
     assert [("look" in str(asked.json["messages"][0])) for asked in upstream.requests] == [not denied] * 2
+
+
+# --- in the background (R28.7) --------------------------------------------------------------------------------------
+
+
+async def test_a_response_in_the_background_outlives_its_connection() -> None:
+    more = asyncio.Event()
+    end = [frame(chunk({"content": " again."})), frame(chunk({}, "stop")), b"data: [DONE]\n\n"]
+    answer = Answer([frame(chunk({"content": "Hello"})), more, *end])
+    async with Upstream([answer]) as upstream, serving(upstream_config(upstream.url)) as server:
+        async with connected(server) as socket:
+            await socket.create(input="hi", background=True)
+            event = await socket.event()
+            assert event["type"] == "response.created"
+            ident = event["response"]["id"]
+            while event["type"] != "response.output_text.delta":
+                event = await socket.event()
+        more.set()
+        async with sdk(server) as session, asyncio.timeout(GUARD_S):
+            while (kept := await session.responses.retrieve(ident)).status in ("queued", "in_progress"):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        assert (kept.status, kept.output_text) == ("completed", "Hello again.")
+
+
+async def test_one_that_is_followed_comes_to_its_end() -> None:
+    end = [frame(chunk({"content": "Hello"})), frame(chunk({}, "stop")), b"data: [DONE]\n\n"]
+    async with talking([Answer(end)]) as (_, socket):
+        assert said(await socket.respond(input="hi", background=True)) == "Hello"

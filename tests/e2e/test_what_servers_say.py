@@ -14,6 +14,7 @@ import aiohttp
 import orjson
 import pytest
 
+from tests.cases import first_and_in_turn
 from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config, sdk, wait_for_servers
 from tests.e2e.engines import EVERY, Engine, llamacpp, lmstudio, models, ollama, page, sglang, tgi, vllm
 from tests.e2e.processes import running
@@ -101,8 +102,7 @@ async def test_an_engine_is_recognised_and_gets_its_preset(
         assert len(server.looks) <= 10
 
 
-@pytest.mark.parametrize("name", EVERY)
-@pytest.mark.parametrize("preset", ["generic", "vllm"])
+@pytest.mark.parametrize(("name", "preset"), first_and_in_turn(EVERY, ["generic", "vllm"]))
 async def test_a_configured_preset_wins(
     gateway: Gateway, caplog: pytest.LogCaptureFixture, name: str, preset: str
 ) -> None:
@@ -242,14 +242,13 @@ async def test_images_as_the_server_says(gateway: Gateway) -> None:
         (Engine("generic", {"/v1/models": models("llamacpp", "a", "b"), "/props": {**llamacpp().pages["/props"], "role": "router"}}), "x", "x"),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("tools", [True, False])
-async def test_a_single_model_answers_under_any_name(
-    gateway: Gateway, engine: Engine, asked: str, named: str, tools: bool
-) -> None:
-    async with Upstream() as server:
+async def test_a_single_model_answers_under_any_name(gateway: Gateway, engine: Engine, asked: str, named: str) -> None:
+    async with Upstream([Say("Hello.")]) as server:
         server.listing = engine
-        body = await sent(gateway, server, config(server.url), CALL if tools else {"messages": USER}, model=asked)
-        assert body["model"] == named
+        started = await gateway(config(server.url))
+        for body in (CALL, {"messages": USER}):
+            await post(started, {**body, "model": asked})
+            assert server.posts[-1].json["model"] == named
 
 
 @pytest.mark.parametrize(("route", "named"), [({"upstream_model": "mine"}, "mine"), ({"model": "fast"}, "served")])

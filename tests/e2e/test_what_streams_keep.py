@@ -15,6 +15,7 @@ import pytest
 
 from bench import corpus
 from bench.load import Ask
+from tests.cases import first_and_in_turn
 from tests.e2e.known import PATHS
 from tests.waiting import until
 from toolwire.configuration.settings import load
@@ -27,6 +28,7 @@ from toolwire.server.simulated import SimulatedGateway
 BEGIN = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 LARGE = 50_000
 """No text of a message, and nothing that is made of one, has so many bytes. The body and the prompt have more."""
+WAYS = first_and_in_turn(PATHS, ("prompt", "native", "template"))
 
 
 def chunk(text: str) -> bytes:
@@ -90,8 +92,7 @@ def large_values() -> Iterator[bytes]:
                     yield value
 
 
-@pytest.mark.parametrize("mode", ["prompt", "native", "template"])
-@pytest.mark.parametrize("api", PATHS)
+@pytest.mark.parametrize(("api", "mode"), WAYS)
 async def test_neither_body_nor_prompt_are_kept_nor_what_stages_made(api: str, mode: str) -> None:
     """The texts of messages are there once, without the UTF-8 form that some libraries leave in them."""
     only_what_is_new()
@@ -104,8 +105,7 @@ async def test_neither_body_nor_prompt_are_kept_nor_what_stages_made(api: str, m
             assert all(sys.getsizeof(text) <= sys.getsizeof(text[:1] + text[1:]) for text in texts), message
 
 
-@pytest.mark.parametrize("mode", ["prompt", "native", "template"])
-@pytest.mark.parametrize("api", PATHS)
+@pytest.mark.parametrize(("api", "mode"), WAYS)
 async def test_streams_of_one_conversation_share_its_messages(api: str, mode: str) -> None:
     """And the text that it is known by is there once."""
     held = []

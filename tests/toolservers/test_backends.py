@@ -9,7 +9,7 @@ import pytest
 
 from tests.e2e.conftest import post, serving
 from tests.e2e.responses_answers import of_whole, outline
-from tests.e2e.test_responses_backend import speaking
+from tests.e2e.test_responses_server import speaking
 from tests.toolservers.scripted import URL, Seen, scripted, server
 from toolwire.configuration.settings import load
 from toolwire.model import ModelReply, ReplyChoice, Text
