@@ -22,7 +22,7 @@ from typing import Any, Final, Generic, TypeVar
 V = TypeVar("V")
 
 DEFAULT_BYTES: Final = 64 * 1024 * 1024
-SHARE: Final = 8
+SHARE: Final = 4
 """An entry heavier than the budget divided by this number is not stored, because it would evict too many others."""
 ENTRY_BYTES: Final = 512
 """Weight of an entry in addition to its key and value: two dictionary slots and the entry's own objects."""
@@ -112,6 +112,11 @@ class Cache(Generic[V]):
     def __len__(self) -> int:
         return len(self._entries)
 
+    @property
+    def most(self) -> int:
+        """The weight of the heaviest entry that is stored."""
+        return self.budget.most // SHARE
+
     def get(self, key: Hashable) -> V | None:
         """Returns the value of `key` and marks it as the most recently used, or None."""
         entry = self._entries.get(key)
@@ -134,7 +139,7 @@ class Cache(Generic[V]):
             if old is not None:
                 del budget._order[old]
                 budget._removed(old)
-            stored = weight <= budget.most // SHARE
+            stored = weight <= self.most
             evicted: list[_Entry] = []
             if stored:
                 entry = self._entries[key] = _Entry(self, key, value, weight)
@@ -155,7 +160,7 @@ class Cache(Generic[V]):
             entry.weight += by
             budget._count(self.name, by, 0)
             evicted = [entry]
-            if entry.weight > budget.most // SHARE:
+            if entry.weight > self.most:
                 del budget._order[entry]
                 budget._removed(entry, evicted=1)
             else:

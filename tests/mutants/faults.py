@@ -682,6 +682,11 @@ FAULTS: Final = (
         "each turn with large tools goes through seven threads", ("tests/unit/test_toolset.py",),
     ),
     Fault(
+        "notes-push-their-list-out", "proxy/formats/engine/toolset.py",
+        "most=listed.most - listed.weight", "most=listed.most",
+        "hundreds of tools are read and checked again with every turn", ("tests/unit/test_toolset.py",),
+    ),
+    Fault(
         "known-signs-of-the-rest", "proxy/ingress/conversations.py",
         "found | _signs(cut.rest))", "_signs(cut.rest))",
         "sealed reasoning in a known message is sent to a server as it is", ("tests/unit/test_conversations.py",),

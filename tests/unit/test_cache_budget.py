@@ -78,7 +78,7 @@ def test_the_least_recently_used_entry_goes_whichever_cache_it_is_in() -> None:
 
 
 def test_an_entry_that_is_too_heavy_is_not_kept_and_nothing_is_evicted_for_it() -> None:
-    budget = CacheBudget(80_000)
+    budget = CacheBudget(SHARE * 10_000)
     cache = budget.cache("a")
     assert cache.put("small", 1, 10)
     assert not cache.put("large", 1, 10_000)

@@ -18,6 +18,7 @@ from toolwire.formats.engine.toolset import (
     KnownList,
     KnownTools,
     ToolSet,
+    new_set,
     note,
     note_of,
 )
@@ -26,7 +27,7 @@ from toolwire.ingress.conversations import ConversationLookup, KnownConversation
 from toolwire.model import ToolSpec
 from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.protocols.responses.protocol import ResponsesProtocol
-from toolwire.support.cache import CacheBudget
+from toolwire.support.cache import SHARE, CacheBudget
 from toolwire.support.offload import OFFLOAD_BYTES
 
 LIMITS = LimitsConfig()
@@ -88,6 +89,18 @@ def test_known_tools_are_no_part_of_what_is_new() -> None:
         new.append(value["messages"].past.new)
     assert new[0] > OFFLOAD_BYTES
     assert max(new[1:]) < 200
+
+
+def test_notes_never_push_their_list_out_of_the_cache() -> None:
+    known = KnownTools(CacheBudget(SHARE * 200_000).cache("tools"))
+    raw = body(tools(20))
+    first = read(raw, known)["tools"]
+    made = new_set(first, "chat", [ToolSpec("a")])
+    note(made, "too heavy with the list", "x", 180_000)
+    assert note_of(made, "too heavy with the list") is None
+    note(made, "fits", "x", 100_000)
+    assert note_of(made, "fits") == "x"
+    assert read(raw, known)["tools"] is first
 
 
 def test_each_protocol_has_its_own_set() -> None:

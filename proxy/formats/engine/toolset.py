@@ -20,8 +20,9 @@ T = TypeVar("T")
 
 MAX_NOTES: Final = 16
 """With more notes a set drops all others: choices of tools can be combined without limit."""
-MAX_NOTES_BYTES: Final = 4 * 1024 * 1024
-"""With more bytes of notes a set drops all others. A single larger note is not stored."""
+MAX_NOTES_BYTES: Final = 12 * 1024 * 1024
+"""With more bytes of notes a set drops all others. A single larger note is not stored. The compiled schemas of a tool
+take 20 to 40 kB, so this is enough for some 350 tools."""
 NOTE_BYTES: Final = 512
 """Memory of a note besides its key and value."""
 SPEC_BYTES: Final = 700
@@ -39,14 +40,15 @@ TOOLS_KEY: Final = b'"tools"'
 
 
 class _Room:
-    """The bytes that a set, and the sets derived from it, hold in notes. `grow` is called with every change (None: the
-    owner no longer counts)."""
+    """The bytes that a set, and the sets derived from it, hold in notes, at most `most`. `grow` is called with every
+    change (None: the owner no longer counts)."""
 
-    __slots__ = ("grow", "held")
+    __slots__ = ("grow", "held", "most")
 
-    def __init__(self, grow: Callable[[int], None] | None) -> None:
+    def __init__(self, grow: Callable[[int], None] | None, most: int) -> None:
         self.grow = grow
         self.held = 0
+        self.most = most
 
     def add(self, by: int) -> None:
         """Adds `by` bytes."""
@@ -59,7 +61,7 @@ class ToolSet(tuple[ToolSpec, ...]):
     """The tools of a request. `notes` are values derived from them, by key; see `note_of`.
 
     `of`: the set from which these tools were chosen, which keeps this one in a note. `grow` is called with the number
-    of bytes by which the notes grow.
+    of bytes by which the notes grow; they may have `most` bytes, and never more than `MAX_NOTES_BYTES`.
     """
 
     notes: dict[Hashable, Any]
@@ -73,11 +75,12 @@ class ToolSet(tuple[ToolSpec, ...]):
         *,
         of: Sequence[ToolSpec] | None = None,
         grow: Callable[[int], None] | None = None,
+        most: int = MAX_NOTES_BYTES,
     ) -> ToolSet:
         """Creates a set without notes."""
         self = super().__new__(cls, tools)
         self.notes = {}
-        self._room = of._room if isinstance(of, ToolSet) else _Room(grow)
+        self._room = of._room if isinstance(of, ToolSet) else _Room(grow, min(most, MAX_NOTES_BYTES))
         self._own = 0
         self._is_root = not isinstance(of, ToolSet)
         return self
@@ -90,9 +93,10 @@ class ToolSet(tuple[ToolSpec, ...]):
     def note(self, key: Hashable, value: object, weight: int) -> None:
         """Stores a note, see the function `note`."""
         weight += NOTE_BYTES + weight_of(key)
-        if weight > MAX_NOTES_BYTES:
+        most = self._room.most
+        if weight > most:
             return
-        if len(self.notes) >= MAX_NOTES or self.noted_bytes + weight > MAX_NOTES_BYTES:
+        if len(self.notes) >= MAX_NOTES or self.noted_bytes + weight > most:
             self._forget()
         self.notes[key] = value
         self._own += weight
@@ -102,7 +106,7 @@ class ToolSet(tuple[ToolSpec, ...]):
         self.notes.clear()
         room = self._room
         if self._is_root:  # derived sets in the notes are dropped too, and those still in use no longer count
-            self._room = _Room(room.grow)
+            self._room = _Room(room.grow, room.most)
             room.add(-room.held)
             room.grow = None
         else:
@@ -129,12 +133,16 @@ class KnownList(list[Any]):
     """The parsed `tools` of a body, shared by all bodies with the same bytes there. It must never be changed.
 
     `marks` are the numbers of opening brackets and of commas in its `text`. `sets` are the `ToolSet`s that the
-    protocols derived from it, by name. `weight` is its memory in bytes; `grown` is called with this list and the number
-    of bytes it has grown by.
+    protocols derived from it, by name. `weight` is its memory in bytes, of which the cache takes `most`; `grown` is
+    called with this list and the number of bytes it has grown by.
     """
 
     def __init__(
-        self, tools: list[Any], text: bytes, grown: Callable[[KnownList, int], None] = lambda known, by: None
+        self,
+        tools: list[Any],
+        text: bytes,
+        grown: Callable[[KnownList, int], None] = lambda known, by: None,
+        most: int = MAX_NOTES_BYTES,
     ) -> None:
         super().__init__(tools)
         self.text = text
@@ -142,6 +150,7 @@ class KnownList(list[Any]):
         self.marks = (openers, commas)
         self.sets: dict[str, ToolSet] = {}
         self.weight = TEXT_COPIES * len(text) + VALUE_BYTES * (openers + commas)
+        self.most = most
         self._grown = grown
 
     def grow(self, by: int) -> None:
@@ -162,8 +171,9 @@ def new_set(listed: Any, protocol: str, tools: Iterable[ToolSpec]) -> ToolSet:
     """Returns the set of these tools, cached for later requests with the same list."""
     if not isinstance(listed, KnownList):
         return ToolSet(tools)
-    made = listed.sets[protocol] = ToolSet(tools, grow=listed.grow)
-    listed.grow(SPEC_BYTES * len(made))
+    specs = tuple(tools)
+    listed.grow(SPEC_BYTES * len(specs))
+    made = listed.sets[protocol] = ToolSet(specs, grow=listed.grow, most=listed.most - listed.weight)
     return made
 
 
@@ -220,7 +230,7 @@ class KnownTools:
         if len(text) < HEAD_BYTES:
             return
         head = text[:HEAD_BYTES]
-        known = value["tools"] = KnownList(tools, text, self._grown)
+        known = value["tools"] = KnownList(tools, text, self._grown, self._known.most)
         others = (self._known.get(head) or ())[: MAX_SAME_HEAD - 1]
         self._known.put(head, (known, *others), sum(one.weight for one in (known, *others)))
 

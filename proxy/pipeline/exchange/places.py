@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 from ...model import ToolSpec
@@ -35,9 +36,7 @@ class Places:
     def tool(self, tool: ToolSpec, index: int, field: str) -> str:
         """Returns the position of a field of a tool. An absent field gets the position where the client's shape has
         it."""
-        path = self._place(self._body.get("tools"), tool, "tools") or self._place(
-            self._body.get("functions"), tool, "functions"
-        )
+        path = self._tools.get(id(tool.received))
         inner = tool.received.get(tool.kind)
         if field == "parameters" and "input_schema" in tool.received:
             field = "input_schema"
@@ -45,15 +44,18 @@ class Places:
             return f"{path or f'tools[{index}]'}.{tool.kind}.{field}"
         return f"{path or f'tools[{index}]'}.{field}"
 
-    def _place(self, items: Any, tool: ToolSpec, path: str) -> str | None:
-        for number, item in enumerate(items if isinstance(items, list) else ()):
-            if item is tool.received:
-                return f"{path}[{number}]"
-            if isinstance(item, Mapping) and item.get("type") == "namespace":
-                inside = self._place(item.get("tools"), tool, f"{path}[{number}].tools")
-                if inside is not None:
-                    return inside
-        return None
+    @cached_property
+    def _tools(self) -> dict[int, str]:
+        """The position of each tool object of the body, by identity."""
+        places: dict[int, str] = {}
+        todo: list[tuple[str, Any]] = [(name, self._body.get(name)) for name in ("functions", "tools")]
+        while todo:
+            path, items = todo.pop()
+            for number, item in enumerate(items if isinstance(items, list) else ()):
+                places.setdefault(id(item), f"{path}[{number}]")
+                if isinstance(item, Mapping) and item.get("type") == "namespace":
+                    todo.append((f"{path}[{number}].tools", item.get("tools")))
+        return places
 
     def message(self, index: int) -> str:
         """Returns the position of a message."""
