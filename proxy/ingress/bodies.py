@@ -65,15 +65,17 @@ async def read_json(
             rest = items.rest
         if known is not None and TOOLS_KEY in rest and (tools := known.cut(rest)) is not None:
             rest = tools.rest
-    openers, commas, _ = json_marks(rest) if len(rest) <= COUNTED_BYTES else await offload(True, json_marks, rest)
-    parts = _Parts(items, tools, rest, openers)
-    for known_openers, known_commas in [part.marks for part in (items, tools) if part is not None]:
-        openers += known_openers
-        commas += known_commas
-    if openers + commas >= limits.json_values:
-        parts = _Parts(None, None, body, openers)  # the parser may have to count all values of the body
-    if len(body) > OFFLOAD_BYTES:
-        counted(openers)
+    parts = _Parts(items, tools, rest, 0)
+    if rest is not body or len(body) > OFFLOAD_BYTES:
+        openers, commas, _ = json_marks(rest) if len(rest) <= COUNTED_BYTES else await offload(True, json_marks, rest)
+        parts = _Parts(items, tools, rest, openers)
+        for known_openers, known_commas in [part.marks for part in (items, tools) if part is not None]:
+            openers += known_openers
+            commas += known_commas
+        if openers + commas >= limits.json_values:
+            parts = _Parts(None, None, body, openers)  # the parser may have to count all values of the body
+        if len(body) > OFFLOAD_BYTES:
+            counted(openers)
     if len(parts.rest) > OFFLOAD_BYTES:
         value = await offload(True, _read, body, parts, limits, known, lookup)
     else:
@@ -90,7 +92,7 @@ async def read_json(
 def _read(
     body: bytes, parts: _Parts, limits: LimitsConfig, known: KnownTools | None, lookup: ConversationLookup | None
 ) -> Any:
-    """Returns the value of `body`. Raises `ClientFault`, lookup error describes the whole body."""
+    """Returns the value of `body`. Raises `ClientFault`, whose error describes the whole body."""
     items = parts.items
     value = _read_rest(parts, limits, known)
     if value is None and items is not None and items.known:

@@ -1,4 +1,4 @@
-"""Conversations that are known by the bytes of their beginning: which, lookup, and how many (R34.2)."""
+"""Conversations that are known by the bytes of their beginning: which, whose, and how many (R34.2)."""
 
 from __future__ import annotations
 
