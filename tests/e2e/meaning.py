@@ -87,7 +87,7 @@ def says(kind: str, *parts: Any) -> Callable[[Asked], Answer]:
 
 
 class Told(NamedTuple):
-    """What one client was answered: its path, whether it asked for a stream, and what its request became."""
+    """The answer to one client: its path, whether it asked for a stream, and the request that the server got."""
 
     path: str
     stream: bool

@@ -98,12 +98,12 @@ def bad_tool(definition: Any, param: str, **more: Any) -> Case:
 
 
 def written(code: str, text: str) -> Case:
-    """What a model writes, strictly judged."""
+    """A case of a model that writes this text for a strict tool, so that the answer fails with `code`."""
     return Case(code=code, status=500, body=chat(tools=[STRICT]), script=[text])
 
 
 def served(code: str, to: int, /, **error: Any) -> Case:
-    """What a model server answers."""
+    """A case of a model server that answers with this error; `to` is the status for the client."""
     return Case(code=code, status=to, body=chat(), script=[{"error": {"message": "said so", **error}}])
 
 

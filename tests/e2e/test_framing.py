@@ -85,7 +85,7 @@ async def test_blocks_are_ordinary_text(gateway: Gateway) -> None:
 
 
 async def check(server: TestServer, wanted: tuple[str, str], **fields: Any) -> None:
-    """What was thought and what was said, whole and streamed; no call."""
+    """Asserts the reasoning and the text, whole and streamed, without a call."""
     for stream in (False, True):
         answer = await post(server, {"messages": USER, **fields, "stream": stream})
         assert answer.status == 200, answer.body

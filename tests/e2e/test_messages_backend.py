@@ -192,7 +192,7 @@ REFUSALS: list[tuple[Answer, int, int, str]] = [
     (Refuse(529, body=refusal("overloaded_error", "Overloaded")), 529, 503, "verloaded"),
     (Answer([IN_STREAM], headers=SSE), 529, 503, "Overloaded"),
 ]
-"""What the server says; the status for clients of Messages and for others. 529 stays 529, and is 503 for OpenAI's
+"""Answer of the server; status for clients of Messages, and for others; text. 529 stays 529, and is 503 for OpenAI's
 clients (R24.2a). An error in a stream is a status before anything was said."""
 
 

@@ -175,7 +175,7 @@ async def test_every_event_fits_the_published_schema() -> None:
 
 
 def check_prompt(asked: Asked, case: Case) -> None:
-    """What the model is asked and taught."""
+    """Asserts which messages and tools the model gets."""
     assert asked.path == "/v1/chat/completions"
     assert not {"tools", "tool_choice", "system"} & asked.json.keys()
     assert asked.json["max_tokens"] == 8

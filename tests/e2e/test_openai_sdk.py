@@ -148,7 +148,7 @@ CASES = {
 
 
 def scripted(**more: Any) -> list[dict[str, Any]]:
-    """What the mock says to a user who names a case."""
+    """The script of a mock that answers a user who names a case."""
     return [{"when": f"<{name}>", "text": case.text, "chunk": 3, **more} for name, case in CASES.items()]
 
 

@@ -92,7 +92,7 @@ async def test_the_client_gets_the_call_and_nothing_else(gateway: Gateway, path:
 @PATHS
 @pytest.mark.usefixtures("twin")
 async def test_prose_is_not_waited_with(gateway: Gateway, path: str) -> None:
-    """What comes first is sent at once, and decides: the near miss behind it is text."""
+    """Text at the beginning is sent at once and decides: a near miss after it is text."""
     more = asyncio.Event()
     async with asyncio.timeout(GUARD_S), Upstream([Say("one", more, NEAR)]) as upstream:
         server = await gateway(upstream_config(upstream.url))
