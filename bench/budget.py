@@ -62,6 +62,18 @@ WORKS: Final = (
         for title, api in AGENTS.items()
         for turns in (20, 60, 200)
     ),
+    *(
+        Work(
+            f"Responses, kept, an agent's request {turns} by id",
+            10,
+            stream=True,
+            frames=SHORT,
+            api="responses",
+            turns=turns,
+            by_id=True,
+        )
+        for turns in (20, 60)
+    ),
     Work("Messages, 150 tools, an agent's message 60", 150, stream=True, frames=SHORT, api="messages", turns=60),
     Work("Chat, native, an agent's message 200", 10, stream=True, frames=SHORT, turns=200, mode="native"),
 )

@@ -177,9 +177,16 @@ def agent_messages(turns: int) -> list[dict[str, Any]]:
 
 
 def conversation_body(
-    tool_count: int, said: Sequence[dict[str, Any]], *, api: str = "chat", stream: bool = True, store: bool = True
+    tool_count: int,
+    said: Sequence[dict[str, Any]],
+    *,
+    api: str = "chat",
+    stream: bool = True,
+    store: bool = True,
+    previous: str | None = None,
 ) -> bytes:
-    """The request of an agent after these messages, which are in Chat's form."""
+    """The request of an agent after these messages, which are in Chat's form. Over Responses they may continue the
+    response `previous`."""
     body: dict[str, Any] = {"model": "example-8b-instruct", "stream": stream}
     system = "You are a coding agent. " + "".join(prose(400))
     if api == "responses":
@@ -187,8 +194,10 @@ def conversation_body(
         body |= {
             "store": store,
             "instructions": system,
-            "input": [{"role": "user", "content": "Look at it all."}, *items],
+            "input": items if previous else [{"role": "user", "content": "Look at it all."}, *items],
         }
+        if previous:
+            body["previous_response_id"] = previous
     elif api == "messages":
         body |= {"max_tokens": 1000, "system": system}
         body["messages"] = [{"role": "user", "content": "Look at it all."}, *map(_as_blocks, said)]

@@ -42,6 +42,8 @@ WARM: Final = 30
 STEP: Final = 3
 """Messages that an agent adds with a request."""
 ROUNDS: Final = 9
+NAMED: Final = b"resp_" + b"0" * 32
+"""Stands for the id of the response before, in requests that are made before that has one."""
 
 
 Api = Literal["chat", "responses", "messages"]
@@ -51,7 +53,8 @@ Api = Literal["chat", "responses", "messages"]
 class Work:
     """One kind of request. Streams bring `frames` frames, each in a read of its own; their units are frames. `store`:
     whether what Responses answers is kept, in SQLite. `turns`: an agent asks whose conversation has so many messages
-    with the first request that is measured, and `STEP` more with each. `mode` is the option of the route."""
+    with the first request that is measured, and `STEP` more with each. `by_id`: the agent sends these over Responses,
+    one with each request, and names the response before. `mode` is the option of the route."""
 
     title: str
     tools: int
@@ -61,10 +64,17 @@ class Work:
     frames: int = FRAMES
     store: bool = True
     turns: int = 0
+    by_id: bool = False
     mode: str = "prompt"
 
     def ask(self, number: int = 0) -> Ask:
         """The request of that number."""
+        if self.by_id:
+            message = corpus.agent_messages(number + 1)[-1:]
+            previous = NAMED.decode() if number else None
+            return Ask(
+                "/v1/responses", corpus.conversation_body(self.tools, message, api="responses", previous=previous)
+            )
         if self.turns:
             path = {"chat": "/v1/chat/completions"}.get(self.api, f"/v1/{self.api}")
             turns = max(1, self.turns + STEP * (number - self.warm))
@@ -92,6 +102,8 @@ class Work:
     @property
     def warm(self) -> int:
         """Requests before anything is measured. Those of agents are long."""
+        if self.by_id:
+            return self.turns
         return 6 if self.turns else WARM
 
     @property
@@ -117,6 +129,7 @@ class Gateway:
         self._work = work
         self._one = work.ask()
         self._asked = 0
+        self._previous = b""
         reads = work.reads
         overrides = {
             "backends": {"default": {"url": "http://127.0.0.1:9", "identify_s": 0}},  # no server runs there
@@ -149,7 +162,9 @@ class Gateway:
         """Ask all of it. Raises `RuntimeError` for a wrong answer."""
         answer = b""
         for one in asks:
-            answer = await self._ask(one)
+            answer = await self._ask(one.replace(NAMED, self._previous) if self._work.by_id else one)
+            if self._work.by_id:
+                self._previous = answer.partition(b'"id":"')[2].partition(b'"')[0]
         if (
             not answer.startswith(b"HTTP/1.1 200")
             or b'"error":{' in answer

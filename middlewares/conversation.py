@@ -34,11 +34,13 @@ from toolwire.config import GatewayConfig
 from toolwire.errors import Cancelled, ClientFault, GatewayError, quote
 from toolwire.events import Event, Finish, Start
 from toolwire.folding import Folding
+from toolwire.known.past import Past
 from toolwire.model import Message, ModelReply, ReplyChoice, Usage
 from toolwire.pipeline.chain.middleware import Handler, Middleware
 from toolwire.pipeline.chain.reply import Reply
 from toolwire.pipeline.chain.stages import Stage
 from toolwire.pipeline.conversations.conversation_paths import append, check_room, not_found
+from toolwire.pipeline.conversations.known_turns import KNOWN_TURNS, EarlierTurns, KnownTurns
 from toolwire.pipeline.conversations.stored import CONVERSATIONS, STORE_FAILURES, Conversations, away
 from toolwire.pipeline.conversations.tool_memory import HiddenCalls, hidden_calls, left
 from toolwire.pipeline.exchange.growth import read_budget, too_much
@@ -47,14 +49,14 @@ from toolwire.pipeline.exchange.served_tools import stand_for_servers
 from toolwire.pipeline.transforms.sealing import seal_reply
 from toolwire.pipeline.transforms.summarising import Summarising
 from toolwire.pipeline.websocket.lane_memory import LANE, LaneMemory
-from toolwire.protocols.shared.turn import StoredTurn
+from toolwire.protocols.shared.turn import ANSWERED, StoredTurn
 from toolwire.protocols.shared.wire import dump_in_pieces
 from toolwire.protocols.turn_form import TurnForm
 from toolwire.record import AccessField
 from toolwire.store.base import BudgetExceeded, ReadBudget, StoreUnavailable
 from toolwire.store.opening import described
 from toolwire.support.bounded_json import count_values
-from toolwire.support.offload import OFFLOAD_BYTES, OFFLOAD_MESSAGES, is_large, is_long, offload
+from toolwire.support.offload import OFFLOAD_BYTES, is_large, is_long, offload
 
 LOG: Final = logging.getLogger("toolwire.conversation")
 
@@ -82,7 +84,7 @@ class Conversation(Middleware):
         assert form is not None  # `for_turns`
         lane = request.get(LANE)
         named = None if form.conversations is None else form.conversations.named(exchange.body)
-        chain, own = await _load(exchange, form, conversations, named, lane)
+        chain, own = await _load(exchange, form, conversations, request.app[KNOWN_TURNS], named, lane)
         sealed = exchange.route.sealed
         if sealed is not None and exchange.request is not exchange.received:
             sealed_request, context = exchange.request, (exchange.owner, exchange.record, exchange.id)
@@ -152,7 +154,12 @@ def _mark_unstored(exchange: Exchange) -> None:
 
 
 async def _load(
-    exchange: Exchange, form: TurnForm, conversations: Conversations, named: str | None, lane: LaneMemory | None
+    exchange: Exchange,
+    form: TurnForm,
+    conversations: Conversations,
+    known_turns: KnownTurns,
+    named: str | None,
+    lane: LaneMemory | None,
 ) -> tuple[tuple[StoredTurn, ...], tuple[Message, ...]]:
     """Puts the earlier messages before those of the request, and replaces references by their items. Returns the
     earlier turns, oldest first (or the conversation `named`), and the messages of the request itself.
@@ -168,13 +175,14 @@ async def _load(
         return (), own
     limits = exchange.route.limits
     budget = read_budget(received, limits)
+    past: Past | None = None
     try:
         chain: tuple[StoredTurn, ...] = ()
         if named is not None:
             chain = (await _conversation(named, exchange.owner, form, conversations, budget),)
         elif previous is not None:
-            chain = await _chain(previous, exchange.owner, form, conversations, budget, lane)
-        read = sum(turn.size for turn in chain)
+            chain, past = await _earlier(previous, own, exchange, form, conversations, known_turns, budget, lane)
+        read = sum([turn.size for turn in chain])
         added = 0
         if wanted:
             known = await offload(read > OFFLOAD_BYTES, _ids, form, chain)
@@ -190,12 +198,15 @@ async def _load(
         raise too_much(error.kind, limits, param) from None
     if hidden := hidden_calls(chain):
         exchange.state[HiddenCalls] = hidden
-    earlier = [message for turn in chain for message in turn.messages]
-    grown = read + added
-    large = received.size + grown > OFFLOAD_BYTES or len(earlier) + len(own) > OFFLOAD_MESSAGES
-    messages = await offload(large, form.full_conversation, body, earlier, own)
-    request = await offload(large, form.with_tools, exchange.request, body, chain)
-    if request is not exchange.request:
+    earlier = [message for turn in chain for some in (turn.input, turn.rounds, turn.output) for message in some]
+    request, grown = exchange.request, read + added
+    if past is not None and received.origin is not None:
+        request = replace(request, origin=received.origin.after(read, past))
+        grown = added
+    large = is_large(replace(request, grown=grown), reused=True)
+    messages = await offload(large, form.full_conversation, body, earlier, own, past)
+    before, request = request, await offload(large, form.with_tools, request, body, chain)
+    if request is not before:
         tools = exchange.route.permission.permitted(request.tools, stand_for_servers(exchange, request.tools))
         request = replace(request, tools=tools)
         exchange.received = replace(received, tools=tools, tool_choice=request.tool_choice)
@@ -208,25 +219,29 @@ def _ids(form: TurnForm, chain: Iterable[StoredTurn]) -> set[str]:
     return {ident for turn in chain for ident, _ in form.items(turn)}
 
 
-async def _chain(
+async def _earlier(
     previous: str,
-    owner: str,
+    own: tuple[Message, ...],
+    exchange: Exchange,
     form: TurnForm,
     conversations: Conversations,
+    known: KnownTurns,
     budget: ReadBudget,
     lane: LaneMemory | None,
-) -> tuple[StoredTurn, ...]:
-    chain = None if lane is None else await lane.get_chain(previous, owner, budget)
-    if chain is None:
-        chain = await conversations.get_chain(previous, owner, budget)
-    if chain is None or chain[-1].status not in ("completed", "incomplete"):
-        state = f" is {chain[-1].status}" if chain else " not found"
+) -> EarlierTurns:
+    """Returns the turn `previous` and those before it, from the lane if it is there. Raises as `_load`."""
+    size, found = exchange.received.size, None if lane is None else lane.find(previous)
+    earlier = None if found is None else await known.read(*found, previous, budget, size, own, form.reduced)
+    if earlier is None:
+        earlier = await known.read(conversations, exchange.owner, previous, budget, size, own, form.reduced)
+    if earlier is None or earlier.turns[-1].status not in ANSWERED:
+        state = " not found" if earlier is None else f" is {earlier.turns[-1].status}"
         raise ClientFault(
             f"Previous response with id {quote(previous)}{state}.",
             code="previous_response_not_found",
             param=form.previous,
         )
-    return chain
+    return earlier
 
 
 async def _conversation(
@@ -351,7 +366,7 @@ class TurnRecorder:
             long = self._large or is_long(reply.choices)
             finished, options = self._form.finished, self._options
             turn = await offload(True, finished, begun, reply, options) if long else finished(begun, reply, options)
-            if self._conversation is not None and turn.status in ("completed", "incomplete"):
+            if self._conversation is not None and turn.status in ANSWERED:
                 await self._append(self._conversation, turn, long)
             if self._memory is not None:
                 await self._memory.lane.remember(turn, self._memory.before)

@@ -35,6 +35,7 @@ from .pipeline.chain.plain import PlainLayer
 from .pipeline.chain.proxied_requests import proxied_chain
 from .pipeline.conversations.background import BACKGROUND, Background
 from .pipeline.conversations.compacting import Compacting
+from .pipeline.conversations.known_turns import KNOWN_TURNS, KnownTurns
 from .pipeline.conversations.stored import CONVERSATIONS, Conversations
 from .pipeline.exchange.caches import CACHES
 from .pipeline.exchange.heads import OWN_MIDDLEWARES, set_common, timed
@@ -208,6 +209,7 @@ def create_app(
         lambda: Conversations(make_store(config.store), config.store),
         Conversations.close,
     )
+    app[KNOWN_TURNS] = KnownTurns(caches.cache("conversations"))
     app[BACKGROUND] = background = Background(config.background, app[CONVERSATIONS], config.server.keepalive_s)
     app.on_response_prepare.append(set_common)
     app.on_shutdown.append(_drain)

@@ -336,7 +336,8 @@ LIKE_SERVER: Final = Sampling()
 class Origin:
     """The source of a request: the protocol's name and the received body. `past`: the results of earlier requests of
     the conversation, or None (`toolwire.known.past`). `new`: the number of bytes that came for the first time. When a
-    streamed answer has begun, `body` is emptied and `past` becomes a weak reference, to free memory; `size` stays."""
+    streamed answer has begun, `body` is emptied and `past` becomes a weak reference, to free memory; `size` stays. If
+    the request names the response that it continues, `size`, `past` and `new` include the earlier turns."""
 
     __slots__ = ("body", "new", "past", "protocol", "size")
 
@@ -346,6 +347,12 @@ class Origin:
         self.size = len(body)
         self.past = past
         self.new: int = self.size if past is None else past.new
+
+    def after(self, size: int, past: Any) -> Origin:
+        """Returns the source of a request that continues earlier turns of `size` bytes, with the results `past`."""
+        origin = Origin(self.protocol, self.body, past)
+        origin.size += size
+        return origin
 
     def free(self) -> None:
         """Frees the memory of the body and of `past`, because no server is asked with them any more."""

@@ -6,6 +6,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 from ..errors import ClientFault, GatewayError
+from ..known.past import Past
 from ..model import Message, ModelReply, ModelRequest, OpaquePart
 from .shared.turn import StoredTurn
 from .streams import WriteOptions
@@ -32,10 +33,15 @@ class TurnForm(Protocol):
         return request.messages
 
     def full_conversation(
-        self, body: Mapping[str, Any], earlier: Sequence[Message], own: Sequence[Message]
+        self, body: Mapping[str, Any], earlier: Sequence[Message], own: Sequence[Message], past: Past | None
     ) -> tuple[Message, ...]:
-        """Returns the full conversation of a request: the `earlier` messages followed by its `own`."""
+        """Returns the full conversation of a request: the `earlier` messages followed by its `own`. `past` holds the
+        results of the conversation's earlier requests."""
         return (*earlier, *own)
+
+    def reduced(self, turn: StoredTurn) -> StoredTurn:
+        """Returns a stored turn with only what later requests of the conversation need."""
+        return turn
 
     def with_tools(self, request: ModelRequest, body: Mapping[str, Any], earlier: Sequence[StoredTurn]) -> ModelRequest:
         """Returns `request` with the tools listed in `earlier` turns added (R28.1); the same object if there are

@@ -15,7 +15,7 @@ One test suite checks these laws and bounds for all stores.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Literal, Protocol
 
 from ..protocols.shared.turn import StoredTurn
@@ -93,13 +93,12 @@ class ResponseStore(Protocol):
         """Returns a turn that has not expired, or None. Its `expires` is the current one. Raises `BudgetExceeded`
         before reading the turn."""
 
-    async def get_chain(
-        self, turn_id: str, owner: str, budget: ReadBudget | None = None
+    async def get_many(
+        self, turn_ids: Sequence[str], owner: str, budget: ReadBudget | None = None
     ) -> tuple[StoredTurn, ...] | None:
-        """Returns the conversation up to and including a turn, oldest first; None if the turn or any ancestor is
-        missing.
+        """Returns these turns, in their order; None if any is missing.
 
-        Raises `BudgetExceeded`: for bytes before any ancestor is read, for values at the first turn with too many.
+        Raises `BudgetExceeded`: for bytes before any turn is read, for values at the first turn with too many.
         """
 
     async def delete(self, turn_id: str, owner: str) -> bool:

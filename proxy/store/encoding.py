@@ -80,14 +80,16 @@ def decode(text: bytes, budget: ReadBudget | None = None) -> StoredTurn:
     `StoreUnavailable` for damaged bytes or another version's form, and `BudgetExceeded`."""
     try:
         fields = load(text)
+        values = 0
         if budget is not None:
-            budget.take_values(count_values(_conversation_parts(fields)))
+            values = count_values(_conversation_parts(fields))
+            budget.take_values(values)
         turn = read_turn(fields)
     except UnknownForm as error:
         raise StoreUnavailable(str(error)) from None
     except (ValueError, KeyError, TypeError, AttributeError):
         raise StoreUnavailable("a stored response is damaged and cannot be read") from None
-    return replace(turn, size=len(text))
+    return replace(turn, size=len(text), values=values)
 
 
 def _conversation_parts(fields: Mapping[str, Any]) -> list[Any]:

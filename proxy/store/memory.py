@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from asyncio import sleep
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -119,23 +119,21 @@ class MemoryStore(ResponseStore):
             budget.take_bytes(len(stored.text))
         return await self._read(stored, budget)
 
-    async def get_chain(
-        self, turn_id: str, owner: str, budget: ReadBudget | None = None
+    async def get_many(
+        self, turn_ids: Sequence[str], owner: str, budget: ReadBudget | None = None
     ) -> tuple[StoredTurn, ...] | None:
-        last = await self.get(turn_id, owner, budget)
-        if last is None:
-            return None
-        earlier = [self._live(ancestor, owner) for ancestor in last.ancestors]
+        self._check_open()
+        stored = [self._live(turn_id, owner) for turn_id in turn_ids]
         if budget is not None:
-            budget.take_bytes(sum(len(each.text) for each in earlier if each is not None))
+            budget.take_bytes(sum(len(each.text) for each in stored if each is not None))
         turns: list[StoredTurn] = []
-        for each in earlier:
+        for each in stored:
             turn = await self._read(each, budget)
             if turn is None:
                 return None
             turns.append(turn)
             await sleep(0)  # a long conversation has megabytes: lets other tasks run
-        return (*turns, last)
+        return tuple(turns)
 
     async def delete(self, turn_id: str, owner: str) -> bool:
         self._check_open()

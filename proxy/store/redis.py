@@ -284,18 +284,17 @@ class RedisStore(ResponseStore):
         (turn,) = await self._read([self._key(turn_id, owner)], budget)
         return turn
 
-    async def get_chain(
-        self, turn_id: str, owner: str, budget: ReadBudget | None = None
+    async def get_many(
+        self, turn_ids: Sequence[str], owner: str, budget: ReadBudget | None = None
     ) -> tuple[StoredTurn, ...] | None:
-        last = await self.get(turn_id, owner, budget)
-        if last is None or not last.ancestors:
-            return None if last is None else (last,)
         turns: list[StoredTurn] = []
-        for turn in await self._read([self._key(ancestor, owner) for ancestor in last.ancestors], budget):
+        if not turn_ids:
+            return ()
+        for turn in await self._read([self._key(turn_id, owner) for turn_id in turn_ids], budget):
             if turn is None:
                 return None
             turns.append(turn)
-        return (*turns, last)
+        return tuple(turns)
 
     async def delete(self, turn_id: str, owner: str) -> bool:
         return bool(await self._change(_DELETE, [self._key(turn_id, owner)], (repr(self._now()),)))

@@ -151,10 +151,10 @@ class SqliteStore(ResponseStore):
     async def get(self, turn_id: str, owner: str, budget: ReadBudget | None = None) -> StoredTurn | None:
         return await self._call(lambda db: self._get(db, turn_id, owner, budget))
 
-    async def get_chain(
-        self, turn_id: str, owner: str, budget: ReadBudget | None = None
+    async def get_many(
+        self, turn_ids: Sequence[str], owner: str, budget: ReadBudget | None = None
     ) -> tuple[StoredTurn, ...] | None:
-        return await self._call(lambda db: self._get_chain(db, turn_id, owner, budget))
+        return await self._call(lambda db: self._get_many(db, turn_ids, owner, budget))
 
     async def delete(self, turn_id: str, owner: str) -> bool:
         return await self._call(lambda db: self._delete(db, turn_id, owner))
@@ -336,23 +336,20 @@ class SqliteStore(ResponseStore):
         rows = (db.execute(_SIZE, (key_of(turn_id, owner), now)).fetchone() for turn_id in turn_ids)
         return sum(row[0] for row in rows if row is not None)
 
-    def _get_chain(
-        self, db: sqlite3.Connection, turn_id: str, owner: str, budget: ReadBudget | None
+    def _get_many(
+        self, db: sqlite3.Connection, turn_ids: Sequence[str], owner: str, budget: ReadBudget | None
     ) -> tuple[StoredTurn, ...] | None:
         turns: list[StoredTurn] = []
         with db:
             db.execute("BEGIN")
-            last = self._get(db, turn_id, owner, budget)
-            if last is None:
-                return None
             if budget is not None:
-                budget.take_bytes(self._size(db, last.ancestors, owner))
-            for ancestor in last.ancestors:  # a lookup takes microseconds, unlike a network round trip
-                turn = self._read(db, ancestor, owner, budget)
+                budget.take_bytes(self._size(db, turn_ids, owner))
+            for turn_id in turn_ids:  # a lookup takes microseconds, unlike a network round trip
+                turn = self._read(db, turn_id, owner, budget)
                 if turn is None:
                     return None
                 turns.append(turn)
-        return (*turns, last)
+        return tuple(turns)
 
     def _delete(self, db: sqlite3.Connection, turn_id: str, owner: str) -> bool:
         key = key_of(turn_id, owner)

@@ -60,6 +60,12 @@ ANSWERS: Final[Mapping[bytes, Mapping[str, Any]]] = {
 """Of a model server, by what its path ends with, the first that fits."""
 
 
+CALLING: Final = {
+    "object": "chat.completion",
+    "choices": [{"index": 0, "message": {"role": "assistant", "content": '<tool_call>\n{"name": "read", "arguments": {"a": 1}}\n</tool_call>'}, "finish_reason": "stop"}],
+}  # fmt: skip
+"""What the Chat server answers if it is told to after the last "Go on"."""
+
 OF_TIME: Final = frozenset({"id", "created", "created_at", "completed_at"})
 """Fields that are other in every answer."""
 
@@ -78,6 +84,8 @@ class Asked:
 
     def __init__(self, cache_bytes: int) -> None:
         self.sent: list[bytes] = []
+        self.ids: list[bytes] = []
+        """Ids that clients were given, which `continued` names by their numbers."""
         backends = {
             name: {"url": "http://127.0.0.1:9", "kind": kind, "identify_s": 0, "preset": "generic"}
             for name, kind in KINDS.items()
@@ -105,6 +113,8 @@ class Asked:
         self.sent.append(request.partition(b"\r\n\r\n")[2])
         path = request.split(b" ", 2)[1]
         said = next(answer for end, answer in ANSWERS.items() if path.endswith(end))
+        if path.endswith(b"/chat/completions") and b"Call!" in request.rpartition(b"Go on")[2]:
+            said = CALLING
         answer = json.dumps({"id": "c", "created": 1, "model": "m", **said}).encode()
         head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(answer)}\r\n\r\n"
         return [head.encode() + answer]
@@ -112,13 +122,38 @@ class Asked:
     async def ask(self, api: str, body: bytes, key: str) -> Seen:
         """One request on a connection of its own."""
         self.sent = []
-        head = (
-            f"POST {PATHS[api]} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer {key}\r\nX-Request-Id: r1\r\n"
-            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-        )
-        given = await self.played.client()(head.encode() + body)
+        given = await self._given("POST", PATHS[api], body, key)
         head_given, _, answer = given.partition(b"\r\n\r\n")
         return Seen(head_given.split(b" ")[1], _comparable(json.loads(answer)), self.sent)
+
+    async def continued(self, body: bytes, key: str) -> Seen:
+        """The same over Responses, with the ids that this gateway has given in place of their numbers (`@3@`)."""
+        for number, ident in enumerate(self.ids):
+            body = body.replace(b"@%d@" % number, ident)
+        self.sent = []
+        given = (await self._given("POST", PATHS["responses"], body, key)).partition(b"\r\n\r\n")
+        answer = json.loads(given[2])
+        if "output" in answer:
+            calls = [one for one in answer["output"] if one["type"] == "function_call"]
+            self.ids += [call[name].encode() for call in calls for name in ("id", "call_id")]
+            self.ids.append(answer["id"].encode())
+        shown, sent = given[2], list(self.sent)
+        for number, ident in enumerate(self.ids):
+            shown = shown.replace(ident, b"@%d@" % number)
+            sent = [one.replace(ident, b"@%d@" % number) for one in sent]
+        return Seen(given[0].split(b" ")[1], _comparable(json.loads(shown)), sent)
+
+    async def deleted(self, number: int, key: str) -> bytes:
+        """The status when a response is deleted."""
+        path = f"{PATHS['responses']}/{self.ids[number].decode()}"
+        return (await self._given("DELETE", path, b"", key)).split(b" ")[1]
+
+    async def _given(self, method: str, path: str, body: bytes, key: str) -> bytes:
+        head = (
+            f"{method} {path} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer {key}\r\nX-Request-Id: r1\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        return await self.played.client()(head.encode() + body)
 
 
 def _comparable(answer: Any) -> Any:
@@ -235,3 +270,20 @@ class Both:
         seen = [self.runner.run(one.ask(api, body, key)) for one in (self.knowing, self.fresh)]
         assert seen[0] == seen[1]
         return seen[0]
+
+    def continued(self, body: Mapping[str, Any], key: str = "one") -> Seen:
+        """The same for a request over Responses that may name earlier answers: see `Asked.continued`."""
+        raw = json.dumps(body, ensure_ascii=False).encode()
+        seen = [self.runner.run(one.continued(raw, key)) for one in (self.knowing, self.fresh)]
+        assert seen[0] == seen[1]
+        return seen[0]
+
+    def delete(self, number: int, key: str = "one") -> bytes:
+        """Delete the response with that number on both. Returns the status, which must be the same."""
+        seen = [self.runner.run(one.deleted(number, key)) for one in (self.knowing, self.fresh)]
+        assert seen[0] == seen[1]
+        return seen[0]
+
+    def forget(self) -> None:
+        """Begin anew with the numbers of answers."""
+        self.knowing.ids, self.fresh.ids = [], []

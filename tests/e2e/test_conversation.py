@@ -250,7 +250,7 @@ async def test_a_store_that_is_away_spoils_no_answer(
 
     async with client(server) as session:
         made = await ask(session, input="hi")
-        for name in ("put", "get", "get_chain", "delete"):
+        for name in ("put", "get", "get_many", "delete"):
             monkeypatch.setattr(server.app[CONVERSATIONS], name, broken)
         assert (await ask(session, input="hi"))["store"] is False
         assert "the disk is full" in caplog.text

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.store.turns import turn
+from tests.store.turns import chain_of, turn
 from toolwire.model import Message, Text
 from toolwire.protocols.shared.turn import StoredTurn
 from toolwire.protocols.shared.wire import dump
@@ -72,25 +72,25 @@ async def test_one_byte_beyond_the_turn_is_not_read(store: ResponseStore, read: 
 
 async def test_a_conversation_within_the_budget(store: ResponseStore) -> None:
     turns = await conversation(store, "a", "b" * 1000, "c" * 70_000)
-    whole = await store.get_chain("resp_2", "alice")
+    whole = await chain_of(store, "resp_2", "alice")
     assert whole == tuple(turns)
     budget = ReadBudget(sum(each.size for each in whole) + 5, MANY)
-    assert await store.get_chain("resp_2", "alice", budget) == whole
+    assert await chain_of(store, "resp_2", "alice", budget) == whole
     assert budget.bytes == 5
 
 
 async def test_beyond_it_only_the_last_turn_is_read(store: ResponseStore, read: list[int]) -> None:
     """Which says who the others are."""
     await conversation(store, "a", "b" * 1000, "c" * 70_000, "d")
-    whole = await store.get_chain("resp_3", "alice")
+    whole = await chain_of(store, "resp_3", "alice")
     assert whole is not None
     read.clear()
     with pytest.raises(BudgetExceeded):
-        await store.get_chain("resp_3", "alice", ReadBudget(sum(each.size for each in whole) - 1, MANY))
+        await chain_of(store, "resp_3", "alice", ReadBudget(sum(each.size for each in whole) - 1, MANY))
     assert read == [whole[-1].size]
     read.clear()
     with pytest.raises(BudgetExceeded):
-        await store.get_chain("resp_3", "alice", ReadBudget(whole[-1].size - 1, MANY))
+        await chain_of(store, "resp_3", "alice", ReadBudget(whole[-1].size - 1, MANY))
     assert read == []
 
 
@@ -105,10 +105,10 @@ async def test_no_further_turn_is_read_once_there_are_too_many_values(store: Res
     for one in turns:
         await store.put(one)
     enough = ReadBudget(MANY, 4 * 1000)
-    assert await store.get_chain("resp_3", "alice", enough) == tuple(turns)
+    assert await chain_of(store, "resp_3", "alice", enough) == tuple(turns)
     read.clear()
     with pytest.raises(BudgetExceeded) as caught:
-        await store.get_chain("resp_3", "alice", ReadBudget(MANY, 2500))
+        await chain_of(store, "resp_3", "alice", ReadBudget(MANY, 2500))
     assert caught.value.kind == "values"
     assert len(read) == 3
 
@@ -119,5 +119,5 @@ async def test_what_each_response_echoes_takes_no_values(store: ResponseStore) -
     said = {"input": [{"type": "message", "role": "user", "content": "hello"}], "resource": echoed}
     await store.put(replace(turn("resp_0"), input=(), output=(), said=dump(said)))
     budget = ReadBudget(MANY, 50)
-    assert await store.get_chain("resp_0", "alice", budget) is not None
+    assert await chain_of(store, "resp_0", "alice", budget) is not None
     assert 30 < budget.values < 50

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from tests.store.redis_server import GROUPS
-from tests.store.turns import DAY, HOUR, START, Clock, turn
+from tests.store.turns import DAY, HOUR, START, Clock, chain_of, turn
 from toolwire.model import Message, Text, ToolResult, ToolUse
 from toolwire.protocols.shared.turn import StoredTurn
 from toolwire.store.base import ResponseStore, StoreUnavailable
@@ -35,7 +35,7 @@ async def test_what_was_put_is_there(store: ResponseStore) -> None:
 
 async def test_a_turn_comes_goes_and_comes_back(store: ResponseStore) -> None:
     assert await store.get("resp_1", "alice") is None
-    assert await store.get_chain("resp_1", "alice") is None
+    assert await chain_of(store, "resp_1", "alice") is None
     assert await store.delete("resp_1", "alice") is False
     await store.put(turn("resp_1", status="in_progress"))
     done = turn("resp_1", status="completed", text="longer than it was before")
@@ -66,9 +66,9 @@ async def test_a_conversation_comes_oldest_first(store: ResponseStore) -> None:
     turns = [turn(f"resp_{i}", ancestors=[f"resp_{j}" for j in range(i)], text=str(i)) for i in range(30)]
     for each in (turns[7], *turns[:7], *reversed(turns[8:])):
         await store.put(each)
-    assert await store.get_chain("resp_29", "alice") == tuple(turns)
-    assert await store.get_chain("resp_3", "alice") == tuple(turns[:4])
-    assert await store.get_chain("resp_0", "alice") == (turns[0],)
+    assert await chain_of(store, "resp_29", "alice") == tuple(turns)
+    assert await chain_of(store, "resp_3", "alice") == tuple(turns[:4])
+    assert await chain_of(store, "resp_0", "alice") == (turns[0],)
 
 
 async def test_a_conversation_with_a_gap_is_none(store: ResponseStore) -> None:
@@ -77,9 +77,9 @@ async def test_a_conversation_with_a_gap_is_none(store: ResponseStore) -> None:
     for missing in range(3):
         await store.delete(f"resp_{missing}", "alice")
         await store.put(turn(f"resp_{missing}", owner="bob"))  # a turn of somebody else fills no gap
-        assert await store.get_chain("resp_2", "alice") is None, missing
+        assert await chain_of(store, "resp_2", "alice") is None, missing
         await store.put(turn(f"resp_{missing}", ancestors=[f"resp_{j}" for j in range(missing)]))
-        assert await store.get_chain("resp_2", "alice") is not None, missing
+        assert await chain_of(store, "resp_2", "alice") is not None, missing
 
 
 async def test_a_conversation_lives_as_long_as_its_youngest_turn(store: ResponseStore, clock: Clock) -> None:
@@ -92,12 +92,12 @@ async def test_a_conversation_lives_as_long_as_its_youngest_turn(store: Response
         clock.now += 6 * HOUR
         await store.prune(clock.now)
     last = turns[-1].expires
-    assert await store.get_chain("resp_4", "alice") == tuple(replace(each, expires=last) for each in turns)
+    assert await chain_of(store, "resp_4", "alice") == tuple(replace(each, expires=last) for each in turns)
     assert await store.get("resp_0", "alice") == replace(turns[0], expires=last)
     clock.now = last - 0.001
-    assert await store.get_chain("resp_4", "alice") is not None
+    assert await chain_of(store, "resp_4", "alice") is not None
     clock.now = last
-    assert await store.get_chain("resp_4", "alice") is None
+    assert await chain_of(store, "resp_4", "alice") is None
     assert await store.get("resp_0", "alice") is None
     assert await store.prune(clock.now) == 5
 
@@ -111,7 +111,7 @@ async def test_only_what_a_turn_goes_on_from_is_prolonged(store: ResponseStore, 
     clock.now = START + 15 * HOUR
     assert await store.get("left", "alice") is None
     assert await store.get("root", "bob") is None
-    assert await store.get_chain("right", "alice") is not None
+    assert await chain_of(store, "right", "alice") is not None
 
 
 async def test_what_has_expired_does_not_come_back(store: ResponseStore, clock: Clock) -> None:
@@ -120,7 +120,7 @@ async def test_what_has_expired_does_not_come_back(store: ResponseStore, clock: 
     await store.put(turn("resp_1", ancestors=["resp_0", "resp_never"], expires=START + 20 * HOUR))
     await store.prolong(["resp_0"], "alice", START + 20 * HOUR)
     assert await store.get("resp_0", "alice") is None
-    assert await store.get_chain("resp_1", "alice") is None
+    assert await chain_of(store, "resp_1", "alice") is None
 
 
 async def test_what_is_prolonged_lives_and_counts_as_used(make_store: MakeStore, clock: Clock) -> None:
@@ -154,7 +154,7 @@ async def test_the_turn_of_somebody_else_does_not_exist(store: ResponseStore) ->
     await store.put(turn("resp_1", owner="alice"))
     for other in ("bob", "", "alic", "alicer", "Alice", "alice\0"):
         assert await store.get("resp_1", other) is None
-        assert await store.get_chain("resp_1", other) is None
+        assert await chain_of(store, "resp_1", other) is None
         assert await store.delete("resp_1", other) is False
     assert await store.get("resp_1", "alice") == turn("resp_1", owner="alice")
     assert await store.get("eresp_1", "alic") is None, "owner and id do not run into each other"
@@ -195,7 +195,7 @@ async def test_any_text_may_be_asked_for_as_an_id(store: ResponseStore) -> None:
     await store.put(turn("resp_1"))
     for ident in ("", "\0", "\ud800", "resp_" + "x" * 100_000, "' OR 1=1 --", "*", "日本"):
         assert await store.get(ident, "alice") is None
-        assert await store.get_chain(ident, ident) is None
+        assert await chain_of(store, ident, ident) is None
         assert await store.delete(ident, "alice") is False
 
 
@@ -213,7 +213,7 @@ async def test_large_turns(store: ResponseStore) -> None:
     turns = [turn(f"resp_{i}", ancestors=[f"resp_{j}" for j in range(i)], text=f"{i}é" * 2 * MIB) for i in range(3)]
     for each in turns:
         await store.put(each)
-    assert await store.get_chain("resp_2", "alice") == tuple(turns)
+    assert await chain_of(store, "resp_2", "alice") == tuple(turns)
 
 
 async def test_a_turn_beyond_the_limit_is_refused_and_changes_nothing(make_store: MakeStore) -> None:
@@ -292,11 +292,11 @@ async def test_a_conversation_is_used_with_its_youngest_turn(make_store: MakeSto
     await store.put(turn("other_1", ancestors=["other_0"]))
     await store.put(turn("old_1", ancestors=["old_0"]))
     await store.put(turn("old_2", ancestors=["old_0", "old_1"]))
-    assert await store.get_chain("old_2", "alice") is not None
+    assert await chain_of(store, "old_2", "alice") is not None
     assert await store.get("other_0", "alice") is None
     await store.put(turn("new"))
     assert await store.get("other_1", "alice") is None
-    assert await store.get_chain("old_2", "alice") is not None
+    assert await chain_of(store, "old_2", "alice") is not None
 
 
 async def test_one_owner_cannot_push_out_what_another_has(make_store: MakeStore) -> None:
@@ -351,7 +351,7 @@ async def test_many_tasks_do_not_disturb_each_other(store: ResponseStore) -> Non
             await store.put(turn(ident, owner=owner, ancestors=ids, text=owner, status="in_progress"))
             await store.put(turn(ident, owner=owner, ancestors=ids, text=owner))
             ids.append(ident)
-            chain = await store.get_chain(ident, owner)
+            chain = await chain_of(store, ident, owner)
             assert chain == tuple(
                 turn(ident, owner=owner, ancestors=ids[:j], text=owner) for j, ident in enumerate(ids)
             )
@@ -467,7 +467,7 @@ async def test_closing_twice_and_using_it_after(make_store: MakeStore) -> None:
     for call in (
         store.put(turn("resp_1")),
         store.get("resp_1", "alice"),
-        store.get_chain("resp_1", "alice"),
+        store.get_many(["resp_1"], "alice"),
         store.delete("resp_1", "alice"),
         store.change("resp_1", "alice", _counted),
         store.prolong(["resp_1"], "alice", START),

@@ -17,7 +17,7 @@ pytest.importorskip("redis")
 
 from tests.optional import REDIS
 from tests.store.redis_server import ClusterGroup, Group, WatchedGroup, started
-from tests.store.turns import Clock, turn
+from tests.store.turns import Clock, chain_of, turn
 from toolwire.store.base import StoreUnavailable
 from toolwire.store.redis import RedisStore
 
@@ -88,7 +88,7 @@ async def loaded(group: Group, clock: Clock) -> AsyncIterator[tuple[Load, RedisS
         await load.end()
         for store in (idle, new):
             for ident, text in load.kept.items():
-                chain = await store.get_chain(ident, "alice")
+                chain = await chain_of(store, ident, "alice")
                 assert chain is not None, ident
                 assert chain[-1] == turn(ident, ancestors=chain[-1].ancestors, text=text)
         assert await new.get("resp_idle", "alice") == turn("resp_idle")

@@ -71,9 +71,9 @@ class Comparison(RuleBasedStateMachine):
     def prolong(self, idents: list[str], owner: str, lives: int) -> None:
         self.both("prolong", idents, owner, self.clock.now + lives * HOUR)
 
-    @rule(ident=IDS, owner=OWNERS)
-    def get_chain(self, ident: str, owner: str) -> None:
-        self.both("get_chain", ident, owner)
+    @rule(idents=st.lists(IDS, max_size=3), owner=OWNERS)
+    def get_many(self, idents: list[str], owner: str) -> None:
+        self.both("get_many", idents, owner)
 
     @rule(ident=IDS, owner=OWNERS)
     def delete(self, ident: str, owner: str) -> None:

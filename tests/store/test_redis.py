@@ -12,7 +12,7 @@ import pytest
 from tests.backends.peers import self_signed
 from tests.cases import every
 from tests.store.redis_server import ClusterGroup, RedisServer, WatchedGroup, started
-from tests.store.turns import DAY, HOUR, START, Clock, turn
+from tests.store.turns import DAY, HOUR, START, Clock, chain_of, turn
 from tests.waiting import GUARD_S
 from toolwire.store.base import StoreUnavailable
 from toolwire.store.encoding import key_of
@@ -37,7 +37,7 @@ async def test_a_server_that_goes_away_and_comes_back(own_server: RedisServer, c
     for call in (
         store.put(turn("resp_2")),
         store.get("resp_1", "alice"),
-        store.get_chain("resp_1", "alice"),
+        store.get_many(["resp_1"], "alice"),
         store.delete("resp_1", "alice"),
         store.prune(START),
     ):
@@ -58,7 +58,7 @@ async def test_a_restart_between_two_calls_is_not_noticed(own_server: RedisServe
     own_server.start()
     await store.put(turn("resp_2", ancestors=["resp_1"]))
     assert await store.get("resp_2", "alice") is not None
-    assert await store.get_chain("resp_2", "alice") is None
+    assert await chain_of(store, "resp_2", "alice") is None
     await store.close()
 
 
@@ -118,7 +118,7 @@ async def test_a_server_that_evicts_our_own_lists(redis_server: RedisServer, clo
         assert await redis_server.ask(("DEL", f"{prefix}:1:{lost}")) == [1]
         for i in range(4, 12):
             await store.put(turn(f"resp_{i}", ancestors=[f"resp_{i - 1}"]))
-            assert await store.get_chain(f"resp_{i}", "alice") is not None, lost
+            assert await chain_of(store, f"resp_{i}", "alice") is not None, lost
         await store.close()
 
 

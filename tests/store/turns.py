@@ -7,6 +7,7 @@ from typing import Any
 
 from toolwire.model import Message, Text, ToolUse, scoped
 from toolwire.protocols.shared.turn import StoredTurn, TurnStatus
+from toolwire.store.base import ReadBudget, ResponseStore
 
 START = 1_800_000_000.0
 HOUR = 3_600.0
@@ -45,3 +46,12 @@ def turn(
         created=START,
         expires=expires,
     )
+
+
+async def chain_of(
+    store: ResponseStore, ident: str, owner: str, budget: ReadBudget | None = None
+) -> tuple[StoredTurn, ...] | None:
+    """The conversation up to a turn, oldest first; None if one of its turns is missing."""
+    last = await store.get(ident, owner, budget)
+    earlier = None if last is None else await store.get_many(last.ancestors, owner, budget)
+    return None if last is None or earlier is None else (*earlier, last)

@@ -16,7 +16,6 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from functools import cache
 from types import new_class
 from typing import Any
@@ -27,7 +26,6 @@ from aiohttp.base_protocol import BaseProtocol
 from ...errors import GatewayError
 from ...ingress.bodies import read_json
 from ...known.past import KnownItems
-from ...model import ModelRequest
 from ...support.offload import OFFLOAD_BYTES, OFFLOAD_OBJECTS, offload
 from ..exchange.heads import ADDED_HEADERS, is_enclosed
 from ..exchange.request_state import EXCHANGE, Exchange
@@ -162,16 +160,17 @@ def unread(request: web.Request, body: bytes) -> StreamReader:
     return stream
 
 
-def release(request: web.Request, body: Mapping[str, Any], received: ModelRequest) -> None:
+def release(request: web.Request, exchange: Exchange) -> None:
     """Frees the client's bytes, because the answer has begun and no server is asked with them any more, and the results
     for the conversation, unless the cache keeps them for the next request. Code around the gateway may still read the
     request."""
-    if received.origin is not None:
-        received.origin.free()
-        if received.origin.past is not None:
-            for value in body.values():
-                if isinstance(value, KnownItems):
-                    value.release()
+    for origin in (exchange.received.origin, exchange.request.origin):
+        if origin is not None:
+            origin.free()
+    if exchange.received.past is not None:
+        for value in exchange.body.values():
+            if isinstance(value, KnownItems):
+                value.release()
     if not is_enclosed(request):
         request._payload = EMPTY_PAYLOAD
         request._cache.pop("content", None)

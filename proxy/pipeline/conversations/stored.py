@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
@@ -81,10 +81,10 @@ class Conversations:
             hold(large.size)
             return await self.get(ident, owner)
 
-    async def get_chain(self, ident: str, owner: str, budget: ReadBudget) -> tuple[StoredTurn, ...] | None:
-        """Returns a turn with those before it, oldest first; None if it does not exist. Raises as `get`."""
+    async def get_many(self, idents: Sequence[str], owner: str, budget: ReadBudget) -> tuple[StoredTurn, ...] | None:
+        """Returns these turns; None if any is missing. Raises as `get`."""
         store = await self._opened()
-        return None if store is None else await store.get_chain(ident, owner, budget)
+        return None if store is None else await store.get_many(idents, owner, budget)
 
     async def put(self, turn: StoredTurn) -> None:
         """Stores a turn. Raises `StoreUnavailable`."""

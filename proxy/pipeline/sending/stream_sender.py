@@ -334,7 +334,7 @@ class StreamSender:
             await reply.write(data)
             self._monitor.last = time.monotonic()
         if self._path.spoke and self._transport is None:
-            release(self._request, self._exchange.body, self._exchange.received)
+            release(self._request, self._exchange)
             if isinstance(writer, StreamWriter) and writer.chunked and not reply.compression:
                 writer.send_headers()
                 self._transport = writer.transport

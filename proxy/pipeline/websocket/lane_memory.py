@@ -16,7 +16,7 @@ from typing import Final
 from aiohttp import web
 
 from ...protocols.shared.turn import StoredTurn
-from ...store.base import ReadBudget, StoreUnavailable
+from ...store.base import StoreUnavailable
 from ...store.memory import MemoryStore
 
 FOREVER_S: Final = 10 * 365 * 86_400.0
@@ -43,13 +43,12 @@ class LaneMemory:
         """The id of the latest response; None if there is none."""
         return self._held[-1] if self._held else None
 
-    async def get_chain(self, ident: str, owner: str, budget: ReadBudget) -> tuple[StoredTurn, ...] | None:
-        """Returns the conversation up to and including `ident`, oldest first, if that is the latest response of a lane;
-        else None. The returned turns belong to `owner`. Raises `BudgetExceeded` if they exceed `budget`."""
+    def find(self, ident: str) -> tuple[MemoryStore, str] | None:
+        """Returns where the conversation up to and including `ident` is, and its owner there; None if `ident` is the
+        latest response of no lane."""
         for lane in self._lanes:
             if ident == lane.latest:
-                turns = await self._store.get_chain(ident, lane._owner, budget)
-                return None if turns is None else tuple(replace(turn, owner=owner) for turn in turns)
+                return self._store, lane._owner
         return None
 
     async def remember(self, turn: StoredTurn, before: Sequence[StoredTurn]) -> None:

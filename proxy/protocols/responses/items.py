@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from ...known.past import KnownItems, fold
+from ...known.past import KnownItems, Past, fold
 from ...model import (
     EMPTY,
     CallKind,
@@ -126,12 +126,18 @@ def whole_items(items: str | Iterable[Mapping[str, Any]]) -> Iterator[Mapping[st
         yield {"type": "message", "role": "user", "content": bare}
 
 
-def joined(messages: Iterable[Message]) -> tuple[Message, ...]:
-    """Returns the messages of several requests and answers as if all had been read from one list of items."""
-    reading = MessageCollector()
-    for message in messages:
+def joined(messages: Sequence[Message], past: Past | None) -> tuple[Message, ...]:
+    """Returns the messages of several requests and answers as if all had been read from one list of items. `past` holds
+    the results of the conversation's earlier requests."""
+    made, end = fold(past, "responses.join", messages, _Read(), _join_more)
+    return tuple(made) if end.turn is None else (*made, Message("assistant", end.turn))
+
+
+def _join_more(before: _Read, several: Sequence[Message], start: int, messages: list[Message]) -> _Read:
+    reading = MessageCollector(messages, before.turn, before.called)
+    for message in several:
         reading.take_message(message)
-    return reading.end()
+    return _Read(*reading.state())
 
 
 class MessageCollector:

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from ...errors import ClientFault, quote
 from ...formats.engine.toolset import ToolSet, known_set, new_set
-from ...known.past import KnownItems, Past, fold, once, past_of
+from ...known.past import Past, fold, once, past_of
 from ...model import (
     EMPTY,
     Extra,
@@ -188,19 +188,21 @@ def read_messages(body: Mapping[str, Any], items: Sequence[Mapping[str, Any]] | 
     """Returns the conversation of a request: `instructions` as a system message, then `items`, or the body's own
     `input`. Pass `items` if earlier turns come before the input (R12.3)."""
     all_items = own_items(body) if items is None else items
+    first = instructions_of(body, past_of(all_items))
+    return read_items(all_items) if first is None else (first, *read_items(all_items))
+
+
+def instructions_of(body: Mapping[str, Any], past: Past | None) -> Message | None:
+    """Returns the system message of a request; None if it has no `instructions`."""
     instructions = body.get("instructions")
     if not instructions:
-        return read_items(all_items)
-    first = Message("system", (Text(instructions),))
-    if isinstance(all_items, KnownItems):
-        return once(all_items.past, "responses.instructions", (), lambda: first, instructions), *read_items(all_items)
-    return first, *read_items(all_items)
+        return None
+    return once(past, "responses.instructions", (), lambda: Message("system", (Text(instructions),)), instructions)
 
 
-def with_earlier_tools(request: ModelRequest, body: Mapping[str, Any], inputs: Iterable[Any]) -> ModelRequest:
-    """Returns the request with the tools in the `inputs` of earlier turns added, oldest first (R28.1); the same object
+def with_earlier_tools(request: ModelRequest, body: Mapping[str, Any], earlier: Sequence[Any]) -> ModelRequest:
+    """Returns the request with the tools in the inputs of `earlier` turns added, oldest first (R28.1); the same object
     if there are none."""
-    earlier = [items for items in inputs if any(carried_tools(items))]
     if not earlier or asks_summary(body):
         return request
     own = not_deferred(_read_tools(body.get("tools") or (), "tools", EMPTY))

@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import Any, Final, Literal, overload
 
 from ...errors import GatewayError
-from ...known.past import build_on_earlier, past_of
-from ...model import Message, ModelReply, ModelRequest, OpaquePart, Text
+from ...known.past import Past, build_on_earlier, fold, past_of
+from ...model import Message, ModelReply, ModelRequest, OpaquePart
 from ..shared.turn import Beginning, Place, StoredTurn, TurnStatus, Written
 from ..shared.wire import PIECE_CHARS, dump, dump_in_pieces, item_pieces, load
 from ..streams import WriteOptions
@@ -26,9 +26,10 @@ from .items import PROTOCOL, joined, own_items, read_items, whole_items
 from .kept_items import answered, listed, made_output
 from .output import QUEUED, head_of
 from .reply import Origins, broken_off, write_finished
-from .request import with_earlier_tools
+from .request import instructions_of, with_earlier_tools
 from .resource import resource, response_error, write_begun, write_resource
 from .summaries import asks_summary, summary_item
+from .tools_in_input import carried_tools
 
 _REFERENCE: Final = "item_reference"
 _LAST: Final = frozenset({"response.completed", "response.incomplete", "response.failed"})
@@ -46,15 +47,22 @@ class ResponsesTurns(TurnForm):
         return request.messages[1:] if body.get("instructions") else request.messages
 
     def full_conversation(
-        self, body: Mapping[str, Any], earlier: Sequence[Message], own: Sequence[Message]
+        self, body: Mapping[str, Any], earlier: Sequence[Message], own: Sequence[Message], past: Past | None
     ) -> tuple[Message, ...]:
         """Returns `instructions`, then all messages in order, as if they had come as items of one input."""
-        instructions = body.get("instructions")
-        first = (Message("system", (Text(instructions),)),) if instructions else ()
-        return (*first, *joined((*earlier, *own)))
+        messages = joined((*earlier, *own), past)
+        first = instructions_of(body, past)
+        return messages if first is None else (first, *messages)
+
+    def reduced(self, turn: StoredTurn) -> StoredTurn:
+        """Returns a turn with only its input and its output: the response object also echoes the request's tools."""
+        if not turn.said:
+            return turn
+        said = _value(turn)
+        return replace(turn, said={"input": said["input"], "resource": {"output": said["resource"]["output"]}})
 
     def with_tools(self, request: ModelRequest, body: Mapping[str, Any], earlier: Sequence[StoredTurn]) -> ModelRequest:
-        inputs = [_value(turn)["input"] for turn in earlier if turn.said]
+        inputs, _ = fold(request.past, "responses.carrying", earlier, True, _carrying)
         return with_earlier_tools(request, body, inputs)
 
     def asks_summary(self, body: Mapping[str, Any]) -> bool:
@@ -176,6 +184,12 @@ class ListedItems(Sequence[Mapping[str, Any]]):
             return [self[each] for each in range(len(self))[place]]
         index = range(len(self))[place]
         return listed(self._items[index], self._ident, index)
+
+
+def _carrying(before: bool, turns: Sequence[StoredTurn], start: int, inputs: list[Any]) -> bool:
+    """Adds the inputs that list tools."""
+    inputs += [items for turn in turns if turn.said and any(carried_tools(items := _value(turn)["input"]))]
+    return before
 
 
 def _value(turn: StoredTurn) -> Mapping[str, Any]:

@@ -53,7 +53,7 @@ def _fields(kind: type[Any]) -> tuple[tuple[str, Any], ...]:
 _Fields = tuple[tuple[str, Any], ...]
 _MESSAGE: Final = _fields(Message)
 _MESSAGES: Final = ("input", "output", "rounds")
-_TURN: Final = tuple(field for field in _fields(StoredTurn) if field[0] not in ("said", "size", "beginning"))
+_TURN: Final = tuple(field for field in _fields(StoredTurn) if field[0] not in ("said", "size", "values", "beginning"))
 _PARTS: Final = {kind: (name, _fields(kind)) for name, kind in _KINDS.items()}
 
 

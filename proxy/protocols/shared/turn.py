@@ -19,6 +19,8 @@ TurnStatus = Literal["queued", "in_progress", "completed", "incomplete", "failed
 
 RUNNING: Final = frozenset({"queued", "in_progress"})
 """Statuses of a response that is not finished."""
+ANSWERED: Final = frozenset({"completed", "incomplete"})
+"""Statuses of a turn that later requests can continue. Such a turn never changes."""
 
 
 class Place(NamedTuple):
@@ -64,7 +66,8 @@ class StoredTurn:
     the request. `created` and `expires` are Unix seconds. `said` is the JSON of input and output in the protocol's
     form. A turn to be stored need not hold messages that can be made from `said`; a turn that was read holds all, and
     its `said` is the parsed JSON. A turn to be stored may have the first part of `said` as
-    `beginning`. `size` is the number of bytes of the turn as its store reads it.
+    `beginning`. `size` is the number of bytes of the turn as its store reads it, and
+    `values` the number of JSON values in it that count (`ReadBudget`), if it was read with a budget.
     """
 
     id: str
@@ -80,6 +83,7 @@ class StoredTurn:
     said: bytes | Mapping[str, Any] = field(default=b"", hash=False)
     rounds: tuple[Message, ...] = ()
     size: int = field(default=0, compare=False)
+    values: int = field(default=0, compare=False)
     beginning: Beginning | None = field(default=None, compare=False)
 
     @property

@@ -1,0 +1,148 @@
+"""Known turns: turns that were read for an earlier request of the conversation are not read again.
+
+A request may name the response that it continues (`previous_response_id`) instead of sending the whole conversation.
+`KnownTurns` caches the turns that were read for the latest requests, so that only the last turn of a conversation is
+read and decoded. The messages of the others are the same objects as before, so later code can reuse its results for
+them (`toolwire.known.past`).
+
+Rules of this module:
+
+1. A cached turn counts only while the store has it: every request asks for the presence of all of them, with one query.
+   Finished turns never change, so nothing else has to be compared.
+2. A read budget (R33.2) is charged as if all turns were read.
+3. A continued conversation replaces its earlier version. A conversation that branches off is read once more.
+
+Law: the same turns are returned with and without the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple, Protocol
+
+from aiohttp import web
+
+from ...fastparse import bytes_of
+from ...known.past import Past
+from ...model import Message
+from ...protocols.shared.turn import ANSWERED, StoredTurn
+from ...store.base import ReadBudget
+from ...support.cache import Cache
+
+
+class TurnSource(Protocol):
+    """What turns are read from. See `ResponseStore`."""
+
+    async def get(self, ident: str, owner: str, budget: ReadBudget) -> StoredTurn | None: ...
+
+    async def get_many(self, idents: Sequence[str], owner: str, budget: ReadBudget) -> Sequence[StoredTurn] | None: ...
+
+    async def present(self, turns: Collection[tuple[str, str]]) -> set[tuple[str, str]]: ...
+
+
+class EarlierTurns(NamedTuple):
+    """The turns before a request, oldest first, and the results of the conversation's earlier requests."""
+
+    turns: tuple[StoredTurn, ...]
+    past: Past
+
+    @property
+    def size(self) -> int:
+        """The number of bytes of the turns, as stored."""
+        return sum([turn.size for turn in self.turns])
+
+
+class _Conversation(NamedTuple):
+    """Cached turns with their ids, and their total of bytes, JSON values and memory. `own` are the messages of the
+    latest request that continued them. `mark` identifies the entry."""
+
+    turns: tuple[StoredTurn, ...]
+    idents: tuple[str, ...]
+    bytes: int
+    values: int
+    weight: int
+    own: tuple[Message, ...]
+    past: Past
+    mark: object
+
+
+class KnownTurns:
+    """The turns of the latest conversations, as many as `cache` has room for."""
+
+    def __init__(self, cache: Cache[_Conversation]) -> None:
+        self._cache = cache
+
+    async def read(
+        self,
+        source: TurnSource,
+        owner: str,
+        ident: str,
+        budget: ReadBudget,
+        size: int,
+        own: tuple[Message, ...],
+        reduced: Callable[[StoredTurn], StoredTurn],
+    ) -> EarlierTurns | None:
+        """Returns the turn `ident` with those before it; None if any is missing. `size` is the number of bytes of the
+        request, and `own` are its messages. `reduced` returns a turn with only what later requests need of it. Raises
+        `BudgetExceeded`, and `StoreUnavailable`."""
+        known = self._cache.get((owner, ident))
+        read: tuple[StoredTurn, ...] = ()
+        if known is None:
+            last = await source.get(ident, owner, budget)
+            if last is None:
+                return None
+            before = last.ancestors
+            known = self._cache.get((owner, before[-1])) if before else None
+            if known is not None:
+                # the messages of the previous request, whose results are known, instead of equal ones
+                read = (replace(last, input=known.own) if last.input == known.own else last,)
+            else:
+                earlier = await source.get_many(before, owner, budget) if before else ()
+                if earlier is None:
+                    return None
+                read = (*earlier, last)
+        if known is not None:
+            budget.take_bytes(known.bytes)
+            budget.take_values(known.values)
+            if len(await source.present([(each, owner) for each in known.idents])) < len(known.idents):
+                return None
+        return self._keep(known, tuple(map(reduced, read)), owner, size, own)
+
+    def _keep(
+        self,
+        known: _Conversation | None,
+        turns: tuple[StoredTurn, ...],
+        owner: str,
+        size: int,
+        own: tuple[Message, ...],
+    ) -> EarlierTurns:
+        """Caches the conversation of the `known` turns and of the `turns` after them."""
+        number, values = sum([turn.size for turn in turns]), sum([turn.values for turn in turns])
+        weight = bytes_of([(turn.messages, turn.said) for turn in turns]) + TURN_BYTES * len(turns)
+        idents = tuple([turn.id for turn in turns])
+        past = Past(size + number, None if known is None else known.past)
+        if known is not None:
+            turns, idents = (*known.turns, *turns), (*known.idents, *idents)
+            number, values, weight = known.bytes + number, known.values + values, known.weight + weight
+        if turns[-1].status in ANSWERED:
+            if known is not None:
+                self._cache.drop((owner, known.idents[-1]))
+            key, mark = (owner, idents[-1]), object()
+            conversation = _Conversation(turns, idents, number, values, weight, own, past, mark)
+            self._cache.put(key, conversation, weight + past.weight)
+
+            def grown(by: int) -> None:  # must not refer to `past`: see `toolwire.ingress.conversations`
+                entry = self._cache.get(key)
+                if entry is not None and entry.mark is mark:
+                    self._cache.grow(key, by)
+
+            past.grown = grown
+        return EarlierTurns(turns, past)
+
+
+TURN_BYTES: Final = 500
+"""Weight of a turn without its messages."""
+
+KNOWN_TURNS: Final = web.AppKey("toolwire.known_turns", KnownTurns)
+"""The known turns of an application."""
