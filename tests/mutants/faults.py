@@ -687,6 +687,26 @@ FAULTS: Final = (
         "hundreds of tools are read and checked again with every turn", ("tests/unit/test_toolset.py",),
     ),
     Fault(
+        "deleted-turns-are-known", "proxy/pipeline/conversations/known_turns.py",
+        "< len(known.idents)", "< 0",
+        "a conversation goes on behind a turn that the client has deleted", ("tests/unit/test_known_turns.py",),
+    ),
+    Fault(
+        "known-turns-cost-no-budget", "proxy/pipeline/conversations/known_turns.py",
+        "budget.take_values(known.values)", "pass",
+        "a conversation grows beyond the limits of a body", ("tests/unit/test_known_turns.py",),
+    ),
+    Fault(
+        "running-turns-are-known", "proxy/pipeline/conversations/known_turns.py",
+        "if turns[-1].status in ANSWERED:", "if True:",
+        "a response that was running once can never be continued", ("tests/unit/test_known_turns.py",),
+    ),
+    Fault(
+        "read-messages-are-new", "proxy/pipeline/conversations/known_turns.py",
+        "if last.input == known.own else last", "if False else last",
+        "folds begin again before the previous request", ("tests/unit/test_known_turns.py",),
+    ),
+    Fault(
         "known-signs-of-the-rest", "proxy/ingress/conversations.py",
         "found | _signs(cut.rest))", "_signs(cut.rest))",
         "sealed reasoning in a known message is sent to a server as it is", ("tests/unit/test_conversations.py",),

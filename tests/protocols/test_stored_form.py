@@ -264,7 +264,7 @@ def test_going_on_is_reading_all_items_at_once(first: Any) -> None:
     results = [{"type": "function_call_output", "call_id": "z", "output": "x"}, {"role": "assistant", "content": "y"}]
     turns = [read_items(given_items), read_items(calls), read_items(results), read_items([*results[1:]])]
     body = {"instructions": "Be brief."}
-    joined = FORM_OF.full_conversation(body, [m for t in turns[:-1] for m in t], turns[-1])
+    joined = FORM_OF.full_conversation(body, [m for t in turns[:-1] for m in t], turns[-1], None)
     at_once = read_items([*given_items, *calls, *results, *results[1:]])
     assert joined == (Message("system", (Text("Be brief."),)), *at_once)
 

@@ -32,7 +32,7 @@ from ...support.cache import Cache
 
 
 class TurnSource(Protocol):
-    """What turns are read from. See `ResponseStore`."""
+    """The source of turns: see `ResponseStore`."""
 
     async def get(self, ident: str, owner: str, budget: ReadBudget) -> StoredTurn | None: ...
 
