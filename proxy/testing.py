@@ -45,8 +45,7 @@ from .registry import Registries, registries
 from .upstream.servers.mock import MockBackend, MockSource
 
 TAKING: Final = 5
-"""Turns of the event loop between asyncio accepting a connection and telling its server. Closing a server waits for
-them, so that no connection is left open."""
+"""Turns of the event loop between asyncio accepting a connection and telling its server."""
 
 # --- a chain in-process ---------------------------------------------------------------------------------------------
 
@@ -301,6 +300,16 @@ class Asked:
 Script = Answer | Callable[[Asked], Answer]
 
 
+async def close_server(server: asyncio.Server) -> None:
+    """Closes a server of the running event loop after the connections that it has accepted have reached it: asyncio
+    leaves a connection open that reaches a closed server."""
+    for listening in server.sockets:
+        asyncio.get_running_loop().remove_reader(listening)
+    for _ in range(TAKING):
+        await asyncio.sleep(0)
+    server.close()
+
+
 class Upstream:
     """A model server on a free loopback port, written on raw sockets so that it can break any rule.
 
@@ -328,9 +337,7 @@ class Upstream:
 
     async def __aexit__(self, *exc: object) -> None:
         assert self._server is not None
-        self._server.close()
-        for _ in range(TAKING):
-            await asyncio.sleep(0)
+        await close_server(self._server)
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)

@@ -20,7 +20,7 @@ from yarl import URL
 from tests.waiting import until
 from toolwire.config import BackendConfig
 from toolwire.errors import BackendFault
-from toolwire.testing import TAKING
+from toolwire.testing import close_server
 from toolwire.upstream.client.wire_answer import WireAnswer
 from toolwire.upstream.client.wire_client import WireClient
 
@@ -75,9 +75,7 @@ class Peer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._server.close()
-        for _ in range(TAKING):
-            await asyncio.sleep(0)
+        await close_server(self._server)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

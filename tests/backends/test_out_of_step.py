@@ -20,6 +20,7 @@ from tests.backends.peers import CHUNKED, LIMIT, OK, Peer, Step, ask, chunked, p
 from tests.cases import every
 from tests.waiting import until
 from toolwire.config import BackendConfig, Pool
+from toolwire.testing import close_server
 from toolwire.upstream.client import wire_client
 from toolwire.upstream.client.wire_client import SETTLE_S, WireClient
 
@@ -63,8 +64,7 @@ class Played:
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        self._server.close()
-        await turns()
+        await close_server(self._server)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
