@@ -38,7 +38,7 @@ from toolwire.config import BadAnswersConfig
 from toolwire.errors import GatewayError, ModelFault, quote
 from toolwire.events import BlockKind, Delta, Event, Fault, Finish, Opaque, Open, Start
 from toolwire.formats.engine.rendering import by_prompt_name
-from toolwire.model import Attempt, Message, ModelReply, ModelRequest, Text, ToolChoice, Usage
+from toolwire.model import Attempt, Message, ModelReply, ModelRequest, Text, ToolChoice, ToolResult, Usage
 from toolwire.pipeline.chain.middleware import Ask, ChainPlace, Middleware
 from toolwire.pipeline.chain.reply import Reply
 from toolwire.pipeline.chain.stages import Batches, Following, Stage
@@ -345,10 +345,21 @@ class _Trial:
         if not near or self.has_call(events):
             return None
         choice = near[0][0]
-        misses = [miss for other, miss in near if other == choice]
-        if not stand(misses, _visible(events, choice)):
+        misses = [miss for other, miss in near if other == choice and not self._is_copy(miss)]
+        if not misses or not stand(misses, _visible(events, choice)):
             return None
         return _Flaw(" ".join(dict.fromkeys(miss.why for miss in misses)), self._demanded(misses))
+
+    def _is_copy(self, miss: NearMiss) -> bool:
+        """Returns True if the attempt is in a text of the client, and texts were escaped: the model quotes it."""
+        escapes = self._exchange.escapes
+        if not escapes or not miss.text:
+            return False
+        restorer = escapes.restorer()
+        text = (restorer.feed(miss.text) + restorer.finish()).strip()
+        parts = (part for message in self.asked.messages if message.role != "assistant" for part in message.parts)
+        texts = (inner for part in parts for inner in (part.parts if isinstance(part, ToolResult) else (part,)))
+        return any(text in inner.text for inner in texts if isinstance(inner, Text))
 
     def _demanded(self, misses: Iterable[NearMiss]) -> ToolChoice | None:
         """Returns the choice that requires the attempted tools; None if the request wants several answers, because

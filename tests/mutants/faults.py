@@ -707,6 +707,11 @@ FAULTS: Final = (
         "folds begin again before the previous request", ("tests/unit/test_known_turns.py",),
     ),
     Fault(
+        "copies-are-attempts", "middlewares/reask.py",
+        "if not escapes or not miss.text:", "if True:",
+        "a model that copies a text as it was asked to is asked again", ("tests/chain/test_near_misses.py",),
+    ),
+    Fault(
         "known-signs-of-the-rest", "proxy/ingress/conversations.py",
         "found | _signs(cut.rest))", "_signs(cut.rest))",
         "sealed reasoning in a known message is sent to a server as it is", ("tests/unit/test_conversations.py",),
