@@ -327,6 +327,7 @@ class TurnRecorder:
         self._conversation = conversation
         self._memory = memory
         self._run = exchange.background
+        self._begun = False
         self._options = exchange.write_options()
         begins = exchange.received.stream or large  # a large one is prepared here, because this runs in a thread
         if begins:
@@ -337,9 +338,9 @@ class TurnRecorder:
     async def begin(self) -> bool:
         """Stores the turn as running. Returns False if that failed. Frees the item texts of the turn: they are written
         again with the answer, and need no memory during a stream."""
-        stored = await self._put(self._turn)
+        self._begun = await self._put(self._turn)
         self._turn = replace(self._turn, said=b"", beginning=None)
-        return stored
+        return self._begun
 
     def follow(self) -> None:
         """Declares on the reply: the turn's id becomes the id of the answer, and the turn is stored before the last
@@ -408,7 +409,10 @@ class TurnRecorder:
 
     async def _put(self, turn: StoredTurn) -> bool:
         try:
-            await (self._conversations if self._run is None else self._run).put(turn)
+            if self._run is None:
+                await self._conversations.put(turn, prolongs=not self._begun)
+            else:
+                await self._run.put(turn)
         except StoreUnavailable as error:
             self._note(error)
             return False

@@ -71,9 +71,9 @@ class MemoryStore(ResponseStore):
         self._owners.clear()
         self._turns = self._bytes = 0
 
-    async def put(self, turn: StoredTurn) -> None:
+    async def put(self, turn: StoredTurn, *, prolongs: bool = True) -> None:
         self._check_open()
-        self._store(turn, await encoded(turn, self._max_turn_bytes))
+        self._store(turn, await encoded(turn, self._max_turn_bytes), prolongs)
 
     async def change(self, turn_id: str, owner: str, work: Change) -> StoredTurn | None:
         while True:
@@ -90,10 +90,11 @@ class MemoryStore(ResponseStore):
                 self._store(turn, text)
                 return turn
 
-    def _store(self, turn: StoredTurn, text: bytes) -> None:
+    def _store(self, turn: StoredTurn, text: bytes, prolongs: bool = True) -> None:
         key = key_of(turn.id, turn.owner)
         self._drop(turn.owner, key)
-        self._use(turn.ancestors, turn.owner, turn.expires)
+        if prolongs:
+            self._use(turn.ancestors, turn.owner, turn.expires)
         owner = self._owners.setdefault(turn.owner, _Owner())
         self._owners.move_to_end(turn.owner)
         owner.turns[key] = _StoredTurn(turn.expires, text)

@@ -235,8 +235,8 @@ class RedisStore(ResponseStore):
             self._closed = True
             await self._client.close()
 
-    async def put(self, turn: StoredTurn) -> None:
-        await self._put(_PUT, turn)
+    async def put(self, turn: StoredTurn, *, prolongs: bool = True) -> None:
+        await self._put(_PUT, turn, prolongs=prolongs)
 
     async def change(self, turn_id: str, owner: str, work: Change) -> StoredTurn | None:
         key = self._key(turn_id, owner)
@@ -254,7 +254,7 @@ class RedisStore(ResponseStore):
                 return turn
         raise StoreUnavailable("others change the same entry all the time")
 
-    async def _put(self, script: Script, turn: StoredTurn, *more: str) -> Any:
+    async def _put(self, script: Script, turn: StoredTurn, *more: str, prolongs: bool = True) -> Any:
         text = await encoded(turn, self._max_turn_bytes)
         now = self._now()
         values = (
@@ -262,7 +262,7 @@ class RedisStore(ResponseStore):
             *(self._max_turns, self._max_turns_per_owner, key_of("", turn.owner)),
             *more,
         )
-        turns = [self._key(turn_id, turn.owner) for turn_id in (turn.id, *turn.ancestors)]
+        turns = [self._key(turn_id, turn.owner) for turn_id in (turn.id, *(turn.ancestors if prolongs else ()))]
         return await self._change(script, turns, values)
 
     async def prolong(self, turn_ids: Iterable[str], owner: str, expires: float) -> None:

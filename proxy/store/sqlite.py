@@ -126,12 +126,12 @@ class SqliteStore(ResponseStore):
             await wait(pending)
         await self._thread.close()
 
-    async def put(self, turn: StoredTurn) -> None:
+    async def put(self, turn: StoredTurn, *, prolongs: bool = True) -> None:
         if self._thread.closed:
             raise StoreUnavailable("the store is closed")
         loop = get_running_loop()
         done = loop.create_future()
-        self._waiting.append(_Put(turn, done))
+        self._waiting.append(_Put(turn, done, prolongs))
         if len(self._waiting) == 1 and not self._writing:
             self._schedule_write(loop)
         await done
@@ -230,7 +230,7 @@ class SqliteStore(ResponseStore):
         fits = turns + len(puts) <= self._max_turns and size <= self._max_bytes
         for put in puts:
             turn = put.turn
-            if turn.ancestors:
+            if turn.ancestors and put.prolongs:
                 self._use(db, [key_of(ancestor, turn.owner) for ancestor in turn.ancestors], turn.expires)
             key = key_of(turn.id, turn.owner)
             if turn.beginning is not None:
@@ -441,10 +441,11 @@ class _Put:
     """A turn that waits to be written. `done` is set when it was written, or to the error. `rest` is its JSON
     after its beginning, and `place` is where that is stored."""
 
-    __slots__ = ("done", "error", "place", "rest", "turn", "written")
+    __slots__ = ("done", "error", "place", "prolongs", "rest", "turn", "written")
 
-    def __init__(self, turn: StoredTurn, done: Future[None] | None = None) -> None:
+    def __init__(self, turn: StoredTurn, done: Future[None] | None = None, prolongs: bool = True) -> None:
         self.turn = turn
+        self.prolongs = prolongs
         self.done = done
         self.rest = b""
         self.place: Place | None = None

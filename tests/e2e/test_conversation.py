@@ -23,6 +23,7 @@ from toolwire.pipeline.chain.reply import Reply
 from toolwire.pipeline.chain.stages import Batches
 from toolwire.pipeline.conversations.stored import CONVERSATIONS
 from toolwire.pipeline.exchange.request_state import Exchange
+from toolwire.protocols.shared.turn import StoredTurn
 from toolwire.store.base import StoreUnavailable
 from toolwire.testing import Answer, Say, Upstream, chunk, frame
 
@@ -245,7 +246,7 @@ async def test_a_store_that_is_away_spoils_no_answer(
 ) -> None:
     server = await gateway(script=["Hello."])
 
-    async def broken(*args: object) -> None:
+    async def broken(*args: object, **more: object) -> None:
         raise StoreUnavailable("the disk is full")
 
     async with client(server) as session:
@@ -257,6 +258,28 @@ async def test_a_store_that_is_away_spoils_no_answer(
         refused = await ask(session, 503, input="x", previous_response_id=made["id"])
         assert refused["error"]["code"] == "store_unavailable"
         await get(session, made["id"], 503)
+
+
+@pytest.mark.parametrize(("stream", "prolonged"), [(False, [True]), (True, [True, False])], ids=["whole", "streamed"])
+async def test_earlier_turns_are_prolonged_once(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch, stream: bool, prolonged: list[bool]
+) -> None:
+    server = await gateway(script=["Hello."])
+    conversations, puts = server.app[CONVERSATIONS], list[bool]()
+    real = conversations.put
+
+    async def put(turn: StoredTurn, *, prolongs: bool = True) -> None:
+        puts.append(prolongs)
+        await real(turn, prolongs=prolongs)
+
+    async with client(server) as session:
+        made = await ask(session, input="hi")
+        monkeypatch.setattr(conversations, "put", put)
+        sent = {"model": "m", "input": "x", "previous_response_id": made["id"], "stream": stream}
+        async with session.post(RESPONSES, json=sent) as response:
+            assert response.status == 200
+            await response.read()
+    assert puts == prolonged
 
 
 async def test_without_the_middleware_earlier_turns_are_not_ignored(gateway: Gateway) -> None:

@@ -42,7 +42,7 @@ class Kept:
         self.asked: list[str] = []
         self.away = False
 
-    async def put(self, turn: StoredTurn) -> None:
+    async def put(self, turn: StoredTurn, *, prolongs: bool = True) -> None:
         if self.away:
             raise StoreUnavailable("away")
         self.turns[turn.id, turn.owner] = turn

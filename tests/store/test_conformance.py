@@ -71,6 +71,18 @@ async def test_a_conversation_comes_oldest_first(store: ResponseStore) -> None:
     assert await chain_of(store, "resp_0", "alice") == (turns[0],)
 
 
+async def test_a_second_put_need_not_prolong_again(store: ResponseStore) -> None:
+    """`prolongs` says that the first one did."""
+    first = turn("resp_1")
+    await store.put(first)
+    await store.put(turn("resp_2", ancestors=["resp_1"], status="in_progress", expires=START + 2 * DAY))
+    prolonged = replace(first, expires=START + 2 * DAY)
+    assert await store.get("resp_1", "alice") == prolonged
+    done = turn("resp_2", ancestors=["resp_1"], text="Done.", expires=START + 3 * DAY)
+    await store.put(done, prolongs=False)
+    assert await chain_of(store, "resp_2", "alice") == (prolonged, done)
+
+
 async def test_a_conversation_with_a_gap_is_none(store: ResponseStore) -> None:
     for i in range(3):
         await store.put(turn(f"resp_{i}", ancestors=[f"resp_{j}" for j in range(i)]))

@@ -47,9 +47,9 @@ class Comparison(RuleBasedStateMachine):
     def run(self, call: Coroutine[Any, Any, T]) -> T:
         return self.runner.run(call)
 
-    def both(self, name: str, *values: object) -> Any:
-        expected = self.run(getattr(self.model, name)(*values))
-        assert self.run(getattr(self.store, name)(*values)) == expected
+    def both(self, name: str, *values: object, **more: object) -> Any:
+        expected = self.run(getattr(self.model, name)(*values, **more))
+        assert self.run(getattr(self.store, name)(*values, **more)) == expected
         return expected
 
     @rule(
@@ -59,12 +59,15 @@ class Comparison(RuleBasedStateMachine):
         text=st.one_of(st.text(max_size=5), st.sampled_from(["x" * 1500, "y" * 2500])),
         status=st.sampled_from(["in_progress", "completed"]),
         lives=st.integers(-1, 30),
+        prolongs=st.booleans(),
     )
-    def put(self, ident: str, owner: str, ancestors: list[str], text: str, status: str, lives: int) -> None:
+    def put(
+        self, ident: str, owner: str, ancestors: list[str], text: str, status: str, lives: int, prolongs: bool
+    ) -> None:
         kept: StoredTurn = turn(
             ident, owner=owner, ancestors=ancestors, text=text, status=status, expires=self.clock.now + lives * HOUR
         )
-        self.both("put", kept)
+        self.both("put", kept, prolongs=prolongs)
         assert self.both("get", ident, owner) == (kept if lives > 0 else None)
 
     @rule(idents=st.lists(IDS, max_size=3), owner=OWNERS, lives=st.integers(-1, 30))

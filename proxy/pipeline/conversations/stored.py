@@ -86,11 +86,11 @@ class Conversations:
         store = await self._opened()
         return None if store is None else await store.get_many(idents, owner, budget)
 
-    async def put(self, turn: StoredTurn) -> None:
-        """Stores a turn. Raises `StoreUnavailable`."""
+    async def put(self, turn: StoredTurn, *, prolongs: bool = True) -> None:
+        """Stores a turn: see `ResponseStore.put`. Raises `StoreUnavailable`."""
         store = self._store if self._open else await self._opened()
         if store is not None:
-            await store.put(turn)
+            await store.put(turn, prolongs=prolongs)
             if time.time() - self._pruned >= PRUNE_S:
                 await self._prune(store)
 
