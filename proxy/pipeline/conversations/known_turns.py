@@ -29,6 +29,7 @@ from ...model import Message
 from ...protocols.shared.turn import ANSWERED, StoredTurn
 from ...store.base import ReadBudget
 from ...support.cache import Cache
+from ...support.offload import OFFLOAD_BYTES, offload
 
 
 class TurnSource(Protocol):
@@ -46,11 +47,6 @@ class EarlierTurns(NamedTuple):
 
     turns: tuple[StoredTurn, ...]
     past: Past
-
-    @property
-    def size(self) -> int:
-        """The number of bytes of the turns, as stored."""
-        return sum([turn.size for turn in self.turns])
 
 
 class _Conversation(NamedTuple):
@@ -107,9 +103,9 @@ class KnownTurns:
             budget.take_values(known.values)
             if len(await source.present([(each, owner) for each in known.idents])) < len(known.idents):
                 return None
-        return self._keep(known, tuple(map(reduced, read)), owner, size, own)
+        return await self._keep(known, tuple(map(reduced, read)), owner, size, own)
 
-    def _keep(
+    async def _keep(
         self,
         known: _Conversation | None,
         turns: tuple[StoredTurn, ...],
@@ -119,7 +115,8 @@ class KnownTurns:
     ) -> EarlierTurns:
         """Caches the conversation of the `known` turns and of the `turns` after them."""
         number, values = sum([turn.size for turn in turns]), sum([turn.values for turn in turns])
-        weight = bytes_of([(turn.messages, turn.said) for turn in turns]) + TURN_BYTES * len(turns)
+        weighed = [(turn.messages, turn.said) for turn in turns]
+        weight = await offload(number > OFFLOAD_BYTES, bytes_of, weighed) + TURN_BYTES * len(turns)
         idents = tuple([turn.id for turn in turns])
         past = Past(size + number, None if known is None else known.past)
         if known is not None:
