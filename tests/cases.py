@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import pytest
@@ -15,7 +15,8 @@ def every(names: str | tuple[str, ...], cases: Iterable[Any]) -> Callable[[Any],
     """Runs one test for every case, in order. Takes the arguments of `pytest.mark.parametrize` and stacks like it.
 
     For quick cases without a fixture: pytest needs longer for a test of its own than such a case takes. The first case
-    that fails ends the test, and a note of the error names it. Without any case the test is skipped.
+    that fails ends the test, and a note of the error names it. A case that skips does not: the others run, and then the
+    test is skipped with its reason. Without any case the test is skipped.
     """
     wanted = tuple(names.replace(",", " ").split()) if isinstance(names, str) else names
     table = [dict(zip(wanted, values_of(case, len(wanted)), strict=True)) for case in cases]
@@ -23,15 +24,17 @@ def every(names: str | tuple[str, ...], cases: Iterable[Any]) -> Callable[[Any],
     def decorate(test: Any) -> Any:
         @functools.wraps(test)
         def run(**given: Any) -> None:
-            for case in table or no_cases():
-                with named(case):
-                    test(**given, **case)
+            with skipping_at_the_end() as skips:
+                for case in table or no_cases():
+                    with named(case), skips():
+                        test(**given, **case)
 
         @functools.wraps(test)
         async def run_async(**given: Any) -> None:
-            for case in table or no_cases():
-                with named(case):
-                    await test(**given, **case)
+            with skipping_at_the_end() as skips:
+                for case in table or no_cases():
+                    with named(case), skips():
+                        await test(**given, **case)
 
         signature = inspect.signature(test)
         others = [parameter for name, parameter in signature.parameters.items() if name not in wanted]
@@ -60,6 +63,23 @@ def values_of(case: Any, count: int) -> tuple[Any, ...]:
 def no_cases() -> list[dict[str, Any]]:
     """Skips a test whose table is empty, as where recorded requests are not there."""
     pytest.skip("there are no cases")
+
+
+@contextmanager
+def skipping_at_the_end() -> Iterator[Callable[[], AbstractContextManager[None]]]:
+    """Yields a context for each case. After the last one the test is skipped if a case was."""
+    reasons: dict[str, None] = {}
+
+    @contextmanager
+    def one() -> Iterator[None]:
+        try:
+            yield
+        except pytest.skip.Exception as skipped:
+            reasons[str(skipped)] = None
+
+    yield one
+    if reasons:
+        pytest.skip("; ".join(reasons))
 
 
 @contextmanager
