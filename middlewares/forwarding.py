@@ -18,8 +18,8 @@ import orjson
 from toolwire.errors import ClientFault, quote
 from toolwire.events import Delta, Event, Finish, Open
 from toolwire.known.kinds import kinds_of, plain_in
-from toolwire.known.past import NUMBERED, SEALED, fold
-from toolwire.model import Message, ModelRequest, Reasoning, Text, ToolUse, Usage, replace
+from toolwire.known.past import NUMBERED, SEALED, fold, once
+from toolwire.model import Message, ModelRequest, Reasoning, Text, ToolSpec, ToolUse, Usage, replace
 from toolwire.pipeline.chain.middleware import Middleware
 from toolwire.pipeline.chain.reply import Counting, Reply
 from toolwire.pipeline.exchange.request_state import Exchange
@@ -263,13 +263,17 @@ def _context(member: WeightedServer, model: str) -> int | None:
 def _knows_tools(request: ModelRequest, member: WeightedServer) -> bool:
     """Returns True if a server may get the tools as the client wrote them: its configuration accepts their types, and
     it has the tools that are sent by type only."""
-    types, backend = member.endpoint.config.tool_types, member.endpoint.backend
-    for tool in request.tools:
+    types = member.endpoint.config.tool_types
+    takes, wire = member.endpoint.backend.capabilities, member.endpoint.backend.protocol
+
+    def known(tool: ToolSpec) -> bool:
         if types is not None and tool.received.get("type", tool.kind) not in types:
             return False
-        if is_client_tool(tool) and not has_client_tool(tool, backend.capabilities, backend.protocol):
-            return False
-    return True
+        return not is_client_tool(tool) or has_client_tool(tool, takes, wire)
+
+    return once(
+        request.past, ("known tools", types, takes, wire), request.tools, lambda: all(map(known, request.tools))
+    )
 
 
 def _own_bytes(exchange: Exchange, sent: ModelRequest, member: WeightedServer) -> bytes:

@@ -182,7 +182,7 @@ def needs_changes(
     if request.tools:
         if takes.short_names and any(len(tool.name) > SHORT_NAME_CHARS for tool in request.tools):
             return True
-        if any(tool.kind == "function" and complete(tool.parameters) is not tool.parameters for tool in request.tools):
+        if once(request.past, "incomplete tools", request.tools, lambda: any(map(_is_incomplete, request.tools))):
             return True
     sampling, limits = request.sampling, Limits(wire.most_temperature, wire.efforts, context)
     if not is_usual(sampling, limits) and fit_sampling(request, limits, NONE, _silent) is not sampling:
@@ -413,7 +413,7 @@ def fit_tools(
     if not takes.choice_objects and (wanted := choice.names) is not None:
         tools = tuple(tool for tool in tools if tool.name in wanted)
         choice = ToolChoice("required" if choice.mode == "named" else choice.mode)
-    messages = _fit_calls(request, takes, wire, own or _own_forms(request.tools, takes, wire), own=own)
+    messages = _fit_calls(request, takes, wire, own or _own_forms(request, takes, wire), own=own)
     if takes.short_names and any(len(tool.name) > SHORT_NAME_CHARS for tool in tools):
         fitting = False
         tell(NAMES, f"the model server takes {SHORT_NAME_CHARS} characters")
@@ -428,11 +428,14 @@ def fit_tools(
     return replace(request, tools=tools, tool_choice=choice, messages=messages)
 
 
+def _is_incomplete(tool: ToolSpec) -> bool:
+    """True for a function tool with parameters that not every server accepts."""
+    return tool.kind == "function" and complete(tool.parameters) is not tool.parameters
+
+
 def _with_complete_schema(tool: ToolSpec) -> ToolSpec:
-    """Returns a function tool with complete parameters, as every server accepts them."""
-    if tool.kind != "function" or (parameters := complete(tool.parameters)) is tool.parameters:
-        return tool
-    return replace(tool, parameters=parameters)
+    """Returns the tool with parameters as every server accepts them."""
+    return replace(tool, parameters=complete(tool.parameters)) if _is_incomplete(tool) else tool
 
 
 def _is_known(tool: ToolSpec, takes: Capabilities, wire: ServerSide | None) -> bool:
@@ -447,9 +450,13 @@ def has_client_tool(tool: ToolSpec, takes: Capabilities, wire: ServerSide | None
     return takes.client_tools or tool.received.get("type") in takes.tool_types
 
 
-def _own_forms(tools: tuple[ToolSpec, ...], takes: Capabilities, wire: ServerSide | None) -> bool:
+def _own_forms(request: ModelRequest, takes: Capabilities, wire: ServerSide | None) -> bool:
     """True if earlier calls may be sent to the server in the special forms of such tools."""
-    return takes.client_tools or any(is_client_tool(tool) and has_client_tool(tool, takes, wire) for tool in tools)
+
+    def known() -> bool:
+        return any(is_client_tool(tool) and has_client_tool(tool, takes, wire) for tool in request.tools)
+
+    return takes.client_tools or once(request.past, ("own forms", takes, wire), request.tools, known)
 
 
 def _fit_tool(tool: ToolSpec, takes: Capabilities, wire: ServerSide | None) -> ToolSpec:
