@@ -20,6 +20,7 @@ REQUESTS = 3
 def left_by(number: int) -> set[str]:
     """The classes of the gateway of which the collector finds something after requests of this kind."""
     left: set[str] = set()
+    gc.freeze()  # modules: nothing of them is freed
 
     def run(serve: Callable[[], None]) -> None:
         serve()
