@@ -48,8 +48,6 @@ def _import_frozen() -> None:
 
 _import_frozen()
 
-from toolwire.server import hosting  # noqa: E402  # imports the model
-
 # How long an example takes says more about the machine than about the code. In CI hypothesis loads a profile of its
 # own, which says the same and draws the same examples every time. Corners stand in tables, so a few examples of each
 # law are enough; with TOOLWIRE_FRESH they are new ones in CI as well, and many. CONTRIBUTING.md says why. Whatever
@@ -100,6 +98,8 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
         gc.freeze()
         gc.set_threshold(20_000, 20, 20)
+        from toolwire.server import hosting
+
         vars(hosting)["settle_memory"] = gc.collect  # a reload has everything collected: here what is new is enough
 
 
