@@ -97,12 +97,12 @@ def module_name(path: str) -> str:
     return f"{name}.{rest}".rstrip(".").replace("/", ".")
 
 
-def read_all(root: Path = ROOT) -> dict[str, Module]:
-    """Every module by its path from `root`."""
-    paths = [path for folder in SOURCES for path in (root / folder).rglob("*.py") if "node_modules" not in path.parts]
+def read_all(folders: Iterable[str] = SOURCES) -> dict[str, Module]:
+    """Every module by its path."""
+    paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py") if "node_modules" not in path.parts]
     return {
         name: Module(name, path.read_text("utf-8"))
-        for name, path in sorted((path.relative_to(root).as_posix(), path) for path in paths)
+        for name, path in sorted((path.relative_to(ROOT).as_posix(), path) for path in paths)
     }
 
 

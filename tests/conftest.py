@@ -98,6 +98,9 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
         gc.freeze()
         gc.set_threshold(20_000, 20, 20)
+        from toolwire.server import hosting
+
+        vars(hosting)["settle_memory"] = gc.collect  # a reload has everything collected: here what is new is enough
 
 
 @pytest.fixture(scope="session")

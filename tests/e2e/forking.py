@@ -12,6 +12,7 @@ import atexit
 import gc
 import json
 import os
+import runpy
 import signal
 import socket
 import subprocess
@@ -33,7 +34,8 @@ SCANNER: Final = "TOOLWIRE_NO_EXTENSIONS"
 
 
 class Forked:
-    """A running `toolwire serve`, used like a `subprocess.Popen`; `stdout` is a pipe."""
+    """A running `toolwire serve` with the configuration `file`, or that program if its name ends with `.py`; used like
+    a `subprocess.Popen`; `stdout` is a pipe."""
 
     def __init__(self, file: Path, *, env: Mapping[str, str], folder: Path, log: BinaryIO) -> None:
         out, theirs = os.pipe()
@@ -169,7 +171,10 @@ def _become_gateway(order: Mapping[str, Any], out: int, log: int) -> None:
     os.environ.update(order["env"])
     tempfile.tempdir = None
     gc.unfreeze()
-    main(["serve", "--config", order["file"]], prog_name="toolwire")
+    if order["file"].endswith(".py"):
+        runpy.run_path(order["file"], run_name="__main__")
+    else:
+        main(["serve", "--config", order["file"]], prog_name="toolwire")
 
 
 if __name__ == "__main__":

@@ -185,8 +185,8 @@ def of_client(body: bytes) -> tuple[str, str, list[tuple[str, str]]]:
 
 
 async def test_the_lanes_say_what_the_client_got(twin: str) -> None:
-    """Text that is shown as text is what the client got as text, and the calls are its calls. Through the gateway, once
-    for every order of three pieces; of two for the scanner in Python."""
+    """Text that is shown as text is what the client got as text, and the calls are its calls. Through the gateway, for
+    every order of two pieces, alone and in the midst of the others."""
     parts = [
         CALL,
         CALL.replace("weather", "wether"),
@@ -196,7 +196,9 @@ async def test_the_lanes_say_what_the_client_got(twin: str) -> None:
         '<tool_call>{"name": "add", "arguments": {"a": "1"}}</tool_call>',
         "\U0001f680",
     ]
-    texts = ["".join(some) for some in itertools.permutations(parts, 3 if twin == "compiled" else 2)]
+    # Seven is a prime: each step takes every piece in, and two starts reach each pair of neighbours.
+    orders = [[(start + step * at) % 7 for at in range(7)] for step in range(1, 7) for start in (0, step)]
+    texts = ["".join(parts[at] for at in some) for some in [*itertools.permutations(range(7), 2), *orders]]
     script = [{"text": text, "chunk": 7, "when": f"#{number}#"} for number, text in enumerate(texts)]
     config = {
         "inspect": True,

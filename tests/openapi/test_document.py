@@ -60,8 +60,7 @@ def routes(app: web.Application) -> set[tuple[str, str]]:
 # --- the document is one --------------------------------------------------------------------------------------------
 
 
-@configs
-@pytest.mark.parametrize("plugins", [registries, with_tiny])
+@pytest.mark.parametrize(("config", "plugins"), [(PLAIN, registries), (FULL, with_tiny)], ids=["least", "most"])
 def test_it_is_valid(config: Mapping[str, Any], plugins: Any) -> None:
     document = made(config, plugins())
     assert [error.message for error in OpenAPIV31SpecValidator(document).iter_errors()] == []

@@ -18,6 +18,7 @@ import yaml
 from packaging.metadata import Metadata
 
 import toolwire.selftest
+from tests.cases import every
 from tests.optional import GIT, program
 
 ROOT = Path(__file__).parents[2]
@@ -97,12 +98,14 @@ def metadata(wheel: zipfile.ZipFile) -> Metadata:
 # --- wheels for everybody -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("platform", "arch"), PROMISED)
-def test_cibuildwheel_builds_what_is_promised(platform: str, arch: str) -> None:
+@every("platform", sorted({platform for platform, _ in PROMISED}))
+def test_cibuildwheel_builds_what_is_promised(platform: str) -> None:
     pytest.importorskip("cibuildwheel")
+    tags = {arch: tags for (system, arch), tags in PROMISED.items() if system == platform}
     command = [sys.executable, "-m", "cibuildwheel", "--print-build-identifiers", "--platform", platform]
-    done = subprocess.run([*command, "--archs", arch, str(ROOT)], capture_output=True, text=True, check=True)
-    assert set(done.stdout.split()) == {f"cp{python}-{tag}" for tag in PROMISED[platform, arch] for python in PYTHONS}
+    done = subprocess.run([*command, "--archs", ",".join(tags), str(ROOT)], capture_output=True, text=True, check=True)
+    wanted = {f"cp{python}-{tag}" for each in tags.values() for tag in each for python in PYTHONS}
+    assert set(done.stdout.split()) == wanted
 
 
 def test_the_workflow_builds_what_is_promised() -> None:

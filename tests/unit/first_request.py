@@ -1,7 +1,7 @@
 """How many functions the first request of a process runs, against a later one: `python tests/unit/first_request.py`
-prints the ratio for each kind of request, as JSON, with a rehearsal and without.
+prints the ratio for each kind of request after a rehearsal, as JSON, and for one kind without.
 
-`test_rehearsal.py` runs it in a process of its own, which imports everything once and forks for each kind.
+`test_rehearsal.py` runs it in a process of its own, which imports and rehearses once and forks for each kind.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ import json
 import multiprocessing
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import product
+from dataclasses import dataclass
 from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import Any, Final
@@ -38,16 +37,15 @@ class Kind:
 
     client: str
     body: Mapping[str, Any]
-    config: Mapping[str, Any] = field(default_factory=dict)
     counted: bool = True
     new_tools: bool = False
 
 
-OTHER_FORMAT: Final = [{"model": "m"}, {"model": "x", "options": {"format": "qwen3_coder"}}]
+ROUTES: Final = {"routes": [{"model": "m"}, {"model": "x", "options": {"format": "qwen3_coder"}}]}
 KINDS: Final = {
     "stream": Kind("chat", {"stream": True}),
     "stream, not counted": Kind("chat", {"stream": True}, counted=False),
-    "stream, another format": Kind("chat", {"stream": True, "model": "x"}, {"routes": OTHER_FORMAT}),
+    "stream, another format": Kind("chat", {"stream": True, "model": "x"}),
     "stream, Messages": Kind("messages", {"stream": True}),
     "stream, kept": Kind("responses", {"stream": True}),
     "whole": Kind("chat", {"stream": False}, new_tools=True),
@@ -94,7 +92,7 @@ def asked(path: str, body: dict[str, Any]) -> bytes:
     return head % (path.encode(), len(sent)) + sent
 
 
-async def counts(kind: Kind, *, rehearsed: bool) -> list[int]:
+async def counts(kind: Kind) -> list[int]:
     """Of each request, from the first."""
     calls = 0
 
@@ -104,10 +102,7 @@ async def counts(kind: Kind, *, rehearsed: bool) -> list[int]:
 
     found = []
     with TemporaryDirectory() as folder:
-        config = configured(kind.config, folder)
-        if rehearsed:
-            await rehearsal.rehearse(gateway, config)
-        async with SimulatedGateway(gateway, config, answers(counted=kind.counted)) as played:
+        async with SimulatedGateway(gateway, configured(ROUTES, folder), answers(counted=kind.counted)) as played:
             ask = played.client()
             client = next(client for client in played.app[CLIENTS].sides if client.name == kind.client)
             request = asked(client.path, {**client.example, "model": "m", **kind.body})
@@ -122,14 +117,25 @@ async def counts(kind: Kind, *, rehearsed: bool) -> list[int]:
     return found
 
 
-def ratio(kind: str, rehearsed: bool) -> float:
-    first, *later = asyncio.run(counts(KINDS[kind], rehearsed=rehearsed))
+def ratios(kinds: Sequence[str]) -> list[float]:
+    """Of each kind, in a fork of this process."""
+    with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as processes:
+        return processes.map(ratio, kinds, chunksize=1)
+
+
+def ratio(kind: str) -> float:
+    first, *later = asyncio.run(counts(KINDS[kind]))
     return first / sorted(later)[LATER]
 
 
+async def rehearse() -> None:
+    """The rehearsal, however long it takes: the machine may pause."""
+    rehearsal.MOST_S = GUARD_S  # type: ignore[misc]
+    with TemporaryDirectory() as folder:
+        await rehearsal.rehearse(gateway, configured(ROUTES, folder))
+
+
 if __name__ == "__main__":
-    rehearsal.MOST_S = GUARD_S  # type: ignore[misc]  # the machine may pause
-    cases = list(product(KINDS, (False, True)))
-    with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as processes:
-        ratios = processes.starmap(ratio, cases, chunksize=1)
-    print(json.dumps({kind: [ratios[at], ratios[at + 1]] for at, (kind, after) in enumerate(cases) if not after}))
+    (cold,) = ratios(["stream"])
+    asyncio.run(rehearse())
+    print(json.dumps({"cold": cold, **dict(zip(KINDS, ratios([*KINDS]), strict=True))}))

@@ -8,7 +8,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -184,17 +184,21 @@ def terminal(*command: str, cwd: Path) -> Iterator[Terminal]:
         shell.close()
 
 
-def completes(shell: Terminal) -> None:
-    """A command, an option, values of options, and a file; each becomes what is sent to `echo`-like `printf`."""
+CASES = (
+    ("toolwire chec\t", r"toolwire check "),
+    ("toolwire serve --format herm\t", r"--format hermes "),
+    ("toolwire serve --log-form\t", r"--log-format "),
+    ("toolwire check a-long-na\t", r"check a-long-name.yaml "),
+    ("toolwire serve --log-level warn\t", r"--log-level warning "),
+    ("toolwire replay --chunks tok\t", r"--chunks tokens "),
+)
+"""A command, a value, an option, a file, and values of other kinds."""
+
+
+def completes(shell: Terminal, cases: Sequence[tuple[str, str]] = CASES) -> None:
+    """Each becomes what is sent to `echo`-like `printf`."""
     shell.until("ready> ")
-    for typed, whole in (
-        ("toolwire chec\t", r"toolwire check "),
-        ("toolwire serve --format herm\t", r"--format hermes "),
-        ("toolwire serve --log-form\t", r"--log-format "),
-        ("toolwire serve --log-level warn\t", r"--log-level warning "),
-        ("toolwire replay --chunks tok\t", r"--chunks tokens "),
-        ("toolwire check a-long-na\t", r"check a-long-name.yaml "),
-    ):
+    for typed, whole in cases:
         shell.type(typed)
         shell.until(whole)
         shell.type("\x15")  # the line is thrown away
@@ -213,15 +217,21 @@ def test_bash_completes(run: Run, home: Path) -> None:
         completes(shell)
 
 
-@pytest.mark.parametrize("before", ["", "autoload -Uz compinit && compinit -i\n"], ids=["alone", "behind compinit"])
-def test_zsh_completes(run: Run, home: Path, before: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("before", "cases"),
+    [("", CASES[:4]), ("autoload -Uz compinit && compinit -i\n", CASES[:1])],
+    ids=["alone", "behind compinit"],
+)
+def test_zsh_completes(
+    run: Run, home: Path, before: str, cases: Sequence[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     zsh = optional.program(optional.ZSH)
     monkeypatch.setenv("XDG_DATA_HOME", str(home / "a folder's name"))
     (home / "a-long-name.yaml").touch()
     (home / ".zshrc").write_text("PROMPT='ready> '; unsetopt zle_bracketed_paste beep prompt_sp\n" + before)
     assert run("install", "zsh").exit_code == 0
     for shell in terminal(zsh, "-i", cwd=home):
-        completes(shell)
+        completes(shell, cases)
 
 
 def test_fish_completes(run: Run, home: Path) -> None:

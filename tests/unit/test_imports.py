@@ -91,7 +91,8 @@ def read(module: str, file: str, source: str, modules: frozenset[str]) -> list[I
                     visit(child, typing)
                 return
         for child in ast.iter_child_nodes(node):
-            visit(child, typing)
+            if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):  # no expression imports
+                visit(child, typing)
 
     visit(ast.parse(source), False)
     return found

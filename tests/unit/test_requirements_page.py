@@ -14,7 +14,7 @@ from tests.cases import every
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "requirements.md"
-FOLDERS = ("proxy", "middlewares", "toolwire", "bench", "tests", "docs", "examples", "changes", "deploy")
+FOLDERS = ("proxy", "middlewares", "bench", "tests", "docs", "examples", "changes", "deploy")
 SUFFIXES = {".py", ".pyx", ".pxi", ".pxd", ".md", ".json", ".yaml", ".sh", ".mjs", ".go"}
 SKIPPED = {"build", "dist", "node_modules"}
 

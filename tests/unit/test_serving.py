@@ -10,7 +10,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import urllib.request
@@ -23,7 +22,8 @@ import pytest
 from aiohttp import web
 
 from tests.cases import every
-from tests.waiting import GUARD_S
+from tests.e2e.forking import Forked
+from tests.waiting import GUARD_S, runs
 from toolwire.config import BackendConfig, GatewayConfig, ServerConfig
 from toolwire.observability.log_forms import JsonFormatter, TextFormatter
 from toolwire.server.process import SWITCH_S
@@ -33,16 +33,16 @@ from toolwire.server.workers import Supervisor, _Worker
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and SO_REUSEPORT")
 
-ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
 import asyncio, os, sys
+from ast import literal_eval
 from pathlib import Path
 from aiohttp import web
 from toolwire.config import GatewayConfig, ServerConfig
 from toolwire.support.conversion import ConfigError
 from toolwire.server.serving import serve
 
-folder = Path(sys.argv[1])
+folder = Path.cwd()
 
 async def pid(request):
     return web.Response(text=str(os.getpid()))
@@ -81,7 +81,7 @@ def create(config, metrics, before):
     return app
 
 if __name__ == "__main__":
-    options = eval(sys.argv[2])
+    options = literal_eval(os.environ["OPTIONS"])
     sys.exit(serve(GatewayConfig(server=ServerConfig(**options)), create=create))
 """
 
@@ -93,21 +93,14 @@ class Server:
         program = folder / "program.py"
         program.write_text(PROGRAM)
         self.folder = folder
-        self.process = subprocess.Popen(
-            [sys.executable, str(program), str(folder), repr({"port": 0, **options})],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            start_new_session=True,
-        )
+        with (folder / "log").open("wb") as log:
+            self.process = Forked(program, env={"OPTIONS": repr({"port": 0, **options})}, folder=folder, log=log)
         # A program that hangs must not hang the tests.
-        self._limit = threading.Timer(GUARD_S, self.process.kill)
+        self._limit = threading.Timer(GUARD_S, self.process.send_signal, [signal.SIGKILL])
         self._limit.start()
 
     def ready(self) -> Server:
-        assert self.process.stdout is not None
-        self.line = self.process.stdout.readline()
+        self.line = self.process.stdout.readline().decode()
         found = re.fullmatch(r"toolwire is serving (http://127\.0\.0\.1:(\d+))/v1\n", self.line)
         assert found, self.line or self.end()
         self.url, self.port = found[1], int(found[2])
@@ -119,15 +112,14 @@ class Server:
 
     def end(self) -> tuple[int, str, str]:
         """Wait for the end: exit status, the rest of the output, the log."""
-        out, err = self.process.communicate()
+        out = self.process.stdout.read().decode()  # to its end, so that workers are gone too
+        status = self.process.wait()
         self._limit.cancel()
-        return self.process.returncode, out, err
+        return status, out, (self.folder / "log").read_text()
 
     def kill(self) -> None:
         self._limit.cancel()
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.communicate()
+        self.process.close()
 
 
 @pytest.fixture
@@ -153,7 +145,7 @@ def test_announces_once_serves_and_ends_when_answers_are_over(
     with urllib.request.urlopen(server.url + "/slow", timeout=GUARD_S) as answer:
         assert answer.read(6) == b"begun "
         os.killpg(server.process.pid, number)  # as Ctrl-C and systemd do: the whole group gets it
-        assert server.process.poll() is None
+        assert runs(server.process.pid)
         (server.folder / "finish").touch()
         assert answer.read() == b"finished"
     status, out, log = server.end()
@@ -177,7 +169,7 @@ def test_a_signal_while_it_starts_ends_it_before_it_listens(start: Callable[...,
     (tmp_path / "slow").touch()
     server = start()
     while not (tmp_path / "starting").exists():
-        assert server.process.poll() is None
+        assert runs(server.process.pid)
     server.process.send_signal(signal.SIGTERM)
     (tmp_path / "sent").touch()
     status, out, log = server.end()
@@ -218,8 +210,8 @@ def test_a_dead_worker_is_replaced(start: Callable[..., Server]) -> None:
 
 def test_workers_end_when_the_parent_is_killed(start: Callable[..., Server]) -> None:
     server = start(workers=2).ready()
-    server.process.kill()
-    # The workers hold the other ends of these pipes: they are closed when the last one is gone.
+    server.process.send_signal(signal.SIGKILL)
+    # The workers hold the other end of the pipe: it is closed when the last one is gone.
     assert server.end()[0] == -signal.SIGKILL
     assert refused(server.port)
 
