@@ -25,8 +25,9 @@ __attribute__((noinline)) void {COUNTED}(void (*call)(void)) {{
     __asm__ volatile("");
 }}
 
-void switched(void (*call)(void)) {{
+void switched(void (*before)(void), void (*call)(void)) {{
     CALLGRIND_START_INSTRUMENTATION;
+    before();
     {COUNTED}(call);
     CALLGRIND_STOP_INSTRUMENTATION;
 }}
@@ -45,11 +46,14 @@ def installed() -> bool:
     return bool(asked) and asked.returncode == 0 and asked.stdout.startswith("valgrind-")
 
 
-def counted(call: Callable[[], None]) -> None:
-    """Calls `call`, under `count` from within `COUNTED`."""
+def counted(call: Callable[[], None], before: Callable[[], None] = lambda: None) -> None:
+    """Calls `before`, which is not counted, and `call`, under `count` from within `COUNTED`. What runs for the first
+    time is slow, so what happens once a second would happen more often in `call`."""
     if library := os.environ.get(_SWITCH):
-        ctypes.CDLL(library).switched(ctypes.CFUNCTYPE(None)(call))
+        function = ctypes.CFUNCTYPE(None)
+        ctypes.CDLL(library).switched(function(before), function(call))
     else:
+        before()
         call()
 
 
