@@ -63,27 +63,27 @@ def count(
     """Returns the instructions inside a function of `python -m module`, including called functions, and the output of
     the command.
 
-    There is one count for all calls of `inside`, which may be a pattern; with several `times`, one for each call of
-    `COUNTED`, of which there must be that many. `keep`: the file for callgrind's own output. Raises `RuntimeError` with
-    the command's output if it fails.
+    There is one count of `inside`, which may be a pattern, for each call of `counted`, of which there must be so many.
+    `keep`: the file for callgrind's own output, of the last. Raises `RuntimeError` with the command's output if it
+    fails.
     """
     with tempfile.TemporaryDirectory() as folder:
-        out = Path(keep or f"{folder}/callgrind")
         library = f"{folder}/switch.so"
         compiler = ["cc", "-shared", "-fPIC", "-O1", "-o", library, "-x", "c", "-"]
         subprocess.run(compiler, input=SWITCH, text=True, check=True)
         command = [
             *("valgrind", "--tool=callgrind", "--instr-atstart=no", "--collect-atstart=no"),
-            *(f"--toggle-collect={inside}", f"--zero-before={COUNTED}"),
-            *((f"--dump-after={COUNTED}",) if times > 1 else ()),
-            f"--callgrind-out-file={out}",
+            *(f"--toggle-collect={inside}", f"--zero-before={COUNTED}", f"--dump-after={COUNTED}"),
+            f"--callgrind-out-file={folder}/callgrind",
             *(sys.executable, "-m", module, *arguments),
         ]
         env = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", _SWITCH: library}
         done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"{' '.join(command)}: {done.stderr[-2000:]}")
-        wrote = [out] if times == 1 else [out.with_name(f"{out.name}.{number}") for number in range(1, times + 1)]
+        wrote = [Path(f"{folder}/callgrind.{number}") for number in range(1, times + 1)]
+        if keep:
+            shutil.copyfile(wrote[-1], keep)
         return [_total(path) for path in wrote], done.stdout
 
 
