@@ -3,10 +3,8 @@ get."""
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -70,26 +68,3 @@ def test_nothing_is_loaded_before_it_is_used() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
     assert done.stdout.strip() == "['toolwire', 'toolwire._version']"
-
-
-def test_the_wheel_holds_one_package_and_all_of_it(tmp_path: Path) -> None:
-    """R35.3. Without the links of the repository, and without the extension, whose build has tests of its own."""
-    for name in ("proxy", "middlewares"):
-        skipped = shutil.ignore_patterns("__pycache__", "*.so", "*.c", *(["middlewares"] if name == "proxy" else []))
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=skipped)
-    shutil.copytree(ROOT / "proxy/extras/middlewares", tmp_path / "proxy/extras/middlewares", dirs_exist_ok=True)
-    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, tmp_path / name)
-    build = "from setuptools.build_meta import build_wheel; build_wheel('dist')"
-    environment = {"TOOLWIRE_NO_EXTENSIONS": "1", "PATH": ""}
-    subprocess.run([sys.executable, "-c", build], cwd=tmp_path, env=environment, check=True, capture_output=True)
-    (wheel,) = (tmp_path / "dist").glob("*.whl")
-    held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    wanted = {
-        str(path.relative_to(ROOT / "proxy") if name == "proxy" else path.relative_to(ROOT))
-        for name in ("proxy", "middlewares")
-        for path in (ROOT / name).rglob("*")
-        if path.suffix in (".py", ".typed", ".json", ".yaml") and "__pycache__" not in path.parts
-    }
-    assert {name.split("/")[0] for name in held} == {"toolwire"}
-    assert {f"toolwire/{name}" for name in wanted} <= held
