@@ -67,6 +67,8 @@ def extensions() -> list[Extension]:
     from Cython.Build import cythonize
 
     flags = [] if sys.platform == "win32" else ["-O3", "-Wall", *(["-Werror"] if REQUIRED else [])]
+    if flags and "-g" not in os.environ.get("CFLAGS", "").split():
+        flags.append("-g0")  # many a Python asks for debug information, which takes a third of the compiler's time
     sources = {"toolwire._fastparse": "proxy/_fastparse.pyx"}
     types = sorted(Path("proxy/scan/fast").glob("*.pxd"))
     _stage(sorted(Path("proxy/scan").rglob("*.pxd")))

@@ -1,6 +1,6 @@
 """What a request costs: calls of the gateway's own functions, and instructions. Both are counted, without a timer.
 
-    python -m bench.budget                # count and compare with bench/budget.json; three minutes
+    python -m bench.budget                # count and compare with bench/budget.json; two minutes
     python -m bench.budget --only calls   # a few seconds
     python -m bench.budget --update       # count and keep: in the commit with the reason
 
@@ -102,7 +102,7 @@ def calls(work: Work) -> float:
         if what == "call" and frame.f_lasti <= begin(frame.f_code):
             begun += 1
 
-    def run(serve: Callable[[], None]) -> None:
+    def run(serve: Callable[[], None], again: object) -> None:
         sys.setprofile(see)
         try:
             serve()

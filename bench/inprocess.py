@@ -176,12 +176,12 @@ class Gateway:
 def measure(
     work: Work,
     requests: int,
-    run: Callable[[Callable[[], None]], None],
+    run: Callable[[Callable[[], None], Callable[[], None]], None],
     loop: Callable[[], AbstractEventLoop] | None = None,
 ) -> None:
     """Let `run` run that many requests, after some that it does not see, with garbage collected as rarely as under
-    `toolwire serve`; on a `loop` like that one's, if none is given. Work of large requests is done by the loop's own
-    thread: nothing else is counted."""
+    `toolwire serve`; on a `loop` like that one's, if none is given. It may begin with the last of those before, its
+    second argument. Work of large requests is done by the loop's own thread: nothing else is counted."""
     if loop is None:
         from uvloop import new_event_loop as loop
     with without_threads(), tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as log:
@@ -190,10 +190,11 @@ def measure(
         with asyncio.Runner(loop_factory=loop) as runner:
             gateway = Gateway(work, folder)
             runner.run(gateway.__aenter__())
-            runner.run(gateway.serve(gateway.asks(work.warm)))
+            warm = gateway.asks(work.warm)
+            runner.run(gateway.serve(warm))
             asks = gateway.asks(requests)
             with rare_collections():
-                run(lambda: runner.run(gateway.serve(asks)))
+                run(lambda: runner.run(gateway.serve(asks)), lambda: runner.run(gateway.serve(warm[-1:])))
             runner.run(gateway.__aexit__())
         logging.basicConfig(handlers=[logging.NullHandler()], level=level, force=True)
 
@@ -221,7 +222,7 @@ def microseconds(work: Work, requests: int) -> float:
     """Returns the CPU microseconds per unit: the best of some rounds."""
     best = float("inf")
 
-    def run(serve: Callable[[], None]) -> None:
+    def run(serve: Callable[[], None], again: object) -> None:
         nonlocal best
         for _ in range(ROUNDS):
             before = time.process_time()
@@ -239,7 +240,7 @@ def instructions(number: int, requests: int, keep: str | None = None) -> float:
     return total / (requests * WORKS[number].units)
 
 
-def profiled(serve: Callable[[], None]) -> None:
+def profiled(serve: Callable[[], None], again: object) -> None:
     """Prints the most expensive functions."""
     profile = cProfile.Profile()
     profile.runcall(serve)

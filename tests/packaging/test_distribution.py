@@ -234,6 +234,7 @@ def test_the_sdist_is_whole(tracked: list[str], sdist: Path) -> None:
 def test_a_wheel_of_the_sdist_is_that_of_the_checkout(
     wheel: zipfile.ZipFile, checkout: Path, tmp_path: Path, tracked: list[str]
 ) -> None:
+    """R35.3: one package and all of it."""
     other = zipfile.ZipFile(build("wheel", checkout, tmp_path))
     assert {i.filename: i.CRC for i in wheel.infolist()} == {i.filename: i.CRC for i in other.infolist()}
     held = {name for name in wheel.namelist() if ".dist-info/" not in name}

@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.twin]  # whichever scanner is in use
 
 
 def build(where: Path, **environment: str) -> subprocess.CompletedProcess[str]:
