@@ -54,8 +54,8 @@ def scan(
 def test_twins_and_oracle_agree_for_every_split(
     name: str, data: st.DataObject, settings: Settings, strict: bool, truncated: bool
 ) -> None:
+    """And the twins not only with the same events: in the same pieces, with the same state and text held back."""
     grammar, policy = GRAMMARS[name], WordPolicy(strict)
-    """Not only with the same events: the twins in the same pieces, with the same state and the same text held back."""
     text = data.draw(ANY[name])
     note(repr(text))
     expected = oracle.parse(text, grammar, policy, settings, truncated)
