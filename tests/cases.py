@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 
 def every(names: str | tuple[str, ...], cases: Iterable[Any]) -> Callable[[Any], Any]:
@@ -43,6 +44,11 @@ def every(names: str | tuple[str, ...], cases: Iterable[Any]) -> Callable[[Any],
         return runner
 
     return decorate
+
+
+def examples(share: float) -> settings:
+    """A share of the usual number of examples, so more of them where new ones are asked for."""
+    return settings(max_examples=round(settings().max_examples * share))
 
 
 def first_and_in_turn(rows: Iterable[Any], columns: Iterable[Any]) -> list[tuple[Any, Any]]:

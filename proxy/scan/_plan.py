@@ -286,7 +286,7 @@ def _apart(untaught: Sequence[BlockSyntax], markers: Sequence[str]) -> list[Bloc
             and (opener in syntax.closer[:-1] or syntax.closer in opener[:-1])
         ):
             continue
-        first = _plan_nodes(syntax, ())[0]
+        first = _own_nodes(syntax)[0][0]
         try:
             firsts[opener, syntax.anchor] = _merged([*filter(None, [firsts.get((opener, syntax.anchor))]), first])
         except ValueError:
@@ -304,11 +304,28 @@ def _begins(node: PlanNode) -> bytes:
 
 
 def _plan_nodes(syntax: BlockSyntax, begins: Sequence[bytes]) -> tuple[PlanNode, ...]:
-    """Returns the nodes of a syntax. A bracket after a literal gets its own node, because whitespace may stand between
-    them."""
+    """Returns the nodes of a syntax, and which of `begins`, the openers of other blocks, may end it at each."""
+    nodes, closing = _own_nodes(syntax)
+    planned = list(nodes)
+    for index, (literals, starts) in closing.items():
+        apart = (opener for opener in begins if opener not in starts and not opener.startswith(literals))
+        planned[index] = replace(planned[index], next=tuple(apart))
+    return (
+        *planned,
+        PlanNode((), None, ends=True, free=False, final=False, more=False, next=tuple(begins)),
+    )
+
+
+@lru_cache(maxsize=512)  # a pure function of a frozen value, and most grammars recognise the same syntaxes
+def _own_nodes(
+    syntax: BlockSyntax,
+) -> tuple[tuple[PlanNode, ...], Mapping[int, tuple[tuple[bytes, ...], frozenset[bytes]]]]:
+    """Returns the nodes of a syntax by itself, and the literals, and their beginnings, of those at which it may end. A
+    bracket after a literal gets its own node, because whitespace may stand between them."""
     nodes = list(syntax.nodes)
-    closing, over = _closing(syntax.nodes), _over(syntax.nodes)
+    ends, over = _closing(syntax.nodes), _over(syntax.nodes)
     planned: list[PlanNode] = []
+    closing: dict[int, tuple[tuple[bytes, ...], frozenset[bytes]]] = {}
     for index, node in enumerate(nodes):  # grows during the loop
         branches: list[PlanBranch] = []
         otherwise: PlanBranch | None = None
@@ -335,17 +352,12 @@ def _plan_nodes(syntax: BlockSyntax, begins: Sequence[bytes]) -> tuple[PlanNode,
             ):
                 raise ValueError(f"nothing says where the {branch.read} of {syntax.opener!r} ends")
         made = _merged([_plan_node(branches, otherwise, ends=any(branch.read == "end" for branch in node))])
-        made = replace(made, final=otherwise is None and _is_over(node, over))
-        if index in closing:
+        planned.append(replace(made, final=otherwise is None and _is_over(node, over)))
+        if index in ends:
             literals = tuple(one.literal for one in branches)
-            starts = {literal[:end] for literal in literals for end in range(1, len(literal) + 1)}
-            apart = (opener for opener in begins if opener not in starts and not opener.startswith(literals))
-            made = replace(made, next=tuple(apart))
-        planned.append(made)
-    return (
-        *planned,
-        PlanNode((), None, ends=True, free=False, final=False, more=False, next=tuple(begins)),
-    )
+            starts = frozenset(literal[:end] for literal in literals for end in range(1, len(literal) + 1))
+            closing[index] = literals, starts
+    return tuple(planned), closing
 
 
 def _closing(nodes: Sequence[Node]) -> set[int]:

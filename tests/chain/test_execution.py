@@ -14,6 +14,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.cases import examples
 from tests.options import in_sections
 from tests.waiting import GUARD_S
 from toolwire.app import create_app
@@ -524,9 +525,10 @@ SEEN: dict[str, tuple[list[Any], tuple[str, ...]]] = {
 }
 
 
-@modes
-@both
-@pytest.mark.parametrize("streaming", ["buffered", 0])
+@pytest.mark.parametrize(
+    ("mode", "stream", "streaming"),  # each pair of values once
+    [("prompt", False, "buffered"), ("prompt", True, 0), ("native", False, 0), ("native", True, "buffered")],
+)
 @pytest.mark.parametrize(("rounds", "results"), SEEN.values(), ids=SEEN)
 async def test_results_are_there_again_when_the_client_goes_on(
     config: Any, mode: str, stream: bool, streaming: str, rounds: list[Any], results: tuple[str, ...]
@@ -598,7 +600,7 @@ SCRIPTS = st.lists(st.lists(PIECES, max_size=4).map("".join), min_size=1, max_si
 
 
 @given(SCRIPTS, st.sampled_from(["buffered", 0]), st.sampled_from([1, 3]), st.sampled_from([[LOOK], []]))
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(examples(0.3), suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_law_streamed_and_whole_answers_agree(
     config: Any, script: list[str], streaming: str, size: int, tools: list[Any]
 ) -> None:

@@ -17,6 +17,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
+from tests.cases import examples
 from tests.e2e.conftest import CHAT, USER, function
 from tests.strategies import cuts
 from toolwire.app import create_app
@@ -275,6 +276,7 @@ def test_streamed_or_not_is_the_same_answer(
         assert len(whole.calls) <= 1
 
 
+@examples(0.5)
 @given(
     thought=TEXTS.filter(lambda text: "<think>" not in text),
     answer=answers(),
@@ -300,6 +302,7 @@ def test_thoughts_that_nothing_opened_are_those_behind_an_opening_tag(
             assert streamed == whole
 
 
+@examples(0.5)
 @given(
     answer=answers(),
     without=st.sampled_from([{}, {"tools": []}, {"tools": None}, {"tools": TOOLS, "tool_choice": "none"}]),
@@ -314,6 +317,7 @@ def test_without_a_tool_to_call_everything_is_text(
     assert (of_stream(got) if stream else of_whole(got)) == Outcome(text=text, reason="stop")
 
 
+@examples(0.5)
 @given(
     before=st.text(st.characters(codec="utf-8", exclude_characters="<"), max_size=20),
     values=st.lists(
@@ -333,6 +337,7 @@ def test_every_call_that_is_written_arrives(ask: Ask, before: str, values: list[
     assert (got.text, got.reason) == (before.rstrip(" \t\r\n") if before.strip(" \t\r\n") else "", "tool_calls")
 
 
+@examples(0.5)
 @given(text=st.text(st.characters(codec="utf-8"), max_size=40), size=st.integers(1, 5))
 def test_text_beside_tools_is_byte_exact(ask: Ask, text: str, size: int) -> None:
     """R6.6 through the whole gateway: text without an opener comes out as it went in."""

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
+from tests.cases import examples
 from tests.chain.test_laws import OPTIONS, STRICT, TOOLS, Ask, answers, asking
 from tests.chain.test_laws import of_whole as of_chat
 from tests.e2e.conftest import CHAT, function
@@ -129,6 +130,7 @@ def test_streamed_or_not_is_the_same_answer(
         assert sum(line[0] in ("call", "custom") for line in whole.said) <= 1
 
 
+@examples(0.5)
 @given(answer=answers(), tools=st.sampled_from([TOOLS, MIXED]), reason=REASONS)
 def test_every_event_has_the_published_form(
     ask: Ask, answer: tuple[str, list[str], list[str]], tools: list[Any], reason: str
@@ -165,6 +167,7 @@ def test_chat_would_have_said_the_same(
         assert got.ended["incomplete_details"] == (None if word is None else {"reason": word})
 
 
+@examples(0.5)
 @given(
     answer=answers(),
     without=st.sampled_from([{}, {"tools": []}, {"tools": None}, {"tools": MIXED, "tool_choice": "none"}]),
@@ -188,6 +191,7 @@ def test_without_a_tool_to_call_everything_is_text(
         assert "".join("".join(line[1] for line in got.said if line[0] == kind).split()) == wanted
 
 
+@examples(0.5)
 @given(text=st.text(st.characters(codec="utf-8"), max_size=40), size=st.integers(1, 5), stream=st.booleans())
 def test_raw_text_of_a_custom_tool_arrives(ask: Ask, text: str, size: int, stream: bool) -> None:
     """R8.9: character for character, whatever it holds."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from tests.cases import every
 from tests.options import route_options
@@ -19,6 +19,8 @@ from toolwire.formats.engine.layout import Tagged
 from toolwire.formats.engine.values import Number, Syntax, read_object
 from toolwire.model import Part, ToolChoice, ToolResult, ToolSpec, ToolUse
 from toolwire.registry import registries
+
+T = TypeVar("T")
 
 
 def inside(tool_format: ToolFormat, written: str, result: ToolResult) -> str:
@@ -58,6 +60,15 @@ STOPS: Final[dict[str, tuple[str, ...]]] = {
     made.name: _stops(made) for made in FORMATS if made.layout and made.layout.arguments not in ("object", "string")
 }
 """The formats that do not write arguments as JSON, and what ends a string in them."""
+
+_JSON: Final = [made for made in FORMATS if made.name not in STOPS]
+
+
+def share(tool_format: ToolFormat, cases: Sequence[T], step: int) -> Sequence[T]:
+    """All cases for a format that writes arguments in its own way. Of the others, which are many and write the same
+    JSON, each takes one case in `step`, in turn."""
+    return cases if tool_format.name in STOPS else cases[_JSON.index(tool_format) % step :: step]
+
 
 WEATHER = ToolSpec(
     "get_weather",

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache, cached_property
 from random import Random
 
 TOKEN = re.compile(
@@ -41,6 +42,7 @@ class Chars:
     negated: bool = False
 
     @classmethod
+    @cache
     def read(cls, text: str) -> Chars:
         negated = text.startswith("^")
         members: set[str] = set()
@@ -59,10 +61,13 @@ class Chars:
     def has(self, char: str) -> bool:
         return (char in self.members) != self.negated
 
+    @cached_property
+    def choices(self) -> list[str]:
+        """What is sampled."""
+        return [c for c in EVERYTHING if c not in self.members] if self.negated else sorted(self.members)
+
     def choose(self, random: Random) -> str:
-        if self.negated:
-            return random.choice([c for c in EVERYTHING if c not in self.members])
-        return random.choice(sorted(self.members))
+        return random.choice(self.choices)
 
 
 Symbol = Chars | str

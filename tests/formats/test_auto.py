@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cases import every
+from tests.cases import every, examples
 from tests.formats.cases import FORMATS, NAMES, SEARCH, WEATHER, bare, every_format, scan
 from toolwire.app import create_app
 from toolwire.formats.base import ToolFormat, builtin_formats
@@ -40,7 +40,7 @@ def test_every_grammar_can_be_read(tool_format: ToolFormat, scan_calls: bool) ->
 
 
 @every("tool_format", [f for f in FORMATS if f.name not in NOT_READ])
-@settings(max_examples=10)
+@examples(0.1)
 @given(cuts=st.lists(st.integers(0, 400), max_size=4))
 def test_the_union_reads_what_each_format_writes(tool_format: ToolFormat, cuts: list[int]) -> None:
     assert tool_format.render_calls is not None

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.cases import examples
 from tests.formats.cases import FORMATS, every_format, restore_json
 from tests.strategies import texts
 from toolwire.formats.base import control_tokens
@@ -86,7 +87,7 @@ def test_what_was_escaped_is_restored_at_every_split(name: str, data: st.DataObj
 
 
 @every_set
-@settings(max_examples=20)
+@examples(0.24)
 @given(data=st.data(), cuts=cut_places)
 def test_strings_of_json_are_restored_at_every_split(name: str, data: st.DataObject, cuts: list[int]) -> None:
     """A model copies what it was shown into JSON, in which it spells a backslash as two, and some characters as it
@@ -103,7 +104,7 @@ def test_strings_of_json_are_restored_at_every_split(name: str, data: st.DataObj
 
 
 @every_set
-@settings(max_examples=20)
+@examples(0.24)
 @given(data=st.data())
 def test_json_hides_markers_for_the_same_value(name: str, data: st.DataObject) -> None:
     text = data.draw(hostile(name))
@@ -202,7 +203,7 @@ def test_what_is_escaped_is_what_goes_out(pieces: list[str], composed: str) -> N
 
 
 @every_set
-@settings(max_examples=20)
+@examples(0.24)
 @given(data=st.data())
 def test_no_marker_is_left_that_is_not_wholly_markup(name: str, data: st.DataObject) -> None:
     """Law: each marker in what was composed lies in markup; take the data away and only markup is left."""
@@ -231,7 +232,7 @@ def runs_of_markup(pieces: list[str]) -> list[str]:
 
 
 @every_set
-@settings(max_examples=20)
+@examples(0.24)
 @given(data=st.data(), cuts=cut_places)
 def test_texts_that_may_be_put_together_hold_no_marker_then(name: str, data: st.DataObject, cuts: list[int]) -> None:
     it = ESCAPINGS[name]

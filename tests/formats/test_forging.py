@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 import orjson
 
 from tests.cases import every
-from tests.formats.cases import FORMATS, apart, every_format, inside, restore_json, restored, scan
+from tests.formats.cases import FORMATS, apart, every_format, inside, restore_json, restored, scan, share
 from toolwire.config import PromptConfig
 from toolwire.formats.base import ToolFormat, control_tokens, escaping_for, escaping_in_calls
 from toolwire.formats.engine.brackets import reading_brackets
@@ -176,7 +176,7 @@ def test_the_calls_that_were_made_are_read_back_and_no_others(
     assert tool_format.layout is not None
     ours = tool_format.layout.calls([ToolUse("", "search", '{"q":"","n":1}')] * 2)
     ours += tool_format.render_result(ToolResult("", (), name="")) if flatten == "sentinel" else ""
-    for seed in range(CONVERSATIONS):
+    for seed in share(tool_format, range(CONVERSATIONS), 2):
         hostile = Hostile(tool_format, f"{flatten} {protocol} {seed}")
         strings = [hostile.text(), hostile.text()]
         key = hostile.text().strip()[:40] or "q"

@@ -9,10 +9,10 @@ from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from tests.cases import every
+from tests.cases import every, examples
 from tests.formats.cases import (
     FORMATS,
     SEARCH,
@@ -99,7 +99,7 @@ def split(text: str, cuts: list[int]) -> list[str]:
 
 
 cut_places = st.lists(st.integers(0, 400), max_size=5)
-some = settings(max_examples=10)
+some = examples(0.12)
 """There are many formats, and each shares most of what it does with others."""
 
 

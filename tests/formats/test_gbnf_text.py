@@ -160,7 +160,7 @@ def test_whatever_follows_the_beginning_of_a_call_fits(tool_format: ToolFormat) 
     random = Random(tool_format.name)
     whole = ("" if tool_format.alone else "Well.\n") + tool_format.render_call(USE)
     called = 0
-    for cut in range(0, len(whole), 2):
+    for cut in range(0, len(whole), 3):
         text = acceptor.go_on(whole[:cut], random)
         for part in () if text is None else read(tool_format, text):
             if isinstance(part, ToolUse):

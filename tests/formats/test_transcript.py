@@ -387,8 +387,8 @@ def openers(tool_format: ToolFormat) -> list[str]:
 def test_a_marker_cut_over_two_parts_is_one(tool_format: ToolFormat, role: Role) -> None:
     call = tool_format.render_call(ToolUse("x", "search", '{"q":1}'))
     image = Image("data:image/png;base64,xx")
-    for at in range(1, len(call)):
-        between = (image,) if (at + (role == "user")) % 2 else ()  # each cut with one role, and without with the other
+    for number, at in enumerate(range(1, len(call), 2)):
+        between = (image,) if (number + (role == "user")) % 2 else ()  # with one role, and without with the other
         asked = request(Message(role, (Text(call[:at]), *between, Text(call[at:]))), tools=(SEARCH,))
         (message,) = taught(asked, tool_format).messages[1:][:1]
         assert not [part for part in scan(tool_format, (SEARCH,), [message.text]) if isinstance(part, ToolUse)]

@@ -8,8 +8,8 @@ import pytest
 
 from tests.fuzz.targets import TARGETS
 
-RUNS = {"stream_paths": 75, "gate": 75, "formats": 150}
-"""Of the slower ones."""
+RUNS = {"scanner": 60, "stream_paths": 50, "gate": 50, "formats": 120}
+"""Of the slower ones, and of those whose laws are other tests' as well."""
 
 
 @pytest.mark.parametrize("name", TARGETS)

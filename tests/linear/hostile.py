@@ -13,9 +13,9 @@ T = TypeVar("T")
 
 DERIVED: Final = 10
 """Matching texts that are derived from one tree."""
-TEXTS: Final = 120
+TEXTS: Final = 80
 """Families of one pattern that are tried at most."""
-EACH: Final = 24
+EACH: Final = 16
 """Of each kind."""
 SEED: Final = 33
 LONGEST: Final = 48

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from re import _constants as sre
 from re import _parser as parser
 from typing import Any, Final
@@ -61,33 +62,28 @@ class Steps:
         """The places of all matches, as `finditer` gives them."""
         found, at = [], 0
         self._text = text.decode("latin-1") if isinstance(text, bytes) else text
-        while at <= len(self._text):
-            end = self._try(at)
-            if end == FAILED or (end == at and found and found[-1] == (at, at)):
-                at += 1
-                continue
-            found.append((at, end))
-            # behind an empty match, one that is not empty may begin at the same place: `re` looks for it, too
-            at = end if end > at else at + 1
+        with _deep():
+            while at <= len(self._text):
+                self._groups = {}
+                end = self._match(at, _as_it_is)
+                if end == FAILED or (end == at and found and found[-1] == (at, at)):
+                    at += 1
+                    continue
+                found.append((at, end))
+                # behind an empty match, one that is not empty may begin at the same place: `re` looks for it, too
+                at = end if end > at else at + 1
         return found
 
     def match(self, text: str | bytes, at: int = 0, *, full: bool = False) -> int:
         """The end of the match at a place, or `FAILED`."""
         self._text = text.decode("latin-1") if isinstance(text, bytes) else text
-        return self._try(at, full=full)
-
-    def _try(self, at: int, *, full: bool = False) -> int:
         self._groups = {}
         size = len(self._text)
-        before = sys.getrecursionlimit()
-        sys.setrecursionlimit(DEPTH)
-        try:
-            return self._match(at, (lambda end: end if end == size else FAILED) if full else (lambda end: end))
-        finally:
-            sys.setrecursionlimit(before)
+        with _deep():
+            return self._match(at, (lambda end: end if end == size else FAILED) if full else _as_it_is)
 
-    def _step(self) -> None:
-        self.steps += 1
+    def _step(self, number: int = 1) -> None:
+        self.steps += number
         if self.steps > self.budget:
             raise TooManySteps
 
@@ -126,9 +122,9 @@ class Steps:
     def _single(self, op: Any, given: Any, flags: int) -> Test | None:
         folded = bool(flags & re.IGNORECASE)
         if op is sre.LITERAL:
-            return _folded(lambda c: ord(c) == given, folded)
+            return _folded(chr(given).__eq__, folded)
         if op is sre.NOT_LITERAL:
-            return _folded(lambda c: ord(c) != given, folded)
+            return _folded(chr(given).__ne__, folded)
         if op is sre.ANY:
             return (lambda c: True) if flags & re.DOTALL else (lambda c: c != "\n")
         if op is sre.IN:
@@ -159,7 +155,9 @@ class Steps:
 
     def _one(self, test: Test) -> Match:
         def match(at: int, go_on: Continue) -> int:
-            self._step()
+            self.steps += 1  # `_step`, which would take half of the time here
+            if self.steps > self.budget:
+                raise TooManySteps
             return go_on(at + 1) if at < len(self._text) and test(self._text[at]) else FAILED
 
         return match
@@ -220,9 +218,8 @@ class Steps:
             text, end = self._text, at
             last = min(len(text), at + most)
             while end < last and test(text[end]):
-                self._step()
                 end += 1
-            self._step()
+            self._step(end - at + 1)
             while end >= at + low:
                 if (found := go_on(end)) != FAILED:
                     return found
@@ -265,7 +262,7 @@ class Steps:
             done = 0
             while done < most:
                 self._step()
-                end = inner(at, lambda end: end)
+                end = inner(at, _as_it_is)
                 if end == FAILED:
                     break
                 done += 1
@@ -279,7 +276,7 @@ class Steps:
 
     def _atomic(self, inner: Match) -> Match:
         def match(at: int, go_on: Continue) -> int:
-            end = inner(at, lambda end: end)
+            end = inner(at, _as_it_is)
             return FAILED if end == FAILED else go_on(end)
 
         return match
@@ -293,7 +290,7 @@ class Steps:
 
         def match(at: int, go_on: Continue) -> int:
             self._step()
-            holds = at >= width and whole(at - width, lambda end: end) != FAILED
+            holds = at >= width and whole(at - width, _as_it_is) != FAILED
             return go_on(at) if holds is wanted else FAILED
 
         return match
@@ -333,6 +330,21 @@ class Steps:
             return go_on(at + len(said)) if self._text.startswith(said, at) else FAILED
 
         return match
+
+
+@contextmanager
+def _deep() -> Iterator[None]:
+    """Lets `DEPTH` calls be open at once."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(DEPTH)
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
+
+
+def _as_it_is(end: int) -> int:
+    return end
 
 
 def _both(first: Match, second: Match) -> Match:

@@ -7,9 +7,10 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import examples
 from tests.options import route_options
 from tests.parse import oracle
 from tests.parse.conftest import MODULES, load
@@ -83,7 +84,7 @@ def plain(events: list[Event]) -> list[Event]:
 
 @pytest.mark.parametrize("implementation", MODULES)
 @pytest.mark.parametrize("form", GRAMMARS)
-@settings(max_examples=40)
+@examples(0.4)
 @given(data=st.data(), written=st.lists(objects, min_size=1, max_size=3))
 def test_streamed_is_whole(implementation: str, form: str, data: st.DataObject, written: list[Any]) -> None:
     """A list of calls in `jamba`, else one."""

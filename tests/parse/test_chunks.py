@@ -10,9 +10,10 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import examples
 from tests.chunks import CHOICES, DELTAS, FIELDS, WHOLE, reads
 from tests.parse.conftest import load
 from tests.parse.policies import WordPolicy
@@ -88,7 +89,7 @@ def way(request: pytest.FixtureRequest) -> Way:
     return way
 
 
-@settings(max_examples=200)
+@examples(2)
 @given(
     stream=reads(),
     number=st.sampled_from([-1, 0, 998]),
@@ -123,7 +124,7 @@ def test_nothing_is_lost_on_the_long_way(data: bytes, cut: int) -> None:
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-@settings(max_examples=200)
+@examples(2)
 @given(
     text=st.text(st.characters(codec="utf-8"), min_size=1, max_size=8),
     fresh=st.booleans(),

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import cycle
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
-from tests.cases import every
-from tests.corpus.damaged import DAMAGED, Output, offered
+from tests.corpus.damaged import DAMAGED, offered
 from tests.corpus.undamaged import UNDAMAGED, quoted
 from tests.options import route_options
+from tests.parse.conftest import some
 from toolwire.events import BlockKind, Delta, Event, Open
 from toolwire.scanner import open_scanner
 
 FORMATS = ("hermes", "qwen3_coder", "sentinel")
 
+WHOLE = 1 << 20
+"""The size of pieces of which each text is one."""
+
+T = TypeVar("T")
 Read = tuple[list[tuple[str | None, Any]], str]
 
 
@@ -43,13 +48,23 @@ def read(
     return [(name, json.loads("".join(calls[block]) or "{}")) for block, name in names.items()], visible
 
 
-@every("output", DAMAGED)
-def test_a_damaged_call_is_read(twin: ModuleType, output: Output) -> None:
-    for format in FORMATS:
-        for size in (1, 7, len(output.text)):
-            calls, visible = read(twin, output.text, size, format)
-            assert calls == [(name, dict(arguments)) for name, arguments in output.calls], (format, size)
-            assert visible.strip() == output.visible, (format, size)
+def each(twin: ModuleType, cases: Iterable[T], sizes: tuple[int, ...]) -> list[tuple[T, str, int]]:
+    """Each case in each format, cut into pieces of one of the sizes in turn."""
+    return some(
+        twin,
+        (
+            (case, format, sizes[(n + m) % len(sizes)])
+            for n, case in enumerate(cases)
+            for m, format in enumerate(FORMATS)
+        ),
+    )
+
+
+def test_a_damaged_call_is_read(twin: ModuleType) -> None:
+    for output, format, size in each(twin, DAMAGED, (1, 7, WHOLE)):
+        calls, visible = read(twin, output.text, size, format)
+        assert calls == [(name, dict(arguments)) for name, arguments in output.calls], (output.text, format, size)
+        assert visible.strip() == output.visible, (output.text, format, size)
 
 
 def recovered(twin: ModuleType, text: str, format: str, size: int) -> tuple[int, str, bool]:
@@ -64,18 +79,15 @@ def recovered(twin: ModuleType, text: str, format: str, size: int) -> tuple[int,
     return counted.count("recovered"), "".join(texts), "calls" in counted
 
 
-@every("text", UNDAMAGED)
-def test_a_text_that_names_a_tool_stays(twin: ModuleType, text: str) -> None:
-    for format in FORMATS:
-        for size in (1, len(text)):
-            calls, visible, known = recovered(twin, text, format, size)
-            assert not calls, (format, size)
-            assert known or "<think>" in text or visible == text, (format, size)
+def test_a_text_that_names_a_tool_stays(twin: ModuleType) -> None:
+    for text, format, size in each(twin, UNDAMAGED, (1, WHOLE)):
+        calls, visible, known = recovered(twin, text, format, size)
+        assert not calls, (text, format, size)
+        assert known or "<think>" in text or visible == text, (text, format, size)
 
 
 def test_a_quoted_call_stays(twin: ModuleType) -> None:
-    for text in quoted():
-        for size in (5, len(text)):
-            calls, visible, known = recovered(twin, text, "sentinel", size)
-            assert not calls, text
-            assert known or visible == text
+    for text, size in some(twin, zip(quoted(), cycle((5, WHOLE, WHOLE)))):
+        calls, visible, known = recovered(twin, text, "sentinel", size)
+        assert not calls, text
+        assert known or visible == text

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
+from itertools import product
 from types import ModuleType
 from typing import Literal
 
@@ -120,10 +121,15 @@ def explain(case: Case, found: list[Part], chunking: str) -> str:
     return f"{case.format.title}, {chunking}{end}: {shown(case.text)}\nwanted:\n  {wanted}\nfound:\n  {got}"
 
 
-def chunkings_of(twin: ModuleType, title: str, kind: str) -> list[str]:
-    """Fewer where a case is large, or one of very many."""
+OTHERS = [name for name in CHUNKINGS if name != "random"]
+
+
+def chunkings_of(title: str, kind: str, number: int) -> list[str]:
+    """Cuts anywhere, and one of the other ways, in turn; not byte by byte where a case is large, or one of very
+    many."""
     few = kind in ("large", "cut off") or title in ALIKE
-    return some(twin, ["random", "whole", "tokens"] if few else reversed(CHUNKINGS), len(CHUNKINGS))
+    others = ["whole", "tokens"] if few else OTHERS
+    return ["random", others[number % len(others)]]
 
 
 SMALL = [kind for kind in CLASSES if kind != "large"]
@@ -134,28 +140,31 @@ def of_kinds(title: str) -> Iterator[tuple[str, Case]]:
     return ((kind, case) for kind in SMALL for case in cases(title, kind))
 
 
+def test_every_format_has_every_kind_that_it_can_have() -> None:
+    for title, kind in product(TITLES, CLASSES):
+        assert bool(cases(title, kind)) != (title in CANNOT.get(kind, {})), (title, kind)
+
+
 @pytest.mark.parametrize("title", TITLES)
 def test_the_right_result_however_it_is_cut(twin: ModuleType, title: str) -> None:
-    for kind in CLASSES:
-        found = cases(title, kind)
-        assert bool(found) != (title in CANNOT.get(kind, {})), kind
-        for case in found:
-            check(twin, case, case.format.name, chunkings_of(twin, title, kind))
+    numbered = enumerate((kind, case) for kind in CLASSES for case in cases(title, kind))
+    for number, (kind, case) in some(twin, numbered):
+        check(twin, case, case.format.name, some(twin, chunkings_of(title, kind, number)))
 
 
 @pytest.mark.parametrize("title", [title for title in TITLES if title not in NOT_AUTO])
 def test_auto_finds_the_format_by_itself(twin: ModuleType, title: str) -> None:
-    for kind, case in of_kinds(title):
+    for number, (kind, case) in some(twin, enumerate(of_kinds(title))):
+        name = ("random", "whole")[number % 2]
         if (
             not case.known or case.scan_calls or case.text.startswith(" to=")
         ):  # harmony whose header began in the prompt
             continue
         if kind == "cut off":
-            for name in some(twin, ("random", "whole")):
-                found = read(twin, case, CHUNKINGS[name](case.text), "auto")
-                assert fits_or_stays(case, found), explain(case, found, name)
+            found = read(twin, case, CHUNKINGS[name](case.text), "auto")
+            assert fits_or_stays(case, found), explain(case, found, name)
         else:
-            check(twin, case, "auto", some(twin, ("random", "whole")))
+            check(twin, case, "auto", [name])
 
 
 def fits_or_stays(case: Case, found: list[Part]) -> bool:
@@ -198,26 +207,26 @@ def test_arguments_that_are_given_out_while_they_come(twin: ModuleType, title: s
     """R6.13: the same result. But a call that is cut off after it was opened ends the answer, or is `truncated` if a
     limit of length did it; what came of its arguments cannot be read. Calls that stand before it in one block were
     given out."""
-    for number, (kind, case) in enumerate(of_kinds(title)):
-        for name in some(twin, ("random", "tokens")[number % 2 :][:1]):
-            events = scan(twin, case, CHUNKINGS[name](case.text), case.format.name, 0)
-            cut = next(
-                (i for i, event in enumerate(events) if isinstance(event, Close) and is_cut_call(events, event)), None
-            )
-            if cut is None:
-                found = parts(events)
-                fits = len(found) == len(case.parts)
-            else:
-                assert kind == "cut off"
-                assert case.truncated or isinstance(events[-1], Fault)
-                assert len(events) == cut + (1 if case.truncated else 2)
-                *found, half = parts(events[:cut])
-                fits = half.kind == "call" and not parses(half.text)
-                if case.format.together:
-                    fits = fits and all(part.kind != "call" or parses(part.text) for part in found)
-                    found = [part for part in found if part.kind != "call"]
-            fits = fits and all(a.fits(b) for a, b in zip(case.parts, found, strict=False))
-            assert fits, explain(case, found, name)
+    for number, (kind, case) in some(twin, enumerate(of_kinds(title))):
+        name = ("random", "tokens")[number % 2]
+        events = scan(twin, case, CHUNKINGS[name](case.text), case.format.name, 0)
+        cut = next(
+            (i for i, event in enumerate(events) if isinstance(event, Close) and is_cut_call(events, event)), None
+        )
+        if cut is None:
+            found = parts(events)
+            fits = len(found) == len(case.parts)
+        else:
+            assert kind == "cut off"
+            assert case.truncated or isinstance(events[-1], Fault)
+            assert len(events) == cut + (1 if case.truncated else 2)
+            *found, half = parts(events[:cut])
+            fits = half.kind == "call" and not parses(half.text)
+            if case.format.together:
+                fits = fits and all(part.kind != "call" or parses(part.text) for part in found)
+                found = [part for part in found if part.kind != "call"]
+        fits = fits and all(a.fits(b) for a, b in zip(case.parts, found, strict=False))
+        assert fits, explain(case, found, name)
 
 
 def is_cut_call(events: list[Event], closed: Close) -> bool:

@@ -8,9 +8,10 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import examples
 from tests.chunks import reads
 from tests.parse.conftest import load
 from toolwire.scan import _pyguard
@@ -54,7 +55,7 @@ def walk(guard: Any, data: bytes) -> list[int]:
     return places
 
 
-@settings(max_examples=150)
+@examples(2)
 @given(stream=reads(), parts=st.lists(st.sampled_from(WORDS), min_size=1, max_size=5, unique=True))
 def test_the_twins_are_alike(stream: list[bytes], parts: list[bytes]) -> None:
     guards = [guard_class(name)(tuple(parts)) for name in IMPLEMENTATIONS]
@@ -75,7 +76,7 @@ def test_the_twins_offer_the_same() -> None:
 TEXTS = st.text(st.sampled_from('abc\\"\nü🚀'), max_size=40)
 
 
-@settings(max_examples=150)
+@examples(2)
 @given(
     text=TEXTS,
     parts=st.lists(st.text(st.sampled_from("QXZü"), min_size=1, max_size=5), min_size=1, max_size=4),

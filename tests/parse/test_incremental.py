@@ -7,10 +7,10 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cases import every
+from tests.cases import every, examples
 from tests.options import route_options
 from tests.parse.conftest import MODULES, load
 from tests.parse.texts import cuts
@@ -129,7 +129,7 @@ arguments = st.dictionaries(
 
 @pytest.mark.parametrize("implementation", MODULES)
 @every("form", GRAMMARS)
-@settings(max_examples=20)
+@examples(0.24)
 @given(data=st.data(), value=arguments, ascii_only=st.booleans(), last=st.booleans())
 def test_the_same_call_as_when_it_is_held_back(
     implementation: str, form: str, data: st.DataObject, value: object, ascii_only: bool, last: bool
@@ -273,7 +273,7 @@ def calls(events: list[Event]) -> list[tuple[str | None, str]]:
 
 @pytest.mark.parametrize("implementation", MODULES)
 @every("form", FORMS)
-@settings(max_examples=20)
+@examples(0.24)
 @given(data=st.data(), members=written_values, missing=st.sampled_from(["", "</tool_call>", "all"]))
 def test_arguments_in_tags_mean_the_same_as_when_they_are_held_back(
     implementation: str, form: str, data: st.DataObject, members: list[tuple[str, str]], missing: str
@@ -296,7 +296,7 @@ def test_arguments_in_tags_mean_the_same_as_when_they_are_held_back(
 
 @pytest.mark.parametrize("implementation", MODULES)
 @every("form", FORMS)
-@settings(max_examples=20)
+@examples(0.24)
 @given(data=st.data(), members=written_values, seed=st.integers(0, 10_000))
 def test_a_call_in_tags_that_is_cut_off_cannot_be_read(
     implementation: str, form: str, data: st.DataObject, members: list[tuple[str, str]], seed: int

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, note
 from hypothesis import strategies as st
 
+from tests.cases import examples
 from tests.parse import oracle
 from tests.parse.conftest import load
 from tests.parse.oracle import Settings, valid
@@ -49,25 +50,43 @@ def scan(
 
 
 @pytest.mark.parametrize("name", list(GRAMMARS))
+@examples(2)
 @given(st.data(), any_settings, st.booleans(), st.booleans())
 def test_twins_and_oracle_agree_for_every_split(
     name: str, data: st.DataObject, settings: Settings, strict: bool, truncated: bool
 ) -> None:
+    """And the twins not only with the same events: in the same pieces, with the same state and text held back."""
     grammar, policy = GRAMMARS[name], WordPolicy(strict)
     text = data.draw(ANY[name])
     note(repr(text))
     expected = oracle.parse(text, grammar, policy, settings, truncated)
     pieces = data.draw(cuts(text))
     told: list[list[str]] = []
+    shown: list[list[Any]] = []
     for module in modules():
         own = WordPolicy(strict)
-        events, _ = scan(module, grammar, own, settings, pieces, truncated)
+        events, seen = scan(module, grammar, own, settings, pieces, truncated)
         assert normalise(events) == expected
         assert own.log == policy.log
         told.append(own.begun)
+        shown.append(seen)
         stream = [Start("", "", 0), *events]
         check(stream if events and isinstance(events[-1], Fault) else [*stream, Finish()])
     assert all(begun == told[0] for begun in told)
+    assert all(seen == shown[0] for seen in shown)
+    check_held(grammar, settings, shown[0])
+
+
+def check_held(grammar: Grammar, settings: Settings, seen: list[Any]) -> None:
+    """Outside blocks nothing but pending whitespace and less than a marker is held back (R1.4). Before a marker may
+    stand the line of a fence, and behind a closing tag in inline code the rest of its line."""
+    tags = [tag for pair in settings.reasoning for tag in pair]
+    longest = max(len(marker.encode()) for marker in [*(syntax.opener for syntax in grammar.syntaxes), *tags, " "])
+    for _, state, held, _ in seen:
+        if state in ("text", "reasoning"):
+            waits = held.lstrip(" \t\r\n")
+            looks_on = waits.startswith("`") or (state == "reasoning" and waits.startswith(tuple(tags)))
+            assert len(waits.encode()) < longest + (WORD_BYTES if looks_on else 0)
 
 
 def modules() -> list[ModuleType]:
@@ -75,38 +94,8 @@ def modules() -> list[ModuleType]:
     return [load(name) for name in ("python", "compiled")]
 
 
-@given(st.data(), texts, st.sampled_from(list(GRAMMARS)), any_settings, st.booleans(), st.booleans())
-def test_twins_show_the_same_at_every_step(
-    data: st.DataObject, text: str, name: str, settings: Settings, strict: bool, truncated: bool
-) -> None:
-    """Not only the same events: in the same pieces, with the same state and the same text held back."""
-    pieces = data.draw(cuts(text))
-    arguments = (GRAMMARS[name], settings, pieces, truncated)
-    python, compiled = (
-        scan(load(which), arguments[0], WordPolicy(strict), *arguments[1:]) for which in ("python", "compiled")
-    )
-    assert python == compiled
-
-
-@pytest.mark.parametrize("name", list(GRAMMARS))
-@given(st.data(), any_settings)
-def test_what_is_held_back_is_bounded(name: str, data: st.DataObject, settings: Settings) -> None:
-    """R1.4: outside blocks nothing but pending whitespace and less than a marker. Before a marker may stand the line of
-    a fence, and behind a closing tag in inline code the rest of its line."""
-    grammar = GRAMMARS[name]
-    tags = [tag for pair in settings.reasoning for tag in pair]
-    longest = max(len(marker.encode()) for marker in [*(syntax.opener for syntax in grammar.syntaxes), *tags, " "])
-    pieces = data.draw(cuts(data.draw(texts_of(grammar))))
-    for module in modules():
-        _, seen = scan(module, grammar, WordPolicy(), settings, pieces)
-        for _, state, held, _ in seen:
-            if state in ("text", "reasoning"):
-                waits = held.lstrip(" \t\r\n")
-                looks_on = waits.startswith("`") or (state == "reasoning" and waits.startswith(tuple(tags)))
-                assert len(waits.encode()) < longest + (WORD_BYTES if looks_on else 0)
-
-
 @pytest.mark.parametrize("name", [name for name in GRAMMARS if name not in FRAMED])
+@examples(0.5)
 @given(st.data(), st.booleans())
 def test_nothing_is_lost(name: str, data: st.DataObject, trim: bool) -> None:
     """Visible text and the sources of calls are the whole input, but for whitespace beside calls, and the lines of

@@ -21,6 +21,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
+from itertools import product
 from random import Random
 from types import ModuleType
 from typing import Any, cast
@@ -31,7 +32,7 @@ from hypothesis import strategies as st
 
 from tests.cases import every
 from tests.options import route_options
-from tests.parse.conftest import MODULES, load
+from tests.parse.conftest import some
 from tests.parse.texts import literals_of
 from toolwire import open_scanner
 from toolwire.call_policy.coercion import coerce
@@ -330,7 +331,7 @@ def law(twin: ModuleType, format: str, seed: int, schema: bool = True, custom: b
     truncated = random.random() < 0.3
     if truncated or random.random() < 0.2:
         text = text[: random.randint(0, len(text))]
-    note(repr(text))
+    note(f"{format}: {text!r}")
     whole = found(scan(twin, format, text, "buffered", 10_000, truncated, schema))
     long = random.choice([0, 0, 10, 40])
     events = scan(twin, format, text, long, random.choice([1, 2, 3, 5, 17]), truncated, schema)
@@ -364,21 +365,19 @@ def anonymous(events: list[Event]) -> list[Event]:
     return events
 
 
-@pytest.mark.parametrize("implementation", MODULES)
-@every("format", FORMATS)
 @settings(max_examples=4)
 @example(seed=248)
 @given(seed=st.integers(0, 2**32))
-def test_the_law(implementation: str, format: str, seed: int) -> None:
-    law(load(implementation), format, seed)
+def test_the_law(twin: ModuleType, seed: int) -> None:
+    for format in some(twin, FORMATS):
+        law(twin, format, seed)
 
 
-@pytest.mark.parametrize("implementation", MODULES)
-@every("format", FORMATS)
 @settings(max_examples=4)
 @given(seed=st.integers(0, 2**32))
-def test_the_law_of_custom_tools(implementation: str, format: str, seed: int) -> None:
-    law(load(implementation), format, seed, custom=True)
+def test_the_law_of_custom_tools(twin: ModuleType, seed: int) -> None:
+    for format in some(twin, FORMATS):
+        law(twin, format, seed, custom=True)
 
 
 # --- how much of it comes while it comes
@@ -399,10 +398,18 @@ AT_ONCE = {"cwm": "only the end tells JSON from a command", "sarashina": "calls 
 """Formats whose arguments go out when the call is whole."""
 
 
-@every("format", [name for name in FORMATS if name not in AT_ONCE])
-@every("kind", VALUES)
-def test_a_fragment_for_every_64_characters(twin: ModuleType, format: str, kind: str) -> None:
+def test_a_fragment_for_every_64_characters(twin: ModuleType) -> None:
     """In deltas of a few characters, for each of several calls."""
+    for format, kind in some(twin, product([name for name in FORMATS if name not in AT_ONCE], VALUES), 5):
+        fragments = fragments_of(twin, format, kind)
+        expected = LONG if kind == "free text" else VALUES[kind]
+        joined = ["".join(given) for given in fragments]
+        assert [text if kind == "free text" else json.loads(text) for text in joined] == [expected] * 2, (format, kind)
+        assert max(len(fragment) for given in fragments for fragment in given) <= 64, (format, kind)
+
+
+def fragments_of(twin: ModuleType, format: str, kind: str) -> list[list[str]]:
+    """The pieces in which the arguments of two calls come."""
     chosen = registries().formats.get(format)
     written = json.dumps(VALUES[kind], ensure_ascii=False)
     free = kind == "free text"
@@ -414,9 +421,7 @@ def test_a_fragment_for_every_64_characters(twin: ModuleType, format: str, kind:
             fragments[event.block] = []
         elif isinstance(event, Delta) and event.block in fragments:
             fragments[event.block].append(event.text)
-    expected = LONG if free else VALUES[kind]
-    assert [joined if free else json.loads(joined) for joined in map("".join, fragments.values())] == [expected] * 2
-    assert max(len(fragment) for given in fragments.values() for fragment in given) <= 64
+    return list(fragments.values())
 
 
 @every(

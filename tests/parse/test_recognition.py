@@ -4,10 +4,11 @@ are none stay."""
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from functools import cache
-from itertools import product
+from itertools import cycle
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -27,6 +28,7 @@ NOT_RECOGNISED = ("family/beam/", "family/functionary/", "family/ui_tars/", "fam
 """Their markers are ordinary text, or mean something else elsewhere."""
 
 Read = tuple[list[tuple[str | None, Any]], str]
+A = TypeVar("A", bound=Answer)
 
 
 @cache
@@ -56,13 +58,21 @@ def read(twin: ModuleType, format: str, answer: Answer, size: int, mode: Mode = 
     return [(name, json.loads(texts[block] or "{}")) for block, name in names.items()], visible
 
 
+def beside(twin: ModuleType, answers: Sequence[A]) -> list[tuple[str, A]]:
+    """Each answer with the first format, and with one of the others in turn."""
+    first, *others = TAUGHT
+    return some(
+        twin, ((format, answer) for answer, other in zip(answers, cycle(others)) for format in (first, other)), 5
+    )
+
+
 def test_what_is_no_call_stays_as_it_was(twin: ModuleType) -> None:
-    for format, answer in product(some(twin, TAUGHT), no_calls()):
+    for format, answer in beside(twin, no_calls()):
         assert read(twin, format, answer, 1 << 20) == read(twin, format, answer, 1 << 20, "taught"), answer.id
 
 
 def test_what_is_a_call_is_found(twin: ModuleType) -> None:
-    for format, answer in product(some(twin, TAUGHT), printed_calls()):
+    for format, answer in beside(twin, printed_calls()):
         calls, text = read(twin, format, answer, 1 << 20)
         if answer.id.startswith(NOT_RECOGNISED) and (calls, text) == read(twin, format, answer, 1 << 20, "taught"):
             continue

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, note
 from hypothesis import strategies as st
 
+from tests.cases import examples
 from tests.parse.conftest import load
 from tests.parse.oracle import Settings, valid
 from tests.parse.policies import WordPolicy
@@ -56,6 +57,7 @@ def plain(text: str) -> str:
 
 
 @pytest.mark.parametrize("name", list(GRAMMARS))
+@examples(0.5)
 @given(st.data(), any_settings, st.booleans(), st.booleans())
 def test_spans_are_the_same_in_both_twins_and_for_every_split(
     name: str, data: st.DataObject, settings: Settings, strict: bool, truncated: bool
@@ -72,6 +74,7 @@ def test_spans_are_the_same_in_both_twins_and_for_every_split(
 
 
 @pytest.mark.parametrize("name", list(GRAMMARS))
+@examples(0.5)
 @given(st.data(), any_settings, st.booleans())
 def test_what_is_in_no_span_goes_out_and_nothing_else(
     name: str, data: st.DataObject, settings: Settings, truncated: bool

@@ -11,10 +11,10 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cases import every
+from tests.cases import every, examples
 from tests.options import route_options
 from tests.parse.conftest import MODULES, load
 from tests.parse.texts import cuts
@@ -110,7 +110,7 @@ def split(events: list[Event]) -> tuple[str, list[str]]:
 
 
 @every("place", PLACES)
-@settings(max_examples=20)
+@examples(0.24)
 @given(data=st.data(), body=bodies, limit=st.sampled_from([40, 100, 1 << 20]), cut_off=st.booleans())
 def test_the_same_goes_out_as_if_every_byte_were_asked_for(
     place: str, data: st.DataObject, body: str, limit: int, cut_off: bool

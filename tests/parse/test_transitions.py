@@ -23,7 +23,7 @@ from toolwire.scan.transitions import INSIDE, OUTSIDE, TRANSITIONS, Transition
 pytestmark = pytest.mark.twin
 
 S = TypeVar("S", bound=CallScanner)
-SEEDS = 200
+SEEDS = 100
 PASSED_OVER = Grammar(
     syntaxes=(
         BlockSyntax(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cases import every
+from tests.cases import every, examples
 from tests.protocols.wires import CHAT
 from tests.strategies import arguments, json_objects, names, some_text
 from toolwire.errors import ClientFault
@@ -457,6 +457,7 @@ def requests(draw: st.DrawFn) -> ModelRequest:
     )
 
 
+@examples(0.5)
 @given(requests())
 def test_read_after_write_is_identity(request: ModelRequest) -> None:
     written = json.loads(json.dumps(CHAT.write_request(request)))

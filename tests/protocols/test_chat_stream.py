@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import chunks
-from tests.cases import every
+from tests.cases import every, examples
 from tests.protocols.published import validator
 from tests.protocols.wires import CHAT, accumulate, chunk, frame, options, payloads, read, write
 from tests.strategies import streams
@@ -220,6 +220,7 @@ def test_keepalive_is_a_comment() -> None:
     assert read(b": keep-alive\n\n" + write([START, Finish()])) == read(write([START, Finish()]))
 
 
+@examples(0.5)
 @given(streams(), st.booleans(), st.sampled_from(["reasoning_content", "reasoning", "both", "inline", "drop"]))
 def test_every_chunk_is_valid_by_the_published_schema(events: list[Event], usage: bool, field: str) -> None:
     check_chunk = validator("CreateChatCompletionStreamResponse").validate
@@ -273,6 +274,7 @@ def as_said(events: list[Event]) -> list[tuple[Any, ...]]:
     return [tuple(item) for item in out]
 
 
+@examples(0.5)
 @given(streams())
 def test_read_after_write_says_the_same(events: list[Event]) -> None:
     got = read(write(events, options(usage=True)))

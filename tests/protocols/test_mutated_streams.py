@@ -13,7 +13,7 @@ from typing import Any, Final
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cases import every
+from tests.cases import every, examples
 from tests.protocols.published import SHARED
 from toolwire.errors import GatewayError
 from toolwire.events import BlockKind, Close, Delta, Event, Fault, Open
@@ -102,6 +102,7 @@ HOW: Final = ("drop", "repeat", "repeat later", "move", "cut", "end")
 
 
 @every(("kind", "stream"), STREAMS)
+@examples(0.4)
 @given(data=st.data())
 def test_no_mutation_makes_a_call(kind: str, stream: Frames, data: st.DataObject) -> None:
     known, error = read(kind, stream)
@@ -122,10 +123,10 @@ def test_no_mutation_makes_a_call(kind: str, stream: Frames, data: st.DataObject
 @every(("kind", "stream"), STREAMS)
 @every("how", ["repeat later", "move"])
 def test_frames_out_of_order_make_no_call(kind: str, stream: Frames, how: str) -> None:
-    """Each frame, at about ten other places or at half of them: those with arguments may spoil these, and none makes
+    """Each frame, at about five other places or at half of them: those with arguments may spoil these, and none makes
     another call, or one without its arguments."""
     known, _ = read(kind, stream)
-    step = max(2, len(stream) // 10)
+    step = max(2, len(stream) // 5)
     for at, to in product(range(len(stream)), repeat=2):
         if (at + to) % step != 1:
             continue

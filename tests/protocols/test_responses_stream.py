@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tests.cases import every
+from tests.cases import every, examples
 from tests.protocols.published import SHARED
 from tests.protocols.responses_wires import (
     RESPONSES,
@@ -515,12 +515,14 @@ def streams(draw: st.DrawFn) -> list[Event]:
     return [*out, finish(events[-1].reason, events[-1].usage)]
 
 
+@examples(0.5)
 @given(streams())
 def test_every_event_of_every_stream_has_the_published_form(events: list[Event]) -> None:
     for event in payloads(write(events)):
         check_event(event)
 
 
+@examples(0.5)
 @given(streams(), st.data())
 def test_one_terminal_event_whatever_breaks(events: list[Event], data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(events) - 1))
@@ -536,6 +538,7 @@ def test_one_terminal_event_whatever_breaks(events: list[Event], data: st.DataOb
         check_event(event)
 
 
+@examples(0.5)
 @given(streams(), st.data())
 def test_what_is_stored_of_a_broken_stream_is_what_the_client_saw(events: list[Event], data: st.DataObject) -> None:
     cut = data.draw(st.integers(1, len(events) - 1))

@@ -13,6 +13,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.chat.chat_completion import Choice
 from openai.types.responses import ParsedResponse, Response, ResponseStreamEvent
 
+from tests.cases import examples
 from tests.protocols import responses_wires, wires
 from tests.protocols.test_responses_stream import BROKEN, CUT
 from tests.protocols.test_responses_stream import streams as responses_streams
@@ -34,6 +35,7 @@ def prose_overlaps(events: list[Event]) -> bool:
     return False
 
 
+@examples(0.5)
 @given(streams())
 def test_chat(events: list[Event]) -> None:
     """The SDK sees the whole answer."""
@@ -69,6 +71,7 @@ def completed(events: list[Event]) -> ParsedResponse[object] | None:
     return state._completed_response
 
 
+@examples(0.5)
 @given(responses_streams())
 def test_responses(events: list[Event]) -> None:
     events = [*events[:-1], Finish("stop", None, extra={"completed_at": 9})]

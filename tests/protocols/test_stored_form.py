@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.cases import every
+from tests.cases import every, examples
 from tests.protocols.published import captured_responses_requests
 from tests.protocols.responses_wires import input_items
 from tests.strategies import every_extra, every_message, every_part, json_objects, rich_replies, texts
@@ -60,6 +60,7 @@ def again(kept: StoredTurn) -> StoredTurn:
 # --- messages -------------------------------------------------------------------------------------------------------
 
 
+@examples(0.5)
 @given(st.lists(every_message, max_size=3).map(tuple))
 def test_messages_come_back_as_they_were(messages: tuple[Message, ...]) -> None:
     """Field for field, and the same bytes when they are written once more."""
@@ -75,6 +76,7 @@ def test_messages_come_back_as_they_were(messages: tuple[Message, ...]) -> None:
 some = st.lists(every_message, max_size=2).map(tuple)
 
 
+@examples(0.5)
 @given(some, some, some, every_extra, texts)
 def test_turns_come_back_as_they_were(one: Any, other: Any, third: Any, extra: Any, text: str) -> None:
     kept = turn(input=one, output=other, rounds=third, extra=extra, ancestors=(text, "resp_1"), model=text, owner=text)
@@ -230,11 +232,13 @@ def test_an_answer_is_shown_as_it_was(parts: tuple[Part, ...], field: str, reaso
     shown_again(ModelReply("", "m", 1, (ReplyChoice(parts, reason),)), reasoning_field=field)
 
 
+@examples(0.5)
 @given(rich_replies)
 def test_any_answer_is_shown_as_it_was(reply: ModelReply) -> None:
     shown_again(reply)
 
 
+@examples(0.5)
 @given(rich_replies)
 def test_what_goes_on_is_what_the_client_saw_and_what_others_say_of_it(reply: ModelReply) -> None:
     """The messages are those that the items amount to, each part with the fields of every protocol."""

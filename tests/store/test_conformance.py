@@ -368,14 +368,14 @@ async def test_many_tasks_do_not_disturb_each_other(store: ResponseStore) -> Non
                 turn(ident, owner=owner, ancestors=ids[:j], text=owner) for j, ident in enumerate(ids)
             )
 
-    await asyncio.gather(*(talk(f"owner {i}") for i in range(60)))
+    await asyncio.gather(*(talk(f"owner {i}") for i in range(20)))
 
 
 async def test_the_bound_holds_when_many_put_at_once(make_store: MakeStore) -> None:
     store = make_store(max_turns=10)
     await store.start()
-    await asyncio.gather(*(store.put(turn(f"resp_{i}")) for i in range(200)))
-    there = [i for i in range(200) if await store.get(f"resp_{i}", "alice")]
+    await asyncio.gather(*(store.put(turn(f"resp_{i}")) for i in range(80)))
+    there = [i for i in range(80) if await store.get(f"resp_{i}", "alice")]
     assert len(there) == 10
 
 
@@ -414,8 +414,8 @@ async def test_changes_at_once_are_all_made(make_store: MakeStore) -> None:
         time.sleep(0.002)  # so that others come meanwhile, where they can
         return _counted(before)
 
-    await asyncio.gather(*(stores[i % 2].change("resp_1", "alice", slowly) for i in range(40)))
-    assert await stores[0].get("resp_1", "alice") == turn("resp_1", number=40)
+    await asyncio.gather(*(stores[i % 2].change("resp_1", "alice", slowly) for i in range(16)))
+    assert await stores[0].get("resp_1", "alice") == turn("resp_1", number=16)
 
 
 async def test_a_change_gives_what_was_put(store: ResponseStore) -> None:

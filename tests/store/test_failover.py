@@ -26,6 +26,8 @@ pytestmark = pytest.mark.needs(REDIS)
 WRITERS = 8
 SOME = 60
 """Turns that are kept before, and again after, something happens."""
+PAUSE_S = 0.01
+"""Of a writer after a turn: with so many of them there is always something under way."""
 PREFIX = "{failover}"
 
 
@@ -67,6 +69,7 @@ class Load:
             await store.put(turn(ident, ancestors=ancestors, text=text))
             self.kept[ident] = text
             said.append(ident)
+            await asyncio.sleep(PAUSE_S)
 
 
 def opened(group: Group, clock: Clock, **options: Any) -> RedisStore:

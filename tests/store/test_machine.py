@@ -13,6 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
+from tests.cases import examples
 from tests.store.redis_server import RedisServer
 from tests.store.turns import HOUR, Clock, turn
 from tests.waiting import GUARD_S
@@ -124,7 +125,7 @@ class SqliteComparison(Comparison):
         self.folder.cleanup()
 
 
-RULES = settings(max_examples=30, stateful_step_count=40, deadline=None)
+RULES = settings(examples(0.4), stateful_step_count=40, deadline=None)
 
 
 def test_sqlite_does_what_memory_does() -> None:

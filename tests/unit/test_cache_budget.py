@@ -284,6 +284,7 @@ UNBUDGETED: Final[Mapping[str, str]] = {
     "proxy/scan/_grammar.py:only": _FORMATS,
     "proxy/scan/_grammar.py:without_calls": _FORMATS,
     "proxy/scan/_plan.py:heads": "16, each of the names of the tools of a request: `limits.tools_max`, 128 characters each",
+    "proxy/scan/_plan.py:_own_nodes": _FORMATS,
     "proxy/scan/_plan.py:plan": _FORMATS,
     "proxy/scan/loose_head.py:loose_words": "as `heads`",
     "proxy/scan/blocks.py:_whole": _FORMATS,
