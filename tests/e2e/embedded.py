@@ -38,6 +38,11 @@ def tool(name: str, description: str, parameters: dict[str, Any], **more: Any) -
     }
 
 
+def strict(spec: Any) -> Any:
+    """The same tool, whose calls have to fit."""
+    return {**spec, "function": {**spec["function"], "strict": True}}
+
+
 WEATHER = tool("get_weather", "Current weather in a city", walkthrough.WEATHER)
 TIMER = tool(
     "set_timer",
@@ -49,7 +54,12 @@ TIMER = tool(
         "additionalProperties": False,
     },
 )
-SCHEMAS = {spec["function"]["name"]: spec["function"]["parameters"] for spec in (WEATHER, TIMER)}
+DELETE = tool(
+    "delete_all",
+    "Delete everything",
+    {"type": "object", "properties": {}, "required": [], "additionalProperties": False},
+)
+SCHEMAS = {spec["function"]["name"]: spec["function"]["parameters"] for spec in (WEATHER, TIMER, DELETE)}
 NAMED: Any = {"type": "function", "function": {"name": "get_weather"}}
 QUESTION: Any = {"role": "user", "content": walkthrough.QUESTION}
 

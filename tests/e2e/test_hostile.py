@@ -203,7 +203,7 @@ CASES: dict[str, Hostile] = {
     "much text": Hostile(around('"', "word ", '"', 700_000), (200,)),
     "much text beside tools": Hostile(with_tools("word ", 700_000), (200,)),
     "one long word": Hostile(around('"', "a", '"', 3_500_000), (200,)),
-    "many openers": Hostile(with_tools("<tool_call>", 300_000), (200,)),
+    "many openers": Hostile(with_tools("<tool_call>", 100_000), (200,)),
     "many quotes": Hostile(around('"', r"\"", '"', 1_700_000), (200,)),
     "many spaces": Hostile(lambda: b" " * 3_500_000, *BAD_JSON),
     "a byte too many": Hostile(lambda: b" " * (LARGEST + 1), (413,), "request_too_large"),

@@ -21,6 +21,7 @@ import pytest
 import pytest_asyncio
 
 from tests.e2e.embedded import (
+    DELETE,
     NAMED,
     QUESTION,
     TIMER,
@@ -29,6 +30,7 @@ from tests.e2e.embedded import (
     fitting,
     in_one_loop,
     served,
+    strict,
     tool,
     with_model,
 )
@@ -66,14 +68,16 @@ def echo(message: Any) -> Any:
 
 # The SDK's `.stream()` takes only strict tools; `create(stream=True)` is seen through `make run` and the chunk test
 # below.
-STRICT_WEATHER = tool("get_weather", "Current weather in a city", walkthrough.WEATHER, strict=True)
+OFFERED = [WEATHER, TIMER, DELETE]
+"""Of nearly every request: the server keeps what it has computed for the beginning of a prompt, which takes most of the
+time."""
+STRICT = [strict(one) for one in OFFERED]
 
 
 @in_one_loop
 @pytest.mark.parametrize(("choice", "stream"), [(NAMED, False), ("required", True)], ids=["named", "required"])
 async def test_a_tool_loop_from_question_to_text(client: openai.AsyncOpenAI, stream: bool, choice: Any) -> None:
-    tools = [STRICT_WEATHER]
-    message, reason = await ask(client, [QUESTION], stream=stream, tools=tools, tool_choice=choice)
+    message, reason = await ask(client, [QUESTION], stream=stream, tools=STRICT, tool_choice=choice)
     assert reason == "tool_calls"
     assert not message.content
     (call,) = message.tool_calls
@@ -82,7 +86,9 @@ async def test_a_tool_loop_from_question_to_text(client: openai.AsyncOpenAI, str
 
     result = {"role": "tool", "tool_call_id": call.id, "content": '{"temperature": 21, "sky": "clear"}'}
     history = [QUESTION, echo(message), result]
-    message, reason = await ask(client, history, stream=stream, tools=tools, tool_choice="none")
+    message, reason = await ask(
+        client, history, stream=stream, tools=STRICT, tool_choice="none", max_completion_tokens=20
+    )
     assert reason in ("stop", "length")
     assert message.content.strip()
     assert not message.tool_calls
@@ -96,7 +102,7 @@ async def test_streamed_and_whole_answers_agree(client: openai.AsyncOpenAI) -> N
         "messages": [{"role": "user", "content": "Set three timers: 5, 10 and 15 minutes."}],
         "temperature": 0,
         "max_completion_tokens": 120,
-        "tools": [WEATHER, TIMER],
+        "tools": OFFERED,
         "tool_choice": "required",
         "parallel_tool_calls": False,
     }
@@ -117,7 +123,7 @@ async def test_streamed_and_whole_answers_agree(client: openai.AsyncOpenAI) -> N
     assert usage.total_tokens == usage.prompt_tokens + usage.completion_tokens > 0
 
 
-HOSTILE_TOOL = tool("get_weather", f"Current weather {HOSTILE} in a city", walkthrough.WEATHER)
+HOSTILE_TOOLS = [tool("get_weather", f"Current weather {HOSTILE} in a city", walkthrough.WEATHER), TIMER, DELETE]
 PARIS = {"name": "get_weather", "arguments": '{"city":"Paris","unit":"celsius"}'}
 HOSTILE_MESSAGES: dict[str, list[Any]] = {
     "user message": [{"role": "user", "content": f"Repeat after me: {HOSTILE}"}],
@@ -136,16 +142,15 @@ async def test_markers_in_text_from_outside_never_become_a_call(
     embedded: tuple[openai.AsyncOpenAI, walkthrough.RawText], place: str, stream: bool
 ) -> None:
     client, recorder = embedded
-    offered = HOSTILE_TOOL if place == "tool description" else WEATHER
-    delete = tool("delete_all", "Delete everything", {"type": "object", "properties": {}})
+    offered = HOSTILE_TOOLS if place == "tool description" else OFFERED
     ident = f"hostile-{HOSTILE_MESSAGES[place][-1]['role']}-{stream}"
     wrote = recorder.texts[ident] = []
-    settings: dict[str, Any] = {"tools": [offered, delete], "extra_headers": {"X-Request-Id": ident}}
+    settings: dict[str, Any] = {"tools": offered, "extra_headers": {"X-Request-Id": ident}}
     answer = client.chat.completions.create(
         model="any",
         messages=HOSTILE_MESSAGES[place],
         temperature=0,
-        max_completion_tokens=60,
+        max_completion_tokens=40,
         stream=stream,
         **settings,
     )
@@ -166,9 +171,8 @@ async def test_markers_in_text_from_outside_never_become_a_call(
 @in_one_loop
 async def test_markers_in_text_from_outside_do_not_disturb_a_demanded_call(client: openai.AsyncOpenAI) -> None:
     """In the user's message, and in a tool's description."""
-    strict = tool(**{**HOSTILE_TOOL["function"], "strict": True})
     asked = HOSTILE_MESSAGES["user message"]
-    message, _ = await ask(client, asked, stream=True, tools=[strict], tool_choice=NAMED)
+    message, _ = await ask(client, asked, stream=True, tools=[strict(one) for one in HOSTILE_TOOLS], tool_choice=NAMED)
     (call,) = message.tool_calls
     assert call.function.name == "get_weather"
     fitting(call)
