@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from tests.cases import every
-from tests.e2e.embedded import QUESTION, WEATHER, ask, fitting, in_one_loop, served, tool, with_model
+from tests.e2e.embedded import QUESTION, SHORT, WEATHER, ask, fitting, in_one_loop, served, tool, with_model
 from tests.formats.sampler import Acceptor, Grammar
 from tests.formats.toolsets import CODING, OFFICE
 from tests.options import in_sections
@@ -105,8 +105,6 @@ class Recorder(Middleware):
 
 
 FREE = "-unconstrained"
-SHORT = {"template": "{policy}{tools}{format}{examples}"}
-"""The model computes for ten milliseconds for each token of a prompt. A grammar does not depend on the wording."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -120,7 +118,7 @@ async def open_gateway(engine: Engine) -> AsyncIterator[tuple[openai.AsyncOpenAI
         {
             "model": name + end,
             "upstream_model": engine.model,
-            "options": in_sections({"format": name, "prompt": SHORT, **options}),
+            "options": in_sections({"format": name, "prompt": {"template": SHORT}, **options}),
         }
         for name in ("sentinel", "bare_json")
         for end, options in (("", {}), (FREE, {"constrain_auto": "off"}))
