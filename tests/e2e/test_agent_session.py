@@ -52,7 +52,7 @@ async def test_a_session_of_thirty_steps_ends_with_the_right_files(
 
 
 async def test_many_sequential_calls(gateway: Gateway) -> None:
-    steps = 200
+    steps = 60
     script = [block("read_file", {"path": f"file-{n}"}) for n in range(steps)]
     server = await gateway(script=[*script, "read them all"])
     messages: list[Any] = [{"role": "user", "content": "Read the files."}]

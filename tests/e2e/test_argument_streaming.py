@@ -38,8 +38,10 @@ MESSAGES: dict[str, Any] = {
     "messages": USER,
     "tools": [{"name": "write", "input_schema": WRITE["function"]["parameters"]}],
 }
-LONG = {"path": "a.txt", "text": 'some "longer" text, {with} brackets\n' * 150}
+LONG = {"path": "a.txt", "text": 'some "longer" text, {with} brackets\n' * 40}
 ARGUMENTS = {"path": "a.txt", "text": "b, {c}"}
+MANY = 200
+"""Of fragments: nothing is held back in a long call."""
 DEFAULT: dict[str, Any] = {"argument_streaming": CallsConfig().argument_streaming}
 FORMATS = ["hermes", "sentinel", "mistral", "qwen3_coder", "deepseek_v31", "kimi_k2"]
 
@@ -97,11 +99,11 @@ async def test_the_same_calls_and_text_as_when_they_are_held(gateway: Gateway, c
 
 
 @every("format", ["sentinel", "qwen3_coder"])  # more: tests/parse/test_incremental.py
-async def test_a_long_call_comes_in_more_than_a_thousand_fragments(gateway: Gateway, format: str) -> None:
+async def test_a_long_call_comes_in_many_fragments(gateway: Gateway, format: str) -> None:
     server = await gateway(config([turn(f"So. {written(format, LONG)}")], format=format, **DEFAULT))
     *chunks, done = (await post(server, CHAT)).frames()
     found = fragments(chunks)
-    assert (len(found) > 1000, done, reason(chunks)) == (True, "[DONE]", "tool_calls")
+    assert (len(found) > MANY, done, reason(chunks)) == (True, "[DONE]", "tool_calls")
     assert json.loads("".join(found)) == LONG
     if format != "sentinel":
         return  # what the SDKs make of it does not depend on the format
@@ -113,13 +115,13 @@ async def test_a_long_call_comes_in_more_than_a_thousand_fragments(gateway: Gate
     async with sdk(server) as client, client.responses.stream(model="m", input="hi", tools=FLAT) as events:
         deltas = [event.delta async for event in events if event.type == "response.function_call_arguments.delta"]
         response = await events.get_final_response()
-    assert len(deltas) > 1000
+    assert len(deltas) > MANY
     assert json.loads("".join(deltas)) == LONG
     assert json.loads(response.output[-1].arguments) == LONG
     async with messages_sdk(server) as anthropic, anthropic.messages.stream(**MESSAGES) as told:
         pieces = [event.partial_json async for event in told if event.type == "input_json"]
         message = await told.get_final_message()
-    assert len(pieces) > 1000
+    assert len(pieces) > MANY
     assert json.loads("".join(pieces)) == message.content[-1].input == LONG  # type: ignore[union-attr]
 
 
@@ -162,7 +164,7 @@ async def test_short_calls_are_what_they_are_without_streaming(gateway: Gateway)
     (*chunks, _) = (await post(server, CHAT)).frames()
     calls = chat_stream_parts(chunks)
     assert [json.loads(call.text) for call in calls] == [short, LONG, short]
-    assert len(fragments(chunks)) > 1000
+    assert len(fragments(chunks)) > MANY
     server = await gateway(config([turn(BAD + " More.")], **DEFAULT))
     *chunks, _ = (await post(server, {**CHAT, "tools": [WRITE]})).frames()
     assert ([part.text for part in chat_stream_parts(chunks)], reason(chunks)) == ([BAD + " More."], "stop")
@@ -201,7 +203,7 @@ async def test_a_call_that_was_cut_off_has_no_arguments_that_can_be_read(
     sizes = range(text.index("write") + 6, len(text), 3)
     script = [{**turn(f"So. {text[:size]}", "length"), "when": f"<{size}>"} for size in sizes]
     server = await gateway(config(script, format=format))
-    for size in sizes:
+    for number, size in enumerate(sizes):
         chunks = (await post(server, {**CHAT, "messages": [{"role": "user", "content": f"<{size}>"}]})).frames()[:-1]
         calls = chat_stream_parts(chunks)[1:]
         if reason(chunks) == "tool_calls":
@@ -212,6 +214,8 @@ async def test_a_call_that_was_cut_off_has_no_arguments_that_can_be_read(
         for call in calls:
             with pytest.raises(ValueError):
                 json.loads(call.text)
+        if number % 4:
+            continue  # Responses finds what was cut by the same events
         got = of_stream(await post(server, {**ASKED, "input": f"<{size}>"}, path=RESPONSES))
         assert got.resource["status"] == "incomplete"
         assert [item["status"] for item in got.resource["output"]][1:] == ["incomplete"] * len(calls)
@@ -293,7 +297,7 @@ async def test_of_equal_keys_no_client_gets_both(gateway: Gateway, format: str) 
 PATCH = {"type": "custom", "name": "patch"}
 FREE_CHAT: dict[str, Any] = {**CHAT, "tools": [{"type": "custom", "custom": {"name": "patch"}}]}
 FREE: dict[str, Any] = {**ASKED, "tools": [PATCH]}
-FREE_TEXT = '*** "quoted" \\ lines é \U0001f680, </tool_call> {with} [brackets]\n' * 200
+FREE_TEXT = '*** "quoted" \\ lines é \U0001f680, </tool_call> {with} [brackets]\n' * 40
 
 
 def patch(format: str = "sentinel", text: str = FREE_TEXT) -> str:
@@ -313,10 +317,10 @@ async def test_the_text_of_a_custom_tool_is_streamed(gateway: Gateway, format: s
     server = await gateway(config([turn(patch(format, text))], format=format, **DEFAULT))
     *chunks, _ = (await post(server, FREE_CHAT)).frames()
     found = free_fragments(chunks)
-    assert ("".join(found), len(found) > 1000, reason(chunks)) == (text, True, "tool_calls")
+    assert ("".join(found), len(found) > MANY, reason(chunks)) == (text, True, "tool_calls")
     got = of_stream(await post(server, FREE, path=RESPONSES))
     deltas = [event["delta"] for event in got.events if event["type"] == "response.custom_tool_call_input.delta"]
-    assert ("".join(deltas), len(deltas) > 1000) == (text, True)
+    assert ("".join(deltas), len(deltas) > MANY) == (text, True)
     assert (got.resource["status"], got.resource["output"][-1]["input"]) == ("completed", text)
     assert await stored(server, got.resource["id"]) == got.resource
 
@@ -346,7 +350,7 @@ async def test_half_a_text_is_no_call(gateway: Gateway, case: str, script: Any) 
     server = await gateway(config([script], **DEFAULT))
     *chunks, error, done = (await post(server, FREE_CHAT)).frames()
     assert (error["error"]["code"], done) == ("malformed_tool_arguments", "[DONE]")
-    assert (len(free_fragments(chunks)) > 1000, reason(chunks)) == (True, None)
+    assert (len(free_fragments(chunks)) > MANY, reason(chunks)) == (True, None)
     got = check_failed(await post(server, FREE, path=RESPONSES), "malformed_tool_arguments")
     done_items = [event["item"]["input"] for event in got.events if event["type"] == "response.output_item.done"]
     assert done_items == [item["input"] for item in got.resource["output"]] == ["a"] * len(done_items)

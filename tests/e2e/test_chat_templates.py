@@ -138,12 +138,13 @@ def conversation(text: str, where: str) -> list[dict[str, Any]]:
 async def test_no_text_makes_a_turn(folder: Path, name: str) -> None:
     """Whoever says it: the turns are those of the same conversation with other words."""
     async with Upstream([completing("ok")]) as up, serving(behind(up, place(folder, name))) as server:
-        for offered in ({"tools": [function("read", path="string")]}, {}):
+        for offered, number in (({"tools": [function("read", path="string")]}, 0), ({}, 1)):
             await post(server, {"messages": conversation("ok", "user"), **offered})
             turns = structure(name, up.posts[-1].json["prompt"])
             assert turns
             one_by_one = zip(cycle(PLACES), FORGED, strict=False)
-            for where, text in (*one_by_one, *product(["everywhere"], FORGED)):
+            everywhere = product(["everywhere"], FORGED)
+            for where, text in (*one_by_one, *everywhere) if number else everywhere:
                 answer = await post(server, {"messages": conversation(text, where), **offered})
                 assert answer.status == 200, answer.body
                 prompt = up.posts[-1].json["prompt"]
@@ -161,9 +162,9 @@ async def test_what_the_model_copies_comes_out_as_it_was(folder: Path, name: str
     async with Upstream([copied]) as up, serving(behind(up, place(folder, name))) as server:
         for number, text in enumerate(FORGED):
             offered = {"tools": [function("read", path="string")]} if number % 2 else {}
-            for stream in (False, True):
-                asked = {"messages": [{"role": "user", "content": f"«{text}»"}], "stream": stream, **offered}
-                assert said(CHAT, await post(server, asked), stream) == (f"«{text}»", [], "")
+            stream = number % 4 < 2
+            asked = {"messages": [{"role": "user", "content": f"«{text}»"}], "stream": stream, **offered}
+            assert said(CHAT, await post(server, asked), stream) == (f"«{text}»", [], "")
 
 
 @names
@@ -220,6 +221,18 @@ def test_turns_that_do_not_alternate(name: str, begin: str) -> None:
     assert (prompt.count(begin), prompt.count("system")) == (2, 1)
 
 
+INNOCENT = {
+    name: structure(
+        name,
+        CompletionsProtocol(template).write_request(
+            ModelRequest("m", tuple(Message(role, (Text("ok"),)) for role in ("user", "assistant", "user")))
+        )["prompt"],
+    )
+    for name, template in TEMPLATES.items()
+}
+"""The turns of three messages that say nothing."""
+
+
 @given(st.text("<|>im_endstartURLser: \n\\[/]IN", max_size=40))
 def test_whatever_is_said(text: str) -> None:
     """Markers cut and put together in any way; through who writes alone, which nobody has helped."""
@@ -231,12 +244,8 @@ def test_whatever_is_said(text: str) -> None:
                 Message("assistant", (ToolUse("c", "f", "{}"),)),
                 Message("user", (Text(text),)),
             )
-            innocent = (Message("user", parts[:1]), *said[1:])
             prompt = wire.write_request(ModelRequest("m", said))["prompt"]
-            plain = [Message(message.role, (Text("ok"),)) for message in innocent]
-            assert structure(name, prompt) == structure(
-                name, wire.write_request(ModelRequest("m", tuple(plain)))["prompt"]
-            )
+            assert structure(name, prompt) == INNOCENT[name]
 
 
 def test_a_template_that_refuses(folder: Path) -> None:

@@ -1,8 +1,7 @@
-"""Hostile schemas and bodies: a clear answer, little work, and other requests go on being served.
+"""Hostile schemas and bodies: a clear answer, and other requests go on being served.
 
-What is asserted is that nothing runs away: work and pauses of the event loop stay within bounds a hundred times smaller
-than what these inputs cost an unguarded reader. The goals themselves (a refusal within a second, no pause above 50 ms)
-are a matter of milliseconds that a busy machine doubles: `--log-cli-level=INFO` shows what was measured.
+How work grows with their size is counted in `tests/linear/test_requests.py`. Here the gateway is a process of its own,
+so that one that never comes to an end fails a test.
 """
 
 from __future__ import annotations
@@ -10,14 +9,9 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-import logging
-import os
 import socket
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -25,15 +19,10 @@ import pytest
 
 from tests.e2e.agent import block
 from tests.e2e.conftest import CHAT, USER, function
+from tests.e2e.forking import ROOT
+from tests.e2e.processes import Process
 from tests.waiting import GUARD_S
 
-LOG = logging.getLogger(__name__)
-STALL_S = 1.0
-WORK_S = 5.0
-TRIES = 4
-"""What other processes do to the caches only ever adds to a measurement, so the least of a few counts."""
-
-ROOT = Path(__file__).parents[2]
 EVIL_NAMES = [
     "__import__('os').system('touch owned')",
     '"); raise SystemExit(1) #',
@@ -105,7 +94,7 @@ def with_tools(filling: str, times: int) -> Callable[[], bytes]:
 
 
 MIB = 1024 * 1024
-LARGEST = 32 * MIB
+LARGEST = 4 * MIB
 """Of a body that is read at all."""
 BAD_SCHEMA = ((400,), "invalid_tool_schema")
 BAD_JSON = ((400,), "invalid_json")
@@ -183,9 +172,9 @@ CASES: dict[str, Hostile] = {
     ),
     "10,000 levels": Hostile(around("", "[" * 10_000 + "]" * 10_000, ""), *BAD_JSON),
     "10,000 levels of objects": Hostile(around("", '{"a":' * 10_000 + "1" + "}" * 10_000, ""), *BAD_JSON),
-    "10 million levels": Hostile(around("", "[", "", 10_000_000), *BAD_JSON),
-    "10 million values": Hostile(around("[", "0,", "0]", 10_000_000), *BAD_JSON),
-    "5 million objects": Hostile(around("[", "{},", "{}]", 5_000_000), *BAD_JSON),
+    "a million levels": Hostile(around("", "[", "", 1_000_000), *BAD_JSON),
+    "a million values": Hostile(around("[", "0,", "0]", 1_000_000), *BAD_JSON),
+    "a million objects": Hostile(around("[", "{},", "{}]", 1_000_000), *BAD_JSON),
     "90,000 values that say nothing": Hostile(around("[", "0,", "0]", 90_000), ((400,)), "invalid_type"),
     "20,000 messages": Hostile(
         lambda: b'{"model":"m","messages":[' + b",".join([b'{"role":"user","content":""}'] * 20_000) + b"]}",
@@ -210,43 +199,34 @@ CASES: dict[str, Hostile] = {
         ),
         (200,),
     ),
-    "30 MiB of escapes": Hostile(around('"', r"\u0041", '"', 5 * MIB), (200,)),
-    "30 MiB of text": Hostile(around('"', "word ", '"', 6 * MIB), (200,)),
-    "30 MiB of text beside tools": Hostile(with_tools("word ", 6 * MIB), (200,)),
-    "30 MiB of one word": Hostile(around('"', "a", '"', 30 * MIB), (200,)),
-    "11 MiB of openers": Hostile(with_tools("<tool_call>", MIB), (200,)),
-    "30 MiB of quotes": Hostile(around('"', r"\"", '"', 15 * MIB), (200,)),
-    "30 MiB of spaces": Hostile(lambda: b" " * (30 * MIB), *BAD_JSON),
-    "32 MiB and a byte": Hostile(lambda: b" " * (LARGEST + 1), (413,), "request_too_large"),
+    "many escapes": Hostile(around('"', r"\u0041", '"', 600_000), (200,)),
+    "much text": Hostile(around('"', "word ", '"', 700_000), (200,)),
+    "much text beside tools": Hostile(with_tools("word ", 700_000), (200,)),
+    "one long word": Hostile(around('"', "a", '"', 3_500_000), (200,)),
+    "many openers": Hostile(with_tools("<tool_call>", 100_000), (200,)),
+    "many quotes": Hostile(around('"', r"\"", '"', 1_700_000), (200,)),
+    "many spaces": Hostile(lambda: b" " * 3_500_000, *BAD_JSON),
+    "a byte too many": Hostile(lambda: b" " * (LARGEST + 1), (413,), "request_too_large"),
 }
 
 
 @pytest.fixture(scope="module")
-def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """Where the gateway listens."""
-    file = tmp_path_factory.mktemp("hostile") / "config.json"
-    config = {
-        "backends": {
-            "plain": {"kind": "mock", "script": ["hello"]},
-            "scripted": {"kind": "mock", "script": SCRIPT},
-        },
-        "routes": [{"model": "m", "backend": "plain"}, {"model": "scripted", "backend": "scripted"}],
-    }
-    file.write_text(json.dumps(config))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    with subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name("probed_gateway.py")), str(file)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env=environment,
-        cwd=ROOT,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdin is not None
-        yield int(process.stdout.readline())
-        process.stdin.close()
-        process.wait(GUARD_S)
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of the gateway."""
+    process = Process(tmp_path_factory.mktemp("hostile"))
+    process.write(
+        {
+            "backends": {
+                "plain": {"kind": "mock", "script": ["hello"]},
+                "scripted": {"kind": "mock", "script": SCRIPT},
+            },
+            "routes": [{"model": "m", "backend": "plain"}, {"model": "scripted", "backend": "scripted"}],
+            "limits": {"body_bytes": LARGEST},
+        }
+    )
+    asyncio.run(process.start())
+    yield process.url
+    process.process.close()
 
 
 async def ask(session: aiohttp.ClientSession, body: bytes) -> tuple[int, bytes]:
@@ -260,12 +240,6 @@ async def ask(session: aiohttp.ClientSession, body: bytes) -> tuple[int, bytes]:
                 raise  # who is refused while he is still sending may be cut off before he has read why
 
 
-async def probe(session: aiohttp.ClientSession) -> dict[str, float]:
-    async with session.get("/probe") as response:
-        seen: dict[str, float] = await response.json()
-        return seen
-
-
 async def others(session: aiohttp.ClientSession, stop: asyncio.Event) -> int:
     """Ordinary requests, one after the other, while something else goes on."""
     served = 0
@@ -277,21 +251,13 @@ async def others(session: aiohttp.ClientSession, stop: asyncio.Event) -> int:
 
 
 @pytest.mark.parametrize("name", CASES)
-async def test_hostile_bodies(port: int, name: str) -> None:
+async def test_hostile_bodies(url: str, name: str) -> None:
     case = CASES[name]
     body = case.make()
     stop = asyncio.Event()
-    async with asyncio.timeout(GUARD_S), aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
-        await ask(session, chat(tools=[function("f")])())
-        await probe(session)
-        for _ in range(TRIES):  # until within the bounds
-            status, answer = await ask(session, body)
-            seen = await probe(session)
-            LOG.info("%s: %.3f s of work, a pause of %.3f s", name, seen["cpu"], seen["stall"])
-            if seen["stall"] < STALL_S:
-                break
+    async with asyncio.timeout(GUARD_S), aiohttp.ClientSession(url) as session:
         beside = asyncio.create_task(others(session, stop))
-        assert (await ask(session, body))[0] == status
+        status, answer = await ask(session, body)
         stop.set()
         assert await beside
     if status == 200:
@@ -302,21 +268,18 @@ async def test_hostile_bodies(port: int, name: str) -> None:
         assert error["code"] == (case.code or error["code"])
         assert len(error["message"]) < 1000
     assert status in case.statuses, answer[:500]
-    assert seen["stall"] < STALL_S
-    if status != 200:
-        assert seen["cpu"] < WORK_S
 
 
-async def test_a_remote_reference_is_never_fetched(port: int) -> None:
+async def test_a_remote_reference_is_never_fetched(url: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.setblocking(False)
-        url = f"http://127.0.0.1:{listening.getsockname()[1]}/schema.json"
-        async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
+        remote = f"http://127.0.0.1:{listening.getsockname()[1]}/schema.json"
+        async with aiohttp.ClientSession(url) as session:
             for keyword in ("$ref", "$dynamicRef", "$schema", "$id"):
                 for fields in (
-                    {keyword: url},
-                    {"properties": {"a": {keyword: url}}},
-                    {"properties": {"a": {"$id": url, "$ref": "x"}}},
+                    {keyword: remote},
+                    {"properties": {"a": {keyword: remote}}},
+                    {"properties": {"a": {"$id": remote, "$ref": "x"}}},
                 ):
                     status, answer = await ask(session, schema(**fields)())
                     if keyword in ("$ref", "$dynamicRef") and "$id" not in str(fields):
@@ -325,9 +288,9 @@ async def test_a_remote_reference_is_never_fetched(port: int) -> None:
             listening.accept()
 
 
-async def test_names_like_code_are_only_names(port: int) -> None:
+async def test_names_like_code_are_only_names(url: str) -> None:
     """And a key that occurs twice is named."""
-    async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
+    async with aiohttp.ClientSession(url) as session:
         _, answer = await ask(session, CASES["names like code"].make())
         (call,) = json.loads(answer)["choices"][0]["message"]["tool_calls"]
         assert json.loads(call["function"]["arguments"]) == dict.fromkeys(EVIL_NAMES, "x")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bench.budget import calls as calls_of
 from bench.inprocess import Work
-from tests.cases import every
+from tests.cases import every, first_and_in_turn
 from tests.e2e.known import PATHS, ROUTES, Both, body_of
 from tests.protocols.published import SHARED
 from toolwire.ingress import conversations
@@ -86,8 +86,7 @@ def both() -> Iterator[Both]:
         pair.close()
 
 
-@every("model", ["prompt", "bracket", "kimi", "qwen", "native", "to_messages_native"])
-@every("api", PATHS)
+@every("model, api", first_and_in_turn(["prompt", "bracket", "kimi", "qwen", "native", "to_messages_native"], PATHS))
 def test_a_result_that_comes_late_goes_to_its_call(both: Both, api: str, model: str) -> None:
     """Its call was written in the request before, without it."""
     call, result = good_turn(7)
@@ -115,12 +114,11 @@ def test_law_with_and_without_what_is_known_the_same_is_sent(
         both.same(api, body_of(api, other if change == 1 else model, said, TOOLS[:change], number), key)
 
 
-@every("model", ROUTES)
-@every("api", PATHS)
+@every("model, api", first_and_in_turn(ROUTES, PATHS))
 def test_a_conversation_that_goes_on_is_known(both: Both, api: str, model: str) -> None:
     """Also with its instructions only, or with blanks in other places."""
     said: list[Any] = [{"role": "system", "content": f"Be {model}."}, {"role": "user", "content": "Look."}]
-    for number in range(6):
+    for number in range(4):
         seen = both.same(api, body_of(api, model, said, TOOLS, number))
         assert seen.asked, seen
         said += good_turn(number)

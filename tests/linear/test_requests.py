@@ -70,6 +70,9 @@ REQUESTS: Final[Mapping[str, Callable[[int], bytes]]] = {
     "halves of characters": lambda n: said('"' + r"\udc00" * n + '"'),
     "quotes": lambda n: said('"' + r"\"" * n + '"'),
     "openers": lambda n: said('"' + "<tool_call>" * n + '"'),
+    "openers beside a tool": lambda n: asked(
+        {"role": "user", "content": "<tool_call>" * n}, tools=[{"type": "function", "function": {"name": "f"}}]
+    ),
     "the same key": lambda n: b"{" + b'"a":1,' * n + b'"a":2}',
     "unknown fields": lambda n: asked(**named(n, lambda at: 0)),
     "messages": lambda n: asked(*[{"role": "user", "content": ""}] * n),
@@ -83,6 +86,8 @@ REQUESTS: Final[Mapping[str, Callable[[int], bytes]]] = {
     "required": lambda n: schema(properties=named(n, lambda at: {}), required=list(named(n, int))),
     "levels of a schema": lambda n: schema(properties={"a": nested(n // 10, "properties")}),
     "levels of choices": lambda n: schema(properties={"a": nested(n // 10, "anyOf")}),
+    "an enum": lambda n: schema(properties={"a": {"enum": list(range(n))}}),
+    "patterns of names": lambda n: schema(patternProperties={rf"^p{at}\w+$": {} for at in range(n // 10)}),
     "choices": lambda n: schema(anyOf=[{"type": "object"}] * n),
     "patterns": lambda n: schema(properties=named(n // 10, lambda at: {"type": "string", "pattern": f"^(a|b){at}$"})),
     "a chain of references": lambda n: schema(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -9,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-import urllib.request
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from importlib import resources
@@ -21,10 +21,10 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from tests.e2e.conftest import post, serving
 from tests.e2e.engines import llamacpp
 from tests.tuning.conftest import ModelServer, Rule, prompt_of
 from tests.waiting import GUARD_S
-from toolwire.app import create_app
 from toolwire.cli import main
 from toolwire.config import RouteOptions
 from toolwire.configuration.settings import load
@@ -139,23 +139,17 @@ def test_the_form_that_a_model_can_write_is_found_and_written(run: Run, model_se
 def test_what_is_written_runs(run: Run, model_server: Start, tmp_path: Path) -> None:
     server = model_server(only_pythonic)
     assert run("--backend", server.url, "--write", "best.yaml").exit_code == 0
-    create_app(load(tmp_path / "best.yaml", env={}))
-    program = [sys.executable, "-m", "toolwire", "serve", "--config", str(tmp_path / "best.yaml"), "--port", "0"]
-    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True, cwd=ROOT) as gateway:
-        try:
-            assert gateway.stdout is not None
-            url = gateway.stdout.readline().split()[-1]
-            body = {
-                "model": "whatever",
-                "messages": [{"role": "user", "content": "Weather in Oslo?"}],
-                "tools": [{"type": "function", "function": {"name": "get_weather", **CASES["tools"]["get_weather"]}}],  # type: ignore[call-overload]
-            }
-            address = f"{url.removesuffix('/v1')}/v1/chat/completions"
-            asked = urllib.request.Request(address, json.dumps(body).encode(), {"Content-Type": "application/json"})
-            with urllib.request.urlopen(asked, timeout=GUARD_S) as answer:
-                message = json.load(answer)["choices"][0]["message"]
-        finally:
-            gateway.send_signal(signal.SIGTERM)
+    body = {
+        "model": "whatever",
+        "messages": [{"role": "user", "content": "Weather in Oslo?"}],
+        "tools": [{"type": "function", "function": {"name": "get_weather", **CASES["tools"]["get_weather"]}}],  # type: ignore[call-overload]
+    }
+
+    async def asked() -> Any:
+        async with serving(load(tmp_path / "best.yaml", env={})) as gateway:
+            return (await post(gateway, body)).json()["choices"][0]["message"]
+
+    message = asyncio.run(asked())
     assert [call["function"]["name"] for call in message["tool_calls"]] == ["get_weather"]
 
 
