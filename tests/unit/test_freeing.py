@@ -24,7 +24,7 @@ def left_by(work: Work) -> set[str]:
     """The classes of the gateway of which the collector finds something after requests of this kind."""
     left: set[str] = set()
 
-    def run(serve: Callable[[], None]) -> None:
+    def run(serve: Callable[[], None], before: Callable[[], None]) -> None:
         serve()
         gc.collect()
         gc.set_debug(gc.DEBUG_SAVEALL)
