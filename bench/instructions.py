@@ -54,7 +54,7 @@ class _NoPolicy:
 
 
 Run = Callable[[], int]
-"""What is counted. Returns the number of units."""
+"""A function that does the counted work and returns the number of its units, by which the count is divided."""
 
 
 def _scan(format: str, deltas: Sequence[str], recognise: bool = False, incremental: bool = False) -> Run:

@@ -64,7 +64,7 @@ CALLING: Final = {
     "object": "chat.completion",
     "choices": [{"index": 0, "message": {"role": "assistant", "content": '<tool_call>\n{"name": "read", "arguments": {"a": 1}}\n</tool_call>'}, "finish_reason": "stop"}],
 }  # fmt: skip
-"""What the Chat server answers if it is told to after the last "Go on"."""
+"""The answer of the Chat server if the request says "Call!" after its last "Go on"."""
 
 OF_TIME: Final = frozenset({"id", "created", "created_at", "completed_at"})
 """Fields that are other in every answer."""

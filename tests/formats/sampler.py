@@ -63,7 +63,7 @@ class Chars:
 
     @cached_property
     def choices(self) -> list[str]:
-        """What is sampled."""
+        """The characters to choose from."""
         return [c for c in EVERYTHING if c not in self.members] if self.negated else sorted(self.members)
 
     def choose(self, random: Random) -> str:

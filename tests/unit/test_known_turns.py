@@ -48,7 +48,7 @@ class Talk:
         await self.store.put(turn(f"resp_{number}", ancestors=before, text=text or f"{number}", expires=FAR, **more))  # type: ignore[arg-type]
 
     async def read(self, number: int, budget: ReadBudget | None = None, own: tuple[Message, ...] = ()) -> EarlierTurns:
-        """What is known of a conversation up to a turn."""
+        """The turns up to one, and the results of earlier requests."""
 
         def reduced(one: StoredTurn) -> StoredTurn:
             self.reduced.append(one.id)
@@ -61,7 +61,7 @@ class Talk:
         return earlier
 
     async def outcome(self, known: KnownTurns, ident: str, size: int, values: int) -> object:
-        """What comes of it, and what is left of the budget."""
+        """The turns read and what is left of the budget; the kind of the limit that was exceeded; or None."""
         budget = ReadBudget(size, values)
         try:
             earlier = await known.read(self.store, "alice", ident, budget, 10, (), lambda one: one)
