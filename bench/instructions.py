@@ -71,7 +71,7 @@ def _scan(format: str, deltas: Sequence[str], recognise: bool = False, increment
 def _scanner(format: str, recognise: bool = False, incremental: bool = False) -> CallScanner:
     from toolwire._fastparse import CallScanner
 
-    from toolwire.formats.engine.recognition import recognising
+    from toolwire.formats.recognised.recognition import recognising
     from toolwire.scan.loose_head import loose_words
 
     grammar = recognising(_format(format).grammar, "any" if recognise else "taught")
@@ -81,9 +81,10 @@ def _scanner(format: str, recognise: bool = False, incremental: bool = False) ->
 
 
 def _format(name: str) -> ToolFormat:
-    """Returns a format by module and attribute; importing the registry would take long under valgrind."""
+    """Returns a format by its module in `toolwire.formats` and its attribute; importing the registry would take long
+    under valgrind."""
     module, _, attribute = name.partition(":")
-    found: ToolFormat = getattr(import_module(f"toolwire.formats.families.{module}"), attribute)
+    found: ToolFormat = getattr(import_module(f"toolwire.formats.{module}"), attribute)
     return found
 
 
@@ -97,47 +98,47 @@ def _long_call(format: str) -> list[str]:
 
 def prose() -> Run:
     """Scans prose in deltas like tokens."""
-    return _scan("sentinel:FORMAT", corpus.prose(DELTAS))
+    return _scan("families.sentinel:FORMAT", corpus.prose(DELTAS))
 
 
 def prose_recognised() -> Run:
     """Scans prose, and searches calls in other formats."""
-    return _scan("sentinel:FORMAT", corpus.prose(DELTAS), recognise=True)
+    return _scan("families.sentinel:FORMAT", corpus.prose(DELTAS), recognise=True)
 
 
 def prose_auto() -> Run:
     """Scans prose, and searches calls in every format."""
-    return _scan("auto:FORMAT", corpus.prose(DELTAS))
+    return _scan("recognised.auto:FORMAT", corpus.prose(DELTAS))
 
 
 def call() -> Run:
     """Scans one long call."""
-    return _scan("sentinel:FORMAT", _long_call("sentinel:FORMAT"))
+    return _scan("families.sentinel:FORMAT", _long_call("families.sentinel:FORMAT"))
 
 
 def call_tagged() -> Run:
     """Scans one long call with arguments in tags."""
-    return _scan("qwen:QWEN3_CODER", _long_call("qwen:QWEN3_CODER"))
+    return _scan("families.qwen:QWEN3_CODER", _long_call("families.qwen:QWEN3_CODER"))
 
 
 def call_given_out() -> Run:
     """Scans one long call whose arguments are streamed early: JSON."""
-    return _scan("hermes:FORMAT", _long_call("hermes:FORMAT"), incremental=True)
+    return _scan("families.hermes:FORMAT", _long_call("families.hermes:FORMAT"), incremental=True)
 
 
 def call_given_out_nested() -> Run:
     """Scans one long call whose arguments are streamed early: JSON in a JSON string."""
-    return _scan("sentinel:FORMAT", _long_call("sentinel:FORMAT"), incremental=True)
+    return _scan("families.sentinel:FORMAT", _long_call("families.sentinel:FORMAT"), incremental=True)
 
 
 def call_given_out_tagged() -> Run:
     """Scans one long call whose arguments are streamed early: text in tags."""
-    return _scan("qwen:QWEN3_CODER", _long_call("qwen:QWEN3_CODER"), incremental=True)
+    return _scan("families.qwen:QWEN3_CODER", _long_call("families.qwen:QWEN3_CODER"), incremental=True)
 
 
 def openers() -> Run:
     """Scans incomplete openers."""
-    return _scan("sentinel:FORMAT", corpus.false_openers(DELTAS))
+    return _scan("families.sentinel:FORMAT", corpus.false_openers(DELTAS))
 
 
 @cache
@@ -166,7 +167,7 @@ def gate() -> Run:
 
     wire = _frames()
     head, _, tail = corpus.frame("@").partition(b"@")
-    scanner = _scanner("sentinel:FORMAT")
+    scanner = _scanner("families.sentinel:FORMAT")
     scanner.feed("So")
     declined: list[bytes] = []
 

@@ -51,7 +51,7 @@ ASKED: Final = (
     Step("toolwire.upstream.servers.http", "opens an answer"),
     Step("toolwire.protocols.chat.request_writer", "writes the request in the server's protocol"),
     Step("toolwire.upstream.client.wire_client", "sends it, and reads the head of the answer"),
-    Step("toolwire.pipeline.chain.reply", "is the answer, not sent yet"),
+    Step("toolwire.pipeline.answers.reply", "is the answer, not sent yet"),
 )
 OUT: Final = (
     Step("toolwire.pipeline.sending.stream_sender", "sends the reply"),
@@ -60,8 +60,8 @@ OUT: Final = (
     Step("toolwire.upstream.pool.beginning", "waits until the server has said something"),
     Step("toolwire.pipeline.paths.stream_paths", "takes the bytes"),
     Step("toolwire.protocols.chat.reader", "reads them as events"),
-    Step("toolwire.pipeline.chain.stage_chain", "runs what the middlewares declared"),
-    Step("toolwire.pipeline.transforms.scanning", "shows text to the scanner"),
+    Step("toolwire.pipeline.answers.stage_chain", "runs what the middlewares declared"),
+    Step("toolwire.pipeline.scanning.scan_stage", "shows text to the scanner"),
     Step("toolwire.call_policy.policy", "decides what a block is"),
     Step("toolwire.call_policy.assembly", "makes calls of its fields"),
     Step("toolwire.protocols.chat.writer", "writes the events in the client's protocol"),

@@ -34,8 +34,8 @@ from toolwire.errors import ModelFault, quote
 from toolwire.events import Call, Event, Finish, Kind, text_block
 from toolwire.formats.engine.rendering import by_prompt_name, prompt_name
 from toolwire.model import ModelRequest, ToolChoice, ToolSpec, ToolUse
+from toolwire.pipeline.answers.reply import Reply
 from toolwire.pipeline.chain.middleware import ChainPlace, Middleware
-from toolwire.pipeline.chain.reply import Reply
 from toolwire.pipeline.exchange.request_state import Exchange
 from toolwire.protocols.shared.wire import dump, unfinished_call_fault
 from toolwire.record import AccessField, CallDecision, Decided

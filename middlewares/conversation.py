@@ -36,16 +36,16 @@ from toolwire.events import Event, Finish, Start
 from toolwire.folding import Folding
 from toolwire.known.past import Past
 from toolwire.model import Message, ModelReply, ReplyChoice, Usage
+from toolwire.pipeline.answers.reply import Reply
+from toolwire.pipeline.answers.stages import Stage
 from toolwire.pipeline.chain.middleware import Handler, Middleware
-from toolwire.pipeline.chain.reply import Reply
-from toolwire.pipeline.chain.stages import Stage
-from toolwire.pipeline.conversations.conversation_paths import append, check_room, not_found
 from toolwire.pipeline.conversations.known_turns import KNOWN_TURNS, EarlierTurns, KnownTurns
 from toolwire.pipeline.conversations.stored import CONVERSATIONS, STORE_FAILURES, Conversations, away
-from toolwire.pipeline.conversations.tool_memory import HiddenCalls, hidden_calls, left
 from toolwire.pipeline.exchange.growth import read_budget, too_much
 from toolwire.pipeline.exchange.request_state import EXCHANGE, Exchange
 from toolwire.pipeline.exchange.served_tools import stand_for_servers
+from toolwire.pipeline.exchange.tool_memory import HiddenCalls, hidden_calls, left
+from toolwire.pipeline.handlers.conversations import append, check_room, not_found
 from toolwire.pipeline.transforms.sealing import seal_reply
 from toolwire.pipeline.transforms.summarising import Summarising
 from toolwire.pipeline.websocket.lane_memory import LANE, LaneMemory

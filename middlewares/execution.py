@@ -44,14 +44,14 @@ from toolwire.events import Delta, Event, Fault, Finish, Open, Start
 from toolwire.formats.engine.rendering import prompt_name, result_text
 from toolwire.formats.engine.toolset import NAME_BYTES, ToolSet, note, note_of
 from toolwire.model import Image, Message, ModelRequest, Text, ToolChoice, ToolResult, ToolSpec, ToolUse
+from toolwire.pipeline.answers.reply import Reply
+from toolwire.pipeline.answers.stages import Batches
 from toolwire.pipeline.chain.middleware import ChainPlace, Handler, Middleware
-from toolwire.pipeline.chain.reply import Reply
-from toolwire.pipeline.chain.stages import Batches
-from toolwire.pipeline.conversations.model_turns import LoopState, ModelTurn, Shown
 from toolwire.pipeline.conversations.stored import CONVERSATIONS, STORE_FAILURES, Conversations
-from toolwire.pipeline.conversations.tool_memory import ToolMemory, keep, keeps, leave, restored
 from toolwire.pipeline.exchange.request_state import EXCHANGE, Exchange
 from toolwire.pipeline.exchange.served_tools import Key, ServedTools, without_served
+from toolwire.pipeline.exchange.tool_memory import ToolMemory, keep, keeps, leave, restored
+from toolwire.pipeline.transforms.model_turns import LoopState, ModelTurn, Shown
 from toolwire.record import AccessField, CounterSpec, ObservedTool
 from toolwire.servertools.folder import CallProgress
 from toolwire.servertools.source import NO_TOOLS, CallState, Tools, not_permitted, unknown_tool

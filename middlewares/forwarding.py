@@ -20,12 +20,12 @@ from toolwire.events import Delta, Event, Finish, Open
 from toolwire.known.kinds import kinds_of, plain_in
 from toolwire.known.past import NUMBERED, SEALED, fold, once
 from toolwire.model import Message, ModelRequest, Reasoning, Text, ToolSpec, ToolUse, Usage, replace
+from toolwire.pipeline.answers.renaming import Renaming
+from toolwire.pipeline.answers.reply import Counting, Reply
 from toolwire.pipeline.chain.middleware import Middleware
-from toolwire.pipeline.chain.reply import Counting, Reply
 from toolwire.pipeline.exchange.request_state import Exchange
 from toolwire.pipeline.exchange.routing import Route
 from toolwire.pipeline.exchange.sealed import DROPPED, server_name
-from toolwire.pipeline.paths.renaming import Renaming
 from toolwire.pipeline.transforms.sealing import Marking
 from toolwire.protocols.shared.call_ids import as_written
 from toolwire.protocols.shared.client_tools import is_client_tool

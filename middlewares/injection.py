@@ -19,19 +19,20 @@ from aiohttp import web
 from toolwire.config import PromptConfig
 from toolwire.errors import ClientFault
 from toolwire.formats.base import ToolFormat, tagged_answer, whole_answer
-from toolwire.formats.engine.brackets import reading_brackets
-from toolwire.formats.engine.recognition import recognised_markers
 from toolwire.formats.engine.rendering import as_taught
 from toolwire.formats.engine.results import Escapes
 from toolwire.formats.engine.toolset import NAME_BYTES, SPEC_BYTES, ToolSet, note, note_of
 from toolwire.formats.gbnf.grammar import Around, GrammarBounds, Inexpressible
+from toolwire.formats.recognised.brackets import reading_brackets
+from toolwire.formats.recognised.recognition import recognised_markers
 from toolwire.known.kinds import history_in, plain_in
 from toolwire.model import Constraint, ModelRequest, ToolChoice, ToolSpec, replace
 from toolwire.pipeline.chain.middleware import ChainPlace, Middleware
 from toolwire.pipeline.exchange.caches import CACHES
 from toolwire.pipeline.exchange.file_texts import FileTexts
-from toolwire.pipeline.exchange.request_state import Exchange, OfferedTools
+from toolwire.pipeline.exchange.request_state import Exchange
 from toolwire.pipeline.exchange.routing import Route
+from toolwire.pipeline.scanning.offered_tools import OfferedTools
 from toolwire.prompting.beside_template import policy_beside, shown_tools, templated
 from toolwire.prompting.placing import SYSTEM, placed
 from toolwire.prompting.prompt import content_key, form_sentence, reminder, segment

@@ -16,8 +16,8 @@ from typing import ClassVar, Final
 from toolwire.errors import ClientFault, quote
 from toolwire.model import Message, ModelRequest, Text, ToolUse
 from toolwire.pipeline.chain.middleware import ChainPlace, Middleware
-from toolwire.pipeline.conversations.tool_memory import HiddenCalls
 from toolwire.pipeline.exchange.request_state import Exchange
+from toolwire.pipeline.exchange.tool_memory import HiddenCalls
 from toolwire.record import AccessField
 
 LOG: Final = logging.getLogger("toolwire.loop_detection")

@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Final
 
 from toolwire.errors import ModelFault
 from toolwire.events import BlockKind, Delta, Event, Finish, Kind, Open
+from toolwire.pipeline.answers.reply import Reply
 from toolwire.pipeline.chain.middleware import ChainPlace, Middleware
-from toolwire.pipeline.chain.reply import Reply
 from toolwire.pipeline.exchange.request_state import Exchange
 from toolwire.record import AccessField
 from toolwire.repair.relaxed_json import read_json

@@ -18,8 +18,8 @@ from aiohttp import web
 
 from toolwire.errors import GatewayError, ModelFault
 from toolwire.events import Delta, Event, Fault, Finish
+from toolwire.pipeline.answers.reply import Reply
 from toolwire.pipeline.chain.middleware import ChainPlace, Handler, Middleware
-from toolwire.pipeline.chain.reply import Reply
 from toolwire.pipeline.exchange.heads import ADDED_HEADERS
 from toolwire.pipeline.exchange.request_state import EXCHANGE, Exchange
 from toolwire.ratelimit.admission import ADMISSION, SLOT, Admission

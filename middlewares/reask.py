@@ -39,9 +39,9 @@ from toolwire.errors import GatewayError, ModelFault, quote
 from toolwire.events import BlockKind, Delta, Event, Fault, Finish, Opaque, Open, Start
 from toolwire.formats.engine.rendering import by_prompt_name
 from toolwire.model import Attempt, Message, ModelReply, ModelRequest, Text, ToolChoice, ToolResult, Usage
+from toolwire.pipeline.answers.reply import Reply
+from toolwire.pipeline.answers.stages import Batches, Following, Stage
 from toolwire.pipeline.chain.middleware import Ask, ChainPlace, Middleware
-from toolwire.pipeline.chain.reply import Reply
-from toolwire.pipeline.chain.stages import Batches, Following, Stage
 from toolwire.pipeline.exchange.request_state import Exchange
 from toolwire.protocols.shared.wire import dump_in_pieces
 from toolwire.record import AccessField, CallDecision, CounterSpec

@@ -38,9 +38,9 @@ from aiohttp import web
 from toolwire.errors import GatewayError
 from toolwire.events import BlockKind, Event, Fault, Open, Start
 from toolwire.model import ModelRequest, ToolResult, ToolUse
+from toolwire.pipeline.answers.reply import Reply
+from toolwire.pipeline.answers.stages import Batches
 from toolwire.pipeline.chain.middleware import ChainPlace, Handler, Middleware, ask_again
-from toolwire.pipeline.chain.reply import Reply
-from toolwire.pipeline.chain.stages import Batches
 from toolwire.pipeline.exchange.request_state import EXCHANGE, Exchange, ToolsBy
 from toolwire.record import AccessField, CounterSpec
 from toolwire.upstream.pool.probing import Probed, probe

@@ -9,11 +9,11 @@ are found unless `calls.recognise` is `taught` (R23.1, R24.1). Arguments are str
 stream, and no stage further out holds calls until they are complete: then all is done as for buffered calls.
 
 If an answer contains a closing reasoning tag without an opening one, everything before it is reasoning: see
-`toolwire.pipeline.reasoning.preopened`. This is detected wherever a scanner is declared, unless the server handles
+`toolwire.pipeline.scanning.preopened`. This is detected wherever a scanner is declared, unless the server handles
 tools.
 
 Calls inside of reasoning that never ends are detected in answers that are not streamed
-(`toolwire.pipeline.reasoning.reasoning_calls`).
+(`toolwire.pipeline.scanning.reasoning_calls`).
 
 After the scanner, markers that were escaped in the prompt are unescaped where the model copied them, so that later
 stages see the original text (R5.6a). Nothing is declared if nothing was escaped. If calls are required or enforced, an
@@ -33,15 +33,16 @@ from toolwire.events import BlockKind, Delta, Event, Open, is_live
 from toolwire.formats.base import ToolFormat
 from toolwire.formats.engine.rendering import prompt_name
 from toolwire.model import ModelRequest, ToolChoice, ToolSpec
+from toolwire.pipeline.answers.reply import Reply
 from toolwire.pipeline.chain.middleware import ChainPlace, Middleware
-from toolwire.pipeline.chain.reply import Reply
-from toolwire.pipeline.exchange.request_state import Exchange, OfferedTools
+from toolwire.pipeline.exchange.request_state import Exchange
 from toolwire.pipeline.exchange.routing import Route
-from toolwire.pipeline.reasoning.preopened import OUTCOMES, PreopenedReasoning
-from toolwire.pipeline.reasoning.reasoning_calls import ReasoningCalls
+from toolwire.pipeline.scanning.offered_tools import OfferedTools
+from toolwire.pipeline.scanning.preopened import OUTCOMES, PreopenedReasoning
+from toolwire.pipeline.scanning.reasoning_calls import ReasoningCalls
+from toolwire.pipeline.scanning.scan_stage import ScanStage
+from toolwire.pipeline.scanning.scanners import not_taught
 from toolwire.pipeline.transforms.repeats import RepeatStage
-from toolwire.pipeline.transforms.scanners import not_taught
-from toolwire.pipeline.transforms.scanning import ScanStage
 from toolwire.pipeline.transforms.stopping import ForeignStops, Stops, StopStage, divided
 from toolwire.pipeline.transforms.unescaping import UnescapeStage
 from toolwire.pipeline.transforms.unwrapping import UnwrapStage

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
         ToolUse,
         Usage,
     )
+    from .pipeline.answers.reply import Reply
     from .pipeline.chain.middleware import ChainPlace, Handler, Middleware
-    from .pipeline.chain.reply import Reply
     from .pipeline.exchange.request_state import EXCHANGE, Exchange
     from .record import AccessField, CounterSpec
     from .scanner import open_scanner
@@ -82,7 +82,7 @@ _HOME = {
         "ToolUse",
         "Usage",
     ),
-    "pipeline.chain.reply": ("Reply",),
+    "pipeline.answers.reply": ("Reply",),
     "record": ("AccessField", "CounterSpec"),
     "scanner": ("open_scanner",),
     "schemas.schema": ("validate_tool_name", "validate_tool_schema"),

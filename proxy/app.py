@@ -33,8 +33,6 @@ from .openapi import routes as openapi
 from .pipeline.chain.middleware import Layer, Middleware, compose, instantiate
 from .pipeline.chain.plain import PlainLayer
 from .pipeline.chain.proxied_requests import proxied_chain
-from .pipeline.conversations.background import BACKGROUND, Background
-from .pipeline.conversations.compacting import Compacting
 from .pipeline.conversations.known_turns import KNOWN_TURNS, KnownTurns
 from .pipeline.conversations.stored import CONVERSATIONS, Conversations
 from .pipeline.exchange.caches import CACHES
@@ -44,8 +42,10 @@ from .pipeline.exchange.routing import ROUTER, Route, Router
 from .pipeline.exchange.sealed import sealed_of
 from .pipeline.exchange.shared_resources import SHARED, SharedResources
 from .pipeline.handlers.admitting import CONFIG as CONFIG
+from .pipeline.handlers.compacting import Compacting
 from .pipeline.handlers.counting import Counting
 from .pipeline.handlers.model_list import STARTED, list_models, show_model, started_now
+from .pipeline.sending.background import BACKGROUND, Background
 from .pipeline.sending.cors import Cors
 from .pipeline.sending.delivery import ALIVE, API_KEY, CLIENTS, READY, Delivery, boundary
 from .pipeline.websocket.sockets import SOCKETS, Sockets

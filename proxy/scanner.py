@@ -18,7 +18,7 @@ from .errors import ClientFault, quote
 from .fastparse import CallScanner
 from .formats.base import ToolFormat
 from .formats.engine.markers import any_of
-from .formats.engine.recognition import recognising
+from .formats.recognised.recognition import recognising
 from .model import ModelRequest, ToolChoice, ToolSpec
 from .registry import registries
 from .scan._grammar import SPACE, BlockPolicy, Grammar

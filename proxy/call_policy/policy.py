@@ -26,8 +26,8 @@ from typing import Final
 
 from ..config import BadAnswersConfig, LimitsConfig, RouteOptions
 from ..errors import GatewayError, ModelFault, quote
-from ..formats.engine.recognition import BARE
 from ..formats.engine.rendering import prompt_parameters
+from ..formats.recognised.recognition import BARE
 from ..model import CallKind, ToolChoice, ToolSpec
 from ..repair.relaxed_json import REPAIR_KINDS, compact_json
 from ..scan._grammar import AS_TEXT, DROPPED, Block, BlockSyntax, Decision, EarlyCall, Field, FoundCall, Why

@@ -20,8 +20,8 @@ from typing import Final, Literal, get_args
 
 from ..config import CallsConfig, LimitsConfig
 from ..errors import quote
-from ..formats.engine.recognition import RECOVERED
 from ..formats.engine.rendering import prompt_name, prompt_parameters
+from ..formats.recognised.recognition import RECOVERED
 from ..model import ToolSpec
 from ..repair.relaxed_json import read_json
 from ..scan._grammar import SPACE, Block, BlockSyntax

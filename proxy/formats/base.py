@@ -322,25 +322,27 @@ def _schemas(tools: Sequence[ToolSpec]) -> Iterator[tuple[str, Mapping[str, Any]
 
 
 _FAMILIES: Final = f"{__package__}.families"
-_AUTO: Final = "auto"
+_AUTO: Final = f"{__package__}.recognised.auto"
 """The module of the format that is made of the others."""
-
-
-def _modules() -> list[str]:
-    return sorted(module.name for module in iter_modules([str(Path(__file__).parent / "families")]))
 
 
 def _formats_of(module: str) -> dict[str, ToolFormat]:
     """Returns the formats that a module defines, by their dotted paths."""
-    name = f"{_FAMILIES}.{module}"
-    found = vars(import_module(name)).items()
-    return {f"{name}:{attribute}": value for attribute, value in found if isinstance(value, ToolFormat)}
+    found = vars(import_module(module)).items()
+    return {f"{module}:{attribute}": value for attribute, value in found if isinstance(value, ToolFormat)}
 
 
 @cache
+def _defined() -> Mapping[str, ToolFormat]:
+    """Returns the formats of all families by their dotted paths: modules by name, in each the formats as they are
+    defined."""
+    names = sorted(module.name for module in iter_modules([str(Path(__file__).parent / "families")]))
+    return {path: made for name in names for path, made in _formats_of(f"{_FAMILIES}.{name}").items()}
+
+
 def families() -> tuple[ToolFormat, ...]:
-    """Returns the built-in formats except `auto`: modules by name, in each the formats as they are defined."""
-    return tuple(made for module in _modules() if module != _AUTO for made in _formats_of(module).values())
+    """Returns the built-in formats except `auto`."""
+    return tuple(_defined().values())
 
 
 @cache
@@ -352,7 +354,7 @@ def control_tokens() -> frozenset[str]:
 @cache  # it lists a folder, and `open_scanner` may call it while an answer begins
 def builtin_formats() -> Mapping[str, str]:
     """Returns the dotted paths of the built-in formats by their names and aliases."""
-    found = {path: made for module in _modules() for path, made in _formats_of(module).items()}
+    found = {**_formats_of(_AUTO), **_defined()}
     return {name: path for path, made in found.items() for name in (made.name, *made.aliases)}
 
 

@@ -24,8 +24,8 @@ from .._version import __version__
 from ..errors import CODES, GatewayError
 from ..pipeline.exchange.heads import TOKENIZER, USAGE_SOURCE
 from ..protocols.base import Allowance, ClientSide, owns
+from ..protocols.passed.protocol import VERSION, PassedProtocol
 from ..protocols.shared.openai import TIME_HEADER
-from ..protocols.shared.passed import VERSION, PassedProtocol
 from ..upstream.servers.client_ids import HEADER as CLIENT_ID
 from .parts import OWN, OWN_WORDS, SCHEMAS, Json, Part, read_part
 

@@ -13,7 +13,7 @@ import orjson
 from aiohttp import web
 
 from ..pipeline.sending.delivery import CLIENTS
-from ..protocols.shared.passed import PassedProtocol
+from ..protocols.passed.protocol import PassedProtocol
 from .document import ApiSurface, ServedPath, document
 from .parts import Json
 

@@ -22,15 +22,15 @@ from typing import Final, Literal, NamedTuple
 
 from ..call_policy.ids import is_gateway_id
 from ..formats.base import ToolFormat, earlier_calls, escaping_for
-from ..formats.engine.brackets import MARKERS as BRACKET_MARKERS
-from ..formats.engine.brackets import RESULTS as BRACKET_RESULTS
-from ..formats.engine.brackets import attribute as bracket_attribute
-from ..formats.engine.brackets import is_word
 from ..formats.engine.escaping import SLICE_CHARS, Escaping, Markup, Pieces
 from ..formats.engine.layout import plain_name
 from ..formats.engine.longjson import compact
 from ..formats.engine.rendering import is_json_object, prompt_name, taught_arguments
 from ..formats.engine.results import Escapes, EscapesMade, marked_text
+from ..formats.recognised.brackets import MARKERS as BRACKET_MARKERS
+from ..formats.recognised.brackets import RESULTS as BRACKET_RESULTS
+from ..formats.recognised.brackets import attribute as bracket_attribute
+from ..formats.recognised.brackets import is_word
 from ..known.kinds import history_in
 from ..known.past import Past, fold
 from ..model import (

@@ -26,7 +26,7 @@ from ..errors import GatewayError
 from ..ingress.liveness import LIVENESS, LivenessMonitors
 from ..observability.logs import change_logging
 from ..observability.telemetry import Metrics
-from ..pipeline.conversations.background import BACKGROUND
+from ..pipeline.sending.background import BACKGROUND
 from ..pipeline.sending.delivery import CLIENTS
 from ..registry import registries
 from ..startup.backend_loops import loop_mistakes

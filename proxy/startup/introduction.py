@@ -13,7 +13,7 @@ from yarl import URL
 from ..config import RouteOptions
 from ..errors import quote
 from ..formats.base import ToolFormat
-from ..formats.families import auto
+from ..formats.recognised import auto
 from ..pipeline.exchange.routing import Route
 from ..upstream.pool.server import UpstreamServer
 from ..upstream.servers.identity import ENGINES, Identity, ServedModel

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..config import GatewayConfig
 from ..protocols.base import ClientSides
-from ..protocols.shared.passed import PassedProtocol
+from ..protocols.passed.protocol import PassedProtocol
 from ..support.conversion import ConfigError
 
 

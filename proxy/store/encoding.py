@@ -2,7 +2,7 @@
 
 Rules:
 
-1. `toolwire.protocols.shared.stored_form` defines the JSON of a turn. Lone surrogates are read back as U+FFFD, as the
+1. `toolwire.protocols.stored.json_form` defines the JSON of a turn. Lone surrogates are read back as U+FFFD, as the
    client saw them.
 2. A turn of more than `max_turn_bytes` is refused (`TurnTooLarge`), never truncated.
 3. The key is a hash of owner and id: a turn cannot be found, counted or guessed without its owner, and any id that a
@@ -16,9 +16,9 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Any, Final
 
-from ..protocols.shared.stored_form import UnknownForm, read_turn, write_turn
 from ..protocols.shared.turn import StoredTurn
 from ..protocols.shared.wire import dump, dump_in_pieces, load
+from ..protocols.stored.json_form import UnknownForm, read_turn, write_turn
 from ..support.bounded_json import count_values
 from ..support.offload import OFFLOAD_BYTES, is_long, offload
 from .base import ReadBudget, StoreUnavailable

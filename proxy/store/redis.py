@@ -42,7 +42,7 @@ AT_ONCE: Final = 500
 """Maximum number of turns per script, because the server does nothing else while a script runs."""
 LAYOUT: Final = 1
 """Version of the key layout, and part of each key: gateways with different layouts do not see each other's turns. The
-form of a value is versioned separately (`toolwire.protocols.shared.stored_form`)."""
+form of a value is versioned separately (`toolwire.protocols.stored.json_form`)."""
 
 _DROP: Final = """
 local order, expiry, last, owners, puts, whose = unpack(KEYS, 1, 6)

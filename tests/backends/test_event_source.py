@@ -25,7 +25,7 @@ from toolwire.errors import BackendFault, ClientFault, GatewayError
 from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
 from toolwire.folding import fold
 from toolwire.model import Message, ModelReply, ModelRequest, Text, Usage
-from toolwire.pipeline.chain.reply import Reply
+from toolwire.pipeline.answers.reply import Reply
 from toolwire.record import AccessRecord, BackendObserver
 from toolwire.registry import registries
 from toolwire.testing import WireAnswer

@@ -19,7 +19,7 @@ from toolwire.folding import fold
 from toolwire.formats.families import sentinel
 from toolwire.middlewares.forwarding import Forwarding
 from toolwire.model import Message, ModelRequest, Text, Usage
-from toolwire.pipeline.chain.reply import Reply
+from toolwire.pipeline.answers.reply import Reply
 from toolwire.pipeline.exchange.request_state import EXCHANGE, Exchange
 from toolwire.pipeline.exchange.routing import Route
 from toolwire.protocols.chat.protocol import ChatProtocol

@@ -21,12 +21,12 @@ from toolwire.errors import BackendFault
 from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
 from toolwire.formats.families import sentinel
 from toolwire.model import ModelReply, ReplyChoice, Text, ToolChoice, ToolSpec, ToolUse
-from toolwire.pipeline.chain.stage_chain import StageChain
-from toolwire.pipeline.exchange.request_state import OfferedTools
+from toolwire.pipeline.answers.stage_chain import StageChain
 from toolwire.pipeline.paths.pass_through import PassThrough
 from toolwire.pipeline.paths.relay import Relay
 from toolwire.pipeline.paths.stream_paths import FastPath, StreamPath, Transcode
-from toolwire.pipeline.transforms.scanning import ScanStage
+from toolwire.pipeline.scanning.offered_tools import OfferedTools
+from toolwire.pipeline.scanning.scan_stage import ScanStage
 from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.protocols.chat.reader import ChatReader
 from toolwire.protocols.chat.writer import ChatWriter

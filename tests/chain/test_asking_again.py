@@ -10,8 +10,8 @@ from aiohttp import web
 
 from toolwire import EXCHANGE, Middleware, Reply
 from toolwire.model import Message, Text
+from toolwire.pipeline.answers.stages import Batches
 from toolwire.pipeline.chain.middleware import Ask, Handler
-from toolwire.pipeline.chain.stages import Batches
 from toolwire.pipeline.exchange.request_state import Exchange
 from toolwire.testing import run_chain
 

@@ -23,7 +23,7 @@ from toolwire.configuration.settings import load
 from toolwire.formats.engine.toolset import ToolSet
 from toolwire.model import ModelRequest, Text, ToolResult, ToolSpec, ToolUse
 from toolwire.openai_types import ChatResponse, ToolCallAccumulator
-from toolwire.pipeline.conversations.tool_memory import is_marked
+from toolwire.pipeline.exchange.tool_memory import is_marked
 from toolwire.registry import registries
 from toolwire.servertools.folder import ToolFolder
 from toolwire.servertools.source import CallState, Enter, Result, Tools

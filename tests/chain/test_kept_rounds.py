@@ -16,7 +16,7 @@ import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
 import toolwire.middlewares.execution
-import toolwire.pipeline.conversations.tool_memory
+import toolwire.pipeline.exchange.tool_memory
 from tests.chain.test_execution import ADD, LOOK, MODULE, prompt, told, turn
 from tests.options import in_sections
 from tests.waiting import GUARD_S
@@ -294,7 +294,7 @@ async def test_they_are_no_calls_of_the_client(gate: Any, ids: str) -> None:
 async def test_the_latest_rounds_are_kept_as_far_as_there_is_room(
     gate: Any, client: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(toolwire.pipeline.conversations.tool_memory, "MAX_CHARS", 40)
+    monkeypatch.setattr(toolwire.pipeline.exchange.tool_memory, "MAX_CHARS", 40)
     script = [
         *(turn("prompt", "", ("add", {"a": n, "b": 1000})) for n in (1, 2, 3)),
         turn("prompt", "Now you.", ("look", {})) if client else "So.",

@@ -23,8 +23,8 @@ from tests.e2e.test_conversation import client
 from tests.waiting import GUARD_S
 from toolwire.app import create_app
 from toolwire.model import ModelRequest
-from toolwire.pipeline.conversations.background import BACKGROUND
 from toolwire.pipeline.conversations.stored import CONVERSATIONS
+from toolwire.pipeline.sending.background import BACKGROUND
 from toolwire.record import AccessRecord, BackendObserver, ExchangeObserver, ReadRequest
 from toolwire.testing import Answer, Refuse, Say, Upstream, chunk, frame
 

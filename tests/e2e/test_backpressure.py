@@ -175,7 +175,7 @@ LIMITED: dict[str, tuple[str, dict[str, Any], Callable[[], Flood], dict[str, Any
 @pytest.mark.parametrize("name", LIMITED)
 async def test_what_has_to_be_kept_is_limited(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     path, body, make, sections = LIMITED[name]
-    monkeypatch.setattr("toolwire.pipeline.chain.mapping.HELD_CHARS", 2 * MB)
+    monkeypatch.setattr("toolwire.pipeline.answers.mapping.HELD_CHARS", 2 * MB)
     flood = make()
     limits = {"stream_bytes": 4 * MB, "frame_bytes": MB}
     async with (

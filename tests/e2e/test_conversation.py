@@ -18,9 +18,9 @@ from tests.cases import every
 from tests.e2e.conftest import Gateway, read_config, upstream_config
 from tests.e2e.responses_answers import read_events
 from tests.waiting import GUARD_S, until
+from toolwire.pipeline.answers.reply import Reply
+from toolwire.pipeline.answers.stages import Batches
 from toolwire.pipeline.chain.middleware import Middleware
-from toolwire.pipeline.chain.reply import Reply
-from toolwire.pipeline.chain.stages import Batches
 from toolwire.pipeline.conversations.stored import CONVERSATIONS
 from toolwire.pipeline.exchange.request_state import Exchange
 from toolwire.protocols.shared.turn import StoredTurn

@@ -136,7 +136,7 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
         "toolwire.protocols.responses.turns:ResponsesTurns.full_conversation",
         "toolwire.protocols.responses.turns:ResponsesTurns.finished",
         "toolwire.protocols.responses.turns:ResponsesTurns.shown",
-        "toolwire.pipeline.conversations.responses._page",
+        "toolwire.pipeline.handlers.responses._page",
         "toolwire.middlewares.injection.inject",
         "toolwire.middlewares.reask._in_words",
         "toolwire.prompting.transcript:TranscriptWriter.talk",

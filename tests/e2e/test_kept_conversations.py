@@ -148,7 +148,7 @@ class RememberingTiny(TinyProtocol):
     """Tells its clients how an answer is called."""
 
     turns = TinyTurns()
-    routes = (ProtocolPath("GET", "/tiny/{id}", "toolwire.pipeline.conversations.responses:read"),)
+    routes = (ProtocolPath("GET", "/tiny/{id}", "toolwire.pipeline.handlers.responses:read"),)
 
     def writer(self, options: WriteOptions) -> StreamWriter:
         return NamingWriter()

@@ -26,10 +26,10 @@ from toolwire.errors import Unavailable
 from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
 from toolwire.ingress.liveness import LIVENESS
 from toolwire.model import ToolChoice, ToolSpec
-from toolwire.pipeline.chain.stage_chain import StageChain
-from toolwire.pipeline.exchange.request_state import OfferedTools
-from toolwire.pipeline.transforms import scanning
-from toolwire.pipeline.transforms.scanning import ScanStage
+from toolwire.pipeline.answers.stage_chain import StageChain
+from toolwire.pipeline.scanning import scan_stage
+from toolwire.pipeline.scanning.offered_tools import OfferedTools
+from toolwire.pipeline.scanning.scan_stage import ScanStage
 from toolwire.registry import registries
 from toolwire.support.offload import OFFLOAD_BYTES
 from toolwire.testing import Say
@@ -189,7 +189,7 @@ def test_law_it_makes_no_difference_where_a_block_is_judged(texts: list[str], la
     seen = []
     with pytest.MonkeyPatch.context() as patch:
         for large in (0, 8, 1 << 30):
-            patch.setattr(scanning, "_LARGE", large)
+            patch.setattr(scan_stage, "_LARGE", large)
             seen.append(asyncio.run(come_out(cut, LAST[last]())))
     assert seen[0] == seen[1] == seen[2]
 
@@ -197,12 +197,12 @@ def test_law_it_makes_no_difference_where_a_block_is_judged(texts: list[str], la
 @every("name", sorted(registries().formats.names()))
 def test_what_ends_a_block_is_seen(name: str) -> None:
     grammar = registries().formats.get(name).grammar
-    assert all(scanning._MAY_END.search(syntax.closer[-1]) for syntax in grammar.syntaxes if syntax.closer)
+    assert all(scan_stage._MAY_END.search(syntax.closer[-1]) for syntax in grammar.syntaxes if syntax.closer)
 
 
 async def test_what_comes_meanwhile_comes_behind(monkeypatch: pytest.MonkeyPatch, judge: Judge) -> None:
     """Whoever feeds a chain need not wait for what it has put off."""
-    monkeypatch.setattr(scanning, "_LARGE", 10)
+    monkeypatch.setattr(scan_stage, "_LARGE", 10)
     chain = StageChain([stage()])
     call = json.dumps({"name": "look", "arguments": {"at": "x" * 50}})
     out = chain.feed([Open(0, BlockKind.TEXT), Delta(0, "Before. ")])

@@ -16,7 +16,7 @@ from tests.e2e.meaning import ended, said
 from tests.options import route_options
 from toolwire import open_scanner
 from toolwire.events import BlockKind, Delta, Event, Open
-from toolwire.formats.engine.brackets import reading_brackets
+from toolwire.formats.recognised.brackets import reading_brackets
 from toolwire.registry import registries
 from toolwire.testing import Answer, Asked, Say
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.e2e.conftest import Gateway, post, read_config
-from toolwire.pipeline.paths.renaming import Renaming, find_model
+from toolwire.pipeline.answers.renaming import Renaming, find_model
 
 TEXT = 'It is "model":"real", and {"model": "real"}. é'
 ARGUMENTS = {"model": "real", "deep": {"model": "real"}}

@@ -12,8 +12,8 @@ from tests.cases import every, examples
 from tests.formats.cases import FORMATS, NAMES, SEARCH, WEATHER, bare, every_format, scan
 from toolwire.app import create_app
 from toolwire.formats.base import ToolFormat, builtin_formats
-from toolwire.formats.families import auto
 from toolwire.formats.model_families import format_for, format_of_template
+from toolwire.formats.recognised import auto
 from toolwire.model import Text, ToolUse
 from toolwire.pipeline.exchange.routing import ROUTER
 from toolwire.registry import registries

@@ -22,7 +22,8 @@ from toolwire.formats.engine.escaping import Escaping, Markup
 from toolwire.formats.engine.markers import TAIL_CHARS, MarkerSet, distinct
 from toolwire.formats.engine.restoring import Restorer
 from toolwire.formats.engine.results import TOOL_RESPONSE
-from toolwire.formats.families import auto, bare_json, invoke, json_tags, messages, pythonic
+from toolwire.formats.families import bare_json, invoke, json_tags, messages, pythonic
+from toolwire.formats.recognised import auto
 
 MARKERS = ("<tool_call>", "</tool_call>", "```json", *TOOL_RESPONSE.markers)
 SETS = {

@@ -20,9 +20,9 @@ from tests.cases import every
 from tests.formats.cases import FORMATS, apart, every_format, inside, restore_json, restored, scan, share
 from toolwire.config import PromptConfig
 from toolwire.formats.base import ToolFormat, control_tokens, escaping_for, escaping_in_calls
-from toolwire.formats.engine.brackets import reading_brackets
 from toolwire.formats.engine.layout import Tagged, keyword
 from toolwire.formats.engine.values import read_object
+from toolwire.formats.recognised.brackets import reading_brackets
 from toolwire.model import Message, ModelRequest, Text, ToolResult, ToolSpec, ToolUse
 from toolwire.prompting.prompt import segment
 from toolwire.prompting.transcript import inject

@@ -18,8 +18,8 @@ from toolwire.config import PromptConfig
 from toolwire.events import BlockKind, Delta, Open
 from toolwire.fastparse import CallScanner
 from toolwire.formats.base import ToolFormat
-from toolwire.formats.engine.brackets import reading_brackets
 from toolwire.formats.families import bare_json, fenced_json, hermes, sentinel
+from toolwire.formats.recognised.brackets import reading_brackets
 from toolwire.model import (
     Image,
     Message,

@@ -49,7 +49,7 @@ MADE: Final[Mapping[str, str]] = {
     "toolwire.formats.engine.markers:CallBeginnings.__init__": "escaped words",
     "toolwire.extras.inspector.prompt:_Ours.__init__": "escaped names",
     "toolwire.pipeline.sending.delivery:boundary": "paths that the code names, matched as a whole",
-    "toolwire.pipeline.reasoning.preopened:closes_thoughts": "escaped words",
+    "toolwire.pipeline.scanning.preopened:closes_thoughts": "escaped words",
     "toolwire.prompting.transcript:split_at": "escaped words, over slices",
     "toolwire.repair.literals:_to_quote": "held by the module",
     "toolwire.repair.relaxed_json:_run_of": "held by the module",

@@ -20,7 +20,7 @@ from toolwire.extras.capture.files import Entry
 from toolwire.extras.inspector.output import frames
 from toolwire.observability.redaction import Redaction
 from toolwire.pipeline.paths.relay import Relay
-from toolwire.pipeline.reasoning.preopened import closes_thoughts
+from toolwire.pipeline.scanning.preopened import closes_thoughts
 from toolwire.pipeline.transforms.stopping import _Matcher
 from toolwire.registry import registries, usual_server
 from toolwire.repair.literals import braces_value, python_calls

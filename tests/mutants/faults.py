@@ -273,17 +273,17 @@ FAULTS: Final = (
         "whole answers show the text in which their calls were found", STAGES,
     ),
     Fault(
-        "mapping-source-of-whole-answers", "proxy/pipeline/chain/mapping.py",
+        "mapping-source-of-whole-answers", "proxy/pipeline/answers/mapping.py",
         'source = part.extra.get("source")', "source = None",
         "calls that a model wrote as text are taken for calls of a server with tools, and counted so", STAGES,
     ),
     Fault(
-        "mapping-held-calls", "proxy/pipeline/chain/mapping.py",
+        "mapping-held-calls", "proxy/pipeline/answers/mapping.py",
         "                        out += held\n", "                        pass\n",
         "calls are lost when a middleware with `on_failure: skip` breaks", STAGES,
     ),
     Fault(
-        "mapping-held-chars", "proxy/pipeline/chain/mapping.py",
+        "mapping-held-chars", "proxy/pipeline/answers/mapping.py",
         "                self._held_chars -= len(call.use.arguments)\n", "",
         "a long answer with many calls fails, although each is let go", STAGES,
     ),
@@ -816,7 +816,7 @@ FAULTS: Final = (
         "a call becomes that of another tool", ("tests/protocols/test_tools_in_input.py",),
     ),
     Fault(
-        "renamed-in-arguments", "proxy/pipeline/paths/renaming.py",
+        "renamed-in-arguments", "proxy/pipeline/answers/renaming.py",
         "mark == _MODEL and depth == wanted and", "mark == _MODEL and depth >= wanted and",
         "an argument is changed in bytes that pass", ("tests/e2e/test_renamed_models.py",),
     ),

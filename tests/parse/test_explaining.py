@@ -13,7 +13,7 @@ from toolwire.call_policy.policy import CallPolicy
 from toolwire.config import LimitsConfig, RouteOptions
 from toolwire.events import BlockKind, Delta, Event, Open
 from toolwire.formats.base import ToolFormat
-from toolwire.formats.engine.recognition import FAMILIES, recognising
+from toolwire.formats.recognised.recognition import FAMILIES, recognising
 from toolwire.model import ToolChoice
 from toolwire.registry import registries
 from toolwire.scanner import build_scanner

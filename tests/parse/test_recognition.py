@@ -18,7 +18,7 @@ from tests.parse.conftest import some
 from toolwire.config import RouteOptions
 from toolwire.events import BlockKind, Delta, Event, Open
 from toolwire.formats.base import ToolFormat
-from toolwire.formats.engine.recognition import Mode
+from toolwire.formats.recognised.recognition import Mode
 from toolwire.registry import registries
 from toolwire.scanner import open_scanner
 

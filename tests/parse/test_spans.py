@@ -20,7 +20,7 @@ from tests.parse.texts import settings as any_settings
 from toolwire.call_policy.policy import CallPolicy
 from toolwire.config import CallsConfig, LimitsConfig, RouteOptions
 from toolwire.events import BlockKind, Delta, Event, Open
-from toolwire.formats.engine.recognition import recognising
+from toolwire.formats.recognised.recognition import recognising
 from toolwire.model import ToolChoice, ToolSpec
 from toolwire.registry import registries
 from toolwire.scan._grammar import Grammar

@@ -18,9 +18,9 @@ from toolwire.protocols.base import ServerSide
 from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.protocols.completions.protocol import CompletionsProtocol
 from toolwire.protocols.messages.protocol import MessagesProtocol
+from toolwire.protocols.passed.protocol import PassedProtocol
 from toolwire.protocols.responses.protocol import ResponsesProtocol
 from toolwire.protocols.shared.noise import KINDS, LEFT_OUT
-from toolwire.protocols.shared.passed import PassedProtocol
 from toolwire.support.offload import OFFLOAD_BYTES
 from toolwire.upstream.pool.beginning import Beginning
 

@@ -30,7 +30,9 @@ from toolwire.model import (
 from toolwire.protocols.responses.items import read_items
 from toolwire.protocols.responses.reply import broken_off, finished
 from toolwire.protocols.responses.turns import ResponsesTurns
-from toolwire.protocols.shared.stored_form import (
+from toolwire.protocols.shared.turn import StoredTurn
+from toolwire.protocols.shared.wire import dump, load
+from toolwire.protocols.stored.json_form import (
     _KINDS,
     FORM,
     UnknownForm,
@@ -39,8 +41,6 @@ from toolwire.protocols.shared.stored_form import (
     write_messages,
     write_turn,
 )
-from toolwire.protocols.shared.turn import StoredTurn
-from toolwire.protocols.shared.wire import dump, load
 from toolwire.protocols.streams import WriteOptions
 from toolwire.store.encoding import MAX_TURN_BYTES, decode, encode
 

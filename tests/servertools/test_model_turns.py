@@ -1,4 +1,4 @@
-"""Laws of several answers as one (toolwire.pipeline.conversations.model_turns): whatever a model says in however many
+"""Laws of several answers as one (toolwire.pipeline.transforms.model_turns): whatever a model says in however many
 rounds, and however it is cut."""
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from toolwire.errors import BackendFault
 from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
 from toolwire.folding import fold
 from toolwire.model import Text, ToolUse, Usage
-from toolwire.pipeline.conversations.model_turns import LoopState, ModelTurn
-from toolwire.pipeline.conversations.tool_memory import is_marked
+from toolwire.pipeline.exchange.tool_memory import is_marked
+from toolwire.pipeline.transforms.model_turns import LoopState, ModelTurn
 from toolwire.stream_grammar import check, normalise
 
 OURS = "ours"

@@ -20,8 +20,8 @@ from toolwire.config import LimitsConfig
 from toolwire.errors import ClientFault
 from toolwire.model import Message, ModelRequest, Text, ToolResult, ToolUse
 from toolwire.pipeline.conversations.stored import Conversations
-from toolwire.pipeline.conversations.tool_memory import MAX_LOOKUPS, ToolMemory, is_marked, keep, marked_id, restored
 from toolwire.pipeline.exchange.request_state import Exchange
+from toolwire.pipeline.exchange.tool_memory import MAX_LOOKUPS, ToolMemory, is_marked, keep, marked_id, restored
 from toolwire.protocols.shared.turn import StoredTurn
 from toolwire.record import AccessRecord
 from toolwire.store.base import ReadBudget, StoreUnavailable

@@ -13,9 +13,9 @@ from tests.cases import every
 from tests.store.turns import turn
 from toolwire.model import Image, Message, Reasoning, Text, ToolResult, ToolUse
 from toolwire.protocols.responses.turns import ResponsesTurns
-from toolwire.protocols.shared.stored_form import FORM, write_turn
 from toolwire.protocols.shared.turn import StoredTurn
 from toolwire.protocols.shared.wire import dump
+from toolwire.protocols.stored.json_form import FORM, write_turn
 from toolwire.store.base import StoreUnavailable
 from toolwire.store.encoding import MAX_TURN_BYTES, decode, encode
 

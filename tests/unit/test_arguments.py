@@ -16,9 +16,10 @@ from toolwire.events import BlockStatus, Call, Event, Fault, Finish, Kind, Start
 from toolwire.formats.base import ToolFormat
 from toolwire.middlewares.arguments import Arguments
 from toolwire.model import ModelRequest, ToolChoice, ToolSpec, ToolUse
-from toolwire.pipeline.chain.reply import Reply
-from toolwire.pipeline.exchange.request_state import EXCHANGE, Exchange, OfferedTools
+from toolwire.pipeline.answers.reply import Reply
+from toolwire.pipeline.exchange.request_state import EXCHANGE, Exchange
 from toolwire.pipeline.exchange.routing import Route
+from toolwire.pipeline.scanning.offered_tools import OfferedTools
 from toolwire.protocols.base import ClientSide
 from toolwire.record import AccessRecord
 from toolwire.schemas.schema import ToolSchemas, compile_schema

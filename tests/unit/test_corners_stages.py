@@ -13,8 +13,8 @@ from toolwire.events import MAX_CHOICES, BlockKind, Call, Close, Delta, Event, F
 from toolwire.events import Opaque as OpaqueEvent
 from toolwire.folding import finished, fold, unfold
 from toolwire.model import ModelReply, OpaquePart, Part, Reasoning, Refusal, ReplyChoice, Text, ToolUse, replace
-from toolwire.pipeline.chain import mapping
-from toolwire.pipeline.chain.mapping import MERGED, MapStage
+from toolwire.pipeline.answers import mapping
+from toolwire.pipeline.answers.mapping import MERGED, MapStage
 from toolwire.pipeline.paths.relay import Relay
 from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.protocols.messages.protocol import MessagesProtocol

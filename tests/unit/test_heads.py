@@ -62,7 +62,7 @@ async def test_the_short_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     async def prepare(reply: web.StreamResponse, request: web.Request) -> None:
         assert reply.prepared, "aiohttp was to prepare the answer"
 
-    monkeypatch.setattr("toolwire.pipeline.chain.reply.Reply.prepare", prepare)
+    monkeypatch.setattr("toolwire.pipeline.answers.reply.Reply.prepare", prepare)
     assert "HTTP/1.1 200 OK" in (await exchange(create_app(mock_config(["hello"])), request()))[0]
 
 

@@ -169,7 +169,26 @@ def circles(imports: dict[str, list[Import]]) -> Iterator[str]:
         yield f"{first.place}: {' -> '.join(circle)} is a circle"
 
 
-RULES = (outward, loops, private, circles)
+def folder_circles(imports: dict[str, list[Import]]) -> Iterator[str]:
+    """The first circle of folders beside each other."""
+    graph: dict[str, dict[str, Import]] = {}
+    for module, found in imports.items():
+        own = module.split(".")[:-1]
+        for step in found:
+            other = step.module.split(".")[:-1]
+            pairs = zip(own, other, strict=False)
+            shared = next((n for n, (mine, theirs) in enumerate(pairs) if mine != theirs), None)
+            if shared and step.module in imports:
+                mine, theirs = (".".join(names[: shared + 1]) for names in (own, other))
+                graph.setdefault(mine, {}).setdefault(theirs, step)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        circle = error.args[1][::-1]
+        yield f"{graph[circle[0]][circle[1]].place}: {' -> '.join(circle)} is a circle of folders"
+
+
+RULES = (outward, loops, private, circles, folder_circles)
 
 
 @every("rule", RULES)
@@ -186,7 +205,7 @@ def test_every_module_has_a_room_and_every_room_a_module():
 BROKEN = {
     "outward": {
         "toolwire.protocols.x": "from ..upstream.servers import base",
-        "toolwire.pipeline.chain.reply": "if TYPE_CHECKING:\n    from toolwire.app import create_app",
+        "toolwire.pipeline.answers.reply": "if TYPE_CHECKING:\n    from toolwire.app import create_app",
         "toolwire.model": "def f():\n    from .support import pieces",
         "toolwire.store.x": "from toolwire.middlewares.validation import Validation",
         "toolwire.server.x": "def f():\n    from toolwire.extras.mcp import server",
@@ -207,8 +226,14 @@ BROKEN = {
         "toolwire.store.z": "def f():\n    from .x import X",
         "toolwire.store.w": "from . import x",
     },
+    "folder_circles": {
+        "toolwire.pipeline.chain.x": "from ..exchange import y",
+        "toolwire.pipeline.exchange.y": "from ..answers import z",
+        "toolwire.pipeline.answers.z": "if TYPE_CHECKING:\n    from ..chain.w import W",
+        "toolwire.pipeline.chain.w": "",
+    },
 }
-COUNTS = {"outward": 5, "loops": 2, "private": 3, "circles": 1}
+COUNTS = {"outward": 5, "loops": 2, "private": 3, "circles": 1, "folder_circles": 1}
 
 
 @every("rule", RULES)

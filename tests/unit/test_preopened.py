@@ -37,8 +37,9 @@ from toolwire.model import (
     ToolUse,
 )
 from toolwire.observability.telemetry import Metrics
-from toolwire.pipeline.exchange.request_state import OfferedTools
-from toolwire.pipeline.reasoning.preopened import (
+from toolwire.pipeline.scanning import scanners
+from toolwire.pipeline.scanning.offered_tools import OfferedTools
+from toolwire.pipeline.scanning.preopened import (
     MAX_LEARNED,
     Learned,
     Pair,
@@ -47,8 +48,7 @@ from toolwire.pipeline.reasoning.preopened import (
     kind_of,
     pairs_of,
 )
-from toolwire.pipeline.transforms import scanners
-from toolwire.pipeline.transforms.scanning import ScanStage
+from toolwire.pipeline.scanning.scan_stage import ScanStage
 from toolwire.record import AccessRecord
 from toolwire.registry import registries
 from toolwire.scan._pyparse import CallScanner as Python

@@ -32,10 +32,10 @@ from toolwire.events import (
 )
 from toolwire.folding import Folding, add_part, finished, fold, unfold
 from toolwire.model import ModelReply, Part, Reasoning, ReplyChoice, Text, ToolUse, Usage
-from toolwire.pipeline.chain.mapping import MapStage
+from toolwire.pipeline.answers.mapping import MapStage
+from toolwire.pipeline.answers.reply import Reply, StaticSource
+from toolwire.pipeline.answers.stages import Batches, Following, RewriteFunction, Stage, collected
 from toolwire.pipeline.chain.middleware import Layer
-from toolwire.pipeline.chain.reply import Reply, StaticSource
-from toolwire.pipeline.chain.stages import Batches, Following, RewriteFunction, Stage, collected
 from toolwire.stream_grammar import check, normalise
 
 START = Start("id", "m", 1)

@@ -15,11 +15,12 @@ from toolwire.errors import BackendFault, ModelFault
 from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start, text_block
 from toolwire.folding import finished, fold, unfold
 from toolwire.formats.base import ToolFormat
-from toolwire.formats.families import auto, bare_json, fenced_json, hermes, sentinel
+from toolwire.formats.families import bare_json, fenced_json, hermes, sentinel
+from toolwire.formats.recognised import auto
 from toolwire.model import ModelReply, Part, Reasoning, ReplyChoice, Text, ToolChoice, ToolSpec, ToolUse, Usage, replace
-from toolwire.pipeline.exchange.request_state import OfferedTools
-from toolwire.pipeline.reasoning.preopened import Learned, PreopenedReasoning
-from toolwire.pipeline.transforms.scanning import ScanStage
+from toolwire.pipeline.scanning.offered_tools import OfferedTools
+from toolwire.pipeline.scanning.preopened import Learned, PreopenedReasoning
+from toolwire.pipeline.scanning.scan_stage import ScanStage
 from toolwire.record import AccessRecord
 from toolwire.scan._grammar import valid_text
 from toolwire.stream_grammar import check

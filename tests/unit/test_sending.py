@@ -19,8 +19,8 @@ from toolwire.configuration.settings import load
 from toolwire.errors import BackendFault
 from toolwire.events import Event
 from toolwire.model import ModelRequest
+from toolwire.pipeline.answers.reply import Reply
 from toolwire.pipeline.chain.middleware import Ask, Middleware
-from toolwire.pipeline.chain.reply import Reply
 from toolwire.pipeline.exchange.request_state import EXCHANGE, Exchange
 from toolwire.protocols.base import ServerSide
 from toolwire.protocols.chat.protocol import ChatProtocol

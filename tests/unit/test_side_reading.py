@@ -17,9 +17,9 @@ from tests.unit.test_reply import runner
 from toolwire.errors import BackendFault, ClientFault
 from toolwire.events import Delta, Event, Fault, Finish, Kind
 from toolwire.model import Message, ModelRequest, Text
+from toolwire.pipeline.answers.stage_chain import StageChain
+from toolwire.pipeline.answers.stages import FinishStage, WatchStage
 from toolwire.pipeline.chain.middleware import Middleware
-from toolwire.pipeline.chain.stage_chain import StageChain
-from toolwire.pipeline.chain.stages import FinishStage, WatchStage
 from toolwire.pipeline.paths.pass_through import PassThrough, SideReader
 from toolwire.pipeline.paths.relay import Relay
 from toolwire.protocols.chat.protocol import ChatProtocol

@@ -16,15 +16,16 @@ from toolwire.config import LimitsConfig, ReasoningConfig, RouteOptions
 from toolwire.events import Event, Kind
 from toolwire.folding import Folding
 from toolwire.formats.engine.results import Escapes
-from toolwire.formats.families import auto, bare_json, deepseek, harmony, hermes, pythonic, qwen, sentinel
+from toolwire.formats.families import bare_json, deepseek, harmony, hermes, pythonic, qwen, sentinel
+from toolwire.formats.recognised import auto
 from toolwire.model import Message, ModelRequest, Text, ToolChoice, ToolSpec
-from toolwire.pipeline.chain.mapping import MapStage
-from toolwire.pipeline.chain.stage_chain import StageChain
-from toolwire.pipeline.chain.stages import FinishStage, Stage, WatchStage
-from toolwire.pipeline.exchange.request_state import OfferedTools
+from toolwire.pipeline.answers.mapping import MapStage
+from toolwire.pipeline.answers.stage_chain import StageChain
+from toolwire.pipeline.answers.stages import FinishStage, Stage, WatchStage
 from toolwire.pipeline.paths.stream_paths import FastPath, Transcode, allows_fast_path
-from toolwire.pipeline.reasoning.preopened import Learned, PreopenedReasoning, kind_of
-from toolwire.pipeline.transforms.scanning import ScanStage
+from toolwire.pipeline.scanning.offered_tools import OfferedTools
+from toolwire.pipeline.scanning.preopened import Learned, PreopenedReasoning, kind_of
+from toolwire.pipeline.scanning.scan_stage import ScanStage
 from toolwire.pipeline.transforms.unwrapping import UnwrapStage
 from toolwire.protocols.chat.reader import ChatReader
 from toolwire.protocols.chat.writer import ChatWriter

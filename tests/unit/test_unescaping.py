@@ -15,9 +15,10 @@ from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open,
 from toolwire.folding import fold
 from toolwire.formats.base import ToolFormat
 from toolwire.formats.engine.results import Escapes
-from toolwire.formats.families import auto, bare_json, messages, qwen, sentinel
+from toolwire.formats.families import bare_json, messages, qwen, sentinel
+from toolwire.formats.recognised import auto
 from toolwire.model import Message, ModelRequest, Reasoning, Text, ToolResult, ToolUse
-from toolwire.pipeline.chain.reply import Reply
+from toolwire.pipeline.answers.reply import Reply
 from toolwire.pipeline.transforms.unescaping import UnescapeStage
 from toolwire.prompting.transcript import inject
 

@@ -17,8 +17,8 @@ from toolwire.events import BlockKind, Call, Close, Delta, Event, Fault, Finish,
 from toolwire.folding import fold
 from toolwire.formats.families import sentinel
 from toolwire.model import EMPTY, Part, Reasoning, Text, ToolChoice, ToolSpec, ToolUse
-from toolwire.pipeline.exchange.request_state import OfferedTools
-from toolwire.pipeline.transforms.scanning import ScanStage
+from toolwire.pipeline.scanning.offered_tools import OfferedTools
+from toolwire.pipeline.scanning.scan_stage import ScanStage
 from toolwire.scan._grammar import Grammar
 from toolwire.stream_grammar import check
 

@@ -24,7 +24,7 @@ from ...folding import unfold
 from ...formats.engine.keys import NAMES
 from ...model import FinishReason, ModelReply
 from ...observability.redaction import Redaction
-from ...pipeline.transforms.scanners import ScannerFactory
+from ...pipeline.scanning.scanners import ScannerFactory
 from ...record import CallDecision
 from ...scan._grammar import Block, BlockSyntax, Decision, FoundCall, Grammar, valid_text, without_calls
 from ...scan.spans import Span

@@ -10,8 +10,8 @@ from ...config import LimitsConfig, ReasoningConfig, RouteOptions
 from ...errors import GatewayError
 from ...formats.base import ToolFormat
 from ...model import Message, ModelRequest, ToolChoice, ToolSpec
-from ...pipeline.exchange.request_state import OfferedTools
-from ...pipeline.transforms.scanners import not_taught
+from ...pipeline.scanning.offered_tools import OfferedTools
+from ...pipeline.scanning.scanners import not_taught
 from ...protocols.base import ServerSide
 from ...protocols.shared.wire import BOUNDS, dump_in_pieces
 from ...registry import Registries

@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from ...call_policy.near import NearMiss
 from ...errors import quote
-from ...formats.engine.recognition import BARE, FENCE
+from ...formats.recognised.recognition import BARE, FENCE
 from ...record import CallDecision
 from ...scan._grammar import Decision
 from ..capture.verdict import dropped

@@ -22,7 +22,7 @@ from ...observability.metrics import CELLS
 from ...pipeline.chain.middleware import Middleware
 from ...pipeline.exchange.request_state import Exchange
 from ...pipeline.exchange.routing import Route, Router
-from ...pipeline.reasoning.preopened import Learned
+from ...pipeline.scanning.preopened import Learned
 from ...pipeline.sending.delivery import API_KEY, Delivery
 from ...protocols.base import ClientSide
 from ...protocols.shared.wire import dump_in_pieces

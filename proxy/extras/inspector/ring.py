@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ...formats.families.auto import FORMAT as AUTO
-from ...formats.families.auto import TAUGHT as AUTO_TAUGHT
+from ...formats.recognised.auto import FORMAT as AUTO
+from ...formats.recognised.auto import TAUGHT as AUTO_TAUGHT
 from ..capture.recorder import Capture
 
 LEAST_BYTES: Final = 4096

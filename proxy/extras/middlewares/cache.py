@@ -29,8 +29,8 @@ from aiohttp import web
 
 from ...events import Close, Delta, Event, Finish, Start
 from ...model import ModelRequest
+from ...pipeline.answers.reply import Reply
 from ...pipeline.chain.middleware import Handler, Middleware
-from ...pipeline.chain.reply import Reply
 from ...pipeline.exchange.caches import CACHES
 from ...pipeline.exchange.request_state import EXCHANGE, Exchange
 from ...record import AccessField

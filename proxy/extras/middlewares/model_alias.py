@@ -14,8 +14,8 @@ from typing import ClassVar
 
 from ...events import Event, Kind
 from ...model import ModelRequest
+from ...pipeline.answers.reply import Reply
 from ...pipeline.chain.middleware import Middleware
-from ...pipeline.chain.reply import Reply
 from ...pipeline.exchange.request_state import Exchange
 
 

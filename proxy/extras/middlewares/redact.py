@@ -19,8 +19,8 @@ from typing import ClassVar, Final, Literal
 
 from ...events import Close, Delta, Event, Kind, Open
 from ...model import Message, ModelRequest, Part, Reasoning, Refusal, Text, ToolResult, ToolUse
+from ...pipeline.answers.reply import Reply
 from ...pipeline.chain.middleware import Middleware
-from ...pipeline.chain.reply import Reply
 from ...pipeline.exchange.request_state import Exchange
 from ...record import AccessField
 from ...support.offload import is_large, offload

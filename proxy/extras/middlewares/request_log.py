@@ -22,8 +22,8 @@ from ...events import BlockKind, Delta, Event, Fault, Finish, Open
 from ...model import ModelRequest
 from ...observability.logs import log_fields
 from ...observability.redaction import Redaction, known_secrets, words_of
+from ...pipeline.answers.reply import Reply
 from ...pipeline.chain.middleware import Middleware
-from ...pipeline.chain.reply import Reply
 from ...pipeline.exchange.request_state import Exchange
 from ...support.offload import is_large, offload
 

@@ -22,8 +22,8 @@ from ...events import Close, Delta, Event, Kind, Opaque, Open, text_block
 from ...formats.engine.longjson import compact
 from ...formats.engine.rendering import prompt_name
 from ...model import ModelRequest, ToolChoice, ToolSpec, ToolUse
+from ...pipeline.answers.reply import Reply
 from ...pipeline.chain.middleware import ChainPlace, Middleware
-from ...pipeline.chain.reply import Reply
 from ...pipeline.exchange.request_state import Exchange
 from ...pipeline.exchange.served_tools import stand_for_servers
 from ...protocols.shared.tool_names import is_item, names_of

@@ -1,1 +1,1 @@
-"""Parts that formats are built from: escaping, layouts, recognition, and syntaxes that several formats share."""
+"""Parts that formats are built from: escaping, layouts, and syntaxes that several formats share."""

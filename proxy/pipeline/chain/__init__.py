@@ -1,1 +1,1 @@
-"""The chain of middlewares, the unsent reply, and the stages that change its answer."""
+"""The chain of middlewares."""

@@ -30,10 +30,10 @@ from aiohttp import web
 from ...errors import Defect, GatewayError
 from ...events import Event, Kind
 from ...model import ModelReply, ModelRequest
+from ..answers.reply import Reply
+from ..answers.stages import collected
 from ..exchange.request_state import EXCHANGE, Exchange
 from ..exchange.routing import Handler as Handler
-from .reply import Reply
-from .stages import collected
 
 if TYPE_CHECKING:
     from ...config import GatewayConfig, MiddlewareConfig, RouteConfig

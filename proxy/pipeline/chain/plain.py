@@ -27,11 +27,11 @@ from ...errors import GatewayError
 from ...ingress.bodies import read_json
 from ...known.past import KnownItems
 from ...support.offload import OFFLOAD_BYTES, OFFLOAD_OBJECTS, offload
+from ..answers.reply import Reply
 from ..exchange.heads import ADDED_HEADERS, is_enclosed
 from ..exchange.request_state import EXCHANGE, Exchange
 from ..paths.whole import WholeReply, completed, taken
 from .middleware import Handler, Layer
-from .reply import Reply
 
 
 class PlainLayer(Layer):

@@ -17,17 +17,17 @@ from aiohttp import web
 
 from ...errors import ClientFault
 from ...model import ModelRequest
-from ...protocols.shared.passed import PassedProtocol
+from ...protocols.passed.protocol import PassedProtocol
 from ...protocols.shared.wire import dump_in_pieces
 from ...support.offload import is_large
 from ...upstream.pool.server_pool import WeightedServer
 from ...upstream.pool.unchanged import open_unchanged
 from ...upstream.pool.wire_attempts import WireAttempts
+from ..answers.renaming import Renaming
+from ..answers.reply import Reply
 from ..exchange.request_state import EXCHANGE, Exchange
 from ..exchange.routing import Handler
-from ..paths.renaming import Renaming
 from .middleware import Layer, compose
-from .reply import Reply
 
 
 def proxied_chain(layers: Sequence[Layer], passed: PassedProtocol) -> Handler:

@@ -1,5 +1,5 @@
 """One background response: its stored state, its events, its lease and its places (rules 2 to 5 of
-`toolwire.pipeline.conversations.background`)."""
+`toolwire.pipeline.sending.background`)."""
 
 from __future__ import annotations
 

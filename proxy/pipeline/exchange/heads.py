@@ -19,7 +19,7 @@ from aiohttp.http import HttpVersion11
 
 from ...ingress.liveness import LIVENESS
 from ...protocols.base import ClientSides
-from ..chain.reply import Reply
+from ..answers.reply import Reply
 from .routing import Handler
 
 REQUEST_ID: Final = web.RequestKey("toolwire.request_id", str)

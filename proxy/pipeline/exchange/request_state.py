@@ -16,17 +16,17 @@ from aiohttp import web
 
 from ...call_policy.near import NearMiss
 from ...errors import GatewayError
-from ...model import EMPTY, Message, ModelRequest, ToolChoice, ToolSpec
+from ...model import EMPTY, Message, ModelRequest
 from ...protocols.streams import WriteOptions
 from ...record import AccessRecord
 
 if TYPE_CHECKING:
-    from ...formats.base import ToolFormat
     from ...formats.engine.results import Escapes
     from ...ingress.auth import ApiKey
     from ...protocols.base import ClientSide
-    from ..chain.reply import Reply
+    from ..answers.reply import Reply
     from ..conversations.background_run import BackgroundRun
+    from ..scanning.offered_tools import OfferedTools
     from .routing import Route
 
 LOG: Final = logging.getLogger("toolwire")
@@ -35,23 +35,6 @@ LOG: Final = logging.getLogger("toolwire")
 ToolsBy = Literal["server", "gateway", "template"]
 """The side that teaches tools and reads calls (docs/adr/0046). `server`: the server does both. `gateway`: the gateway
 does both. `template`: the model's chat template in the server teaches, and the gateway reads."""
-
-
-@dataclass(frozen=True, slots=True)
-class OfferedTools:
-    """The tools that the model was taught. The injection sets them, and all stages that look for calls read them.
-
-    `tools` may be called. `known` are all tools of that request: a call of a tool that may not be called is judged by
-    that tool's own strictness (R9.2). `made` caches values derived from the offer, under a key of each user. Requests
-    with the same tools share one offer.
-    """
-
-    tools: tuple[ToolSpec, ...]
-    choice: ToolChoice
-    parallel: bool
-    format: ToolFormat
-    known: tuple[ToolSpec, ...]
-    made: dict[object, Any] = field(default_factory=dict, compare=False, repr=False)
 
 
 @dataclass(slots=True)

@@ -22,7 +22,7 @@ from ...observability.metrics import OTHER
 from ...servertools.source import ClientToolServers, ToolSource
 from ...upstream.pool.server_pool import ServerPool
 from ...upstream.servers.identity import Identity
-from ..reasoning.preopened import Learned
+from ..scanning.preopened import Learned
 from .permission import NOTHING_FORBIDDEN, Permission
 from .sealed import Sealed
 

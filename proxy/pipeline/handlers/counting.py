@@ -29,7 +29,7 @@ from ...upstream.pool.server_pool import ServerPool, WeightedServer
 from ...upstream.servers.base import Backend, Capabilities, TokenCounter, WireSource
 from ...upstream.servers.tokenizing import BY_SERVER
 from ...upstream.servers.usage import Estimator
-from ..chain.reply import Reply
+from ..answers.reply import Reply
 from ..exchange.heads import TOKENIZER, USAGE_SOURCE
 from ..exchange.request_state import EXCHANGE, Exchange
 from ..exchange.routing import Route

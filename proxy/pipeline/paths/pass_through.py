@@ -19,7 +19,7 @@ from ...events import Event, Fault, Finish, Start
 from ...model import Usage
 from ...protocols.streams import StreamReader, StreamWriter
 from ...support.offload import in_thread
-from ..chain.stage_chain import StageChain
+from ..answers.stage_chain import StageChain
 from .relay import Relay
 
 

@@ -31,7 +31,7 @@ from ...upstream.pool.beginning import Beginning
 from ...upstream.servers.leak_detection import LeakDetector, leak_detector
 from ...upstream.servers.private_data import NOTHING, PrivateData, secret_fault
 from ...upstream.servers.upstream_errors import cleaned
-from .renaming import Renaming
+from ..answers.renaming import Renaming
 
 _ENDS: Final = (b"\n\n", b"\n\r\n", b"\r\r")
 _END: Final = re.compile(rb"\n\n|\n\r\n|\r\r")

@@ -31,11 +31,11 @@ from ...upstream.servers.base import WireSource
 from ...upstream.servers.leak_detection import leak_detector
 from ...upstream.servers.private_data import NOTHING, PrivateData
 from ...upstream.servers.upstream_errors import cleaned
-from ..chain.reply import Reply
-from ..chain.stage_chain import StageChain
-from ..chain.stages import Stage, WatchStage
+from ..answers.reply import Reply
+from ..answers.stage_chain import StageChain
+from ..answers.stages import Stage, WatchStage
 from ..exchange.request_state import Exchange
-from ..transforms.scanning import ScanStage
+from ..scanning.scan_stage import ScanStage
 from .pass_through import PassThrough, SideReader
 from .relay import Relay
 from .whole import note_usage

@@ -30,8 +30,8 @@ from ...support.offload import OFFLOAD_BYTES, is_long, offload
 from ...upstream.servers.base import EventSource, WireSource
 from ...upstream.servers.leak_detection import check_whole
 from ...upstream.servers.upstream_errors import cleaned
-from ..chain.reply import Reply
-from ..chain.stages import Batches
+from ..answers.reply import Reply
+from ..answers.stages import Batches
 from ..exchange.heads import TOKENIZER, USAGE_SOURCE
 from ..exchange.request_state import Exchange
 from ..transforms.sealing import seal_reply

@@ -44,16 +44,16 @@ from ...support.collecting import Collecting
 from ...support.offload import OFFLOAD_BYTES, OFFLOAD_OBJECTS, is_large, offload
 from ...upstream.servers import client_ids
 from ...upstream.servers.hops import HEADER, HOPS, came_through
+from ..answers.reply import Reply
 from ..chain.middleware import Handler
 from ..chain.plain import HttpFault, unread
-from ..chain.reply import Reply
-from ..conversations.background import BACKGROUND, DETACHED
 from ..exchange.heads import ADDED_HEADERS, REQUEST_ID, TIMED, move_head, request_id
 from ..exchange.request_state import EXCHANGE, Exchange
 from ..exchange.routing import Router
 from ..exchange.tolerant import read_mended
 from ..paths.whole import own_response
 from ..transforms.sealing import seal_reply
+from .background import BACKGROUND, DETACHED
 from .relayed_body import show_output
 from .stream_sender import send
 

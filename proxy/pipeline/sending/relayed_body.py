@@ -25,7 +25,7 @@ from ...record import AccessRecord
 from ...support.offload import offload
 from ...upstream.servers.base import WireSource
 from ...upstream.servers.private_data import PrivateData, secret_fault
-from ..chain.reply import Reply
+from ..answers.reply import Reply
 from ..exchange.request_state import Exchange
 from ..paths.whole import JSON, checked, show
 

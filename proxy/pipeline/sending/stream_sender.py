@@ -29,12 +29,12 @@ from aiohttp.http import StreamWriter
 from ...errors import BackendFault, Defect, GatewayError
 from ...events import Event, Fault, Finish
 from ...ingress.liveness import LivenessMonitor
-from ...protocols.shared.passed import PassedProtocol
+from ...protocols.passed.protocol import PassedProtocol
 from ...protocols.streams import KEEPALIVE
 from ...upstream.client.connections import too_large
 from ...upstream.servers.base import WireSource
+from ..answers.reply import Reply
 from ..chain.plain import release
-from ..chain.reply import Reply
 from ..exchange.heads import is_enclosed, send_whole
 from ..exchange.request_state import Exchange
 from ..paths.pass_through import PassThrough

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from ...events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
 from ...model import FinishReason, ModelReply, ToolUse, Usage
 from ...upstream.servers.usage import by_bytes
-from ..chain.stages import Stage
+from ..answers.stages import Stage
 
 _Name = tuple[str | None, str | None]
 

@@ -21,8 +21,8 @@ from ...events import BlockKind, Close, Delta, Event, Open
 from ...model import EMPTY, Extra, ModelReply, Part, Reasoning, ToolUse, fields_of, merged, replace
 from ...protocols.base import ClientSide, ServerSide
 from ...protocols.shared.opaque import CALL, SERVER, Carried, marked, without_opaque
-from ..chain.reply import Reply
-from ..chain.stages import Stage
+from ..answers.reply import Reply
+from ..answers.stages import Stage
 from ..exchange.request_state import Exchange
 from ..exchange.sealed import DROPPED, Sealed
 

@@ -24,7 +24,7 @@ from ...protocols.base import ServerSide
 from ...upstream.servers.base import Capabilities
 from ...upstream.servers.presets import ANY_NUMBER
 from ...upstream.servers.usage import by_bytes
-from ..chain.stages import Stage
+from ..answers.stages import Stage
 
 
 class Stops(NamedTuple):

@@ -9,7 +9,7 @@ from ...errors import GatewayError
 from ...events import BlockKind, Delta, Event, Fault, Finish, Open, Start
 from ...events import Opaque as OpaqueEvent
 from ...model import ModelReply, OpaquePart, ReplyChoice, Text, replace
-from ..chain.stages import Stage
+from ..answers.stages import Stage
 
 
 class Summarising(Stage):

@@ -15,7 +15,7 @@ from ...events import BlockKind, Close, Delta, Event, Fault, Finish, Open
 from ...formats.engine.restoring import Restorer
 from ...formats.engine.results import Escapes
 from ...model import ModelReply, Reasoning, Refusal, Text, ToolUse
-from ..chain.stages import Stage
+from ..answers.stages import Stage
 
 
 class UnescapeStage(Stage):
@@ -26,7 +26,7 @@ class UnescapeStage(Stage):
         self._restorers: dict[int, Restorer] = {}
 
     def whole(self, reply: ModelReply) -> ModelReply | None:
-        """See `toolwire.pipeline.chain.stages.Stage`. A text without a backslash has no escape."""
+        """See `toolwire.pipeline.answers.stages.Stage`. A text without a backslash has no escape."""
         for choice in reply.choices:
             for part in choice.parts:
                 match part:

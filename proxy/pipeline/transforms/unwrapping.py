@@ -14,7 +14,7 @@ from typing import Final
 from ...events import BlockKind, Close, Delta, Event, Fault, Finish, Open
 from ...formats.engine.results import Escapes, ResultForm
 from ...model import ModelReply, Text
-from ..chain.stages import Stage
+from ..answers.stages import Stage
 
 _SLACK_CHARS: Final = 1024
 """Characters by which a repetition may exceed the results: whitespace, and escapes that a model adds."""
@@ -106,7 +106,7 @@ class UnwrapStage(Stage):
         self._texts: dict[int, Unwrapper] = {}
 
     def whole(self, reply: ModelReply) -> ModelReply | None:
-        """See `toolwire.pipeline.chain.stages.Stage`. Nothing is unwrapped in an answer without the beginning of a
+        """See `toolwire.pipeline.answers.stages.Stage`. Nothing is unwrapped in an answer without the beginning of a
         result."""
         begins = any(
             head in part.text

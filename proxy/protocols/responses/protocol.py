@@ -54,27 +54,21 @@ class ResponsesProtocol(ClientSide, ServerSide):
     turns = ResponsesTurns()
     routes = (
         ProtocolPath("GET", "/responses", "toolwire.pipeline.websocket.sockets:connect"),
-        ProtocolPath("GET", "/responses/{id}", "toolwire.pipeline.conversations.responses:read"),
-        ProtocolPath("DELETE", "/responses/{id}", "toolwire.pipeline.conversations.responses:delete"),
-        ProtocolPath("GET", "/responses/{id}/input_items", "toolwire.pipeline.conversations.responses:list_input"),
-        ProtocolPath("POST", "/responses/{id}/cancel", "toolwire.pipeline.conversations.responses:cancel"),
-        ProtocolPath("POST", "/conversations", "toolwire.pipeline.conversations.conversation_paths:create"),
-        ProtocolPath("GET", "/conversations/{id}", "toolwire.pipeline.conversations.conversation_paths:read"),
-        ProtocolPath("POST", "/conversations/{id}", "toolwire.pipeline.conversations.conversation_paths:update"),
-        ProtocolPath("DELETE", "/conversations/{id}", "toolwire.pipeline.conversations.conversation_paths:delete"),
-        ProtocolPath(
-            "GET", "/conversations/{id}/items", "toolwire.pipeline.conversations.conversation_paths:list_items"
-        ),
-        ProtocolPath(
-            "POST", "/conversations/{id}/items", "toolwire.pipeline.conversations.conversation_paths:add_items"
-        ),
-        ProtocolPath(
-            "GET", "/conversations/{id}/items/{item}", "toolwire.pipeline.conversations.conversation_paths:read_item"
-        ),
+        ProtocolPath("GET", "/responses/{id}", "toolwire.pipeline.handlers.responses:read"),
+        ProtocolPath("DELETE", "/responses/{id}", "toolwire.pipeline.handlers.responses:delete"),
+        ProtocolPath("GET", "/responses/{id}/input_items", "toolwire.pipeline.handlers.responses:list_input"),
+        ProtocolPath("POST", "/responses/{id}/cancel", "toolwire.pipeline.handlers.responses:cancel"),
+        ProtocolPath("POST", "/conversations", "toolwire.pipeline.handlers.conversations:create"),
+        ProtocolPath("GET", "/conversations/{id}", "toolwire.pipeline.handlers.conversations:read"),
+        ProtocolPath("POST", "/conversations/{id}", "toolwire.pipeline.handlers.conversations:update"),
+        ProtocolPath("DELETE", "/conversations/{id}", "toolwire.pipeline.handlers.conversations:delete"),
+        ProtocolPath("GET", "/conversations/{id}/items", "toolwire.pipeline.handlers.conversations:list_items"),
+        ProtocolPath("POST", "/conversations/{id}/items", "toolwire.pipeline.handlers.conversations:add_items"),
+        ProtocolPath("GET", "/conversations/{id}/items/{item}", "toolwire.pipeline.handlers.conversations:read_item"),
         ProtocolPath(
             "DELETE",
             "/conversations/{id}/items/{item}",
-            "toolwire.pipeline.conversations.conversation_paths:delete_item",
+            "toolwire.pipeline.handlers.conversations:delete_item",
         ),
     )
     count_path = "/responses/input_tokens"

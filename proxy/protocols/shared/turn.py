@@ -15,7 +15,7 @@ from ...model import EMPTY, Extra, Message, dataclass
 
 TurnStatus = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled", "kept"]
 """Progress of the answer. `kept`: the turn has no answer; it holds input for other turns
-(`toolwire.pipeline.conversations.tool_memory`)."""
+(`toolwire.pipeline.exchange.tool_memory`)."""
 
 RUNNING: Final = frozenset({"queued", "in_progress"})
 """Statuses of a response that is not finished."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...errors import ClientFault, GatewayError
 from ...model import ModelRequest
-from ...protocols.shared.passed import PassedProtocol
+from ...protocols.passed.protocol import PassedProtocol
 from ...record import BackendObserver
 from ..servers.base import EventSource
 from .server_pool import WeightedServer

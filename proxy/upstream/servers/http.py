@@ -30,8 +30,8 @@ from ...events import Event, Fault, Finish
 from ...folding import unfold
 from ...model import ModelReply, ModelRequest, fields_of
 from ...protocols.base import ServerSide
+from ...protocols.passed.protocol import PassedProtocol
 from ...protocols.shared.numbers import choices_of
-from ...protocols.shared.passed import PassedProtocol
 from ...protocols.shared.wire import dump, dump_request
 from ...protocols.streams import WriteOptions
 from ...record import BackendObserver

@@ -17,11 +17,11 @@ from ..chat.protocol import DONE, is_end, is_silent, missing_end
 from ..chat.reader import ChatReader
 from ..chat.reply import read_error, read_usage
 from ..chat.writer import ChatWriter
+from ..shared import openai
+from ..shared.noise import Note, ignore_note
+from ..shared.numbers import MAX_CHOICES
+from ..shared.wire import read_body
 from ..streams import WriteOptions
-from . import openai
-from .noise import Note, ignore_note
-from .numbers import MAX_CHOICES
-from .wire import read_body
 
 VERSION: Final = "/v1"
 

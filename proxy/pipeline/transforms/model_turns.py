@@ -20,7 +20,7 @@ from ...events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
 from ...folding import Folding
 from ...model import Part, Refusal, Text, ToolUse, Usage
 from ...upstream.servers.usage import added
-from .tool_memory import marked_id
+from ..exchange.tool_memory import marked_id
 
 BREAK = "\n\n"
 

@@ -1,5 +1,5 @@
 """Detection of reasoning blocks that the prompt has opened, while the answers of a reply are read. The rules are in
-`toolwire.pipeline.reasoning.preopened`.
+`toolwire.pipeline.scanning.preopened`.
 
 Rules:
 
@@ -15,7 +15,6 @@ from collections.abc import Sequence
 
 from ...events import BlockKind, Delta, Event, Fault, Finish, Open
 from ...scan._grammar import SPACE
-from ..transforms.scanners import ScannerFactory
 from .preopened import (
     BLOCK,
     HEAD_CHARS,
@@ -27,6 +26,7 @@ from .preopened import (
     tells_nothing_yet,
     visible,
 )
+from .scanners import ScannerFactory
 
 
 class ReasoningDetector:

@@ -20,15 +20,15 @@ from ...config import LimitsConfig, RouteOptions
 from ...events import BlockKind, Event, Open
 from ...fastparse import CallScanner
 from ...formats.base import ToolFormat
-from ...formats.engine.recognition import recognising
 from ...formats.engine.rendering import prompt_name
+from ...formats.recognised.recognition import recognising
 from ...model import Message, ToolUse
 from ...record import CallDecision, Decided
 from ...scan._grammar import Grammar, without_calls
 from ...scan.spans import Span
 from ...scanner import Signs, build_scanner, signs_of, triggers
-from ..exchange.request_state import OfferedTools
-from ..reasoning.preopened import Pair, ReasoningTags, in_sight, marks_of, pairs_of
+from .offered_tools import OfferedTools
+from .preopened import Pair, ReasoningTags, in_sight, marks_of, pairs_of
 
 _PER_CHOICE: Final = 1 << 32
 _NOTHING: Final = Grammar(syntaxes=())

@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import Final
 
 from ...scan._grammar import BlockSyntax, Branch, Node
+from ..engine.syntaxes import DONE
 from ..families import gemma, kimi
-from .syntaxes import DONE
 
 _END: Final = Branch(read="end")
 

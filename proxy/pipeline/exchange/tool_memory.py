@@ -31,11 +31,11 @@ from ...call_policy.ids import new_call_id
 from ...model import Image, Message, ModelRequest, Part, Text, ToolResult, ToolUse
 from ...protocols.shared.turn import StoredTurn
 from ...store.base import BudgetExceeded, ReadBudget, StoreUnavailable
-from ..exchange.growth import read_budget, too_much
-from ..exchange.request_state import Exchange
+from .growth import read_budget, too_much
+from .request_state import Exchange
 
 if TYPE_CHECKING:
-    from .stored import Conversations
+    from ..conversations.stored import Conversations
 
 LOG: Final = logging.getLogger("toolwire.tools")
 

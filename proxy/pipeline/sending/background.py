@@ -27,11 +27,11 @@ from ...config import BackgroundConfig
 from ...errors import ClientFault, GatewayError, Unavailable
 from ...protocols.shared.turn import StoredTurn
 from ...protocols.turn_form import TurnForm
+from ..conversations.background_events import EventReplay
+from ..conversations.background_run import BackgroundRun
+from ..conversations.stored import Conversations
 from ..exchange.request_state import Exchange
-from ..sending.detached import ResponseSink, detached
-from .background_events import EventReplay
-from .background_run import BackgroundRun
-from .stored import Conversations
+from .detached import ResponseSink, detached
 
 END_S: Final = 5.0
 """Seconds that a stopping application waits for its responses to end."""

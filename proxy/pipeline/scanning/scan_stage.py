@@ -6,13 +6,13 @@ scanner makes more of them.
 A server that makes calls itself may leave some in the text, because it does not know their form (`native`). If it makes
 a call in the same answer, it knows the form, and calls in the text are only text; otherwise a call could be made twice.
 Therefore calls in the text of such a server, and everything after them, are held until the end of the answer
-(`toolwire.pipeline.transforms.waiting`).
+(`toolwire.pipeline.scanning.waiting`).
 
 A large block is parsed in a thread. That takes up to a tenth of a second, because nearly valid JSON is repaired and
 valid JSON is checked several times. While a scanner holds a large block, text that may end it is deferred (`work`), and
 everything after it.
 
-If an answer may begin inside a reasoning block, `toolwire.pipeline.reasoning.reasoning_detector` tells when its scanner
+If an answer may begin inside a reasoning block, `toolwire.pipeline.scanning.reasoning_detector` tells when its scanner
 can be made and which text has to be scanned again.
 """
 
@@ -35,10 +35,10 @@ from ...record import CallDecision
 from ...scan._grammar import SPACE
 from ...scanner import stays_unchanged
 from ...support.offload import OFFLOAD_BYTES, in_thread
-from ..chain.stages import Stage
-from ..exchange.request_state import OfferedTools
-from ..reasoning.preopened import Pair, PreopenedReasoning
-from ..reasoning.reasoning_detector import ReasoningDetector, reason_of
+from ..answers.stages import Stage
+from .offered_tools import OfferedTools
+from .preopened import Pair, PreopenedReasoning
+from .reasoning_detector import ReasoningDetector, reason_of
 from .scanners import Counters, ScannerFactory
 from .waiting import WaitingCalls
 

@@ -17,8 +17,8 @@ from ...events import Event, Finish
 from ...folding import fold
 from ...model import FinishReason, ModelReply, Reasoning, ReplyChoice
 from ...record import CallDecision
-from ..chain.stages import Stage
-from ..transforms.scanners import ScannerFactory
+from ..answers.stages import Stage
+from .scanners import ScannerFactory
 
 
 class ReasoningCalls(Stage):

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 
 from ...model import Attempt, Image, Message, OpaquePart, Part, Reasoning, Refusal, Text, ToolResult, ToolUse
 from ..responses.turns import read_stored_turn
-from .turn import StoredTurn
+from ..shared.turn import StoredTurn
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ Rules:
 3. An exception in a function of a middleware ends the stream with a `Fault` in the middleware's name, or switches the
    stage off (`on_failure: skip`).
 
-`toolwire.pipeline.chain.stage_chain` runs them.
+`toolwire.pipeline.answers.stage_chain` runs them.
 """
 
 from __future__ import annotations

@@ -16,10 +16,10 @@ from typing import Final, Literal
 
 from ...scan._grammar import BlockSyntax, Branch, Grammar, Node
 from ..base import ToolFormat, families
+from ..engine.keys import ARGUMENTS, METADATA, NAMES, WRAPPERS
+from ..engine.syntaxes import elements, framing, section
 from ..families import hermes
-from .keys import ARGUMENTS, METADATA, NAMES, WRAPPERS
 from .slips import SLIPS
-from .syntaxes import elements, framing, section
 
 Mode = Literal["any", "whole", "taught"]
 

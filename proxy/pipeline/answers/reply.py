@@ -26,8 +26,8 @@ from ...folding import unfold
 from ...model import ModelReply
 from ...protocols.base import ServerSide
 from ...upstream.servers.base import EventSource, WireSource, fold_batches
-from ..paths.renaming import Renaming
 from .mapping import MapFunction, MapStage
+from .renaming import Renaming
 from .stage_chain import StageChain, run
 from .stages import (
     AnyStage,

@@ -18,12 +18,12 @@ from ...protocols.shared.wire import dump, dump_in_pieces
 from ...protocols.turn_form import TurnForm
 from ...store.base import StoreUnavailable
 from ...support.offload import OFFLOAD_BYTES, OFFLOAD_MESSAGES, offload
-from ..handlers.admitting import AdmittedRequest, admitted
+from ..conversations.background_events import MARK, forget_events, settled
+from ..conversations.stored import CONVERSATIONS, away
+from ..exchange.tool_memory import memory_ids
+from ..sending.background import BACKGROUND
 from ..sending.delivery import CLIENTS, OWNER
-from .background import BACKGROUND
-from .background_events import MARK, forget_events, settled
-from .stored import CONVERSATIONS, away
-from .tool_memory import memory_ids
+from .admitting import AdmittedRequest, admitted
 
 MAX_PAGE: Final = 100
 DEFAULT_PAGE: Final = 20

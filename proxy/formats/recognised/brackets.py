@@ -13,8 +13,8 @@ from typing import Final
 from ...scan._grammar import WORD_BYTES, BlockSyntax, Branch
 from ...support.legible import json_escape
 from ..base import ToolFormat
-from .escaping import Escaping
-from .results import ResultForm
+from ..engine.escaping import Escaping
+from ..engine.results import ResultForm
 
 OPENER: Final = "[function_call"
 

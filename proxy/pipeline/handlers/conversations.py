@@ -25,10 +25,10 @@ from ...protocols.shared.wire import dump, dump_in_pieces
 from ...protocols.turn_form import ConversationForm, Items
 from ...store.base import StoreUnavailable
 from ...support.offload import OFFLOAD_BYTES, is_long, offload
-from ..handlers.admitting import AdmittedRequest, admitted
+from ..conversations.stored import CONVERSATIONS, Conversations, away
 from ..sending.delivery import CLIENTS, OWNER
+from .admitting import AdmittedRequest, admitted
 from .responses import Page, list_of
-from .stored import CONVERSATIONS, Conversations, away
 
 NOBODY: Final = ""
 """The first and the last id of an empty list, because the published type requires strings."""

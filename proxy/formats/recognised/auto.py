@@ -11,9 +11,9 @@ from typing import Final
 
 from ...scan._grammar import Grammar
 from ..base import Models, make_format
-from ..engine.recognition import FAMILIES, reasoning_tags, recognising
 from ..engine.words import QWEN
-from . import hermes
+from ..families import hermes
+from .recognition import FAMILIES, reasoning_tags, recognising
 
 GRAMMAR: Final = recognising(
     Grammar(

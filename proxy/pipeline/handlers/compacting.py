@@ -14,7 +14,7 @@ from ...ingress.budget import BodyShare
 from ...model import ModelRequest
 from ...protocols.shared.wire import dump
 from ...record import AccessRecord
-from ..chain.reply import Reply
+from ..answers.reply import Reply
 from ..exchange.request_state import EXCHANGE, Exchange
 from ..paths.whole import note_usage
 from ..sending.delivery import Delivery

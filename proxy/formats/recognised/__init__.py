@@ -1,0 +1,1 @@
+"""Calls in forms that were not taught, and the format `auto`, which is made of all others."""

@@ -1,1 +1,0 @@
-"""Detection of reasoning in an answer, and of calls inside it."""

@@ -1,0 +1,1 @@
+"""Paths that are passed through, such as `/v1/embeddings`."""

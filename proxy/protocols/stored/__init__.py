@@ -1,0 +1,1 @@
+"""What a store keeps of a turn, whatever protocol it came from."""
