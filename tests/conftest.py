@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import gc
 import os
 import sys
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import optional
+from tests.loops import LoopOfTests
 from tests.store.redis_server import ClusterGroup, RedisServer, WatchedGroup, started
 
 # Whatever the environment says (in containers often that nothing is compiled for good): a third of a short run would be
@@ -84,6 +86,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     for mark in item.iter_markers("needs"):
         for tool in mark.args:
             optional.program(tool)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    return {"tests": LoopOfTests}
 
 
 @pytest.hookimpl(wrapper=True)
