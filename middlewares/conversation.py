@@ -39,7 +39,7 @@ from toolwire.model import Message, ModelReply, ReplyChoice, Usage
 from toolwire.pipeline.answers.reply import Reply
 from toolwire.pipeline.answers.stages import Stage
 from toolwire.pipeline.chain.middleware import Handler, Middleware
-from toolwire.pipeline.conversations.known_turns import KNOWN_TURNS, EarlierTurns, KnownTurns
+from toolwire.pipeline.conversations.known_turns import KNOWN_TURNS, Continuing, EarlierTurns
 from toolwire.pipeline.conversations.stored import CONVERSATIONS, STORE_FAILURES, Conversations, away
 from toolwire.pipeline.exchange.growth import read_budget, too_much
 from toolwire.pipeline.exchange.request_state import EXCHANGE, Exchange
@@ -84,7 +84,7 @@ class Conversation(Middleware):
         assert form is not None  # `for_turns`
         lane = request.get(LANE)
         named = None if form.conversations is None else form.conversations.named(exchange.body)
-        chain, own = await _load(exchange, form, conversations, request.app[KNOWN_TURNS], named, lane)
+        chain, own = await _load(request, exchange, form, named)
         sealed = exchange.route.sealed
         if sealed is not None and exchange.request is not exchange.received:
             sealed_request, context = exchange.request, (exchange.owner, exchange.record, exchange.id)
@@ -154,12 +154,7 @@ def _mark_unstored(exchange: Exchange) -> None:
 
 
 async def _load(
-    exchange: Exchange,
-    form: TurnForm,
-    conversations: Conversations,
-    known_turns: KnownTurns,
-    named: str | None,
-    lane: LaneMemory | None,
+    request: web.Request, exchange: Exchange, form: TurnForm, named: str | None
 ) -> tuple[tuple[StoredTurn, ...], tuple[Message, ...]]:
     """Puts the earlier messages before those of the request, and replaces references by their items. Returns the
     earlier turns, oldest first (or the conversation `named`), and the messages of the request itself.
@@ -175,18 +170,19 @@ async def _load(
         return (), own
     limits = exchange.route.limits
     budget = read_budget(received, limits)
+    loading = _Loading(request, form, request.app[CONVERSATIONS], exchange.owner, budget)
+    chain: tuple[StoredTurn, ...] = ()
     past: Past | None = None
+    read = added = 0
     try:
-        chain: tuple[StoredTurn, ...] = ()
         if named is not None:
-            chain = (await _conversation(named, exchange.owner, form, conversations, budget),)
+            chain = (await loading.conversation(named),)
+            read = chain[0].size
         elif previous is not None:
-            chain, past = await _earlier(previous, own, exchange, form, conversations, known_turns, budget, lane)
-        read = sum([turn.size for turn in chain])
-        added = 0
+            chain, read, past = await loading.earlier(previous, Continuing(received.size, own, budget, form.reduced))
         if wanted:
             known = await offload(read > OFFLOAD_BYTES, _ids, form, chain)
-            items = await _referenced(wanted, known, exchange.owner, form, conversations, budget)
+            items = await loading.referenced(wanted, known)
             left = ReadBudget(max(0, limits.body_bytes - received.size - read), budget.values)
             added = await offload(is_long(items), _take_items, wanted, items, left)
             large = received.size + added > OFFLOAD_BYTES
@@ -199,18 +195,19 @@ async def _load(
     if hidden := hidden_calls(chain):
         exchange.state[HiddenCalls] = hidden
     earlier = [message for turn in chain for some in (turn.input, turn.rounds, turn.output) for message in some]
-    request, grown = exchange.request, read + added
+    model_request, grown = exchange.request, read + added
     if past is not None and received.origin is not None:
-        request = replace(request, origin=received.origin.after(read, past))
+        model_request = replace(model_request, origin=received.origin.after(read, past))
         grown = added
-    large = is_large(replace(request, grown=grown), reused=True)
+    large = is_large(replace(model_request, grown=grown), reused=True)
     messages = await offload(large, form.full_conversation, body, earlier, own, past)
-    before, request = request, await offload(large, form.with_tools, request, body, chain)
-    if request is not before:
-        tools = exchange.route.permission.permitted(request.tools, stand_for_servers(exchange, request.tools))
-        request = replace(request, tools=tools)
-        exchange.received = replace(received, tools=tools, tool_choice=request.tool_choice)
-    exchange.request = replace(request, messages=messages, grown=grown)
+    before, model_request = model_request, await offload(large, form.with_tools, model_request, body, chain)
+    if model_request is not before:
+        stand_ins = stand_for_servers(exchange, model_request.tools)
+        tools = exchange.route.permission.permitted(model_request.tools, stand_ins)
+        model_request = replace(model_request, tools=tools)
+        exchange.received = replace(received, tools=tools, tool_choice=model_request.tool_choice)
+    exchange.request = replace(model_request, messages=messages, grown=grown)
     return chain, own
 
 
@@ -219,60 +216,54 @@ def _ids(form: TurnForm, chain: Iterable[StoredTurn]) -> set[str]:
     return {ident for turn in chain for ident, _ in form.items(turn)}
 
 
-async def _earlier(
-    previous: str,
-    own: tuple[Message, ...],
-    exchange: Exchange,
-    form: TurnForm,
-    conversations: Conversations,
-    known: KnownTurns,
-    budget: ReadBudget,
-    lane: LaneMemory | None,
-) -> EarlierTurns:
-    """Returns the turn `previous` and those before it, from the lane if it is there. Raises as `_load`."""
-    size, found = exchange.received.size, None if lane is None else lane.find(previous)
-    earlier = None if found is None else await known.read(*found, previous, budget, size, own, form.reduced)
-    if earlier is None:
-        earlier = await known.read(conversations, exchange.owner, previous, budget, size, own, form.reduced)
-    if earlier is None or earlier.turns[-1].status not in ANSWERED:
-        state = " not found" if earlier is None else f" is {earlier.turns[-1].status}"
-        raise ClientFault(
-            f"Previous response with id {quote(previous)}{state}.",
-            code="previous_response_not_found",
-            param=form.previous,
-        )
-    return earlier
+@dataclass(frozen=True, slots=True)
+class _Loading:
+    """What `_load` reads for one request of `owner`. Every method raises as `_load`, and `BudgetExceeded`, and
+    `StoreUnavailable`."""
 
+    request: web.Request
+    form: TurnForm
+    conversations: Conversations
+    owner: str
+    budget: ReadBudget
 
-async def _conversation(
-    ident: str, owner: str, form: TurnForm, conversations: Conversations, budget: ReadBudget
-) -> StoredTurn:
-    assert form.conversations is not None
-    turn = await conversations.get(ident, owner, budget)
-    if turn is None or not form.conversations.is_conversation(turn):
-        raise not_found(ident, "conversation")
-    check_room(form.conversations, turn, conversations.config)
-    return turn
+    async def earlier(self, previous: str, continuing: Continuing) -> EarlierTurns:
+        """Returns the turn `previous` and those before it, from the WebSocket lane if it is there."""
+        known, lane = self.request.app[KNOWN_TURNS], self.request.get(LANE)
+        earlier = None
+        if lane is not None and (found := lane.find(previous)) is not None:
+            earlier = await known.read(found[0], found[1], previous, continuing)
+        if earlier is None:
+            earlier = await known.read(self.conversations, self.owner, previous, continuing)
+        if earlier is None or earlier.turns[-1].status not in ANSWERED:
+            state = " not found" if earlier is None else f" is {earlier.turns[-1].status}"
+            raise ClientFault(
+                f"Previous response with id {quote(previous)}{state}.",
+                code="previous_response_not_found",
+                param=self.form.previous,
+            )
+        return earlier
 
+    async def conversation(self, ident: str) -> StoredTurn:
+        """Returns a conversation by its id."""
+        assert self.form.conversations is not None
+        turn = await self.conversations.get(ident, self.owner, self.budget)
+        if turn is None or not self.form.conversations.is_conversation(turn):
+            raise not_found(ident, "conversation")
+        check_room(self.form.conversations, turn, self.conversations.config)
+        return turn
 
-async def _referenced(
-    wanted: Iterable[str],
-    known: Container[str],
-    owner: str,
-    form: TurnForm,
-    conversations: Conversations,
-    budget: ReadBudget,
-) -> dict[str, Mapping[str, Any]]:
-    """Returns the items of the references, by their ids, except those `known` already. Keeps nothing else of the turns
-    that it reads."""
-    named = dict.fromkeys(ident for ident in wanted if ident not in known)
-    turns = {ident: None for ident in map(form.turn_of, named) if ident is not None}
-    items: dict[str, Mapping[str, Any]] = {}
-    for ident in islice(turns, MAX_REFERRED):
-        turn = await conversations.get(ident, owner, budget)
-        if turn is not None:
-            items |= await offload(turn.size > OFFLOAD_BYTES, _named, form, turn, named)
-    return items
+    async def referenced(self, wanted: Iterable[str], known: Container[str]) -> dict[str, Mapping[str, Any]]:
+        """Returns the items of the references, by their ids, except those `known` already. Keeps nothing else of the
+        turns that it reads."""
+        named = dict.fromkeys(ident for ident in wanted if ident not in known)
+        turns = {ident: None for ident in map(self.form.turn_of, named) if ident is not None}
+        items: dict[str, Mapping[str, Any]] = {}
+        for ident in islice(turns, MAX_REFERRED):
+            turn = await self.conversations.get(ident, self.owner, self.budget)
+            if turn is not None:
+                items |= await offload(turn.size > OFFLOAD_BYTES, _named, self.form, turn, named)
+        return items
 
 
 def _named(form: TurnForm, turn: StoredTurn, named: Container[str]) -> dict[str, Mapping[str, Any]]:

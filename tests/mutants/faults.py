@@ -688,7 +688,7 @@ FAULTS: Final = (
     ),
     Fault(
         "deleted-turns-are-known", "proxy/pipeline/conversations/known_turns.py",
-        "< len(known.idents)", "< 0",
+        "< len(known.turns)", "< 0",
         "a conversation goes on behind a turn that the client has deleted", ("tests/unit/test_known_turns.py",),
     ),
     Fault(
@@ -791,7 +791,7 @@ FAULTS: Final = (
     ),
     Fault(
         "tools-of-earlier-turns-denied", "middlewares/conversation.py",
-        "exchange.route.permission.permitted(request.tools, stand_for_servers(exchange, request.tools))", "request.tools",
+        "exchange.route.permission.permitted(model_request.tools, stand_ins)", "model_request.tools",
         "a tool that is denied is on offer in the turn that continues", ("tests/e2e/test_websocket.py",),
     ),
     # --- clients of today -------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from tests.cases import every
 from tests.store.turns import turn
 from toolwire.known.past import fold
 from toolwire.model import Message, Text
-from toolwire.pipeline.conversations.known_turns import EarlierTurns, KnownTurns
+from toolwire.pipeline.conversations.known_turns import Continuing, EarlierTurns, KnownTurns
 from toolwire.protocols.shared.turn import StoredTurn
 from toolwire.store.base import BudgetExceeded, ReadBudget
 from toolwire.store.memory import MemoryStore
@@ -54,9 +54,8 @@ class Talk:
             self.reduced.append(one.id)
             return one
 
-        earlier = await self.known.read(
-            self.store, "alice", f"resp_{number}", budget or ReadBudget(MANY, MANY), 10, own, reduced
-        )
+        request = Continuing(10, own, budget or ReadBudget(MANY, MANY), reduced)
+        earlier = await self.known.read(self.store, "alice", f"resp_{number}", request)
         assert earlier is not None
         return earlier
 
@@ -64,7 +63,7 @@ class Talk:
         """The turns read and what is left of the budget; the kind of the limit that was exceeded; or None."""
         budget = ReadBudget(size, values)
         try:
-            earlier = await known.read(self.store, "alice", ident, budget, 10, (), lambda one: one)
+            earlier = await known.read(self.store, "alice", ident, Continuing(10, (), budget, lambda one: one))
         except BudgetExceeded as error:
             return error.kind
         return None if earlier is None else (earlier.turns, budget.bytes, budget.values)
@@ -130,7 +129,8 @@ async def test_other_owners_know_nothing() -> None:
     talk = Talk()
     await talk.put(0)
     await talk.read(0)
-    assert await talk.known.read(talk.store, "bob", "resp_0", ReadBudget(MANY, MANY), 0, (), lambda one: one) is None
+    request = Continuing(0, (), ReadBudget(MANY, MANY), lambda one: one)
+    assert await talk.known.read(talk.store, "bob", "resp_0", request) is None
 
 
 async def test_results_for_earlier_messages_are_reused() -> None:

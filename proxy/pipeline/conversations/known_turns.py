@@ -42,19 +42,30 @@ class TurnSource(Protocol):
     async def present(self, turns: Collection[tuple[str, str]]) -> set[tuple[str, str]]: ...
 
 
+class Continuing(NamedTuple):
+    """A request that continues a turn. `size` is the number of its bytes, `own` are its messages, `budget` is what it
+    may read, and `reduced` returns a turn with only what later requests need of it."""
+
+    size: int
+    own: tuple[Message, ...]
+    budget: ReadBudget
+    reduced: Callable[[StoredTurn], StoredTurn]
+
+
 class EarlierTurns(NamedTuple):
-    """The turns before a request, oldest first, and the results of the conversation's earlier requests."""
+    """The turns before a request, oldest first, their bytes as stored, and the results of the conversation's earlier
+    requests."""
 
     turns: tuple[StoredTurn, ...]
+    bytes: int
     past: Past
 
 
 class _Conversation(NamedTuple):
-    """Cached turns with their ids, and their total of bytes, JSON values and memory. `own` are the messages of the
-    latest request that continued them. `mark` identifies the entry."""
+    """Cached turns, and their total of bytes, JSON values and memory. `own` are the messages of the latest request that
+    continued them. `mark` identifies the entry."""
 
     turns: tuple[StoredTurn, ...]
-    idents: tuple[str, ...]
     bytes: int
     values: int
     weight: int
@@ -69,19 +80,10 @@ class KnownTurns:
     def __init__(self, cache: Cache[_Conversation]) -> None:
         self._cache = cache
 
-    async def read(
-        self,
-        source: TurnSource,
-        owner: str,
-        ident: str,
-        budget: ReadBudget,
-        size: int,
-        own: tuple[Message, ...],
-        reduced: Callable[[StoredTurn], StoredTurn],
-    ) -> EarlierTurns | None:
-        """Returns the turn `ident` with those before it; None if any is missing. `size` is the number of bytes of the
-        request, and `own` are its messages. `reduced` returns a turn with only what later requests need of it. Raises
-        `BudgetExceeded`, and `StoreUnavailable`."""
+    async def read(self, source: TurnSource, owner: str, ident: str, request: Continuing) -> EarlierTurns | None:
+        """Returns the turn `ident` with those before it; None if any is missing. Raises `BudgetExceeded`, and
+        `StoreUnavailable`."""
+        budget = request.budget
         known = self._cache.get((owner, ident))
         read: tuple[StoredTurn, ...] = ()
         if known is None:
@@ -101,32 +103,26 @@ class KnownTurns:
         if known is not None:
             budget.take_bytes(known.bytes)
             budget.take_values(known.values)
-            if len(await source.present([(each, owner) for each in known.idents])) < len(known.idents):
+            if len(await source.present([(turn.id, owner) for turn in known.turns])) < len(known.turns):
                 return None
-        return await self._keep(known, tuple(map(reduced, read)), owner, size, own)
+        return await self._keep(known, tuple(map(request.reduced, read)), owner, request)
 
     async def _keep(
-        self,
-        known: _Conversation | None,
-        turns: tuple[StoredTurn, ...],
-        owner: str,
-        size: int,
-        own: tuple[Message, ...],
+        self, known: _Conversation | None, turns: tuple[StoredTurn, ...], owner: str, request: Continuing
     ) -> EarlierTurns:
         """Caches the conversation of the `known` turns and of the `turns` after them."""
         number, values = sum([turn.size for turn in turns]), sum([turn.values for turn in turns])
         weighed = [(turn.messages, turn.said) for turn in turns]
         weight = await offload(number > OFFLOAD_BYTES, bytes_of, weighed) + TURN_BYTES * len(turns)
-        idents = tuple([turn.id for turn in turns])
-        past = Past(size + number, None if known is None else known.past)
+        past = Past(request.size + number, None if known is None else known.past)
         if known is not None:
-            turns, idents = (*known.turns, *turns), (*known.idents, *idents)
+            turns = (*known.turns, *turns)
             number, values, weight = known.bytes + number, known.values + values, known.weight + weight
         if turns[-1].status in ANSWERED:
             if known is not None:
-                self._cache.drop((owner, known.idents[-1]))
-            key, mark = (owner, idents[-1]), object()
-            conversation = _Conversation(turns, idents, number, values, weight, own, past, mark)
+                self._cache.drop((owner, known.turns[-1].id))
+            key, mark = (owner, turns[-1].id), object()
+            conversation = _Conversation(turns, number, values, weight, request.own, past, mark)
             self._cache.put(key, conversation, weight + past.weight)
 
             def grown(by: int) -> None:  # must not refer to `past`: see `toolwire.ingress.conversations`
@@ -135,7 +131,7 @@ class KnownTurns:
                     self._cache.grow(key, by)
 
             past.grown = grown
-        return EarlierTurns(turns, past)
+        return EarlierTurns(turns, number, past)
 
 
 TURN_BYTES: Final = 500
