@@ -203,8 +203,8 @@ async def _load(
     messages = await offload(large, form.full_conversation, body, earlier, own, past)
     before, model_request = model_request, await offload(large, form.with_tools, model_request, body, chain)
     if model_request is not before:
-        stand_ins = stand_for_servers(exchange, model_request.tools)
-        tools = exchange.route.permission.permitted(model_request.tools, stand_ins)
+        servers = stand_for_servers(exchange, model_request.tools)
+        tools = exchange.route.permission.permitted(model_request.tools, servers)
         model_request = replace(model_request, tools=tools)
         exchange.received = replace(received, tools=tools, tool_choice=model_request.tool_choice)
     exchange.request = replace(model_request, messages=messages, grown=grown)

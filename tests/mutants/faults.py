@@ -791,7 +791,7 @@ FAULTS: Final = (
     ),
     Fault(
         "tools-of-earlier-turns-denied", "middlewares/conversation.py",
-        "exchange.route.permission.permitted(model_request.tools, stand_ins)", "model_request.tools",
+        "exchange.route.permission.permitted(model_request.tools, servers)", "model_request.tools",
         "a tool that is denied is on offer in the turn that continues", ("tests/e2e/test_websocket.py",),
     ),
     # --- clients of today -------------------------------------------------------------------------------------------
@@ -807,7 +807,7 @@ FAULTS: Final = (
     ),
     Fault(
         "tools-of-stored-turns", "middlewares/conversation.py",
-        "exchange.request = replace(request, messages", "exchange.request = replace(exchange.request, messages",
+        "exchange.request = replace(model_request, messages", "exchange.request = replace(exchange.request, messages",
         "tools of earlier turns are gone", ("tests/e2e/test_earlier_turns.py",),
     ),
     Fault(
