@@ -218,7 +218,7 @@ def _ids(form: TurnForm, chain: Iterable[StoredTurn]) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Loading:
-    """What `_load` reads for one request of `owner`. Every method raises as `_load`, and `BudgetExceeded`, and
+    """The reading of `_load`, for one request of `owner`. Every method raises as `_load`, and `BudgetExceeded`, and
     `StoreUnavailable`."""
 
     request: web.Request

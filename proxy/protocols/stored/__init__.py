@@ -1,1 +1,1 @@
-"""What a store keeps of a turn, whatever protocol it came from."""
+"""The stored form of turns, whatever protocol they came from."""
