@@ -107,11 +107,6 @@ _ITEMS: Final = itemgetter(_Checkpoint._fields.index("items"))
 _WEIGHT: Final = itemgetter(_Checkpoint._fields.index("weight"))
 
 
-def _list(*places: _Checkpoint) -> _List:
-    weight = LEFT_BYTES * len(places) + ITEM_BYTES * sum(map(len, map(_ITEMS, places))) + max(map(_WEIGHT, places))
-    return _List(places, weight)
-
-
 class Past:
     """The checkpoints of all folds of one conversation. `new` is the number of bytes that came with this request for
     the first time, `signs` are those of `SIGNS` in its body. `weight` is the approximate memory of the checkpoints in
@@ -123,13 +118,10 @@ class Past:
         self.new = new
         self.signs = signs
         self._lists: dict[Hashable, tuple[_List, ...]] = {} if before is None else dict(before._lists)
+        """The lists of each fold, the latest first."""
         self.weight: int = 0 if before is None else before.weight
         self._unreported = 0
         self.grown: Callable[[int], None] | None = None
-
-    def lists(self, key: Hashable) -> tuple[_List, ...]:
-        """Returns the lists with checkpoints of the fold `key`, the latest first."""
-        return self._lists.get(key, ())
 
     def latest(self, key: Hashable) -> _Checkpoint | None:
         """Returns the checkpoint of the fold `key` that was saved last, or None."""
@@ -143,7 +135,9 @@ class Past:
 
     def save(self, key: Hashable, saved: _Checkpoint) -> None:
         """Saves a checkpoint of the fold `key`, and drops those over the limits `MOST`, `LISTS` and `MOST_KEYS`."""
-        own = next((each for each in self.lists(key) if _is_same_list(each.places[0].items, saved.items)), _UNKNOWN)
+        own = next(
+            (each for each in self._lists.get(key, ()) if _is_same_list(each.places[0].items, saved.items)), _UNKNOWN
+        )
         self.save_in(key, own, saved)
 
     def save_in(self, key: Hashable, own: _List, saved: _Checkpoint) -> _List:
@@ -158,7 +152,9 @@ class Past:
         places = own.places
         if places and len(places[0].items) >= len(saved.items):
             places = tuple([each for each in places if len(each.items) != len(saved.items)])
-        new = _list(saved, *places[: MOST - 1])
+        places = (saved, *places[: MOST - 1])
+        references = ITEM_BYTES * sum(map(len, map(_ITEMS, places)))
+        new = _List(places, LEFT_BYTES * len(places) + references + max(map(_WEIGHT, places)))
         if len(lists) == 1 and lists[0] is own:
             self._lists[key] = (new,)
         else:
@@ -185,7 +181,7 @@ def fold(
     items: Sequence[Item],
     carried: Carried,
     step: Step[Carried, Item, Made],
-    fits: Callable[[Sequence[Item], int], int] = lambda items, at: at,
+    fits: Callable[[Sequence[Item], int], int] | None = None,
 ) -> tuple[list[Made], Carried]:
     """Returns the results of `step` for all items, and the state after the last one. Neither must be changed.
 
@@ -198,13 +194,14 @@ def fold(
     """
     if past is not None and items:
         whole = tuple(items)
-        lists = past.lists(key)
+        lists = past._lists.get(key, ())
         for own in lists:
             latest = own.places[0]
             if len(latest.items) == same_items(latest.items, whole):
                 if len(latest.items) == len(whole):
                     return latest.made, latest.carried  # the same fold runs several times in one request
-                done = _continue_from(past, key, own, whole, latest, step, fits(whole, len(whole)))
+                second = len(whole) if fits is None else fits(whole, len(whole))
+                done = _continue_from(past, key, own, whole, latest, step, second)
                 if done is not None:
                     return done
                 break
@@ -222,13 +219,15 @@ def _continue(
     whole: tuple[Item, ...],
     carried: Carried,
     step: Step[Carried, Item, Made],
-    fits: Callable[[Sequence[Item], int], int],
+    fits: Callable[[Sequence[Item], int], int] | None,
 ) -> tuple[list[Made], Carried]:
     """Runs the step on all items after the longest checkpoint from which it can continue."""
     own = next((each for each in lists if _is_same_list(each.places[0].items, whole)), _UNKNOWN)
     # number of items of the previous request that are not in this one
     changed = len(own.places[0].items) - same_items(own.places[0].items, whole) if own.places else 1
-    between = fits(whole, max(0, len(whole) - changed))
+    between = max(0, len(whole) - changed)
+    if fits is not None:
+        between = fits(whole, between)
     places = [saved for each in lists for saved in each.places]
     known = [saved for saved in places if same_items(saved.items, whole) == len(saved.items)]
     known.sort(key=lambda saved: -len(saved.items))

@@ -20,7 +20,7 @@ from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open,
 from toolwire.model import Message, ModelRequest, Origin, Text
 from toolwire.protocols.shared import wire
 from toolwire.protocols.shared.request_schema import RequestSchema
-from toolwire.protocols.shared.wire import PIECE_CHARS, dump, dump_in_pieces
+from toolwire.protocols.shared.wire import PIECE_CHARS, dump, dump_in_pieces, dump_request
 from toolwire.support.collecting import HUGE_VALUES, RARELY, Collecting
 from toolwire.support.offload import OFFLOAD_BYTES, OFFLOAD_MESSAGES, in_thread, is_large, is_long
 from toolwire.testing import Say, Upstream
@@ -48,6 +48,17 @@ def test_law_the_pieces_are_what_would_be_written_at_once(value: Any) -> None:
         for size in (1, 7, 30):
             patch.setattr(wire, "PIECE_CHARS", size)
             assert dump_in_pieces(value) == orjson.dumps(value)
+
+
+FIELDS = st.dictionaries(st.text(max_size=6) | st.sampled_from(["messages", "tools"]), VALUES, max_size=6)
+
+
+@given(body=FIELDS)
+def test_law_so_is_a_request(body: dict[str, Any]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        for size in (1, 7, 30):
+            patch.setattr(wire, "PIECE_CHARS", size)
+            assert dump_request(body, "messages", None) == orjson.dumps(body)
 
 
 @pytest.mark.parametrize("half", [0xD83D, 0xDE00, None])
@@ -82,6 +93,8 @@ def test_no_call_writes_more_than_a_piece(value: Any, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(wire.orjson, "dumps", watched)
     assert dump_in_pieces(value) == real(value)
+    if isinstance(value, dict):
+        assert dump_request(value, "messages", None) == real(value)
     assert longest <= 2 * PIECE_CHARS + 10_000
 
 

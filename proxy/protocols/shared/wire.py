@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -207,9 +207,19 @@ def dump_in_pieces(value: Any) -> bytes:
 def dump_request(body: Mapping[str, Any], field: str | None, past: Past | None) -> bytes:
     """Returns the JSON of a request whose conversation is in `field`; its items are written by `item_pieces`.
     Reuses the JSON of `tools` if an earlier request had the same objects."""
-    pieces: list[bytes] = []
-    between = b"{"
+    pieces = [b"{"]
+    between = b""
+    light: dict[str, Any] = {}  # neighbouring fields that are written together
+    weight = 0
     for key, item in body.items():
+        more = len(key) + 6 + (len(item) if isinstance(item, str) else 8)
+        if not isinstance(item, _CONTAINERS) and weight + more <= PIECE_CHARS:
+            light[key] = item
+            weight += more
+            continue
+        if light:
+            pieces.append(between + dump(light)[1:-1])
+            between, light, weight = b",", {}, 0
         pieces.append(b"%b%b:" % (between, dump(key)))
         between = b","
         if key == field and isinstance(item, list):
@@ -218,6 +228,8 @@ def dump_request(body: Mapping[str, Any], field: str | None, past: Past | None) 
             pieces.append(once(past, "written tools", item, partial(dump_in_pieces, item)))
         else:
             pieces.append(dump_in_pieces(item))
+    if light:
+        pieces.append(between + dump(light)[1:-1])
     return b"".join((*pieces, b"}"))
 
 
@@ -241,17 +253,21 @@ def dumper(large: bool) -> Callable[[Any], bytes]:
     return dump_in_pieces if large else dump
 
 
+_CONTAINERS: Final = (dict, list, tuple)
+
+
 def _weigh(value: Any, weights: dict[int, int]) -> int:
     """Returns the approximate length of the JSON of `value`, and stores that of each object and array in it in
     `weights`, by identity."""
-    if isinstance(value, str):
-        return len(value) + 3
+    inner: Iterable[Any]
     if isinstance(value, dict):
-        weight = sum(len(key) + _weigh(item, weights) for key, item in value.items())
+        weight, inner = sum(map(len, value)), value.values()
     elif isinstance(value, list | tuple):
-        weight = sum(_weigh(item, weights) for item in value)
+        weight, inner = 0, value
     else:
-        return 8
+        return len(value) + 3 if isinstance(value, str) else 8
+    for item in inner:
+        weight += len(item) + 3 if isinstance(item, str) else _weigh(item, weights)
     weights[id(value)] = weight
     return weight + 3
 

@@ -213,8 +213,8 @@ def _text_pieces(texts: Iterable[str]) -> Iterator[str]:
     held: list[str] = []
     size = 0
     for text in texts:
-        rest = pieces(text)
-        held.append(next(rest, ""))
+        rest = iter((text,)) if len(text) <= PIECE_CHARS else pieces(text)
+        held.append(next(rest))
         size += len(held[-1]) + 1
         more = next(rest, None)
         if more is None and size <= PIECE_CHARS:
