@@ -90,7 +90,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    return {"tests": LoopOfTests}
+    return {"tests": asyncio.new_event_loop if sys.platform == "win32" else LoopOfTests}  # there it starts no processes
 
 
 @pytest.hookimpl(wrapper=True)
