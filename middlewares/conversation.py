@@ -218,8 +218,8 @@ def _ids(form: TurnForm, chain: Iterable[StoredTurn]) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Loading:
-    """The reading of `_load`, for one request of `owner`. Every method raises as `_load`, and `BudgetExceeded`, and
-    `StoreUnavailable`."""
+    """Reads the stored turns that a request of `owner` continues, and the items that it refers to, within `budget`.
+    Every method raises as `_load`, and `BudgetExceeded`, and `StoreUnavailable`."""
 
     request: web.Request
     form: TurnForm

@@ -204,6 +204,9 @@ def dump_in_pieces(value: Any) -> bytes:
     return b"".join(pieces)
 
 
+_CONTAINERS: Final = (dict, list, tuple)
+
+
 def dump_request(body: Mapping[str, Any], field: str | None, past: Past | None) -> bytes:
     """Returns the JSON of a request whose conversation is in `field`; its items are written by `item_pieces`.
     Reuses the JSON of `tools` if an earlier request had the same objects."""
@@ -251,9 +254,6 @@ def _dump_more(_: int, items: Sequence[Any], start: int, made: list[bytes]) -> i
 def dumper(large: bool) -> Callable[[Any], bytes]:
     """Returns the function that writes small or large values."""
     return dump_in_pieces if large else dump
-
-
-_CONTAINERS: Final = (dict, list, tuple)
 
 
 def _weigh(value: Any, weights: dict[int, int]) -> int:
