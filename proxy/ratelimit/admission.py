@@ -7,7 +7,6 @@ tokens per minute, and the limits of the route. Source: R17.9, R33.5.
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
@@ -23,6 +22,7 @@ from ..ingress.liveness import LivenessMonitor
 from ..model import Image, ModelRequest, Part, ToolResult
 from ..protocols.base import Allowance, ClientSide
 from ..protocols.shared.openai import duration
+from ..support.tasks import BackgroundTasks
 from ..upstream.servers.usage import BYTES_PER_TOKEN, IMAGE_TOKENS
 from .base import WINDOW_S, Booking, Bound, Kind, Ledger, LedgerUnavailable, Scope, wait_s
 from .slots import Arrivals, Slot
@@ -48,21 +48,18 @@ class Admission:
         self._bounds: dict[tuple[str, str], tuple[Bound, ...]] = {}
         self._slots: dict[str, tuple[Bound, ...]] = {}
         self._arrivals = Arrivals()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks()
 
     async def running(self, app: web.Application) -> AsyncIterator[None]:
         """Opens the ledger; at the end of the application waits for its last bookings. The ledger may outlive the
         application."""
         await self.ledger.start()
         yield
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._tasks.idle()
 
     def later(self, work: Coroutine[None, None, None]) -> None:
         """Runs work in the background that no caller can wait for."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.start(work)
 
     def slot_bounds(self, key: ApiKey | None) -> tuple[Bound, ...]:
         """Returns the limits on concurrent requests for this key, independent of the route."""

@@ -17,13 +17,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, TypeVar
+from typing import Final
 
+from ..support.tasks import BackgroundTasks
 from .base import RENEW_S, Booking, Bound, Change, Ledger, LedgerUnavailable, MemoryLedger, changes, gives_back
-
-T = TypeVar("T")
 
 LOG: Final = logging.getLogger("toolwire.limits")
 
@@ -48,7 +47,7 @@ class FailoverLedger(Ledger):
         """Running exchanges that are booked in the shared counts and have something to settle, by lease."""
         self._owed: list[tuple[Sequence[Change], str]] = []
         """Ends of such exchanges that happened during an outage."""
-        self._calls: set[asyncio.Task[Any]] = set()
+        self._calls = BackgroundTasks()  # each completes in any case (rule 4)
         self._renewed = 0.0
         self._task: asyncio.Task[None] | None = None
 
@@ -68,17 +67,16 @@ class FailoverLedger(Ledger):
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
-        while self._calls:
-            await asyncio.wait(self._calls)
+        await self._calls.idle()
         await self._shared.close()
 
     async def book(self, bounds: Sequence[Bound], tokens: int, lease: str) -> Booking:
         if self._up:
-            booking = self._call(self._book(bounds, tokens, lease))
+            booking = self._calls.start(self._book(bounds, tokens, lease))
             try:
                 verdict = await asyncio.shield(booking)
             except asyncio.CancelledError:
-                self._call(self._undo(booking, bounds, tokens, lease))
+                self._calls.start(self._undo(booking, bounds, tokens, lease))
                 raise
             if verdict is not None:
                 return verdict
@@ -92,7 +90,7 @@ class FailoverLedger(Ledger):
             if self._alone is not None:
                 await self._alone.settle(made, lease)
         elif self._up:
-            await asyncio.shield(self._call(self._settle(made, lease)))
+            await asyncio.shield(self._calls.start(self._settle(made, lease)))
         else:
             self._owed.append((made, lease))
 
@@ -152,13 +150,6 @@ class FailoverLedger(Ledger):
             await self._shared.settle(made, lease)
         except LedgerUnavailable as error:
             self._down(error, epoch)
-
-    def _call(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Starts a call as a task that completes in any case (rule 4)."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._calls.add(task)
-        task.add_done_callback(self._calls.discard)
-        return task
 
     def _down(self, error: LedgerUnavailable, epoch: int) -> None:
         if not self._up or epoch != self._epoch:

@@ -25,6 +25,7 @@ from typing import Any, Final
 
 from ..config import ToolsConfig
 from ..support.legible import visible
+from ..support.tasks import BackgroundTasks
 from .definition import TIMED_OUT, Declared, NotRun, ServerTool, ToolModuleError, read_tools
 from .process import WorkerEnded, WorkerProcess
 from .source import Result
@@ -56,7 +57,7 @@ class WorkerPool:
         """The time on the loop's clock since which a worker is idle; the most recently used one is last."""
         self._all: set[WorkerProcess] = set()
         """All workers, including ended ones that are still being cleaned up."""
-        self.warming: set[asyncio.Task[None]] = set()
+        self.warming = BackgroundTasks()
         self.closed = False
         self._warned = False
         self._tally = {"started": 0, "died": 0, "killed": 0}
@@ -76,9 +77,8 @@ class WorkerPool:
     async def close(self) -> None:
         """Ends all workers."""
         self.closed = True
-        for task in self.warming:
-            task.cancel()
-        await asyncio.gather(*(worker.close() for worker in list(self._all)), *self.warming, return_exceptions=True)
+        closing = (worker.close() for worker in list(self._all))
+        await asyncio.gather(self.warming.cancel(), *closing, return_exceptions=True)
 
     # --- workers ----------------------------------------------------------------------------------------------------
 
@@ -235,9 +235,7 @@ class ModuleGeneration:
         """Starts a task that prepares a worker, if one is needed (rule 4)."""
         if self._ready and not self.retired and not self._pool.closed and not self._is_warming:
             self._is_warming = True
-            task = asyncio.get_running_loop().create_task(self._warm())
-            self._pool.warming.add(task)
-            task.add_done_callback(self._pool.warming.discard)
+            self._pool.warming.start(self._warm())
 
     async def _warm(self) -> None:
         failures = 0

@@ -47,6 +47,7 @@ from ...protocols.streams import StreamWriter, WriteOptions
 from ...record import AccessRecord, BackendObserver, CallDecision, ReadRequest, ToolRun
 from ...registry import usual_server
 from ...support.conversion import to_mapping
+from ...support.tasks import BackgroundTasks
 from ...upstream.servers.private_data import PrivateData, private_of
 from .covering import cover, harmless, presented_key
 from .files import Entry, Kind, write_capture
@@ -102,7 +103,7 @@ class CaptureFolder:
         self._choosing = threading.Lock()  # keeps two threads that write at the same time from creating a folder each
         self._running: set[Capture] = set()
         self._ended = asyncio.Event()
-        self._writing: set[asyncio.Task[None]] = set()
+        self._writing = BackgroundTasks()
         self._numbers = itertools.count()
 
     def begun(self, capture: Capture) -> None:
@@ -114,13 +115,11 @@ class CaptureFolder:
         self._running.discard(capture)
         self._ended.set()
         name = f"{time.time_ns():020d}-{short(capture.owner)}-{capture.exchange_id}-{capture.request_id}"
-        task = asyncio.get_running_loop().create_task(self._write(name, capture.file))
-        self._writing.add(task)
-        task.add_done_callback(self._writing.discard)
+        self._writing.start(self._write(name, capture.file))
 
     async def written(self) -> None:
         """Waits until all ended captures are written."""
-        await asyncio.gather(*self._writing)
+        await self._writing.ended()
 
     async def finished(self, ident: str, owner: str | None) -> None:
         """Waits a moment for the end of this owner's running exchange with this id, and until its capture is written: a

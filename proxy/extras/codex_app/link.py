@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from ...errors import GatewayError
+from ...support.tasks import BackgroundTasks
 from ...upstream.client.connections import CONNECTING, timed_out, unreachable
 from .rpc import RpcConnection
 
@@ -42,7 +43,7 @@ class Link:
         self._waiting: list[asyncio.Future[RpcConnection | GatewayError]] = []
         self._wanted = asyncio.Event()
         self._keeping: asyncio.Task[None] | None = None
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing = BackgroundTasks()
 
     def start(self) -> None:
         """Begins to keep a connection open."""
@@ -54,7 +55,7 @@ class Link:
         if keeping is not None:
             keeping.cancel()
             await asyncio.gather(keeping, return_exceptions=True)
-            await asyncio.gather(*self._closing, return_exceptions=True)
+            await self._closing.idle()
         self._notify(unreachable())
 
     async def connection(self) -> RpcConnection:
@@ -83,9 +84,7 @@ class Link:
 
     def discard(self, connection: RpcConnection) -> None:
         """Closes a connection in the background."""
-        task = asyncio.create_task(connection.close())
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+        self._closing.start(connection.close())
 
     async def _stay_connected(self) -> None:
         failed = 0

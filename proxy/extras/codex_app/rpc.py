@@ -28,6 +28,7 @@ from ...protocols.shared.wire import BOUNDS, dump
 from ...support.bounded_json import BoundExceeded, loads
 from ...support.lines import HEAD_BYTES, OversizedLine
 from ...support.offload import OFFLOAD_BYTES, offload
+from ...support.tasks import BackgroundTasks
 from ...upstream.client.connections import disconnected, too_large
 from .transport import Transport, TransportBroken
 
@@ -120,11 +121,11 @@ class RpcConnection:
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._inboxes: dict[str, Inbox] = {}
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks = BackgroundTasks()
         self._heard = 0
         self._unreadable = 0
         self._over = asyncio.Event()
-        self._reading = asyncio.create_task(self._read())
+        self.spawn(self._read())
         self.spawn(self._watch())
 
     @property
@@ -139,10 +140,7 @@ class RpcConnection:
     async def close(self) -> None:
         """Closes the connection and cancels its tasks."""
         self._end()
-        self._reading.cancel()
-        for task in tuple(self._tasks):
-            task.cancel()
-        await asyncio.gather(self._reading, *self._tasks, return_exceptions=True)
+        await self._tasks.cancel()
         await self._transport.close()
 
     async def handshake(self, version: str) -> None:
@@ -177,10 +175,7 @@ class RpcConnection:
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Starts a task that ends with the connection, not with its creator."""
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        return self._tasks.start(work)
 
     def listen(self, thread: str, most: int) -> Inbox:
         """Returns a new inbox for the messages of this thread."""

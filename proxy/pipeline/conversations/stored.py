@@ -17,6 +17,7 @@ from ...protocols.shared.turn import RUNNING, StoredTurn
 from ...record import AccessField
 from ...store.base import BudgetExceeded, Change, ReadBudget, ResponseStore, StoreUnavailable
 from ...support.offload import OFFLOAD_BYTES
+from ...support.tasks import BackgroundTasks
 
 LOG: Final = logging.getLogger("toolwire.conversation")
 
@@ -59,7 +60,7 @@ class Conversations:
         self._open = False
         self._opening = asyncio.Lock()
         self._pruned = 0.0
-        self._tasks: set[asyncio.Task[object]] = set()
+        self._tasks = BackgroundTasks()
 
     @property
     def keeps(self) -> bool:
@@ -191,16 +192,13 @@ class Conversations:
 
     def later(self, work: Coroutine[Any, Any, object]) -> None:
         """Runs a coroutine in the background. `close` waits for it."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.start(work)
 
     async def close(self) -> None:
         """Waits for background coroutines and closes the store, if it was opened."""
         if self._looking is not None:
             self._looking.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._tasks.idle()
         if self._store is not None and self._open:
             await self._store.close()
 

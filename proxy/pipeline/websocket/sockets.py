@@ -35,6 +35,7 @@ from ...ingress.liveness import LIVENESS
 from ...protocols.shared.socket_messages import Create, fault_event, read_create, read_stream_id
 from ...protocols.shared.wire import dumper
 from ...support.offload import OFFLOAD_BYTES, offload
+from ...support.tasks import BackgroundTasks
 from ..sending.delivery import OWNER
 from .lane_memory import LANE, LaneMemory, make_memory
 from .socket_exchange import EventWriter, answer, request_of
@@ -58,7 +59,7 @@ class Sockets:
         self.config: WebsocketConfig = config.websocket
         self.limits = config.limits
         self.memory = make_memory(self.config.remembered_bytes)
-        self.ending: set[asyncio.Task[None]] = set()
+        self.ending = BackgroundTasks()
         """Clean-up tasks of connections that have ended."""
         self._origins = frozenset(config.cors.origins)
         self._open: dict[str, int] = {}
@@ -237,9 +238,7 @@ class ClientSocket:
         for lane in self._lanes.values():
             while lane.waiting:
                 lane.waiting.popleft().share.release()
-        settling = asyncio.get_running_loop().create_task(self._settle(tasks))
-        self._sockets.ending.add(settling)
-        settling.add_done_callback(self._sockets.ending.discard)
+        settling = self._sockets.ending.start(self._settle(tasks))
         await asyncio.shield(settling)  # aiohttp cancels this task when the client disconnects
 
     async def _settle(self, tasks: set[asyncio.Task[None]]) -> None:

@@ -28,6 +28,7 @@ from yarl import URL
 from ...config import BackendConfig, LimitsConfig, Timeouts
 from ...protocols.base import ServerSide
 from ...protocols.shared.wire import dump, load
+from ...support.tasks import BackgroundTasks
 from .connections import CONNECTING, UpstreamAnswer, UpstreamClient, disconnected, timed_out, too_large
 from .sessions import connection_fault, open_session, refuse_redirect
 
@@ -65,7 +66,7 @@ class SocketClient(UpstreamClient):
         self._session = open_session(url, headers, config, refuse_redirect)
         self._http_until = 0.0
         self._idle: list[SocketConnection] = []
-        self._closing: set[asyncio.Task[Any]] = set()
+        self._closing = BackgroundTasks()
 
     async def post(
         self, body: bytes, *, stream: bool, request_id: str, headers: Mapping[str, str] | None = None
@@ -89,8 +90,7 @@ class SocketClient(UpstreamClient):
         """Closes all connections."""
         for connection in list(self._idle):
             self.discard(connection)
-        if self._closing:
-            await asyncio.wait(self._closing)
+        await self._closing.idle()
         await self._session.close()
         await self._http.close()
 
@@ -105,9 +105,7 @@ class SocketClient(UpstreamClient):
         """Closes a connection in the background."""
         if connection in self._idle:
             self._idle.remove(connection)
-        closing = asyncio.get_running_loop().create_task(connection.close())
-        self._closing.add(closing)
-        closing.add_done_callback(self._closing.discard)
+        self._closing.start(connection.close())
 
     async def _unused(self, further: Mapping[str, str]) -> SocketConnection | None:
         """Returns an idle connection whose handshake had the same headers, or None."""

@@ -1,0 +1,39 @@
+"""Background tasks that nobody awaits. The event loop has only weak references to tasks, so somebody must keep them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class BackgroundTasks:
+    """Keeps tasks until they end."""
+
+    def __init__(self) -> None:
+        self._running: set[asyncio.Task[Any]] = set()
+
+    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Runs a coroutine as a task."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return task
+
+    async def ended(self) -> None:
+        """Waits until the tasks that are running now have ended."""
+        if self._running:
+            await asyncio.wait(self._running)
+
+    async def idle(self) -> None:
+        """Waits until no task is running, also none that started meanwhile."""
+        while self._running:
+            await self.ended()
+
+    async def cancel(self) -> None:
+        """Cancels all tasks and waits for their end."""
+        for task in self._running:
+            task.cancel()
+        await self.ended()
