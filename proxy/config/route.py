@@ -48,3 +48,13 @@ class RouteConfig:
         "For each key on this route, besides the key's own limits.", default_factory=RateLimitConfig
     )
     options: RouteOptions = doc("Options that override `defaults`.", default_factory=RouteOptions)
+
+    @property
+    def members(self) -> tuple[EndpointConfig, ...]:
+        """The servers that share the requests: `backends`, or else the one `backend`."""
+        return self.backends or (EndpointConfig(backend=self.backend),)
+
+    @property
+    def servers(self) -> tuple[EndpointConfig, ...]:
+        """All servers that the route may use: its members, and those of `fallback`."""
+        return (*self.members, *self.fallback)

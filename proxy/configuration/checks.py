@@ -248,7 +248,7 @@ def _native_text(config: GatewayConfig) -> Iterator[str]:
     """Yields a mistake if a route leaves tools to a server whose protocol cannot carry them."""
     for index, route in enumerate(effective_routes(config) if config.backends else ()):
         path = f"routes[{index}].options" if config.routes else "defaults"
-        for name in (route.backend, *(entry.backend for entry in (*route.backends, *route.fallback))):
+        for name in (server.backend for server in route.servers):
             backend = config.backends.get(name)
             mode = route.options.mode
             if mode == "template" and backend is not None and backend.kind == "codex_app_server":

@@ -81,8 +81,8 @@ def _rehearsal_config(config: GatewayConfig, plugins: Registries, folder: Path) 
     kinds = {name: _kind(backend, plugins) for name, backend in config.backends.items()}
     options: dict[tuple[str, str], RouteOptions] = {}
     for route in effective_routes(config):
-        for name in [each.backend for each in (*route.backends, *route.fallback)] or [route.backend]:
-            options.setdefault((kinds[name], route.options.format), route.options)
+        for server in route.servers:
+            options.setdefault((kinds[server.backend], route.options.format), route.options)
     return GatewayConfig(
         limits=config.limits,
         defaults=config.defaults,

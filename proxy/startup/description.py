@@ -58,7 +58,7 @@ def _hidden_markers(route: RouteConfig, config: GatewayConfig, plugins: Registri
     tool_format = plugins.formats.get(name)
     if not (tool_format.special_tokens and CONTROL_TOKEN.search(tool_format.instructions)):
         return
-    used = {entry.backend for entry in (*route.backends, *route.fallback)} | {route.backend}
+    used = {server.backend for server in route.servers}
     for backend in used & config.backends.keys():
         if config.backends[backend].preset == "llamacpp":
             yield f"  {name} is written in control tokens: llama.cpp ({backend}) shows them only if started with --special"
@@ -88,13 +88,10 @@ def _amounts(limit: RateLimitConfig) -> str:
 
 def _servers(route: RouteConfig) -> str:
     """Returns the servers of a route as text."""
-    if not route.backends:
-        shown = route.backend
-    else:
-        weights = route.balance != "round_robin" and any(entry.weight != 1 for entry in route.backends)
-        shown = ", ".join(_server(entry, f" x{entry.weight:g}" if weights else "") for entry in route.backends)
-        by = f" by {route.sticky_by}" if route.balance == "sticky" else ""
-        shown = f"{route.balance}{by} ({shown})" if len(route.backends) > 1 else shown
+    weights = route.balance != "round_robin" and any(entry.weight != 1 for entry in route.members)
+    shown = ", ".join(_server(entry, f" x{entry.weight:g}" if weights else "") for entry in route.members)
+    by = f" by {route.sticky_by}" if route.balance == "sticky" else ""
+    shown = f"{route.balance}{by} ({shown})" if len(route.members) > 1 else shown
     return " else ".join([shown, *(_server(entry) for entry in route.fallback)])
 
 

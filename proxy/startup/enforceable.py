@@ -38,7 +38,7 @@ def unenforceable(config: GatewayConfig, plugins: Registries, known: Mistakes) -
         if route.options.mode == "native":
             yield f"{where}: `required` is for calls in the gateway's formats; with `mode: native` the server makes the calls"
             continue
-        for name in dict.fromkeys(_servers(route)):
+        for name in dict.fromkeys(server.backend for server in route.servers):
             if name not in config.backends or known.below(f"backends.{name}"):
                 continue
             reason = _reason(config, name, route, plugins)
@@ -48,12 +48,6 @@ def unenforceable(config: GatewayConfig, plugins: Registries, known: Mistakes) -
                     "would be refused. Expected `auto`, or a server that can (`preset`, `constrain` of the backend)"
                 )
                 break
-
-
-def _servers(route: RouteConfig) -> Iterator[str]:
-    if not route.backends:
-        yield route.backend
-    yield from (entry.backend for entry in (*route.backends, *route.fallback))
 
 
 def _reason(config: GatewayConfig, name: str, route: RouteConfig, plugins: Registries) -> str | None:

@@ -52,8 +52,7 @@ def idle_parts(config: GatewayConfig, known: Mistakes) -> Iterator[str]:
     if known.below("backends", "routes", "auth"):
         return
     routes = effective_routes(config)
-    asked = {entry.backend for route in routes for entry in (*route.backends, *route.fallback)}
-    asked |= {route.backend for route in routes if not route.backends}
+    asked = {server.backend for route in routes for server in route.servers}
     for name in config.backends:
         if name not in asked:
             yield f"backends.{name}: no route uses it"

@@ -90,8 +90,8 @@ def _servers(config: GatewayConfig, plugins: Registries, known: Mistakes, proble
             with _noted([] if known.below(path) else problems, path):
                 endpoints[name] = UpstreamServer(name, make(name, backend, config.limits), backend)
     for index, route in enumerate(config.routes):
-        named = {entry.backend for entry in (*route.backends, *route.fallback)}
-        if named and named <= endpoints.keys():
+        named = {server.backend for server in route.servers}
+        if named <= endpoints.keys():
             with _noted(problems, f"routes[{index}]"):
                 pool_of(route, endpoints)
 

@@ -125,6 +125,13 @@ async def test_each_format_and_server_of_the_routes(kind: str, mode: str) -> Non
     assert others[-1][0].read_request.options.format == "qwen3_coder"
 
 
+async def test_a_server_with_fallbacks_is_asked_as_well() -> None:
+    backends = {"a": {**SERVER["a"], "kind": "anthropic_messages"}, "b": SERVER["a"]}
+    routes = [{"model": "a", "backend": "a", "fallback": ["b"]}]
+    seen = await rehearsed(load(None, env={}, overrides={"backends": backends, "routes": routes}))
+    assert {each.read_request.route.backend for each in seen} == {"anthropic_messages", "openai_chat"}
+
+
 async def test_nobody_sees_it(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     """No log, no count, no stored response, no request of the configured server; and the log speaks afterwards."""
     caplog.set_level(logging.DEBUG)

@@ -263,6 +263,18 @@ def test_routes_override_single_keys_of_the_defaults(loaded: Loader) -> None:
     assert b == dataclasses.replace(defaults, format="bare_json", prompt=prompt)
 
 
+def test_the_servers_of_a_route(loaded: Loader) -> None:
+    """`backends` replaces `backend`, whose default names a server that the route then does not use."""
+    config = loaded("""
+        backends: {default: {kind: openai_completions, url: http://a}, b: {url: http://b}, c: {url: http://c}}
+        defaults: {mode: native}
+        routes: [{model: one, backends: [b], fallback: [c]}, {model: two, backend: c}]
+    """)
+    servers = [[server.backend for server in route.servers] for route in config.routes]
+    assert servers == [["b", "c"], ["c"]]
+    assert [[server.backend for server in route.members] for route in config.routes] == [["b"], ["c"]]
+
+
 def test_chain_entries_are_names_or_mappings(loaded: Loader) -> None:
     config = loaded("chain: [validation, {use: 'my.mod:Thing', on_failure: skip, options: {a: [1]}}]")
     assert config.chain == (

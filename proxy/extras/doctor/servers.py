@@ -280,13 +280,7 @@ def _serving(area: str, config: GatewayConfig, name: str, identity: Identity, mo
     more = f" and {len(models) - SHOWN} more" if len(models) > SHOWN else ""
     yield ok(area, f"It serves {', '.join(map(quote, models[:SHOWN]))}{more}.")
     for route in effective_routes(config):
-        named = {
-            entry.upstream_model or route.upstream_model
-            for entry in (*route.backends, *route.fallback)
-            if entry.backend == name
-        }
-        if not route.backends and route.backend == name:
-            named.add(route.upstream_model)
+        named = {server.upstream_model or route.upstream_model for server in route.servers if server.backend == name}
         for wanted in filter(None, named):
             if wanted not in models and not identity.any_name:
                 yield warning(
@@ -302,8 +296,7 @@ def _members(
 ) -> Iterator[tuple[RouteConfig, WeightedServer]]:
     """Yields the routes that use this server, each with the server as a member."""
     for route in effective_routes(config):
-        named = {entry.backend for entry in (*route.backends, *route.fallback)}
-        named |= set() if route.backends else {route.backend}
+        named = {server.backend for server in route.servers}
         if endpoint.name not in named or not named <= endpoints.keys():
             continue
         try:
@@ -436,7 +429,7 @@ def _any_mode(config: GatewayConfig, endpoint: UpstreamServer, mode: str) -> boo
     return any(
         route.options.mode == mode
         for route in effective_routes(config)
-        if endpoint.name in {route.backend, *(entry.backend for entry in (*route.backends, *route.fallback))}
+        if endpoint.name in {server.backend for server in route.servers}
     )
 
 

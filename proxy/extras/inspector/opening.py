@@ -89,7 +89,7 @@ class Inspector:
                 "aliases": route.aliases,
                 "format": route.options.format,
                 "mode": route.options.mode,
-                "backend": backends_of(route, fallback=False),
+                "backend": [server.backend for server in route.members],
             }
             for route in self._usable(key)
         ]
@@ -116,7 +116,7 @@ class Inspector:
                 numbers[what][minute - minutes[0]] += counts[what]
         health = request.app[HEALTH]
         up, refused = await health.states(), health.refused()
-        shown = {name for route in self._usable(key) for name in backends_of(route)}
+        shown = {server.backend for route in self._usable(key) for server in route.servers}
         return {
             "minutes": minutes,
             "routes": [{"model": model, **numbers} for model, numbers in sorted(by_route.items())],
@@ -161,12 +161,6 @@ class Inspector:
         received = await in_thread(lambda: side.read_request(body, dump_in_pieces(body)))
         exchange = Exchange("check", side, route, received, received, body, AccessRecord())
         await self._validation.on_request(exchange, received)
-
-
-def backends_of(route: RouteConfig, *, fallback: bool = True) -> list[str]:
-    """Returns the names of the backends of a route."""
-    more = [entry.backend for entry in route.fallback] if fallback else []
-    return [*([entry.backend for entry in route.backends] or [route.backend]), *more]
 
 
 def _holders(most: int, cells: Path | None) -> Holders:

@@ -188,7 +188,7 @@ def pool_of(
     def member(entry: EndpointConfig) -> WeightedServer:
         return WeightedServer(known[entry.backend], entry.weight, entry.upstream_model)
 
-    members = [member(entry) for entry in route.backends or (EndpointConfig(backend=route.backend),)]
+    members = [member(entry) for entry in route.members]
     rules: dict[str, Callable[[], Balance[WeightedServer]]] = {
         "weighted": Rotation,
         "round_robin": lambda: Rotation(even=True),
