@@ -6,7 +6,6 @@ imported when its section enables it, so that the code of unused features is nev
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,13 +15,9 @@ from .config import GatewayConfig
 from .observability.telemetry import Metrics
 from .pipeline.exchange.routing import Router
 from .pipeline.exchange.shared_resources import SharedResources
-from .pipeline.sending.delivery import Delivery
-from .protocols.base import ClientSide
+from .pipeline.sending.delivery import Serving
 from .record import Observe
 from .registry import Registries
-
-MakeDelivery = Callable[[ClientSide, Router], Delivery]
-"""Makes the handler of a client protocol for the routes of a router."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +47,9 @@ class Feature(Protocol):
     def observe(self) -> Observe:
         """A function that observes each exchange."""
 
-    def open(self, app: web.Application, make: MakeDelivery) -> None:
-        """Adds the feature's paths, and the resources that it starts and stops, to the application."""
+    def open(self, app: web.Application, serving: Serving) -> None:
+        """Adds the feature's paths, and the resources that it starts and stops, to the application. `serving` is for
+        paths that serve a protocol."""
 
 
 def features_of(context: FeatureContext) -> list[Feature]:

@@ -113,7 +113,6 @@ class BracesArguments:
     quote: str
 
     def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
-        """Returns the arguments as JSON text, see `WrittenArguments.settle`. Raises `ValueError`."""
         text = self.text.strip(SPACE)
         if text[:1] != "{":
             raise ValueError("its arguments are no object")
@@ -128,7 +127,6 @@ class PythonArguments:
     call: PythonCall
 
     def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
-        """Returns the arguments as JSON text, see `WrittenArguments.settle`. Raises `ValueError`."""
         values = self.call.keywords
         if positional := self.call.positional:
             known = ParameterTypes(parameters)
@@ -159,7 +157,6 @@ class TaggedArguments:
     values: list[tuple[str, str, Types | None]]
 
     def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
-        """Returns the arguments as JSON text, see `WrittenArguments.settle`. Raises `ValueError`."""
         known = ParameterTypes(parameters)
         last = {key: (text, types) for key, text, types in self.values}
         return Settled(
@@ -176,7 +173,6 @@ class ElementArguments:
     nested: list[Element]
 
     def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
-        """Returns the arguments as JSON text, see `WrittenArguments.settle`. Raises `ValueError`."""
         known = ParameterTypes(parameters)
         members = [(key, text_value(text, known.of(key))) for key, text, _ in self.values]
         members += [(e.name, element_value(e, known.of(e.name), known.inside(e.name))) for e in self.nested]
@@ -371,7 +367,6 @@ class LineArguments:
     text: str
 
     def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
-        """Returns the arguments as JSON text, see `WrittenArguments.settle`. Raises `ValueError`."""
         known = ParameterTypes(parameters)
         own = {*known.names, *known.required}
         if self.text[:1] == "{" and parses(self.text):

@@ -79,7 +79,6 @@ class SafeCall(EarlyCall):
             self._gate = _InputGate()
 
     def open(self) -> FoundCall | None:
-        """Returns the call, without arguments, when it is opened."""
         return self._opened()
 
     @property
@@ -88,11 +87,9 @@ class SafeCall(EarlyCall):
         return self._gate is None or self._gate.in_text
 
     def release(self, more: bytes) -> bytes:
-        """Takes the next bytes of the arguments, and returns those that can be sent now."""
         return more if self._gate is None else self._gate.release(more)
 
     def argument(self, syntax: BlockSyntax, key: str, value: str) -> str:
-        """Returns one argument as a JSON member (`"key":value`), from the pieces `key` and `value`."""
         return member(syntax, key, value, self._types)
 
     def value_kind(self, syntax: BlockSyntax, key: str, begun: str) -> tuple[str, ValueKind]:

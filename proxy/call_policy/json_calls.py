@@ -114,7 +114,6 @@ class JsonArguments:
     key: str | None = None
 
     def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
-        """Returns the arguments as JSON text, see `WrittenArguments.settle`. Raises `ValueError`."""
         value = self.value
         if self.key is not None and parameters is not None and _may_declare(parameters, self.key):
             member = MemberArguments({self.key: (value, self.text)}, (self.key,), self.taught)
@@ -140,7 +139,6 @@ class TextArguments:
     taught: Literal["string", "object"]
 
     def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
-        """Returns the arguments as JSON text, see `WrittenArguments.settle`. Raises `ValueError`."""
         text = self.text.strip(SPACE)
         if not text:
             return Settled("{}")

@@ -47,7 +47,6 @@ class UnreadableArguments:
     flaw: str
 
     def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
-        """Returns the arguments as JSON text, see `WrittenArguments.settle`. Raises `ValueError`."""
         raise ValueError(self.flaw)
 
 

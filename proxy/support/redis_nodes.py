@@ -127,7 +127,6 @@ class Sentinels:
         self._asking = MajorityQuery(lambda address: connect(url.sentinel(address)))
 
     async def find(self) -> Master:
-        """Returns the current master."""
         name = self._url.service
         words = (("SENTINEL", "GET-MASTER-ADDR-BY-NAME", name), ("SENTINEL", "MASTER", name))
         answers = await self._asking.ask(self._url.nodes, *words, ("SENTINEL", "REPLICAS", name))
@@ -148,7 +147,6 @@ class Sentinels:
         return Master(self._url.at(view.master), max(replicas, alone))
 
     async def aclose(self) -> None:
-        """Closes the connections."""
         await self._asking.aclose()
 
 
@@ -200,7 +198,6 @@ class Cluster:
         self._asking = MajorityQuery(lambda address: connect(url.at(address)))
 
     async def find(self) -> Master:
-        """Returns the current master."""
         known = list(dict.fromkeys((*self._known, *self._url.nodes)))
         replies = await self._asking.ask(
             random.sample(known, min(ASKED, len(known))), ("CLUSTER", "SLOTS"), ("CLUSTER", "NODES")
@@ -228,7 +225,6 @@ class Cluster:
         return Master(self._url.at(master), servers - 1)
 
     async def aclose(self) -> None:
-        """Closes the connections."""
         await self._asking.aclose()
 
 

@@ -17,9 +17,9 @@ from aiohttp.test_utils import TestServer
 from tests.e2e.conftest import post, serving, upstream_config
 from tests.e2e.meaning import CLIENTS, RESPONSES, asking, meant
 from tests.e2e.speaking import OPTIONS
-from toolwire.app import METRICS
 from toolwire.folding import unfold
 from toolwire.model import ModelReply, ReplyChoice, Text, Usage
+from toolwire.pipeline.handlers.status import METRICS
 from toolwire.protocols.base import ServerSide
 from toolwire.registry import SERVER_PROTOCOLS, load_attribute
 from toolwire.testing import TAKING

@@ -26,8 +26,8 @@ from tests.e2e.conftest import CHAT, USER, function, gateway_before, post, servi
 from tests.e2e.responses_answers import RESPONSES, read_events
 from tests.e2e.test_faults import UNUSED, leaving_nothing
 from tests.waiting import GUARD_S
-from toolwire.app import METRICS
 from toolwire.pipeline.conversations.stored import CONVERSATIONS
+from toolwire.pipeline.handlers.status import METRICS
 from toolwire.testing import Answer, Asked, Raw, Refuse, Say, Script, Upstream, WireAnswer, chunk, frame
 
 TOOL = function("read_file", path="string")

@@ -17,7 +17,7 @@ from aiohttp.test_utils import TestServer
 
 from tests.e2e.conftest import CHAT, USER, function, get, post, sdk, serving, upstream_config
 from tests.waiting import GUARD_S, until
-from toolwire.app import SERVER_TOOLS
+from toolwire.pipeline.handlers.status import SERVER_TOOLS
 from toolwire.testing import Answer, Say, Upstream, chunk, frame
 
 MODULE = """

@@ -20,7 +20,7 @@ from tests.e2e.sockets import PATH, Socket, connected, handshake, said, talking
 from tests.e2e.test_backpressure import BEGIN, SENT_BYTES, SSE, WORDS, Flood
 from tests.e2e.test_fault_table import HEAD, HEL, _chunked
 from tests.waiting import GUARD_S, until
-from toolwire.app import BODY_BUDGET
+from toolwire.ingress.budget import BODY_BUDGET
 from toolwire.pipeline.websocket.sockets import SOCKETS
 from toolwire.testing import Answer, Raw, Say, Upstream
 

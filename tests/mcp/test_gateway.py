@@ -14,7 +14,7 @@ from tests.mcp.conftest import raw
 from tests.mcp.test_published import block, tools
 from tests.openapi.documents import conforms
 from tests.waiting import until
-from toolwire.app import SERVER_TOOLS
+from toolwire.pipeline.handlers.status import SERVER_TOOLS
 from toolwire.testing import Say, Upstream
 
 pytest.importorskip("mcp")

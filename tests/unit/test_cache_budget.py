@@ -19,11 +19,12 @@ from hypothesis import strategies as st
 from tests.cases import every
 from tests.e2e.conftest import read_config, serving
 from tests.unit.hostile_entries import FILLS, MIB, MOST_ENTRIES, OTHERS, Asked, budget_bytes, pattern_schema
-from toolwire.app import METRICS, create_app
+from toolwire.app import create_app
 from toolwire.config import DEFAULT_CHAIN
 from toolwire.formats.engine.toolset import MAX_NOTES_BYTES, ToolSet, note, note_of
 from toolwire.model import ToolSpec
 from toolwire.pipeline.exchange.caches import CACHES
+from toolwire.pipeline.handlers.status import METRICS
 from toolwire.schemas.schema import SchemaCache, SchemaProblem, ToolSchema, compile_schema
 from toolwire.support.cache import ENTRY_BYTES, SHARE, CacheBudget, CacheUse, chars_of, weight_of
 

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 from aiohttp import web
 
-from ...features import FeatureContext, MakeDelivery
+from ...features import FeatureContext
+from ...pipeline.sending.delivery import Serving
 from ...record import Observe
 from .recorder import CaptureFolder, Captures
 from .routes import CAPTURES, add_routes
@@ -28,10 +29,8 @@ class Capturing:
 
     @property
     def observe(self) -> Observe:
-        """A function that observes each exchange."""
         return self._captures.begin
 
-    def open(self, app: web.Application, make: MakeDelivery) -> None:
-        """Adds the feature's paths, and the resources that it starts and stops, to the application."""
+    def open(self, app: web.Application, serving: Serving) -> None:
         app[CAPTURES] = self._folder
         add_routes(app.router)

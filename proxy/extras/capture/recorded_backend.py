@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 
 from multidict import CIMultiDict
 
 from ...config import BackendConfig, LimitsConfig
 from ...errors import CODES, BackendFault, GatewayError
 from ...protocols.base import ServerSide
-from ...upstream.client.connections import disconnected, too_large
+from ...upstream.client.connections import disconnected
+from ...upstream.client.iterated_answer import IteratedAnswer
 from ...upstream.servers.http import HttpBackend
 from .files import RecordedCall
 
@@ -60,53 +61,28 @@ class _RecordedClient:
         pass
 
 
-class _RecordedAnswer:
-    """A recorded response (an `Answer`). Its pieces are available at once."""
+class _RecordedAnswer(IteratedAnswer):
+    """A recorded response (an `UpstreamAnswer`). Its pieces are available at once."""
 
     queued_s = 0.0
 
     def __init__(self, call: RecordedCall) -> None:
+        super().__init__()
         self.status = call.status
         self.headers: Mapping[str, str] = CIMultiDict(call.headers)
         self.content_type = self.headers.get("content-type", "").partition(";")[0].strip().lower()
         self.ended = False
         self._call = call
-        self._sink: Callable[[bytes], None]
 
     async def reads(self) -> AsyncGenerator[bytes, None]:
         for data in self._call.reads:
             yield data
-        self._end()
-
-    async def read(self, limit: int) -> bytes:
-        body = b"".join(self._call.reads)
-        if len(body) > limit:
-            raise too_large(limit)
-        self._end()
-        return body
-
-    async def pump(self, sink: Callable[[bytes], None]) -> None:
-        self._sink = sink
-        for data in self._call.reads:
-            self._sink(data)
-        self._end()
-
-    def redirect(self, sink: Callable[[bytes], None]) -> None:
-        self._sink = sink
-
-    def pause(self) -> None:
-        pass
-
-    def resume(self) -> None:
-        pass
-
-    async def close(self, *, linger_s: float = 0.0) -> None:
-        self.ended = True
-
-    def _end(self) -> None:
         self.ended = True
         if self._call.failed is not None:
             raise _error(self._call)
+
+    async def close(self, *, linger_s: float = 0.0) -> None:
+        self.ended = True
 
 
 def _error(call: RecordedCall) -> GatewayError:

@@ -138,14 +138,12 @@ class _NotingPolicy(CallPolicy):
         )
 
     def block(self, block: Block) -> Decision:
-        """Returns the decision about a finished block."""
         decision = super().block(block)
         if block.syntax.untaught and not decision.calls and not self._notes.said:
             self._look_closer(block)
         return decision
 
     def broken(self, syntax: BlockSyntax, begun: str) -> None:
-        """Reports the near miss of an untaught block that turned out to be text, if it is one."""
         super().broken(syntax, begun)
         if not self._notes.said and (named := _NAMED.search(begun)) is not None:
             self._notes.not_offered(named[1])

@@ -14,7 +14,7 @@ from aiohttp import web
 from ...config import RouteConfig
 from ...configuration.checks import effective_routes
 from ...errors import ClientFault, GatewayError
-from ...features import FeatureContext, MakeDelivery
+from ...features import FeatureContext
 from ...formats.base import ToolFormat
 from ...ingress.auth import ApiKey
 from ...ingress.bodies import read_json
@@ -23,7 +23,7 @@ from ...pipeline.chain.middleware import Middleware
 from ...pipeline.exchange.request_state import Exchange
 from ...pipeline.exchange.routing import Route, Router
 from ...pipeline.scanning.preopened import Learned
-from ...pipeline.sending.delivery import API_KEY, Delivery
+from ...pipeline.sending.delivery import API_KEY, Delivery, Serving
 from ...protocols.base import ClientSide
 from ...protocols.shared.wire import dump_in_pieces
 from ...record import AccessRecord, Observe
@@ -70,13 +70,13 @@ class Inspector:
         """Records the exchanges."""
         return Captures(self._config, self.holders.ring).begin
 
-    def open(self, app: web.Application, make: MakeDelivery) -> None:
-        """Adds the page and its data to the application. `make` is for the playground, which may use another format
+    def open(self, app: web.Application, serving: Serving) -> None:
+        """Adds the page and its data to the application. `serving` is for the playground, which may use another format
         than a route's."""
         self._pages.add_routes(app.router)
         app.cleanup_ctx.append(self.holders.running)
         for side in self._clients:
-            playground = _Playground(self._pages, self._router, self._plugins, partial(make, side))
+            playground = _Playground(self._pages, self._plugins, serving, side)
             app.router.add_post(f"{PLACE}/try/{{format}}/v1{side.path}", playground.serve)
 
     # --- data of the page ------------------------------------------------------------------------------------------
@@ -170,14 +170,13 @@ def _holders(most: int, cells: Path | None) -> Holders:
 
 
 class _Playground:
-    """Serves a protocol in formats that its routes do not use. `make` creates the handler for the routes of a
-    router."""
+    """Serves a protocol in formats that its routes do not use."""
 
-    def __init__(self, pages: Pages, router: Router, plugins: Registries, make: Callable[[Router], Delivery]) -> None:
+    def __init__(self, pages: Pages, plugins: Registries, serving: Serving, side: ClientSide) -> None:
         self._pages = pages
-        self._router = router
         self._plugins = plugins
-        self._make = make
+        self._serving = serving
+        self._side = side
         self._made: dict[str, Delivery] = {}
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
@@ -191,7 +190,8 @@ class _Playground:
                 tool_format = self._plugins.formats.get(name)
             except ConfigError as error:
                 raise ClientFault(str(error), code="invalid_value") from error
-            self._made[name] = self._make(_InFormat(self._router, name, tool_format, self._plugins.formats.get))
+            router = _InFormat(self._serving.router, name, tool_format, self._plugins.formats.get)
+            self._made[name] = Delivery(replace(self._serving, router=router), self._side)
         return await self._made[name](request)
 
 

@@ -27,7 +27,8 @@ from opentelemetry.trace import NoOpTracerProvider
 
 from ..._version import __version__
 from ...config import BackendConfig, TelemetryConfig
-from ...features import FeatureContext, MakeDelivery
+from ...features import FeatureContext
+from ...pipeline.sending.delivery import Serving
 from ...record import Observe
 from .tracing import NAME, ExchangeTrace, Tracing
 
@@ -148,8 +149,7 @@ class Telemetry:
 
     @property
     def observe(self) -> Observe:
-        """A function that observes each exchange."""
         return self._exporting.begin
 
-    def open(self, app: web.Application, make: MakeDelivery) -> None:
+    def open(self, app: web.Application, serving: Serving) -> None:
         """Nothing: there are no paths, and exporters begin with the first exchange."""

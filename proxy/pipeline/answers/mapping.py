@@ -96,7 +96,6 @@ class MapStage(Stage):
         self._on = True
 
     def whole(self, reply: ModelReply) -> ModelReply | None:
-        """Returns the result of `feed` for a whole answer; the same object if there is nothing to do."""
         if not self._concerns(reply):
             return reply
         return self._whole_calls(reply) if self._wants == _FINISHED_CALL else None
@@ -154,7 +153,6 @@ class MapStage(Stage):
             add_part(parts, given)
 
     def feed(self, events: list[Event]) -> list[Event]:
-        """Processes the events of one read and returns the resulting events."""
         if not self._on:
             return events
         wants, kinds = self._wants, self._kinds

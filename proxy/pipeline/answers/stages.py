@@ -98,7 +98,6 @@ class WatchStage(Stage):
         self._on = True
 
     def whole(self, reply: ModelReply) -> ModelReply | None:
-        """Returns the result of `feed` for a whole answer; the same object if there is nothing to do."""
         return reply if self._unless is not None and self._unless(reply) else None
 
     def feed(self, events: list[Event]) -> list[Event]:

@@ -12,12 +12,13 @@ from aiohttp import web
 
 from ...ingress.budget import BodyShare
 from ...model import ModelRequest
+from ...protocols.base import ClientSide
 from ...protocols.shared.wire import dump
 from ...record import AccessRecord
 from ..answers.reply import Reply
 from ..exchange.request_state import EXCHANGE, Exchange
 from ..paths.whole import note_usage
-from ..sending.delivery import Delivery
+from ..sending.delivery import Delivery, Serving
 
 
 class Compacting(Delivery):
@@ -25,8 +26,8 @@ class Compacting(Delivery):
 
     _detaches = False
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, serving: Serving, protocol: ClientSide) -> None:
+        super().__init__(serving, protocol)
         self._read = self._asked
 
     def _asked(self, body: Mapping[str, Any], raw: bytes) -> ModelRequest:

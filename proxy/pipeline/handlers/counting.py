@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from aiohttp import web
 
@@ -20,7 +20,7 @@ from ...events import Event
 from ...folding import unfold
 from ...ingress.budget import BodyShare
 from ...model import ModelReply, ModelRequest, ReplyChoice, Usage
-from ...protocols.base import ServerSide
+from ...protocols.base import ClientSide, ServerSide
 from ...protocols.streams import WriteOptions
 from ...record import AccessRecord, BackendObserver
 from ...upstream.pool.attempts import Attempts
@@ -33,7 +33,7 @@ from ..answers.reply import Reply
 from ..exchange.heads import TOKENIZER, USAGE_SOURCE
 from ..exchange.request_state import EXCHANGE, Exchange
 from ..exchange.routing import Route
-from ..sending.delivery import Delivery
+from ..sending.delivery import Delivery, Serving
 
 _Counted = tuple[int, Mapping[str, str]]
 """The number of tokens, and the headers with the source of the count."""
@@ -46,9 +46,9 @@ class Counting(Delivery):
 
     _detaches = False
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._read = self._protocol.read_counted
+    def __init__(self, serving: Serving, protocol: ClientSide) -> None:
+        super().__init__(serving, protocol)
+        self._read = protocol.read_counted
         self._estimators: dict[str, Estimator] = {}
 
     async def _exchange(self, request: web.Request, record: AccessRecord, ident: str, share: BodyShare) -> Exchange:
@@ -133,7 +133,6 @@ class NotingBackend(Backend):
         body: bytes | None = None,
         observer: BackendObserver | None = None,
     ) -> WireSource:
-        """Sends the request and returns the source of its answer."""
         return _Empty(self.protocol, request)
 
     async def ready(self) -> bool:

@@ -39,7 +39,6 @@ class ReasoningCalls(Stage):
         self._events: list[Event] = []
 
     def whole(self, reply: ModelReply) -> ModelReply:
-        """Returns the result of `feed` for a whole answer; the same object if there is nothing to do."""
         for number, choice in enumerate(reply.choices):
             if not _only_thinks(choice):
                 continue
@@ -52,7 +51,6 @@ class ReasoningCalls(Stage):
         return reply
 
     def feed(self, events: list[Event]) -> list[Event]:
-        """Processes the events of one read and returns the resulting events."""
         self._events += events
         if events and isinstance(events[-1], Finish):
             self.whole(fold(self._events))

@@ -140,7 +140,6 @@ class ScanStage(Stage):
         return self._scanners.get(choice)
 
     def whole(self, reply: ModelReply) -> ModelReply | None:
-        """Returns the result of `feed` for a whole answer; the same object if there is nothing to do."""
         return reply if self._has_nothing(reply) else self._one_text(reply)
 
     def _has_nothing(self, reply: ModelReply) -> bool:
@@ -238,7 +237,6 @@ class ScanStage(Stage):
         return out
 
     async def work(self) -> list[Event]:
-        """Processes the deferred events in a thread and returns the resulting events."""
         events, self.later, self._working = self.later, [], True
         try:
             found = await in_thread(partial(self.feed, events, working=True))

@@ -16,7 +16,7 @@ import logging
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from aiohttp import web
@@ -201,42 +201,46 @@ def error_response(error: GatewayError, protocol: ClientSide, ident: str) -> web
     return response
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    """The parts of an application that serve the paths of all its protocols. `tools` and `conversations` are those of
+    earlier requests, `observe` the observers of each exchange."""
+
+    config: GatewayConfig
+    router: Router
+    metrics: Metrics
+    tools: KnownTools
+    conversations: KnownConversations
+    monitors: LivenessMonitors
+    budget: BodyBudget
+    collecting: Collecting
+    staggered: Turns
+    admission: Admission | None
+    observe: Sequence[Observe]
+
+
 class Delivery:
     """Serves one protocol at its path."""
 
     _detaches = True
     """True if answers may be made in the background."""
 
-    def __init__(
-        self,
-        config: GatewayConfig,
-        protocol: ClientSide,
-        router: Router,
-        metrics: Metrics,
-        known: KnownTools,
-        conversations: KnownConversations,
-        monitors: LivenessMonitors,
-        budget: BodyBudget,
-        collecting: Collecting,
-        staggered: Turns,
-        admission: Admission | None,
-        observe: Sequence[Observe] = (),
-    ) -> None:
-        self._limits = config.limits
-        self._body_s = config.server.body_s
+    def __init__(self, serving: Serving, protocol: ClientSide) -> None:
+        self._limits = serving.config.limits
+        self._body_s = serving.config.server.body_s
         self._protocol = protocol
         self._read = protocol.read_request
-        self._router = router
-        self._metrics = metrics
-        self._known = known
-        self._conversations = conversations
+        self._router = serving.router
+        self._metrics = serving.metrics
+        self._known = serving.tools
+        self._conversations = serving.conversations
         self._items_key = b"" if protocol.items_field is None else dump(protocol.items_field)
-        self._observe = observe
-        self._monitors = monitors
-        self._budget = budget
-        self._collecting = collecting
-        self._staggered = staggered
-        self._admission = admission
+        self._observe = serving.observe
+        self._monitors = serving.monitors
+        self._budget = serving.budget
+        self._collecting = serving.collecting
+        self._staggered = serving.staggered
+        self._admission = serving.admission
 
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         record = self._metrics.begin()

@@ -64,7 +64,6 @@ class RepeatStage(Stage):
         self._over = False
 
     def whole(self, reply: ModelReply) -> ModelReply | None:
-        """Returns the result of `feed` for a whole answer; the same object if there is nothing to do."""
         for choice in reply.choices:
             uses = [part for part in choice.parts if isinstance(part, ToolUse)]
             if len(uses) > 1:
@@ -74,7 +73,6 @@ class RepeatStage(Stage):
         return reply
 
     def feed(self, events: list[Event]) -> list[Event]:
-        """Processes the events of one read and returns the resulting events."""
         out: list[Event] = []
         for event in events:
             if self._over:

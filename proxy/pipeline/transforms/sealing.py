@@ -75,7 +75,6 @@ class Marking(Stage):
         self._inserted = 0  # number of inserted blocks, negated
 
     def whole(self, reply: ModelReply) -> ModelReply:
-        """Returns the result of `feed` for a whole answer; the same object if there is nothing to do."""
         if not any(
             isinstance(part, Reasoning | ToolUse) and not self._opaque.isdisjoint(fields_of(part.extra, self._protocol))
             for choice in reply.choices
@@ -98,7 +97,6 @@ class Marking(Stage):
         return tuple(out)
 
     def feed(self, events: list[Event]) -> list[Event]:
-        """Processes the events of one read and returns the resulting events."""
         out: list[Event] = []
         for event in events:
             if isinstance(event, Open) and event.extra and event.kind is BlockKind.TOOL_CALL:
@@ -161,7 +159,6 @@ class Sealing(Stage):
         return self._holds_text and block in self._blocks
 
     def whole(self, reply: ModelReply) -> ModelReply:
-        """Returns the result of `feed` for a whole answer; the same object if there is nothing to do."""
         if not any(
             (isinstance(part, Reasoning) and (self._wanted or SERVER in part.extra))
             or (isinstance(part, ToolUse) and SERVER in part.extra)
@@ -180,7 +177,6 @@ class Sealing(Stage):
         return part
 
     def feed(self, events: list[Event]) -> list[Event]:
-        """Processes the events of one read and returns the resulting events."""
         out: list[Event] = []
         for event in events:
             if isinstance(event, Open):

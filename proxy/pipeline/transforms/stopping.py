@@ -59,11 +59,9 @@ class ForeignStops(Stage):
         self._known = (None, *asked)
 
     def whole(self, reply: ModelReply) -> ModelReply | None:
-        """Returns the result of `feed` for a whole answer; the same object if there is nothing to do."""
         return reply if all(choice.stop_sequence in self._known for choice in reply.choices) else None
 
     def feed(self, events: list[Event]) -> list[Event]:
-        """Processes the events of one read and returns the resulting events."""
         end = events[-1] if events else None
         if not isinstance(end, Finish) or all(one.get("stop_sequence") in self._known for one in end.choices):
             return events
@@ -94,12 +92,10 @@ class StopStage(Stage):
         self._over = False
 
     def whole(self, reply: ModelReply) -> ModelReply | None:
-        """Returns the result of `feed` for a whole answer; the same object if there is nothing to do."""
         texts = [part.text for choice in reply.choices for part in choice.parts if isinstance(part, Text)]
         return None if any(sequence in text for text in texts for sequence in self._sequences) else reply
 
     def feed(self, events: list[Event]) -> list[Event]:
-        """Processes the events of one read and returns the resulting events."""
         out: list[Event] = []
         for event in events:
             if self._over:

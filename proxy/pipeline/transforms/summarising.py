@@ -22,7 +22,6 @@ class Summarising(Stage):
         self._text: list[str] = []
 
     def feed(self, events: list[Event]) -> list[Event]:
-        """Processes the events of one read and returns the resulting events."""
         out: list[Event] = []
         for event in events:
             match event:
@@ -44,7 +43,6 @@ class Summarising(Stage):
         return [OpaqueEvent(part.protocol, part.payload), last]
 
     def whole(self, reply: ModelReply) -> ModelReply:
-        """Returns the result of `feed` for a whole answer; the same object if there is nothing to do."""
         first = reply.choices[0] if reply.choices else ReplyChoice(())
         part = self._make("".join(part.text for part in first.parts if isinstance(part, Text)))
         return replace(reply, choices=(replace(first, parts=(part,)),))

@@ -36,7 +36,6 @@ class UnescapeStage(Stage):
         return reply
 
     def feed(self, events: list[Event]) -> list[Event]:
-        """Processes the events of one read and returns the resulting events."""
         out: list[Event] = []
         for event in events:
             match event:

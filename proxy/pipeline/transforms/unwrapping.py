@@ -123,7 +123,6 @@ class UnwrapStage(Stage):
         return unwrapper is not None and not unwrapper.decided
 
     def feed(self, events: list[Event]) -> list[Event]:
-        """Processes the events of one read and returns the resulting events."""
         out: list[Event] = []
         for event in events:
             match event:

@@ -120,7 +120,6 @@ class ContentBlock(TextSink):
             self.put("\ufffd")
 
     def close(self, status: BlockStatus) -> None:
-        """Ends the block."""
         self.flush()
         self.stream.finished(self)
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Final
 
 import aiohttp
@@ -30,6 +30,7 @@ from ...protocols.base import ServerSide
 from ...protocols.shared.wire import dump, load
 from ...support.tasks import BackgroundTasks
 from .connections import CONNECTING, UpstreamAnswer, UpstreamClient, disconnected, timed_out, too_large
+from .iterated_answer import IteratedAnswer
 from .sessions import connection_fault, open_session, refuse_redirect
 
 AGAIN_S: Final = 600.0
@@ -71,7 +72,6 @@ class SocketClient(UpstreamClient):
     async def post(
         self, body: bytes, *, stream: bool, request_id: str, headers: Mapping[str, str] | None = None
     ) -> UpstreamAnswer:
-        """Sends a request, with `headers` in addition to the usual ones, and returns the answer after its head."""
         further = {} if headers is None else dict(headers)
         for fresh in (False, True):
             if not stream or time.monotonic() < self._http_until:
@@ -87,7 +87,6 @@ class SocketClient(UpstreamClient):
         return await self._http.post(body, stream=stream, request_id=request_id, headers=headers)
 
     async def close(self) -> None:
-        """Closes all connections."""
         for connection in list(self._idle):
             self.discard(connection)
         await self._closing.idle()
@@ -252,7 +251,7 @@ class SocketConnection:
         await self._socket.close()
 
 
-class StreamAnswer:
+class StreamAnswer(IteratedAnswer):
     """A stream of events. Implements `UpstreamAnswer`."""
 
     status = 200
@@ -261,9 +260,7 @@ class StreamAnswer:
     headers: Mapping[str, str] = {}
 
     def __init__(self, connection: SocketConnection, first: bytes, kind: str) -> None:
-        self._sink: Callable[[bytes], None]
-        self._flows = asyncio.Event()
-        self._flows.set()
+        super().__init__()
         self._connection = connection
         self._next: tuple[bytes, str] | None = (first, kind)
         self._over = self._closed = False
@@ -286,49 +283,21 @@ class StreamAnswer:
             self._over = any(mark in data for mark in wire.end_marks) and wire.is_end(kind, data)
             yield b"event: %b\ndata: %b\n\n" % (kind.encode(), data.replace(b"\r", b" ").replace(b"\n", b" "))
 
-    async def read(self, limit: int) -> bytes:
-        """Returns the whole body. Raises `BackendFault` beyond `limit` bytes."""
-        parts: list[bytes] = []
-        size = 0
-        async for data in self.reads():
-            size += len(data)
-            if size > limit:
-                raise too_large(limit)
-            parts.append(data)
-        return b"".join(parts)
-
-    async def pump(self, sink: Callable[[bytes], None]) -> None:
-        """Passes each read to `sink`, from this task."""
-        self._sink = sink
-        async for data in self.reads():
-            self._sink(data)
-            await self._flows.wait()
-
-    def redirect(self, sink: Callable[[bytes], None]) -> None:
-        """Replaces the sink of `pump` for all following reads."""
-        self._sink = sink
-
-    def pause(self) -> None:
-        """Stops passing data to the sink."""
-        self._flows.clear()
-
-    def resume(self) -> None:
-        """Continues."""
-        self._flows.set()
-
     async def close(self, *, linger_s: float = 0.0) -> None:
-        """Keeps the connection for reuse if the answer has ended, or ends within `linger_s`; else closes it."""
         if not self._closed:
             self._closed = True
             self._connection.ended(self._over)
 
 
-class RefusedAnswer(StreamAnswer):
-    """An error event instead of a stream, presented as an HTTP error answer."""
+class RefusedAnswer(IteratedAnswer):
+    """An error event instead of a stream, presented as an HTTP error answer. Implements `UpstreamAnswer`."""
 
     content_type = "application/json"
+    queued_s = 0.0
+    ended = True
 
     def __init__(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
+        super().__init__()
         self.status = status
         self.headers = headers
         self._body = body

@@ -142,7 +142,6 @@ class WireAnswer:
         self._settle()
 
     def redirect(self, sink: Callable[[bytes], None]) -> None:
-        """Replaces the sink of `pump` for all following reads."""
         self.sink = sink
 
     def pause(self) -> None:
@@ -153,7 +152,6 @@ class WireAnswer:
                 self._connection.transport.pause_reading()
 
     def resume(self) -> None:
-        """Continues reading."""
         if self._paused:
             self._paused = False
             self.quiet_since = None

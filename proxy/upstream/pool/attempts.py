@@ -158,11 +158,9 @@ class Attempts(EventSource):
             yield [Fault(error)] if self._began else [*first_events, Fault(error)]
 
     async def reply(self) -> ModelReply:
-        """Returns a whole answer."""
         return await self._answer(self._reply)
 
     async def close(self) -> None:
-        """Closes the answer, so that the backend stops working."""
         if self._asked is None:
             return
         try:

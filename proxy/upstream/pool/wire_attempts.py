@@ -39,19 +39,15 @@ class WireAttempts(Attempts, WireSource):
         await self._answer(lambda source: self._pump(source, sink))
 
     def redirect(self, sink: Callable[[bytes], None]) -> None:
-        """Replaces the sink of `pump` for all following reads."""
         self._source.redirect(sink)
 
     def pause(self) -> None:
-        """Stops reading (back-pressure)."""
         self._source.pause()
 
     def resume(self) -> None:
-        """Continues reading."""
         self._source.resume()
 
     async def body(self) -> bytes:
-        """Returns a whole answer."""
         return await self._answer(_BODY)
 
     async def body_in_parts(self) -> AsyncGenerator[bytes, None]:

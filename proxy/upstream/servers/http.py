@@ -387,7 +387,6 @@ class HttpSource(WireSource):
         self._answer.pause()
 
     def resume(self) -> None:
-        """Continues reading."""
         self._answer.resume()
 
     async def batches(self) -> AsyncIterator[list[Event]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable
 
 from ...errors import BackendFault
 from ...record import BackendObserver
@@ -10,40 +10,22 @@ from ..client.connections import UpstreamAnswer
 
 
 class ObservedAnswer:
-    """Wraps an answer and reports each read to `observer`."""
+    """Wraps an answer and reports each read to `observer`. Implements `UpstreamAnswer`."""
 
     def __init__(self, answer: UpstreamAnswer, observer: BackendObserver) -> None:
         self._answer = answer
         self._observer = observer
         self._sink: Callable[[bytes], None]
-
-    @property
-    def status(self) -> int:
-        """HTTP status, 200 or above."""
-        return self._answer.status
-
-    @property
-    def content_type(self) -> str:
-        """Media type in lower case, without parameters; empty if the server names none."""
-        return self._answer.content_type
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """The header fields; names are case-insensitive."""
-        return self._answer.headers
-
-    @property
-    def queued_s(self) -> float:
-        """Seconds that the request waited for a free connection."""
-        return self._answer.queued_s
+        self.status = answer.status
+        self.content_type = answer.content_type
+        self.headers = answer.headers
+        self.queued_s = answer.queued_s
 
     @property
     def ended(self) -> bool:
-        """True if the answer has ended or failed."""
         return self._answer.ended
 
     async def reads(self) -> AsyncGenerator[bytes, None]:
-        """Yields the body as it arrives."""
         try:
             async for data in self._answer.reads():
                 self._observer.received(data)
@@ -53,7 +35,6 @@ class ObservedAnswer:
             raise
 
     async def read(self, limit: int) -> bytes:
-        """Returns the whole body."""
         try:
             body = await self._answer.read(limit)
         except BackendFault as error:
@@ -63,7 +44,6 @@ class ObservedAnswer:
         return body
 
     async def pump(self, sink: Callable[[bytes], None]) -> None:
-        """Passes each read of a streamed answer to `sink`."""
         self._sink = sink
         try:
             await self._answer.pump(self._both)
@@ -72,19 +52,15 @@ class ObservedAnswer:
             raise
 
     def redirect(self, sink: Callable[[bytes], None]) -> None:
-        """Replaces the sink of `pump` for all following reads."""
         self._sink = sink
 
     def pause(self) -> None:
-        """Stops reading (back-pressure)."""
         self._answer.pause()
 
     def resume(self) -> None:
-        """Continues reading."""
         self._answer.resume()
 
     async def close(self, *, linger_s: float = 0.0) -> None:
-        """Keeps the connection for reuse if the answer has ended, or ends within `linger_s`; else closes it."""
         await self._answer.close(linger_s=linger_s)
 
     def _both(self, data: bytes) -> None:
