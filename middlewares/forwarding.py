@@ -9,7 +9,7 @@ token counts, an estimate is declared (R11.3).
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import ClassVar
 
@@ -34,8 +34,7 @@ from toolwire.protocols.shared.opaque import for_server
 from toolwire.protocols.shared.wire import dump_in_pieces
 from toolwire.record import AccessField, CounterSpec
 from toolwire.support.offload import is_large
-from toolwire.upstream.pool.attempts import Attempts
-from toolwire.upstream.pool.choice_retries import ChoiceRetries
+from toolwire.upstream.pool.attempts import Attempts, RetryWithLess
 from toolwire.upstream.pool.concession_retries import CombinedRetries, ConcessionRetries
 from toolwire.upstream.pool.constraint_retries import ConstraintRetries
 from toolwire.upstream.pool.server_pool import WeightedServer
@@ -114,71 +113,20 @@ class Forwarding(Middleware):
             _refuse_lost_turns(exchange)
         route, record = exchange.route, exchange.record
         usage, wire = route.options.usage, route.pool.protocol
-        same = wire is not None and wire.name == exchange.protocol.name
-        past = asked.past
-        plain = plain_in(asked.messages, past)
-        reasons = not plain and Reasoning in kinds_of(asked.messages, past)
-        # The client's own body can be sent if it is complete; at most the model name differs.
-        origin = asked.origin
-        own = same and asked is exchange.received and bool(origin and origin.body) and usage.source != "estimate"
-        if own and origin is not None:  # data of the gateway is not for servers
-            signs = origin.body if past is None else past.signs
-            own = not (
-                SEALED in signs
-                or (reasons and _has_only_reasoning(asked))
-                or (NUMBERED in signs and _has_numbered_ids(asked))
-            )
-        sent = asked
-
-        def prepare(member: WeightedServer) -> tuple[ModelRequest, bytes | None]:
-            nonlocal sent
-            name = member.name_of(asked.model, route.config.upstream_model)
-            sent = asked if name == asked.model else replace(asked, model=name)
-            in_words = words is not None and words.applies(member, sent.model)
-            endpoint = member.endpoint
-            takes = endpoint.backend.capabilities
-            given_up = conceding.of(member, sent) if conceding.given_up or endpoint.lessons else NONE
-            context = None if sent.sampling.max_tokens is None else _context(member, sent.model)
-            fits = not reasons or takes_usual_reasoning(takes, wire)
-            takes_own = own and fits and not in_words and (not asked.tools or _knows_tools(asked, member))
-            strained = given_up is not NONE
-            if takes_own and wire is not None and not strained:
-                strained = needs_changes(sent, takes, wire, context, plain=plain)
-            if takes_own and not strained:
-                conceding.sent[member] = sent
-                if sent is asked and member.passes_bodies and asked.origin is not None:
-                    return sent, asked.origin.body
-                return sent, _own_bytes(exchange, sent, member)
-            if relaxation is not None and not relaxation.applies(member, sent.model):
-                sent = replace(sent, constraint=None)
-            if not plain and _has_part_fields(sent):
-                messages = for_server(sent.messages, name_of(member), sent.past)
-                sent = sent if messages is sent.messages else replace(sent, messages=messages)
-            sent = self._adapted(exchange, sent, member, given_up, context, in_words=in_words, own=takes_own)
-            conceding.sent[member] = sent
-            return sent, None
-
-        key = _sticky_key(exchange) if route.config.balance == "sticky" else b""
-        relaxation = words = None
-        conceding = ConcessionRetries(exchange.owner)
+        requests = _ServerRequests(exchange, asked)
         exchange.constrained = asked.constraint is not None
-        if asked.constraint is not None:
-            relaxation = ConstraintRetries(asked.constraint, exchange.owner, record, exchange.id)
-        if asked.tools and asked.tool_choice.names is not None:
-            words = ChoiceRetries(exchange.owner)
         source = (Attempts if wire is None else WireAttempts)(
             route.pool,
             route.options.retry,
-            prepare,
+            requests.prepare,
             record=record,
             request_id=exchange.id,
             large=is_large(asked, reused=True),
-            key=key,
-            relaxation=conceding
-            if words is None and relaxation is None
-            else CombinedRetries(conceding, words, relaxation),
+            key=_sticky_key(exchange) if route.config.balance == "sticky" else b"",
+            relaxation=requests.retries,
         )
         await source.open()
+        sent, own, same = requests.sent, requests.own, requests.same
         reply = Reply(source, streamed=sent.stream)
         sealed = route.sealed
         if wire is not None and wire.opaque_fields and (not same or (sealed is not None and sealed.several)):
@@ -196,7 +144,7 @@ class Forwarding(Middleware):
             reply.count(lambda: (_unknown, None), keeps_bytes=same, changes=unasked)
         else:
             reply.count(
-                lambda: self._counter(route, source, sent).both,
+                lambda: self._counter(route, source, requests.sent).both,
                 keeps_bytes=own,
                 changes=unasked or not own,
                 always=usage.source == "estimate",
@@ -211,41 +159,97 @@ class Forwarding(Middleware):
             estimator = self._estimators[usage.encoding] = Estimator(usage.encoding)
         return TokenCounting(estimator, sent, always=usage.source == "estimate", server=server)
 
-    def _adapted(
-        self,
-        exchange: Exchange,
-        sent: ModelRequest,
-        member: WeightedServer,
-        given_up: Concessions,
-        context: int | None,
-        *,
-        in_words: bool,
-        own: bool,
+
+class _ServerRequests:
+    """The request `asked` of an exchange, as each server of its route gets it."""
+
+    def __init__(self, exchange: Exchange, asked: ModelRequest) -> None:
+        route = exchange.route
+        past, origin, wire = asked.past, asked.origin, route.pool.protocol
+        self._exchange = exchange
+        self._asked = asked
+        self._wire = wire
+        self._plain = plain_in(asked.messages, past)
+        self._reasons = not self._plain and Reasoning in kinds_of(asked.messages, past)
+        self.sent = asked
+        """The request that a server was sent last."""
+        self.same = wire is not None and wire.name == exchange.protocol.name
+        """True if the servers have the client's protocol."""
+        self.own = False
+        """True if the client's own body can be sent. It is complete then; at most the model name differs."""
+        unchanged = self.same and asked is exchange.received and route.options.usage.source != "estimate"
+        if unchanged and origin is not None and origin.body:
+            signs = origin.body if past is None else past.signs
+            self.own = not (  # data of the gateway is not for servers
+                SEALED in signs
+                or (self._reasons and _has_only_reasoning(asked))
+                or (NUMBERED in signs and _has_numbered_ids(asked))
+            )
+        self._conceding = ConcessionRetries(exchange.owner)
+        self._relaxation: ConstraintRetries | None = None
+        if asked.constraint is not None:
+            self._relaxation = ConstraintRetries(asked.constraint, exchange.owner, exchange.record, exchange.id)
+
+    @property
+    def retries(self) -> RetryWithLess:
+        """Retries at the same server without a part of the request that it refused."""
+        return self._conceding if self._relaxation is None else CombinedRetries(self._conceding, self._relaxation)
+
+    def prepare(self, member: WeightedServer) -> tuple[ModelRequest, bytes | None]:
+        """Returns the request for a server, and its body if that is the client's own."""
+        asked, wire = self._asked, self._wire
+        name = member.name_of(asked.model, self._exchange.route.config.upstream_model)
+        sent = asked if name == asked.model else replace(asked, model=name)
+        endpoint = member.endpoint
+        takes = endpoint.backend.capabilities
+        conceding = self._conceding
+        given_up = conceding.of(member, sent) if conceding.given_up or endpoint.lessons else NONE
+        context = None if sent.sampling.max_tokens is None else _context(member, sent.model)
+        own = self.own and (not self._reasons or takes_usual_reasoning(takes, wire))
+        own = own and (not asked.tools or _knows_tools(asked, member))
+        body: bytes | None = None
+        if (
+            own
+            and wire is not None
+            and given_up is NONE
+            and not needs_changes(sent, takes, wire, context, plain=self._plain)
+        ):
+            if sent is asked and member.passes_bodies and asked.origin is not None:
+                body = asked.origin.body
+            else:
+                body = _own_bytes(self._exchange, sent, member)
+        else:
+            sent = self._fitted(sent, member, given_up, context, own=own)
+        self.sent = conceding.sent[member] = sent
+        return sent, body
+
+    def _fitted(
+        self, sent: ModelRequest, member: WeightedServer, given_up: Concessions, context: int | None, *, own: bool
     ) -> ModelRequest:
-        backend = member.endpoint.backend
+        """Returns the request changed to what the server accepts. Raises `ClientFault` for images that are refused."""
+        exchange, backend = self._exchange, member.endpoint.backend
+        if self._relaxation is not None and not self._relaxation.applies(member, sent.model):
+            sent = replace(sent, constraint=None)
+        if not self._plain and _has_part_fields(sent):
+            messages = for_server(sent.messages, name_of(member), sent.past)
+            sent = sent if messages is sent.messages else replace(sent, messages=messages)
         takes = requestable(exchange.received, backend.capabilities, backend.protocol)
-        if in_words and takes.choice_objects:
-            takes = dataclasses.replace(takes, choice_objects=False)
-        # If the client's own body would have been sent, all its valid parts are sent.
-        forward = "all" if own else exchange.route.options.requests.forward_unknown
+        wire, client, tell = backend.protocol, exchange.protocol, partial(_report, exchange)
         try:
-            wire, client = backend.protocol, exchange.protocol
-            anywhere = client.instructs_anywhere or (wire is not None and wire.name == client.name)
             return adapt(
                 sent,
                 takes,
-                forward_unknown=forward,
+                # If the client's own body would have been sent, all its valid parts are sent.
+                forward_unknown="all" if own else exchange.route.options.requests.forward_unknown,
                 wire=wire,
-                late_system=anywhere,
+                late_system=client.instructs_anywhere or (wire is not None and wire.name == client.name),
                 own=own,
                 given_up=given_up,
                 context=context,
-                tell=partial(_report, exchange),
+                tell=tell,
             )
         except ClientFault:
-            fit_images(
-                exchange.received.messages, takes, partial(_report, exchange)
-            )  # raises the same fault, with the index in the client's request
+            fit_images(exchange.received.messages, takes, tell)  # raises the fault with the client's own index
             raise
 
 
@@ -305,34 +309,37 @@ def _sticky_key(exchange: Exchange) -> bytes:
 def _has_numbered_ids(request: ModelRequest) -> bool:
     """Returns True if call ids have to be sent to the server in its own form (R28.6)."""
 
-    def step(before: bool, messages: Sequence[Message], start: int, made: list[None]) -> bool:
-        parts = (part for message in messages for part in message.parts)
-        return before or any(isinstance(part, ToolUse) and as_written(part.call_id) != part.call_id for part in parts)
+    def numbered(message: Message) -> bool:
+        return any(isinstance(part, ToolUse) and as_written(part.call_id) != part.call_id for part in message.parts)
 
-    return fold(request.past, "numbered_ids", request.messages, False, step)[1]
+    return _any_message(request, "numbered_ids", numbered)
 
 
 def _has_part_fields(request: ModelRequest) -> bool:
     """Returns True if a call or reasoning has unmodelled fields, which may be private data of a server."""
 
-    def step(before: bool, messages: Sequence[Message], start: int, made: list[None]) -> bool:
-        return before or any(
-            part.extra for message in messages for part in message.parts if isinstance(part, Reasoning | ToolUse)
-        )
+    def extended(message: Message) -> bool:
+        return any(part.extra for part in message.parts if isinstance(part, Reasoning | ToolUse))
 
-    return fold(request.past, "part_fields", request.messages, False, step)[1]
+    return _any_message(request, "part_fields", extended)
 
 
 def _has_only_reasoning(request: ModelRequest) -> bool:
     """Returns True if an assistant message has nothing but reasoning."""
 
-    def step(before: bool, messages: Sequence[Message], start: int, made: list[None]) -> bool:
-        return before or any(
-            message.role == "assistant" and all(isinstance(part, Reasoning) for part in message.parts)
-            for message in messages
-        )
+    def only_reasoning(message: Message) -> bool:
+        return message.role == "assistant" and all(isinstance(part, Reasoning) for part in message.parts)
 
-    return fold(request.past, "only_reasoning", request.messages, False, step)[1]
+    return _any_message(request, "only_reasoning", only_reasoning)
+
+
+def _any_message(request: ModelRequest, key: str, test: Callable[[Message], bool]) -> bool:
+    """Returns True if a message passes the test, which is noted with the conversation under `key`."""
+
+    def step(before: bool, messages: Sequence[Message], start: int, made: list[None]) -> bool:
+        return before or any(map(test, messages))
+
+    return fold(request.past, key, request.messages, False, step)[1]
 
 
 def name_of(member: WeightedServer | None) -> str:

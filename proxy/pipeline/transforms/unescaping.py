@@ -11,19 +11,19 @@ Rules:
 
 from __future__ import annotations
 
-from ...events import BlockKind, Close, Delta, Event, Fault, Finish, Open
+from ...events import BlockKind, Open
 from ...formats.engine.restoring import Restorer
 from ...formats.engine.results import Escapes
 from ...model import ModelReply, Reasoning, Refusal, Text, ToolUse
-from ..answers.stages import Stage
+from .block_texts import RewritingStage
 
 
-class UnescapeStage(Stage):
+class UnescapeStage(RewritingStage):
     """Unescapes each block of an answer with a `Restorer`, which may hold back text."""
 
     def __init__(self, escapes: Escapes) -> None:
+        super().__init__()
         self._escapes = escapes
-        self._restorers: dict[int, Restorer] = {}
 
     def whole(self, reply: ModelReply) -> ModelReply | None:
         """See `toolwire.pipeline.answers.stages.Stage`. A text without a backslash has no escape."""
@@ -35,29 +35,5 @@ class UnescapeStage(Stage):
                             return None
         return reply
 
-    def feed(self, events: list[Event]) -> list[Event]:
-        out: list[Event] = []
-        for event in events:
-            match event:
-                case Delta() if event.block in self._restorers:
-                    text = self._restorers[event.block].feed(event.text)
-                    if text == event.text:
-                        out.append(event)
-                    elif text or event.extra:
-                        out.append(Delta(event.block, text, event.extra))
-                    continue
-                case Open():
-                    json = event.kind is BlockKind.TOOL_CALL and event.call_kind != "custom"
-                    self._restorers[event.block] = self._escapes.restorer(json=json)
-                case Close():
-                    self._end(event.block, out)
-                case Finish() | Fault():
-                    for block in [*self._restorers]:
-                        self._end(block, out)
-            out.append(event)
-        return out
-
-    def _end(self, block: int, out: list[Event]) -> None:
-        restorer = self._restorers.pop(block, None)
-        if restorer is not None and (text := restorer.finish()):
-            out.append(Delta(block, text))
+    def rewriter(self, opened: Open) -> Restorer:
+        return self._escapes.restorer(json=opened.kind is BlockKind.TOOL_CALL and opened.call_kind != "custom")

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...events import BlockKind, Close, Delta, Event, Fault, Finish, Open
+from ...events import BlockKind, Open
 from ...formats.engine.results import Escapes, ResultForm
 from ...model import ModelReply, Text
-from ..answers.stages import Stage
+from .block_texts import RewritingStage
 
 _SLACK_CHARS: Final = 1024
 """Characters by which a repetition may exceed the results: whitespace, and escapes that a model adds."""
@@ -93,7 +93,7 @@ class Unwrapper:
         return any(text.startswith(behind) for text in expected)
 
 
-class UnwrapStage(Stage):
+class UnwrapStage(RewritingStage):
     """Unwraps each text block of an answer with an `Unwrapper`, which may hold back text. Text may bypass the stage as
     soon as its block is decided (`waits_in`)."""
 
@@ -101,9 +101,9 @@ class UnwrapStage(Stage):
 
     def __init__(self, written: Escapes) -> None:
         assert written.results is not None
+        super().__init__()
         self._form = written.results
         self._chars = written.result_chars
-        self._texts: dict[int, Unwrapper] = {}
 
     def whole(self, reply: ModelReply) -> ModelReply | None:
         """See `toolwire.pipeline.answers.stages.Stage`. Nothing is unwrapped in an answer without the beginning of a
@@ -120,30 +120,7 @@ class UnwrapStage(Stage):
     def waits_in(self, block: int) -> bool:
         """Returns True if this text block may still become a repetition."""
         unwrapper = self._texts.get(block)
-        return unwrapper is not None and not unwrapper.decided
+        return isinstance(unwrapper, Unwrapper) and not unwrapper.decided
 
-    def feed(self, events: list[Event]) -> list[Event]:
-        out: list[Event] = []
-        for event in events:
-            match event:
-                case Delta() if event.block in self._texts:
-                    text = self._texts[event.block].feed(event.text)
-                    if text == event.text:
-                        out.append(event)
-                    elif text or event.extra:
-                        out.append(Delta(event.block, text, event.extra))
-                    continue
-                case Open(kind=BlockKind.TEXT):
-                    self._texts[event.block] = Unwrapper(self._form, self._chars)
-                case Close():
-                    self._end(event.block, out)
-                case Finish() | Fault():
-                    for block in [*self._texts]:
-                        self._end(block, out)
-            out.append(event)
-        return out
-
-    def _end(self, block: int, out: list[Event]) -> None:
-        unwrapper = self._texts.pop(block, None)
-        if unwrapper is not None and (text := unwrapper.finish()):
-            out.append(Delta(block, text))
+    def rewriter(self, opened: Open) -> Unwrapper | None:
+        return Unwrapper(self._form, self._chars) if opened.kind is BlockKind.TEXT else None

@@ -12,7 +12,7 @@ Rules:
 4. A server counts as busy from the start of the attempt until the answer is closed, however it ends.
 5. `timeouts.total_s` covers all attempts together.
 6. A server that refuses the constraint on calls, the form of `tool_choice`, or another part that can be left out gets
-   the request again without that part, at once; see `constraint_retries`, `choice_retries` and `concession_retries`.
+   the request again without that part, at once; see `constraint_retries` and `concession_retries`.
 """
 
 from __future__ import annotations

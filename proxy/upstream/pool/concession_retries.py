@@ -35,6 +35,7 @@ def find_concessions(lessons: Lessons, owner: str, model: str) -> Concessions:
         no_images=lessons.knows(owner, model, "images"),
         no_files=lessons.knows(owner, model, "files"),
         short_names=lessons.knows(owner, model, "long_names"),
+        word_choice=lessons.knows(owner, model, "choice_objects"),
         roles=frozenset(rule for rule in ROLE_RULES if lessons.knows(owner, model, "roles", rule)),
         most_tokens=min(
             (one for one in lessons.values(owner, model, "max_tokens") if isinstance(one, int)), default=None
@@ -51,6 +52,7 @@ def _lessons(given_up: Concessions) -> set[tuple[Kind, Hashable]]:
         "images": given_up.no_images,
         "files": given_up.no_files,
         "long_names": given_up.short_names,
+        "choice_objects": given_up.word_choice,
     }
     out: set[tuple[Kind, Hashable]] = {(kind, None) for kind, holds in flags.items() if holds}
     if given_up.most_tokens is not None:

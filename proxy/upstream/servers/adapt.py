@@ -180,6 +180,8 @@ def needs_changes(
     """True if a request that is already in the server's own protocol must be changed nevertheless. `plain`: the result
     of `plain_in` for its messages."""
     if request.tools:
+        if not takes.choice_objects and request.tool_choice.names is not None:
+            return True
         if takes.short_names and any(len(tool.name) > SHORT_NAME_CHARS for tool in request.tools):
             return True
         if once(request.past, "incomplete tools", request.tools, lambda: any(map(_is_incomplete, request.tools))):

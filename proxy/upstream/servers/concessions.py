@@ -24,6 +24,7 @@ from ...tolerances import EFFORT, MAX_TOKENS, REFUSED, TEMPERATURE, TOP_P
 from .base import Capabilities
 from .fit_history import Tell
 from .fit_media import has_images
+from .upstream_errors import refuses_choice_form
 
 _STATUSES: Final = frozenset({400, 413, 415, 422, 500, 501})
 EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
@@ -85,14 +86,15 @@ _ROLES: Final[Mapping[RoleRule, re.Pattern[str]]] = {
 class Concessions:
     """The parts of a request that a server does not accept.
 
-    `roles`: refused uses of roles. `most_tokens`: the longest answer that it gives, in tokens; `left_tokens`: the
-    tokens left for the answer to one request. `efforts`: the levels that it knows. `without`: fields of `Sampling` that
-    it refuses.
+    `word_choice`: `tool_choice` must be a word, as with LM Studio. `roles`: refused uses of roles. `most_tokens`: the
+    longest answer that it gives, in tokens; `left_tokens`: the tokens left for the answer to one request. `efforts`:
+    the levels that it knows. `without`: fields of `Sampling` that it refuses.
     """
 
     no_images: bool = False
     no_files: bool = False
     short_names: bool = False
+    word_choice: bool = False
     roles: frozenset[RoleRule] = frozenset()
     most_tokens: int | None = None
     left_tokens: int | None = None
@@ -117,6 +119,9 @@ def learn_concession(known: Concessions, fault: GatewayError, sent: ModelRequest
     if fault.upstream_status not in _STATUSES:
         return None
     message, sampling = fault.message, sent.sampling
+    # Not compared with `known`: one of several concurrent requests may have taught it since this one was sent.
+    if sent.tool_choice.names is not None and refuses_choice_form(fault):
+        return replace(known, word_choice=True)
     limit = sampling.max_tokens
     if limit is not None and _TOKENS.search(message):
         most, left = _read_limits(message, limit)
@@ -208,6 +213,8 @@ def reduced_capabilities(takes: Capabilities, given_up: Concessions) -> Capabili
         fields["files"] = False
     if given_up.short_names:
         fields["short_names"] = True
+    if given_up.word_choice:
+        fields["choice_objects"] = False
     if "alternating" in given_up.roles:
         fields |= {"merge_roles": True, "late_system": False}
     if "late_system" in given_up.roles:
