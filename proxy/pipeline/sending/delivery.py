@@ -32,7 +32,7 @@ from ...ingress.conversations import ConversationLookup, KnownConversations
 from ...ingress.liveness import LivenessMonitor, LivenessMonitors
 from ...ingress.receiving import read_body
 from ...ingress.turns import Turns
-from ...known.past import SEALED, past_of
+from ...known.past import SEALED, Past, past_of
 from ...model import EMPTY, ModelRequest, merged
 from ...observability.telemetry import Metrics
 from ...protocols.base import ClientSide, ClientSides
@@ -49,7 +49,7 @@ from ..chain.middleware import Handler
 from ..chain.plain import HttpFault, unread
 from ..exchange.heads import ADDED_HEADERS, REQUEST_ID, TIMED, move_head, request_id
 from ..exchange.request_state import EXCHANGE, Exchange
-from ..exchange.routing import Router
+from ..exchange.routing import Route, Router
 from ..exchange.tolerant import read_mended
 from ..paths.whole import own_response
 from ..transforms.sealing import seal_reply
@@ -373,65 +373,13 @@ class Delivery:
             request[SLOT] = slot
 
     async def _exchange(self, request: web.Request, record: AccessRecord, ident: str, share: BodyShare) -> Exchange:
-        if request.headers.get("Content-Type") != "application/json" != request.content_type:
-            raise ClientFault(
-                f"The body must be application/json, not {request.content_type[:100]}.", code="unsupported_media_type"
-            )
-        limits = self._limits
-        raw = await read_body(request, limits.body_bytes, self._body_s, share)
-        if self._admission is not None and (slot := request.get(SLOT)) is not None:
-            slot.arrived()
-        unread(request, raw)
-        body: Mapping[str, Any] = await read_json(
-            raw,
-            limits,
-            self._known,
-            self._lookup(share) if len(raw) >= self._conversations.least else None,
-            lambda objects: self._collecting.hold(request, objects),
-        )
-        if self._monitors.streams or (body.get("stream") is True and len(self._monitors.running) > 1):
-            await self._staggered.wait()  # so that streams send between two requests, which cost more this way
-        if self._detaches and body.get("background") is True and self._protocol.turns is not None:
-            request[APART] = body.get("stream") is True
-            body = {**body, "stream": True}
-            raw = dump_in_pieces(body)
-        model = body.get("model")
-        if model is None:
-            raise ClientFault("Missing required parameter: 'model'.", code="missing_required_parameter", param="model")
-        if not isinstance(model, str) or not model:
-            raise ClientFault(
-                f"'model' must be a non-empty string, not {json.dumps(model)[:200]}.",
-                code="invalid_type" if not isinstance(model, str) else "invalid_value",
-                param="model",
-            )
-        notes = record.notes
-        notes["model"] = model if len(model) <= MODEL_CHARS else model[: MODEL_CHARS - 1] + "…"
+        """Reads a request up to its exchange. Raises `GatewayError`."""
+        raw, body = await self._read_body(request, share)
         owner = share.account
         key = request[API_KEY] if owner else None
-        route = self._router.find(model, key)
-        record.route = route.config.model
-        if key is not None:
-            key.require(route.config.model, model)
-            record.note("key", key.name)
-        if route.pool.unsettled:
-            await route.pool.settle()
-        record.model = route.label(model)
-        if route.options.requests.unknown_model == "error":
-            route.require(model)
-        read = self._read
+        route = await self._find_route(_model_of(body), key, record)
         past = past_of(body.get(self._protocol.items_field or "")) if len(raw) >= self._conversations.least else None
-        if past is not None and past.new < len(raw):
-            large = past.new > OFFLOAD_BYTES
-        else:
-            large = len(raw) > OFFLOAD_BYTES or raw.count(b"{") > OFFLOAD_OBJECTS
-        try:
-            received = await offload(True, read, body, raw) if large else read(body, raw)
-        except ClientFault:
-            if route.options.requests.validation == "strict":
-                raise
-            received, body, mended = await offload(large, read_mended, read, self._protocol.mended, body)
-            for name in mended:
-                record.tolerate(name, "the request was mended", ident)
+        received, body = await self._read_request(route, raw, body, past, record, ident)
         if self._protocol.field_headers:
             received = _with_headers(received, self._protocol, request)
         if (sealed := route.sealed) is not None and SEALED in (raw if past is None else past.signs):
@@ -439,11 +387,17 @@ class Delivery:
                 is_large(received, reused=True), sealed.open_request, received, owner, record, ident
             )
         record.stream = received.stream
+        notes = record.notes
         notes["route"], notes["backend"] = route.config.model, route.pool.name
         if received.tools:
             notes["tools"] = len(received.tools)
             notes["tool_names"] = [tool.name for tool in received.tools[:TOOL_NAMES]]
-        exchange = Exchange(
+        if record.observers:
+            secrets = self._protocol.secrets(received)
+            seen = ReadRequest(self._protocol.name, route.config, route.options, owner, received, secrets)
+            for observer in record.observers:
+                observer.read(seen, record)
+        return Exchange(
             ident,
             self._protocol,
             route,
@@ -455,17 +409,86 @@ class Delivery:
             key=key,
             headers=request.headers,
         )
-        if record.observers:
-            secrets = self._protocol.secrets(received)
-            seen = ReadRequest(self._protocol.name, route.config, route.options, owner, received, secrets)
-            for observer in record.observers:
-                observer.read(seen, record)
-        return exchange
+
+    async def _read_body(self, request: web.Request, share: BodyShare) -> tuple[bytes, Mapping[str, Any]]:
+        """Returns the bytes and the JSON object of the body. They ask for a stream if the answer is made in the
+        background."""
+        if request.headers.get("Content-Type") != "application/json" != request.content_type:
+            raise ClientFault(
+                f"The body must be application/json, not {request.content_type[:100]}.", code="unsupported_media_type"
+            )
+        raw = await read_body(request, self._limits.body_bytes, self._body_s, share)
+        if self._admission is not None and (slot := request.get(SLOT)) is not None:
+            slot.arrived()
+        unread(request, raw)
+        body: Mapping[str, Any] = await read_json(
+            raw,
+            self._limits,
+            self._known,
+            self._lookup(share) if len(raw) >= self._conversations.least else None,
+            lambda objects: self._collecting.hold(request, objects),
+        )
+        if self._monitors.streams or (body.get("stream") is True and len(self._monitors.running) > 1):
+            await self._staggered.wait()  # so that streams send between two requests, which cost more this way
+        if self._detaches and body.get("background") is True and self._protocol.turns is not None:
+            request[APART] = body.get("stream") is True
+            body = {**body, "stream": True}
+            raw = dump_in_pieces(body)
+        return raw, body
+
+    async def _find_route(self, model: str, key: ApiKey | None, record: AccessRecord) -> Route:
+        """Returns the route for a model. Raises `ClientFault` if there is none or the key may not use it."""
+        record.notes["model"] = model if len(model) <= MODEL_CHARS else model[: MODEL_CHARS - 1] + "…"
+        route = self._router.find(model, key)
+        record.route = route.config.model
+        if key is not None:
+            key.require(route.config.model, model)
+            record.note("key", key.name)
+        if route.pool.unsettled:
+            await route.pool.settle()
+        record.model = route.label(model)
+        if route.options.requests.unknown_model == "error":
+            route.require(model)
+        return route
+
+    async def _read_request(
+        self, route: Route, raw: bytes, body: Mapping[str, Any], past: Past | None, record: AccessRecord, ident: str
+    ) -> tuple[ModelRequest, Mapping[str, Any]]:
+        """Returns the request in a body, and the body, which is mended where the route allows it. Large ones are read
+        in a thread."""
+        read = self._read
+        if past is not None and past.new < len(raw):
+            large = past.new > OFFLOAD_BYTES
+        else:
+            large = len(raw) > OFFLOAD_BYTES or raw.count(b"{") > OFFLOAD_OBJECTS
+        try:
+            return await offload(True, read, body, raw) if large else read(body, raw), body
+        except ClientFault:
+            if route.options.requests.validation == "strict":
+                raise
+        received, body, mended = await offload(large, read_mended, read, self._protocol.mended, body)
+        for name in mended:
+            record.tolerate(name, "the request was mended", ident)
+        return received, body
 
     def _lookup(self, share: BodyShare) -> ConversationLookup | None:
         """Returns where to look up the conversation of a request; None if the protocol has no field for it."""
         key = self._items_key
         return ConversationLookup(self._conversations, key, share.account, self._protocol.name) if key else None
+
+
+def _model_of(body: Mapping[str, Any]) -> str:
+    """Returns the requested model. Raises `ClientFault` if the body names none."""
+    model = body.get("model")
+    if model is None:
+        raise ClientFault("Missing required parameter: 'model'.", code="missing_required_parameter", param="model")
+    if not isinstance(model, str) or not model:
+        raise ClientFault(
+            f"'model' must be a non-empty string, not {json.dumps(model)[:200]}.",
+            code="invalid_type" if not isinstance(model, str) else "invalid_value",
+            param="model",
+        )
+    return model
 
 
 async def _leave(request: web.Request, share: BodyShare) -> None:
