@@ -96,16 +96,12 @@ class ScanStage(Stage):
         self._counters = Counters(count, label, near, decided)
         self._streamed = stream_after is not None
         self._waiting = WaitingCalls(count, label) if native else None
-        self._scanners: dict[int, CallScanner] = {}
-        self._policies: dict[int, CallPolicy] = {}
-        self._heads: dict[int, str] = {}  # beginnings of answers, while their scanner is undecided
-        self._called: dict[int, bool] = {}  # answers with calls made by the server: True if inside reasoning
+        self._answers: dict[int, _Answer] = {}
+        self._texts: dict[int, _Answer] = {}  # text blocks of the server, and their answers
         self._stops = options.calls.stop_after_call and not offer.parallel
         self._calls: set[int] = set()
         self._beside: dict[int, Extra] = {}  # metadata of text blocks
         self._keeps_blocks = native or not offer.tools  # no calls are cut out of text blocks
-        self._numbered: dict[int, int] = {}  # the next block of answers whose scanner ended
-        self._choice_of: dict[int, int] = {}
         self._over = False
         self._detector: ReasoningDetector | None = None
         if preopened is not None and factory.plan.pairs:
@@ -125,7 +121,7 @@ class ScanStage(Stage):
         self.scanned_bytes += len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
         if self.scanned_bytes - self._looked > _LARGE:
             self._look()
-        said = self._said.get(self._choice_of[block]) if self._said else None
+        said = self._said.get(self._texts[block].choice) if self._said else None
         if said is not None and self._detector is not None:
             said.append(text)
             self._detector.room -= len(text)
@@ -134,10 +130,10 @@ class ScanStage(Stage):
 
     def scanner_of(self, block: int) -> CallScanner | None:
         """Returns the scanner of a server's text block; None if its text has to go through `feed`."""
-        choice = self._choice_of.get(block)
-        if choice is None or self._over or self._large or (self._waiting is not None and self._waiting.holds(choice)):
+        answer = self._texts.get(block)
+        if answer is None or self._over or self._large:
             return None
-        return self._scanners.get(choice)
+        return None if self._waiting is not None and self._waiting.holds(answer.choice) else answer.scanner
 
     def whole(self, reply: ModelReply) -> ModelReply | None:
         return reply if self._has_nothing(reply) else self._one_text(reply)
@@ -165,16 +161,16 @@ class ScanStage(Stage):
             return None
         if self._detector is not None:
             self._detector.foresee(said.text, choice.reason)
-        self._choice_of[0] = 0
-        self._open(0)
+        answer = self._texts[0] = self._answer(0)
+        self._open(answer)
         self.note_text(0, said.text)
-        found = self._scan(0, said.text)
+        found = self._scan(answer, said.text)
         if not self._over:
-            found += self._finish(0, truncated=choice.reason not in FinishReason.WHOLE)
+            found += self._finish(answer, truncated=choice.reason not in FinishReason.WHOLE)
         if found and isinstance(last := found[-1], Fault):
             raise last.error
-        answer = ReplyChoice(tuple(parts_of(found)), choice.reason, _without_logprobs(choice.extra))
-        return replace(reply, choices=(answer,))
+        scanned = ReplyChoice(tuple(parts_of(found)), choice.reason, _without_logprobs(choice.extra))
+        return replace(reply, choices=(scanned,))
 
     def feed(self, events: list[Event], *, working: bool = False) -> list[Event]:
         """See `Stage`. `working`: called in a thread, so nothing is deferred."""
@@ -195,39 +191,39 @@ class ScanStage(Stage):
                 self.later += events[index:]
                 break
             match event:
-                case Delta() if event.block in self._choice_of:
+                case Delta() if event.block in self._texts:
                     self.note_text(event.block, event.text)
-                    out += self._scan(self._choice_of[event.block], event.text)
+                    out += self._scan(self._texts[event.block], event.text)
                 case Open(kind=BlockKind.TEXT):
-                    self._choice_of[event.block] = event.choice
+                    answer = self._texts[event.block] = self._answer(event.choice)
                     if event.extra and self._keeps_blocks:
                         self._beside[event.block] = event.extra
-                    if event.choice not in self._scanners and event.choice not in self._heads:
-                        self._open(event.choice)
+                    if not answer.is_open:
+                        self._open(answer)
                 case Open(kind=BlockKind.REASONING):
                     if detector is not None:
                         detector.thinks(event.choice)
                     out.append(event)
                 case Open(kind=BlockKind.TOOL_CALL):
                     if self._waiting is not None:
-                        out += self._without_calls(event.choice, self._waiting)
+                        out += self._without_calls(self._answer(event.choice), self._waiting)
                     if detector is not None:
                         detector.calls(event.choice)
                     out.append(event)
-                case Close() if event.block in self._choice_of:
+                case Close() if event.block in self._texts:
                     if self._keeps_blocks:
                         out += self._closed(event)
                 case Finish():
-                    for choice in (*self._scanners, *self._heads):
-                        truncated = reason_of(event, choice) not in FinishReason.WHOLE
-                        out += self._finish(choice, truncated=truncated)
-                        if choice in self._said and detector is not None and not self._over:
-                            again = detector.look_back(choice, truncated=truncated)
-                            out += self._read_again(choice, again) if again is not None else ()
+                    for answer in [one for one in self._answers.values() if one.is_open]:
+                        truncated = reason_of(event, answer.choice) not in FinishReason.WHOLE
+                        out += self._finish(answer, truncated=truncated)
+                        if answer.choice in self._said and detector is not None and not self._over:
+                            again = detector.look_back(answer.choice, truncated=truncated)
+                            out += self._read_again(answer, again) if again is not None else ()
                     out += self._ended(_without_probabilities(event) if event.choices else event)
                 case Fault():
-                    for choice in (*self._scanners, *self._heads):
-                        out += self._finish(choice, truncated=True)
+                    for answer in [one for one in self._answers.values() if one.is_open]:
+                        out += self._finish(answer, truncated=True)
                     if any(type(left) is Fault for left in out):  # about a call that this fault cut off
                         out = [left for left in out if type(left) is not Fault]
                         self._over = False
@@ -248,7 +244,8 @@ class ScanStage(Stage):
 
     def _look(self) -> None:
         self._looked = self.scanned_bytes
-        self._large = any(scanner.held_bytes > _LARGE for scanner in self._scanners.values())
+        scanners = (answer.scanner for answer in self._answers.values())
+        self._large = any(scanner is not None and scanner.held_bytes > _LARGE for scanner in scanners)
 
     def found(self, found: list[Event]) -> list[Event]:
         """Takes events of a scanner and returns the resulting events. The answer may end with them."""
@@ -272,12 +269,12 @@ class ScanStage(Stage):
     def _closed(self, closed: Close) -> list[Event]:
         """Handles the end of a text block. Usually the scan continues in the next block. It ends here only if calls in
         text are not searched for and the server has metadata for the block (citations, the item, its `phase`)."""
-        choice = self._choice_of[closed.block]
+        answer = self._texts[closed.block]
         extra = merged(self._beside.pop(closed.block, EMPTY), closed.extra)
         if not extra:
             return []
-        found = self._finish(choice, truncated=closed.status == "truncated")
-        self._numbered[choice] = self._scanners.pop(choice).next_block
+        found = self._finish(answer, truncated=closed.status == "truncated")
+        answer.end()
         for index in range(len(found) - 1, -1, -1):
             if isinstance(last := found[index], Close):
                 found[index] = Close(last.block, last.status, extra)
@@ -289,85 +286,125 @@ class ScanStage(Stage):
             return []
         return [last] if self._waiting is None else self._waiting.feed([last])
 
-    def _without_calls(self, choice: int, waiting: WaitingCalls) -> list[Event]:
+    def _without_calls(self, answer: _Answer, waiting: WaitingCalls) -> list[Event]:
         """Ends the search for calls in this answer, because the server has made one. Later text is searched for
         reasoning only."""
-        if choice in self._called:
+        if answer.called is not None:
             return []
-        scanner = self._scanners.pop(choice, None)
-        self._numbered.pop(choice, None)
-        self._called[choice] = scanner is not None and scanner.state == "reasoning"
-        if scanner is None:
+        scanner, answer.scanner, answer.next_block = answer.scanner, None, None
+        answer.called = scanner is not None and scanner.state == "reasoning"
+        if scanner is None or answer.policy is None:
             return []
-        self._policies[choice].recognises = False
-        return self.found(scanner.finish()) + waiting.as_text(choice)
+        answer.policy.recognises = False
+        return self.found(scanner.finish()) + waiting.as_text(answer.choice)
 
     # --- the scanner of an answer
     # ---------------------------------------------------------------------------------------
 
-    def _open(self, choice: int) -> None:
+    def _answer(self, choice: int) -> _Answer:
+        answer = self._answers.get(choice)
+        if answer is None:
+            answer = self._answers[choice] = _Answer(choice)
+        return answer
+
+    def _open(self, answer: _Answer) -> None:
         """Begins the text of an answer. If only reasoning is searched for, leading whitespace matters only before
         reasoning (R6.6), so it is not held."""
-        if choice in self._inside:
-            self._make(choice, trim=True)
-        elif self._detector is not None and self._detector.begin(choice):
-            self._heads[choice] = ""
+        if answer.choice in self._inside:
+            self._make(answer, trim=True)
+        elif self._detector is not None and self._detector.begin(answer.choice):
+            answer.head = ""
         elif self._grammar.syntaxes or self._options.reasoning.preopened:
-            self._make(choice, trim=True)
+            self._make(answer, trim=True)
         else:
-            self._heads[choice] = ""
+            answer.head = ""
 
-    def _scan(self, choice: int, text: str) -> list[Event]:
-        if choice in self._heads:
-            text = self._heads.pop(choice) + text
-            if not self._begin(choice, text):
-                self._heads[choice] = text
-                return []
-        elif choice not in self._scanners:  # text after a call of the server
-            self._open(choice)
-        scanner = self._scanners[choice]
+    def _scan(self, answer: _Answer, text: str) -> list[Event]:
+        if answer.scanner is None:
+            if answer.head is None:  # text after a call of the server
+                self._open(answer)
+            if answer.head is not None:
+                text = answer.head + text
+                answer.head = None if self._begin(answer, text) else text
+        scanner = answer.scanner
+        if scanner is None:
+            return []
         if len(text) <= _SLICE_CHARS:
             return self.found(scanner.feed(text))
         slices = (text[at : at + _SLICE_CHARS] for at in range(0, len(text), _SLICE_CHARS))
         return self.found([event for each in slices for event in scanner.feed(each)])
 
-    def _begin(self, choice: int, head: str) -> bool:
+    def _begin(self, answer: _Answer, head: str) -> bool:
         """Chooses the scanner of an answer by the beginning of its text. Returns False if more text is needed."""
         detector = self._detector
-        if detector is not None and not detector.seen(choice, head):
+        if detector is not None and not detector.seen(answer.choice, head):
             return False
         trim = True
-        if choice not in self._inside and not self._grammar.syntaxes:
+        if answer.choice not in self._inside and not self._grammar.syntaxes:
             word = head.lstrip(SPACE)
             markers = self.factory.markers or ()
             if not word or any(marker.startswith(word) and marker != word for marker in markers):
                 return False
             trim = word.startswith(markers)
-        self._make(choice, trim=trim)
+        self._make(answer, trim=trim)
         return True
 
-    def _finish(self, choice: int, *, truncated: bool) -> list[Event]:
+    def _finish(self, answer: _Answer, *, truncated: bool) -> list[Event]:
+        """Ends the text of an answer that is open."""
         found: list[Event] = []
-        if choice in self._heads:
-            found = self._make(choice, trim=bool(self._grammar.syntaxes)).feed(self._heads.pop(choice))
-        return self.found(found + self._scanners[choice].finish(truncated=truncated))
+        if answer.head is not None:
+            found = self._make(answer, trim=bool(self._grammar.syntaxes)).feed(answer.head)
+            answer.head = None
+        assert answer.scanner is not None
+        return self.found(found + answer.scanner.finish(truncated=truncated))
 
-    def _read_again(self, choice: int, text: str) -> list[Event]:
+    def _read_again(self, answer: _Answer, text: str) -> list[Event]:
         """Scans a text again that was sent as reasoning but is none."""
-        before = self._scanners[choice]
-        scanner = self._make(choice, trim=bool(self._grammar.syntaxes), first_block=before.next_block)
+        answer.end()
+        scanner = self._make(answer, trim=bool(self._grammar.syntaxes), goes_on=False)
         return self.found(scanner.feed(text) + scanner.finish())
 
-    def _make(self, choice: int, *, trim: bool, first_block: int | None = None) -> CallScanner:
-        called, counters = self._called.get(choice), self._counters
-        if first_block is None and choice in self._numbered:
-            first_block, trim = self._numbered[choice], False  # continues inside the text
-        if called is None and self._waiting is not None:
+    def _make(self, answer: _Answer, *, trim: bool, goes_on: bool = True) -> CallScanner:
+        """Makes the scanner of an answer. `goes_on`: if the answer had one before, the text continues."""
+        choice, counters = answer.choice, self._counters
+        if answer.called is None and self._waiting is not None:
             counters = Counters(*self._waiting.counts(choice), counters.near, counters.decided)
-        self._scanners[choice], self._policies[choice] = self.factory.make(
-            choice, counters, trim=trim, inside=self._inside.get(choice), called=called, first_block=first_block
+        answer.scanner, answer.policy = self.factory.make(
+            choice,
+            counters,
+            trim=trim and not (goes_on and answer.next_block is not None),
+            inside=self._inside.get(choice),
+            called=answer.called,
+            first_block=answer.next_block,
         )
-        return self._scanners[choice]
+        return answer.scanner
+
+
+class _Answer:
+    """The scan of one answer. Its text is open while it has a scanner or a `head`."""
+
+    __slots__ = ("called", "choice", "head", "next_block", "policy", "scanner")
+
+    def __init__(self, choice: int) -> None:
+        self.choice = choice
+        self.head: str | None = None
+        """The beginning of the text, while its scanner is undecided."""
+        self.scanner: CallScanner | None = None
+        self.policy: CallPolicy | None = None
+        """The policy of the scanner that was made last."""
+        self.called: bool | None = None
+        """None until the server has made a call in this answer. Then True if that was inside reasoning."""
+        self.next_block: int | None = None
+        """The number of the next block, if a scanner of this answer has ended."""
+
+    @property
+    def is_open(self) -> bool:
+        return self.scanner is not None or self.head is not None
+
+    def end(self) -> None:
+        """Ends the scanner. Another one continues with its next block."""
+        assert self.scanner is not None
+        self.next_block, self.scanner = self.scanner.next_block, None
 
 
 def _never() -> None:
