@@ -24,7 +24,8 @@ from toolwire.model import ModelReply, ReplyChoice, Text, ToolChoice, ToolSpec, 
 from toolwire.pipeline.answers.stage_chain import StageChain
 from toolwire.pipeline.paths.pass_through import PassThrough
 from toolwire.pipeline.paths.relay import Relay
-from toolwire.pipeline.paths.stream_paths import FastPath, StreamPath, Transcode
+from toolwire.pipeline.paths.stream_path import StreamPath
+from toolwire.pipeline.paths.stream_paths import FastPath, Transcode
 from toolwire.pipeline.scanning.offered_tools import OfferedTools
 from toolwire.pipeline.scanning.scan_stage import ScanStage
 from toolwire.protocols.chat.protocol import ChatProtocol

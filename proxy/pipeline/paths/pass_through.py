@@ -12,7 +12,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 
 from ...errors import GatewayError
 from ...events import Event, Fault, Finish, Start
@@ -21,6 +21,7 @@ from ...protocols.streams import StreamReader, StreamWriter
 from ...support.offload import in_thread
 from ..answers.stage_chain import StageChain
 from .relay import Relay
+from .stream_path import StreamPath
 
 
 class SideReader:
@@ -59,11 +60,9 @@ class SideReader:
             self._fault = events[-1]
 
 
-class PassThrough:
+class PassThrough(StreamPath):
     """Sends bytes unread; `toolwire.pipeline.paths.relay` tells what is checked. `note` is called with the server's
     token counts, if there are any."""
-
-    continues = False
 
     def __init__(
         self,
@@ -72,17 +71,19 @@ class PassThrough:
         side: SideReader | None = None,
         note: Callable[[Usage | None], None] = lambda usage: None,
     ) -> None:
-        self.spoke = self.over = self.drained = self.works = False
-        self.last: Event | None = None
+        super().__init__(writer)
         self._relay = relay
-        self._writer = writer
         self._side = side
         self._note_usage = note
         self._held = b""  # the frames of the end, while the watching stages process it
         self._deferred: list[bytes] = []  # bytes that may end a large frame, and all bytes after them
         self._ends = False  # True if the end has to be read in a thread
 
-    def feed(self, data: bytes, seen: tuple[bytes, list[Event]] | None = None) -> bytes:
+    @property
+    def feed(self) -> Callable[[bytes], bytes]:
+        return self._take
+
+    def _take(self, data: bytes, seen: tuple[bytes, list[Event]] | None = None) -> bytes:
         if self.over:
             return b""
         relay, side = self._relay, self._side
@@ -117,7 +118,7 @@ class PassThrough:
         while self._deferred and not self.over:
             data = b"".join(self._deferred)
             self._deferred.clear()
-            out += self.feed(data, await in_thread(self._read, data))
+            out += self._take(data, await in_thread(self._read, data))
         self._deferred.clear()
         self.works = False
         return out
@@ -157,13 +158,6 @@ class PassThrough:
             self._held, out = out, b""
         return out
 
-    async def go_on(self) -> AsyncGenerator[bytes, None]:
-        for _ in ():
-            yield b""
-
-    def give_up(self, error: GatewayError) -> bytes:
-        return b""
-
     async def settle(self) -> bytes:
         shown = b""
         if self._ends:
@@ -181,12 +175,6 @@ class PassThrough:
     def fail(self, error: GatewayError) -> bytes:
         # Errors after the end marker do not concern the client.
         return b"" if self._relay.ended else self._error_bytes(Fault(error))
-
-    def keepalive(self) -> bytes:
-        return self._writer.keepalive()
-
-    def close(self) -> None:
-        pass
 
     def _error_bytes(self, last: Event) -> bytes:
         """Returns the error that ends the answer, in the client's protocol. The beginning of an answer is written

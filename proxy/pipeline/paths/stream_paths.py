@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from functools import cache
-from typing import Final, Protocol, cast
+from typing import Final, cast
 
 from ...errors import BackendFault, GatewayError
 from ...events import BlockKind, Delta, Event, Fault, Finish, Opaque, Open
@@ -38,68 +38,10 @@ from ..exchange.request_state import Exchange
 from ..scanning.scan_stage import ScanStage
 from .pass_through import PassThrough, SideReader
 from .relay import Relay
+from .stream_path import StreamPath
 from .whole import note_usage
 
 _VISIBLE: Final = (Delta, Open, Opaque, Finish)
-
-
-class StreamPath(Protocol):
-    """One streamed answer.
-
-    `spoke`: the client has seen something, or will with the output so far, so errors are sent in-band. `over`: no more
-    input is taken. `drained`: the server has sent everything. `continues`: `over`, but `go_on` has more output.
-    `works`: there is deferred work for `work_off`; input that arrives meanwhile is queued behind it. `last`: the
-    `Finish` or `Fault` that was written, if events were.
-    """
-
-    @property
-    def spoke(self) -> bool: ...
-
-    @property
-    def over(self) -> bool: ...
-
-    @property
-    def drained(self) -> bool: ...
-
-    @property
-    def continues(self) -> bool: ...
-
-    @property
-    def works(self) -> bool: ...
-
-    @property
-    def last(self) -> Event | None: ...
-
-    @property
-    def feed(self) -> Callable[[bytes], bytes]:
-        """A function that takes the next bytes of the server, cut anywhere, and returns the bytes to send. Looked up
-        once, called for each read."""
-
-    async def work_off(self) -> bytes:
-        """Runs the deferred work in a thread and returns the resulting bytes to send."""
-
-    def finish(self, error: GatewayError | None = None) -> bytes:
-        """Ends the input, normally or with `error`, and returns the remaining bytes to send."""
-
-    def go_on(self) -> AsyncGenerator[bytes, None]:
-        """Yields the bytes of the answer that replaces the end. Called after `over` and `settle` if the path
-        `continues`. The path is not `over` meanwhile."""
-
-    def give_up(self, error: GatewayError) -> bytes:
-        """Ends `go_on` early and returns the remaining bytes to send."""
-
-    async def settle(self) -> bytes:
-        """Does the work that must precede the last event, and returns the remaining bytes to send. Called after `over`.
-        The path may `continue` afterwards."""
-
-    def fail(self, error: GatewayError) -> bytes:
-        """Returns the in-band form of an error that ends the stream; empty if the stream has already ended."""
-
-    def keepalive(self) -> bytes:
-        """Returns a frame that keeps the connection alive."""
-
-    def close(self) -> None:
-        """Drops reference cycles. Nothing is called afterwards."""
 
 
 def choose(exchange: Exchange, reply: Reply) -> tuple[StreamPath, WireSource | None]:
@@ -138,17 +80,15 @@ def allows_fast_path(chain: StageChain) -> bool:
     return not reading or (len(reading) == 1 and isinstance(reading[0], ScanStage))
 
 
-class Transcode:
+class Transcode(StreamPath):
     """Reads bytes into events, runs them through the stages, and writes bytes."""
 
     def __init__(
         self, reader: StreamReader | None, chain: StageChain, writer: StreamWriter, private: PrivateData = NOTHING
     ) -> None:
-        self.spoke = self.over = self.drained = self.continues = self.works = False
-        self.last: Event | None = None
+        super().__init__(writer)
         self._reader = reader
         self._chain = chain
-        self._writer = writer
         self._private = private
         self._leaks = None if reader is None else leak_detector(private)
         self._unread = 0  # bytes since the last event: roughly the size of the incomplete frame
@@ -255,12 +195,6 @@ class Transcode:
 
     def fail(self, error: GatewayError) -> bytes:
         return self._writer.feed([Fault(error)])
-
-    def keepalive(self) -> bytes:
-        return self._writer.keepalive()
-
-    def close(self) -> None:
-        pass
 
     def _write(self, events: list[Event]) -> bytes:
         if self._chain.waits:
