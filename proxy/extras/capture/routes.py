@@ -23,7 +23,7 @@ def add_routes(router: web.UrlDispatcher) -> None:
     router.add_get("/admin/captures/{id}", _get)
 
 
-def _owner(request: web.Request) -> str | None:
+def visible_owner(request: web.Request) -> str | None:
     """Returns the owner whose captures the client may see; None for all."""
     key = request.get(API_KEY)
     return None if key is None or key.admin else request[OWNER]
@@ -32,7 +32,7 @@ def _owner(request: web.Request) -> str | None:
 async def _list(request: web.Request) -> web.Response:
     captures = request.app[CAPTURES]
     await captures.written()
-    rows = await asyncio.to_thread(_rows, captures, _owner(request))
+    rows = await asyncio.to_thread(_rows, captures, visible_owner(request))
     return web.json_response({"object": "list", "data": rows}, dumps=lambda value: orjson.dumps(value).decode())
 
 
@@ -53,8 +53,8 @@ def _rows(captures: CaptureFolder, owner: str | None) -> list[dict[str, object]]
 async def _get(request: web.Request) -> web.Response:
     captures = request.app[CAPTURES]
     ident = request.match_info["id"]
-    await captures.finished(ident, _owner(request))
-    content = await asyncio.to_thread(_content, captures, ident, _owner(request))
+    await captures.finished(ident, visible_owner(request))
+    content = await asyncio.to_thread(_content, captures, ident, visible_owner(request))
     if content is None:
         raise ClientFault(
             f"There is no capture of the request {quote(ident)}.",

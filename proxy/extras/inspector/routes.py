@@ -38,6 +38,7 @@ from ...registry import Registries
 from ...support.offload import in_thread
 from ..capture.files import Captured, is_capture
 from ..capture.recording import RecordingError
+from ..capture.routes import visible_owner
 from .feed import Feed
 from .formats import read_in_all_formats
 from .holders import Holders
@@ -226,7 +227,7 @@ class Pages:
         async with self._feeds.take(request[OWNER]):
             response = web.StreamResponse(headers={**_HEADERS, "Content-Type": "text/event-stream"})
             await response.prepare(request)
-            async with aclosing(Feed(self._holders, _owner(request)).events(ends)) as events:
+            async with aclosing(Feed(self._holders, visible_owner(request)).events(ends)) as events:
                 async for event in events:
                     await response.write(event)
             await response.write_eof()
@@ -258,7 +259,7 @@ class Pages:
 
     async def _capture(self, request: web.Request, asking: AdmittedRequest) -> web.Response:
         async with self._working_on:
-            content = await self._finished(request.match_info["id"], _owner(request))
+            content = await self._finished(request.match_info["id"], visible_owner(request))
         name = _UNNAMED.sub("_", request.match_info["id"])
         named = {"Content-Disposition": f'attachment; filename="{name}.capture.jsonl"'}
         return web.Response(body=content, content_type="application/jsonl", headers={**_HEADERS, **named})
@@ -285,7 +286,7 @@ class Pages:
         contents: list[bytes] = []
         async with self._working_on:
             for ident in dict.fromkeys(ids):
-                contents.append(await self._finished(ident, _owner(request)))
+                contents.append(await self._finished(ident, visible_owner(request)))
                 if sum(map(len, contents)) > EXPORT_BYTES:
                     raise ClientFault(
                         f"The selected exchanges have more than {EXPORT_BYTES} bytes.",
@@ -321,7 +322,7 @@ class Pages:
 
     async def _content(self, request: web.Request) -> bytes:
         """Returns the capture of the exchange that the path names. Raises `ClientFault` `not_found`."""
-        return await self._stored(request.match_info["id"], _owner(request))
+        return await self._stored(request.match_info["id"], visible_owner(request))
 
     async def _finished(self, ident: str, owner: str | None) -> bytes:
         """Returns the capture of a stored exchange. Waits a moment for its end: a client has its answer a little
@@ -346,12 +347,6 @@ def _name(host: str) -> str:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:
         return ""
-
-
-def _owner(request: web.Request) -> str | None:
-    """Returns the owner whose exchanges the client may see; None for all."""
-    key = request.get(API_KEY)
-    return None if key is None or key.admin else request[OWNER]
 
 
 def _json(value: object) -> web.Response:

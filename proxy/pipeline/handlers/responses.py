@@ -51,14 +51,11 @@ async def delete(request: web.Request) -> web.StreamResponse:
     from it afterwards."""
     conversations = request.app[CONVERSATIONS]
     async with _turn(request) as (turn, asked):
-        try:
-            if turn.status in RUNNING and MARK in turn.extra:  # it has no client whose disconnect would end it
-                await conversations.cancel(turn)
-            for ident in (turn.id, *memory_ids(turn)):
-                await conversations.delete(ident, turn.owner)
-            await forget_events(conversations, turn)
-        except StoreUnavailable as error:
-            raise away(error) from error
+        if turn.status in RUNNING and MARK in turn.extra:  # it has no client whose disconnect would end it
+            await conversations.cancel(turn)
+        for ident in (turn.id, *memory_ids(turn)):
+            await conversations.delete(ident, turn.owner)
+        await forget_events(conversations, turn)
         return await _answer(asked, turn, lambda: dump({"id": turn.id, "object": "response", "deleted": True}))
 
 
@@ -137,34 +134,25 @@ async def cancel(request: web.Request) -> web.StreamResponse:
     concurrent ones, because the response may hold the last place of this key."""
     form = _form(request)
     async with _turn(request, limited=False) as (turn, asked):
-        if turn.status in RUNNING:
-            try:
-                turn = await request.app[CONVERSATIONS].cancel(turn)
-            except StoreUnavailable as error:
-                raise away(error) from error
-        ended = turn
+        ended = await request.app[CONVERSATIONS].cancel(turn) if turn.status in RUNNING else turn
         return await _answer(asked, ended, lambda: dump_in_pieces(form.shown(ended)))
 
 
 @asynccontextmanager
 async def _turn(request: web.Request, *, limited: bool = True) -> AsyncIterator[tuple[StoredTurn, AdmittedRequest]]:
     """Yields the turn that a request names, with the admitted request. `limited`: the request counts against the
-    limits. The bytes of a large turn count in the body budget (R33.2). Raises `ClientFault` `not_found`, and
-    `Unavailable`."""
+    limits. The bytes of a large turn count in the body budget (R33.2). Raises `ClientFault` `not_found`. Errors of the
+    store, also inside the context, become `Unavailable`."""
     ident, owner = request.match_info["id"], request[OWNER]
     conversations = request.app[CONVERSATIONS]
     async with admitted(request, limited=limited, counted=limited) as asked:
         try:
             turn = await conversations.get_counted(ident, owner, asked.hold)
+            if turn is None or turn.status == "kept":  # "kept": stored results of tools, a lease, events
+                raise ClientFault(f"Response with id {quote(ident)} not found.", code="not_found")
+            yield await settled(conversations, turn, _form(request)), asked
         except StoreUnavailable as error:
             raise away(error) from error
-        if turn is None or turn.status == "kept":  # "kept": stored results of tools, a lease, events
-            raise ClientFault(f"Response with id {quote(ident)} not found.", code="not_found")
-        try:
-            turn = await settled(conversations, turn, _form(request))
-        except StoreUnavailable as error:
-            raise away(error) from error
-        yield turn, asked
 
 
 async def _answer(asked: AdmittedRequest, turn: StoredTurn, write: Callable[[], bytes]) -> web.StreamResponse:

@@ -63,7 +63,7 @@ from ..shared.wire import (
     unreadable,
 )
 from ..streams import WriteOptions
-from .opaque import PROTOCOL, REASONING, call_extra, joined, opaque_of, without
+from .opaque import CALL_FIELDS, PROTOCOL, REASONING, call_extra, joined, opaque_of, without
 from .request_writer import write_call
 
 _ONLY_OBJECTS: Final = frozenset({dict})
@@ -270,13 +270,10 @@ def _read_call(call: Mapping[str, Any], *, ended: bool) -> ToolUse:
     return ToolUse(call_id, text_of(function.get("name")), arguments, extra=extra)
 
 
-_CALLED: Final = frozenset({"name", "arguments", "input"})
-
-
 def reply_call_extra(call: Mapping[str, Any], kind: str) -> Extra:
     """Returns the unmodelled fields of a call, without its index, which the gateway sets itself."""
     inner = call.get(kind)
-    if call.keys() <= CALL and (not isinstance(inner, dict) or inner.keys() <= _CALLED):
+    if call.keys() <= CALL and (not isinstance(inner, dict) or inner.keys() <= CALL_FIELDS):
         return EMPTY  # most calls
     return call_extra({key: value for key, value in call.items() if key != "index"}, kind)
 

@@ -14,7 +14,6 @@ from typing import Any, Final
 from ...errors import BackendFault, ClientFault, GatewayError, quote
 from ..base import Allowance
 from ..chat.reply import text_of
-from ..shared import openai
 from ..shared.server_errors import fault_of, is_overflow, read_overflow, status_in
 from ..shared.wire import dump, shorten
 
@@ -116,8 +115,3 @@ def read_error(value: Mapping[str, Any]) -> GatewayError | None:
         return fault_of(fields, message)
     fault.upstream_status = status_in(fields)
     return fault
-
-
-def read_refusal(body: bytes) -> tuple[str, str | None]:
-    """Returns message and code of an error body, whose message is where OpenAI's is; see `ServerSide.read_refusal`."""
-    return openai.read_refusal(body)

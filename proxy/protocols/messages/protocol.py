@@ -22,7 +22,7 @@ from ..shared.noise import Note, ignore_note, in_messages
 from ..shared.numbers import MAX_CHOICES
 from ..shared.wire import dump, frame_type
 from .blocks import PART_FIELDS, PROTOCOL
-from .errors import read_refusal, status_of, write_error, write_limits
+from .errors import status_of, write_error, write_limits
 from .ids import gateway_call_id
 from .reader import MessagesReader
 from .reply import read_reply, read_usage, thinking_of, write_reply
@@ -115,7 +115,6 @@ class MessagesProtocol(ClientSide, ServerSide):
     write_request = staticmethod(write_request)
     reader = staticmethod(MessagesReader)
     read_usage = staticmethod(read_usage)
-    read_refusal = staticmethod(read_refusal)
 
     def known_fields(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
         return {key: value for key, value in fields.items() if key in PART_FIELDS}
