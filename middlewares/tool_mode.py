@@ -43,6 +43,7 @@ from toolwire.pipeline.answers.stages import Batches
 from toolwire.pipeline.chain.middleware import ChainPlace, Handler, Middleware, ask_again
 from toolwire.pipeline.exchange.request_state import EXCHANGE, Exchange, ToolsBy
 from toolwire.record import AccessField, CounterSpec
+from toolwire.support.tasks import cancel_all
 from toolwire.upstream.pool.probing import Probed, probe
 from toolwire.upstream.pool.server_pool import WeightedServer
 from toolwire.upstream.pool.verdicts import MOST, Cause, refuses_all_tools
@@ -111,9 +112,7 @@ class ToolMode(Middleware):
         return {"transformation": "which finds calls in text", "injection": "which describes the tools in the prompt"}
 
     async def close(self) -> None:
-        for task in self._probes.values():
-            task.cancel()
-        await asyncio.gather(*self._probes.values(), return_exceptions=True)
+        await cancel_all(self._probes.values())
 
     async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         exchange = request[EXCHANGE]

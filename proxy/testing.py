@@ -42,6 +42,7 @@ from .config import (
 from .model import ModelRequest
 from .record import BackendObserver
 from .registry import Registries, registries
+from .support.tasks import cancel_all
 from .upstream.servers.mock import MockBackend, MockSource
 
 TAKING: Final = 5
@@ -338,9 +339,7 @@ class Upstream:
     async def __aexit__(self, *exc: object) -> None:
         assert self._server is not None
         await close_server(self._server)
-        for task in self._running:
-            task.cancel()
-        await asyncio.gather(*self._running, return_exceptions=True)
+        await cancel_all(self._running)
         await self._server.wait_closed()
         await asyncio.sleep(0)  # lets the loop close its transports
 

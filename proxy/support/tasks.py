@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -34,6 +34,12 @@ class BackgroundTasks:
 
     async def cancel(self) -> None:
         """Cancels all tasks and waits for their end."""
-        for task in self._running:
-            task.cancel()
-        await self.ended()
+        await cancel_all(self._running)
+
+
+async def cancel_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancels tasks and waits for their end. Their exceptions are ignored."""
+    tasks = [*tasks]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

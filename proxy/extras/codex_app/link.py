@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from ...errors import GatewayError
-from ...support.tasks import BackgroundTasks
+from ...support.tasks import BackgroundTasks, cancel_all
 from ...upstream.client.connections import CONNECTING, timed_out, unreachable
 from .rpc import RpcConnection
 
@@ -53,8 +53,7 @@ class Link:
         """Closes the connection and opens no more."""
         keeping, self._keeping = self._keeping, None
         if keeping is not None:
-            keeping.cancel()
-            await asyncio.gather(keeping, return_exceptions=True)
+            await cancel_all([keeping])
             await self._closing.idle()
         self._notify(unreachable())
 

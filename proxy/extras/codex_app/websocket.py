@@ -19,6 +19,7 @@ import aiohttp
 
 from ...config import BackendConfig, LimitsConfig
 from ...support.lines import HEAD_BYTES, OversizedLine
+from ...support.tasks import cancel_all
 from ...upstream.client.connections import unreachable, untrusted
 from ...upstream.client.sessions import refuse_redirect
 from .transport import MOST_UNSENT, READ_BYTES, Transport, TransportBroken
@@ -95,8 +96,7 @@ class WebSocketTransport(Transport):
             raise TransportBroken(f"{type(error).__name__} (close code {code})")
 
     async def close(self) -> None:
-        self._writing.cancel()
-        await asyncio.gather(self._writing, return_exceptions=True)
+        await cancel_all([self._writing])
         await self._socket.close()
         await self._session.close()
 

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import orjson
 
+from ...support.tasks import cancel_all
 from .holders import WAIT_S, Holder, HolderGone, Holders
 from .ring import Changes, Row
 
@@ -68,9 +69,7 @@ class Feed:
                 yield _event("rows", self._take()) if self._waits else b": here\n\n"
                 await asyncio.sleep(PAUSE_S)
         finally:
-            for task in self._followed.values():
-                task.cancel()
-            await asyncio.gather(*self._followed.values(), return_exceptions=True)
+            await cancel_all(self._followed.values())
 
     def _find_workers(self) -> None:
         """Follows new workers, and retries workers that did not answer."""

@@ -11,7 +11,6 @@ Rules:
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import secrets
@@ -265,10 +264,3 @@ def quiet() -> Iterator[None]:
         for logger, propagate in before:
             logger.removeHandler(silence)
             logger.propagate = propagate
-
-
-async def cancelled(tasks: Sequence[asyncio.Task[Any]]) -> None:
-    """Cancels these tasks and waits for their end."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from ...support.conversion import ConfigError
-from .asking import cancelled
+from ...support.tasks import cancel_all
 from .cases import Case
 from .halving import FIRST, Race
 from .scoring import ClientAnswer, Figures, Score, added_up, mark
@@ -164,7 +164,7 @@ class Tuner:
                 self._tell(race, started)
         finally:
             ending.cancel()
-            await cancelled([*running])
+            await cancel_all(running)
 
     async def _result(self, number: int, case: Case) -> TuningResult:
         answer = await self._asks.ask(number, case)

@@ -14,6 +14,7 @@ from yarl import URL
 
 from ...errors import GatewayError, quote
 from ...support.legible import visible
+from ...support.tasks import cancel_all
 from ..servers.identity import Identity
 from .server import UpstreamServer
 
@@ -92,10 +93,7 @@ class Health:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        tasks = [*self._tasks, *([] if self._asking is None else [self._asking])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_all([*self._tasks, *([] if self._asking is None else [self._asking])])
         self._tasks.clear()
 
     async def states(self) -> dict[str, bool]:

@@ -23,6 +23,7 @@ from typing import Final
 
 from ...errors import GatewayError, quote
 from ...model import Message, ModelReply, ModelRequest, Sampling, Text, ToolChoice, replace
+from ...support.tasks import cancel_all
 from ..servers.adapt import adapt
 from ..servers.base import TokenCounter
 from ..servers.presets import LEAVES_TEXT, preset_of
@@ -86,10 +87,7 @@ class TemplateProbes:
 
     async def close(self) -> None:
         """Cancels all probes."""
-        tasks = list(self._running.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_all(self._running.values())
 
     async def _probe(self, endpoint: UpstreamServer, model: str, special_tokens: bool) -> None:
         try:
