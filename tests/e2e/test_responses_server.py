@@ -12,10 +12,12 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.cases import named
+from tests.cases import every, named
 from tests.e2e.agent import block
 from tests.e2e.conftest import CHAT, function, get, post, serving, upstream_config
 from tests.e2e.meaning import MESSAGES, RESPONSES, Told, ended, every_client, failed, history, meant
+from tests.e2e.speaking import JSON, SSE
+from tests.e2e.speaking import speaking as speaking_by
 from tests.protocols.published import SHARED, captured_responses_requests
 from tests.protocols.responses_wires import RESPONSES as WIRE
 from tests.protocols.responses_wires import frame, options, write
@@ -24,8 +26,6 @@ from toolwire.folding import unfold
 from toolwire.model import ModelReply, Reasoning, ReplyChoice, Text, ToolUse, Usage, scoped
 from toolwire.testing import Answer, Asked, Refuse, Upstream, WireAnswer
 
-SSE = {"Content-Type": "text/event-stream"}
-JSON = {"Content-Type": "application/json"}
 GOLDEN_STREAMS = Path(__file__).parents[1] / "golden"
 THOUGHT = Reasoning("hm", scoped("responses", {"encrypted_content": "c2VjcmV0", "id": "rs_up"}))
 CALL = ToolUse("call_up", "read", '{"path":"a"}')
@@ -36,7 +36,6 @@ CALLING = ModelReply(
 TEXT = ModelReply("resp_up", "up", 1, (ReplyChoice((Text("Hello."),), "stop"),), USAGE, {"completed_at": 2})
 PASSING = {"input": "hi", "store": False, "stream": True}
 """Nothing is to be done but to hand bytes on."""
-both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 OTHERS = (CHAT, MESSAGES)
 
 
@@ -51,13 +50,7 @@ def streamed(data: bytes, pieces: int = 1) -> Answer:
 
 def speaking(reply: ModelReply, *, contrary: bool = False) -> Callable[[Asked], Answer]:
     """A Responses server; a contrary one streams what is not to be, and the other way round."""
-
-    def answer(asked: Asked) -> Answer:
-        if asked.json.get("stream", False) is not contrary:
-            return streamed(write(unfold(reply)))
-        return whole(WIRE.write_reply(reply, options()))
-
-    return answer
+    return speaking_by(WIRE, reply, options=options(), contrary=contrary)
 
 
 def saying(*items: dict[str, Any], events: bytes | None = None, **fields: Any) -> Callable[[Asked], Answer]:
@@ -121,7 +114,7 @@ async def ask_all(answer: Any, asking: Any = body, **how: Any) -> list[Told]:
 # --- what it means --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("contrary", [False, True], ids=["as asked", "contrary"])
+@every("contrary", [False, True])
 async def test_an_answer_means_the_same_to_each_client(contrary: bool) -> None:
     answers = await ask_all(speaking(CALLING, contrary=contrary))
     unkept = await ask_all(
@@ -167,7 +160,7 @@ def done(*items: dict[str, Any]) -> bytes:
     )
 
 
-@pytest.mark.parametrize("events", [None, done(*ITEMS)], ids=["only the end", "only done items"])
+@every("events", [None, done(*ITEMS)])
 async def test_a_server_that_says_only_what_it_must(events: bytes | None) -> None:
     for path, stream, answer, _ in await ask_all(saying(*ITEMS, events=events)):
         assert meant(path, answer, stream)[:2] == ("Hello.", [("read", {"path": "a"})])
@@ -177,7 +170,7 @@ async def test_a_server_that_says_only_what_it_must(events: bytes | None) -> Non
             assert shown["output"][1] == SEARCH
 
 
-@pytest.mark.parametrize(("reason", "word"), [("max_output_tokens", "length"), ("content_filter", "content_filter")])
+@every(("reason", "word"), [("max_output_tokens", "length"), ("content_filter", "content_filter")])
 async def test_what_ended_an_answer(reason: str, word: str) -> None:
     cut = saying({**MESSAGE, "status": "incomplete"}, status="incomplete", incomplete_details={"reason": reason})
     for path, stream, answer, _ in await ask_all(cut):
@@ -199,7 +192,7 @@ async def test_a_built_in_tool_is_seen_at_work() -> None:
     assert up.requests[0].json["tools"] == asked["tools"]
 
 
-@pytest.mark.parametrize("mode", ["prompt", "native"])
+@every("mode", ["prompt", "native"])
 async def test_what_it_thinks_between_tags_is_no_text_where_the_answer_is_written_anew(mode: str) -> None:
     """R7.8, also without tools. Only bytes that pass keep such text as it is (R1.6)."""
     says = speaking(replace(TEXT, choices=(ReplyChoice((Text("<think>Let me see.</think>Hello."),), "stop"),)))
@@ -255,8 +248,8 @@ BEGUN = frame({"type": "response.created", "response": {"id": "resp_up", "status
 SPEAKING = frame({"type": "response.output_text.delta", "output_index": 0, "content_index": 0, "delta": "Hel"})
 
 
-@pytest.mark.parametrize("late", [False, True], ids=["early", "late"])
-@pytest.mark.parametrize("error", [NESTED, FLAT, FAILED], ids=["nested", "flat", "failed"])
+@every("late", [False, True])
+@every("error", [NESTED, FLAT, FAILED])
 async def test_an_error_in_a_stream(error: dict[str, Any], late: bool) -> None:
     """Before anything was said it is a status, and said once after."""
     data = BEGUN + (SPEAKING if late else b"") + frame(error)
@@ -277,7 +270,7 @@ CODES = {
 }
 
 
-@pytest.mark.parametrize("code", CODES)
+@every("code", CODES)
 async def test_what_a_failed_response_means(code: str) -> None:
     """Nothing was said, so it has the status that it would have had as one. Messages has another for one of them."""
     resource = {**FAILED["response"], "error": {"code": code, "message": "Burnt."}}
@@ -301,7 +294,7 @@ async def test_another_try_where_that_may_help() -> None:
     assert len(up.requests) == 2
 
 
-@pytest.mark.parametrize("status", ["failed", "cancelled", "queued", "in_progress"])
+@every("status", ["failed", "cancelled", "queued", "in_progress"])
 async def test_an_answer_that_is_none(status: str) -> None:
     resource = {"id": "resp_up", "object": "response", "status": status, "output": [], "error": None}
     for path, stream, answer, _ in await ask_all(whole(resource)):
@@ -321,7 +314,7 @@ async def test_a_stream_that_is_cut() -> None:
     assert passing[0].answer.body.count(b"event: response.created") == 1
 
 
-@pytest.mark.parametrize(
+@every(
     ("status", "told", "code"),
     [(404, "model_not_found", "model_not_found"), (400, "context_length_exceeded", "context_length_exceeded")],
 )
@@ -411,7 +404,7 @@ GOLDEN: dict[str, str] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("path", GOLDEN, ids=["chat", "messages"])
+@every("path", GOLDEN)
 async def test_the_bytes_that_another_client_asks_for(path: str) -> None:
     answer, up = await ask(speaking(TEXT), HISTORY[path], path=path, backend={"preset": "openai"})
     assert answer.status == 200, answer.body
@@ -438,7 +431,7 @@ async def test_a_clients_own_body_is_for_a_server_that_keeps_nothing() -> None:
     assert up.requests[0].body == raw
 
 
-@both
+@every("stream", [False, True])
 async def test_the_gateway_keeps_the_conversation(stream: bool) -> None:
     """The next turn has all of the one before: thoughts that only the server can read, built-in tools and what they
     did, free-form calls under a preset that knows them; and `GET` shows what the client saw."""
@@ -501,16 +494,6 @@ async def test_ids_that_are_too_long_for_it() -> None:
         assert all(len(ident) <= 64 for ident in ids)
 
 
-async def test_stop_sequences_are_the_gateways() -> None:
-    """The protocol has none (R24.5)."""
-    told = {CHAT: {"stop": ["ll"]}, MESSAGES: {"stop_sequences": ["ll"]}}
-    for path, stream, answer, asked in await ask_all(
-        speaking(TEXT), lambda path, stream: body(path, stream, **told[path]), paths=OTHERS
-    ):
-        assert meant(path, answer, stream)[0] == "He"
-        assert asked.json.keys().isdisjoint({"stop", "stop_sequences"})
-
-
 async def test_probabilities_reach_a_client_of_chat() -> None:
     token = {"token": "Hello.", "logprob": -0.5, "bytes": [72], "top_logprobs": []}
     message = {**MESSAGE, "content": [{**MESSAGE["content"][0], "logprobs": [token]}]}
@@ -568,15 +551,14 @@ def observed(name: str) -> bytes:
     return b"".join(f"event: {json.loads(line)['type']}\ndata: {line}\n\n".encode() for line in lines)
 
 
-@pytest.mark.parametrize("pieces", [1, 50])
-@pytest.mark.parametrize("name", ["text", "function", "incomplete", "context-exceeded"])
-async def test_recorded_streams(name: str, pieces: int) -> None:
+@every("name", ["text", "function", "incomplete", "context-exceeded"])
+async def test_recorded_streams(name: str) -> None:
     data = observed(name)
 
     def asking(path: str, stream: bool) -> dict[str, Any]:
         return PASSING if path == RESPONSES else body(path, stream)
 
-    for path, _, answer, _ in await ask_all(streamed(data, pieces), asking, streams=[True]):
+    for path, _, answer, _ in await ask_all(streamed(data, 50), asking, streams=[True]):
         if name == "context-exceeded":
             assert answer.status == 400
             assert failed(path, answer, True)
@@ -596,7 +578,7 @@ async def test_recorded_streams(name: str, pieces: int) -> None:
                 assert (text, ended(path, answer, True)) == ("", "length")
 
 
-@pytest.mark.parametrize("mode", ["native", "prompt"])
+@every("mode", ["native", "prompt"])
 async def test_recorded_requests_are_served(mode: str) -> None:
     if not (recordings := captured_responses_requests()):
         pytest.skip("no recorded requests; set TOOLWIRE_SHARED")

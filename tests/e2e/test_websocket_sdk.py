@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
-from tests.clients.task import ASK, CALLS, FINAL, MODES, SAID, Files, script
+from tests.cases import every
+from tests.clients.task import ASK, CALLS, FINAL, SAID, Files, script
 from tests.e2e.conftest import Gateway, sdk
 from tests.e2e.test_responses_sdk import READ, WRITE
 
@@ -21,10 +20,7 @@ async def response_of(connection: Any) -> Any:
     raise AssertionError("the connection was closed")
 
 
-@pytest.mark.parametrize(
-    ("mode", "store", "lane"),
-    [(mode, store, "main" if (row + store) % 2 else None) for row, mode in enumerate(MODES) for store in (True, False)],
-)
+@every("mode, store, lane", [("prompt", True, "main"), ("native", False, None)])
 async def test_a_tool_loop(gateway: Gateway, mode: str, store: bool, lane: str | None) -> None:
     server = await gateway(script=script(mode), mode=mode)
     files = Files()

@@ -96,16 +96,6 @@ def check(path: Path) -> tuple[int, int]:
 # --- the file ---------------------------------------------------------------------------------------------------------
 
 
-async def test_turns_outlive_the_process(path: Path, clock: Clock) -> None:
-    first = SqliteStore(path, now=clock)
-    await first.put(turn("resp_1"))
-    await first.close()
-    second = SqliteStore(path, now=clock)
-    assert await second.get("resp_1", "alice") == turn("resp_1")
-    await second.close()
-    assert check(path)[0] == 1
-
-
 async def test_nobody_else_may_read_it(tmp_path: Path, clock: Clock) -> None:
     path = tmp_path / "new" / "folder" / "turns.sqlite3"
     before = os.umask(0)
