@@ -165,21 +165,6 @@ async def test_a_master_of_a_cluster_that_is_killed(cluster: ClusterGroup, clock
         await newest_is_there(load, idle)
 
 
-async def test_a_master_of_a_cluster_that_stops_for_a_while(cluster: ClusterGroup, clock: Clock) -> None:
-    async with loaded(cluster, clock) as (load, idle):
-        old = await cluster.slot_master(PREFIX)
-        old.pause()
-        others = [server for server in cluster.servers if server is not old]
-
-        async def replaced() -> bool:
-            return await cluster.slot_master(PREFIX, others) is not old
-
-        await until(replaced)
-        await load.more()
-        old.resume()
-        await newest_is_there(load, idle)
-
-
 async def test_a_slot_that_moves_to_another_master(cluster: ClusterGroup, clock: Clock) -> None:
     async with loaded(cluster, clock) as (load, idle):
         old = await cluster.slot_master(PREFIX)

@@ -278,7 +278,7 @@ async def test_a_long_conversation_has_a_bounded_number_of_pieces(path: Path, cl
 
 
 async def test_many_open_a_new_file_together(tmp_path: Path, clock: Clock) -> None:
-    for attempt in range(30):
+    for attempt in range(12):
         path = tmp_path / f"{attempt}.sqlite3"
         stores = [SqliteStore(path, now=clock) for _ in range(6)]
         await asyncio.gather(*(store.put(turn(f"resp_{i}")) for i, store in enumerate(stores)))
@@ -334,7 +334,7 @@ async def test_a_process_that_is_killed_while_it_writes(path: Path, clock: Clock
     """Each turn is there as before the last put or as after it, and what a put returned for is there."""
     chars = 300_000
     said: dict[str, tuple[int, str]] = {}
-    for kills, puts in enumerate((1, 2, 5, 8, 13)):
+    for kills, puts in enumerate((1, 4, 13)):
         name = f"w{kills}"
         process = await asyncio.to_thread(writer, name, count=1000, max_turns=10_000, chars=chars)
         await asyncio.to_thread(begin, process)
