@@ -163,19 +163,6 @@ async def test_a_tool_that_is_searched_for(gateway: Gateway, claude: Claude, mod
     assert ran.report["result"] == DONE
 
 
-async def test_many_tools_at_once(gateway: Gateway, claude: Claude) -> None:
-    server = await gateway(
-        script=[
-            {"text": DONE, "when": "shelf 77 has the atlas"},
-            turn("prompt", "I look.", ("mcp__library__shelf_77", {"book": "atlas"}), when="Find the atlas."),
-            LOST,
-        ]
-    )
-    ran = await claude(server, "Find the atlas.", *WITH_LIBRARY, ENABLE_TOOL_SEARCH="false")
-    assert ran.status == 0, ran.errors
-    assert ran.report["result"] == DONE
-
-
 @pytest.mark.parametrize("mode", ["prompt", pytest.param("native", marks=HEAVY)])
 async def test_a_subagent(gateway: Gateway, claude: Claude, mode: str) -> None:
     """Also where the model wishes another model for it."""

@@ -322,18 +322,6 @@ async def test_errors_by_path() -> None:
         assert (status, headers["Content-Type"]) == (200, "application/json")
 
 
-async def test_either_key_opens_it() -> None:
-    config = read_config({"backends": {"mock": {"kind": "mock", "script": ["hi"]}}, "auth": {"keys": ["right"]}})
-    async with serving(config) as server:
-        for settings in ({"api_key": "right"}, {"api_key": None, "auth_token": "right"}):
-            async with sdk(server, **settings) as client:
-                assert (await created(client, messages=USER)).text == "hi"
-        async with sdk(server, api_key="wrong") as client:
-            with pytest.raises(anthropic.AuthenticationError) as caught:
-                await created(client, messages=USER)
-    assert caught.value.type == "authentication_error"
-
-
 # --- beside messages ------------------------------------------------------------------------------------------------
 
 
@@ -384,63 +372,26 @@ async def test_counting_uses_up_no_tokens() -> None:
     assert [status for status, _, _ in answers] == [200] * 5
 
 
-async def test_too_many_at_once_is_overloaded_in_its_words() -> None:
-    """529 (R17.9)."""
-    async with Upstream([Say(asyncio.Event(), "x")]) as upstream:
-        config = upstream_config(upstream.url, rate_limits={"in_flight": 1})
-        async with serving(config) as server, sdk(server) as client:
-            running = asyncio.create_task(streamed(client, messages=USER))
-            await upstream.arrived.acquire()
-            with pytest.raises(anthropic.APIStatusError) as caught:
-                await created(client, messages=USER)
-            running.cancel()
-            await asyncio.wait({running})
-    assert (caught.value.status_code, caught.value.type) == (529, "overloaded_error")
-
-
-@every("stream", [False, True])
-async def test_limits_are_told_in_its_headers(stream: bool) -> None:
-    limits = {"rate_limits": {"per_key": {"requests_per_min": 1, "tokens_per_min": 9000}}}
-    config = read_config({"backends": {"mock": {"kind": "mock", "script": ["hi"]}}, **limits})
-    body = {"max_tokens": 8, "messages": USER, "stream": stream}
-    async with serving(config) as server:
-        fine, refused = [await post(server, body, path=PATH) for _ in range(2)]
-    assert (fine.status, refused.status, refused.json()["error"]["type"]) == (200, 429, "rate_limit_error")
-    assert int(refused.headers["Retry-After"]) >= 1
-    for answer in (fine, refused):
-        assert answer.headers["anthropic-ratelimit-requests-limit"] == "1"
-        assert answer.headers["anthropic-ratelimit-requests-remaining"] == "0"
-        assert answer.headers["anthropic-ratelimit-requests-reset"].endswith("Z")
-        assert answer.headers["anthropic-ratelimit-tokens-limit"] == "9000"
-        assert answer.headers["request-id"]
-        assert not [name for name in answer.headers if name.lower().startswith("x-ratelimit")]
-
-
 RESULT = {"type": "tool_result", "tool_use_id": "toolu_9", "content": "x"}
 USE = {"type": "tool_use", "id": "toolu_1", "name": "read_file", "input": {}}
 SAID = {"role": "assistant", "content": [{"type": "text", "text": "a"}, USE]}
 MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "schema": ({"tools": [{**READ, "input_schema": {"type": "object", "properties": {"a": {"type": 3}}}}]}, "tools[0].input_schema"),
     "name": ({"tools": [READ, {**READ, "name": "no good"}]}, "tools[1].name"),
-    "twice": ({"tools": [READ, READ]}, "tools[1].name"),
-    "choice": ({"tools": [READ], "tool_choice": {"type": "tool", "name": "other"}}, "tool_choice"),
     "result": ({"messages": [*USER, SAID, {"role": "user", "content": [{**RESULT, "tool_use_id": "toolu_1"}, RESULT]}]}, "messages[2].content[1].tool_use_id"),
-    "result of nothing": ({"messages": [{"role": "user", "content": [RESULT]}]}, "messages[0]"),
-    "an id twice": ({"messages": [*USER, SAID, {"role": "user", "content": [{**RESULT, "tool_use_id": "toolu_1"}]}, {**SAID, "content": [USE, USE]}]}, "messages[3].content[0].id"),
     "image": ({"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image", "source": {"type": "url", "url": "https://x"}}]}], "tools": [READ]}, "messages[0].content[1]"),
 }  # fmt: skip
 
 
-@every("system", [None, "Be brief."])
 @every("case", MISTAKES)
-async def test_mistakes_are_told_where_they_stand(shared_gateway: Gateway, case: str, system: str | None) -> None:
+async def test_mistakes_are_told_where_they_stand(shared_gateway: Gateway, case: str) -> None:
     """In the client's own words, whatever stands beside `messages` (R13.3)."""
     fields, where = MISTAKES[case]
     backends = {"mock": {"kind": "mock", "images": "error"}}
     config = {"backends": backends, "defaults": {"requests": {"validation": "strict"}}}
-    body = {"max_tokens": 8, "messages": USER, "system": system, **fields}
     server = await shared_gateway(read_config(config))
-    answer = await post(server, {key: value for key, value in body.items() if value is not None}, path=PATH)
+    body = {"max_tokens": 8, "messages": USER, "system": "Be brief.", **fields}
+    answer = await post(server, body, path=PATH)
     assert answer.status == 400
     assert where in answer.json()["error"]["message"]
 
@@ -506,8 +457,7 @@ def handle_tool_call(tool_name, tool_input):
 """
 
 
-@pytest.mark.parametrize("stream", [False, True])
-async def test_tools_of_the_gateway_beside_the_clients(tmp_path: Path, stream: bool) -> None:
+async def test_tools_of_the_gateway_beside_the_clients(tmp_path: Path) -> None:
     """The client sees its own call only; what the gateway learned before it is there when it comes back (R15.9)."""
     (tmp_path / "clock.py").write_text(TOOLS_MODULE)
     turns = [Say(f"Let me see. {block('now', {})}"), Say(f"It is noon, so: {A}"), Say("Done.")]
@@ -520,9 +470,8 @@ async def test_tools_of_the_gateway_beside_the_clients(tmp_path: Path, stream: b
             )
         ) as server,
     ):
-        body: dict[str, Any] = {"max_tokens": 9, "messages": USER, "tools": [READ], "stream": stream}
-        first = await post(server, body, path=PATH)
-        message = accumulate(first.body) if stream else first.json()
+        body: dict[str, Any] = {"max_tokens": 9, "messages": USER, "tools": [READ], "stream": True}
+        message = accumulate((await post(server, body, path=PATH)).body)
         assert [part.get("name") for part in message["content"]] == [None, "read_file"]
         results = [{"type": "tool_result", "tool_use_id": message["content"][1]["id"], "content": "x"}]
         said = [{"role": "assistant", "content": message["content"]}, {"role": "user", "content": results}]

@@ -6,7 +6,6 @@ same request goes once more without the SDK, so that every chunk can be held aga
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from pydantic import BaseModel
 
 from tests.cases import first_and_in_turn
 from tests.e2e.agent import block
-from tests.e2e.conftest import USER, Gateway, function, mock_config, post, read_config, sdk, serving, upstream_config
+from tests.e2e.conftest import USER, Gateway, function, post, read_config, sdk, serving, upstream_config
 from tests.protocols.published import validator
 from toolwire.testing import Say, Upstream
 
@@ -269,23 +268,3 @@ async def test_the_list_of_models(gateway: Gateway) -> None:
             await client.models.retrieve("huge")
     assert caught.value.code == "model_not_found"
     validator("ListModelsResponse").validate({"object": "list", "data": [model.to_dict() for model in models]})
-
-
-async def test_the_synchronous_client() -> None:
-    """The same over its other transport, in a thread, while the loop serves it."""
-
-    def loop(base: str) -> tuple[str | None, str | None]:
-        with openai.OpenAI(base_url=base, api_key="none", max_retries=0) as client:
-            messages: list[Any] = [*USER]
-            with client.chat.completions.stream(model="m", messages=messages, tools=TOOLS) as events:
-                for _ in events:
-                    pass
-                message = events.get_final_completion().choices[0].message
-            messages.append(message.to_dict())
-            for call in message.tool_calls or ():
-                messages.append({"role": "tool", "tool_call_id": call.id, "content": "contents"})
-            last = client.chat.completions.create(model="m", messages=messages, tools=TOOLS)
-            return message.content, last.choices[0].message.content
-
-    async with serving(mock_config([f"Reading. {A}", "It says contents."])) as server:
-        assert await asyncio.to_thread(loop, str(server.make_url("/v1"))) == ("Reading.", "It says contents.")

@@ -82,19 +82,14 @@ async def test_every_row_of_the_request_table(gateway: Gateway) -> None:
 
 PATHS: list[tuple[str, str, int, str | None]] = [
     ("GET", RESPONSES, 405, "POST"),
-    ("DELETE", RESPONSES, 405, "GET,HEAD,POST"),
     ("POST", f"{RESPONSES}/resp_1", 405, "DELETE,GET,HEAD"),
-    ("PUT", f"{RESPONSES}/resp_1", 405, "DELETE,GET,HEAD"),
     ("POST", f"{RESPONSES}/resp_1/input_items", 405, "GET,HEAD"),
     ("GET", f"{RESPONSES}/resp_1/cancel", 405, "POST"),
     ("GET", f"{RESPONSES}/resp_1", 404, None),
-    ("DELETE", f"{RESPONSES}/resp_1", 404, None),
     ("GET", f"{RESPONSES}/resp_1/input_items", 404, None),
     ("POST", f"{RESPONSES}/resp_1/cancel", 404, None),
     ("GET", f"{RESPONSES}/resp_1/nothing", 404, None),
-    ("GET", f"{RESPONSES}/resp_1/input_items/more", 404, None),
     ("POST", f"{RESPONSES}/", 404, None),
-    ("GET", f"{RESPONSES}/..%2f..%2fhealth", 404, None),
     ("GET", f"{RESPONSES}/%00%ff", 404, None),
     ("GET", f"{RESPONSES}/{'x' * 5000}", 404, None),
 ]

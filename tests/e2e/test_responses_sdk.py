@@ -100,9 +100,8 @@ def check_ids(response: Response) -> None:
 @pytest.mark.parametrize(
     ("way", "follow_up", "mode"),
     [
-        (way, follow_up, MODES[(row + column) % len(MODES)])
-        for row, way in enumerate(WAYS)
-        for column, follow_up in enumerate(("echo", "echo without store", "previous"))
+        (way, follow_up, MODES[number % len(MODES)])
+        for number, (way, follow_up) in enumerate(first_and_in_turn(WAYS, ("previous", "echo", "echo without store")))
     ],
 )
 async def test_a_tool_loop(gateway: Gateway, way: str, follow_up: str, mode: str) -> None:

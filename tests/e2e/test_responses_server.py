@@ -160,23 +160,6 @@ def done(*items: dict[str, Any]) -> bytes:
     )
 
 
-@every("events", [None, done(*ITEMS)])
-async def test_a_server_that_says_only_what_it_must(events: bytes | None) -> None:
-    for path, stream, answer, _ in await ask_all(saying(*ITEMS, events=events)):
-        assert meant(path, answer, stream)[:2] == ("Hello.", [("read", {"path": "a"})])
-        if path == RESPONSES:
-            shown = answer.frames()[-1]["response"] if stream else answer.json()
-            assert [item["type"] for item in shown["output"]] == [item["type"] for item in ITEMS]
-            assert shown["output"][1] == SEARCH
-
-
-@every(("reason", "word"), [("max_output_tokens", "length"), ("content_filter", "content_filter")])
-async def test_what_ended_an_answer(reason: str, word: str) -> None:
-    cut = saying({**MESSAGE, "status": "incomplete"}, status="incomplete", incomplete_details={"reason": reason})
-    for path, stream, answer, _ in await ask_all(cut):
-        assert (meant(path, answer, stream)[0], ended(path, answer, stream)) == ("Hello.", word)
-
-
 async def test_a_built_in_tool_is_seen_at_work() -> None:
     """Also where calls are looked for in the text beside it."""
     begun = {"type": "response.output_item.added", "output_index": 0, "item": {**SEARCH, "status": "in_progress"}}
@@ -283,23 +266,6 @@ async def test_what_a_failed_response_means(code: str) -> None:
     for path, stream, answer, _ in await ask_all(fails):
         assert answer.status == CODES[code][path == MESSAGES]
         assert failed(path, answer, stream).endswith("Burnt.")
-
-
-async def test_another_try_where_that_may_help() -> None:
-    async with Upstream([whole(FAILED["response"]), speaking(TEXT)]) as up:
-        config = behind(up, retry={"attempts": 2, "backoff_s": 0})
-        async with serving(config) as server:
-            answer = await post(server, body(CHAT))
-    assert meant(CHAT, answer, False)[0] == "Hello."
-    assert len(up.requests) == 2
-
-
-@every("status", ["failed", "cancelled", "queued", "in_progress"])
-async def test_an_answer_that_is_none(status: str) -> None:
-    resource = {"id": "resp_up", "object": "response", "status": status, "output": [], "error": None}
-    for path, stream, answer, _ in await ask_all(whole(resource)):
-        assert answer.status == 502
-        assert status in failed(path, answer, stream)
 
 
 async def test_a_stream_that_is_cut() -> None:
@@ -492,50 +458,6 @@ async def test_ids_that_are_too_long_for_it() -> None:
         assert ids[:2] == ids[2:], path
         assert len(set(ids)) == 2
         assert all(len(ident) <= 64 for ident in ids)
-
-
-async def test_probabilities_reach_a_client_of_chat() -> None:
-    token = {"token": "Hello.", "logprob": -0.5, "bytes": [72], "top_logprobs": []}
-    message = {**MESSAGE, "content": [{**MESSAGE["content"][0], "logprobs": [token]}]}
-    delta = {"type": "response.output_text.delta", "output_index": 0, "item_id": "m1", "delta": "Hello."}
-    events = BEGUN + frame({**delta, "logprobs": [token]}) + done(message)
-
-    def asking(path: str, stream: bool) -> dict[str, Any]:
-        return without_tools(body(path, stream, logprobs=True, top_logprobs=0))
-
-    for _, stream, answer, asked in await ask_all(saying(message, events=events), asking, paths=[CHAT]):
-        assert (asked.json["include"], asked.json["top_logprobs"]) == (["message.output_text.logprobs"], 0)
-        whole_answers = [f for f in answer.frames() if f != "[DONE]"] if stream else [answer.json()]
-        found = [c["logprobs"] for one in whole_answers for c in one["choices"] if c.get("logprobs")]
-        assert found == [{"content": [token], "refusal": None}]
-
-
-async def test_effort_and_images_reach_a_server_of_which_nothing_is_known() -> None:
-    """As every client says the one, and the other beside no tools."""
-    (look, *_), seen = HISTORY[RESPONSES]["input"], {"reasoning_effort": "low"}
-    said: dict[str, dict[str, Any]] = {
-        CHAT: {**seen, "messages": [HISTORY[CHAT]["messages"][1]]},
-        RESPONSES: {"reasoning": {"effort": "low"}, "input": [{**look, "content": look["content"][:2]}]},
-        MESSAGES: {"output_config": {"effort": "low"}, "messages": [HISTORY[MESSAGES]["messages"][0]]},
-    }
-    for _, _, answer, asked in await ask_all(
-        speaking(TEXT), lambda path, stream: without_tools(body(path, stream, **said[path]))
-    ):
-        assert answer.status == 200, answer.body
-        assert asked.json["reasoning"] == {"effort": "low"}
-        assert [part["type"] for part in asked.json["input"][0]["content"]] == ["input_text", "input_image"]
-
-
-def without_tools(asked: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in asked.items() if key != "tools"}
-
-
-async def test_its_models_are_listed() -> None:
-    async with Upstream([speaking(TEXT)]) as up, serving(behind(up)) as server:
-        listed = (await get(server, "/v1/models")).json()
-        assert (await get(server, "/ready")).status == 200
-    assert {"m", "n"} <= {model["id"] for model in listed["data"]}
-    assert {look.path for look in up.looks} >= {"/v1/models"}
 
 
 # --- recorded -------------------------------------------------------------------------------------------------------

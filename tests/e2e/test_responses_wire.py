@@ -35,9 +35,6 @@ HOSTED = [
     {"type": "file_search", "vector_store_ids": ["vs_1"]},
     {"type": "code_interpreter", "container": {"type": "auto"}},
 ]
-ECHOED = [
-    tool if tool["type"] != "mcp" else {**tool, "server_url": "https://example.com/<redacted>"} for tool in HOSTED
-]
 ODD = 'ü 🚀 日本語 \u2028 "quoted" \\ </tool_call> \t'
 A = block("read_file", {"path": "a.txt"})
 B = block("write_file", {"path": "b.txt", "content": ODD})
@@ -75,13 +72,9 @@ class Case:
 
 CASES = {
     "text": Case(text=f"Hello, {ODD}", got=[("text", f"Hello, {ODD}")], request={}),
-    "text beside tools": Case(text="No need.", got=[("text", "No need.")]),
     "nothing": Case(text="", got=[]),
     "only white": Case(text=" \n", got=[("text", " \n")]),
     "a call": Case(text=A, got=[CALL_A]),
-    "a call without arguments": Case(
-        text='<tool_call>{"name":"list_files"}</tool_call>', got=[("call", "list_files", "{}")]
-    ),
     "text all around": Case(
         text=f"One.\n{A}\nTwo. {B}\n\nThree.",
         got=[("text", "One."), CALL_A, ("text", "\nTwo."), CALL_B, ("text", "\nThree.")],
@@ -91,7 +84,6 @@ CASES = {
     "thinking": Case(
         text=f"<think>Hm. {A}</think>Yes.\n{A}", got=[("reasoning", f"Hm. {A}"), ("text", "Yes."), CALL_A]
     ),
-    "only thinking": Case(text="<think>Hm.</think>", got=[("reasoning", "Hm.")]),
     "no call is allowed": Case(text=A, got=[("text", A)], request={"tools": TOOLS, "tool_choice": "none"}),
     "no tools": Case(text=f"{A} and {B}", got=[("text", f"{A} and {B}")], request={}),
     "custom": Case(
@@ -99,12 +91,6 @@ CASES = {
         got=[("custom", "apply_patch", f"*** Begin\n+{ODD}\n")],
         request={"tools": [READ, PATCH]},
     ),
-    "custom, named": Case(
-        text=block("apply_patch", {"input": "x"}),
-        got=[("custom", "apply_patch", "x")],
-        request={"tools": [READ, PATCH], "tool_choice": {"type": "custom", "name": "apply_patch"}},
-    ),
-    "required": Case(text=A, got=[CALL_A], request={"tools": TOOLS, "tool_choice": "required"}),
     "named": Case(text=A, got=[CALL_A], request={"tools": TOOLS, "tool_choice": NAMED}),
     "named, another": Case(text=B, got=[("text", B)], request={"tools": TOOLS, "tool_choice": NAMED}),
     "allowed": Case(
@@ -112,7 +98,6 @@ CASES = {
         got=[CALL_A, ("text", B)],
         request={"tools": TOOLS, "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [NAMED]}},
     ),
-    "strict": Case(text=A, got=[CALL_A], request={"tools": [tool("read_file", strict=True, path="string")]}),
     "groups": Case(
         text=block("b__read_file", {"path": "1"}) + block("a__read_file", {"path": "2"}) + A,
         got=[("call", "b", "read_file", '{"path": "1"}'), ("call", "a", "read_file", '{"path": "2"}'), CALL_A],
@@ -120,15 +105,8 @@ CASES = {
     ),
     "hosted": Case(text=A, got=[CALL_A], request={"tools": [*HOSTED, READ]}),
     "length": Case(text="Half an", got=[("text", "Half an")], finish="length", reason="max_output_tokens"),
-    "length at once": Case(text="", got=[], finish="length", reason="max_output_tokens"),
-    "length while thinking": Case(
-        text="<think>Hm", got=[("reasoning", "Hm")], finish="length", reason="max_output_tokens"
-    ),
     "length inside a call": Case(
         text=f"One. {A[:40]}", got=[("text", "One.")], finish="length", reason="max_output_tokens"
-    ),
-    "length before the closer": Case(
-        text=A.removesuffix("</tool_call>"), got=[], finish="length", reason="max_output_tokens"
     ),
     "length after a call": Case(text=f"{A} and", got=[CALL_A, ("text", "and")], finish="length"),
     "a filter": Case(text="I", got=[("text", "I")], finish="content_filter", reason="content_filter"),
@@ -170,31 +148,6 @@ def check_end(resource: Any, reason: str | None) -> None:
     assert usage["input_tokens"] + usage["output_tokens"] == usage["total_tokens"]
     assert set(usage["input_tokens_details"]) == {"cached_tokens", "cache_write_tokens"}
     assert set(usage["output_tokens_details"]) == {"reasoning_tokens"}
-
-
-@every("stream", [False, True])
-async def test_counts_are_the_servers_own(gateway: Gateway, stream: bool) -> None:
-    async with Upstream([Say("Hello.", usage=(11, 7))]) as upstream:
-        answer = await ask(await gateway(upstream_config(upstream.url)), stream=stream)
-    usage = (of_stream(answer).resource if stream else of_whole(answer))["usage"]
-    assert (usage["input_tokens"], usage["output_tokens"], usage["total_tokens"]) == (11, 7, 18)
-
-
-async def test_the_order_of_events(gateway: Gateway) -> None:
-    """R8.7, in full once: each item from its first event to its last, one after the other."""
-    config = mock_config([{"chunk": ["<think>Hm", ".</think>", "Yes", ".\n", A, "\n", "Done."]}])
-    got = of_stream(await ask(await gateway(config), tools=TOOLS, stream=True))
-    message = "output_item.added content_part.added {} output_text.done content_part.done output_item.done"
-    assert " ".join(got.kinds) == " ".join(
-        [
-            "created in_progress",
-            "output_item.added reasoning_text.delta reasoning_text.delta reasoning_text.done output_item.done",
-            message.format("output_text.delta output_text.delta"),
-            "output_item.added function_call_arguments.delta function_call_arguments.done output_item.done",
-            message.format("output_text.delta"),
-            "completed",
-        ]
-    )
 
 
 # --- answers of a server that does tools by itself --------------------------------------------------------------------
@@ -250,7 +203,6 @@ class Native:
 
 OTHER = A.replace("read_file", "red_file")
 NATIVE = {
-    "text": Native(deltas=[{"content": "Hel"}, {"content": "lo."}], got=[("text", "Hello.")], finish="stop"),
     "a block that the server left in the text": Native(deltas=[{"content": A}], got=[CALL_A], finish="stop"),
     "a block of no tool is only text": Native(deltas=[{"content": OTHER}], got=[("text", OTHER)], finish="stop"),
     "a block beside the server's own call is only text": Native(
@@ -271,8 +223,6 @@ NATIVE = {
     "a refusal": Native(
         deltas=[{"refusal": "I "}, {"refusal": "won't."}], got=[("refusal", "I won't.")], finish="stop"
     ),
-    "nothing": Native(deltas=[], got=[], finish="stop"),
-    "length": Native(deltas=[{"content": "Half"}], got=[("text", "Half")], finish="length", reason="max_output_tokens"),
     "custom": Native(
         deltas=calling(0, "apply_patch", json.dumps({"input": ODD})),
         got=[("custom", "apply_patch", ODD)],
@@ -283,7 +233,7 @@ NATIVE = {
         got=[("call", "b", "read_file", "{}"), ("call", "a", "read_file", "{}")],
         tools=[{**group, "tools": [tool("read_file")]} for group in GROUPS],
     ),
-    "hosted": Native(deltas=calling(0, *CALL_A[1:]), got=[CALL_A], tools=[*HOSTED, READ]),
+    "length": Native(deltas=[{"content": "Half"}], got=[("text", "Half")], finish="length", reason="max_output_tokens"),
 }
 
 
@@ -300,104 +250,6 @@ async def test_every_native_answer(gateway: Gateway) -> None:
                     resource = of_stream(answer).resource if stream else of_whole(answer)
                     assert outline(resource) == case.got
                     check_end(resource, case.reason)
-
-
-# --- the way in -------------------------------------------------------------------------------------------------------
-
-
-@BOTH
-async def test_tools_of_other_kinds_are_left_out_and_echoed(gateway: Gateway, mode: str, stream: bool) -> None:
-    """R3.8: the model hears nothing of them, the client everything."""
-    async with Upstream([Say("ok")]) as upstream:
-        server = await gateway(upstream_config(upstream.url, defaults={"mode": mode}))
-        answer = await ask(server, tools=[*HOSTED, READ], stream=stream)
-        only = await ask(server, tools=HOSTED, stream=stream)
-    resource, lonely = ((of_stream(got).resource if stream else of_whole(got)) for got in (answer, only))
-    assert resource["tools"] == [*ECHOED, {**READ, "strict": None}]
-    assert lonely["tools"] == ECHOED
-    asked = [request.json for request in upstream.requests]
-    assert [len(request.get("tools", ())) for request in asked] == [mode == "native", 0]
-    for request in asked:
-        assert not any(hosted["type"] in json.dumps(request) for hosted in HOSTED)
-
-
-async def test_tools_in_chats_shape_are_echoed_in_that_of_responses(gateway: Gateway) -> None:
-    """R3.1, also inside of a group."""
-    chats = {"type": "function", "function": {"name": "read_file", "description": "Reads.", "parameters": {}}}
-    flat = {"type": "function", "name": "read_file", "description": "Reads.", "parameters": {}}
-    server = await gateway(script=["ok"])
-    made = of_whole(await ask(server, tools=[chats, {**GROUPS[0], "tools": [chats]}]))
-    assert made["tools"] == [{**flat, "strict": None}, {**GROUPS[0], "tools": [flat]}]
-
-
-HISTORY: list[dict[str, Any]] = [
-    {"role": "user", "content": "Look."},
-    {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Looking."}]},
-    {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "look", "arguments": '{"at":"sky"}'},
-    {"type": "function_call", "call_id": "call_2", "name": "look", "arguments": '{"at": "sea"}', "status": "completed"},
-    {"type": "function_call_output", "call_id": "call_1", "output": "blue"},
-    {"type": "function_call_output", "id": "fco_2", "call_id": "call_2", "output": {"colour": ["grey"]}},
-]
-RESULT = {"type": "function_call_output", "call_id": "call_9", "output": '{"found":[1]}'}
-
-
-async def test_history_for_a_server_of_texts(gateway: Gateway) -> None:
-    """R5.7, to the letter."""
-    async with Upstream([Say("ok")]) as upstream:
-        server = await gateway(upstream_config(upstream.url, defaults={"format": "sentinel"}))
-        of_whole(await ask(server, input=HISTORY, instructions="Be brief."))
-        of_whole(await ask(server, input=[RESULT]))
-    assert upstream.requests[0].json["messages"] == [
-        {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": "Look."},
-        {
-            "role": "assistant",
-            "content": "Looking.\n"
-            r"""<tool_call>{"name":"look","arguments":"{\"at\":\"sky\"}"}</tool_call>"""
-            "\n"
-            r"""<tool_call>{"name":"look","arguments":"{\"at\": \"sea\"}"}</tool_call>""",
-        },
-        {
-            "role": "user",
-            "content": "<tool_response>\nblue\n</tool_response>\n"
-            '<tool_response>\n{"colour":["grey"]}\n</tool_response>',
-        },
-    ]
-    assert upstream.requests[1].json["messages"] == [
-        {"role": "user", "content": '<tool_response>\n{"found":[1]}\n</tool_response>'}
-    ]
-
-
-@BOTH
-async def test_a_result_alone_goes_on(gateway: Gateway, mode: str, stream: bool) -> None:
-    """Only `function_call_output` and `previous_response_id`, no tools: 200, as the live service answers."""
-    first = native(*calling(0, *CALL_A[1:]), finish="tool_calls") if mode == "native" else Say(A)
-    async with Upstream([first, Say("It says alpha.")]) as upstream:
-        server = await gateway(upstream_config(upstream.url, defaults={"mode": mode, "format": "sentinel"}))
-        made = of_whole(await ask(server, input="What is in a.txt?", tools=[READ]))
-        (call,) = made["output"]
-        result = {"type": "function_call_output", "call_id": call["call_id"], "output": "alpha"}
-        answer = await ask(server, input=[result], previous_response_id=made["id"], stream=stream)
-    resource = of_stream(answer).resource if stream else of_whole(answer)
-    assert outline(resource) == [("text", "It says alpha.")]
-    assert (resource["previous_response_id"], resource["tools"]) == (made["id"], [])
-    messages = upstream.requests[1].json["messages"]
-    if mode == "native":
-        assert [message["role"] for message in messages] == ["user", "assistant", "tool"]
-        assert messages[1]["tool_calls"][0]["id"] == messages[2]["tool_call_id"] == call["call_id"]
-        assert messages[2]["content"] == "alpha"
-    else:
-        assert messages == [
-            {"role": "user", "content": "What is in a.txt?"},
-            {
-                "role": "assistant",
-                "content": r"""<tool_call>{"name":"read_file","arguments":"{\"path\": \"a.txt\"}"}</tool_call>""",
-            },
-            {
-                "role": "user",
-                "content": "<tool_response>\nalpha\n</tool_response>",
-            },
-        ]
 
 
 # --- options ----------------------------------------------------------------------------------------------------------
