@@ -65,15 +65,6 @@ async def test_changing_what_was_put_or_got_does_not_change_what_is_kept(store: 
 # --- conversations ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_conversation_comes_oldest_first(store: ResponseStore) -> None:
-    turns = [turn(f"resp_{i}", ancestors=[f"resp_{j}" for j in range(i)], text=str(i)) for i in range(30)]
-    for each in (turns[7], *turns[:7], *reversed(turns[8:])):
-        await store.put(each)
-    assert await chain_of(store, "resp_29", "alice") == tuple(turns)
-    assert await chain_of(store, "resp_3", "alice") == tuple(turns[:4])
-    assert await chain_of(store, "resp_0", "alice") == (turns[0],)
-
-
 async def test_a_second_put_need_not_prolong_again(store: ResponseStore) -> None:
     """`prolongs` says that the first one did."""
     first = turn("resp_1")
@@ -243,20 +234,6 @@ async def test_bounds_must_be_positive(make_store: MakeStore) -> None:
 # --- what goes away by itself -----------------------------------------------------------------------------------------
 
 
-async def test_a_turn_is_there_until_it_expires(store: ResponseStore, clock: Clock) -> None:
-    await store.put(turn("resp_1", expires=START + 5 * HOUR))
-    await store.put(turn("resp_1", expires=START + 10 * HOUR))  # a new put gives new time
-    clock.now = START + 10 * HOUR - 0.001
-    assert await store.prune(clock.now) == 0
-    assert await store.get("resp_1", "alice") is not None
-    clock.now = START + 10 * HOUR
-    assert await store.get("resp_1", "alice") is None
-    assert await store.delete("resp_1", "alice") is False
-    await store.put(turn("resp_2", expires=START + 20 * HOUR))
-    await store.put(turn("resp_2", expires=START - 1))
-    assert await store.get("resp_2", "alice") is None
-
-
 @EVERYWHERE
 async def test_prune_removes_what_expired_and_nothing_else(store: ResponseStore, clock: Clock) -> None:
     for i in range(10):
@@ -342,22 +319,6 @@ async def test_the_bound_counts_all_owners(make_store: MakeStore) -> None:
 
 
 # --- many at once -----------------------------------------------------------------------------------------------------
-
-
-async def test_many_tasks_do_not_disturb_each_other(store: ResponseStore) -> None:
-    async def talk(owner: str) -> None:
-        ids: list[str] = []
-        for i in range(6):
-            ident = f"resp_{i}"
-            await store.put(turn(ident, owner=owner, ancestors=ids, text=owner, status="in_progress"))
-            await store.put(turn(ident, owner=owner, ancestors=ids, text=owner))
-            ids.append(ident)
-            chain = await chain_of(store, ident, owner)
-            assert chain == tuple(
-                turn(ident, owner=owner, ancestors=ids[:j], text=owner) for j, ident in enumerate(ids)
-            )
-
-    await asyncio.gather(*(talk(f"owner {i}") for i in range(20)))
 
 
 async def test_the_bound_holds_when_many_put_at_once(make_store: MakeStore) -> None:

@@ -11,7 +11,6 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -243,34 +242,4 @@ async def test_a_lock_that_nobody_gives_back(path: Path, clock: Clock) -> None:
     assert await store.get("resp_1", "alice") == turn("resp_1")  # Readers never wait for writers.
     other.close()
     await store.put(turn("resp_2"))
-    await store.close()
-
-
-async def test_soon_after_a_transaction_puts_wait_for_others(
-    path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A moment, and no longer: one that is long after is written at once."""
-    monkeypatch.setattr("toolwire.store.sqlite.LINGER_S", GUARD_S)
-    store = SqliteStore(path, now=clock)
-    batches: list[int] = []
-    write = store._write
-    monkeypatch.setattr(store, "_write", lambda puts: (batches.append(len(puts)), write(puts)))
-    await store.start()
-    await store.put(turn("first"))
-    loop = asyncio.get_running_loop()
-    waiting: list[Callable[[], None]] = []
-    with monkeypatch.context() as patched:
-        patched.setattr(loop, "call_later", lambda _, act, *given: waiting.append(partial(act, *given)))
-        puts = []
-        for ident in ("second", "third"):
-            puts.append(asyncio.create_task(store.put(turn(ident))))
-            for _ in range(3):
-                await asyncio.sleep(0)
-    (act,) = waiting
-    assert not any(put.done() for put in puts)
-    act()
-    await asyncio.gather(*puts)
-    monkeypatch.setattr("toolwire.store.sqlite.LINGER_S", 0)
-    await store.put(turn("fourth"))
-    assert batches == [1, 2, 1]
     await store.close()
