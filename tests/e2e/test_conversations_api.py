@@ -284,23 +284,3 @@ async def test_without_a_store_or_the_middleware_it_is_not_ignored(gateway: Gate
         made = await session.conversations.create()
         with pytest.raises(openai.BadRequestError, match="conversation"):
             await session.responses.create(model="m", input="x", conversation=made.id)
-
-
-async def test_the_session_of_the_agents_package(gateway: Gateway) -> None:
-    agents = pytest.importorskip("agents")
-    agents.set_tracing_disabled(True)
-    async with Upstream([echo]) as upstream, sdk(await gateway(upstream_config(upstream.url))) as one:
-        model = agents.OpenAIResponsesModel(model="m", openai_client=one)
-        agent = agents.Agent(name="a", instructions="Be brief.", model=model)
-        session = agents.OpenAIConversationsSession(openai_client=one)
-        for number in range(2):
-            result = await agents.Runner.run(agent, f"turn {number}", session=session)
-            assert result.final_output == f"You said turn {number}"
-        items = await session.get_items()
-        assert [item["role"] for item in items] == ["user", "assistant"] * 2
-        assert (await session.pop_item())["role"] == "assistant"
-        assert len(await session.get_items(limit=2)) == 2
-        await session.add_items([{"role": "user", "content": f"x{n}"} for n in range(25)])
-        assert len(await session.get_items()) == 28
-        await session.clear_session()
-        assert await session.get_items() == []

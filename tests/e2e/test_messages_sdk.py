@@ -185,31 +185,6 @@ def check_prompt(asked: Asked, case: Case) -> None:
     assert rest[-1] == USER[0]
 
 
-async def test_a_loop_brings_every_result_to_the_model() -> None:
-    """Two calls in one turn, their results given back together, in the order of the calls (R5.8, R14.2)."""
-    async with gateway_before([Say(f"{A}{B}"), Say("Both done.")]) as (server, upstream):
-        messages: list[Any] = [*USER]
-        async with sdk(server) as client:
-            async with client.messages.stream(model="m", max_tokens=64, messages=messages, tools=TOOLS) as events:
-                first = await events.get_final_message()
-            calls = [part for part in first.content if part.type == "tool_use"]
-            messages.append({"role": "assistant", "content": first.content})
-            results: list[Any] = [
-                {"type": "tool_result", "tool_use_id": call.id, "content": [{"type": "text", "text": f"result-{n}"}]}
-                for n, call in enumerate(calls)
-            ]
-            messages.append({"role": "user", "content": [*results, {"type": "text", "text": "Well?"}]})
-            last = await client.messages.create(model="m", max_tokens=64, messages=messages, tools=TOOLS)
-    assert Got.of(last) == Got("Both done.", (), "end_turn")
-    said = [message for message in upstream.requests[1].json["messages"] if message["role"] != "system"]
-    transcript = json.dumps(said)
-    texts = (calls[0].name, calls[1].name, "<tool_response>\nresult-0\n<", "<tool_response>\nresult-1\n<", "Well?")
-    places = [transcript.index(json.dumps(text)[1:-1]) for text in texts]
-    assert places == sorted(places)
-    assert [transcript.count(text) for text in ("result-0", "result-1")] == [1, 1]
-    assert upstream.requests[1].json["messages"][-1]["role"] == "user"
-
-
 async def test_the_sdks_tool_runner() -> None:
     """It runs tools by itself, and keeps the conversation at the server if that can: here it has to learn that it
     cannot."""
@@ -350,17 +325,6 @@ async def test_tokens_are_counted_as_they_would_be_sent() -> None:
     assert whole.headers["x-usage-source"] == "estimate"
     assert whole.headers["x-usage-tokenizer"] in ("o200k_base", "bytes")
     assert whole.headers["request-id"]
-
-
-async def test_counting_refuses_what_would_be_refused() -> None:
-    config = read_config({"backends": {"mock": {"kind": "mock"}}, "auth": {"keys": ["k"]}})
-    bad = {"model": "m", "messages": USER, "tools": [{**READ, "input_schema": {"type": "string"}}]}
-    async with serving(config) as server:
-        for path in ("/v1/messages/count_tokens?beta=true", "/messages/count_tokens"):
-            status, told, headers = await ask(server, "POST", path, json.dumps(bad).encode(), Authorization="Bearer k")
-            assert (status, told["error"]["type"]) == (400, "invalid_request_error")
-            assert headers["request-id"] == told["request_id"]
-        assert (await ask(server, "POST", "/v1/messages/count_tokens", b"{}"))[0] == 401
 
 
 async def test_counting_uses_up_no_tokens() -> None:

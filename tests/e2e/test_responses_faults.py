@@ -16,7 +16,6 @@ from tests.e2e.conftest import Gateway, get, read_config, upstream_config
 from tests.e2e.responses_answers import RESPONSES, Streamed, ask, of_stream, outline, tool
 from tests.e2e.test_fault_table import FAULTS, SHORT_S
 from tests.e2e.test_faults import CALL, ERROR, SSE, check_envelope
-from tests.e2e.test_responses_wire import calling
 from tests.waiting import GUARD_S
 from toolwire.errors import CODES
 from toolwire.events import Event, Kind
@@ -62,6 +61,15 @@ def check_failed(answer: WireAnswer, code: str) -> Streamed:
 
 
 # --- faults of servers -----------------------------------------------------------------------------------------------
+
+
+def calling(index: int, name: str, arguments: str) -> list[dict[str, Any]]:
+    """The deltas of a call, its arguments cut."""
+    opening = {
+        "index": index, "id": f"call_{index}", "type": "function", "function": {"name": name, "arguments": ""},
+    }  # fmt: skip
+    rest = [{"index": index, "function": {"arguments": arguments[i : i + 4]}} for i in range(0, len(arguments), 4)]
+    return [{"tool_calls": [call]} for call in (opening, *rest)]
 
 
 def _cut_native(*steps: Any, **more: Any) -> Answer:

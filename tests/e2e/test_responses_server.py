@@ -268,6 +268,14 @@ async def test_what_a_failed_response_means(code: str) -> None:
         assert failed(path, answer, stream).endswith("Burnt.")
 
 
+@every("status", ["failed", "queued"])
+async def test_an_answer_that_is_none(status: str) -> None:
+    resource = {"id": "resp_up", "object": "response", "status": status, "output": [], "error": None}
+    for path, stream, answer, _ in await ask_all(whole(resource)):
+        assert answer.status == 502
+        assert status in failed(path, answer, stream)
+
+
 async def test_a_stream_that_is_cut() -> None:
     data = write(unfold(TEXT))
     half = data[: data.index(b"event: response.output_text.done")]

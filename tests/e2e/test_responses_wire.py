@@ -4,22 +4,23 @@ modes. What holds for all of them is in `responses_answers`; here stands what ea
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import jsonschema_rs
-import orjson
 import pytest
 
 from tests.cases import every, named
 from tests.e2e.agent import block
 from tests.e2e.conftest import Gateway, mock_config, post, upstream_config
+from tests.e2e.meaning import says
 from tests.e2e.responses_answers import PUBLISHED, RESPONSES, Said, ask, of_stream, of_whole, outline, tool
 from tests.protocols.published import SHARED, captured_responses_requests, published_schema, validator
-from toolwire.testing import Answer, Asked, Say, Upstream, chunk, frame
+from toolwire.model import Part, Reasoning, Refusal, Text, ToolUse
+from toolwire.testing import Say, Upstream
 
 READ = tool("read_file", path="string")
 WRITE = tool("write_file", path="string", content="string")
@@ -153,103 +154,43 @@ def check_end(resource: Any, reason: str | None) -> None:
 # --- answers of a server that does tools by itself --------------------------------------------------------------------
 
 
-def native(*deltas: dict[str, Any], finish: str = "stop") -> Callable[[Asked], Answer]:
-    """A chat answer of these deltas, streamed or added up, as the request asks."""
-
-    def turn(asked: Asked) -> Answer:
-        if asked.json.get("stream"):
-            frames = [frame(chunk(delta)) for delta in ({"role": "assistant"}, *deltas)]
-            return Answer(
-                [*frames, frame(chunk({}, finish)), frame("[DONE]")], headers={"Content-Type": "text/event-stream"}
-            )
-        message: dict[str, Any] = {"role": "assistant", "content": None}
-        for delta in deltas:
-            for key, value in delta.items():
-                if key == "tool_calls":
-                    calls = message.setdefault("tool_calls", [])
-                    for call in value:
-                        if call["index"] == len(calls):
-                            calls.append({**call, "function": {"arguments": "", **call["function"]}})
-                        else:
-                            calls[call["index"]]["function"]["arguments"] += call["function"]["arguments"]
-                else:
-                    message[key] = (message.get(key) or "") + value
-        whole = {**chunk({}), "object": "chat.completion"}
-        whole["choices"] = [{"index": 0, "message": message, "logprobs": None, "finish_reason": finish}]
-        return Answer([orjson.dumps(whole)], headers={"Content-Type": "application/json"}, framing="length")
-
-    return turn
-
-
-def calling(index: int, name: str, arguments: str) -> list[dict[str, Any]]:
-    """The deltas of a call, its arguments cut."""
-    opening = {
-        "index": index, "id": f"call_{index}", "type": "function", "function": {"name": name, "arguments": ""},
-    }  # fmt: skip
-    rest = [{"index": index, "function": {"arguments": arguments[i : i + 4]}} for i in range(0, len(arguments), 4)]
-    return [{"tool_calls": [call]} for call in (opening, *rest)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Native:
-    """What a model server sends, and what the client must get."""
-
-    deltas: list[dict[str, Any]]
-    got: list[Said]
-    finish: str = "tool_calls"
-    tools: list[Any] = field(default_factory=lambda: TOOLS)
-    reason: str | None = None
-
-
 OTHER = A.replace("read_file", "red_file")
-NATIVE = {
-    "a block that the server left in the text": Native(deltas=[{"content": A}], got=[CALL_A], finish="stop"),
-    "a block of no tool is only text": Native(deltas=[{"content": OTHER}], got=[("text", OTHER)], finish="stop"),
-    "a block beside the server's own call is only text": Native(
-        deltas=[{"content": A}, *calling(0, *CALL_B[1:])], got=[("text", A), CALL_B]
+READING, WRITING = (ToolUse(f"call_{n}", name, given) for n, (_, name, given) in enumerate((CALL_A, CALL_B)))
+NATIVE: dict[str, tuple[Sequence[Part], list[Said], list[Any]]] = {
+    "a block that the server left in the text": ([Text(A)], [CALL_A], TOOLS),
+    "a block of no tool is only text": ([Text(OTHER)], [("text", OTHER)], TOOLS),
+    "a block beside the server's own call is only text": ([Text(A), WRITING], [("text", A), CALL_B], TOOLS),
+    "calls": ([Text("Reading."), READING, WRITING], [("text", "Reading."), CALL_A, CALL_B], TOOLS),
+    "thinking": ([Reasoning("Hm."), Text("Yes."), READING], [("reasoning", "Hm."), ("text", "Yes."), CALL_A], TOOLS),
+    "thinking between tags": (
+        [Text("<think>Hm.</think>Yes."), READING],
+        [("reasoning", "Hm."), ("text", "Yes."), CALL_A],
+        TOOLS,
     ),
-    "calls": Native(
-        deltas=[{"content": "Reading."}, *calling(0, *CALL_A[1:]), *calling(1, *CALL_B[1:])],
-        got=[("text", "Reading."), CALL_A, CALL_B],
+    "a refusal": ([Refusal("I won't.")], [("refusal", "I won't.")], TOOLS),
+    "custom": ([ToolUse("c", "apply_patch", json.dumps({"input": ODD}))], [("custom", "apply_patch", ODD)], [PATCH]),
+    "groups": (
+        [ToolUse("c1", "b__read_file", "{}"), ToolUse("c2", "a__read_file", "{}")],
+        [("call", "b", "read_file", "{}"), ("call", "a", "read_file", "{}")],
+        [{**group, "tools": [tool("read_file")]} for group in GROUPS],
     ),
-    "thinking": Native(
-        deltas=[{"reasoning_content": "Hm"}, {"reasoning_content": "."}, {"content": "Yes."}, *calling(0, *CALL_A[1:])],
-        got=[("reasoning", "Hm."), ("text", "Yes."), CALL_A],
-    ),
-    "thinking between tags": Native(
-        deltas=[{"content": "<think>Hm.</think>Yes."}, *calling(0, *CALL_A[1:])],
-        got=[("reasoning", "Hm."), ("text", "Yes."), CALL_A],
-    ),
-    "a refusal": Native(
-        deltas=[{"refusal": "I "}, {"refusal": "won't."}], got=[("refusal", "I won't.")], finish="stop"
-    ),
-    "custom": Native(
-        deltas=calling(0, "apply_patch", json.dumps({"input": ODD})),
-        got=[("custom", "apply_patch", ODD)],
-        tools=[PATCH],
-    ),
-    "groups": Native(
-        deltas=[*calling(0, "b__read_file", "{}"), *calling(1, "a__read_file", "{}")],
-        got=[("call", "b", "read_file", "{}"), ("call", "a", "read_file", "{}")],
-        tools=[{**group, "tools": [tool("read_file")]} for group in GROUPS],
-    ),
-    "length": Native(deltas=[{"content": "Half"}], got=[("text", "Half")], finish="length", reason="max_output_tokens"),
 }
+"""What a model server says, what the client must get, and the tools on offer."""
 
 
 async def test_every_native_answer(gateway: Gateway) -> None:
-    now = native()
+    now = says("openai_chat")
     async with Upstream([lambda asked: now(asked)]) as upstream:
         server = await gateway(upstream_config(upstream.url, defaults={"mode": "native"}))
-        for name, case in NATIVE.items():
-            now = native(*case.deltas, finish=case.finish)
+        for name, (parts, got, tools) in NATIVE.items():
+            now = says("openai_chat", *parts)
             for stream in (False, True):
-                answer = await ask(server, stream=stream, tools=case.tools)
+                answer = await ask(server, stream=stream, tools=tools)
                 assert {sent["type"] for sent in upstream.posts[-1].json["tools"]} == {"function"}, name
                 with named({"name": name, "stream": stream}):
                     resource = of_stream(answer).resource if stream else of_whole(answer)
-                    assert outline(resource) == case.got
-                    check_end(resource, case.reason)
+                    assert outline(resource) == got
+                    check_end(resource, None)
 
 
 # --- options ----------------------------------------------------------------------------------------------------------

@@ -154,15 +154,6 @@ async def test_a_lane_continues_its_own_and_another_one(gateway: Gateway) -> Non
         assert [said(each) for each in (first, aside, second, third)] == ["1", "2", "2", "3"]  # by turn
 
 
-async def test_without_a_lane_one_waits_for_the_other() -> None:
-    script = [Say("1"), Say("2"), Say("3")]
-    async with talking(script) as (_, socket):
-        for number in range(3):
-            await socket.create(input=str(number))
-        ends = [(await socket.events())[-1]["response"] for _ in range(3)]
-    assert [said(each) for each in ends] == ["1", "2", "3"]
-
-
 @web.middleware
 async def marking(request: web.Request, handler: Any) -> web.StreamResponse:
     """A plain aiohttp middleware: it sees a request as any other."""
