@@ -213,27 +213,3 @@ async def test_a_sentinel_that_hangs_and_one_that_is_gone_hold_nobody_up(watched
     with pytest.raises(StoreUnavailable, match=r"^the Redis server cannot be reached$"):
         await store.get("resp_2", "alice")  # Nobody can say whether that master still is one.
     await store.close()
-
-
-async def test_in_a_long_outage_each_call_is_tried_once(watched: WatchedGroup, clock: Clock) -> None:
-    store = opened(watched, clock)
-    await store.put(turn("resp_1"))
-    watched.stop()
-    now = asyncio.get_running_loop().time()
-    store._client._failing[True] = now - GUARD_S, now
-    looks = 0
-    nodes = store._client._nodes
-    assert nodes is not None
-    find = nodes.find
-
-    async def counted() -> Any:
-        nonlocal looks
-        looks += 1
-        return await find()
-
-    nodes.find = counted  # type: ignore[method-assign]
-    for number in range(4):
-        with pytest.raises(StoreUnavailable):
-            await store.put(turn(f"resp_{number}"))
-    assert looks <= 4  # the first one knew a server still
-    await store.close()
