@@ -147,9 +147,7 @@ async def test_a_server_without_tools_is_taught() -> None:
 
 MESSAGE = {"type": "message", "id": "m1", "role": "assistant", "content": [{"type": "output_text", "text": "Hello."}]}
 FUNCTION = {"type": "function_call", "id": "f1", "call_id": "call_up", "name": "read", "arguments": '{"path":"a"}'}
-THINKING = {"type": "reasoning", "id": "r1", "summary": [{"type": "summary_text", "text": "hm"}]}
 SEARCH = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "q"}}
-ITEMS = (THINKING, SEARCH, MESSAGE, FUNCTION)
 
 
 def done(*items: dict[str, Any]) -> bytes:
@@ -266,6 +264,14 @@ async def test_what_a_failed_response_means(code: str) -> None:
     for path, stream, answer, _ in await ask_all(fails):
         assert answer.status == CODES[code][path == MESSAGES]
         assert failed(path, answer, stream).endswith("Burnt.")
+
+
+async def test_another_try_where_that_may_help() -> None:
+    async with Upstream([whole(FAILED["response"]), speaking(TEXT)]) as up:
+        async with serving(behind(up, retry={"attempts": 2, "backoff_s": 0})) as server:
+            answer = await post(server, body(CHAT))
+    assert meant(CHAT, answer, False)[0] == "Hello."
+    assert len(up.requests) == 2
 
 
 @every("status", ["failed", "queued"])

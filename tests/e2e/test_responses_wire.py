@@ -44,9 +44,6 @@ CALL_B: Said = ("call", "write_file", json.dumps({"path": "b.txt", "content": OD
 
 NAMED = {"type": "function", "name": "read_file"}
 
-MODES = every("mode", ["prompt", "native"])
-BOTH = every("mode, stream", [("prompt", False), ("native", True)])
-
 
 def test_the_published_schemas_are_there() -> None:
     """Without them the tests below check less, and this one says so."""
@@ -227,7 +224,7 @@ def test_there_are_captured_requests() -> None:
     assert len(CAPTURED) >= 10
 
 
-@MODES
+@every("mode", ["prompt", "native"])
 async def test_every_captured_request_is_served(gateway: Gateway, mode: str) -> None:
     """As it was sent, streamed if it asked for that, by the built-in answer: a call of its first tool, or its own
     words."""
