@@ -7,7 +7,7 @@ answer is held against the published schemas on its way.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import openai
@@ -94,6 +94,18 @@ def check_ids(response: Response) -> None:
         assert item.status == (None if item.type == "reasoning" else "completed")
 
 
+def results_of(calls: Sequence[Any], files: Files) -> list[Any]:
+    """What the tools give for these calls."""
+    return [
+        {
+            "type": "function_call_output",
+            "call_id": call.call_id,
+            "output": files.run(call.name, json.loads(call.arguments)),
+        }
+        for call in calls
+    ]
+
+
 # --- loops -----------------------------------------------------------------------------------------------------------
 
 
@@ -117,14 +129,7 @@ async def test_a_tool_loop(gateway: Gateway, way: str, follow_up: str, mode: str
             assert response.output_text == said
             made = [item for item in response.output if item.type == "function_call"]
             assert [(call.name, json.loads(call.arguments)) for call in made] == list(calls)
-            results = [
-                {
-                    "type": "function_call_output",
-                    "call_id": call.call_id,
-                    "output": files.run(call.name, json.loads(call.arguments)),
-                }
-                for call in made
-            ]
+            results = results_of(made, files)
             if follow_up == "previous":
                 more, asked = {"previous_response_id": response.id}, results
             else:
@@ -231,3 +236,49 @@ async def test_the_sdks_own_pydantic_tools(gateway: Gateway) -> None:
     ):
         (call,) = (await events.get_final_response()).output
     assert call.parsed_arguments == Point(x=1, y=-2)
+
+
+# --- `client.responses.connect()` (R28.2) -----------------------------------------------------------------------------
+
+
+async def response_of(connection: Any) -> Any:
+    """The response that ends the next events."""
+    async for event in connection:
+        assert event.type != "error", event
+        if event.type in ("response.completed", "response.incomplete", "response.failed"):
+            return event.response
+    raise AssertionError("the connection was closed")
+
+
+@every("mode, store, lane", [("prompt", True, "main"), ("native", False, None)])
+async def test_a_tool_loop_over_a_websocket(plain_gateway: Gateway, mode: str, store: bool, lane: str | None) -> None:
+    server = await plain_gateway(script=script(mode), mode=mode)
+    files = Files()
+    lanes = {} if lane is None else {"stream_id": lane}
+    async with sdk(server) as client, client.responses.connect() as connection:
+        request: dict[str, Any] = {"model": "m", "tools": [READ, WRITE], "store": store, **lanes}
+        await connection.response.create(input=ASK, generate=False, **request)
+        response = await response_of(connection)
+        assert response.output == []
+        results: list[Any] = []
+        while True:
+            await connection.response.create(input=results, previous_response_id=response.id, **request)
+            response = await response_of(connection)
+            calls = [item for item in response.output if item.type == "function_call"]
+            if not calls:
+                break
+            results = results_of(calls, files)
+    assert (response.output_text, files.calls, files.files) == (SAID[-1], CALLS, FINAL)
+
+
+async def test_an_error_is_an_event_and_the_connection_goes_on(gateway: Gateway) -> None:
+    server = await gateway(script=["Hello."])
+    async with sdk(server) as client, client.responses.connect() as connection:
+        await connection.response.create(model="m", input="hi", previous_response_id="resp_unknown")
+        event = await connection.recv()
+        assert event.type == "error"
+        assert event.error.code == "previous_response_not_found"
+        await connection.response.steer(input="Hurry.", previous_response_id="resp_unknown")
+        assert (await connection.recv()).type == "error"
+        await connection.response.create(model="m", input="hi")
+        assert (await response_of(connection)).output_text == "Hello."

@@ -267,9 +267,9 @@ async def test_what_a_failed_response_means(code: str) -> None:
 
 
 async def test_another_try_where_that_may_help() -> None:
-    async with Upstream([whole(FAILED["response"]), speaking(TEXT)]) as up:
-        async with serving(behind(up, retry={"attempts": 2, "backoff_s": 0})) as server:
-            answer = await post(server, body(CHAT))
+    retry = {"attempts": 2, "backoff_s": 0}
+    async with Upstream([whole(FAILED["response"]), speaking(TEXT)]) as up, serving(behind(up, retry=retry)) as server:
+        answer = await post(server, body(CHAT))
     assert meant(CHAT, answer, False)[0] == "Hello."
     assert len(up.requests) == 2
 
