@@ -55,35 +55,37 @@ async def test_a_server_that_goes_away_and_comes_back(own_server: RedisServer, c
 
 
 async def test_callers_that_go_away_while_it_hangs_leave_the_answers_in_step(
-    own_server: RedisServer, clock: Clock
+    redis_server: RedisServer, clock: Clock
 ) -> None:
-    own_server.start()
-    store = RedisStore(own_server.url, now=clock, timeout_s=GUARD_S)
+    store = RedisStore(redis_server.url, prefix="hangs", now=clock, timeout_s=GUARD_S)
     for i in range(8):
         await store.put(turn(f"resp_{i}"))
-    own_server.pause()
-    asked = [asyncio.ensure_future(store.get(f"resp_{i}", "alice")) for i in range(8)]
-    await asyncio.wait(asked, timeout=0.05)
-    for task in asked:
-        task.cancel()
-    gone = await asyncio.gather(*asked, return_exceptions=True)
-    assert all(isinstance(each, asyncio.CancelledError) for each in gone)
-    asked = [asyncio.ensure_future(store.get(f"resp_{i}", "alice")) for i in range(8)]
-    await asyncio.wait(asked, timeout=0.05)
-    own_server.resume()
+    redis_server.pause()
+    try:
+        asked = [asyncio.ensure_future(store.get(f"resp_{i}", "alice")) for i in range(8)]
+        await asyncio.wait(asked, timeout=0.05)
+        for task in asked:
+            task.cancel()
+        gone = await asyncio.gather(*asked, return_exceptions=True)
+        assert all(isinstance(each, asyncio.CancelledError) for each in gone)
+        asked = [asyncio.ensure_future(store.get(f"resp_{i}", "alice")) for i in range(8)]
+        await asyncio.wait(asked, timeout=0.05)
+    finally:
+        redis_server.resume()
     assert await asyncio.gather(*asked) == [turn(f"resp_{i}") for i in range(8)]
     await store.close()
 
 
-async def test_a_server_that_is_full(own_server: RedisServer, clock: Clock) -> None:
-    own_server.start()
-    store = RedisStore(own_server.url, now=clock, timeout_s=GUARD_S)
+async def test_a_server_that_is_full(redis_server: RedisServer, clock: Clock) -> None:
+    store = RedisStore(redis_server.url, prefix="full", now=clock, timeout_s=GUARD_S)
     await store.put(turn("resp_1", status="in_progress"))
-    await own_server.ask(("CONFIG", "SET", "maxmemory", "1mb"))
-    with pytest.raises(StoreUnavailable, match=r"^the Redis server is out of memory$"):
-        await store.put(turn("resp_1"))
-    assert await store.get("resp_1", "alice") == turn("resp_1", status="in_progress")
-    await own_server.ask(("CONFIG", "SET", "maxmemory", "0"))
+    await redis_server.ask(("CONFIG", "SET", "maxmemory", "1mb"))
+    try:
+        with pytest.raises(StoreUnavailable, match=r"^the Redis server is out of memory$"):
+            await store.put(turn("resp_1"))
+        assert await store.get("resp_1", "alice") == turn("resp_1", status="in_progress")
+    finally:
+        await redis_server.ask(("CONFIG", "SET", "maxmemory", "0"))
     await store.put(turn("resp_1"))
     assert await store.get("resp_1", "alice") == turn("resp_1")
     await store.close()
