@@ -157,6 +157,15 @@ async def test_a_native_server_is_told_too() -> None:
     assert (told["mail__list"], told["crm__query"]) == ("Lists.", "Asks.")
 
 
+async def test_another_description_is_another_prompt() -> None:
+    """What was taught is kept by content."""
+    async with Upstream([Say("ok")]) as upstream, serving(upstream_config(upstream.url)) as server:
+        for text in ("first", "second"):
+            await post(server, {"input": "hi", "tools": [{**GROUPS[1], "description": text}]}, path=RESPONSES)
+        prompts = [asked.json["messages"][0]["content"] for asked in upstream.requests]
+    assert ("first" in prompts[0], "second" in prompts[1], "first" in prompts[1]) == (True, True, False)
+
+
 # --- what is counted ------------------------------------------------------------------------------------------------
 
 
