@@ -213,3 +213,23 @@ async def test_a_sentinel_that_hangs_and_one_that_is_gone_hold_nobody_up(watched
     with pytest.raises(StoreUnavailable, match=r"^the Redis server cannot be reached$"):
         await store.get("resp_2", "alice")  # Nobody can say whether that master still is one.
     await store.close()
+
+
+async def test_in_a_long_outage_each_call_is_tried_once(clock: Clock) -> None:
+    store = RedisStore("redis+sentinel://127.0.0.1:1/main", now=clock, timeout_s=GUARD_S, patience_s=GUARD_S)
+    now = asyncio.get_running_loop().time()
+    store._client._failing[True] = now - GUARD_S, now
+    nodes, looks = store._client._nodes, list[None]()
+    assert nodes is not None
+    find = nodes.find
+
+    async def counted() -> Any:
+        looks.append(None)
+        return await find()
+
+    nodes.find = counted  # type: ignore[method-assign]
+    for number in range(4):
+        with pytest.raises(StoreUnavailable):
+            await store.put(turn(f"resp_{number}"))
+    assert len(looks) == 4
+    await store.close()

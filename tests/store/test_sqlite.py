@@ -308,28 +308,6 @@ async def test_a_new_file_that_another_process_writes_to(
     other.close()
 
 
-async def test_two_processes_and_this_one_write_at_once(path: Path, clock: Clock, writer: Writer) -> None:
-    count, max_turns = 60, 100
-    processes = [writer(name, count=count, max_turns=max_turns, chars=1000) for name in ("left", "right")]
-    store = SqliteStore(path, max_turns, now=clock, busy_timeout_s=GUARD_S)
-    for process in processes:
-        await asyncio.to_thread(begin, process)
-    for i in range(count):
-        await store.put(turn(f"here_{i}", text="here" * 1000))
-        assert await store.get(f"here_{i}", "alice") is not None
-    for process in processes:
-        await asyncio.to_thread(process.communicate)
-        assert process.returncode == 0
-    await store.close()
-    assert check(path)[0] == max_turns
-    store = SqliteStore(path, max_turns, now=clock)
-    names = [f"{name}_{i}" for name in ("left", "right", "here") for i in range(count)]
-    there = [kept for name in names if (kept := await store.get(name, "alice"))]
-    assert len(there) == max_turns
-    assert {kept.status for kept in there} == {"completed"}
-    await store.close()
-
-
 @pytest.mark.parametrize(("chars", "beside", "puts"), [(300_000, 0, 1), (300_000, 0, 7), (100, 6, 60)])
 async def test_a_process_that_is_killed_while_it_writes(
     path: Path, clock: Clock, writer: Writer, chars: int, beside: int, puts: int
