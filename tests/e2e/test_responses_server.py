@@ -18,7 +18,7 @@ from tests.e2e.conftest import CHAT, function, get, post, serving, upstream_conf
 from tests.e2e.meaning import MESSAGES, RESPONSES, Told, ended, every_client, failed, history, meant
 from tests.e2e.speaking import JSON, SSE
 from tests.e2e.speaking import speaking as speaking_by
-from tests.protocols.published import SHARED, captured_responses_requests
+from tests.protocols.published import captured_responses_requests
 from tests.protocols.responses_wires import RESPONSES as WIRE
 from tests.protocols.responses_wires import frame, options, write
 from toolwire.config import GatewayConfig
@@ -475,43 +475,6 @@ async def test_ids_that_are_too_long_for_it() -> None:
 
 
 # --- recorded -------------------------------------------------------------------------------------------------------
-
-OBSERVED = SHARED / "spec/data/observed-openai"
-
-
-def observed(name: str) -> bytes:
-    recording = OBSERVED / f"responses-{name}-stream.events.jsonl"
-    if not recording.exists():
-        pytest.skip("no recordings; set TOOLWIRE_SHARED")
-    lines = recording.read_text().splitlines()
-    return b"".join(f"event: {json.loads(line)['type']}\ndata: {line}\n\n".encode() for line in lines)
-
-
-@every("name", ["text", "function", "incomplete", "context-exceeded"])
-async def test_recorded_streams(name: str) -> None:
-    data = observed(name)
-
-    def asking(path: str, stream: bool) -> dict[str, Any]:
-        return PASSING if path == RESPONSES else body(path, stream)
-
-    for path, _, answer, _ in await ask_all(streamed(data, 50), asking, streams=[True]):
-        if name == "context-exceeded":
-            assert answer.status == 400
-            assert failed(path, answer, True)
-            continue
-        if path == RESPONSES:
-            assert answer.body == data
-        text, calls, thoughts, read = meant(path, answer, True)
-        assert read > 0
-        match name:
-            case "text":
-                assert (text, calls, ended(path, answer, True)) == ("Paris.", [], "stop")
-            case "function":
-                assert calls == [("get_account_number", {"username": "Sam"})]
-                assert ended(path, answer, True) == "tool_calls"
-                assert path == RESPONSES or thoughts.startswith("**Calculating")
-            case _:
-                assert (text, ended(path, answer, True)) == ("", "length")
 
 
 @every("mode", ["native", "prompt"])
