@@ -193,6 +193,15 @@ async def test_every_native_answer(gateway: Gateway) -> None:
 # --- options ----------------------------------------------------------------------------------------------------------
 
 
+async def test_tools_in_chats_shape_are_echoed_in_that_of_responses(gateway: Gateway) -> None:
+    """R3.1, also inside of a group."""
+    chats = {"type": "function", "function": {"name": "read_file", "description": "Reads.", "parameters": {}}}
+    flat = {"type": "function", "name": "read_file", "description": "Reads.", "parameters": {}}
+    server = await gateway(script=["ok"])
+    made = of_whole(await ask(server, tools=[chats, {**GROUPS[0], "tools": [chats]}]))
+    assert made["tools"] == [{**flat, "strict": None}, {**GROUPS[0], "tools": [flat]}]
+
+
 async def test_the_end_is_as_it_is_asked_for(gateway: Gateway) -> None:
     """C38: one `[DONE]` after the terminal event, and no `error` before it; without the options it is the other way
     round, which `of_stream` checks."""
