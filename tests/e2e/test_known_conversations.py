@@ -156,6 +156,28 @@ def test_a_conversation_without_items_is_none(both: Both, api: str) -> None:
         both.same(api, json.dumps(body).encode())
 
 
+@every(
+    "broken",
+    [
+        lambda text: text.replace(b'"tools"', b'"messages": [], "tools"'),
+        lambda text: text.replace(b"}],", b"},],", 1),
+        lambda text: text.replace(b"Look.", b"Look\x80"),
+        lambda text: text[:-1],
+        lambda text: text.replace(b'}], "tools"', b'}, ], "tools"'),
+        lambda text: text.replace(b'}], "tools"', b'}], "tools": 1, "tools"'),
+        lambda text: text.replace(b'}], "tools"', b'}, 1], "tools"'),
+        lambda text: text.replace(b'}], "tools"', b'}, {"role": "user", "role": "user", "content": ""}], "tools"'),
+        lambda text: text.replace(b'}], "tools"', b"}, " + b"[" * 300 + b"]" * 300 + b'], "tools"'),
+    ],
+)
+def test_a_body_that_is_broken_is_told_of_as_a_whole(both: Both, broken: Any) -> None:
+    said = [{"role": "user", "content": "Look."}, *good_turn(1)]
+    body = body_of("chat", "prompt", said, TOOLS)
+    both.same("chat", body)
+    assert broken(body) != body
+    both.same("chat", broken(body))
+
+
 RECORDED = {
     "chat": ["opencode", "continue", "agents_py", "openai_py", "llm", "vercel_ai", "aider"],
     "messages": ["claude", "claude/thinking", "claude/two_calls", "anthropic_py"],
