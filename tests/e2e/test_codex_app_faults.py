@@ -20,7 +20,7 @@ from tests import codex_double
 from tests.e2e.conftest import CHAT, post, serving, upstream_config
 from tests.e2e.forking import Forked
 from tests.e2e.meaning import ended
-from tests.e2e.responses_answers import ask, of_stream, outline
+from tests.e2e.responses_answers import ask, outline
 from tests.e2e.test_codex_app import PAIRS, TOOLS, USAGE, WAYS, Codex, Start, codex, resource_of, way
 from tests.waiting import GUARD_S, runs, until
 from toolwire.testing import WireAnswer
@@ -184,14 +184,6 @@ async def test_an_answer_that_begins_again(codex: Start, way: str, stream: bool)
     else:
         assert error_of(answer, stream=True)[1] == "upstream_disconnected"
         assert b"of it" not in answer.body
-
-
-async def test_an_answer_that_begins_again_before_it_said_anything(codex: Start) -> None:
-    """Thoughts are no answer: they stay, in a block of their own."""
-    up = await codex([{"think": "Hm"}, {"retry": True}, {"think": "Hm."}, "Yes."])
-    resource = of_stream(await ask(up.server, stream=True)).resource
-    assert outline(resource)[-1] == ("text", "Yes.")
-    assert [kind for kind, *_ in outline(resource)].count("text") == 1
 
 
 # --- who goes ---------------------------------------------------------------------------------------------------------
