@@ -19,8 +19,6 @@ from tests.clients.task import LOST, MODES, turn
 from tests.e2e.conftest import Gateway, sdk
 from tests.e2e.test_messages_sdk import sdk as messages_sdk
 
-STREAMED = pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
-MODE = pytest.mark.parametrize("mode", MODES)
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
 
@@ -39,12 +37,12 @@ def script(mode: str, *steps: tuple[str, dict[str, Any], str]) -> list[dict[str,
     return [*turns, {"text": "Done.", "when": seen}, {"text": LOST}]
 
 
-async def run(agents: Any, server: Any, tool: Any, *, streamed: bool, model: str = "m", **settings: Any) -> str:
-    """What an agent with this tool says at last."""
+async def run(agents: Any, server: Any, tools: Any, *, streamed: bool, model: str = "m", **settings: Any) -> str:
+    """What an agent with these tools says at last."""
     async with sdk(server) as client:
         agent = agents.Agent(
             name="clerk",
-            tools=[tool],
+            tools=tools,
             model=agents.OpenAIResponsesModel(model=model, openai_client=client),
             model_settings=agents.ModelSettings(**settings),
         )
@@ -57,94 +55,50 @@ async def run(agents: Any, server: Any, tool: Any, *, streamed: bool, model: str
         return str(result.final_output)
 
 
-@MODE
-@STREAMED
-async def test_the_shell_of_openai_agents(agents: Any, gateway: Gateway, streamed: bool, mode: str) -> None:
-    made = script(
-        mode,
-        ("shell", {"commands": ["echo one", "false"], "timeout_ms": 500}, "exit code 1"),
-        ("shell", {"commands": ["echo two"]}, "two"),
-    )
+WAYS = pytest.mark.parametrize(("mode", "streamed"), [("prompt", False), ("native", True)])
+
+
+@WAYS
+@pytest.mark.parametrize("preview", [False, True], ids=["computer", "preview"])
+async def test_the_tools_of_openai_agents(
+    agents: Any, gateway: Gateway, tmp_path: Path, streamed: bool, mode: str, preview: bool
+) -> None:
+    """Shells, patches and a computer; a model with the name of the preview gets the older computer."""
     seen: list[Any] = []
 
-    async def execute(request: Any) -> Any:
-        action = request.data.action
-        seen.append((action.commands, action.timeout_ms))
-        outputs = [
-            agents.ShellCommandOutput(
-                stdout=command.removeprefix("echo "),
-                command=command,
-                outcome=agents.ShellCallOutcome(type="exit", exit_code=int(command == "false")),
-            )
-            for command in action.commands
-        ]
-        return agents.ShellResult(output=outputs)
-
-    server = await gateway(script=made, mode=mode)
-    choice = "shell" if streamed else "auto"
-    said = await run(agents, server, agents.ShellTool(executor=execute), streamed=streamed, tool_choice=choice)
-    assert (said, seen) == ("Done.", [(["echo one", "false"], 500), (["echo two"], None)])
-
-
-@MODE
-@STREAMED
-async def test_the_local_shell_of_openai_agents(agents: Any, gateway: Gateway, streamed: bool, mode: str) -> None:
-    arguments = {"command": ["ls", "-l"], "working_directory": "/x", "env": {"A": "b"}}
-    seen: list[Any] = []
-
-    def execute(request: Any) -> str:
+    def run_local(request: Any) -> str:
         action = request.data.action
         seen.append((action.type, action.command, action.working_directory, action.env))
         return "two files"
 
-    server = await gateway(script=script(mode, ("local_shell", arguments, "two files")), mode=mode)
-    said = await run(agents, server, agents.LocalShellTool(executor=execute), streamed=streamed)
-    assert (said, seen) == ("Done.", [("exec", ["ls", "-l"], "/x", {"A": "b"})])
-
-
-@MODE
-@STREAMED
-async def test_the_patches_of_openai_agents(agents: Any, gateway: Gateway, streamed: bool, mode: str) -> None:
-    files = {"b.txt": "one\ntwo\nthree\n", "c.txt": "old"}
-    made = script(
-        mode,
-        ("apply_patch", {"type": "create_file", "path": "a.txt", "diff": "+new\n+file"}, "made a.txt"),
-        ("apply_patch", {"type": "update_file", "path": "b.txt", "diff": "@@\n one\n-two\n+2\n three"}, "made b.txt"),
-        ("apply_patch", {"type": "delete_file", "path": "c.txt"}, "made c.txt"),
-        ("apply_patch", {"type": "update_file", "path": "none", "diff": "@@\n-x\n+y"}, "no such file"),
-    )
+    async def run_shell(request: Any) -> Any:
+        action = request.data.action
+        seen.append((action.commands, action.timeout_ms))
+        outcome = agents.ShellCallOutcome(type="exit", exit_code=1)
+        done = [agents.ShellCommandOutput(stdout="", command=one, outcome=outcome) for one in action.commands]
+        return agents.ShellResult(output=done)
 
     class Editor:
         def create_file(self, operation: Any) -> Any:
-            files[operation.path] = agents.apply_diff("", operation.diff, mode="create")
-            return agents.ApplyPatchResult(output=f"made {operation.path}")
+            return self.wrote(operation, agents.apply_diff("", operation.diff, mode="create"))
 
         def update_file(self, operation: Any) -> Any:
-            if operation.path not in files:
+            if not (tmp_path / operation.path).exists():
                 raise RuntimeError("no such file")
-            files[operation.path] = agents.apply_diff(files[operation.path], operation.diff)
-            return agents.ApplyPatchResult(output=f"made {operation.path}")
+            return self.wrote(operation, agents.apply_diff((tmp_path / operation.path).read_text(), operation.diff))
 
         def delete_file(self, operation: Any) -> Any:
-            del files[operation.path]
-            return agents.ApplyPatchResult(output=f"made {operation.path}")
+            (tmp_path / operation.path).unlink()
+            return agents.ApplyPatchResult(output=f"deleted {operation.path}")
 
-    server = await gateway(script=made, mode=mode)
-    said = await run(agents, server, agents.ApplyPatchTool(editor=Editor()), streamed=streamed)
-    assert (said, files) == ("Done.", {"a.txt": "new\nfile", "b.txt": "one\n2\nthree\n"})
-
-
-@MODE
-@STREAMED
-@pytest.mark.parametrize("preview", [False, True], ids=["computer", "preview"])
-async def test_the_computer_of_openai_agents(
-    agents: Any, gateway: Gateway, streamed: bool, mode: str, preview: bool
-) -> None:
-    seen: list[Any] = []
+        def wrote(self, operation: Any, text: str) -> Any:
+            (tmp_path / operation.path).write_text(text)
+            return agents.ApplyPatchResult(output=f"wrote {operation.path}")
 
     def noted(name: str) -> Any:
         async def act(self: Any, *given: Any) -> Any:
-            seen.append((name, *given))
+            if name != "screenshot":
+                seen.append((name, *given))
             return PNG if name == "screenshot" else None
 
         return act
@@ -152,18 +106,33 @@ async def test_the_computer_of_openai_agents(
     names = ("screenshot", "click", "double_click", "scroll", "type", "wait", "move", "keypress", "drag")
     body = {name: noted(name) for name in names}
     body |= {"environment": property(lambda self: "linux"), "dimensions": property(lambda self: (800, 600))}
-    computer = type("Screen", (agents.AsyncComputer,), body)()
-    actions = [{"type": "click", "x": 3, "y": 4, "button": "left"}, {"type": "type", "text": "hi"}]
-    given = [("computer_use_preview", one) for one in actions] if preview else [("computer", {"actions": actions})]
-    calls = [turn(mode, "", call) for call in given]
-    server = await gateway(script=[*calls, {"text": "Done."}], mode=mode)
-    tool = agents.ComputerTool(computer=computer)
-    model, choice = ("computer-use-preview", "computer_use_preview") if preview else ("m", "computer")
-    said = await run(agents, server, tool, streamed=streamed, model=model, tool_choice=choice)
+    tools = [
+        agents.ShellTool(executor=run_shell),
+        agents.LocalShellTool(executor=run_local),
+        agents.ApplyPatchTool(editor=Editor()),
+        agents.ComputerTool(computer=type("Screen", (agents.AsyncComputer,), body)()),
+    ]
+    (tmp_path / "b.txt").write_text("one\ntwo\nthree\n")
+    (tmp_path / "c.txt").write_text("old")
+    click = {"type": "click", "x": 3, "y": 4, "button": "left"}
+    *made, done, _ = script(
+        mode,
+        ("shell", {"commands": ["false"], "timeout_ms": 500}, "exit code 1"),
+        ("local_shell", {"command": ["ls"], "working_directory": "/x", "env": {"A": "b"}}, "two files"),
+        ("apply_patch", {"type": "create_file", "path": "a.txt", "diff": "+new\n+file"}, "wrote a.txt"),
+        ("apply_patch", {"type": "update_file", "path": "b.txt", "diff": "@@\n one\n-two\n+2\n three"}, "wrote b.txt"),
+        ("apply_patch", {"type": "delete_file", "path": "c.txt"}, "deleted c.txt"),
+        ("apply_patch", {"type": "update_file", "path": "none", "diff": "@@\n-x\n+y"}, "no such file"),
+        ("computer_use_preview", click, "") if preview else ("computer", {"actions": [click]}, ""),
+    )
+    server = await gateway(script=[*made, {"text": done["text"]}], mode=mode)
+    model = "computer-use-preview" if preview else "m"
+    said = await run(agents, server, tools, streamed=streamed, model=model, tool_choice="shell")
     assert said == "Done."
-    done = [one for one in seen if one[0] != "screenshot"]
-    assert done == [("click", 3, 4, "left"), ("type", "hi")]
-    assert ("screenshot",) in seen
+    assert seen == [(["false"], 500), ("exec", ["ls"], "/x", {"A": "b"}), ("click", 3, 4, "left")]
+    assert (tmp_path / "a.txt").read_text() == "new\nfile"
+    assert (tmp_path / "b.txt").read_text() == "one\n2\nthree\n"
+    assert not (tmp_path / "c.txt").exists()
 
 
 # --- anthropic's tool runner ----------------------------------------------------------------------------------------
@@ -181,78 +150,73 @@ async def runner(server: Any, tools: list[Any], *, streamed: bool) -> str:
     return "".join(block.text for block in last.content if block.type == "text")
 
 
-@MODE
-@STREAMED
-async def test_the_memory_of_the_tool_runner(gateway: Gateway, tmp_path: Path, streamed: bool, mode: str) -> None:
+class Own(BetaAsyncBuiltinFunctionTool):
+    """A tool that notes what it is given in `seen`."""
+
+    def __init__(self, seen: list[Any], **tool: Any) -> None:
+        self.seen = seen
+        self.tool: Any = tool
+
+    def to_dict(self) -> Any:
+        return self.tool
+
+    async def call(self, input: object) -> str:
+        self.seen.append((self.tool["name"], input))
+        return f"result {len(self.seen)}"
+
+
+class Screen(BetaAsyncAbstractComputerToolset20260801):
+    """A computer that notes what it is told in `seen`."""
+
+    seen: list[Any]
+
+    async def left_click(self, context: Any, input: Any) -> str:
+        self.seen.append(("left_click", input.coordinate))
+        return "clicked"
+
+    async def screenshot(self, context: Any, input: Any) -> Any:
+        self.seen.append(("screenshot",))
+        return {"data": PNG, "media_type": "image/png"}
+
+
+@WAYS
+async def test_the_tools_of_the_tool_runner(gateway: Gateway, tmp_path: Path, streamed: bool, mode: str) -> None:
+    """A memory, a shell, an editor and a computer."""
+    seen: list[Any] = []
     note, kept = "/memories/note.md", "/memories/kept.md"
-    made = script(
+    editing = {"command": "view", "path": "/a", "view_range": [1, -1]}
+    *made, done, _ = script(
         mode,
         ("memory", {"command": "view", "path": "/memories"}, "levels deep"),
         ("memory", {"command": "create", "path": note, "file_text": "one\ntwo\n"}, "created successfully"),
         ("memory", {"command": "insert", "path": note, "insert_line": 2, "insert_text": "three\n"}, "note.md has been"),
         ("memory", {"command": "rename", "old_path": note, "new_path": kept}, "Successfully renamed"),
         ("memory", {"command": "str_replace", "path": kept, "old_str": "two", "new_str": "2"}, "The memory file"),
-        ("memory", {"command": "view", "path": kept, "view_range": [1, 3]}, "kept.md with line"),
         ("memory", {"command": "delete", "path": "/memories/none"}, "none does not exist"),
-    )
-    server = await gateway(script=made, mode=mode)
-    said = await runner(server, [BetaAsyncLocalFilesystemMemoryTool(str(tmp_path))], streamed=streamed)
-    assert said.strip() == "Done."
-    assert (tmp_path / "memories/kept.md").read_text() == "one\n2\nthree\n"
-
-
-@MODE
-@STREAMED
-async def test_a_bash_and_an_editor_for_the_tool_runner(gateway: Gateway, streamed: bool, mode: str) -> None:
-    seen: list[Any] = []
-
-    class Own(BetaAsyncBuiltinFunctionTool):
-        def __init__(self, tool: Any) -> None:
-            self.tool = tool
-
-        def to_dict(self) -> Any:
-            return self.tool
-
-        async def call(self, input: object) -> str:
-            seen.append((self.tool["name"], input))
-            return f"result {len(seen)}"
-
-    editing = {"command": "view", "path": "/a", "view_range": [1, -1]}
-    made = script(
-        mode,
         ("bash", {"command": "ls"}, "result 1"),
         ("str_replace_based_edit_tool", editing, "result 2"),
         ("bash", {"restart": True}, "result 3"),
+        ("computer__left_click", {"coordinate": [3, 4]}, "clicked"),
+        ("computer__screenshot", {}, ""),
     )
+    server = await gateway(script=[*made, {"text": done["text"]}], mode=mode)
+    screen = Screen()
+    screen.seen = seen
     editor = {"type": "text_editor_20250728", "name": "str_replace_based_edit_tool", "max_characters": 9}
-    server = await gateway(script=made, mode=mode)
-    tools: list[Any] = [Own({"type": "bash_20250124", "name": "bash"}), Own(editor)]
-    assert (await runner(server, tools, streamed=streamed)).strip() == "Done."
-    assert seen == [("bash", {"command": "ls"}), (editor["name"], editing), ("bash", {"restart": True})]
-
-
-@MODE
-@STREAMED
-async def test_the_computer_of_the_tool_runner(gateway: Gateway, streamed: bool, mode: str) -> None:
-    seen: list[Any] = []
-
-    class Screen(BetaAsyncAbstractComputerToolset20260801):
-        async def left_click(self, context: Any, input: Any) -> str:
-            seen.append(("left_click", input.coordinate))
-            return "clicked"
-
-        async def screenshot(self, context: Any, input: Any) -> Any:
-            seen.append(("screenshot",))
-            return {"data": PNG, "media_type": "image/png"}
-
-    made = [
-        turn(mode, "", ("computer__left_click", {"coordinate": [3, 4]})),
-        turn(mode, "", ("computer__screenshot", {}), when="clicked"),
-        {"text": "Done."},
-    ]
-    server = await gateway(script=made, mode=mode)
-    assert (await runner(server, [Screen()], streamed=streamed)).strip() == "Done."
-    assert seen == [("left_click", [3, 4]), ("screenshot",)]
+    shell = {"type": "bash_20250124", "name": "bash"}
+    memory = BetaAsyncLocalFilesystemMemoryTool(str(tmp_path))
+    async with messages_sdk(server) as client:
+        asked: list[Any] = [{"role": "user", "content": "Do it."}]
+        tools: list[Any] = [memory, Own(seen, **shell), Own(seen, **editor), screen]
+        steps = client.beta.messages.tool_runner(
+            model="m", max_tokens=500, max_iterations=15, messages=asked, tools=tools, stream=streamed
+        )
+        async for step in steps:
+            last = await step.get_final_message() if streamed else step
+    assert "".join(block.text for block in last.content if block.type == "text").strip() == "Done."
+    assert (tmp_path / "memories/kept.md").read_text() == "one\n2\nthree\n"
+    used = [("bash", {"command": "ls"}), (editor["name"], editing), ("bash", {"restart": True})]
+    assert seen == [*used, ("left_click", [3, 4]), ("screenshot",)]
 
 
 # --- Vercel ai ------------------------------------------------------------------------------------------------------

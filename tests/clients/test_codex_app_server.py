@@ -20,18 +20,19 @@ from typing import Any
 
 import aiohttp
 import pytest
-from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from tests.clients.conftest import execute
+from tests.clients.conftest import NOWHERE, execute
 from tests.clients.npm import install
 from tests.clients.test_codex import CONFIG
 from tests.e2e.agent import block
 from tests.e2e.conftest import CHAT, post, read_config, serving
 from tests.e2e.responses_answers import RESPONSES, Streamed, ask, of_stream, of_whole, outline, tool
+from tests.e2e.speaking import SSE, in_pieces
+from tests.protocols.responses_wires import frame
 from tests.waiting import PROGRAM_S, runs, until
+from toolwire.testing import Answer, Refuse, Script, Upstream
 
-WAYS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 READ = tool("read_file", path="string")
 CALL = block("read_file", {"path": "a.txt"})
 KEY = "the-key-of-the-model-0123456789"
@@ -66,54 +67,32 @@ def call(ident: str, name: str, arguments: str) -> Frames:
     return [{"type": "response.output_item.done", "output_index": 0, "item": item}]
 
 
-def ended(*frames: Frames, reason: str | None = None) -> Frames:
+def ended(*frames: Frames, reason: str | None = None) -> Answer:
     """A whole answer; with a `reason` an incomplete one."""
-    said = [frame for several in frames for frame in several]
+    end: dict[str, Any] = {"type": "response.completed", "response": {"id": "r", "usage": USAGE}}
     if reason is not None:
         incomplete = {"id": "r", "incomplete_details": {"reason": reason}, "usage": USAGE}
-        return [*said, {"type": "response.incomplete", "response": incomplete}]
-    return [*said, {"type": "response.completed", "response": {"id": "r", "usage": USAGE}}]
+        end = {"type": "response.incomplete", "response": incomplete}
+    return streamed(*(one for several in frames for one in several), end)
 
 
-class Model:
-    """The model's server. `script`: the answers in order; the last one is given again. A number is a status."""
+def streamed(*frames: Mapping[str, Any], hang: bool = False) -> Answer:
+    """An answer of these events."""
+    begun = {"type": "response.created", "response": {"id": "r"}}
+    return Answer([frame(one) for one in (begun, *frames)], headers=SSE, hang=hang)
 
-    def __init__(self, *script: Frames | int) -> None:
-        self.script = list(script)
-        self.asked: list[Any] = []
-        self.waiting = asyncio.Event()
-        self.gone = asyncio.Event()
 
-    async def answer(self, request: web.Request) -> web.StreamResponse:
-        self.asked.append(await request.json())
-        frames = self.script.pop(0) if len(self.script) > 1 else self.script[0]
-        if isinstance(frames, int):
-            return web.json_response({"error": {"message": "It is so.", "type": "t", "code": None}}, status=frames)
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-        await response.prepare(request)
-        try:
-            for frame in ({"type": "response.created", "response": {"id": "r"}}, *frames):
-                if frame["type"] == "wait":
-                    self.waiting.set()
-                    await asyncio.Event().wait()
-                await response.write(f"event: {frame['type']}\ndata: {json.dumps(frame)}\n\n".encode())
-        except (asyncio.CancelledError, ConnectionResetError):
-            self.gone.set()
-            raise
-        return response
-
-    @property
-    def texts(self) -> list[str]:
-        """What the user said, in each request."""
-        return [
-            "".join(
-                part.get("text", "")
-                for item in asked["input"]
-                if item.get("role") == "user"
-                for part in item["content"]
-            )
-            for asked in self.asked
-        ]
+def texts(model: Upstream) -> list[str]:
+    """What the user said, in each request."""
+    return [
+        "".join(
+            part.get("text", "")
+            for item in asked.json["input"]
+            if item.get("role") == "user"
+            for part in item["content"]
+        )
+        for asked in model.posts
+    ]
 
 
 @pytest.fixture(scope="session")
@@ -121,7 +100,7 @@ def program(shared: Path) -> Path:
     return install("codex", shared) / "node_modules" / ".bin" / "codex"
 
 
-Start = Callable[..., Awaitable[tuple[TestServer, Model]]]
+Start = Callable[..., Awaitable[tuple[TestServer, Upstream]]]
 
 
 @pytest.fixture
@@ -130,30 +109,18 @@ async def codex(program: Path, tmp_path: Path) -> AsyncIterator[Start]:
     async with AsyncExitStack() as stack:
 
         async def start(
-            *script: Frames | int,
+            *script: Script,
             way: str = "stdio",
             own: Mapping[str, Any] | None = None,
             config: str = "",
             flags: Sequence[str] = (),
             **options: Any,
-        ) -> tuple[TestServer, Model]:
-            model = Model(
-                *(
-                    script
-                    or (
-                        ended(
-                            message("Hello", "."),
-                        ),
-                    )
-                )
-            )
-            app = web.Application(client_max_size=1 << 28)
-            app.router.add_post("/v1/responses", model.answer)
-            server = await stack.enter_async_context(TestServer(app, handler_cancellation=True))
+        ) -> tuple[TestServer, Upstream]:
+            model = await stack.enter_async_context(Upstream(script or [ended(message("Hello", "."))]))
             home = tmp_path / "home"
             home.mkdir(exist_ok=True)
             home.joinpath("config.toml").write_text(config)
-            command = [str(program), *_flags(str(server.make_url("/v1"))), *flags, "app-server"]
+            command = [str(program), *_flags(model.url), *flags, "app-server"]
             env = {"CODEX_HOME": str(home), "HOME": str(home), "GW_KEY": KEY}
             up: dict[str, Any] = {"kind": "codex_app_server", "timeouts": {"connect_s": PROGRAM_S}}
             if way == "websocket":
@@ -222,13 +189,24 @@ async def chat(server: TestServer, text: str = "hi", **body: Any) -> Any:
         return await post(server, {"messages": [{"role": "user", "content": text}], **body})
 
 
+async def too_long(server: TestServer, path: str, **body: Any) -> None:
+    """A large request gets the error for one that does not fit."""
+    data = io.BytesIO(json.dumps({"model": "m", **body}).encode())
+    headers = {"Content-Type": "application/json"}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(server.make_url(path), data=data, headers=headers) as got,
+    ):
+        assert (got.status, (await got.json())["error"]["code"]) == (400, "context_length_exceeded")
+
+
 # --- what the first users run -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("way", ["stdio", "websocket"])
 async def test_responses_with_tools(codex: Start, way: str) -> None:
     """Streamed, with each of the forms of following up; and nothing of Codex's own reaches the model."""
-    first = ended(message("Let me", " look.\n", *(CALL[i : i + 9] for i in range(0, len(CALL), 9))))
+    first = ended(message("Let me", " look.\n", *in_pieces(CALL, 9)))
     server, model = await codex(first, ended(message("It says ", "seven.")), way=way)
     asked = {"role": "user", "content": "What is in a.txt?"}
     got = of_stream(await ask(server, input=[asked], tools=[READ], stream=True))
@@ -252,41 +230,34 @@ async def test_responses_with_tools(codex: Start, way: str) -> None:
     for form in forms:
         final: Streamed = of_stream(await ask(server, tools=[READ], stream=True, **form))
         assert outline(final.resource) == [("text", "It says seven.")]
-        assert "What is in a.txt?" in model.texts[-1]
-        assert "seven" in model.texts[-1]
-    for sent in model.asked:
+        assert "What is in a.txt?" in texts(model)[-1]
+        assert "seven" in texts(model)[-1]
+    for sent in (asked.json for asked in model.posts):
         assert sent["tools"] == []
         assert [item["role"] for item in sent["input"]] == ["developer", "user"]
         assert "environment_context" not in json.dumps(sent["input"])
 
 
-@pytest.mark.parametrize("mode", ["prompt", "native"])
-async def test_codex_itself_as_the_client(codex: Start, program: Path, tmp_path: Path, mode: str) -> None:
+async def test_codex_itself_as_the_client(codex: Start, program: Path, tmp_path: Path) -> None:
     """`codex exec` does a task with its own shell, in front of another Codex that must not touch its own."""
     commands = ("cat word.txt", "printf pamplemousse > greeting.txt")
-    script = []
-    for number, command in enumerate(commands):
-        given = {"cmd": command}
-        if mode == "prompt":
-            written = block("exec_command", given)
-            script.append(ended(message("I do it.\n", *(written[i : i + 7] for i in range(0, len(written), 7)))))
-        else:
-            called = call(f"c{number}", "client_exec_command", json.dumps(given))
-            script.append(ended(message("I do it."), called))
-    server, model = await codex(*script, ended(message("All done.")), mode=mode)
+    script = [
+        ended(message("I do it."), call(f"c{number}", "client_exec_command", json.dumps({"cmd": command})))
+        for number, command in enumerate(commands)
+    ]
+    server, model = await codex(*script, ended(message("All done.")), mode="native")
     home, work = tmp_path / "client", tmp_path / "work"
     home.mkdir()
     work.mkdir()
     (home / "config.toml").write_text(CONFIG.format(url=server.make_url("/v1")))
     (work / "word.txt").write_text("a word of its own")
-    nowhere = {"HTTP_PROXY": "http://127.0.0.1:9", "HTTPS_PROXY": "http://127.0.0.1:9", "NO_PROXY": "127.0.0.1"}
-    env = {"PATH": os.environ["PATH"], "HOME": str(home), "CODEX_HOME": str(home), **nowhere}
+    env = {"PATH": os.environ["PATH"], "HOME": str(home), "CODEX_HOME": str(home), **NOWHERE}
     task = ("exec", "--skip-git-repo-check", "--json", "--model", "some-model", "Do it.")
     status, out, err = await execute(str(program), *task, cwd=work, env=env)
     assert status == 0, err or out
     assert (work / "greeting.txt").read_text() == "pamplemousse"
-    assert len(model.asked) == 3
-    assert "a word of its own" in json.dumps(model.asked[1]["input"])
+    assert len(model.posts) == 3
+    assert "a word of its own" in json.dumps(model.posts[1].json["input"])
     items = [json.loads(line)["item"] for line in out.splitlines() if '"item.completed"' in line]
     assert items[-1]["text"] == "All done."
 
@@ -319,12 +290,12 @@ async def test_its_own_tools_are_off_and_each_has_a_switch(codex: Start, tmp_pat
     config = EVIL.format(file=file)
     server, model = await codex(ended(message(CALL)), config=config)
     assert outline(of_whole(await ask(server, tools=[READ]))) == [("call", "read_file", '{"path": "a.txt"}')]
-    assert model.asked[0]["tools"] == []
+    assert model.posts[0].json["tools"] == []
     switches = {"shell": "exec_command", "web_search": "web_search", "view_image": "view_image"}
     for switch, name in switches.items():
         server, model = await codex(ended(message(CALL)), config=config, own={switch: True})
         assert outline(of_whole(await ask(server, tools=[READ]))) == [("call", "read_file", '{"path": "a.txt"}')]
-        names = [sent.get("name", sent["type"]) for sent in model.asked[0]["tools"]]
+        names = [sent.get("name", sent["type"]) for sent in model.posts[0].json["tools"]]
         assert name in names
         assert set(names) <= {name, "write_stdin"}
 
@@ -336,87 +307,82 @@ async def test_a_command_that_the_model_wants_run_is_not(codex: Start, tmp_path:
     command = call("c1", "exec_command", json.dumps({"cmd": f"cat {secret}"}))
     server, model = await codex(ended(command), ended(message("I cannot.")))
     assert (await chat(server)).json()["choices"][0]["message"]["content"] == "I cannot."
-    assert "the operator's own" not in json.dumps(model.asked)
+    assert not any(b"the operator's own" in asked.body for asked in model.posts)
 
 
-@WAYS
-async def test_native(codex: Start, stream: bool) -> None:
+async def test_native(codex: Start) -> None:
     """Calls as the model's server wrote them, in its order; a long result arrives whole."""
     a, b = '{"path":  "a.txt"}', '{"cmd": "ls"}'
     own = tool("exec_command", cmd="string")
     first = ended(message("Let me look."), call("c1", "read_file", a), call("c2", "client_exec_command", b))
-    server, model = await codex(first, ended(message("Done.")), mode="native")
-    answer = await ask(server, tools=[READ, own], stream=stream, instructions="Be good.")
-    resource = of_stream(answer).resource if stream else of_whole(answer)
-    assert outline(resource) == [("text", "Let me look."), ("call", "read_file", a), ("call", "exec_command", b)]
-    assert resource["usage"]["output_tokens"] == 7
-    assert [sent["name"] for sent in model.asked[0]["tools"]] == ["read_file", "client_exec_command"]
-    ids = [item["call_id"] for item in resource["output"][1:]]
-    long = "seven " * 20_000
-    results = [{"type": "function_call_output", "call_id": ident, "output": long} for ident in ids]
-    final = of_whole(await ask(server, input=results, tools=[READ, own], previous_response_id=resource["id"]))
-    assert outline(final) == [("text", "Done.")]
-    sent = model.asked[-1]["input"]
-    assert [item["arguments"] for item in sent if item["type"] == "function_call"] == [a, b]
-    assert [item["output"] for item in sent if item["type"] == "function_call_output"] == [long, long]
-    assert len(model.asked) == 2
+    server, model = await codex(*[first, ended(message("Done."))] * 2, mode="native")
+    for stream in (False, True):
+        answer = await ask(server, tools=[READ, own], stream=stream, instructions="Be good.")
+        resource = of_stream(answer).resource if stream else of_whole(answer)
+        assert outline(resource) == [("text", "Let me look."), ("call", "read_file", a), ("call", "exec_command", b)]
+        assert resource["usage"]["output_tokens"] == 7
+        assert [sent["name"] for sent in model.posts[-1].json["tools"]] == ["read_file", "client_exec_command"]
+        ids = [item["call_id"] for item in resource["output"][1:]]
+        long = "seven " * 20_000
+        results = [{"type": "function_call_output", "call_id": ident, "output": long} for ident in ids]
+        final = of_whole(await ask(server, input=results, tools=[READ, own], previous_response_id=resource["id"]))
+        assert outline(final) == [("text", "Done.")]
+        sent = model.posts[-1].json["input"]
+        assert [item["arguments"] for item in sent if item["type"] == "function_call"] == [a, b]
+        assert [item["output"] for item in sent if item["type"] == "function_call_output"] == [long, long]
+    assert len(model.posts) == 4
 
 
-RESERVED = ["exec_command", "shell_command", "apply_patch", "update_plan", "view_image", "web_search", "a.b", "x" * 64]
+RESERVED = ["exec_command", "shell_command", "apply_patch", "update_plan", "view_image", "web_search", "x" * 64]
 
 
 async def test_native_keeps_every_tool(codex: Start) -> None:
     """Names that the server drops in silence, or refuses, have others there."""
     server, model = await codex(ended(message("No.")), mode="native")
-    names = [name for name in RESERVED if name != "a.b"]
-    of_whole(await ask(server, tools=[tool(name, p="string") for name in names]))
-    assert len(model.asked[0]["tools"]) == len(names)
+    of_whole(await ask(server, tools=[tool(name, p="string") for name in RESERVED]))
+    assert len(model.posts[0].json["tools"]) == len(RESERVED)
 
 
 # --- hazards ----------------------------------------------------------------------------------------------------------
 
 
-@WAYS
-async def test_a_cut_stream_that_begins_again(codex: Start, stream: bool) -> None:
+async def test_a_cut_stream_that_begins_again(codex: Start) -> None:
     """With retries of its own the server says the beginning twice."""
-    cut = message("Half", " of")[:-1]
     flags = ["-c", "model_providers.gw.stream_max_retries=2"]
-    server, model = await codex(cut, ended(message("Half", " of", " it.")), flags=flags)
-    answer = await chat(server, stream=stream)
-    if stream:
-        assert b'"upstream_disconnected"' in answer.body
-        assert b" it." not in answer.body
-    else:
-        assert answer.json()["choices"][0]["message"]["content"] == "Half of it."
-        assert len(model.asked) == 2
+    script = [streamed(*message("Half", " of")[:-1]), ended(message("Half", " of", " it."))]
+    server, model = await codex(*script * 2, flags=flags)
+    assert (await chat(server)).json()["choices"][0]["message"]["content"] == "Half of it."
+    assert len(model.posts) == 2
+    answer = await chat(server, stream=True)
+    assert b'"upstream_disconnected"' in answer.body
+    assert b" it." not in answer.body
 
 
-@WAYS
-async def test_a_limit_of_length(codex: Start, stream: bool) -> None:
+async def test_a_limit_of_length(codex: Start) -> None:
     server, _ = await codex(ended(message("Half an"), reason="max_output_tokens"))
-    answer = await ask(server, tools=[READ], stream=stream)
-    resource = of_stream(answer).resource if stream else of_whole(answer)
-    assert (outline(resource), resource["incomplete_details"]) == (
-        [("text", "Half an")],
-        {"reason": "max_output_tokens"},
-    )
+    for stream in (False, True):
+        answer = await ask(server, tools=[READ], stream=stream)
+        resource = of_stream(answer).resource if stream else of_whole(answer)
+        assert outline(resource) == [("text", "Half an")]
+        assert resource["incomplete_details"] == {"reason": "max_output_tokens"}
 
 
-@pytest.mark.parametrize(
-    ("status", "got", "code"),
-    [
-        (400, 400, "upstream_rejected"),
-        (401, 502, "upstream_auth"),
-        (429, 429, "rate_limit_exceeded"),
-        (500, 502, "upstream_error"),
-        (529, 503, "overloaded"),
-    ],
-)
-async def test_what_the_models_server_refuses(codex: Start, status: int, got: int, code: str) -> None:
-    server, _ = await codex(status)
-    answer = await chat(server)
-    assert (answer.status, answer.json()["error"]["code"]) == (got, code)
-    assert b"127.0.0.1" not in answer.body
+REFUSALS = [
+    (400, 400, "upstream_rejected"),
+    (401, 502, "upstream_auth"),
+    (429, 429, "rate_limit_exceeded"),
+    (500, 502, "upstream_error"),
+    (529, 503, "overloaded"),
+]
+"""The status of the model's server, and what the client gets."""
+
+
+async def test_what_the_models_server_refuses(codex: Start) -> None:
+    server, _ = await codex(*(Refuse(status, "It is so.") for status, *_ in REFUSALS))
+    for status, got, code in REFUSALS:
+        answer = await chat(server)
+        assert (answer.status, answer.json()["error"]["code"]) == (got, code), status
+        assert b"127.0.0.1" not in answer.body
 
 
 async def test_sizes(codex: Start) -> None:
@@ -424,85 +390,68 @@ async def test_sizes(codex: Start) -> None:
     server, model = await codex(ended(message("ok")))
     text = "word " * 200_000
     assert (await chat(server, text)).status == 200
-    assert text in model.texts[0]
+    assert text in texts(model)[0]
     parts = [{"type": "text", "text": "x" * 700_000}] * 2
-    body = io.BytesIO(json.dumps({"model": "m", "messages": [{"role": "user", "content": parts}]}).encode())
-    async with aiohttp.ClientSession() as session:
-        headers = {"Content-Type": "application/json"}
-        async with session.post(server.make_url(CHAT), data=body, headers=headers) as response:
-            assert (response.status, (await response.json())["error"]["code"]) == (400, "context_length_exceeded")
+    await too_long(server, CHAT, messages=[{"role": "user", "content": parts}])
 
 
 async def test_what_does_not_fit_is_not_cut(codex: Start) -> None:
     """The server would make a summary, in silence, of what does not fit its model."""
     server, _ = await codex(ended(message("ok")), mode="native")
     items = [*({"role": "user", "content": "y" * 800_000} for _ in range(2)), {"role": "user", "content": "hi"}]
-    body = io.BytesIO(json.dumps({"model": "m", "input": items, "tools": [READ]}).encode())
-    async with aiohttp.ClientSession() as session:
-        headers = {"Content-Type": "application/json"}
-        async with session.post(server.make_url(RESPONSES), data=body, headers=headers) as response:
-            assert (response.status, (await response.json())["error"]["code"]) == (400, "context_length_exceeded")
+    await too_long(server, RESPONSES, input=items, tools=[READ])
 
 
-async def test_images(codex: Start) -> None:
-    server, model = await codex(ended(message("A dot.")))
-    parts = [{"type": "text", "text": "What is it?"}, {"type": "image_url", "image_url": {"url": PIXEL}}]
-    body = {"messages": [{"role": "user", "content": parts}]}
-    assert (await post(server, body)).json()["choices"][0]["message"]["content"] == "A dot."
-    images = [part for part in model.asked[0]["input"][-1]["content"] if part["type"] == "input_image"]
-    assert [image["image_url"] for image in images] == [PIXEL]
-    parts[1]["image_url"] = {"url": "https://example.com/x.png"}  # type: ignore[assignment]
-    assert (await post(server, body)).status == 200  # it takes no addresses, so the image becomes a note (R5.9)
-    assert "[image omitted" in str(model.asked[-1]["input"][-1])
-
-
-async def test_thoughts(codex: Start) -> None:
+def thoughts(*deltas: str) -> Frames:
     place = {"item_id": "rs_1", "output_index": 0, "summary_index": 0}
     item = {"type": "reasoning", "id": "rs_1", "summary": []}
-    thoughts = [
+    whole = {**item, "summary": [{"type": "summary_text", "text": "".join(deltas)}]}
+    return [
         {"type": "response.output_item.added", "output_index": 0, "item": item},
         {"type": "response.reasoning_summary_part.added", **place, "part": {"type": "summary_text", "text": ""}},
-        *({"type": "response.reasoning_summary_text.delta", **place, "delta": delta} for delta in ("Hm", ".")),
-        {
-            "type": "response.output_item.done",
-            "output_index": 0,
-            "item": {**item, "summary": [{"type": "summary_text", "text": "Hm."}]},
-        },
+        *({"type": "response.reasoning_summary_text.delta", **place, "delta": delta} for delta in deltas),
+        {"type": "response.output_item.done", "output_index": 0, "item": whole},
     ]
-    server, model = await codex(ended(thoughts, message("Yes.")))
-    resource = of_stream(await ask(server, tools=[READ], stream=True, reasoning={"effort": "high"})).resource
-    assert outline(resource) == [("reasoning", "Hm."), ("text", "Yes.")]
-    assert model.asked[0]["reasoning"]["effort"] == "high"
 
 
-async def test_a_schema(codex: Start) -> None:
+async def test_images_thoughts_and_a_schema(codex: Start) -> None:
+    """It takes no addresses of images, so such an image becomes a note (R5.9)."""
     schema = {
         "type": "object",
         "properties": {"a": {"type": "string"}},
         "required": ["a"],
         "additionalProperties": False,
     }
-    server, model = await codex(ended(message('{"a": "b"}')))
     form = {"type": "json_schema", "name": "x", "strict": True, "schema": schema}
-    of_whole(await ask(server, text={"format": form}))
-    assert model.asked[0]["text"]["format"]["schema"] == schema
+    server, model = await codex(
+        ended(message("A dot.")), ended(message('{"a": "b"}')), ended(thoughts("Hm", "."), message("Yes."))
+    )
+    for url in (PIXEL, "https://example.com/x.png"):
+        image = {"type": "input_image", "image_url": url}
+        parts = [{"type": "input_text", "text": "What is it?"}, image]
+        of_whole(await ask(server, input=[{"role": "user", "content": parts}], text={"format": form}))
+        content = model.posts[-1].json["input"][-1]["content"]
+        assert [part["image_url"] for part in content if part["type"] == "input_image"] == (
+            [url] if url == PIXEL else []
+        )
+        assert ("[image omitted" in str(content)) == (url != PIXEL)
+        assert model.posts[-1].json["text"]["format"]["schema"] == schema
+    resource = of_stream(await ask(server, tools=[READ], stream=True, reasoning={"effort": "high"})).resource
+    assert outline(resource) == [("reasoning", "Hm."), ("text", "Yes.")]
+    assert model.posts[-1].json["reasoning"]["effort"] == "high"
 
 
 async def test_eight_at_once_and_one_who_goes(codex: Start) -> None:
     """One process. Who goes stops the model's own server; the others do not notice."""
-    server, model = await codex(
-        [*message("Half")[:-1], {"type": "wait"}],
-        ended(message("Hello.")),
-    )
+    server, model = await codex(streamed(*message("Half")[:-1], hang=True), ended(message("Hello.")))
     async with aiohttp.ClientSession() as session:
         body = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "stream": True}
         async with session.post(server.make_url(CHAT), json=body) as first:
             await first.content.readuntil(b"Half")
-            await asyncio.wait_for(model.waiting.wait(), PROGRAM_S)
             answers = await asyncio.gather(*(chat(server, stream=bool(n % 2)) for n in range(7)))
             assert [answer.status for answer in answers] == [200] * 7
             first.close()
-    await asyncio.wait_for(model.gone.wait(), PROGRAM_S)
+    await asyncio.wait_for(model.posts[0].dropped.wait(), PROGRAM_S)
 
 
 async def test_a_process_that_is_killed(codex: Start, caplog: pytest.LogCaptureFixture) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from aiohttp.test_utils import TestServer
 
-from tests.e2e.conftest import post
+from tests.e2e.conftest import function, post
 from tests.protocols.published import SHARED
 from tests.protocols.responses_wires import accumulate, check_event, check_resource, text_of
 from toolwire.testing import WireAnswer
@@ -155,11 +155,4 @@ def _line(item: Any) -> Said:
 
 def tool(name: str, *, strict: bool | None = None, **properties: Any) -> dict[str, Any]:
     """A function tool in the flat shape, all of whose properties are required."""
-    parameters = {
-        "type": "object",
-        "properties": {key: {"type": kind} if isinstance(kind, str) else kind for key, kind in properties.items()},
-        "required": list(properties),
-        "additionalProperties": False,
-    }
-    out = {"type": "function", "name": name, "description": f"Does {name}.", "parameters": parameters}
-    return out if strict is None else {**out, "strict": strict}
+    return {"type": "function", **function(name, strict=strict, **properties)["function"]}

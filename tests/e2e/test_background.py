@@ -73,6 +73,10 @@ async def stage(store: dict[str, Any], gateway: Gateway) -> AsyncIterator[Stage]
         yield Stage((one, one if store["kind"] == "memory" else await gateway(config)), upstream, gate)
 
 
+ONE_OR_TWO = pytest.mark.parametrize("store", ["memory", "sqlite"], indirect=True)
+"""One gateway, or two with a store between them; which kind it is makes no difference."""
+
+
 async def over(session: openai.AsyncOpenAI, ident: str) -> Response:
     """The response when it is no longer made."""
     async with asyncio.timeout(GUARD_S):
@@ -104,6 +108,7 @@ def numbers(events: Sequence[Any]) -> list[int]:
     return [event.sequence_number for event in events]
 
 
+@ONE_OR_TWO
 async def test_polled_until_it_is_there(stage: Stage) -> None:
     gate = asyncio.Event()
     stage.upstream.script = [Answer([word("Hel"), gate, word("lo."), *END])]
@@ -162,6 +167,7 @@ async def test_events_while_it_runs_and_after(stage: Stage) -> None:
         assert (await over(one, ident)).output_text == "One two three."
 
 
+@ONE_OR_TWO
 @pytest.mark.parametrize("begun", [False, True])
 async def test_cancelled_from_anywhere(stage: Stage, begun: bool) -> None:
     if not begun:
@@ -180,6 +186,7 @@ async def test_cancelled_from_anywhere(stage: Stage, begun: bool) -> None:
     await idle(stage.servers[0])
 
 
+@ONE_OR_TWO
 async def test_one_that_fails(stage: Stage) -> None:
     stage.upstream.script = [Say("half an ans", cut=True), Refuse(500)]
     async with stage.clients() as (one, two):
@@ -195,6 +202,7 @@ async def test_one_that_fails(stage: Stage) -> None:
             assert json.loads(wire.split("data: ")[-1])["response"]["status"] == "failed"
 
 
+@ONE_OR_TWO
 async def test_deleted_while_it_runs(stage: Stage) -> None:
     async with stage.clients() as (one, two):
         ident = await running(one)
@@ -205,6 +213,7 @@ async def test_deleted_while_it_runs(stage: Stage) -> None:
                 await one.responses.retrieve(ident, stream=stream)
 
 
+@ONE_OR_TWO
 async def test_somebody_elses(stage: Stage) -> None:
     stage.upstream.script = [Say("Hello.")]
     async with stage.clients() as (one, _), stage.clients("k2") as (_, other):
@@ -220,6 +229,7 @@ async def test_somebody_elses(stage: Stage) -> None:
         assert (await over(one, made.id)).output_text == "Hello."
 
 
+@ONE_OR_TWO
 async def test_in_a_conversation(stage: Stage) -> None:
     stage.upstream.script = [Say("Hello.")]
     async with stage.clients() as (one, two):

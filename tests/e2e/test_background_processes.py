@@ -84,16 +84,6 @@ async def test_any_worker_and_a_reload(tmp_path: Path, held: tuple[Upstream, asy
         assert {response.output_text for response in await asked(process.url, ident)} == {"Half whole."}
 
 
-async def test_cancelled_by_any_worker(tmp_path: Path, held: tuple[Upstream, asyncio.Event]) -> None:
-    upstream, _ = held
-    async with running(tmp_path, configured(upstream)) as process:
-        for _ in range(2):
-            ident = await begin(process)
-            async with client(process.url) as session:
-                assert (await session.responses.cancel(ident)).status == "cancelled"
-            assert {response.status for response in await asked(process.url, ident)} == {"cancelled"}
-
-
 async def test_a_killed_worker(tmp_path: Path, held: tuple[Upstream, asyncio.Event]) -> None:
     """A poll says so, and a stream that somebody follows ends so."""
     upstream, gate = held

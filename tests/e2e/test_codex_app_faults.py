@@ -20,7 +20,7 @@ from tests import codex_double
 from tests.e2e.conftest import CHAT, post, serving, upstream_config
 from tests.e2e.forking import Forked
 from tests.e2e.meaning import ended
-from tests.e2e.responses_answers import ask, of_stream, outline
+from tests.e2e.responses_answers import ask, outline
 from tests.e2e.test_codex_app import PAIRS, TOOLS, USAGE, WAYS, Codex, Start, codex, resource_of, way
 from tests.waiting import GUARD_S, runs, until
 from toolwire.testing import WireAnswer
@@ -59,7 +59,10 @@ async def gone(pid: int) -> None:
 # --- too much to do ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["initialize", "thread/start", "turn/start"])
+OVERLOADS = [("initialize", "websocket"), ("thread/start", "stdio"), ("turn/start", "websocket")]
+
+
+@pytest.mark.parametrize(("method", "way"), OVERLOADS)
 async def test_overload_is_waited_out(codex: Start, way: str, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some tries with pauses, before anything is said; no try of the route is used up."""
     monkeypatch.setattr("toolwire.extras.codex_app.backend.PAUSE_S", 0.01)
@@ -68,15 +71,13 @@ async def test_overload_is_waited_out(codex: Start, way: str, method: str, monke
     assert len(up.told(method)) == 4
 
 
-@PAIRS
-async def test_overload_that_does_not_end(
-    codex: Start, way: str, stream: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_overload_that_does_not_end(codex: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolwire.extras.codex_app.backend.PAUSE_S", 0.001)
-    up = await codex(["Hello."], way=way, script={"refuse": {"turn/start": [OVERLOADED] * 50}})
-    answer = await chat(up, stream=stream)
-    assert (answer.status, error_of(answer, stream=stream)) == (503, ("server_error", "overloaded"))
-    assert "overloaded" in answer.body.decode()
+    up = await codex(["Hello."], way="websocket", script={"refuse": {"turn/start": [OVERLOADED] * 100}})
+    for stream in (False, True):
+        answer = await chat(up, stream=stream)
+        assert (answer.status, error_of(answer, stream=stream)) == (503, ("server_error", "overloaded"))
+        assert "overloaded" in answer.body.decode()
 
 
 # --- a model that fails -----------------------------------------------------------------------------------------------
@@ -152,13 +153,12 @@ REFUSALS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("error", "code", "told"), REFUSALS, ids=["too long", "image"])
-async def test_a_prompt_that_the_server_does_not_take(
-    codex: Start, way: str, error: dict[str, Any], code: str, told: str
-) -> None:
-    answer = await chat(await codex(way=way, script={"refuse": {"turn/start": [error]}}))
-    assert (answer.status, error_of(answer, stream=False)[1]) == (400, code)
-    assert told in answer.body.decode()
+async def test_a_prompt_that_the_server_does_not_take(codex: Start) -> None:
+    up = await codex(way="websocket", script={"refuse": {"turn/start": [error for error, *_ in REFUSALS]}})
+    for _, code, told in REFUSALS:
+        answer = await chat(up)
+        assert (answer.status, error_of(answer, stream=False)[1]) == (400, code)
+        assert told in answer.body.decode()
 
 
 async def test_a_prompt_that_the_server_cuts_in_silence(codex: Start) -> None:
@@ -184,14 +184,6 @@ async def test_an_answer_that_begins_again(codex: Start, way: str, stream: bool)
     else:
         assert error_of(answer, stream=True)[1] == "upstream_disconnected"
         assert b"of it" not in answer.body
-
-
-async def test_an_answer_that_begins_again_before_it_said_anything(codex: Start) -> None:
-    """Thoughts are no answer: they stay, in a block of their own."""
-    up = await codex([{"think": "Hm"}, {"retry": True}, {"think": "Hm."}, "Yes."])
-    resource = of_stream(await ask(up.server, stream=True)).resource
-    assert outline(resource)[-1] == ("text", "Yes.")
-    assert [kind for kind, *_ in outline(resource)].count("text") == 1
 
 
 # --- who goes ---------------------------------------------------------------------------------------------------------
@@ -220,6 +212,7 @@ async def test_every_thread_is_released(codex: Start) -> None:
     up = await codex(["Hello."], way="websocket")
     for _ in range(3):
         await chat(up)
+    assert await ready(up) == 200
     await up.until(lambda: len(up.told("thread/unsubscribe")) == 3)
     assert not up.told("turn/interrupt")
 
@@ -316,12 +309,6 @@ async def test_a_program_that_is_not_there(codex: Start) -> None:
     assert (answer.status, error_of(answer, stream=False)[1]) == (502, "upstream_disconnected")
     assert b"/no/such" not in answer.body
     assert await ready(up) == 503
-
-
-async def test_ready(codex: Start, way: str) -> None:
-    up = await codex(way=way)
-    assert text_of(await chat(up)) == "Hello."
-    assert await ready(up) == 200
 
 
 async def test_a_process_that_hangs_in_a_turn(codex: Start, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bench.budget import calls as calls_of
 from bench.inprocess import Work
-from tests.cases import every
+from tests.cases import every, examples
 from tests.e2e.known import ROUTES, Both
 from toolwire.support import offload
 
@@ -60,6 +60,7 @@ def body_of(model: str, said: Any, **more: Any) -> dict[str, Any]:
     return {"model": model, "input": said, "tools": TOOLS, **more}
 
 
+@examples(0.4)
 @given(first=inputs, several=st.lists(steps, min_size=1, max_size=8))
 def test_law_with_and_without_known_turns_the_same_is_sent(
     both: Both, first: Any, several: list[tuple[int, Any, dict[str, Any], str, int]]
@@ -118,6 +119,6 @@ def test_a_turn_costs_what_is_new() -> None:
     """Each earlier turn costs few calls of functions: whether the store still has it, and its messages."""
     few, many = (
         calls_of(Work(f"{turns}", 10, stream=True, frames=3, turns=turns, api="responses", by_id=True))
-        for turns in (10, 50)
+        for turns in (5, 15)
     )
-    assert many < few + 2 * 40
+    assert many < few + 2 * 10

@@ -7,24 +7,15 @@ import asyncio
 from typing import Any
 
 import aiohttp
-import pytest
 from aiohttp.test_utils import TestServer
 from openai.types.responses import ResponseErrorEvent
 
+from tests.cases import every, first_and_in_turn
 from tests.e2e.agent import block
-from tests.e2e.conftest import Gateway, get, post, read_config, upstream_config
-from tests.e2e.responses_answers import (
-    RESPONSES,
-    Streamed,
-    ask,
-    of_stream,
-    of_whole,
-    outline,
-    tool,
-)
+from tests.e2e.conftest import Gateway, get, read_config, upstream_config
+from tests.e2e.responses_answers import RESPONSES, Streamed, ask, of_stream, outline, tool
 from tests.e2e.test_fault_table import FAULTS, SHORT_S
 from tests.e2e.test_faults import CALL, ERROR, SSE, check_envelope
-from tests.e2e.test_responses_wire import calling, native
 from tests.waiting import GUARD_S
 from toolwire.errors import CODES
 from toolwire.events import Event, Kind
@@ -36,10 +27,7 @@ from toolwire.testing import Answer, Refuse, Say, Script, Upstream, WireAnswer, 
 
 READ = tool("read_file", path="string")
 STRICT = tool("read_file", strict=True, path="string")
-WAYS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-LANES = pytest.mark.parametrize(
-    ("tools", "mode"), [([], "prompt"), ([READ], "prompt"), ([READ], "native")], ids=["plain", "scanned", "native"]
-)
+WAYS = every("stream", [False, True])
 TELLS = {429: "rate_limit_exceeded", 400: "invalid_prompt"}
 """`response.error.code` by status, where it is not `server_error`."""
 
@@ -75,6 +63,15 @@ def check_failed(answer: WireAnswer, code: str) -> Streamed:
 # --- faults of servers -----------------------------------------------------------------------------------------------
 
 
+def calling(index: int, name: str, arguments: str) -> list[dict[str, Any]]:
+    """The deltas of a call, its arguments cut."""
+    opening = {
+        "index": index, "id": f"call_{index}", "type": "function", "function": {"name": name, "arguments": ""},
+    }  # fmt: skip
+    rest = [{"index": index, "function": {"arguments": arguments[i : i + 4]}} for i in range(0, len(arguments), 4)]
+    return [{"tool_calls": [call]} for call in (opening, *rest)]
+
+
 def _cut_native(*steps: Any, **more: Any) -> Answer:
     """Text, then a native call that does not get to its end."""
     half = [
@@ -84,25 +81,21 @@ def _cut_native(*steps: Any, **more: Any) -> Answer:
     return Answer([*half, *steps], headers=SSE, **more)
 
 
-LATER: dict[str, tuple[Script, str | None]] = {
-    **{
-        name: (FAULTS[name].script, FAULTS[name].late)
-        for name in ("reset inside a call", "ended in the text", "stalled")
-    },
+LATER: dict[str, tuple[Script, str]] = {
     "a native call, cut": (_cut_native(cut=True), "upstream_disconnected"),
+    "a call in text, cut": (FAULTS["reset inside a call"].script, "upstream_disconnected"),
     "a native call, silence": (_cut_native(hang=True), "upstream_timeout"),
     "a native call, an error": (_cut_native(frame(ERROR)), "upstream_error"),
     "a native call, it just ends": (_cut_native(), "upstream_disconnected"),
 }
+LANES: tuple[tuple[list[Any], str], ...] = (([READ], "native"), ([READ], "prompt"), ([], "prompt"))
 
 
-@LANES
-@pytest.mark.parametrize("name", LATER)
+@every(("name", "lane"), first_and_in_turn(list(LATER), LANES))
 async def test_a_fault_in_the_stream_is_a_failed_response(
-    gateway: Gateway, name: str, tools: list[Any], mode: str
+    gateway: Gateway, name: str, lane: tuple[list[Any], str]
 ) -> None:
-    turn, code = LATER[name]
-    assert code
+    (turn, code), (tools, mode) = LATER[name], lane
     async with asyncio.timeout(GUARD_S), Upstream([turn]) as upstream:
         short = {"timeouts": {"idle_s": SHORT_S}} if code == "upstream_timeout" else {}
         server = await gateway(upstream_config(upstream.url, backend=short, defaults={"mode": mode}))
@@ -110,8 +103,8 @@ async def test_a_fault_in_the_stream_is_a_failed_response(
         assert await stored(server, got.resource["id"]) == got.resource
     if tools:
         check_no_call(got)
-        if mode == "prompt":
-            assert "<tool_call>" not in str(got.events)
+    if tools and mode == "prompt":
+        assert "<tool_call>" not in str(got.events)
     text = "".join(event["delta"] for event in got.events if event["type"] == "response.output_text.delta")
     assert text.startswith("Hel")
     assert got.resource["output"][0]["content"][0]["text"] == text
@@ -145,7 +138,7 @@ LATE_REFUSALS = {
 }
 
 
-@pytest.mark.parametrize("name", LATE_REFUSALS)
+@every("name", LATE_REFUSALS)
 async def test_codes_that_clients_act_on(gateway: Gateway, name: str) -> None:
     """Codex reads `response.error.code`: the same words before the first byte and after it."""
     status, message, code, seen = LATE_REFUSALS[name]
@@ -155,17 +148,6 @@ async def test_codes_that_clients_act_on(gateway: Gateway, name: str) -> None:
     got = check_failed(await ask(await gateway(script=script), stream=True), code)
     assert got.resource["error"]["code"] == code
     assert message in got.resource["error"]["message"]
-
-
-async def test_without_the_error_event(gateway: Gateway) -> None:
-    """`responses.error_event: false`: the terminal event alone."""
-    async with Upstream([Say("Hel", cut=True)]) as upstream:
-        answer = await ask(
-            await gateway(upstream_config(upstream.url, defaults={"responses": {"error_event": False}})), stream=True
-        )
-    got = of_stream(answer)
-    assert got.resource["error"]["message"].startswith("upstream_disconnected: ")
-    assert "error" not in got.kinds
 
 
 # --- faults of models ------------------------------------------------------------------------------------------------
@@ -179,18 +161,8 @@ REJECTED = {
 
 
 @WAYS
-@pytest.mark.parametrize("code", REJECTED)
-async def test_a_strict_failure_at_once_is_a_status(gateway: Gateway, code: str, stream: bool) -> None:
-    server = await gateway(script=[REJECTED[code]])
-    answer = await ask(server, tools=[STRICT], stream=stream)
-    check_envelope(answer, 500, code)
-    assert answer.headers["x-should-retry"] == "false"
-    assert answer.json()["error"]["type"] == "model_error"
-
-
-@WAYS
-@pytest.mark.parametrize("code", REJECTED)
-async def test_a_strict_failure_later(gateway: Gateway, code: str, stream: bool) -> None:
+@every("code", REJECTED)
+async def test_a_strict_failure(gateway: Gateway, code: str, stream: bool) -> None:
     """R9.6: what was good before it stays, the call is not there in any form."""
     good = block("read_file", {"path": "a"})
     server = await gateway(script=[{"text": f"Hm. {good}{REJECTED[code]} bye", "chunk": 5}])
@@ -205,62 +177,15 @@ async def test_a_strict_failure_later(gateway: Gateway, code: str, stream: bool)
     assert await stored(server, got.resource["id"]) == got.resource
 
 
-@WAYS
-@pytest.mark.parametrize("code", REJECTED)
-async def test_a_strict_failure_as_text(gateway: Gateway, code: str, stream: bool) -> None:
-    server = await gateway(script=[f"Hm. {REJECTED[code]}"], strict_failure="assistant_message")
-    answer = await ask(server, tools=[STRICT], stream=stream)
-    resource = of_stream(answer).resource if stream else of_whole(answer)
-    assert resource["status"] == "completed"
-    text = "".join(part[-1] for part in outline(resource))
-    assert f"[tool call rejected: {code}: " in text
-    assert [item["type"] for item in resource["output"]] == ["message"]
-
-
-@WAYS
-@pytest.mark.parametrize("text", ["I would rather not.", " \n"])
-async def test_a_missed_choice(gateway: Gateway, text: str, stream: bool) -> None:
+@every("text", ["I would rather not.", " \n"])
+async def test_a_missed_choice(gateway: Gateway, text: str) -> None:
     """R9.9 as an error: known only at the end, so in a stream the text stands before it; white space is none."""
     server = await gateway(script=[text], choice_miss="error")
-    answer = await ask(server, tools=[READ], tool_choice="required", stream=stream)
-    if stream:
-        got = check_failed(answer, "tool_choice_not_satisfied")
-        assert outline(got.resource) == ([("text", text)] if text.strip() else [])
-        assert await stored(server, got.resource["id"]) == got.resource
-    else:
-        check_envelope(answer, 500, "tool_choice_not_satisfied")
-
-
-CUT = {
-    "a block": ("prompt", Say("One.", CALL[:45], finish="length")),
-    "half the arguments": (
-        "native", native({"content": "One."}, *calling(0, "read_file", '{"path":"a"}')[:-1], finish="length")
-    ),
-    "no arguments yet": (
-        "native", native({"content": "One."}, *calling(0, "read_file", "{}")[:1], finish="length")
-    ),
-}  # fmt: skip
-
-
-@WAYS
-@pytest.mark.parametrize("name", CUT)
-async def test_an_answer_that_was_cut_by_its_limit(gateway: Gateway, name: str, stream: bool) -> None:
-    """C18: `response.incomplete`, and a call that is not whole is not there."""
-    mode, turn = CUT[name]
-    async with Upstream([turn]) as upstream:
-        answer = await ask(
-            await gateway(upstream_config(upstream.url, defaults={"mode": mode})), tools=[READ], stream=stream
-        )
-    if stream:
-        got = of_stream(answer)
-        check_no_call(got)
-        resource = got.resource
-    else:
-        resource = of_whole(answer)
-    assert resource["status"] == "incomplete"
-    assert resource["incomplete_details"] == {"reason": "max_output_tokens"}
-    assert outline(resource) == [("text", "One.")]
-    assert resource["output"][-1]["status"] == "incomplete"
+    got = check_failed(
+        await ask(server, tools=[READ], tool_choice="required", stream=True), "tool_choice_not_satisfied"
+    )
+    assert outline(got.resource) == ([("text", text)] if text.strip() else [])
+    assert await stored(server, got.resource["id"]) == got.resource
 
 
 # --- faults of the gateway -------------------------------------------------------------------------------------------
@@ -279,7 +204,7 @@ class BreaksOnText(Middleware):
         return event
 
 
-@pytest.mark.parametrize("place", ["inside", "outside"])
+@every("place", ["inside", "outside"])
 async def test_a_middleware_that_breaks_in_the_stream(gateway: Gateway, place: str) -> None:
     """R13.5, wherever it stands: one terminal event. What is kept is what `conversation` saw, so what breaks outside of
     it, where nothing should change an answer, may be kept as an answer."""
@@ -303,7 +228,7 @@ async def test_a_middleware_that_breaks_in_the_stream(gateway: Gateway, place: s
 # --- signs of life ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["comment", "event", "event, later"])
+@every("kind", ["comment", "event", "event, later"])
 async def test_signs_of_life_while_a_block_is_held_back(gateway: Gateway, kind: str) -> None:
     """R6.14: a comment, or `response.in_progress` again for clients that count events; nothing of the answer is
     lost."""
@@ -331,7 +256,7 @@ async def test_signs_of_life_while_a_block_is_held_back(gateway: Gateway, kind: 
     assert (b": keep-alive" in read) == (kind != "event")
 
 
-@pytest.mark.parametrize("kind", ["comment", "event"])
+@every("kind", ["comment", "event"])
 async def test_a_server_that_never_begins(gateway: Gateway, kind: str) -> None:
     """A sign of life sends the status line, so the error comes in-band, of a response that begins for its sake."""
     async with asyncio.timeout(GUARD_S), Upstream([Answer(headers=SSE, hang=True)]) as upstream:
@@ -346,18 +271,3 @@ async def test_a_server_that_never_begins(gateway: Gateway, kind: str) -> None:
     assert answer.body.startswith(b": keep-alive\n\n")
     got = check_failed(answer, "upstream_timeout")
     assert got.kinds == ["created", "in_progress", "error", "failed"]
-
-
-async def test_no_sign_of_life_while_text_flows(gateway: Gateway) -> None:
-    async with Upstream([Say("a", "b")]) as upstream:
-        answer = await ask(await gateway(upstream_config(upstream.url)), tools=[READ], stream=True)
-    assert b": keep-alive" not in answer.body
-    assert of_stream(answer).kinds.count("in_progress") == 1
-
-
-async def test_a_client_that_asks_for_nonsense_costs_the_server_nothing(gateway: Gateway) -> None:
-    """A refused request never reaches the model server."""
-    async with Upstream([Say("ok")]) as upstream:
-        answer = await post(await gateway(upstream_config(upstream.url)), {"input": 3}, path=RESPONSES)
-    assert answer.status == 400
-    assert upstream.requests == []

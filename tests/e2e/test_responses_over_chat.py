@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from tests.cases import every
-from tests.e2e.conftest import CHAT, USER, function, get, post, serving, upstream_config
-from toolwire.testing import Answer, Say, Upstream, WireAnswer, chunk, frame
+from tests.e2e.conftest import CHAT, USER, get, post, serving, upstream_config
+from tests.e2e.responses_answers import of_stream, of_whole, outline
+from toolwire.testing import Answer, Say, Upstream, WireAnswer, frame
 
 RESPONSES = "/v1/responses"
 BOTH = every("stream", [False, True])
@@ -34,26 +35,12 @@ async def ask(
 
 
 def said(answer: WireAnswer) -> dict[str, str]:
-    """Texts of an answer by kind of item, of a stream put together from its deltas, which must agree with its end."""
-    assert answer.status == 200, answer.body
-    if not answer.headers["Content-Type"].startswith("text/event-stream"):
-        return of_items(answer.json()["output"])
-    frames = answer.frames()
-    kinds = {"response.output_text.delta": "message", "response.reasoning_text.delta": "reasoning"}
+    """Texts of an answer by kind of item; of a stream after a look at all its events."""
+    streamed = answer.headers["Content-Type"].startswith("text/event-stream")
     texts: dict[str, str] = {}
-    for event in frames:
-        if (kind := kinds.get(event["type"])) is not None:
-            texts[kind] = texts.get(kind, "") + event["delta"]
-    assert of_items(frames[-1]["response"]["output"]) == texts
-    return texts
-
-
-def of_items(items: list[Any]) -> dict[str, str]:
-    texts: dict[str, str] = {}
-    for item in items:
-        if item["type"] in ("message", "reasoning"):
-            text = "".join(part["text"] for part in item.get("content") or ())
-            texts[item["type"]] = texts.get(item["type"], "") + text
+    for kind, *_, text in outline(of_stream(answer).resource if streamed else of_whole(answer)):
+        name = {"text": "message"}.get(kind, kind)
+        texts[name] = texts.get(name, "") + text
     return texts
 
 
@@ -64,10 +51,14 @@ THOUGHT = ("<thi", "nk>Let me ", "see.</th", "ink>\n\nHel", "lo <b>you</b>.")
 
 @BOTH
 @every(
-    "more",
-    [{}, {"tools": []}, {"tools": [TOOL], "tool_choice": "none"}, {"tools": [TOOL]}],
+    "mode, more",
+    [
+        ("prompt", {}),
+        ("native", {}),
+        ("prompt", {"tools": [TOOL], "tool_choice": "none"}),
+        ("native", {"tools": [TOOL]}),
+    ],
 )
-@every("mode", ["prompt", "native"])
 async def test_what_the_model_thinks_is_no_output_text(mode: str, more: dict[str, Any], stream: bool) -> None:
     answer, _ = await ask({"input": "hi", "stream": stream, **more}, *THOUGHT, mode=mode)
     assert said(answer) == {"reasoning": "Let me see.", "message": "Hello <b>you</b>."}
@@ -83,11 +74,7 @@ async def test_what_the_model_thinks_is_no_output_text(mode: str, more: dict[str
         ({"field": "drop"}, THOUGHT, {"message": "Hello <b>you</b>."}),
         ({"field": "inline"}, THOUGHT, {"message": "<think>Let me see.</think>Hello <b>you</b>."}),
         ({}, ("a <think>b",), {"message": "a <think>b"}),  # in the middle of a line it is text
-        ({}, ("a\n<think>b",), {"message": "a", "reasoning": "b"}),
-        ({}, ("  a ", "\n"), {"message": "  a \n"}),
         ({}, (" ", "\n<think>b</think>\n", "\n c "), {"message": "c ", "reasoning": "b"}),
-        ({}, ("<think>b</think>\n\n",), {"reasoning": "b"}),
-        ({}, (" \n",), {"message": " \n"}),
         ({}, ("a </think> b < c <thin",), {"message": "a </think> b < c <thin"}),
     ],
 )
@@ -96,45 +83,6 @@ async def test_the_options_of_reasoning_hold_without_tools(
 ) -> None:
     answer, _ = await ask({"input": "hi", "stream": stream}, *pieces, reasoning=reasoning)
     assert said(answer) == texts
-
-
-@BOTH
-async def test_the_tags_of_the_models_family_count(stream: bool) -> None:
-    pieces = ("<|channel|>analysis<|message|>Let me see.<|end|>", "<|start|>assistant<|channel|>final<|message|>Hello")
-    answer, _ = await ask({"input": "hi", "stream": stream}, *pieces, format="harmony")
-    assert said(answer) == {"reasoning": "Let me see.", "message": "Hello"}
-
-
-@BOTH
-async def test_calls_of_a_native_server_stay_beside_what_it_thinks(stream: bool) -> None:
-    call = {"index": 0, "id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
-    if stream:
-        deltas = [
-            chunk({"content": "<think>hm</think>I look."}),
-            chunk({"tool_calls": [call]}),
-            chunk({}, "tool_calls"),
-        ]
-        turn = Answer([*map(frame, deltas), frame("[DONE]")], headers={"Content-Type": "text/event-stream"})
-    else:
-        message = {"role": "assistant", "content": "<think>hm</think>I look.", "tool_calls": [call]}
-        whole = {"id": "x", "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}
-        turn = Answer([json.dumps(whole).encode()], headers={"Content-Type": "application/json"})
-    answer, _ = await ask({"input": "hi", "tools": [TOOL], "stream": stream}, answer=turn, mode="native")
-    assert said(answer) == {"reasoning": "hm", "message": "I look."}
-    output = answer.frames()[-1]["response"]["output"] if stream else answer.json()["output"]
-    assert [item["name"] for item in output if item["type"] == "function_call"] == ["look"]
-
-
-@BOTH
-async def test_chat_over_chat_keeps_its_bytes(stream: bool) -> None:
-    """R1.6: the brother is not translated, so nothing is looked for."""
-    async with Upstream([Say(*THOUGHT)]) as upstream, serving(upstream_config(upstream.url)) as server:
-        answer = await post(server, {"messages": USER, "stream": stream}, path=CHAT)
-    if stream:
-        texts = [f["choices"][0]["delta"].get("content") for f in answer.frames() if f != "[DONE]"]
-        assert texts == ["", *THOUGHT, None]
-    else:
-        assert answer.json()["choices"][0]["message"]["content"] == "".join(THOUGHT)
 
 
 @every("frames", [True, False])
@@ -160,13 +108,13 @@ async def test_chat_over_the_text_protocol_is_translated(stream: bool, frames: b
 PARTS = [{"type": "input_text", "text": "one "}, {"type": "input_text", "text": "two"}]
 
 
-@every("more", [{}, {"tools": [TOOL]}])
-@every("mode", ["prompt", "native"])
+@every("mode, more", [("prompt", {"tools": [TOOL]}), ("native", {})])
 async def test_several_texts_of_a_message_are_one_string(mode: str, more: dict[str, Any]) -> None:
     items = [
         {"role": "system", "content": [{"type": "input_text", "text": "be "}, {"type": "input_text", "text": "brief"}]},
         {"role": "user", "content": PARTS},
         {"role": "assistant", "content": [{"type": "output_text", "text": "a"}, {"type": "output_text", "text": "b"}]},
+        {"type": "later_item", "id": "x"},
         *PARTS,
     ]
     _, asked = await ask({"input": items, **more}, mode=mode)
@@ -174,70 +122,6 @@ async def test_several_texts_of_a_message_are_one_string(mode: str, more: dict[s
     assert all(isinstance(content, str) for content in contents)
     assert contents[0].startswith("be brief")
     assert contents[1:] == ["one two", "ab", "one two"]
-
-
-async def test_the_parts_of_a_result_are_one_string_too() -> None:
-    items = [
-        {"role": "user", "content": "hi"},
-        {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"},
-        {"type": "function_call_output", "call_id": "c1", "output": PARTS},
-    ]
-    for mode in ("native", "prompt"):
-        _, asked = await ask({"input": items, "tools": [TOOL]}, mode=mode)
-        assert all(isinstance(message.get("content") or "", str) for message in asked["messages"])
-        assert "one two" in asked["messages"][-1]["content"]
-
-
-async def test_texts_around_an_image_stay_parts() -> None:
-    image = {"type": "input_image", "image_url": "data:image/png;base64,aGk="}
-    _, asked = await ask({"input": [{"role": "user", "content": [*PARTS, image, *PARTS]}]}, backend={"images": "true"})
-    kinds = [(part["type"], part.get("text")) for part in asked["messages"][0]["content"]]
-    assert kinds == [("text", "one two"), ("image_url", None), ("text", "one two")]
-
-
-@every("path", [RESPONSES, CHAT])
-@every("placement", ["append", "prepend", "separate"])
-@every("role", ["system", "developer"])
-async def test_tools_are_taught_before_the_user_speaks(role: str, placement: str, path: str) -> None:
-    """R5.1, also where a client gives instructions only later."""
-    turns = [{"role": "user", "content": "hi"}, {"role": role, "content": "late"}, {"role": "user", "content": "go"}]
-    key = "input" if path == RESPONSES else "messages"
-    _, asked = await ask({key: turns, "tools": [function("look")]}, path=path, prompt={"placement": placement})
-    messages = asked["messages"]
-    assert [(message["role"], message["content"]) for message in messages[1:]] == [
-        ("user", "hi"),
-        ("system", "late"),
-        ("user", "go"),
-    ]
-    assert messages[0]["role"] == "system"
-    assert '"look"' in messages[0]["content"]
-
-
-@every("more", [{}, {"tools": [TOOL]}])
-@every(
-    ("items", "turns"),
-    [
-        ([{"type": "later_item", "id": "x"}], ["Continue."]),
-        (
-            [{"type": "later_item"}, {"type": "other_item"}, {"type": "reasoning", "encrypted_content": "x"}],
-            ["Continue."],
-        ),
-        ([{"role": "user", "content": [{"type": "later_part"}]}], ["Continue."]),
-        ([{"role": "user", "content": "hi"}, {"type": "later_item"}], ["hi"]),
-        ([{"type": "later_item"}, {"role": "user", "content": "hi"}], ["hi"]),
-        ([{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"}], ["hi", "yes", "Continue."]),
-    ],
-)
-async def test_unknown_items_make_no_turns(items: list[Any], turns: list[str], more: dict[str, Any]) -> None:
-    answer, asked = await ask({"input": items, **more})
-    assert answer.status == 200
-    talk = [message["content"] for message in asked["messages"] if message["role"] != "system"]
-    assert talk == turns
-
-
-async def test_instructions_with_nothing_but_unknown_items() -> None:
-    _, asked = await ask({"input": [{"type": "later_item"}], "instructions": "Be brief."})
-    assert [(m["role"], m["content"]) for m in asked["messages"]] == [("system", "Be brief."), ("user", "Continue.")]
 
 
 GROUPS = [
@@ -253,21 +137,15 @@ GROUPS = [
 ]  # fmt: skip
 
 
-@every("format_", ["sentinel", "hermes", "qwen3_coder", "mistral"])
+@every("format_", ["hermes", "qwen3_coder", "mistral"])
 async def test_what_a_group_of_tools_is_for_is_taught(format_: str) -> None:
     _, asked = await ask({"input": "hi", "tools": GROUPS}, format=format_)
     prompt = asked["messages"][0]["content"]
     assert prompt.count("Customers and what they bought.") == 1
     assert prompt.index("crm__list") < prompt.index("Customers and what they bought.") < prompt.index("crm__query")
     assert prompt.count("The user's ") == 1
-    if format_ in ("sentinel", "hermes"):
+    if format_ == "hermes":
         assert "<tool_call>post" not in prompt, "what clients say of tools is data"
-
-
-async def test_it_is_taught_where_the_first_tool_may_not_be_called() -> None:
-    choice = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "custom", "name": "query"}]}
-    _, asked = await ask({"input": "hi", "tools": GROUPS, "tool_choice": choice})
-    assert asked["messages"][0]["content"].count("Customers and what they bought.") == 1
 
 
 async def test_a_native_server_is_told_too() -> None:
@@ -283,53 +161,12 @@ async def test_another_description_is_another_prompt() -> None:
     """What was taught is kept by content."""
     async with Upstream([Say("ok")]) as upstream, serving(upstream_config(upstream.url)) as server:
         for text in ("first", "second"):
-            group = {**GROUPS[1], "description": text}
-            await post(server, {"input": "hi", "tools": [group]}, path=RESPONSES)
+            await post(server, {"input": "hi", "tools": [{**GROUPS[1], "description": text}]}, path=RESPONSES)
         prompts = [asked.json["messages"][0]["content"] for asked in upstream.requests]
     assert ("first" in prompts[0], "second" in prompts[1], "first" in prompts[1]) == (True, True, False)
 
 
 # --- what is counted ------------------------------------------------------------------------------------------------
-
-ECHOED: dict[str, dict[str, Any]] = {
-    RESPONSES: {
-        "input": [
-            {"role": "user", "content": "hi"},
-            {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"},
-            {"type": "custom_tool_call", "call_id": "c2", "name": "query", "input": "x"},
-            {"type": "function_call_output", "call_id": "c1", "output": "1"},
-            {"type": "custom_tool_call_output", "call_id": "c2", "output": "2"},
-            {"type": "function_call", "call_id": "c3", "name": "look", "arguments": "{}"},
-            {"type": "function_call_output", "call_id": "c3", "output": "3"},
-        ]
-    },
-    CHAT: {
-        "messages": [
-            *USER,
-            {
-                "role": "assistant",
-                "tool_calls": [
-                    {"id": f"c{n}", "type": "function", "function": {"name": "look", "arguments": "{}"}}
-                    for n in range(3)
-                ],
-            },
-            *({"role": "tool", "tool_call_id": f"c{n}", "content": str(n)} for n in range(3)),
-        ]
-    },
-}
-
-
-@every("mode", ["prompt", "native"])
-@every("path", ECHOED)
-async def test_calls_that_the_client_echoes_are_counted(path: str, mode: str, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", "toolwire.access")
-    config = {"mode": mode}
-    async with Upstream([Say("ok")]) as upstream, serving(upstream_config(upstream.url, defaults=config)) as server:
-        answer = await post(server, ECHOED[path], path=path)
-        assert answer.status == 200
-        page = (await get(server, "/metrics")).body.decode()
-    assert caplog.records[-1].fields["echoed_calls"] == 3  # type: ignore[attr-defined]
-    assert "toolwire_echoed_calls_total 3.0" in page
 
 
 async def test_what_the_store_remembers_is_not_echoed(caplog: pytest.LogCaptureFixture) -> None:
@@ -344,3 +181,4 @@ async def test_what_the_store_remembers_is_not_echoed(caplog: pytest.LogCaptureF
         assert "echoed_calls" not in caplog.records[-1].fields  # type: ignore[attr-defined]
         await post(server, {"input": [made, result], "tools": [TOOL]}, path=RESPONSES)
         assert caplog.records[-1].fields["echoed_calls"] == 1  # type: ignore[attr-defined]
+        assert "toolwire_echoed_calls_total 1.0" in (await get(server, "/metrics")).body.decode()

@@ -7,7 +7,7 @@ answer is held against the published schemas on its way.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import openai
@@ -16,15 +16,14 @@ from openai import AsyncOpenAI
 from openai.types.responses import Response
 from pydantic import BaseModel
 
-from tests.cases import first_and_in_turn, named
+from tests.cases import every, first_and_in_turn, named
 from tests.clients.conftest import gateway as gateway
 from tests.clients.conftest import plain_gateway as plain_gateway
 from tests.clients.task import ASK, CALLS, FINAL, MODES, SAID, STEPS, Files, script
 from tests.e2e.agent import block
-from tests.e2e.conftest import Gateway, mock_config, read_config, sdk
+from tests.e2e.conftest import Gateway, mock_config, sdk
 from tests.e2e.responses_answers import PREFIXES, TERMINAL, outline
 from tests.e2e.test_responses_wire import CASES, READ, TOOLS, WRITE, A, scripted
-from toolwire.testing import Say, Upstream
 
 PATCH = {
     "type": "custom",
@@ -95,15 +94,26 @@ def check_ids(response: Response) -> None:
         assert item.status == (None if item.type == "reasoning" else "completed")
 
 
+def results_of(calls: Sequence[Any], files: Files) -> list[Any]:
+    """What the tools give for these calls."""
+    return [
+        {
+            "type": "function_call_output",
+            "call_id": call.call_id,
+            "output": files.run(call.name, json.loads(call.arguments)),
+        }
+        for call in calls
+    ]
+
+
 # --- loops -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("way", "follow_up", "mode"),
     [
-        (way, follow_up, MODES[(row + column) % len(MODES)])
-        for row, way in enumerate(WAYS)
-        for column, follow_up in enumerate(("echo", "echo without store", "previous"))
+        (way, follow_up, MODES[number % len(MODES)])
+        for number, (way, follow_up) in enumerate(first_and_in_turn(WAYS, ("previous", "echo", "echo without store")))
     ],
 )
 async def test_a_tool_loop(gateway: Gateway, way: str, follow_up: str, mode: str) -> None:
@@ -119,47 +129,12 @@ async def test_a_tool_loop(gateway: Gateway, way: str, follow_up: str, mode: str
             assert response.output_text == said
             made = [item for item in response.output if item.type == "function_call"]
             assert [(call.name, json.loads(call.arguments)) for call in made] == list(calls)
-            results = [
-                {
-                    "type": "function_call_output",
-                    "call_id": call.call_id,
-                    "output": files.run(call.name, json.loads(call.arguments)),
-                }
-                for call in made
-            ]
+            results = results_of(made, files)
             if follow_up == "previous":
                 more, asked = {"previous_response_id": response.id}, results
             else:
                 asked += [*(item.to_dict() for item in response.output), *results]
     assert (files.calls, files.files) == (CALLS, FINAL)
-
-
-@pytest.mark.parametrize("follow_up", ["echo", "previous"])
-async def test_what_the_model_is_asked(gateway: Gateway, follow_up: str) -> None:
-    """Both ways of going on ask the model the same: instructions first, every turn once and in order (R12.3)."""
-    async with Upstream([Say(f"Reading.\n{block('read_file', {'path': 'a.txt'})}"), Say("It says alpha.")]) as upstream:
-        server = await gateway(read_config({"backends": {"up": {"url": upstream.url}}}))
-        async with sdk(server) as client:
-            first = await client.responses.create(
-                model="m", input="What is in a.txt?", tools=[READ], instructions="Old."
-            )
-            (call,) = (item for item in first.output if item.type == "function_call")
-            result = {"type": "function_call_output", "call_id": call.call_id, "output": "alpha"}
-            if follow_up == "previous":
-                more: dict[str, Any] = {"previous_response_id": first.id, "input": [result]}
-            else:
-                asked = {"role": "user", "content": "What is in a.txt?"}
-                more = {"input": [asked, *(item.to_dict() for item in first.output), result]}
-            last = await client.responses.create(model="m", tools=[READ], instructions="New.", **more)
-    assert last.output_text == "It says alpha."
-    messages = upstream.requests[1].json["messages"]
-    assert messages[0]["role"] == "system"
-    assert "New." in messages[0]["content"]
-    assert "Old." not in json.dumps(messages)
-    transcript = json.dumps([message for message in messages if message["role"] != "system"])
-    places = [transcript.index(text) for text in ("What is in a.txt?", "Reading.", call.name, "alpha")]
-    assert places == sorted(places)
-    assert [transcript.count(text) for text in ("What is in a.txt?", "Reading.", "alpha")] == [1, 1, 1]
 
 
 # --- choices ---------------------------------------------------------------------------------------------------------
@@ -182,7 +157,7 @@ async def test_every_choice_in_every_way(gateway: Gateway, way: str) -> None:
                 assert response.usage.total_tokens == counted > 0
 
 
-@pytest.mark.parametrize("kind", ["custom", "namespace"])
+@every("kind", ["custom", "namespace"])
 async def test_what_is_not_a_plain_function_comes_back(gateway: Gateway, kind: str) -> None:
     """R8.9, R8.16: the call is echoed with its result, and the model goes on from it."""
     tools = {"custom": [PATCH], "namespace": [{"type": "namespace", "name": "a", "description": "A.", "tools": [READ]}]}
@@ -216,31 +191,7 @@ async def test_what_was_answered_can_be_had_again(gateway: Gateway) -> None:
             await client.responses.retrieve(made.id)
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_going_on_from_what_is_not_there(gateway: Gateway, way: str) -> None:
-    """R12.2: an unknown id, and one of an answer that was not to be kept."""
-    server = await gateway(script=["Hello."])
-    async with sdk(server) as client:
-        unkept = await WAYS[way](client, input="hi", store=False)
-        for gone in (unkept.id, "resp_0123456789abcdef0123456789abcdef"):
-            with pytest.raises(openai.BadRequestError) as caught:
-                await WAYS[way](client, input="and?", previous_response_id=gone)
-            assert (caught.value.code, caught.value.param) == ("previous_response_not_found", "previous_response_id")
-
-
 # --- how answers end -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("finish", "reason"), [("length", "max_output_tokens"), ("content_filter", "content_filter")])
-async def test_an_answer_cut_short(gateway: Gateway, finish: str, reason: str) -> None:
-    server = await gateway(script=[{"text": "some text", "finish": finish}])
-    async with sdk(server) as client:
-        for way in (created, streamed):
-            response = await way(client, input="hi")
-            assert (response.status, response.output_text) == ("incomplete", "some text")
-            assert response.incomplete_details is not None
-            assert response.incomplete_details.reason == reason
-            assert [item.status for item in response.output] == ["incomplete"]
 
 
 async def test_a_failure_in_the_stream_raises(gateway: Gateway) -> None:
@@ -285,3 +236,49 @@ async def test_the_sdks_own_pydantic_tools(gateway: Gateway) -> None:
     ):
         (call,) = (await events.get_final_response()).output
     assert call.parsed_arguments == Point(x=1, y=-2)
+
+
+# --- `client.responses.connect()` (R28.2) -----------------------------------------------------------------------------
+
+
+async def response_of(connection: Any) -> Any:
+    """The response that ends the next events."""
+    async for event in connection:
+        assert event.type != "error", event
+        if event.type in ("response.completed", "response.incomplete", "response.failed"):
+            return event.response
+    raise AssertionError("the connection was closed")
+
+
+@every("mode, store, lane", [("prompt", True, "main"), ("native", False, None)])
+async def test_a_tool_loop_over_a_websocket(plain_gateway: Gateway, mode: str, store: bool, lane: str | None) -> None:
+    server = await plain_gateway(script=script(mode), mode=mode)
+    files = Files()
+    lanes = {} if lane is None else {"stream_id": lane}
+    async with sdk(server) as client, client.responses.connect() as connection:
+        request: dict[str, Any] = {"model": "m", "tools": [READ, WRITE], "store": store, **lanes}
+        await connection.response.create(input=ASK, generate=False, **request)
+        response = await response_of(connection)
+        assert response.output == []
+        results: list[Any] = []
+        while True:
+            await connection.response.create(input=results, previous_response_id=response.id, **request)
+            response = await response_of(connection)
+            calls = [item for item in response.output if item.type == "function_call"]
+            if not calls:
+                break
+            results = results_of(calls, files)
+    assert (response.output_text, files.calls, files.files) == (SAID[-1], CALLS, FINAL)
+
+
+async def test_an_error_is_an_event_and_the_connection_goes_on(gateway: Gateway) -> None:
+    server = await gateway(script=["Hello."])
+    async with sdk(server) as client, client.responses.connect() as connection:
+        await connection.response.create(model="m", input="hi", previous_response_id="resp_unknown")
+        event = await connection.recv()
+        assert event.type == "error"
+        assert event.error.code == "previous_response_not_found"
+        await connection.response.steer(input="Hurry.", previous_response_id="resp_unknown")
+        assert (await connection.recv()).type == "error"
+        await connection.response.create(model="m", input="hi")
+        assert (await response_of(connection)).output_text == "Hello."

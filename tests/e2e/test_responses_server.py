@@ -12,11 +12,13 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.cases import named
+from tests.cases import every, named
 from tests.e2e.agent import block
 from tests.e2e.conftest import CHAT, function, get, post, serving, upstream_config
 from tests.e2e.meaning import MESSAGES, RESPONSES, Told, ended, every_client, failed, history, meant
-from tests.protocols.published import SHARED, captured_responses_requests
+from tests.e2e.speaking import JSON, SSE
+from tests.e2e.speaking import speaking as speaking_by
+from tests.protocols.published import captured_responses_requests
 from tests.protocols.responses_wires import RESPONSES as WIRE
 from tests.protocols.responses_wires import frame, options, write
 from toolwire.config import GatewayConfig
@@ -24,8 +26,6 @@ from toolwire.folding import unfold
 from toolwire.model import ModelReply, Reasoning, ReplyChoice, Text, ToolUse, Usage, scoped
 from toolwire.testing import Answer, Asked, Refuse, Upstream, WireAnswer
 
-SSE = {"Content-Type": "text/event-stream"}
-JSON = {"Content-Type": "application/json"}
 GOLDEN_STREAMS = Path(__file__).parents[1] / "golden"
 THOUGHT = Reasoning("hm", scoped("responses", {"encrypted_content": "c2VjcmV0", "id": "rs_up"}))
 CALL = ToolUse("call_up", "read", '{"path":"a"}')
@@ -36,7 +36,6 @@ CALLING = ModelReply(
 TEXT = ModelReply("resp_up", "up", 1, (ReplyChoice((Text("Hello."),), "stop"),), USAGE, {"completed_at": 2})
 PASSING = {"input": "hi", "store": False, "stream": True}
 """Nothing is to be done but to hand bytes on."""
-both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 OTHERS = (CHAT, MESSAGES)
 
 
@@ -51,13 +50,7 @@ def streamed(data: bytes, pieces: int = 1) -> Answer:
 
 def speaking(reply: ModelReply, *, contrary: bool = False) -> Callable[[Asked], Answer]:
     """A Responses server; a contrary one streams what is not to be, and the other way round."""
-
-    def answer(asked: Asked) -> Answer:
-        if asked.json.get("stream", False) is not contrary:
-            return streamed(write(unfold(reply)))
-        return whole(WIRE.write_reply(reply, options()))
-
-    return answer
+    return speaking_by(WIRE, reply, options=options(), contrary=contrary)
 
 
 def saying(*items: dict[str, Any], events: bytes | None = None, **fields: Any) -> Callable[[Asked], Answer]:
@@ -121,7 +114,7 @@ async def ask_all(answer: Any, asking: Any = body, **how: Any) -> list[Told]:
 # --- what it means --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("contrary", [False, True], ids=["as asked", "contrary"])
+@every("contrary", [False, True])
 async def test_an_answer_means_the_same_to_each_client(contrary: bool) -> None:
     answers = await ask_all(speaking(CALLING, contrary=contrary))
     unkept = await ask_all(
@@ -154,9 +147,7 @@ async def test_a_server_without_tools_is_taught() -> None:
 
 MESSAGE = {"type": "message", "id": "m1", "role": "assistant", "content": [{"type": "output_text", "text": "Hello."}]}
 FUNCTION = {"type": "function_call", "id": "f1", "call_id": "call_up", "name": "read", "arguments": '{"path":"a"}'}
-THINKING = {"type": "reasoning", "id": "r1", "summary": [{"type": "summary_text", "text": "hm"}]}
 SEARCH = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "q"}}
-ITEMS = (THINKING, SEARCH, MESSAGE, FUNCTION)
 
 
 def done(*items: dict[str, Any]) -> bytes:
@@ -165,23 +156,6 @@ def done(*items: dict[str, Any]) -> bytes:
         frame({"type": "response.output_item.done", "output_index": index, "item": item})
         for index, item in enumerate(items)
     )
-
-
-@pytest.mark.parametrize("events", [None, done(*ITEMS)], ids=["only the end", "only done items"])
-async def test_a_server_that_says_only_what_it_must(events: bytes | None) -> None:
-    for path, stream, answer, _ in await ask_all(saying(*ITEMS, events=events)):
-        assert meant(path, answer, stream)[:2] == ("Hello.", [("read", {"path": "a"})])
-        if path == RESPONSES:
-            shown = answer.frames()[-1]["response"] if stream else answer.json()
-            assert [item["type"] for item in shown["output"]] == [item["type"] for item in ITEMS]
-            assert shown["output"][1] == SEARCH
-
-
-@pytest.mark.parametrize(("reason", "word"), [("max_output_tokens", "length"), ("content_filter", "content_filter")])
-async def test_what_ended_an_answer(reason: str, word: str) -> None:
-    cut = saying({**MESSAGE, "status": "incomplete"}, status="incomplete", incomplete_details={"reason": reason})
-    for path, stream, answer, _ in await ask_all(cut):
-        assert (meant(path, answer, stream)[0], ended(path, answer, stream)) == ("Hello.", word)
 
 
 async def test_a_built_in_tool_is_seen_at_work() -> None:
@@ -199,7 +173,7 @@ async def test_a_built_in_tool_is_seen_at_work() -> None:
     assert up.requests[0].json["tools"] == asked["tools"]
 
 
-@pytest.mark.parametrize("mode", ["prompt", "native"])
+@every("mode", ["prompt", "native"])
 async def test_what_it_thinks_between_tags_is_no_text_where_the_answer_is_written_anew(mode: str) -> None:
     """R7.8, also without tools. Only bytes that pass keep such text as it is (R1.6)."""
     says = speaking(replace(TEXT, choices=(ReplyChoice((Text("<think>Let me see.</think>Hello."),), "stop"),)))
@@ -255,8 +229,8 @@ BEGUN = frame({"type": "response.created", "response": {"id": "resp_up", "status
 SPEAKING = frame({"type": "response.output_text.delta", "output_index": 0, "content_index": 0, "delta": "Hel"})
 
 
-@pytest.mark.parametrize("late", [False, True], ids=["early", "late"])
-@pytest.mark.parametrize("error", [NESTED, FLAT, FAILED], ids=["nested", "flat", "failed"])
+@every("late", [False, True])
+@every("error", [NESTED, FLAT, FAILED])
 async def test_an_error_in_a_stream(error: dict[str, Any], late: bool) -> None:
     """Before anything was said it is a status, and said once after."""
     data = BEGUN + (SPEAKING if late else b"") + frame(error)
@@ -277,7 +251,7 @@ CODES = {
 }
 
 
-@pytest.mark.parametrize("code", CODES)
+@every("code", CODES)
 async def test_what_a_failed_response_means(code: str) -> None:
     """Nothing was said, so it has the status that it would have had as one. Messages has another for one of them."""
     resource = {**FAILED["response"], "error": {"code": code, "message": "Burnt."}}
@@ -293,15 +267,14 @@ async def test_what_a_failed_response_means(code: str) -> None:
 
 
 async def test_another_try_where_that_may_help() -> None:
-    async with Upstream([whole(FAILED["response"]), speaking(TEXT)]) as up:
-        config = behind(up, retry={"attempts": 2, "backoff_s": 0})
-        async with serving(config) as server:
-            answer = await post(server, body(CHAT))
+    retry = {"attempts": 2, "backoff_s": 0}
+    async with Upstream([whole(FAILED["response"]), speaking(TEXT)]) as up, serving(behind(up, retry=retry)) as server:
+        answer = await post(server, body(CHAT))
     assert meant(CHAT, answer, False)[0] == "Hello."
     assert len(up.requests) == 2
 
 
-@pytest.mark.parametrize("status", ["failed", "cancelled", "queued", "in_progress"])
+@every("status", ["failed", "queued"])
 async def test_an_answer_that_is_none(status: str) -> None:
     resource = {"id": "resp_up", "object": "response", "status": status, "output": [], "error": None}
     for path, stream, answer, _ in await ask_all(whole(resource)):
@@ -321,7 +294,7 @@ async def test_a_stream_that_is_cut() -> None:
     assert passing[0].answer.body.count(b"event: response.created") == 1
 
 
-@pytest.mark.parametrize(
+@every(
     ("status", "told", "code"),
     [(404, "model_not_found", "model_not_found"), (400, "context_length_exceeded", "context_length_exceeded")],
 )
@@ -411,7 +384,7 @@ GOLDEN: dict[str, str] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("path", GOLDEN, ids=["chat", "messages"])
+@every("path", GOLDEN)
 async def test_the_bytes_that_another_client_asks_for(path: str) -> None:
     answer, up = await ask(speaking(TEXT), HISTORY[path], path=path, backend={"preset": "openai"})
     assert answer.status == 200, answer.body
@@ -438,7 +411,7 @@ async def test_a_clients_own_body_is_for_a_server_that_keeps_nothing() -> None:
     assert up.requests[0].body == raw
 
 
-@both
+@every("stream", [False, True])
 async def test_the_gateway_keeps_the_conversation(stream: bool) -> None:
     """The next turn has all of the one before: thoughts that only the server can read, built-in tools and what they
     did, free-form calls under a preset that knows them; and `GET` shows what the client saw."""
@@ -501,102 +474,10 @@ async def test_ids_that_are_too_long_for_it() -> None:
         assert all(len(ident) <= 64 for ident in ids)
 
 
-async def test_stop_sequences_are_the_gateways() -> None:
-    """The protocol has none (R24.5)."""
-    told = {CHAT: {"stop": ["ll"]}, MESSAGES: {"stop_sequences": ["ll"]}}
-    for path, stream, answer, asked in await ask_all(
-        speaking(TEXT), lambda path, stream: body(path, stream, **told[path]), paths=OTHERS
-    ):
-        assert meant(path, answer, stream)[0] == "He"
-        assert asked.json.keys().isdisjoint({"stop", "stop_sequences"})
-
-
-async def test_probabilities_reach_a_client_of_chat() -> None:
-    token = {"token": "Hello.", "logprob": -0.5, "bytes": [72], "top_logprobs": []}
-    message = {**MESSAGE, "content": [{**MESSAGE["content"][0], "logprobs": [token]}]}
-    delta = {"type": "response.output_text.delta", "output_index": 0, "item_id": "m1", "delta": "Hello."}
-    events = BEGUN + frame({**delta, "logprobs": [token]}) + done(message)
-
-    def asking(path: str, stream: bool) -> dict[str, Any]:
-        return without_tools(body(path, stream, logprobs=True, top_logprobs=0))
-
-    for _, stream, answer, asked in await ask_all(saying(message, events=events), asking, paths=[CHAT]):
-        assert (asked.json["include"], asked.json["top_logprobs"]) == (["message.output_text.logprobs"], 0)
-        whole_answers = [f for f in answer.frames() if f != "[DONE]"] if stream else [answer.json()]
-        found = [c["logprobs"] for one in whole_answers for c in one["choices"] if c.get("logprobs")]
-        assert found == [{"content": [token], "refusal": None}]
-
-
-async def test_effort_and_images_reach_a_server_of_which_nothing_is_known() -> None:
-    """As every client says the one, and the other beside no tools."""
-    (look, *_), seen = HISTORY[RESPONSES]["input"], {"reasoning_effort": "low"}
-    said: dict[str, dict[str, Any]] = {
-        CHAT: {**seen, "messages": [HISTORY[CHAT]["messages"][1]]},
-        RESPONSES: {"reasoning": {"effort": "low"}, "input": [{**look, "content": look["content"][:2]}]},
-        MESSAGES: {"output_config": {"effort": "low"}, "messages": [HISTORY[MESSAGES]["messages"][0]]},
-    }
-    for _, _, answer, asked in await ask_all(
-        speaking(TEXT), lambda path, stream: without_tools(body(path, stream, **said[path]))
-    ):
-        assert answer.status == 200, answer.body
-        assert asked.json["reasoning"] == {"effort": "low"}
-        assert [part["type"] for part in asked.json["input"][0]["content"]] == ["input_text", "input_image"]
-
-
-def without_tools(asked: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in asked.items() if key != "tools"}
-
-
-async def test_its_models_are_listed() -> None:
-    async with Upstream([speaking(TEXT)]) as up, serving(behind(up)) as server:
-        listed = (await get(server, "/v1/models")).json()
-        assert (await get(server, "/ready")).status == 200
-    assert {"m", "n"} <= {model["id"] for model in listed["data"]}
-    assert {look.path for look in up.looks} >= {"/v1/models"}
-
-
 # --- recorded -------------------------------------------------------------------------------------------------------
 
-OBSERVED = SHARED / "spec/data/observed-openai"
 
-
-def observed(name: str) -> bytes:
-    recording = OBSERVED / f"responses-{name}-stream.events.jsonl"
-    if not recording.exists():
-        pytest.skip("no recordings; set TOOLWIRE_SHARED")
-    lines = recording.read_text().splitlines()
-    return b"".join(f"event: {json.loads(line)['type']}\ndata: {line}\n\n".encode() for line in lines)
-
-
-@pytest.mark.parametrize("pieces", [1, 50])
-@pytest.mark.parametrize("name", ["text", "function", "incomplete", "context-exceeded"])
-async def test_recorded_streams(name: str, pieces: int) -> None:
-    data = observed(name)
-
-    def asking(path: str, stream: bool) -> dict[str, Any]:
-        return PASSING if path == RESPONSES else body(path, stream)
-
-    for path, _, answer, _ in await ask_all(streamed(data, pieces), asking, streams=[True]):
-        if name == "context-exceeded":
-            assert answer.status == 400
-            assert failed(path, answer, True)
-            continue
-        if path == RESPONSES:
-            assert answer.body == data
-        text, calls, thoughts, read = meant(path, answer, True)
-        assert read > 0
-        match name:
-            case "text":
-                assert (text, calls, ended(path, answer, True)) == ("Paris.", [], "stop")
-            case "function":
-                assert calls == [("get_account_number", {"username": "Sam"})]
-                assert ended(path, answer, True) == "tool_calls"
-                assert path == RESPONSES or thoughts.startswith("**Calculating")
-            case _:
-                assert (text, ended(path, answer, True)) == ("", "length")
-
-
-@pytest.mark.parametrize("mode", ["native", "prompt"])
+@every("mode", ["native", "prompt"])
 async def test_recorded_requests_are_served(mode: str) -> None:
     if not (recordings := captured_responses_requests()):
         pytest.skip("no recorded requests; set TOOLWIRE_SHARED")

@@ -6,9 +6,9 @@ import asyncio
 from typing import Any, cast
 
 import aiohttp
-import pytest
 from aiohttp import web
 
+from tests.cases import every
 from tests.e2e.conftest import Gateway, get, post, read_config, sdk, serving, upstream_config
 from tests.e2e.responses_answers import read_events
 from tests.e2e.sockets import PATH, Socket, connected, handshake, said, talking
@@ -24,8 +24,7 @@ def without_ids(events: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return [(event["type"], event["sequence_number"], event.get("delta")) for event in events]
 
 
-@pytest.mark.parametrize("path", ["/v1/responses", "/responses"])
-@pytest.mark.parametrize("text", ["Hello there.", f"I look. {CALL}"])
+@every("path, text", [("/v1/responses", f"I look. {CALL}"), ("/responses", "Hello there.")])
 async def test_the_events_are_those_of_the_stream(gateway: Gateway, path: str, text: str) -> None:
     """R8.15. One frame each, without SSE around them and without a mark at the end."""
     server = await gateway(script=[{"text": text}, {"text": text}], responses={"done_marker": True})
@@ -42,7 +41,7 @@ async def test_the_events_are_those_of_the_stream(gateway: Gateway, path: str, t
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
 
 
-@pytest.mark.parametrize("store", [True, False])
+@every("store", [True, False])
 async def test_a_response_is_continued(store: bool) -> None:
     """With `store: false` only on its connection."""
     async with (
@@ -85,28 +84,20 @@ async def test_without_a_store_it_is_remembered_as_well() -> None:
         assert said(await socket.respond(input="b", previous_response_id=first["id"])) == "2"
 
 
-async def test_a_turn_that_failed_forgets_what_it_continued(gateway: Gateway) -> None:
+@every("bad, ends", [({"input": "b"}, "response.failed"), ({"input": 7}, "error")])
+async def test_a_turn_that_failed_forgets_what_it_continued(gateway: Gateway, bad: dict[str, Any], ends: str) -> None:
+    """Also one that was refused."""
     error = {"text": "I begin, and", "error": {"message": "it fell over", "after": 8}}
     server = await gateway(script=["1", error, "3"])
     async with connected(server) as socket:
         first = await socket.respond(input="a", store=False)
-        failed = await socket.ask(input="b", store=False, previous_response_id=first["id"])
-        assert failed["type"] == "response.failed"
+        failed = await socket.ask(**bad, store=False, previous_response_id=first["id"])
+        assert failed["type"] == ends
         again = await socket.ask(input="b", store=False, previous_response_id=first["id"])
         assert again["error"]["code"] == "previous_response_not_found"
 
 
-async def test_a_refused_turn_forgets_it_too(gateway: Gateway) -> None:
-    server = await gateway(script=["1", "2"])
-    async with connected(server) as socket:
-        first = await socket.respond(input="a", store=False)
-        refused = await socket.ask(input=7, store=False, previous_response_id=first["id"])
-        assert (refused["type"], refused["status"]) == ("error", 400)
-        again = await socket.ask(input="b", store=False, previous_response_id=first["id"])
-        assert again["error"]["code"] == "previous_response_not_found"
-
-
-@pytest.mark.parametrize("store", [True, False])
+@every("store", [True, False])
 async def test_nothing_is_generated(store: bool) -> None:
     """`generate: false`: no server is asked, and what was said is there for the next turn."""
     async with Upstream([Say("One.")]) as upstream, serving(upstream_config(upstream.url)) as server:
@@ -161,15 +152,6 @@ async def test_a_lane_continues_its_own_and_another_one(gateway: Gateway) -> Non
         second = await socket.respond(input="c", store=False, stream_id="main", previous_response_id=first["id"])
         third = await socket.respond(input="d", store=False, stream_id="side", previous_response_id=aside["id"])
         assert [said(each) for each in (first, aside, second, third)] == ["1", "2", "2", "3"]  # by turn
-
-
-async def test_without_a_lane_one_waits_for_the_other() -> None:
-    script = [Say("1"), Say("2"), Say("3")]
-    async with talking(script) as (_, socket):
-        for number in range(3):
-            await socket.create(input=str(number))
-        ends = [(await socket.events())[-1]["response"] for _ in range(3)]
-    assert [said(each) for each in ends] == ["1", "2", "3"]
 
 
 @web.middleware
@@ -230,8 +212,7 @@ async def test_half_a_handshake_is_an_error(gateway: Gateway) -> None:
 ITEM = {"type": "additional_tools", "role": "developer", "tools": [TOOL]}
 
 
-@pytest.mark.parametrize("store", [True, False])
-@pytest.mark.parametrize("denied", [False, True])
+@every("store, denied", [(False, False), (True, False), (False, True)])
 async def test_tools_of_the_turns_before_are_on_offer(store: bool, denied: bool) -> None:
     """R28.1. Codex sends them once, when it prepares the first turn. What is denied is so there as well."""
     chain = [{"use": "tool_filter", "options": {"deny": ["look"]}}, *DEFAULT_CHAIN] if denied else [*DEFAULT_CHAIN]

@@ -15,7 +15,8 @@ import orjson
 import pytest
 
 from tests.e2e.conftest import Gateway, read_config, serving, upstream_config
-from tests.e2e.processes import Process, running
+from tests.e2e.edge import Start
+from tests.e2e.processes import running
 from tests.e2e.sockets import PATH, Socket, connected, handshake, said, talking
 from tests.e2e.test_backpressure import BEGIN, SENT_BYTES, SSE, WORDS, Flood
 from tests.e2e.test_fault_table import HEAD, HEL, _chunked
@@ -33,14 +34,9 @@ def mock(script: Any = ("Hello.",), **sections: Any) -> Any:
 
 BAD: dict[str, tuple[Callable[[Socket], Any], str, str | None]] = {
     "no JSON": (lambda socket: socket.raw.send_str("{"), "invalid_json", None),
-    "no object": (lambda socket: socket.raw.send_str("[1]"), "invalid_json", None),
-    "an empty message": (lambda socket: socket.raw.send_str(""), "invalid_json", None),
     "a binary message": (lambda socket: socket.raw.send_bytes(orjson.dumps(CREATE)), "invalid_json", None),
     "not UTF-8": (lambda socket: socket.raw.send_frame(b'{"a":"\xff"}', aiohttp.WSMsgType.TEXT), "invalid_json", None),
-    "a type that is not known": (lambda socket: socket.send({"type": "response.steer"}), "invalid_value", "type"),
     "no type": (lambda socket: socket.send({"model": "m"}), "missing_required_parameter", "type"),
-    "a type that is no text": (lambda socket: socket.send({"type": {}}), "invalid_value", "type"),
-    "no model": (lambda socket: socket.send({"type": "response.create"}), "missing_required_parameter", "model"),
     "a bad field": (lambda socket: socket.create(input=7), "invalid_type", "input"),
     "a bad lane": (lambda socket: socket.create(input="hi", stream_id=7), "invalid_type", "stream_id"),
     "a lane without a name": (lambda socket: socket.create(input="hi", stream_id=""), "invalid_value", "stream_id"),
@@ -378,53 +374,40 @@ async def test_what_does_not_end_in_time_is_told(tmp_path: Path) -> None:
         assert await socket.closed() == 1001
 
 
-async def test_a_long_head_and_frames_behind_it_come(tmp_path: Path) -> None:
+# --- its own server, in this process --------------------------------------------------------------------------------
+
+
+async def test_a_long_head_and_frames_behind_it_come(start: Start) -> None:
     """Also where the wish for a WebSocket stands far behind in the head, and what comes first is sent with it."""
-    async with Upstream([Say("Hello.")]) as upstream, running(tmp_path, process_config(upstream)) as process:
-        async with connected(process.url, headers={"Authorization": "Bearer " + "x" * 3000}) as socket:
-            assert said(await socket.respond(input="hi")) == "Hello."
-        reader, writer = await asyncio.open_connection("127.0.0.1", int(process.url.split(":")[2].split("/")[0]))
-        lines = ["GET /v1/responses HTTP/1.1", "Host: x", "A: " + "y" * 3000, "Connection: Upgrade"]
-        lines += ["Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: " + "A" * 22 + "=="]
+    gateway = await start()
+    url = f"http://127.0.0.1:{gateway.port}/v1"
+    async with connected(url, headers={"Authorization": "Bearer " + "x" * 3000}) as socket:
+        assert said(await socket.respond(input="hi")) == "Hello."
+    lines = ["GET /v1/responses HTTP/1.1", "Host: x", "A: " + "y" * 3000, "Connection: Upgrade"]
+    lines += ["Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: " + "A" * 22 + "=="]
+    async with gateway.connection() as (reader, writer):
         writer.write("\r\n".join([*lines, "", ""]).encode() + frame(orjson.dumps({**CREATE, "input": "a\r\n\r\n" * 9})))
         await reader.readuntil(b"\r\n\r\n")
         assert await reader.readuntil(b"response.completed")
         writer.write_eof()  # a client that says no more has gone
         async with asyncio.timeout(GUARD_S):
             await reader.read()
-        writer.close()
 
 
-async def test_bytes_of_frames_count_in_the_budget(tmp_path: Path) -> None:
+async def test_bytes_of_frames_count_in_the_budget(start: Start) -> None:
     """Also those of a message that is not whole yet; where there is no room the connection ends, and gives back."""
-    sections = {"limits": {"total_body_bytes": 300_000, "body_bytes": 250_000}}
-    async with (
-        Upstream([Say("Hello.")]) as upstream,
-        running(tmp_path, process_config(upstream, **sections)) as process,
-    ):
-        first, second = [await shaken(process.url) for _ in range(2)]
-        half = frame(b"x" * 200_000)[:190_000]
-        first[1].write(half)
-        await gauge(process, 150_000)
-        second[1].write(half)
-        assert await closed_with(second[0]) == 1013
-        first[1].close()
-        await gauge(process, 0)
-        second[1].close()
-        async with connected(process.url) as socket:
-            assert said(await socket.respond(input="x" * 100_000)) == "Hello."
-
-
-async def gauge(process: Process, least: float) -> None:
-    """Wait until so many bytes of bodies are counted; 0: none."""
-    async with asyncio.timeout(GUARD_S), aiohttp.ClientSession() as session:
-        while True:
-            async with session.get(process.url.removesuffix("/v1") + "/metrics") as page:
-                lines = (await page.text()).splitlines()
-            held = next(float(line.split()[1]) for line in lines if line.startswith("toolwire_request_body_bytes "))
-            if held >= least if least else not held:
-                return
-            await asyncio.sleep(0.02)
+    gateway = await start(limits={"total_body_bytes": 300_000, "body_bytes": 250_000})
+    first, second = [await shaken(gateway) for _ in range(2)]
+    half = frame(b"x" * 200_000)[:190_000]
+    first[1].write(half)
+    await until(lambda: gateway.body_bytes >= 150_000)
+    second[1].write(half)
+    assert await closed_with(second[0]) == 1013
+    first[1].close()
+    await until(lambda: not gateway.body_bytes)
+    second[1].close()
+    async with connected(f"http://127.0.0.1:{gateway.port}/v1") as socket:
+        assert said(await socket.respond(input="x" * 100_000)) == "Hello."
 
 
 # --- frames by hand -------------------------------------------------------------------------------------------------

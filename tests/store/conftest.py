@@ -22,7 +22,7 @@ def clock() -> Clock:
     return Clock()
 
 
-@pytest.fixture(params=["memory", "sqlite", *GROUPS])
+@pytest.fixture(params=["memory", "sqlite", "redis"])
 async def make_store(
     request: pytest.FixtureRequest, tmp_path: Path, clock: Clock
 ) -> AsyncIterator[Callable[..., ResponseStore]]:

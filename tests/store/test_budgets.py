@@ -46,52 +46,36 @@ async def conversation(store: ResponseStore, *texts: str, **more: Any) -> list[S
     return turns
 
 
-async def test_a_turn_within_the_budget(store: ResponseStore, read: list[int]) -> None:
-    (kept,) = await conversation(store, "hello" * 100)
-    whole = await store.get(kept.id, "alice")
-    assert whole is not None
-    assert read == [whole.size]
-    exact = ReadBudget(whole.size, MANY)
-    assert await store.get(kept.id, "alice", exact) == whole
-    assert exact.bytes == 0
-    assert 0 < MANY - exact.values < 100
-
-
 async def test_one_byte_beyond_the_turn_is_not_read(store: ResponseStore, read: list[int]) -> None:
     (kept,) = await conversation(store, "hello" * 100)
     whole = await store.get(kept.id, "alice")
     assert whole is not None
-    read.clear()
+    exact = ReadBudget(whole.size, MANY)
+    assert await store.get(kept.id, "alice", exact) == whole
+    assert (exact.bytes, read) == (0, [whole.size] * 2)
+    assert 0 < MANY - exact.values < 100
     short = ReadBudget(whole.size - 1, MANY)
     with pytest.raises(BudgetExceeded) as caught:
         await store.get(kept.id, "alice", short)
     assert (caught.value.kind, caught.value.size, caught.value.most) == ("bytes", whole.size, whole.size - 1)
-    assert read == []
+    assert len(read) == 2
     assert short.bytes == whole.size - 1
-
-
-async def test_a_conversation_within_the_budget(store: ResponseStore) -> None:
-    turns = await conversation(store, "a", "b" * 1000, "c" * 70_000)
-    whole = await chain_of(store, "resp_2", "alice")
-    assert whole == tuple(turns)
-    budget = ReadBudget(sum(each.size for each in whole) + 5, MANY)
-    assert await chain_of(store, "resp_2", "alice", budget) == whole
-    assert budget.bytes == 5
 
 
 async def test_beyond_it_only_the_last_turn_is_read(store: ResponseStore, read: list[int]) -> None:
     """Which says who the others are."""
-    await conversation(store, "a", "b" * 1000, "c" * 70_000, "d")
+    turns = await conversation(store, "a", "b" * 1000, "c" * 70_000, "d")
     whole = await chain_of(store, "resp_3", "alice")
-    assert whole is not None
-    read.clear()
-    with pytest.raises(BudgetExceeded):
-        await chain_of(store, "resp_3", "alice", ReadBudget(sum(each.size for each in whole) - 1, MANY))
-    assert read == [whole[-1].size]
-    read.clear()
-    with pytest.raises(BudgetExceeded):
-        await chain_of(store, "resp_3", "alice", ReadBudget(whole[-1].size - 1, MANY))
-    assert read == []
+    assert whole == tuple(turns)
+    size = sum(each.size for each in whole)
+    budget = ReadBudget(size + 5, MANY)
+    assert await chain_of(store, "resp_3", "alice", budget) == whole
+    assert budget.bytes == 5
+    for most, decoded in ((size - 1, [whole[-1].size]), (whole[-1].size - 1, [])):
+        read.clear()
+        with pytest.raises(BudgetExceeded):
+            await chain_of(store, "resp_3", "alice", ReadBudget(most, MANY))
+        assert read == decoded
 
 
 async def test_no_further_turn_is_read_once_there_are_too_many_values(store: ResponseStore, read: list[int]) -> None:

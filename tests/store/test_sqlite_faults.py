@@ -11,11 +11,11 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests.cases import every
 from tests.store.test_sqlite import check
 from tests.store.turns import Clock, turn
 from tests.waiting import GUARD_S
@@ -84,25 +84,30 @@ async def test_a_file_that_is_read_only(sealed: Path, clock: Clock) -> None:
     await store.close()
 
 
-async def test_a_path_that_is_no_file(tmp_path: Path, clock: Clock) -> None:
-    mode = tmp_path.stat().st_mode
-    await refuses(SqliteStore(tmp_path, now=clock), "the store's path is not that of a file")
-    assert tmp_path.stat().st_mode == mode
-    (tmp_path / "file").touch()
-    await refuses(SqliteStore(tmp_path / "file" / "x", now=clock), "the store's file cannot be opened: File exists")
+LETTER = b"This is a letter to my grandmother.\n" * 200
+NO_STORES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a folder": (Path.mkdir, "the store's path is not that of a file"),
+    "no database": (lambda path: path.write_bytes(LETTER), "the store's file is not a database"),
+    "a database of another program": (
+        lambda path: change(path, "CREATE TABLE letters (text)"),
+        "the store's file is the database of another program",
+    ),
+}
 
 
-async def test_a_file_that_is_no_database(path: Path, clock: Clock) -> None:
-    path.write_bytes(b"This is a letter to my grandmother.\n" * 1000)
-    await refuses(SqliteStore(path, now=clock), "the store's file is not a database")
-    assert path.read_bytes() == b"This is a letter to my grandmother.\n" * 1000
+@every("name", NO_STORES)
+async def test_what_is_no_store_is_left_alone(tmp_path: Path, clock: Clock, name: str) -> None:
+    make, message = NO_STORES[name]
+    path = tmp_path / name
+    make(path)
+    before = path.stat().st_mode if path.is_dir() else path.read_bytes()
+    await refuses(SqliteStore(path, now=clock), message)
+    assert before == (path.stat().st_mode if path.is_dir() else path.read_bytes())
 
 
-async def test_a_database_of_another_program(path: Path, clock: Clock) -> None:
-    change(path, "CREATE TABLE letters (text)")
-    before = path.read_bytes()
-    await refuses(SqliteStore(path, now=clock), "the store's file is the database of another program")
-    assert path.read_bytes() == before
+async def test_a_path_behind_a_file(path: Path, clock: Clock) -> None:
+    path.touch()
+    await refuses(SqliteStore(path / "x", now=clock), "the store's file cannot be opened: File exists")
 
 
 async def test_a_file_of_another_layout(path: Path, clock: Clock) -> None:
@@ -237,45 +242,4 @@ async def test_a_lock_that_nobody_gives_back(path: Path, clock: Clock) -> None:
     assert await store.get("resp_1", "alice") == turn("resp_1")  # Readers never wait for writers.
     other.close()
     await store.put(turn("resp_2"))
-    await store.close()
-
-
-async def test_a_start_that_failed_is_made_up_for(path: Path, clock: Clock) -> None:
-    path.mkdir()
-    store = SqliteStore(path, now=clock)
-    with pytest.raises(StoreUnavailable):
-        await store.start()
-    path.rmdir()
-    await store.put(turn("resp_1"))
-    assert await store.get("resp_1", "alice") == turn("resp_1")
-    await store.close()
-
-
-async def test_soon_after_a_transaction_puts_wait_for_others(
-    path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A moment, and no longer: one that is long after is written at once."""
-    monkeypatch.setattr("toolwire.store.sqlite.LINGER_S", GUARD_S)
-    store = SqliteStore(path, now=clock)
-    batches: list[int] = []
-    write = store._write
-    monkeypatch.setattr(store, "_write", lambda puts: (batches.append(len(puts)), write(puts)))
-    await store.start()
-    await store.put(turn("first"))
-    loop = asyncio.get_running_loop()
-    waiting: list[Callable[[], None]] = []
-    with monkeypatch.context() as patched:
-        patched.setattr(loop, "call_later", lambda _, act, *given: waiting.append(partial(act, *given)))
-        puts = []
-        for ident in ("second", "third"):
-            puts.append(asyncio.create_task(store.put(turn(ident))))
-            for _ in range(3):
-                await asyncio.sleep(0)
-    (act,) = waiting
-    assert not any(put.done() for put in puts)
-    act()
-    await asyncio.gather(*puts)
-    monkeypatch.setattr("toolwire.store.sqlite.LINGER_S", 0)
-    await store.put(turn("fourth"))
-    assert batches == [1, 2, 1]
     await store.close()
