@@ -209,6 +209,7 @@ def test_bounds_are_exact() -> None:
         orjson.dumps({f"key {number}": {"a": None} for number in range(60_000)}),
         b"[1, " + b" " * 3_000_000 + b"2]",
         orjson.dumps("\\" * 2_000_000),
+        orjson.dumps("漢😀" * 300_000),
     ],
 )
 def test_large_texts(text: bytes) -> None:
@@ -226,15 +227,3 @@ def test_large_texts(text: bytes) -> None:
 def test_blanks_are_no_glue() -> None:
     with pytest.raises(MalformedJson):
         loads(b"[1" + b" " * LARGE_BYTES + b"2]", BOUNDS)
-
-
-def test_small_texts_are_parsed_at_once() -> None:
-    calls = 0
-
-    def watched(piece: bytes) -> Any:
-        nonlocal calls
-        calls += 1
-        return orjson.loads(piece)
-
-    loads(orjson.dumps({"a": ["text, with, commas"] * 1_000}), BOUNDS, watched)
-    assert calls == 1

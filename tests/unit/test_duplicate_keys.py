@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cases import every
-from toolwire.support.duplicate_keys import duplicate_key, each_key_once
+from toolwire.support.duplicate_keys import each_key_once
 
 numbers = st.sampled_from(["0", "-0", "1.0", "2e0", "1E+3", "1234567890123456789.50", "1e400", "9" * 5000])
 strings = st.text(st.characters(codec="utf-8"), max_size=5).map(json.dumps)
@@ -56,8 +56,3 @@ def test_law_the_last_one_stays_and_numbers_keep_their_text(text: str) -> None:
 def test_what_cannot_be_written_so_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         each_key_once(text)
-
-
-def test_the_first_key_that_occurs_twice_is_named() -> None:
-    assert duplicate_key(b'{"b":{"a":1,"\\u0061":2},"b":3}') == "a"
-    assert duplicate_key(b'{"b":{"a":1},"a":2}') is None
