@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cases import every
+from tests.cases import every, examples
 from tests.linear.work import calls
 from tests.unit.json_values import VALUES
 from toolwire.call_policy.assembly import MAX_PIECES, assemble
@@ -102,25 +102,9 @@ def test_other_keys() -> None:
     assert read(APERTUS, ("call", '{"f":{},"g":{}}'))[0][0] == ""
 
 
-@every(
-    "text",
-    ["", "f", "[]", "1", '"f"', '{"name":"f"', '{"name":"f","arguments":[1]}', '{"name":"f","arguments":7}', "{]"],
-)
-def test_what_is_no_call_in_json(text: str) -> None:
-    refused(JSON, ("call", text))
-
-
 def test_python_counts_only_where_the_syntax_reads_it() -> None:
     refused(JSON, ("call", "f(a=1)"))
     refused(ARRAY, ("calls", "[f(a=1)]"))
-
-
-def test_missing_brackets_do_not_make_up_for_a_missing_closer() -> None:
-    text = '{"name":"f","arguments":{"a":1}'
-    assert read(JSON, ("call", text)) == [("f", None, '{"a":1}')]
-    assert "not valid JSON" in refused(JSON, ("call", text), closed=False)
-    assert "breaks off" in refused(JSON, ("call", '{"name":"f"'))
-    assert "not valid JSON" in refused(JSON, ("call", text), repair=False)
 
 
 @every("syntax", [ARRAY, PYTHON])
@@ -147,17 +131,6 @@ def test_several_objects() -> None:
     assert [call.source for call in found.calls] == [text for _, text in pieces]
     refused(syntax, *pieces, ("call", "{"))
     refused(syntax, pieces[0], ("name", "f"))
-
-
-def test_a_lone_call_is_the_whole_block() -> None:
-    for syntax, piece in (
-        (JSON, ("call", '{"name":"f"}')),
-        (JSON, ("call", '{"name":"f","arguments":{}}')),
-        (ARRAY, ("calls", '[{"name":"f"}]')),
-        (PYTHON, ("calls", "[f()]")),
-    ):
-        [call] = assemble(Block(syntax, "", (piece,)), repair=True).calls  # type: ignore[arg-type]
-        assert call.source is None
 
 
 # --- Python ---------------------------------------------------------------------------------------------------------
@@ -414,6 +387,7 @@ WRITERS = (
 
 
 @pytest.mark.parametrize("write", WRITERS)
+@examples(0.4)
 @given(values=ARGUMENTS)
 def test_what_is_written_is_read_back(
     write: Callable[[dict[str, Any]], tuple[BlockSyntax, Pieces]], values: dict[str, Any]
@@ -497,16 +471,7 @@ HOSTILE: dict[str, Callable[[int], tuple[BlockSyntax, Pieces]]] = {
 
 @every("kind", HOSTILE)
 def test_work_is_linear(kind: str) -> None:
-    assert work(*HOSTILE[kind](4000)) <= 2 * work(*HOSTILE[kind](2000)) + 200
-
-
-@every("kind", HOSTILE)
-def test_large_hostile_blocks_never_raise_anything_else(kind: str) -> None:
-    syntax, pieces = HOSTILE[kind](100_000)
-    try:
-        read(syntax, *pieces)
-    except ValueError:
-        pass
+    assert work(*HOSTILE[kind](2000)) <= 2 * work(*HOSTILE[kind](1000)) + 200
 
 
 def test_fields_are_counted() -> None:

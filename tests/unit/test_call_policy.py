@@ -23,7 +23,6 @@ from toolwire.scan._grammar import (
     Block,
     BlockPolicy,
     BlockSyntax,
-    Branch,
     Decision,
     Field,
     FoundCall,
@@ -428,14 +427,6 @@ def test_a_call_in_tags() -> None:
     (found,) = bench.pieces(("name", "patch"), ("key", "input"), ("value", "\n{}\n\n")).calls
     assert found == FoundCall("patch", "call_2", "{}\n", "custom")
     assert bench.counts == {"calls": 2}
-
-
-def test_arguments_without_names_need_the_tool() -> None:
-    schema = {"type": "object", "properties": {"city": {}, "days": {}}}
-    read = Grammar(syntaxes=(BlockSyntax(opener="", anchor="answer", body=((Branch(read="list", field="calls"),),)),))
-    bench = Bench(ToolSpec("f", parameters=schema), grammar=read, choice=ToolChoice())
-    text = "[f('Oslo', 3)]"
-    assert bench.call(text, None, "calls") == FoundCall("f", "call_1", '{"city":"Oslo","days":3}')
 
 
 def test_a_prefix_is_dropped_if_no_tool_has_the_full_name() -> None:

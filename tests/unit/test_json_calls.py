@@ -187,12 +187,6 @@ def test_references_count_as_properties() -> None:
         assert judged('{"name":"f","city":"x","input":"y"}', grammar, *tools) == [("f", {"city": "x", "input": "y"})]
 
 
-def test_strict_tools_are_read_alike() -> None:
-    tools = (tool("f", "city", strict=True, city=STRING),)
-    assert judged('{"tool":"f","args":{"city":"x"}}', GRAMMARS[0], *tools) == [("f", {"city": "x"})]
-    assert judged('{"name":"f","city":"x"}', GRAMMARS[0], *tools) == [("f", {"city": "x"})]
-
-
 def test_where_a_string_is_demanded_members_are_none() -> None:
     options = {"sentinel_arguments": "string"}
     assert judged('{"name":"get_weather","city":"x"}', GRAMMARS[1], **options) is None
