@@ -12,7 +12,7 @@ from tests.cases import every
 from tests.options import route_options
 from toolwire.config import LimitsConfig, RouteConfig
 from toolwire.errors import BackendFault, ModelFault
-from toolwire.events import BlockStatus, Call, Event, Fault, Finish, Kind, Start, text_block
+from toolwire.events import BlockStatus, Call, Event, Fault, Finish, Start, text_block
 from toolwire.formats.base import ToolFormat
 from toolwire.middlewares.arguments import Arguments
 from toolwire.model import ModelRequest, ToolChoice, ToolSpec, ToolUse
@@ -415,20 +415,3 @@ async def test_nothing_is_declared_when_no_tool_can_be_called(at: Exchange, mapp
 
     assert await Arguments()(cast(Any, {EXCHANGE: at}), handler) is reply
     assert bool(reply.stages) == mapped
-
-
-async def test_a_whole_answer_passes_through_the_reply() -> None:
-    at = exchange()
-    events = [Start("r", "m", 0), *call("read", "{'path': 'a'}").events(), Finish("tool_calls")]
-    reply = Reply.of(events)
-
-    async def handler(request: Any) -> Any:
-        return reply
-
-    await Arguments()(cast(Any, {EXCHANGE: at}), handler)
-    seen = [event async for batch in reply.events() for event in batch]
-    assert seen == [Start("r", "m", 0), *call("read", '{"path": "a"}').events(), Finish("tool_calls")]
-
-
-def test_it_wants_no_deltas() -> None:
-    assert Arguments.wants == Kind.FINISHED_CALL | Kind.EDGES

@@ -26,7 +26,7 @@ from toolwire.events import (
     text_block,
 )
 from toolwire.folding import fold, unfold
-from toolwire.model import ModelReply, OpaquePart, Reasoning, ReplyChoice, Text, ToolUse, Usage, merged
+from toolwire.model import ModelReply, OpaquePart, ReplyChoice, Text, ToolUse, Usage, merged
 from toolwire.stream_grammar import check, normalise
 
 START = Start("id", "m", 1)
@@ -58,17 +58,6 @@ def test_what_is_said_beside_is_folded_whole(events: list[Event]) -> None:
 
 def _of(events: list[Event], kind: type[Event]) -> list[Any]:
     return [event for event in events if isinstance(event, kind)]
-
-
-def test_a_late_signature_is_part_of_the_thought() -> None:
-    events = [
-        START,
-        Open(0, BlockKind.REASONING, extra={"messages": {"a": 1}}),
-        Delta(0, "hm"),
-        Close(0, extra={"messages": {"signature": "s"}}),
-        Finish(),
-    ]
-    assert fold(events).choices[0].parts == (Reasoning("hm", {"messages": {"a": 1, "signature": "s"}}),)
 
 
 def test_what_is_known_at_the_start_of_a_reply_is_what_was_read() -> None:
@@ -124,11 +113,6 @@ def test_fold_raises_the_fault() -> None:
 def test_neighbouring_text_blocks_are_one_text_in_a_reply() -> None:
     reply = fold([START, *text_block(0, "a"), *text_block(1, "b"), Finish()])
     assert reply.choices[0].parts == (Text("ab"),)
-
-
-def test_opaque_frames_keep_their_place() -> None:
-    events: list[Event] = [START, Opaque("chat", {"x": 1}), *text_block(0, "a"), Finish()]
-    assert fold(unfold(fold(events))) == fold(events)
 
 
 def test_a_call_as_one_value_means_its_three_events() -> None:

@@ -140,14 +140,6 @@ def test_what_python_writes_is_read_back(value: Any) -> None:
     assert json.loads(python_value(json.dumps(value))) == value
 
 
-@given(st.dictionaries(st.from_regex(r"[a-z_]\w{0,5}", fullmatch=True), VALUES, max_size=4))
-def test_calls_that_python_writes_are_read_back(values: dict[str, Any]) -> None:
-    text = f"f({', '.join(f'{key}={value!r}' for key, value in values.items())})"
-    call = python_call(text)
-    assert {key: json.loads(read) for key, read in call.keywords.items()} == values
-    assert python_calls(f"[{text}]") == [call]
-
-
 @given(st.text("fg([{)]}'\"\\,:=01.-+_eTrue \n", max_size=40))
 def test_no_text_raises_anything_else(text: str) -> None:
     for read in (python_value, python_call, python_calls, lambda text: braces_value(text, "'")):
