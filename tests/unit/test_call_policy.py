@@ -308,7 +308,7 @@ def test_unfinished_blocks() -> None:
         assert bench.counts["parse_failures"] == 2
 
 
-@every("depth", [200, 5_000, 200_000])
+@every("depth", [200, 200_000])
 def test_deep_nesting_is_malformed_and_never_an_exception(depth: int) -> None:
     bomb = '{"a":' * depth + "1" + "}" * depth
     for bench in (Bench(), Bench(grammar=HERMES)):

@@ -14,32 +14,9 @@ async def test_tests_run_on_it() -> None:
     assert type(asyncio.get_running_loop()) is LoopOfTests
 
 
-def connected(loop: asyncio.AbstractEventLoop, mine: socket.socket) -> asyncio.Transport:
-    return loop.run_until_complete(loop.create_connection(asyncio.Protocol, sock=mine))[0]
-
-
-def test_a_transport_that_is_closed_late_is_waited_for() -> None:
-    mine, theirs = socket.socketpair()
-    loop = LoopOfTests()
-    transport = connected(loop, mine)
-    loop.call_later(0.05, transport.close)
-    loop.close()
-    assert mine.fileno() < 0
-    theirs.close()
-
-
-def test_so_is_one_whose_peer_closes_late() -> None:
-    mine, theirs = socket.socketpair()
-    loop = LoopOfTests()
-    connected(loop, mine)
-    loop.call_later(0.05, theirs.close)
-    loop.close()
-    assert mine.fileno() < 0
-
-
 def leave_open(mine: socket.socket) -> None:
     loop = LoopOfTests()
-    connected(loop, mine)
+    loop.run_until_complete(loop.create_connection(asyncio.Protocol, sock=mine))
     loop.close()
     gc.collect()
 
