@@ -251,6 +251,7 @@ def test_malformed_arguments_are_repaired_once_for_soft_tools() -> None:
     at = exchange()
     assert run(at, call("read", "{'path': 'a',}")) == call("read", GOOD)
     assert at.record.counts == {"calls": 1, "repaired": 1}
+    assert run(exchange(), call("read", '"{\\"path\\": \\"a\\"}"')) == call("read", GOOD), "quoted once more (R29.2)"
     with pytest.raises(ModelFault) as caught:
         run(exchange(), call("write", "{'path': 'a',}"))
     assert caught.value.code == "malformed_tool_arguments"
