@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cases import every, examples
+from tests.cases import every
 from tests.linear.work import calls
-from tests.unit.json_values import VALUES
 from toolwire.call_policy.assembly import MAX_PIECES, assemble
 from toolwire.call_policy.tags import tag_key, tag_name
 from toolwire.call_policy.untyped import OTHERS, STRING
@@ -294,39 +293,7 @@ def test_a_broken_block_in_tags_is_malformed() -> None:
     refused(TAGS, name, ("arguments", '{"a":1}}'), broken=True)
 
 
-# --- round trips ----------------------------------------------------------------------------------------------------
-NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,6}", fullmatch=True)
-ARGUMENTS = st.dictionaries(NAMES, VALUES, max_size=4)
-
-TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null", list: "array"}
-
-
-def plain(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def schema_of(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {"properties": {key: {"type": TYPES.get(type(value), "object")} for key, value in values.items()}}
-
-
-def in_json(values: dict[str, Any]) -> tuple[BlockSyntax, Pieces]:
-    return JSON, (("call", json.dumps({"name": "f", "arguments": values}, indent=1)),)
-
-
-def in_json_backwards(values: dict[str, Any]) -> tuple[BlockSyntax, Pieces]:
-    return JSON, (("call", json.dumps({"arguments": json.dumps(values), "name": "f"}, ensure_ascii=False)),)
-
-
-def in_an_array(values: dict[str, Any]) -> tuple[BlockSyntax, Pieces]:
-    return ARRAY, (("calls", json.dumps([{"id": 0, "name": "f", "arguments": values}])),)
-
-
-def as_the_key(values: dict[str, Any]) -> tuple[BlockSyntax, Pieces]:
-    return APERTUS, (("calls", json.dumps([{"f": values}])),)
-
-
-def in_python(values: dict[str, Any]) -> tuple[BlockSyntax, Pieces]:
-    return PYTHON, (("calls", f"[f({', '.join(f'{key}={value!r}' for key, value in values.items())})]"),)
+# --- laws; that each format reads what it writes stands in `tests/formats` ------------------------------------------
 
 
 def tagged(name: str, pairs: Iterable[tuple[str, str]]) -> Pieces:
@@ -334,54 +301,6 @@ def tagged(name: str, pairs: Iterable[tuple[str, str]]) -> Pieces:
     for key, value in pairs:
         pieces += [("key", key), ("value", value)]
     return tuple(pieces)
-
-
-def in_framed_tags(values: dict[str, Any]) -> tuple[BlockSyntax, Pieces]:
-    return FRAMED, tagged("f", ((key, f"\n{plain(value)}\n") for key, value in values.items()))
-
-
-def in_tags_with_python(values: dict[str, Any]) -> tuple[BlockSyntax, Pieces]:
-    return TAGS, tagged('"f"', ((key, str(value)) for key, value in values.items()))
-
-
-def in_typed_tags(values: dict[str, Any]) -> tuple[BlockSyntax, Pieces]:
-    typed = {key: f'"{key}" string="{str(isinstance(value, str)).lower()}"' for key, value in values.items()}
-    return TAGS, tagged("f", ((typed[key], plain(value)) for key, value in values.items()))
-
-
-def braces(value: Any) -> str:
-    match value:
-        case str():
-            return f"<escape>{value}<escape>"
-        case dict():
-            return f"{{{','.join(f'{braces(key)}:{braces(inner)}' for key, inner in value.items())}}}"
-        case list():
-            return f"[{','.join(map(braces, value))}]"
-        case _:
-            return json.dumps(value)
-
-
-def in_braces(values: dict[str, Any]) -> tuple[BlockSyntax, Pieces]:
-    inner = ",".join(f"{key}:{braces(value)}" for key, value in values.items())
-    return BRACES, (("name", "f"), ("arguments", f"{{{inner}}}"))
-
-
-WRITERS = (
-    *(in_json, in_json_backwards, in_an_array, as_the_key, in_python, in_framed_tags, in_tags_with_python),
-    *(in_typed_tags, in_braces),
-)
-
-
-@pytest.mark.parametrize("write", WRITERS)
-@examples(0.4)
-@given(values=ARGUMENTS)
-def test_what_is_written_is_read_back(
-    write: Callable[[dict[str, Any]], tuple[BlockSyntax, Pieces]], values: dict[str, Any]
-) -> None:
-    syntax, pieces = write(values)
-    [(name, call_id, arguments)] = read(syntax, *pieces, parameters=schema_of(values))
-    assert (name, call_id) == ("f", None)
-    assert json.loads(arguments) == values
 
 
 SHAPES = (JSON, TAUGHT_STRING, COHERE, APERTUS, ARRAY, PYTHON, LINES, TAGS, FRAMED, BRACES)

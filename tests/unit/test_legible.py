@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import toolwire
-from tests.cases import every
+from tests.cases import every, examples
 from toolwire.cli import main
 from toolwire.observability.log_forms import JsonFormatter, TextFormatter
 from toolwire.support.legible import visible, visible_json, visible_lines
@@ -50,6 +50,7 @@ def test_what_is_shown_stays(text: str) -> None:
     assert visible(text) == text
 
 
+@examples(0.4)
 @given(st.recursive(TEXTS, lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner)))
 def test_json_says_the_same(value: object) -> None:
     shown = visible_json(json.dumps(value, ensure_ascii=False, indent=1))

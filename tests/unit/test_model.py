@@ -8,7 +8,7 @@ from dataclasses import FrozenInstanceError
 import pytest
 from hypothesis import given
 
-from tests.cases import every
+from tests.cases import every, examples
 from tests.strategies import rich_replies
 from toolwire.known.kinds import plain_in
 from toolwire.model import (
@@ -40,6 +40,7 @@ def test_nothing_is_assigned_to() -> None:
     assert request.model == "m"
 
 
+@examples(0.4)
 @given(rich_replies)
 def test_a_copy_is_that_of_dataclasses(reply: ModelReply) -> None:
     assert replace(reply, model="other") == dataclasses.replace(reply, model="other")
