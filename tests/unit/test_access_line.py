@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -49,25 +47,20 @@ def test_every_count_and_note_is_documented_and_nothing_else() -> None:
     assert not set(FIELDS) & middleware_fields().keys()
 
 
-@contextmanager
-def lines() -> Iterator[list[dict[str, Any]]]:
-    """The fields of the access lines that are written in the block."""
-    logged: list[dict[str, Any]] = []
-    logger = logging.getLogger("toolwire.access")
-    handler = logging.Handler()
-    handler.emit = lambda line: logged.append(line.fields)  # type: ignore[method-assign,attr-defined]
-    before = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    try:
-        yield logged
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(before)
+def lines(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
+    """The fields of the access lines since the last look."""
+    found = [vars(record)["fields"] for record in caplog.records if record.name == "toolwire.access"]
+    caplog.clear()
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _access_lines(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "toolwire.access")
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_line_says_what_happened(stream: bool) -> None:
+async def test_a_line_says_what_happened(caplog: pytest.LogCaptureFixture, stream: bool) -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
     body = {
         "messages": [
@@ -80,10 +73,9 @@ async def test_a_line_says_what_happened(stream: bool) -> None:
     }
     text = '<tool_call>{"name": "weather", "arguments": "{\'a\': 1,}"}</tool_call>'
     chain = ["validation", "arguments", "transformation", "injection"]
-    with lines() as logged:
-        answer = await run_chain(chain, body, replies=[text], headers={"Authorization": f"Bearer {SECRET}"})
+    answer = await run_chain(chain, body, replies=[text], headers={"Authorization": f"Bearer {SECRET}"})
     assert answer.status == 200, answer.body
-    (fields,) = logged
+    (fields,) = lines(caplog)
     assert set(fields) >= ALWAYS | {"prepare_ms", "first_byte_ms", "route", "backend", "format"}
     assert fields["stream"] is stream
     assert (fields["tools"], fields["tool_names"]) == (1, ["weather"])
@@ -100,22 +92,22 @@ def record_of(status: int, code: str | None = None, *, seconds: float = 0) -> Ac
     return record
 
 
-def test_a_client_that_went_away() -> None:
-    with lines() as logged:
-        Metrics().finish(record_of(499, "client_closed_request"), endpoint="chat", request_id="r")
-    assert logged[0]["client_disconnected"] is True
+def test_a_client_that_went_away(caplog: pytest.LogCaptureFixture) -> None:
+    Metrics().finish(record_of(499, "client_closed_request"), endpoint="chat", request_id="r")
+    assert lines(caplog)[0]["client_disconnected"] is True
 
 
 @every(("share", "written"), [(1.0, 40), (0.25, 10), (0.1, 4), (0.0, 0)])
-def test_a_share_of_the_lines_is_written_but_every_one_of_interest(share: float, written: int) -> None:
+def test_a_share_of_the_lines_is_written_but_every_one_of_interest(
+    caplog: pytest.LogCaptureFixture, share: float, written: int
+) -> None:
     """R35.6: errors and slow requests are never left out, and what is left out is counted."""
     metrics = Metrics()
     metrics.sample(share, slow_s=1000)
     hidden = record_of(200)
     hidden.backend_failed(BackendFault("away", code="upstream_error"), "b")
     interesting = [record_of(500, "upstream_error"), record_of(404), record_of(200, seconds=1001), hidden]
-    with lines() as logged:
-        for record in (*(record_of(200) for _ in range(40)), *interesting):
-            metrics.finish(record, endpoint="chat", request_id="r")
-    assert len(logged) == written + len(interesting)
+    for record in (*(record_of(200) for _ in range(40)), *interesting):
+        metrics.finish(record, endpoint="chat", request_id="r")
+    assert len(lines(caplog)) == written + len(interesting)
     assert f"toolwire_access_lines_dropped_total {40 - written}.0".encode() in metrics.page()[0] or written == 40

@@ -16,13 +16,11 @@ from toolwire.extras.demo.show import Answer, columns, curl, paragraph
 from toolwire.extras.demo.walkthrough import DemoError, check_server_tool, example, read_call
 from toolwire.model import ToolUse
 from toolwire.servertools.joined import source_of
+from toolwire.testing import chunk
 
 
 def frames(*deltas: dict[str, Any], reason: str = "tool_calls", end: str = "[DONE]") -> list[str]:
-    choices: list[dict[str, Any]] = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
-    choices.append({"index": 0, "delta": {}, "finish_reason": reason})
-    head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
-    return [*(json.dumps({**head, "choices": [choice]}) for choice in choices), end]
+    return [*map(json.dumps, [*map(chunk, deltas), chunk({}, reason)]), end]
 
 
 def call_deltas(*arguments: str) -> list[dict[str, Any]]:
@@ -146,12 +144,6 @@ def test_columns_fit_and_lose_no_word(width: int) -> None:
         assert set(shown[1].strip()) == {"-"}
         assert "".join("".join(shown[2:]).split()) == "".join("".join(entries).split())
     assert max(map(len, paragraph("Some words of a sentence that is long enough. " * 3, width).splitlines())) <= width
-
-
-def test_the_recorder_stands_just_inside_of_where_calls_are_found() -> None:
-    names = [entry.use for entry in walkthrough.configuration("m", "http://127.0.0.1:1", "k").chain]
-    assert names.index("raw_text") == names.index("transformation") + 1
-    assert names[-1] == "forwarding"
 
 
 def test_a_taken_port_is_an_error_that_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
