@@ -83,6 +83,13 @@ def run(at: Exchange, event: Event) -> Any:
     return Arguments().on_event(at, event)
 
 
+def refusal(at: Exchange, event: Event) -> ModelFault:
+    """The error that ends the answer."""
+    with pytest.raises(ModelFault) as caught:
+        run(at, event)
+    return caught.value
+
+
 # --- the schema (R9.4) ----------------------------------------------------------------------------------------------
 
 
@@ -150,9 +157,7 @@ def test_what_is_not_mended() -> None:
     at, event = exchange(), call("read", '{"path": 7}', source="")
     assert run(at, event) is event, "it was given out while it came"
     assert at.record.counts == {"schema_warnings": 1}
-    with pytest.raises(ModelFault) as caught:
-        run(exchange(), call("write", '{"path": 7}'))
-    assert caught.value.code == "invalid_tool_arguments", "the tool is strict"
+    assert refusal(exchange(), call("write", '{"path": 7}')).code == "invalid_tool_arguments", "the tool is strict"
 
 
 def test_calls_of_server_side_tools_are_mended() -> None:
@@ -175,11 +180,10 @@ def test_arguments_stay_out_of_the_log(caplog: pytest.LogCaptureFixture) -> None
 @every("source", [None, "<tool_call>...</tool_call>"])
 def test_what_does_not_fit_a_strict_tool_is_an_error(arguments: str, source: str | None) -> None:
     at = exchange()
-    with pytest.raises(ModelFault) as caught:
-        run(at, call("write", arguments, source=source))
-    assert (caught.value.code, caught.value.status) == ("invalid_tool_arguments", 500)
-    assert caught.value.headers == {"x-should-retry": "false"}
-    assert '"write"' in caught.value.message
+    error = refusal(at, call("write", arguments, source=source))
+    assert (error.code, error.status) == ("invalid_tool_arguments", 500)
+    assert error.headers == {"x-should-retry": "false"}
+    assert '"write"' in error.message
     assert at.record.counts == {"strict_failures": 1}
 
 
@@ -252,9 +256,7 @@ def test_malformed_arguments_are_repaired_once_for_soft_tools() -> None:
     assert run(at, call("read", "{'path': 'a',}")) == call("read", GOOD)
     assert at.record.counts == {"calls": 1, "repaired": 1}
     assert run(exchange(), call("read", '"{\\"path\\": \\"a\\"}"')) == call("read", GOOD), "quoted once more (R29.2)"
-    with pytest.raises(ModelFault) as caught:
-        run(exchange(), call("write", "{'path': 'a',}"))
-    assert caught.value.code == "malformed_tool_arguments"
+    assert refusal(exchange(), call("write", "{'path': 'a',}")).code == "malformed_tool_arguments"
 
 
 def test_what_cannot_be_repaired_becomes_text_and_is_counted() -> None:
@@ -273,10 +275,9 @@ def test_unknown_names_are_passed_on_and_counted_unless_any_tool_is_strict() -> 
     event = call("other", GOOD)
     assert run(at, event) is event
     assert at.record.counts == {"unknown_names": 1, "calls": 1}
-    with pytest.raises(ModelFault) as caught:
-        run(exchange(READ, STRICT), event)
-    assert caught.value.code == "unknown_tool_call"
-    assert '"other"' in caught.value.message
+    error = refusal(exchange(READ, STRICT), event)
+    assert error.code == "unknown_tool_call"
+    assert '"other"' in error.message
 
 
 def test_names_that_the_choice_excludes() -> None:
@@ -360,10 +361,9 @@ def test_a_demanded_call_that_was_not_made(choice: ToolChoice) -> None:
     finish = Finish()
     assert run(at, finish) is finish
     assert at.record.counts == {"choice_missed": 1}
-    with pytest.raises(ModelFault) as caught:
-        run(exchange(choice=choice, choice_miss="error"), finish)
-    assert caught.value.code == "tool_choice_not_satisfied"
-    assert caught.value.headers == {"x-should-retry": "false"}
+    error = refusal(exchange(choice=choice, choice_miss="error"), finish)
+    assert error.code == "tool_choice_not_satisfied"
+    assert error.headers == {"x-should-retry": "false"}
 
 
 @every("choice", FORCED)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 import socket
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -153,22 +152,19 @@ def test_a_taken_port_is_an_error_that_says_what_to_do(capsys: pytest.CaptureFix
     assert "End that process, or use another port (--port); --port 0 takes a free one." in said
 
 
-def test_without_keys_it_cannot_be_reached_from_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
-    assert walkthrough.run(host="0.0.0.0", port=0, once=True) == 1
-    assert "only on this machine" in capsys.readouterr().err
-
-
-def test_missing_weights_are_an_error_that_says_what_to_do(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"host": "0.0.0.0"}, "only on this machine"),
+        ({"weights_package": "no_such_package"}, engine.INSTALL_WEIGHTS),
+        ({"weights": "big.gguf"}, "SHA-256"),
+    ],
+)
+def test_what_keeps_it_from_starting_is_said(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, asked: dict[str, str], said: str
 ) -> None:
-    monkeypatch.setattr(engine, "WEIGHTS_PACKAGE", "no_such_package")
-    assert walkthrough.run(port=0, once=True) == 1
-    assert engine.INSTALL_WEIGHTS in capsys.readouterr().err
-
-
-def test_weights_from_the_environment_need_their_hash(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv(walkthrough.WEIGHTS_VARIABLE, str(tmp_path / "big.gguf"))
-    assert walkthrough.run(port=0, once=True) == 1
-    assert "SHA-256" in capsys.readouterr().err
+    monkeypatch.setattr(engine, "WEIGHTS_PACKAGE", asked.get("weights_package", engine.WEIGHTS_PACKAGE))
+    if "weights" in asked:
+        monkeypatch.setenv(walkthrough.WEIGHTS_VARIABLE, asked["weights"])
+    assert walkthrough.run(host=asked.get("host", "127.0.0.1"), port=0, once=True) == 1
+    assert said in capsys.readouterr().err

@@ -240,16 +240,8 @@ COUNTS = {"outward": 5, "loops": 2, "private": 3, "circles": 1, "folder_circles"
 def test_a_broken_rule_is_told_with_its_place(rule):
     sources = BROKEN[rule.__name__]
     modules = frozenset(
-        {
-            *sources,
-            "toolwire.upstream.servers.base",
-            "toolwire.support.escapes",
-            "toolwire.middlewares.validation",
-            "toolwire.extras.mcp.server",
-            "toolwire.app",
-            "toolwire.events",
-            "toolwire.scan._grammar",
-        }
+        {*sources, "toolwire.upstream.servers.base", "toolwire.middlewares.validation", "toolwire.extras.mcp.server"}
+        | {f"toolwire.{name}" for name in ("app", "events", "scan._grammar", "support.escapes")}
     )
     imports = {m: read(m, m.replace(".", "/") + ".py", source, modules) for m, source in sources.items()}
     told = list(rule(imports))
