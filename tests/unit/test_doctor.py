@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 import toolwire.extras.doctor.machine
 import toolwire.fastparse
 from tests.cases import every
+from tests.e2e.conftest import function
 from tests.store.redis_server import RedisServer
 from tests.waiting import GUARD_S
 from toolwire.cli import main
@@ -45,6 +46,8 @@ VLLM: Mapping[str, Any] = {
     "/tokenize": {"count": 7, "max_model_len": 4096, "tokens": [1] * 7},
     "/v1/chat/completions": CALL,
 }
+
+MOCK: Mapping[str, Any] = {"backends": {"m": {"kind": "mock"}}}
 
 Paths = Mapping[str, Any]
 Serve = Callable[..., str]
@@ -311,12 +314,9 @@ def test_a_redis_that_is_away(run: Run) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{closed.getsockname()[1]}"
-        config = {
-            "backends": {"m": {"kind": "mock"}},
-            "store": {"kind": "redis", "url": f"redis://ada:secret-pw@{address}/0"},
-            "rate_limits": {"url": f"redis://{address}/1", "per_key": {"concurrent": 1}},
-        }
-        result = run("--json", config=config)
+        store = {"kind": "redis", "url": f"redis://ada:secret-pw@{address}/0"}
+        limits = {"url": f"redis://{address}/1", "per_key": {"concurrent": 1}}
+        result = run("--json", config={**MOCK, "store": store, "rate_limits": limits})
     found = findings(result, "stores")
     assert level(found, f"Redis at {address}, with the conversations, cannot be used") == "problem"
     assert level(found, f"Redis at {address}, with the rate limits, cannot be used") == "problem"
@@ -324,9 +324,7 @@ def test_a_redis_that_is_away(run: Run) -> None:
 
 
 def test_a_redis_that_answers(run: Run, redis_server: RedisServer) -> None:
-    result = run(
-        "--json", config={"backends": {"m": {"kind": "mock"}}, "store": {"kind": "redis", "url": redis_server.url}}
-    )
+    result = run("--json", config={**MOCK, "store": {"kind": "redis", "url": redis_server.url}})
     assert level(findings(result, "stores"), "with the conversations, answers") == "ok"
 
 
@@ -353,7 +351,7 @@ def test_a_file_that_cannot_be_read(run: Run) -> None:
 
 
 def test_a_port_that_is_taken(run: Run, serve: Serve) -> None:
-    config = {"backends": {"m": {"kind": "mock"}}}
+    config = MOCK
     other = int(serve({}).rpartition(":")[2])
     result = run("--json", config={**config, "server": {"port": other}})
     assert level(findings(result, "machine"), f"Cannot listen on 127.0.0.1 port {other}") == "problem"
@@ -368,12 +366,8 @@ def test_a_port_that_is_taken(run: Run, serve: Serve) -> None:
 
 def test_what_the_machine_has_too_little_of(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(toolwire.extras.doctor.machine, "_memory_there", lambda: 1024)
-    pool = {"connections": 10**9}
-    config = {
-        "backends": {"m": {"kind": "mock", "pool": pool}},
-        "server": {"port": 0, "workers": 1000},
-        "limits": {"connections": 10**9},
-    }
+    backends = {"m": {"kind": "mock", "pool": {"connections": 10**9}}}
+    config = {"backends": backends, "server": {"port": 0, "workers": 1000}, "limits": {"connections": 10**9}}
     found = findings(run("--json", config=config), "machine")
     assert level(found, "workers for") == "warning"
     assert level(found, "of memory are free, and 1000 busy worker(s) may use") == "warning"
@@ -404,7 +398,7 @@ def test_files_that_others_can_read_or_write(run: Run, tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("some-key-of-somebody\n")
     (tmp_path / "keys").chmod(0o644)
     config = {
-        "backends": {"m": {"kind": "mock"}},
+        **MOCK,
         "tools": {"folder": "tools"},
         "capture": {"keep": 1, "folder": "captures"},
         "auth": {"keys": ["key-in-the-file"], "keys_file": "keys"},
@@ -428,12 +422,9 @@ def test_a_folder_that_offers_nothing(run: Run, tmp_path: Path) -> None:
     (tmp_path / "tools").mkdir()
     module = tmp_path / "tools" / "greet.py"
     module.write_text("def greet(name): return 'hi'\n")
-    config = {"backends": {"m": {"kind": "mock"}}, "tools": {"folder": "tools"}}
+    config = {**MOCK, "tools": {"folder": "tools"}}
     assert level(findings(run("--json", config=config), "tools"), "1 module(s), 0 tool(s)") == "warning"
-    tool = {
-        "type": "function",
-        "function": {"name": "greet", "description": "Greets.", "parameters": {"type": "object"}},
-    }
+    tool = function("greet")
     module.write_text(f"TOOLS = [{tool!r}]\ndef handle_tool_call(name, values): return 'hi'\n")
     assert level(findings(run("--json", config=config), "tools"), "1 module(s), 1 tool(s)") == "ok"
 
@@ -454,7 +445,7 @@ def test_keys_from_variables_are_in_no_file(run: Run, tmp_path: Path) -> None:
 
 def test_the_scanner_in_python(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolwire.extras.doctor.installation.IMPLEMENTATION", "python")
-    found = findings(run("--json", config={"backends": {"m": {"kind": "mock"}}}), "installation")
+    found = findings(run("--json", config=MOCK), "installation")
     assert level(found, "The compiled scanner is not in use") == "warning"
 
 

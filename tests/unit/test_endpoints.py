@@ -40,7 +40,9 @@ class Fake:
     plan: list[Any] = field(default_factory=list)
     protocol: ServerSide | None = None
     capabilities: Capabilities = field(default_factory=Capabilities)
+    up: asyncio.Future[bool] | Exception | bool = True
     asked: int = 0
+    looked_at: int = 0
     hangs: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def open(self, request: ModelRequest, **more: Any) -> EventSource:
@@ -56,6 +58,13 @@ class Fake:
 
     async def models(self) -> list[str]:
         return [self.name, "shared"]
+
+    async def ready(self) -> bool:
+        self.looked_at += 1
+        self.hangs.set()
+        if isinstance(self.up, Exception):
+            raise self.up
+        return self.up if isinstance(self.up, bool) else await asyncio.shield(self.up)
 
 
 @dataclass
@@ -326,45 +335,25 @@ async def test_the_begin_of_a_broken_answer_is_not_shown_twice() -> None:
 
 
 async def test_health_checks_end_also_when_a_server_answers_in_that_moment() -> None:
-    server = Fake("s")
-    answers = asyncio.get_running_loop().create_future()
-
-    async def ready() -> bool:
-        server.hangs.set()
-        return bool(await answers)
-
-    server.ready = ready  # type: ignore[attr-defined]
-    known = endpoint(server, health_check_s=3600.0)
+    answers: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+    server = Fake("s", up=answers)
     async with asyncio.timeout(GUARD_S):
-        async with Health({"s": known}, lambda up, name: None):
+        async with Health({"s": endpoint(server, health_check_s=3600.0)}, lambda up, name: None):
             await server.hangs.wait()
             answers.set_result(True)
 
 
 async def test_a_server_that_cannot_be_asked_is_down() -> None:
-    server = Fake("s")
-
-    async def ready() -> bool:
-        raise RuntimeError("no")
-
-    server.ready = ready  # type: ignore[attr-defined]
     told: list[tuple[bool, str]] = []
-    assert await Health({"s": endpoint(server)}, lambda up, name: told.append((up, name))).states() == {"s": False}
+    health = Health({"s": endpoint(Fake("s", up=RuntimeError("no")))}, lambda up, name: told.append((up, name)))
+    assert await health.states() == {"s": False}
     assert told == [(False, "s")]
 
 
 async def test_however_many_ask_a_server_is_asked_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     """While an answer is awaited, and for a second after the question; who goes meanwhile spoils nothing."""
-    server = Fake("s")
-    asked = 0
     answers: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-
-    async def ready() -> bool:
-        nonlocal asked
-        asked += 1
-        return await asyncio.shield(answers)
-
-    server.ready = ready  # type: ignore[attr-defined]
+    server = Fake("s", up=answers)
     told: list[tuple[bool, str]] = []
     async with (
         asyncio.timeout(GUARD_S),
@@ -380,24 +369,14 @@ async def test_however_many_ask_a_server_is_asked_once_in_a_while(monkeypatch: p
         monkeypatch.setattr("toolwire.upstream.pool.health.FRESH_S", 3600.0)
         for _ in range(10):
             assert await health.states() == {"s": True}
-        assert (asked, told) == (1, [(True, "s")])
+        assert (server.looked_at, told) == (1, [(True, "s")])
         monkeypatch.setattr("toolwire.upstream.pool.health.FRESH_S", 0.0)
         assert await health.states() == {"s": True}
-        assert asked == 2
+        assert server.looked_at == 2
 
 
 async def test_those_that_are_asked_regularly_are_known() -> None:
-    known, unknown = Fake("known"), Fake("unknown")
-    asked: list[str] = []
-
-    def answering(name: str, up: bool) -> Any:
-        async def ready() -> bool:
-            asked.append(name)
-            return up
-
-        return ready
-
-    known.ready, unknown.ready = answering("known", False), answering("unknown", True)  # type: ignore[attr-defined]
+    known, unknown = Fake("known", up=False), Fake("unknown")
     servers = {"known": endpoint(known, health_check_s=3600.0), "unknown": endpoint(unknown)}
     async with asyncio.timeout(GUARD_S), Health(servers, lambda up, name: None) as health:
         while not servers["known"].checked:  # noqa: ASYNC110  # nobody announces it
@@ -405,4 +384,4 @@ async def test_those_that_are_asked_regularly_are_known() -> None:
         assert await health.states() == {"known": False, "unknown": True}
         servers["known"].set_health(True)
         assert await health.states() == {"known": True, "unknown": True}
-    assert sorted(asked) == ["known", "unknown"]
+    assert (known.looked_at, unknown.looked_at) == (1, 1)
