@@ -282,8 +282,8 @@ def test_modules_of_tools_are_looked_at_besides(folder: Path) -> None:
 def test_what_follows_is_not_said() -> None:
     mistakes = Mistakes()
     mistakes.add(["a.b[0]: wrong", "c: wrong"])
-    mistakes.add(["a.b[0].d: follows", "a.b: its own", "a.bc: its own", "c.e: follows", "c: follows"])
-    assert mistakes.lines == ["a.b[0]: wrong", "c: wrong", "a.b: its own", "a.bc: its own"]
+    mistakes.add(["a.b[0].d: follows", "a.b: its own", "a.bc: its own", "c.e: follows", "c: follows", "cd: its own"])
+    assert mistakes.lines == ["a.b[0]: wrong", "c: wrong", "a.b: its own", "a.bc: its own", "cd: its own"]
     assert mistakes.at("c")
     assert not mistakes.at("a")
     assert mistakes.below("a")
