@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cases import every
+from tests.cases import every, examples
 from toolwire.support import bounded_json
 from toolwire.support.bounded_json import (
     LARGE_BYTES,
@@ -261,6 +261,7 @@ def members_of(text: str) -> list[list[str]]:
     return found
 
 
+@examples(0.5)
 @given(text=TEXTS)
 def test_law_the_last_one_stays_and_numbers_keep_their_text(text: str) -> None:
     once = each_key_once(text)
