@@ -352,48 +352,33 @@ def test_schemas_of_equal_names_are_kept_apart() -> None:
 
 # --- demanded calls (R9.9) ------------------------------------------------------------------------------------------
 
-FORCED = [ToolChoice("required"), ToolChoice("named", "read")]
+REQUIRED, NAMED = ToolChoice("required"), ToolChoice("named", "read")
 
 
-@every("choice", FORCED)
-def test_a_demanded_call_that_was_not_made(choice: ToolChoice) -> None:
-    at = exchange(choice=choice)
-    finish = Finish()
-    assert run(at, finish) is finish
-    assert at.record.counts == {"choice_missed": 1}
-    error = refusal(exchange(choice=choice, choice_miss="error"), finish)
-    assert error.code == "tool_choice_not_satisfied"
-    assert error.headers == {"x-should-retry": "false"}
-
-
-@every("choice", FORCED)
-def test_a_demanded_call_that_was_made(choice: ToolChoice) -> None:
-    at = exchange(choice=choice, choice_miss="error")
-    run(at, call("read", GOOD))
-    finish = Finish("tool_calls")
-    assert run(at, finish) is finish
-    assert "choice_missed" not in at.record.counts
-
-
-def test_another_call_than_the_demanded_one_does_not_count() -> None:
-    at = exchange(READ, FREE, choice=ToolChoice("named", "read"))
-    run(at, call("free", "{}"))
-    run(at, Finish())
-    assert at.record.counts["choice_missed"] == 1
-
-
-def test_every_answer_owes_the_call() -> None:
-    at = exchange(choice=ToolChoice("required"))
-    run(at, call("free", "{}", choice=1))
-    run(at, Finish(others=("stop",)))
-    assert at.record.counts["choice_missed"] == 1
-
-
-def test_nothing_is_owed_otherwise() -> None:
-    at = exchange(choice_miss="error")
-    for event in (Start("r", "m", 0), Finish(), Fault(BackendFault("gone"))):
+@every(
+    ("choice", "made", "missed"),
+    [
+        *((choice, [], 1) for choice in (REQUIRED, NAMED)),
+        *((choice, [call("read", GOOD)], 0) for choice in (REQUIRED, NAMED)),
+        (NAMED, [call("free", "{}")], 1),
+        (REQUIRED, [call("free", "{}", choice=1)], 1),  # every answer owes the call
+        (None, [Start("r", "m", 0), Fault(BackendFault("gone"))], 0),
+    ],
+)
+def test_a_demanded_call(choice: ToolChoice | None, made: list[Event], missed: int) -> None:
+    finish = Finish(others=("stop",) * any(isinstance(event, Call) and event.choice for event in made))
+    at, stern = exchange(READ, FREE, choice=choice), exchange(READ, FREE, choice=choice, choice_miss="error")
+    for event in made:
         assert run(at, event) is event
-    assert not at.record.counts
+        run(stern, event)
+    assert run(at, finish) is finish
+    assert at.record.counts["choice_missed"] == missed
+    if missed:
+        error = refusal(stern, finish)
+        assert error.code == "tool_choice_not_satisfied"
+        assert error.headers == {"x-should-retry": "false"}
+    else:
+        assert run(stern, finish) is finish
 
 
 # --- as a middleware ------------------------------------------------------------------------------------------------
