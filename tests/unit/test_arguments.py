@@ -356,17 +356,18 @@ REQUIRED, NAMED = ToolChoice("required"), ToolChoice("named", "read")
 
 
 @every(
-    ("choice", "made", "missed"),
+    ("choice", "made", "answers", "missed"),
     [
-        *((choice, [], 1) for choice in (REQUIRED, NAMED)),
-        *((choice, [call("read", GOOD)], 0) for choice in (REQUIRED, NAMED)),
-        (NAMED, [call("free", "{}")], 1),
-        (REQUIRED, [call("free", "{}", choice=1)], 1),  # every answer owes the call
-        (None, [Start("r", "m", 0), Fault(BackendFault("gone"))], 0),
+        *((choice, [], 1, 1) for choice in (REQUIRED, NAMED)),
+        *((choice, [call("read", GOOD)], 1, 0) for choice in (REQUIRED, NAMED)),
+        (NAMED, [call("free", "{}")], 1, 1),
+        (REQUIRED, [call("free", "{}")], 2, 1),  # every answer owes the call
+        (REQUIRED, [call("free", "{}", choice=1)], 2, 1),
+        (None, [Start("r", "m", 0), Fault(BackendFault("gone"))], 1, 0),
     ],
 )
-def test_a_demanded_call(choice: ToolChoice | None, made: list[Event], missed: int) -> None:
-    finish = Finish(others=("stop",) * any(isinstance(event, Call) and event.choice for event in made))
+def test_a_demanded_call(choice: ToolChoice | None, made: list[Event], answers: int, missed: int) -> None:
+    finish = Finish(others=("stop",) * (answers - 1))
     at, stern = exchange(READ, FREE, choice=choice), exchange(READ, FREE, choice=choice, choice_miss="error")
     for event in made:
         assert run(at, event) is event
