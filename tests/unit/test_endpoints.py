@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import every
 from tests.waiting import GUARD_S
 from toolwire.config import BackendConfig, BreakerConfig, RetryConfig, Timeouts
 from toolwire.errors import BackendFault, ClientFault, GatewayError, Unavailable
@@ -186,15 +187,15 @@ async def test_the_models_of_a_route_are_those_of_its_members() -> None:
 
 @given(st.lists(st.sampled_from(sorted(PRESETS)), min_size=1, max_size=3))
 def test_what_all_take_is_taken_by_each(names: list[str]) -> None:
-    every = [PRESETS[name] for name in names]
-    together = common(every)
-    for one in every:
+    presets = [PRESETS[name] for name in names]
+    together = common(presets)
+    for one in presets:
         assert together.extra_parameters <= one.extra_parameters
         assert together.tool_types <= one.tool_types
         for name in ("system_role", "developer_role", "images", "continuation", "multiple_choices", "reasoning_effort"):
             assert getattr(one, name) or not getattr(together, name)
         assert one.constrain != "none" or together.constrain == "none"
-    assert common(every[:1]) == every[0]
+    assert common(presets[:1]) == presets[0]
 
 
 def test_grammars_go_together_and_schemas_do_not_go_with_them() -> None:
@@ -304,24 +305,21 @@ def test_no_server_stays_busy(plans: list[list[Any]], clients: list[tuple[int, b
     assert all(member.endpoint.breaker.allows for member in members)
 
 
-async def test_the_total_is_for_all_tries_together() -> None:
-    server = Fake("s", [LOST, "hangs"])
-    pool = ServerPool([WeightedServer(endpoint(server, timeouts=Timeouts(total_s=1000.0)))])
-    source = attempts(pool)
-    source._started -= 999.9
-    async with asyncio.timeout(GUARD_S):
-        with pytest.raises(BackendFault, match=r"too long \(total: more than 1000 s\)"):
-            await source.open()
-    assert server.asked == 2
-
-
-async def test_no_try_begins_after_the_total() -> None:
-    server = Fake("s", [LOST])
+@every(
+    ("plan", "spent_s", "said", "asked"),
+    [
+        ([LOST, "hangs"], 999.9, r"too long \(total: more than 1000 s\)", 2),
+        ([LOST], 1000.0, "lost", 1),  # no try begins after the total
+    ],
+)
+async def test_the_total_is_for_all_tries_together(plan: list[Any], spent_s: float, said: str, asked: int) -> None:
+    server = Fake("s", plan)
     source = attempts(ServerPool([WeightedServer(endpoint(server, timeouts=Timeouts(total_s=1000.0)))]))
-    source._started -= 1000.0
-    with pytest.raises(BackendFault, match="lost"):
-        await source.open()
-    assert server.asked == 1
+    source._started -= spent_s
+    async with asyncio.timeout(GUARD_S):
+        with pytest.raises(BackendFault, match=said):
+            await source.open()
+    assert server.asked == asked
 
 
 async def test_the_begin_of_a_broken_answer_is_not_shown_twice() -> None:
