@@ -8,7 +8,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -170,18 +170,13 @@ class Terminal:
         shown, self._shown = self._shown[: found.end()], self._shown[found.end() :]
         return shown.decode(errors="replace")
 
-    def close(self) -> None:
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._process.kill()
         self._process.wait()
         os.close(self._file)
-
-
-def terminal(*command: str, cwd: Path) -> Iterator[Terminal]:
-    shell = Terminal(*command, cwd=cwd)
-    try:
-        yield shell
-    finally:
-        shell.close()
 
 
 CASES = (("toolwire chec\t", r"toolwire check "), ("toolwire check a-long-na\t", r"check a-long-name.yaml "))
@@ -205,7 +200,7 @@ def test_bash_completes(run: Run, home: Path) -> None:
     (home / "a-long-name.yaml").touch()
     (home / "rc").write_text(f"PS1='ready> '; bind 'set bell-style none'; . {optional.BASH_COMPLETION_FILE}\n")
     assert run("install", "bash").exit_code == 0
-    for shell in terminal(bash, "--noprofile", "--rcfile", str(home / "rc"), "-i", cwd=home):
+    with Terminal(bash, "--noprofile", "--rcfile", str(home / "rc"), "-i", cwd=home) as shell:
         completes(shell)
 
 
@@ -216,7 +211,7 @@ def test_zsh_completes(run: Run, home: Path, before: str, monkeypatch: pytest.Mo
     (home / "a-long-name.yaml").touch()
     (home / ".zshrc").write_text("PROMPT='ready> '; unsetopt zle_bracketed_paste beep prompt_sp\n" + before)
     assert run("install", "zsh").exit_code == 0
-    for shell in terminal(zsh, "-i", cwd=home):
+    with Terminal(zsh, "-i", cwd=home) as shell:
         completes(shell)
 
 
