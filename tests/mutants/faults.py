@@ -459,7 +459,7 @@ FAULTS: Final = (
     Fault(
         "breaker-probes", "proxy/upstream/pool/breaker.py",
         '(state == "half_open" and not self._probing)', 'state == "half_open"',
-        "a server that just came back gets all requests at once", ("tests/unit/test_breaker_table.py",),
+        "a server that just came back gets all requests at once", ("tests/unit/test_breaker.py",),
     ),
     Fault(
         "keep-alive-answer-too-many", "proxy/upstream/client/wire_connection.py",

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import logging
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,61 +24,43 @@ WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {"t
 SECRET = "a-secret-that-is-nowhere-else"
 
 
-def written() -> Iterator[str]:
-    """The names that any code counts or notes in the record of an exchange, by the syntax tree."""
-    for folder in ("proxy", "middlewares"):
-        for file in (ROOT / folder).rglob("*.py"):
-            own = file.name == "record.py"
-            text = file.read_text("utf-8")
-            if not re.search(r"count\b|counts\b|counter=|notes\[|\bnote\(|_Failure", text):
-                continue
-            for node in ast.walk(ast.parse(text)):
-                target = node.target if isinstance(node, ast.AugAssign) else None
-                if isinstance(target, ast.Subscript) and "counts" in ast.unparse(target.value):
-                    yield from constants(target.slice)
-                for target in node.targets if isinstance(node, ast.Assign) else ():
-                    for item in target.elts if isinstance(target, ast.Tuple) else (target,):
-                        if isinstance(item, ast.Subscript) and ast.unparse(item.value).endswith("notes"):
-                            yield from constants(item.slice)
-                if not isinstance(node, ast.Call):
-                    continue
-                *owner, called = ast.unparse(node.func).split(".")
-                of_record = owner and (owner[-1] in ("record", "_record") or (own and owner == ["self"]))
-                if node.args and (
-                    (of_record and called in ("count", "note"))
-                    or called == "_count"
-                    or (called == "count" and not owner)
-                ):
-                    yield from constants(node.args[0])
-                for keyword in node.keywords:
-                    if keyword.arg == "counter":
-                        yield from constants(keyword.value)
-                if called == "_Failure":
-                    yield from constants(node.args[2])
+WRITES = re.compile(
+    r'''(?:\brecord\.(?:count|note)|\b_record\.(?:count|note)|\b_count|(?<![\w.])count)\(\s*"(\w+)"'''
+    r'''|\bcounts\["(\w+)"\] \+=|\bnotes\["(\w+)"\](?:, [^=\n]+)? =[^=]|\bcounter="(\w+)"'''
+    r'''|\b_Failure\((?:[^,]*,){2}\s*"(\w+)"'''
+)
+"""Places that count or note something in the record of an exchange."""
 
 
-def constants(node: ast.expr | None) -> Iterator[str]:
-    if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier():
-        yield node.value
+def written() -> set[str]:
+    """The names of which the code counts or notes something."""
+    files = [file for folder in ("proxy", "middlewares") for file in (ROOT / folder).rglob("*.py")]
+    found = {name for file in files for names in WRITES.findall(file.read_text("utf-8")) for name in names if name}
+    return found | set(re.findall(r'self\.(?:count|note)\("(\w+)"', (ROOT / "proxy/record.py").read_text("utf-8")))
 
 
 def test_every_count_and_note_is_documented_and_nothing_else() -> None:
     own = ALWAYS | {"form", "code", "client_disconnected", "queue_ms", "prepare_ms", "first_byte_ms"}
-    found = {*written(), *NOTES}  # a note becomes a count under its own name
+    found = written() | {*NOTES}  # a note becomes a count under its own name
     assert {"calls", "echoed_calls", "tool_names", "parse_failures", "deduped"} <= found, "the walk sees the code"
     assert found | own == set(FIELDS) | middleware_fields().keys()
     assert not set(FIELDS) & middleware_fields().keys()
 
 
-def line_of(caplog: pytest.LogCaptureFixture) -> dict[str, Any]:
-    (record,) = [record for record in caplog.records if record.name == "toolwire.access"]
-    fields: dict[str, Any] = record.fields  # type: ignore[attr-defined]
-    return fields
+def lines(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
+    """The fields of the access lines since the last look."""
+    found = [vars(record)["fields"] for record in caplog.records if record.name == "toolwire.access"]
+    caplog.clear()
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _access_lines(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "toolwire.access")
 
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_line_says_what_happened(caplog: pytest.LogCaptureFixture, stream: bool) -> None:
-    caplog.set_level(logging.INFO, "toolwire.access")
     call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
     body = {
         "messages": [
@@ -96,7 +75,7 @@ async def test_a_line_says_what_happened(caplog: pytest.LogCaptureFixture, strea
     chain = ["validation", "arguments", "transformation", "injection"]
     answer = await run_chain(chain, body, replies=[text], headers={"Authorization": f"Bearer {SECRET}"})
     assert answer.status == 200, answer.body
-    fields = line_of(caplog)
+    (fields,) = lines(caplog)
     assert set(fields) >= ALWAYS | {"prepare_ms", "first_byte_ms", "route", "backend", "format"}
     assert fields["stream"] is stream
     assert (fields["tools"], fields["tool_names"]) == (1, ["weather"])
@@ -106,23 +85,6 @@ async def test_a_line_says_what_happened(caplog: pytest.LogCaptureFixture, strea
     assert SECRET not in json.dumps(fields)
 
 
-@contextmanager
-def lines() -> Iterator[list[dict[str, Any]]]:
-    """The fields of the access lines that are written in the block."""
-    logged: list[dict[str, Any]] = []
-    logger = logging.getLogger("toolwire.access")
-    handler = logging.Handler()
-    handler.emit = lambda line: logged.append(line.fields)  # type: ignore[method-assign,attr-defined]
-    before = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    try:
-        yield logged
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(before)
-
-
 def record_of(status: int, code: str | None = None, *, seconds: float = 0) -> AccessRecord:
     record = AccessRecord()
     record.status, record.code = status, code
@@ -130,22 +92,22 @@ def record_of(status: int, code: str | None = None, *, seconds: float = 0) -> Ac
     return record
 
 
-def test_a_client_that_went_away() -> None:
-    with lines() as logged:
-        Metrics().finish(record_of(499, "client_closed_request"), endpoint="chat", request_id="r")
-    assert logged[0]["client_disconnected"] is True
+def test_a_client_that_went_away(caplog: pytest.LogCaptureFixture) -> None:
+    Metrics().finish(record_of(499, "client_closed_request"), endpoint="chat", request_id="r")
+    assert lines(caplog)[0]["client_disconnected"] is True
 
 
 @every(("share", "written"), [(1.0, 40), (0.25, 10), (0.1, 4), (0.0, 0)])
-def test_a_share_of_the_lines_is_written_but_every_one_of_interest(share: float, written: int) -> None:
+def test_a_share_of_the_lines_is_written_but_every_one_of_interest(
+    caplog: pytest.LogCaptureFixture, share: float, written: int
+) -> None:
     """R35.6: errors and slow requests are never left out, and what is left out is counted."""
     metrics = Metrics()
     metrics.sample(share, slow_s=1000)
     hidden = record_of(200)
     hidden.backend_failed(BackendFault("away", code="upstream_error"), "b")
     interesting = [record_of(500, "upstream_error"), record_of(404), record_of(200, seconds=1001), hidden]
-    with lines() as logged:
-        for record in (*(record_of(200) for _ in range(40)), *interesting):
-            metrics.finish(record, endpoint="chat", request_id="r")
-    assert len(logged) == written + len(interesting)
+    for record in (*(record_of(200) for _ in range(40)), *interesting):
+        metrics.finish(record, endpoint="chat", request_id="r")
+    assert len(lines(caplog)) == written + len(interesting)
     assert f"toolwire_access_lines_dropped_total {40 - written}.0".encode() in metrics.page()[0] or written == 40

@@ -12,7 +12,7 @@ from tests.cases import every
 from tests.options import route_options
 from toolwire.config import LimitsConfig, RouteConfig
 from toolwire.errors import BackendFault, ModelFault
-from toolwire.events import BlockStatus, Call, Event, Fault, Finish, Kind, Start, text_block
+from toolwire.events import BlockStatus, Call, Event, Fault, Finish, Start, text_block
 from toolwire.formats.base import ToolFormat
 from toolwire.middlewares.arguments import Arguments
 from toolwire.model import ModelRequest, ToolChoice, ToolSpec, ToolUse
@@ -83,6 +83,13 @@ def run(at: Exchange, event: Event) -> Any:
     return Arguments().on_event(at, event)
 
 
+def refusal(at: Exchange, event: Event) -> ModelFault:
+    """The error that ends the answer."""
+    with pytest.raises(ModelFault) as caught:
+        run(at, event)
+    return caught.value
+
+
 # --- the schema (R9.4) ----------------------------------------------------------------------------------------------
 
 
@@ -150,9 +157,7 @@ def test_what_is_not_mended() -> None:
     at, event = exchange(), call("read", '{"path": 7}', source="")
     assert run(at, event) is event, "it was given out while it came"
     assert at.record.counts == {"schema_warnings": 1}
-    with pytest.raises(ModelFault) as caught:
-        run(exchange(), call("write", '{"path": 7}'))
-    assert caught.value.code == "invalid_tool_arguments", "the tool is strict"
+    assert refusal(exchange(), call("write", '{"path": 7}')).code == "invalid_tool_arguments", "the tool is strict"
 
 
 def test_calls_of_server_side_tools_are_mended() -> None:
@@ -175,11 +180,10 @@ def test_arguments_stay_out_of_the_log(caplog: pytest.LogCaptureFixture) -> None
 @every("source", [None, "<tool_call>...</tool_call>"])
 def test_what_does_not_fit_a_strict_tool_is_an_error(arguments: str, source: str | None) -> None:
     at = exchange()
-    with pytest.raises(ModelFault) as caught:
-        run(at, call("write", arguments, source=source))
-    assert (caught.value.code, caught.value.status) == ("invalid_tool_arguments", 500)
-    assert caught.value.headers == {"x-should-retry": "false"}
-    assert '"write"' in caught.value.message
+    error = refusal(at, call("write", arguments, source=source))
+    assert (error.code, error.status) == ("invalid_tool_arguments", 500)
+    assert error.headers == {"x-should-retry": "false"}
+    assert '"write"' in error.message
     assert at.record.counts == {"strict_failures": 1}
 
 
@@ -251,9 +255,8 @@ def test_malformed_arguments_are_repaired_once_for_soft_tools() -> None:
     at = exchange()
     assert run(at, call("read", "{'path': 'a',}")) == call("read", GOOD)
     assert at.record.counts == {"calls": 1, "repaired": 1}
-    with pytest.raises(ModelFault) as caught:
-        run(exchange(), call("write", "{'path': 'a',}"))
-    assert caught.value.code == "malformed_tool_arguments"
+    assert run(exchange(), call("read", '"{\\"path\\": \\"a\\"}"')) == call("read", GOOD), "quoted once more (R29.2)"
+    assert refusal(exchange(), call("write", "{'path': 'a',}")).code == "malformed_tool_arguments"
 
 
 def test_what_cannot_be_repaired_becomes_text_and_is_counted() -> None:
@@ -272,10 +275,9 @@ def test_unknown_names_are_passed_on_and_counted_unless_any_tool_is_strict() -> 
     event = call("other", GOOD)
     assert run(at, event) is event
     assert at.record.counts == {"unknown_names": 1, "calls": 1}
-    with pytest.raises(ModelFault) as caught:
-        run(exchange(READ, STRICT), event)
-    assert caught.value.code == "unknown_tool_call"
-    assert '"other"' in caught.value.message
+    error = refusal(exchange(READ, STRICT), event)
+    assert error.code == "unknown_tool_call"
+    assert '"other"' in error.message
 
 
 def test_names_that_the_choice_excludes() -> None:
@@ -350,49 +352,34 @@ def test_schemas_of_equal_names_are_kept_apart() -> None:
 
 # --- demanded calls (R9.9) ------------------------------------------------------------------------------------------
 
-FORCED = [ToolChoice("required"), ToolChoice("named", "read")]
+REQUIRED, NAMED = ToolChoice("required"), ToolChoice("named", "read")
 
 
-@every("choice", FORCED)
-def test_a_demanded_call_that_was_not_made(choice: ToolChoice) -> None:
-    at = exchange(choice=choice)
-    finish = Finish()
-    assert run(at, finish) is finish
-    assert at.record.counts == {"choice_missed": 1}
-    with pytest.raises(ModelFault) as caught:
-        run(exchange(choice=choice, choice_miss="error"), finish)
-    assert caught.value.code == "tool_choice_not_satisfied"
-    assert caught.value.headers == {"x-should-retry": "false"}
-
-
-@every("choice", FORCED)
-def test_a_demanded_call_that_was_made(choice: ToolChoice) -> None:
-    at = exchange(choice=choice, choice_miss="error")
-    run(at, call("read", GOOD))
-    finish = Finish("tool_calls")
-    assert run(at, finish) is finish
-    assert "choice_missed" not in at.record.counts
-
-
-def test_another_call_than_the_demanded_one_does_not_count() -> None:
-    at = exchange(READ, FREE, choice=ToolChoice("named", "read"))
-    run(at, call("free", "{}"))
-    run(at, Finish())
-    assert at.record.counts["choice_missed"] == 1
-
-
-def test_every_answer_owes_the_call() -> None:
-    at = exchange(choice=ToolChoice("required"))
-    run(at, call("free", "{}", choice=1))
-    run(at, Finish(others=("stop",)))
-    assert at.record.counts["choice_missed"] == 1
-
-
-def test_nothing_is_owed_otherwise() -> None:
-    at = exchange(choice_miss="error")
-    for event in (Start("r", "m", 0), Finish(), Fault(BackendFault("gone"))):
+@every(
+    ("choice", "made", "answers", "missed"),
+    [
+        *((choice, [], 1, 1) for choice in (REQUIRED, NAMED)),
+        *((choice, [call("read", GOOD)], 1, 0) for choice in (REQUIRED, NAMED)),
+        (NAMED, [call("free", "{}")], 1, 1),
+        (REQUIRED, [call("free", "{}")], 2, 1),  # every answer owes the call
+        (REQUIRED, [call("free", "{}", choice=1)], 2, 1),
+        (None, [Start("r", "m", 0), Fault(BackendFault("gone"))], 1, 0),
+    ],
+)
+def test_a_demanded_call(choice: ToolChoice | None, made: list[Event], answers: int, missed: int) -> None:
+    finish = Finish(others=("stop",) * (answers - 1))
+    at, stern = exchange(READ, FREE, choice=choice), exchange(READ, FREE, choice=choice, choice_miss="error")
+    for event in made:
         assert run(at, event) is event
-    assert not at.record.counts
+        run(stern, event)
+    assert run(at, finish) is finish
+    assert at.record.counts["choice_missed"] == missed
+    if missed:
+        error = refusal(stern, finish)
+        assert error.code == "tool_choice_not_satisfied"
+        assert error.headers == {"x-should-retry": "false"}
+    else:
+        assert run(stern, finish) is finish
 
 
 # --- as a middleware ------------------------------------------------------------------------------------------------
@@ -415,20 +402,3 @@ async def test_nothing_is_declared_when_no_tool_can_be_called(at: Exchange, mapp
 
     assert await Arguments()(cast(Any, {EXCHANGE: at}), handler) is reply
     assert bool(reply.stages) == mapped
-
-
-async def test_a_whole_answer_passes_through_the_reply() -> None:
-    at = exchange()
-    events = [Start("r", "m", 0), *call("read", "{'path': 'a'}").events(), Finish("tool_calls")]
-    reply = Reply.of(events)
-
-    async def handler(request: Any) -> Any:
-        return reply
-
-    await Arguments()(cast(Any, {EXCHANGE: at}), handler)
-    seen = [event async for batch in reply.events() for event in batch]
-    assert seen == [Start("r", "m", 0), *call("read", '{"path": "a"}').events(), Finish("tool_calls")]
-
-
-def test_it_wants_no_deltas() -> None:
-    assert Arguments.wants == Kind.FINISHED_CALL | Kind.EDGES

@@ -21,6 +21,12 @@ def keys(*entries: str | KeyConfig) -> Keys:
     return Keys(KeyConfig(key=entry) if isinstance(entry, str) else entry for entry in entries)
 
 
+def loaded(folder: Path, name: str, text: str) -> Keys:
+    """The keys of a file."""
+    (folder / name).write_text(text)
+    return Keys.load(AuthConfig(keys_file=str(folder / name)))
+
+
 @every(
     ("authorization", "api_key"),
     [
@@ -77,10 +83,8 @@ def test_a_key_file_of_lines(tmp_path: Path) -> None:
 @pytest.mark.parametrize("suffix", ["yaml", "yml", "json"])
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_a_key_file_with_limits(tmp_path: Path, suffix: str, wrapped: bool) -> None:
-    file = tmp_path / f"keys.{suffix}"
     listed = ["one", {"key": hash_key("two"), "name": "two", "tokens_per_min": 50, "routes": ["small"]}, ""]
-    file.write_text(json.dumps({"keys": listed} if wrapped else listed))
-    found = Keys.load(AuthConfig(keys_file=str(file)))
+    found = loaded(tmp_path, f"keys.{suffix}", json.dumps({"keys": listed} if wrapped else listed))
     one, two = found.check("Bearer one", None), found.check("Bearer two", None)
     assert one is not None
     assert two is not None
@@ -106,10 +110,8 @@ def test_a_key_file_with_limits(tmp_path: Path, suffix: str, wrapped: bool) -> N
     ],
 )
 def test_mistakes_in_a_key_file(tmp_path: Path, text: str, message: str) -> None:
-    file = tmp_path / "keys.yaml"
-    file.write_text(text)
     with pytest.raises(ConfigError) as caught:
-        Keys.load(AuthConfig(keys_file=str(file)))
+        loaded(tmp_path, "keys.yaml", text)
     assert str(caught.value).startswith(message)
     assert "hunter2" not in str(caught.value)
 
@@ -118,10 +120,8 @@ def test_mistakes_in_a_key_file(tmp_path: Path, text: str, message: str) -> None
     ("name", "text"), [("keys.json", '[{"key": "hunter2",}]'), ("keys.yaml", "- {key: hunter2, name: [}")]
 )
 def test_a_key_file_that_cannot_be_read(tmp_path: Path, name: str, text: str) -> None:
-    file = tmp_path / name
-    file.write_text(text)
     with pytest.raises(ValueError, match=rf"^{name}: .*line 1") as caught:
-        Keys.load(AuthConfig(keys_file=str(file)))
+        loaded(tmp_path, name, text)
     assert "hunter2" not in str(caught.value)
     assert caught.value.__suppress_context__
 

@@ -6,11 +6,10 @@ from itertools import pairwise
 from typing import Any
 
 import orjson
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cases import every
+from tests.cases import every, examples
 from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.protocols.responses.protocol import ResponsesProtocol
 from toolwire.testing import chunk, frame
@@ -62,20 +61,17 @@ def test_what_says_nothing(value: Any) -> None:
     assert is_empty_frame(None, orjson.dumps(value))
 
 
-@every("value", SPEAKING)
-def test_what_says_something(value: Any) -> None:
-    assert not is_empty_frame(None, orjson.dumps(value))
+@every("data", [*map(orjson.dumps, SPEAKING), b"[DONE]", b"no json"])
+def test_what_says_something(data: bytes) -> None:
+    assert not is_empty_frame(None, data)
 
 
-@every("frame", [b"[DONE]", b"no json"])
-def test_what_is_no_chunk_says_something(frame: bytes) -> None:
-    assert not is_empty_frame(None, frame)
+LASTS = [*map(frame, SPEAKING[:8]), frame("[DONE]"), b"data: no json\n\n", b"event: error\ndata: {}\n\n"]
 
 
-@pytest.mark.parametrize(
-    "last", [*map(frame, SPEAKING[:8]), frame("[DONE]"), b"data: no json\n\n", b"event: error\ndata: {}\n\n"]
-)
+@examples(2)
 @given(
+    last=st.sampled_from(LASTS),
     silent=st.lists(st.sampled_from([*map(frame, SILENT), b": hello\n\n", b"\n", b"id: 1\n\n"]), max_size=5),
     cuts=st.lists(st.integers(0, 5000), max_size=6),
 )

@@ -4,7 +4,6 @@ read in pieces and come out as if they had been parsed at once."""
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -96,16 +95,11 @@ def test_number_of_values() -> None:
 
 
 BOMBS: dict[str, Callable[[], bytes]] = {
-    "open brackets": lambda: b'{"a":' + b"[" * (32 * MIB),
-    "objects": lambda: b'{"a":' * (6 * MIB),
-    "numbers": lambda: b'{"a":[' + b"1," * (16 * MIB) + b"1]}",
-    "empty arrays": lambda: b'{"a":[' + b"[]," * (10 * MIB) + b"1]}",
-    "empty objects": lambda: b'{"a":[' + b"{}," * (10 * MIB) + b"1]}",
-    "quotes": lambda: b'"' * (32 * MIB),
+    "numbers": lambda: b'{"a":[' + b"1," * (4 * MIB) + b"1]}",
+    "quotes": lambda: b'"' * (4 * MIB),
     "short strings": lambda: b'{"a":[' + (b'"' + b"a" * 300 + b'",') * 100_000 + b"1]}",
-    "long key": lambda: b'{"' + b"a" * (32 * MIB) + b'":1}',
-    "second halves": lambda: b'{"a":"' + b"\\udc00" * (5 * MIB) + b'"}',
-    "continuation bytes": lambda: b'{"a":"' + b"\x80" * (32 * MIB) + b'"}',
+    "second halves": lambda: b'{"a":"' + b"\\udc00" * (2 * MIB) + b'"}',
+    "continuation bytes": lambda: b'{"a":"' + b"\x80" * (4 * MIB) + b'"}',
     "wide string": lambda: b'{"a":"' + b"a" * (20 * MIB) + "😀".encode() + b'"}',
 }
 """Made on use, since they are large."""
@@ -127,50 +121,25 @@ LONG = "x" * (3 * MIB)
 
 
 @every(
-    ("unit", "times", "end"),
+    ("body", "words"),
     [
-        ("x", MIB, ""),
-        ("\n", MIB // 2, ""),
-        ("\\", MIB // 2, '"' * 101),
-        ('a"b\\', MIB // 4, ""),
-        ("é", MIB // 2, ""),
-        ("漢", MIB // 4, ""),
-        ("😀", MIB // 4, ""),
-        (",[{", MIB // 4, ""),
-        ("\0", MIB // 8, ""),
+        *(
+            (b'{"a":"' + LONG.encode() + bad + b'"}', words)
+            for bad, words in (
+                (b"\xff", f"at byte {6 + 3 * MIB}"),
+                (b"\\ud800x", "surrogate"),
+                (b"\x01", "control"),
+                (b"\\x", "escape"),
+            )
+        ),
+        (b'{"a":"' + LONG.encode() + b'",}', "trailing comma"),
+        (b'{"a":"' + LONG.encode(), ""),
+        (b'{"a":"' + LONG.encode() + b'\\"}', ""),
+        (orjson.dumps(LONG), "a string"),
     ],
 )
-@every("ascii_only", [False, True])
-def test_large_bodies_read_as_if_at_once(unit: str, times: int, end: str, ascii_only: bool) -> None:
-    text = unit * times + end
-    value = {"first": 1, "messages": [{"content": text}, text, [text], "short"], "last": {"deep": [[{"t": text}]]}}
-    body = orjson.dumps(value)
-    if ascii_only:
-        body = _escaped(value)
-    assert len(body) > LARGE_BYTES
-    assert read(body, LimitsConfig()) == value
-
-
-def _escaped(value: Any) -> bytes:
-    return json.dumps(value).encode()
-
-
-def test_a_large_string_at_the_root_is_no_object() -> None:
-    assert "a string" in fault(orjson.dumps(LONG)).message
-
-
-@every(
-    ("bad", "words"),
-    [(b"\xff", f"at byte {6 + 3 * MIB}"), (b"\\ud800x", "surrogate"), (b"\x01", "control"), (b"\\x", "escape")],
-)
-def test_faults_inside_a_long_string(bad: bytes, words: str) -> None:
-    assert words in fault(b'{"a":"' + LONG.encode() + bad + b'"}').message
-
-
-def test_faults_around_a_long_string() -> None:
-    assert "trailing comma" in fault(b'{"a":"' + LONG.encode() + b'",}').message
-    assert fault(b'{"a":"' + LONG.encode())
-    assert fault(b'{"a":"' + LONG.encode() + b'\\"}')
+def test_faults_in_and_around_a_long_string(body: bytes, words: str) -> None:
+    assert words in fault(body).message
 
 
 def test_lifted_strings_cannot_be_forged(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,21 +157,18 @@ async def test_a_large_body_is_parsed_in_slices_in_a_thread(monkeypatch: pytest.
         return parse(text)
 
     monkeypatch.setattr(orjson, "loads", watched)
-    body = b'{"a":"' + b"a" * (32 * MIB - 16) + b'"}'
-    assert len((await read_json(body, LIMITS))["a"]) == 32 * MIB - 16
+    body = b'{"a":"' + b"a" * (8 * MIB - 16) + b'"}'
+    assert len((await read_json(body, LIMITS))["a"]) == 8 * MIB - 16
     assert max(sizes) <= PIECE_BYTES + 16
 
 
 @every(
     ("body", "key"),
     [
-        (b'{"a":1,"a":2}', '"a"'),
         (b'{"model":"x","m\\u006fdel":"y"}', '"model"'),
         (b'{"a":[{"b":{"c":1 , "c" : 2}}]}', '"c"'),
         (b'{"a\\"b":1,"x":"\\u0022\\u0022","a\\u0022b":2}', '"a\\"b"'),
         (b'{"\xc3\xa9":1,"\\u00e9":2}', '"\xe9"'),
-        (b'{"":1,"":1}', '""'),
-        (b'{"a":1,"b":"' + b"x" * 100_000 + b'","a":2}', '"a"'),
         (b'{"a":1,"b":"' + b"x" * LARGE_BYTES + b'","a":2}', '"a"'),
         (b'{"a":1,"b":[' + b"[]," * 30_000 + b'0],"a":2}', '"a"'),
         (b'{"b":[' + b"[]," * 30_000 + b'{"q":1,"q":1},0]}', '"q"'),

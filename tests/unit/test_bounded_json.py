@@ -1,10 +1,11 @@
 """JSON read in pieces is what the parser makes of it at once; bounds hold before values are built; keys that occur
-twice are found."""
+twice are found, or left out but for the last."""
 
 from __future__ import annotations
 
 import gc
 import json
+from collections import Counter
 from typing import Any
 
 import orjson
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cases import every
+from tests.cases import every, examples
 from toolwire.support import bounded_json
 from toolwire.support.bounded_json import (
     LARGE_BYTES,
@@ -24,7 +25,7 @@ from toolwire.support.bounded_json import (
     MalformedJson,
     loads,
 )
-from toolwire.support.duplicate_keys import count_keys, duplicate_key, has_duplicates
+from toolwire.support.duplicate_keys import count_keys, duplicate_key, each_key_once, has_duplicates
 
 BOUNDS = JsonBounds(1_000_000, 200, 200_000)
 
@@ -209,6 +210,7 @@ def test_bounds_are_exact() -> None:
         orjson.dumps({f"key {number}": {"a": None} for number in range(60_000)}),
         b"[1, " + b" " * 3_000_000 + b"2]",
         orjson.dumps("\\" * 2_000_000),
+        orjson.dumps("漢😀" * 300_000),
     ],
 )
 def test_large_texts(text: bytes) -> None:
@@ -228,13 +230,49 @@ def test_blanks_are_no_glue() -> None:
         loads(b"[1" + b" " * LARGE_BYTES + b"2]", BOUNDS)
 
 
-def test_small_texts_are_parsed_at_once() -> None:
-    calls = 0
+# --- each key once --------------------------------------------------------------------------------------------------
 
-    def watched(piece: bytes) -> Any:
-        nonlocal calls
-        calls += 1
-        return orjson.loads(piece)
+numbers = st.sampled_from(["0", "-0", "1.0", "2e0", "1E+3", "1234567890123456789.50", "1e400", "9" * 5000])
+strings = st.text(st.characters(codec="utf-8"), max_size=5).map(json.dumps)
+keys = st.sampled_from(['"a"', '"b"', r'"\u0061"', '"\\""', '"é"'])
+TEXTS = st.recursive(
+    numbers | strings | st.sampled_from(["true", "null", r'"\ud83d"']),
+    lambda inner: (
+        st.lists(inner, max_size=3).map(lambda items: f"[{', '.join(items)}]")
+        | st.lists(st.tuples(keys, inner), max_size=4).map(
+            lambda members: f"{{{', '.join(f'{key}: {value}' for key, value in members)}}}"
+        )
+    ),
+    max_leaves=8,
+)
 
-    loads(orjson.dumps({"a": ["text, with, commas"] * 1_000}), BOUNDS, watched)
-    assert calls == 1
+
+def value_of(text: str) -> Any:
+    """The value, with the texts of its numbers."""
+    return json.loads(text, parse_int=lambda number: ("number", number), parse_float=lambda number: ("number", number))
+
+
+def members_of(text: str) -> list[list[str]]:
+    """The keys of each object."""
+    found: list[list[str]] = []
+    json.loads(
+        text, object_pairs_hook=lambda pairs: found.append([key for key, _ in pairs]), parse_int=str, parse_float=str
+    )
+    return found
+
+
+@examples(0.5)
+@given(text=TEXTS)
+def test_law_the_last_one_stays_and_numbers_keep_their_text(text: str) -> None:
+    once = each_key_once(text)
+    assert value_of(once) == value_of(text)
+    assert all(count == 1 for keys in members_of(once) for count in Counter(keys).values())
+    once.encode()  # a client can be sent it
+    if all(len(set(keys)) == len(keys) for keys in members_of(text)):
+        assert once == text
+
+
+@every("text", ['{"a":1,"a":%s}' % ("[" * 100_000 + "]" * 100_000), '{"a":NaN,"a":NaN}', '{"a":1,"a"'])
+def test_what_cannot_be_written_so_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        each_key_once(text)

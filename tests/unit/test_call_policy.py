@@ -23,7 +23,6 @@ from toolwire.scan._grammar import (
     Block,
     BlockPolicy,
     BlockSyntax,
-    Branch,
     Decision,
     Field,
     FoundCall,
@@ -309,7 +308,7 @@ def test_unfinished_blocks() -> None:
         assert bench.counts["parse_failures"] == 2
 
 
-@every("depth", [200, 5_000, 200_000])
+@every("depth", [200, 200_000])
 def test_deep_nesting_is_malformed_and_never_an_exception(depth: int) -> None:
     bomb = '{"a":' * depth + "1" + "}" * depth
     for bench in (Bench(), Bench(grammar=HERMES)):
@@ -430,14 +429,6 @@ def test_a_call_in_tags() -> None:
     assert bench.counts == {"calls": 2}
 
 
-def test_arguments_without_names_need_the_tool() -> None:
-    schema = {"type": "object", "properties": {"city": {}, "days": {}}}
-    read = Grammar(syntaxes=(BlockSyntax(opener="", anchor="answer", body=((Branch(read="list", field="calls"),),)),))
-    bench = Bench(ToolSpec("f", parameters=schema), grammar=read, choice=ToolChoice())
-    text = "[f('Oslo', 3)]"
-    assert bench.call(text, None, "calls") == FoundCall("f", "call_1", '{"city":"Oslo","days":3}')
-
-
 def test_a_prefix_is_dropped_if_no_tool_has_the_full_name() -> None:
     bench = Bench(SOFT, ToolSpec("functions.odd"))
     assert bench.pieces(("name", "functions.soft <|constrain|>json"), ("arguments", "{}")).calls[0].name == "soft"
@@ -459,17 +450,12 @@ def test_ids_that_a_model_writes_are_handed_on_once() -> None:
 
 
 def test_a_broken_block_in_tags_is_no_call() -> None:
-    for name in ("soft", "hard"):
-        bench = Bench(SOFT, STRICT)
-        decision = bench.pieces(("name", name), ("key", "a"), ("value", "1</value>junk"), broken=True)
-        if name == "soft":
-            assert decision == AS_TEXT
-        else:
-            assert failure(decision).code == "malformed_tool_arguments"
-            assert '"hard"' in failure(decision).message
-        assert bench.counts["parse_failures"] == 1
-    assert Bench().pieces(("name", "soft junk"), broken=True) == AS_TEXT
-    assert failure(Bench(SOFT, STRICT).pieces(("name", "soft junk"), broken=True)).code == "malformed_tool_arguments"
+    cut: tuple[tuple[Field, str], ...] = (("key", "a"), ("value", "1</value>junk"))
+    bench = Bench(SOFT, STRICT)
+    assert bench.pieces(("name", "soft"), *cut, broken=True) == AS_TEXT
+    assert '"hard"' in failure(bench.pieces(("name", "hard"), *cut, broken=True)).message
+    assert failure(bench.pieces(("name", "soft junk"), broken=True)).code == "malformed_tool_arguments"
+    assert bench.counts["parse_failures"] == 3
 
 
 def test_arguments_in_a_field_of_their_own_are_repaired() -> None:

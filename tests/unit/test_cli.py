@@ -317,13 +317,6 @@ def test_the_start_warns_of_what_cannot_work(caplog: pytest.LogCaptureFixture) -
     assert line.startswith("this cannot work: chain[1]: `transformation` has no effect without `injection`")
 
 
-def test_the_module_is_the_command() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "toolwire", "--help"], capture_output=True, text=True, cwd=ROOT, check=True
-    )
-    assert done.stdout.startswith("Usage: toolwire ")
-
-
 def test_demo_delegates(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[dict[str, Any]] = []
 

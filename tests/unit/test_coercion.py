@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cases import every
+from tests.cases import every, examples
 from toolwire.call_policy.coercion import COERCIONS, coerce
 from toolwire.schemas.schema import compile_schema
 
@@ -271,6 +271,7 @@ written = st.recursive(
 )
 
 
+@examples(0.6)
 @given(
     properties=st.dictionaries(st.sampled_from("abc"), schemas, min_size=1, max_size=3),
     value=st.dictionaries(st.sampled_from("abcd"), written, max_size=4),

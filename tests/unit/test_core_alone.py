@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-REFUSING = """
-import sys
+PROGRAM = """
+import asyncio, sys
 
 class Refusing:
     def find_spec(self, name, path=None, target=None):
@@ -16,13 +16,14 @@ class Refusing:
             raise ModuleNotFoundError(f"left out: {name}", name=name)
 
 sys.meta_path.insert(0, Refusing())
-"""
-SERVING = """
-import asyncio
-from aiohttp.test_utils import TestClient, TestServer
-from toolwire import create_app
 
-async def main():
+from aiohttp.test_utils import TestClient, TestServer
+from click.testing import CliRunner
+from toolwire import create_app
+from toolwire.cli import main
+from toolwire.support.conversion import ConfigError
+
+async def served():
     backends = {"m": {"kind": "mock", "script": ['<tool_call>{"name":"f","arguments":{}}</tool_call>']}}
     app = create_app({"backends": backends, "routes": [{"model": "m", "backend": "m"}]})
     async with TestClient(TestServer(app)) as client:
@@ -31,41 +32,27 @@ async def main():
         answer = await (await client.post("/v1/chat/completions", json=body)).json()
         print(answer["choices"][0]["message"]["tool_calls"][0]["function"]["name"])
 
-asyncio.run(main())
-"""
-SWITCHED_ON = """
-from toolwire import create_app
-from toolwire.support.conversion import ConfigError
+asyncio.run(served())
 try:
     create_app({"backends": {"m": {"kind": "mock"}}, "inspect": True})
 except ConfigError as error:
-    print(error)
+    print(str(error).replace("\\n", " "))
+for command in ("--help", "doctor"):
+    said = CliRunner().invoke(main, [command])
+    print(said.exit_code, said.output.replace("\\n", " "))
 """
 
 
-def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", REFUSING + program, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
-
-
-def test_a_call_is_answered_without_any_guest() -> None:
-    done = run(SERVING)
-    assert done.stdout.strip() == "f", done.stderr
-
-
-def test_a_guest_that_is_switched_on_and_not_there_is_named() -> None:
-    done = run(SWITCHED_ON)
-    assert "feature 'inspect'" in done.stdout, done.stderr
-    assert "toolwire.extras" in done.stdout
-
-
-def test_a_command_that_is_not_there_is_named() -> None:
-    program = "from toolwire.cli import main\nmain()"
-    done = run(program, "--help")
+def test_what_is_left_out_is_named_and_the_rest_works() -> None:
+    """A call is answered; a guest that is switched on and a command of one are named."""
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr
-    assert "serve" in done.stdout
-    assert "doctor" not in done.stdout
-    done = run(program, "doctor")
-    assert done.returncode == 2
-    assert "'doctor' is not a part of this installation" in done.stderr
-    assert "Traceback" not in done.stderr
+    called, switched_on, listed, missing = done.stdout.splitlines()
+    assert called == "f"
+    assert "feature 'inspect'" in switched_on
+    assert "toolwire.extras" in switched_on
+    assert listed.startswith("0 Usage: ")
+    assert "serve" in listed
+    assert "doctor" not in listed
+    assert missing.startswith("2 ")
+    assert "'doctor' is not a part of this installation" in missing

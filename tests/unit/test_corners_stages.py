@@ -84,10 +84,6 @@ def same(event: Event) -> Any:
     return event
 
 
-def dropped(event: Event) -> Any:
-    return None
-
-
 def renamed(event: Event) -> Any:
     """Another call in the place of this one."""
     assert isinstance(event, Call)
@@ -108,7 +104,7 @@ def second_only(event: Event) -> Any:
     return renamed(event) if event.block else event
 
 
-FUNCTIONS = [same, dropped, renamed, as_text, second_only]
+FUNCTIONS: list[Callable[[Event], Any]] = [same, lambda event: None, renamed, as_text, second_only]
 
 
 def staged(function: Callable[[Event], Any], events: list[Event], owner: Any = None, live: bool = False) -> list[Event]:

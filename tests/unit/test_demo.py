@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 import socket
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,13 +15,11 @@ from toolwire.extras.demo.show import Answer, columns, curl, paragraph
 from toolwire.extras.demo.walkthrough import DemoError, check_server_tool, example, read_call
 from toolwire.model import ToolUse
 from toolwire.servertools.joined import source_of
+from toolwire.testing import chunk
 
 
 def frames(*deltas: dict[str, Any], reason: str = "tool_calls", end: str = "[DONE]") -> list[str]:
-    choices: list[dict[str, Any]] = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
-    choices.append({"index": 0, "delta": {}, "finish_reason": reason})
-    head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
-    return [*(json.dumps({**head, "choices": [choice]}) for choice in choices), end]
+    return [*map(json.dumps, [*map(chunk, deltas), chunk({}, reason)]), end]
 
 
 def call_deltas(*arguments: str) -> list[dict[str, Any]]:
@@ -148,12 +145,6 @@ def test_columns_fit_and_lose_no_word(width: int) -> None:
     assert max(map(len, paragraph("Some words of a sentence that is long enough. " * 3, width).splitlines())) <= width
 
 
-def test_the_recorder_stands_just_inside_of_where_calls_are_found() -> None:
-    names = [entry.use for entry in walkthrough.configuration("m", "http://127.0.0.1:1", "k").chain]
-    assert names.index("raw_text") == names.index("transformation") + 1
-    assert names[-1] == "forwarding"
-
-
 def test_a_taken_port_is_an_error_that_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert walkthrough.run(port=taken.getsockname()[1], once=True) == 1
@@ -161,22 +152,19 @@ def test_a_taken_port_is_an_error_that_says_what_to_do(capsys: pytest.CaptureFix
     assert "End that process, or use another port (--port); --port 0 takes a free one." in said
 
 
-def test_without_keys_it_cannot_be_reached_from_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
-    assert walkthrough.run(host="0.0.0.0", port=0, once=True) == 1
-    assert "only on this machine" in capsys.readouterr().err
-
-
-def test_missing_weights_are_an_error_that_says_what_to_do(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"host": "0.0.0.0"}, "only on this machine"),
+        ({"weights_package": "no_such_package"}, engine.INSTALL_WEIGHTS),
+        ({"weights": "big.gguf"}, "SHA-256"),
+    ],
+)
+def test_what_keeps_it_from_starting_is_said(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, asked: dict[str, str], said: str
 ) -> None:
-    monkeypatch.setattr(engine, "WEIGHTS_PACKAGE", "no_such_package")
-    assert walkthrough.run(port=0, once=True) == 1
-    assert engine.INSTALL_WEIGHTS in capsys.readouterr().err
-
-
-def test_weights_from_the_environment_need_their_hash(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv(walkthrough.WEIGHTS_VARIABLE, str(tmp_path / "big.gguf"))
-    assert walkthrough.run(port=0, once=True) == 1
-    assert "SHA-256" in capsys.readouterr().err
+    monkeypatch.setattr(engine, "WEIGHTS_PACKAGE", asked.get("weights_package", engine.WEIGHTS_PACKAGE))
+    if "weights" in asked:
+        monkeypatch.setenv(walkthrough.WEIGHTS_VARIABLE, asked["weights"])
+    assert walkthrough.run(host=asked.get("host", "127.0.0.1"), port=0, once=True) == 1
+    assert said in capsys.readouterr().err

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import sys
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
 from tests.cases import every
-from tests.e2e.processes import running
-from tests.waiting import GUARD_S
 from toolwire.config import LimitsConfig, ServerConfig
 from toolwire.observability.telemetry import Metrics
 from toolwire.server import clients, descriptors
@@ -82,29 +75,3 @@ def test_a_shortage_is_told_once_in_a_while(caplog: pytest.LogCaptureFixture) ->
     assert len(caplog.records) == 2
     assert not any(record.exc_info for record in caplog.records)
     assert loop.other == 1
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="needs prlimit")
-@pytest.mark.skipif(find_spec("uvloop") is not None, reason="uvloop closes connections that it has no descriptor for")
-async def test_connections_wait_until_there_are_descriptors_again(tmp_path: Path) -> None:
-    import resource
-
-    async with running(tmp_path, {"backends": {"m": {"kind": "mock"}}}) as process:
-        port = int(process.url.rpartition(":")[2])
-        pid = process.process.pid
-        async with asyncio.timeout(GUARD_S), aiohttp.ClientSession() as session:
-            async with session.get(process.url + "/health") as answer:
-                assert answer.status == 200
-            before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-            resource.prlimit(pid, resource.RLIMIT_NOFILE, (process.files(), before[1]))
-            waiting = [await asyncio.open_connection("127.0.0.1", port) for _ in range(50)]
-            await process.logged("no file descriptors are left")
-            async with session.get(process.url + "/health") as answer:  # who is there is served
-                assert answer.status == 200
-            resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
-            for reader, writer in waiting:
-                writer.write(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-                assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
-                writer.close()
-    assert process.log.count("no file descriptors are left") == 1
-    assert "Traceback" not in process.log

@@ -38,22 +38,13 @@ class Kind:
     """Those of one request."""
 
     async def wait(self):
-        """
-        It waits.
-        """
-
-    def size(self):
         def inner():
-            """So many."""
-        return inner
+            """
+            It waits.
+            """
 
 def item():
     """Items of a list: the word only begins like a refused one."""
     """That is no docstring."""
 '''
-    assert sorted(violations("a.py", source)) == [
-        "a.py:13: So many.",
-        "a.py:1: What this module is.",
-        "a.py:4: Those of one request.",
-        "a.py:7: It waits.",
-    ]
+    assert [line.split(": ")[0] for line in violations("a.py", source)] == ["a.py:1", "a.py:4", "a.py:8"]

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import every
 from tests.waiting import GUARD_S
 from toolwire.config import BackendConfig, BreakerConfig, RetryConfig, Timeouts
 from toolwire.errors import BackendFault, ClientFault, GatewayError, Unavailable
@@ -40,7 +41,9 @@ class Fake:
     plan: list[Any] = field(default_factory=list)
     protocol: ServerSide | None = None
     capabilities: Capabilities = field(default_factory=Capabilities)
+    up: asyncio.Future[bool] | Exception | bool = True
     asked: int = 0
+    looked_at: int = 0
     hangs: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def open(self, request: ModelRequest, **more: Any) -> EventSource:
@@ -56,6 +59,13 @@ class Fake:
 
     async def models(self) -> list[str]:
         return [self.name, "shared"]
+
+    async def ready(self) -> bool:
+        self.looked_at += 1
+        self.hangs.set()
+        if isinstance(self.up, Exception):
+            raise self.up
+        return self.up if isinstance(self.up, bool) else await asyncio.shield(self.up)
 
 
 @dataclass
@@ -177,15 +187,15 @@ async def test_the_models_of_a_route_are_those_of_its_members() -> None:
 
 @given(st.lists(st.sampled_from(sorted(PRESETS)), min_size=1, max_size=3))
 def test_what_all_take_is_taken_by_each(names: list[str]) -> None:
-    every = [PRESETS[name] for name in names]
-    together = common(every)
-    for one in every:
+    presets = [PRESETS[name] for name in names]
+    together = common(presets)
+    for one in presets:
         assert together.extra_parameters <= one.extra_parameters
         assert together.tool_types <= one.tool_types
         for name in ("system_role", "developer_role", "images", "continuation", "multiple_choices", "reasoning_effort"):
             assert getattr(one, name) or not getattr(together, name)
         assert one.constrain != "none" or together.constrain == "none"
-    assert common(every[:1]) == every[0]
+    assert common(presets[:1]) == presets[0]
 
 
 def test_grammars_go_together_and_schemas_do_not_go_with_them() -> None:
@@ -295,24 +305,21 @@ def test_no_server_stays_busy(plans: list[list[Any]], clients: list[tuple[int, b
     assert all(member.endpoint.breaker.allows for member in members)
 
 
-async def test_the_total_is_for_all_tries_together() -> None:
-    server = Fake("s", [LOST, "hangs"])
-    pool = ServerPool([WeightedServer(endpoint(server, timeouts=Timeouts(total_s=1000.0)))])
-    source = attempts(pool)
-    source._started -= 999.9
-    async with asyncio.timeout(GUARD_S):
-        with pytest.raises(BackendFault, match=r"too long \(total: more than 1000 s\)"):
-            await source.open()
-    assert server.asked == 2
-
-
-async def test_no_try_begins_after_the_total() -> None:
-    server = Fake("s", [LOST])
+@every(
+    ("plan", "spent_s", "said", "asked"),
+    [
+        ([LOST, "hangs"], 999.9, r"too long \(total: more than 1000 s\)", 2),
+        ([LOST], 1000.0, "lost", 1),  # no try begins after the total
+    ],
+)
+async def test_the_total_is_for_all_tries_together(plan: list[Any], spent_s: float, said: str, asked: int) -> None:
+    server = Fake("s", plan)
     source = attempts(ServerPool([WeightedServer(endpoint(server, timeouts=Timeouts(total_s=1000.0)))]))
-    source._started -= 1000.0
-    with pytest.raises(BackendFault, match="lost"):
-        await source.open()
-    assert server.asked == 1
+    source._started -= spent_s
+    async with asyncio.timeout(GUARD_S):
+        with pytest.raises(BackendFault, match=said):
+            await source.open()
+    assert server.asked == asked
 
 
 async def test_the_begin_of_a_broken_answer_is_not_shown_twice() -> None:
@@ -326,45 +333,25 @@ async def test_the_begin_of_a_broken_answer_is_not_shown_twice() -> None:
 
 
 async def test_health_checks_end_also_when_a_server_answers_in_that_moment() -> None:
-    server = Fake("s")
-    answers = asyncio.get_running_loop().create_future()
-
-    async def ready() -> bool:
-        server.hangs.set()
-        return bool(await answers)
-
-    server.ready = ready  # type: ignore[attr-defined]
-    known = endpoint(server, health_check_s=3600.0)
+    answers: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+    server = Fake("s", up=answers)
     async with asyncio.timeout(GUARD_S):
-        async with Health({"s": known}, lambda up, name: None):
+        async with Health({"s": endpoint(server, health_check_s=3600.0)}, lambda up, name: None):
             await server.hangs.wait()
             answers.set_result(True)
 
 
 async def test_a_server_that_cannot_be_asked_is_down() -> None:
-    server = Fake("s")
-
-    async def ready() -> bool:
-        raise RuntimeError("no")
-
-    server.ready = ready  # type: ignore[attr-defined]
     told: list[tuple[bool, str]] = []
-    assert await Health({"s": endpoint(server)}, lambda up, name: told.append((up, name))).states() == {"s": False}
+    health = Health({"s": endpoint(Fake("s", up=RuntimeError("no")))}, lambda up, name: told.append((up, name)))
+    assert await health.states() == {"s": False}
     assert told == [(False, "s")]
 
 
 async def test_however_many_ask_a_server_is_asked_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     """While an answer is awaited, and for a second after the question; who goes meanwhile spoils nothing."""
-    server = Fake("s")
-    asked = 0
     answers: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-
-    async def ready() -> bool:
-        nonlocal asked
-        asked += 1
-        return await asyncio.shield(answers)
-
-    server.ready = ready  # type: ignore[attr-defined]
+    server = Fake("s", up=answers)
     told: list[tuple[bool, str]] = []
     async with (
         asyncio.timeout(GUARD_S),
@@ -380,24 +367,14 @@ async def test_however_many_ask_a_server_is_asked_once_in_a_while(monkeypatch: p
         monkeypatch.setattr("toolwire.upstream.pool.health.FRESH_S", 3600.0)
         for _ in range(10):
             assert await health.states() == {"s": True}
-        assert (asked, told) == (1, [(True, "s")])
+        assert (server.looked_at, told) == (1, [(True, "s")])
         monkeypatch.setattr("toolwire.upstream.pool.health.FRESH_S", 0.0)
         assert await health.states() == {"s": True}
-        assert asked == 2
+        assert server.looked_at == 2
 
 
 async def test_those_that_are_asked_regularly_are_known() -> None:
-    known, unknown = Fake("known"), Fake("unknown")
-    asked: list[str] = []
-
-    def answering(name: str, up: bool) -> Any:
-        async def ready() -> bool:
-            asked.append(name)
-            return up
-
-        return ready
-
-    known.ready, unknown.ready = answering("known", False), answering("unknown", True)  # type: ignore[attr-defined]
+    known, unknown = Fake("known", up=False), Fake("unknown")
     servers = {"known": endpoint(known, health_check_s=3600.0), "unknown": endpoint(unknown)}
     async with asyncio.timeout(GUARD_S), Health(servers, lambda up, name: None) as health:
         while not servers["known"].checked:  # noqa: ASYNC110  # nobody announces it
@@ -405,4 +382,4 @@ async def test_those_that_are_asked_regularly_are_known() -> None:
         assert await health.states() == {"known": False, "unknown": True}
         servers["known"].set_health(True)
         assert await health.states() == {"known": True, "unknown": True}
-    assert sorted(asked) == ["known", "unknown"]
+    assert (known.looked_at, unknown.looked_at) == (1, 1)

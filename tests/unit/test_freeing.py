@@ -9,8 +9,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from bench.budget import WORKS
 from bench.inprocess import Work, measure
 
@@ -38,16 +36,9 @@ def left_by(work: Work) -> set[str]:
     return {name for name in left if name.startswith("toolwire.")}
 
 
-@pytest.fixture(scope="module")
-def left() -> dict[str, list[str]]:
-    """By kind of request. In a process of its own, where nobody else looks on or leaves anything."""
+def test_answers_leave_no_circles() -> None:
+    """In a process of its own, where nobody else looks on or leaves anything."""
     code = "import json; from tests.unit.test_freeing import KINDS, left_by;"
     code += "print(json.dumps({kind: sorted(left_by(work)) for kind, work in KINDS.items()}))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    found: dict[str, list[str]] = json.loads(done.stdout.splitlines()[-1])
-    return found
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_answer_leaves_no_circle(left: dict[str, list[str]], kind: str) -> None:
-    assert left[kind] == []
+    assert json.loads(done.stdout.splitlines()[-1]) == {kind: [] for kind in KINDS}

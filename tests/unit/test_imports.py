@@ -203,55 +203,27 @@ def test_every_module_has_a_room_and_every_room_a_module():
 
 
 BROKEN = {
-    "outward": {
-        "toolwire.protocols.x": "from ..upstream.servers import base",
-        "toolwire.pipeline.answers.reply": "if TYPE_CHECKING:\n    from toolwire.app import create_app",
-        "toolwire.model": "def f():\n    from .support import pieces",
-        "toolwire.store.x": "from toolwire.middlewares.validation import Validation",
-        "toolwire.server.x": "def f():\n    from toolwire.extras.mcp import server",
-    },
+    "outward": {"toolwire.pipeline.answers.reply": "if TYPE_CHECKING:\n    from toolwire.app import create_app"},
     "loops": {
-        "toolwire.formats.x": "import asyncio",
         "toolwire.events": "from .support.between import f",
         "toolwire.support.between": "def f():\n    from aiohttp.web import Response",
     },
-    "private": {
-        "toolwire.middlewares.x": "from toolwire.pipeline.chain.middleware import _call",
-        "toolwire.middlewares.y": "from toolwire.scan import _grammar",
-        "toolwire.extras.middlewares.z": "import toolwire.scan._grammar",
-    },
+    "private": {"toolwire.extras.middlewares.x": "from toolwire.scan import _grammar"},
     "circles": {
         "toolwire.store.x": "if TYPE_CHECKING:\n    from .y import Y",
-        "toolwire.store.y": "from toolwire.store import z",
-        "toolwire.store.z": "def f():\n    from .x import X",
-        "toolwire.store.w": "from . import x",
+        "toolwire.store.y": "def f():\n    from toolwire.store import x",
     },
     "folder_circles": {
         "toolwire.pipeline.chain.x": "from ..exchange import y",
-        "toolwire.pipeline.exchange.y": "from ..answers import z",
-        "toolwire.pipeline.answers.z": "if TYPE_CHECKING:\n    from ..chain.w import W",
+        "toolwire.pipeline.exchange.y": "if TYPE_CHECKING:\n    from ..chain.w import W",
         "toolwire.pipeline.chain.w": "",
     },
 }
-COUNTS = {"outward": 5, "loops": 2, "private": 3, "circles": 1, "folder_circles": 1}
 
 
 @every("rule", RULES)
 def test_a_broken_rule_is_told_with_its_place(rule):
     sources = BROKEN[rule.__name__]
-    modules = frozenset(
-        {
-            *sources,
-            "toolwire.upstream.servers.base",
-            "toolwire.support.escapes",
-            "toolwire.middlewares.validation",
-            "toolwire.extras.mcp.server",
-            "toolwire.app",
-            "toolwire.events",
-            "toolwire.scan._grammar",
-        }
-    )
-    imports = {m: read(m, m.replace(".", "/") + ".py", source, modules) for m, source in sources.items()}
-    told = list(rule(imports))
-    assert len(told) == COUNTS[rule.__name__], told
-    assert all(line.split(":")[1].isdigit() for line in told), told
+    modules = frozenset({*sources, "toolwire.app", "toolwire.scan._grammar"})
+    (told,) = rule({m: read(m, m.replace(".", "/") + ".py", source, modules) for m, source in sources.items()})
+    assert told.split(":")[1].isdigit()

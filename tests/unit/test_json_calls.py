@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cases import every
-from tests.options import route_options
-from toolwire.call_policy.policy import CallPolicy
-from toolwire.config import LimitsConfig, RouteOptions
 from toolwire.formats.engine.keys import ARGUMENTS, METADATA, NAMES, WRAPPERS
 from toolwire.formats.families import bare_json, fenced_json, hermes, sentinel
 from toolwire.formats.families.json_tags import COHERE, LLAMA3_JSON
-from toolwire.model import ToolChoice, ToolSpec
-from toolwire.scan._grammar import Block, FoundCall, Grammar
+from toolwire.model import ToolSpec
+from toolwire.scan._grammar import FoundCall, Grammar
+
+from .policy_bench import PolicyBench
 
 STRING = {"type": "string"}
 
@@ -38,18 +36,12 @@ TOOLS = (WEATHER, SHELL, PASS, LIST, PERSON, NOTHING, PATCH)
 GRAMMARS = (hermes.FORMAT.grammar, sentinel.FORMAT.grammar)
 
 
-def judged(text: str, grammar: Grammar, *tools: ToolSpec, counts: Counter[str] | None = None, **options: Any) -> Any:
+def judged(text: str, grammar: Grammar, *tools: ToolSpec, **options: Any) -> Any:
     """The calls in a block of one object, as names and arguments; None if it is text."""
-    policy = CallPolicy(
-        tools or TOOLS,
-        choice=ToolChoice(),
-        parallel=True,
-        options=route_options(**options),
-        limits=LimitsConfig(),
-        count=None if counts is None else lambda name: counts.update([name]),
-    )
-    decision = policy.block(Block(grammar.syntaxes[0], text, (("call", text),)))
+    bench = PolicyBench(*(tools or TOOLS), syntax=grammar.syntaxes[0], **options)
+    decision = bench.block(text)
     assert decision.error is None
+    assert bench.counts["parse_failures"] + bench.counts["unknown_names"] == (not decision.calls)
     return [(call.name, _parsed(call)) for call in decision.calls] or None
 
 
@@ -150,9 +142,7 @@ def test_arguments_are_found(grammar: Grammar, written: dict[str, Any], name: st
     ],
 )
 def test_what_cannot_be_read_is_malformed(grammar: Grammar, written: dict[str, Any]) -> None:
-    counts: Counter[str] = Counter()
-    assert judged(json.dumps(written), grammar, counts=counts) is None
-    assert counts["parse_failures"] + counts["unknown_names"] == 1
+    assert judged(json.dumps(written), grammar) is None
 
 
 @every(
@@ -166,12 +156,9 @@ def test_every_form_of_such_objects_reads_the_same(grammar: Grammar) -> None:
 
 
 def test_values_keep_their_text() -> None:
-    tools = (tool("f", a={}, b={}),)
     for grammar, kept in zip(GRAMMARS, ('{"a":1.0,"b":[1e-07, 2]}', '{"a":1.0,"b":[1e-07,2]}'), strict=True):
-        policy = CallPolicy(tools, choice=ToolChoice(), parallel=True, options=RouteOptions(), limits=LimitsConfig())
-        body = '{"name" : "f", "a" : 1.0, "b": [1e-07, 2]}'
-        (call,) = policy.block(Block(grammar.syntaxes[0], body, (("call", body),))).calls
-        assert call.arguments == kept
+        bench = PolicyBench(tool("f", a={}, b={}), syntax=grammar.syntaxes[0])
+        assert bench.call('{"name" : "f", "a" : 1.0, "b": [1e-07, 2]}').arguments == kept
 
 
 def test_references_count_as_properties() -> None:
@@ -185,12 +172,6 @@ def test_references_count_as_properties() -> None:
         assert judged('{"name":"f","city":"x"}', grammar, *tools) == [("f", {"city": "x"})]
         assert judged('{"name":"f","input":"x"}', grammar, *tools) is None
         assert judged('{"name":"f","city":"x","input":"y"}', grammar, *tools) == [("f", {"city": "x", "input": "y"})]
-
-
-def test_strict_tools_are_read_alike() -> None:
-    tools = (tool("f", "city", strict=True, city=STRING),)
-    assert judged('{"tool":"f","args":{"city":"x"}}', GRAMMARS[0], *tools) == [("f", {"city": "x"})]
-    assert judged('{"name":"f","city":"x"}', GRAMMARS[0], *tools) == [("f", {"city": "x"})]
 
 
 def test_where_a_string_is_demanded_members_are_none() -> None:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import toolwire
-from tests.cases import every
+from tests.cases import every, examples
 from toolwire.cli import main
 from toolwire.observability.log_forms import JsonFormatter, TextFormatter
 from toolwire.support.legible import visible, visible_json, visible_lines
@@ -50,6 +50,7 @@ def test_what_is_shown_stays(text: str) -> None:
     assert visible(text) == text
 
 
+@examples(0.4)
 @given(st.recursive(TEXTS, lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner)))
 def test_json_says_the_same(value: object) -> None:
     shown = visible_json(json.dumps(value, ensure_ascii=False, indent=1))
@@ -65,39 +66,30 @@ def test_log_lines_hold_nothing_that_is_obeyed(form: logging.Formatter) -> None:
     assert is_harmless(form.format(record))
 
 
+CONFIGURATION = b'backends: {"a\\e]0;x\\a": {url: "http://127.0.0.1:9\\e[2J"}}\nnosuch: "\\x9b"\n"k\\u202e": 1\n'
+ANSWER = HOSTILE[:-5].encode() + b'[TOOL_CALL]{"name": "a\x1b]0;x\x07", "arguments": {"x\x9b": "\x1b[2J"}}'
+
+
 @every(
-    "argv",
+    ("argv", "content"),
     [
-        ["replay", f"nosuch{HOSTILE[:20]}"],
-        ["check", f"--nosuch{HOSTILE[:20]}"],
-        [f"nosuch{HOSTILE[:20]}"],
-        ["check", f"nosuch{HOSTILE[:20]}.yaml"],
-        ["bench", "parse", "--format", f"nosuch{HOSTILE[:20]}"],
-        ["replay", "--chunks", HOSTILE[:20], __file__],
+        (["replay", f"nosuch{HOSTILE[:20]}"], b""),
+        (["check", f"--nosuch{HOSTILE[:20]}"], b""),
+        ([f"nosuch{HOSTILE[:20]}"], b""),
+        (["check", f"nosuch{HOSTILE[:20]}.yaml"], b""),
+        (["bench", "parse", "--format", f"nosuch{HOSTILE[:20]}"], b""),
+        (["replay", "--chunks", HOSTILE[:20], "FILE"], b""),
+        (["check", "FILE"], CONFIGURATION),
+        (["replay", "FILE"], ANSWER),
+        (["replay", "--json", "FILE"], ANSWER),
     ],
 )
-def test_the_command_line_is_not_echoed_raw(argv: list[str]) -> None:
-    got = CliRunner().invoke(main, argv)
-    assert got.exit_code != 0
+def test_neither_the_command_line_nor_a_file_is_shown_raw(tmp_path: Path, argv: list[str], content: bytes) -> None:
+    (tmp_path / "file").write_bytes(content)
+    got = CliRunner().invoke(main, [str(tmp_path / "file") if word == "FILE" else word for word in argv])
+    assert (got.exit_code == 0) == (content == ANSWER)
     assert is_harmless(got.output), got.output
-
-
-def test_a_configuration_is_not_shown_raw(tmp_path: Path) -> None:
-    file = tmp_path / "toolwire.yaml"
-    file.write_text('backends: {"a\\e]0;x\\a": {url: "http://127.0.0.1:9\\e[2J"}}\nnosuch: "\\x9b"\n"k\\u202e": 1\n')
-    got = CliRunner().invoke(main, ["check", str(file)])
-    assert got.exit_code == 1
-    assert is_harmless(got.output), got.output
-
-
-def test_recordings_are_not_shown_raw(tmp_path: Path) -> None:
-    file = tmp_path / "answer"
-    file.write_bytes(HOSTILE[:-5].encode() + b'[TOOL_CALL]{"name": "a\x1b]0;x\x07", "arguments": {"x\x9b": "\x1b[2J"}}')
-    for options in ([], ["--json"]):
-        got = CliRunner().invoke(main, ["replay", *options, str(file)])
-        assert is_harmless(got.output), got.output
-        if options:
-            assert all(json.loads(line) for line in got.output.splitlines())
+    assert "--json" not in argv or all(json.loads(line) for line in got.output.splitlines())
 
 
 def test_there_is_one_way_to_the_terminal() -> None:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-import pytest
-
 from toolwire.model import Constraint
 from toolwire.upstream.pool.concession_retries import find_concessions
 from toolwire.upstream.pool.constraint_retries import allows, constraint_key
@@ -13,21 +9,15 @@ from toolwire.upstream.pool.lessons import MOST, Lessons
 from toolwire.upstream.servers.concessions import NONE, Concessions
 
 
-@dataclass
 class Clock:
-    now: float = 1000.0
+    now = 1000.0
 
     def __call__(self) -> float:
         return self.now
 
 
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-def test_a_lesson_counts_for_whom_it_was_taught(clock: Clock) -> None:
-    lessons = Lessons(60, clock)
+def test_a_lesson_counts_for_whom_it_was_taught() -> None:
+    lessons = Lessons(60, Clock())
     assert not lessons
     lessons.learn("a", "m", "images")
     assert lessons
@@ -38,9 +28,9 @@ def test_a_lesson_counts_for_whom_it_was_taught(clock: Clock) -> None:
     assert lessons.shown() == {"m": {"images": "some"}}
 
 
-def test_a_second_owner_makes_it_one_for_all(clock: Clock) -> None:
+def test_a_second_owner_makes_it_one_for_all() -> None:
     """The same owner again is no second opinion, nor is another owner's lesson of another value."""
-    lessons = Lessons(60, clock)
+    lessons = Lessons(60, Clock())
     for owner, value in (("a", "top_k"), ("a", "top_k"), ("b", "seed")):
         lessons.learn(owner, "m", "sampling", value)
         assert lessons.values("c", "m", "sampling") == []
@@ -50,8 +40,8 @@ def test_a_second_owner_makes_it_one_for_all(clock: Clock) -> None:
     assert lessons.shown() == {"m": {"sampling": "all"}}
 
 
-def test_it_is_forgotten_in_time_and_an_old_opinion_is_none(clock: Clock) -> None:
-    lessons = Lessons(60, clock)
+def test_it_is_forgotten_in_time_and_an_old_opinion_is_none() -> None:
+    lessons = Lessons(60, clock := Clock())
     lessons.learn("a", "m", "images")
     clock.now += 59
     assert lessons.knows("a", "m", "images")
@@ -65,8 +55,8 @@ def test_it_is_forgotten_in_time_and_an_old_opinion_is_none(clock: Clock) -> Non
     assert lessons.shown() == {}
 
 
-def test_not_without_end(clock: Clock) -> None:
-    lessons = Lessons(60, clock)
+def test_not_without_end() -> None:
+    lessons = Lessons(60, clock := Clock())
     lessons.learn("a", "m", "images")
     for number in range(MOST + 5):
         lessons.learn("a", "m", "constraint", number)
@@ -80,8 +70,8 @@ def test_not_without_end(clock: Clock) -> None:
     assert lessons.knows("b", "m", "files")
 
 
-def test_concessions_are_read_from_lessons(clock: Clock) -> None:
-    lessons = Lessons(60, clock)
+def test_concessions_are_read_from_lessons() -> None:
+    lessons = Lessons(60, Clock())
     assert find_concessions(lessons, "a", "m") is NONE
     lessons.learn("a", "m", "images")
     lessons.learn("a", "m", "max_tokens", 4096)
@@ -93,8 +83,8 @@ def test_concessions_are_read_from_lessons(clock: Clock) -> None:
     assert find_concessions(lessons, "b", "m") is NONE
 
 
-def test_a_server_that_takes_some_constraints_is_spared_only_those_it_refused(clock: Clock) -> None:
-    lessons = Lessons(60, clock)
+def test_a_server_that_takes_some_constraints_is_spared_only_those_it_refused() -> None:
+    lessons = Lessons(60, Clock())
     one, other = Constraint("one", ()), Constraint("", (), {"type": "structural_tag"})
     lessons.learn("a", "m", "constraint", constraint_key(one))
     lessons.learn("a", "m", "constraints")

@@ -61,7 +61,7 @@ def validate() -> Callable[[Any], None]:
 # --- the corpus -------------------------------------------------------------------------------------------------------
 
 
-@every(("format", "chunks"), [*((f, "tokens") for f in FORMATS[::6]), *(("hermes", c) for c in ("bytes", "whole", 7))])
+@every(("format", "chunks"), [*((f, "tokens") for f in FORMATS[::12]), ("hermes", "bytes"), ("hermes", 7)])
 def test_the_scanner_finds_what_the_corpus_says(format: str, chunks: Any) -> None:
     cases = [name for name in CASES if name != "100 KB"]  # the same as 10 KB, and most of the time
     plan = MeasurePlan(
@@ -79,13 +79,6 @@ def test_the_scanner_finds_what_the_corpus_says(format: str, chunks: Any) -> Non
 def test_a_seed_settles_the_corpus(name: str) -> None:
     hermes = registries().formats.get("hermes")
     assert corpus.build(name, hermes, 1) == corpus.build(name, hermes, 1) != corpus.build(name, hermes, 2)
-
-
-def test_the_sizes_of_large_arguments_are_as_named() -> None:
-    hermes = registries().formats.get("hermes")
-    for name, size in (("10 KB", 10_000), ("100 KB", 100_000)):
-        case = corpus.build(name, hermes, 1)
-        assert 0.9 * size < len(json.dumps(case.calls[0].arguments, ensure_ascii=False).encode()) < 1.1 * size
 
 
 # --- times ------------------------------------------------------------------------------------------------------------
@@ -166,25 +159,15 @@ def test_all_figures_are_in_the_json(report: Any, validate: Callable[[Any], None
     }
 
 
-def test_a_schema_that_says_nothing_would_not_do(report: Any, validate: Callable[[Any], None]) -> None:
-    document = as_json(report)
-    del document["texts"][0]["contestants"][0]["best_ns"]
-    with pytest.raises(jsonschema.ValidationError):
-        validate(document)
-
-
-def test_the_tables_are_aligned_and_say_where_it_was_measured(report: Any) -> None:
+def test_the_tables_say_where_it_was_measured(report: Any) -> None:
     lines = list(as_text(report))
     assert lines[0].startswith("toolwire ")
     assert IMPLEMENTATION in lines[0]
-    assert "Nanoseconds" in lines[1]
     start = next(n for n, line in enumerate(lines) if line.startswith("**sentinel: calls**"))
     table = lines[start + 2 : lines.index("", start + 2)]
     assert len({len(line) for line in table}) == 1
-    assert [cell.strip() for cell in table[0].split("|")[1:-1]] == [
-        *("", "p50", "p90", "p99", "p99.9", "max", "raw p99.9", "raw max", "mean", "MB/s", "ratio")
-    ]
-    assert all(re.fullmatch(r"-+:?", cell.strip()) for cell in table[1].split("|")[1:-1])
+    assert "p50 |" in table[0]
+    assert len(table) == 2 + len(COMPARED)
     assert "Left out: bare_json: mixed: the format has no prose around its calls." in lines
     assert any(line.startswith("- buffering: unreadable: ") for line in lines)
 
@@ -192,24 +175,29 @@ def test_the_tables_are_aligned_and_say_where_it_was_measured(report: Any) -> No
 def test_the_picture_holds_one_series_for_each_contestant(report: Any) -> None:
     root = ET.fromstring(svg(report))
     panels = root.findall(f".//{SVG}g[@class='panel']")
-    measured = [[e.contestant for e in group.entries if e.best] for group in report.groups]
-    assert len(panels) == len(report.groups) + 2 * 2
-    drawn = [[g.get("data-contestant") for g in panel.findall(f"{SVG}g[@class='series']")] for panel in panels]
-    assert [sorted(map(str, names)) for names in drawn[:2]] == [sorted(names) for names in measured[:2]]
+    measured = [{e.contestant for e in group.entries if e.best} for group in report.groups]
+    drawn = [{g.get("data-contestant") for g in panel.findall(f"{SVG}g[@class='series']")} for panel in panels]
+    assert drawn[:2] == measured[:2]
+    assert len(panels) == len(measured) + 2 * 2
     legend = {"".join(g.itertext()).strip() for g in root.findall(f".//{SVG}g[@class='legend']")}
-    assert legend == {name for names in drawn for name in names}
-    for line in root.iter(f"{SVG}polyline"):
-        points = [tuple(map(float, pair.split(","))) for pair in (line.get("points") or "").split()]
-        assert points
-        assert all(0 <= x <= 300 and 0 <= y <= 230 for x, y in points)
+    assert legend == set().union(*drawn)
+    points = [pair.split(",") for line in root.iter(f"{SVG}polyline") for pair in (line.get("points") or "").split()]
+    assert points
+    assert all(0 <= float(x) <= 300 and 0 <= float(y) <= 230 for x, y in points)
 
 
-def test_who_was_too_slow_is_not_drawn() -> None:
-    slow = measure(
-        MeasurePlan(formats=["sentinel"], cases=["calls"], contestants=["python"], repeat=1, growth=0, budget_s=-1)
-    )
+def plan(**more: Any) -> MeasurePlan:
+    """Of one text, once."""
+    return MeasurePlan(formats=["sentinel"], cases=["calls"], repeat=1, growth=0, **more)
+
+
+def test_who_is_too_slow_is_told_and_not_drawn() -> None:
+    report = measure(plan(contestants=["python"], budget_s=-1))
+    (entry,) = report.groups[0].entries
+    assert entry.status == "too slow"
+    assert re.fullmatch(r"stopped after -1 s and 0 of [\d,]+ deltas", entry.note)
     growth = Growth(format="sentinel", kind="call", contestant="python", sizes=((1_000, None),))
-    assert "python" not in svg(dataclasses.replace(slow, growth=(growth,)))
+    assert "python" not in svg(dataclasses.replace(report, growth=(growth,)))
 
 
 # --- the command ------------------------------------------------------------------------------------------------------
@@ -228,12 +216,6 @@ def test_the_command_writes_all_three(run: Run, tmp_path: Path, validate: Callab
     assert ET.fromstring((tmp_path / "r.svg").read_text("utf-8")).tag == f"{SVG}svg"
 
 
-def test_json_to_standard_output_replaces_the_tables(run: Run, validate: Callable[[Any], None]) -> None:
-    result = run("--case", "prose", "--implementation", "python", "--json", "-")
-    assert result.exit_code == 0, result.output
-    validate(json.loads(result.stdout))
-
-
 def test_all_is_every_format(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     plans: list[MeasurePlan] = []
 
@@ -247,28 +229,47 @@ def test_all_is_every_format(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [list(plan.formats) for plan in plans] == [FORMATS]
 
 
-@pytest.mark.parametrize("chunks", [None, "recorded", "tokens", "bytes", "whole", "5"])
-@pytest.mark.parametrize("source", [WRITTEN.encode(), recording(WRITTEN[:9], WRITTEN[9:30], WRITTEN[30:])])
-def test_a_recording(run: Run, tmp_path: Path, source: bytes, chunks: str | None) -> None:
-    (tmp_path / "r").write_bytes(source)
-    result = run("--input", "r", *(["--chunks", chunks] if chunks else []), "--json", "-", "--growth", "1000")
+@every(
+    ("source", "chunks", "deltas"),
+    [
+        *((WRITTEN.encode(), chunks, deltas) for chunks, deltas in ((None, None), ("tokens", None), ("5", 14))),
+        (recording(WRITTEN[:9], WRITTEN[9:30], WRITTEN[30:]), None, 3),
+        *((recording(WRITTEN), chunks, deltas) for chunks, deltas in (("recorded", 1), ("bytes", 66), ("whole", 1))),
+    ],
+)
+def test_a_recording(run: Run, source: bytes, chunks: str | None, deltas: int | None) -> None:
+    Path("r").write_bytes(source)
+    compared = ("--implementation", IMPLEMENTATION, "--implementation", "buffering")
+    result = run(
+        "--input", "r", *(["--chunks", chunks] if chunks else []), *compared, "--json", "-", "--growth", "1000"
+    )
     assert result.exit_code == 0, result.output
     document = json.loads(result.stdout)
     first, *others = document["texts"]
-    frames = source.startswith(b"data:") and chunks in (None, "recorded")
     assert (first["case"], first["calls"]) == ("recording", 1)
-    assert [(text["case"], text["deltas"], text["calls"]) for text in others] == [
-        ("recording, whole path", 5, 1)
-    ] * frames
-    octets = len(WRITTEN.encode())
-    wanted = {"bytes": octets, "whole": 1, "5": -(-octets // 5)}
-    assert first["deltas"] == wanted.get(str(chunks), first["deltas"])
+    frames = source.startswith(b"data:") and chunks in (None, "recorded")
+    assert [(text["case"], text["calls"]) for text in others] == [("recording, whole path", 1)] * frames
+    assert deltas in (None, first["deltas"])
     for text in document["texts"]:
         assert {c["name"]: c["status"] for c in text["contestants"]}[IMPLEMENTATION] == "measured"
     assert {row["kind"] for row in document["growth"]} == (set() if chunks == "whole" else {"recording, repeated"})
 
 
-@pytest.mark.parametrize(
+TAGGED = "Well.\n<tool_call>\n<function=f>\n<parameter=a>\nx\n</parameter>\n</function>\n</tool_call>\nSo."
+
+
+def test_a_recording_is_measured_in_its_own_format_and_rewritten_for_others(run: Run) -> None:
+    Path("r").write_text(json.dumps({"object": "chat.completion", "choices": [{"message": {"content": TAGGED}}]}))
+    only = ("--input", "r", "--json", "-", "--implementation", IMPLEMENTATION)
+    (own,) = json.loads(run(*only).stdout)["texts"]
+    assert (own["calls"], "qwen" in own["format"] or "step" in own["format"]) == (1, True), own
+    formats = ("hermes", "mistral", "qwen3_coder", "bare_json")
+    document = json.loads(run(*only, *(word for name in formats for word in ("--format", name))).stdout)
+    assert {text["format"]: text["calls"] for text in document["texts"]} == dict.fromkeys(formats[:3], 1)
+    assert any(line.startswith("bare_json: recording: ") for line in document["left_out"])
+
+
+@every(
     ("args", "source", "status", "message"),
     [
         (["--input", "none"], b"", 2, "none"),
@@ -295,35 +296,7 @@ def test_wrong_use_is_2_and_what_cannot_be_measured_1(
     assert message in result.output
 
 
-TAGGED = "Well.\n<tool_call>\n<function=f>\n<parameter=a>\nx\n</parameter>\n</function>\n</tool_call>\nSo."
-
-
-@pytest.mark.parametrize("kind", ["text", "whole", "stream"])
-def test_a_recording_is_measured_in_its_own_format_and_rewritten_for_others(
-    run: Run, tmp_path: Path, kind: str
-) -> None:
-    whole = json.dumps({"object": "chat.completion", "choices": [{"message": {"content": TAGGED}}]}).encode()
-    (tmp_path / "r").write_bytes({"text": TAGGED.encode(), "whole": whole, "stream": recording(TAGGED)}[kind])
-    only = ("--input", "r", "--json", "-", "--implementation", IMPLEMENTATION)
-    document = json.loads(run(*only).stdout)
-    own = document["texts"][0]
-    assert (own["calls"], "qwen" in own["format"] or "step" in own["format"]) == (1, True), own
-    result = run(
-        *only, *(word for name in ("hermes", "mistral", "qwen3_coder", "bare_json") for word in ("--format", name))
-    )
-    document = json.loads(result.stdout)
-    calls = {text["format"]: text["calls"] for text in document["texts"]}
-    assert calls == {"hermes": 1, "mistral": 1, "qwen3_coder": 1}
-    assert any(line.startswith("bare_json: recording: ") for line in document["left_out"])
-
-
-def test_every_name_is_in_the_help() -> None:
-    text = CliRunner().invoke(main, ["bench", "parse", "--help"], terminal_width=500, max_content_width=500).output
-    assert all(name in text for name in [*CONTESTANTS, *CASES])
-
-
-# --- contestants that fail
-# ----------------------------------------------------------------------------------------------
+# --- contestants that fail ----------------------------------------------------------------------------------------
 
 
 class Deaf:
@@ -347,31 +320,32 @@ def missing(format: str, offer: Any) -> Any:
     raise ImportError("No module named 'deaf'", name="deaf")
 
 
-@pytest.mark.parametrize(
-    ("texts", "status", "note"),
+@every(
+    ("name", "texts", "status", "note"),
     [
-        (lambda format, offer: Deaf, "different", "finds 0 of 40 calls"),
-        (lambda format, offer: Broken, "failed", "KeyError: 'arguments'"),
-        (lambda format, offer: None, "unreadable", "does not read this format"),
-        (missing, "missing", "not installed: deaf"),
-        (lambda format, offer: offer.changed, "failed", "AttributeError: 'tuple' object has no attribute 'changed'"),
+        ("rescanning", lambda format, offer: Deaf, "different", "finds 0 of 40 calls"),
+        ("python", lambda format, offer: Broken, "failed", "KeyError: 'arguments'"),
+        ("rescanning", lambda format, offer: None, "unreadable", "does not read this format"),
+        ("python", missing, "missing", "not installed: deaf"),
+        (
+            "rescanning",
+            lambda format, offer: offer.changed,
+            "failed",
+            "AttributeError: 'tuple' object has no attribute",
+        ),
     ],
 )
-@pytest.mark.parametrize("name", ["rescanning", "python"])
 def test_who_cannot_do_it_is_not_timed(
     run: Run, monkeypatch: pytest.MonkeyPatch, name: str, texts: Any, status: str, note: str
 ) -> None:
-    monkeypatch.setitem(CONTESTANTS, name, Contestant(name, "", texts))  # type: ignore[arg-type]
-    report = measure(
-        MeasurePlan(
-            formats=["sentinel"], cases=["calls"], contestants=[name, "buffering"], repeat=1, growth=0, budget_s=60
-        )
-    )
-    entries = {entry.contestant: entry for entry in report.groups[0].entries}
-    assert (entries[name].status, entries[name].note, entries[name].best) == (status, note, None)
-    assert entries["buffering"].status == "measured"
-    result = run("--case", "calls", "--implementation", name, "--implementation", "buffering")
-    assert result.exit_code == int(name == "python" and status in ("different", "failed")), result.output
+    with monkeypatch.context() as patch:
+        patch.setitem(CONTESTANTS, name, Contestant(name, "", texts))  # type: ignore[arg-type]
+        report = measure(plan(contestants=[name, "buffering"], budget_s=60))
+        result = run("--case", "calls", "--implementation", name, "--implementation", "buffering")
+    broken, other = sorted(report.groups[0].entries, key=lambda entry: entry.contestant == "buffering")
+    assert (broken.status, broken.note.startswith(note), broken.best) == (status, True, None)
+    assert other.status == "measured"
+    assert result.exit_code == int(name == "python" and status == "failed"), result.output
 
 
 def test_another_call_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -381,17 +355,7 @@ def test_another_call_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
         "build",
         lambda name, format, seed: corpus.CorpusCase(name, text, (CorpusCall("search", {"query": "y"}),)),
     )
-    plan = MeasurePlan(formats=["sentinel"], cases=["calls"], contestants=["python"], repeat=1, growth=0)
-    assert measure(plan).groups[0].entries[0].note == "call 1 of 1 is different"
-
-
-def test_who_is_too_slow_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = MeasurePlan(
-        formats=["sentinel"], cases=["calls"], contestants=["buffering"], repeat=1, growth=0, budget_s=-1
-    )
-    (entry,) = measure(plan).groups[0].entries
-    assert entry.status == "too slow"
-    assert re.fullmatch(r"stopped after -1 s and 0 of [\d,]+ deltas", entry.note)
+    assert measure(plan(contestants=["python"])).groups[0].entries[0].note == "call 1 of 1 is different"
 
 
 def test_an_empty_recording_has_nothing_to_measure() -> None:

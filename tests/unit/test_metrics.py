@@ -296,10 +296,6 @@ def test_who_takes_the_place_of_a_worker_keeps_to_its_names(tmp_path: Path) -> N
     second.cells.close()
 
 
-def test_a_record_begins_as_nobodys() -> None:
-    assert (AccessRecord().route, AccessRecord().model) == (NONE, NONE)
-
-
 def test_an_error_that_was_counted_is_not_counted_again() -> None:
     record = AccessRecord()
     refused = BackendFault("no")
