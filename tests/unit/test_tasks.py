@@ -7,20 +7,23 @@ import asyncio
 from toolwire.support.tasks import BackgroundTasks
 
 
-async def test_tasks_that_start_meanwhile_are_waited_for_at_the_end() -> None:
-    tasks, done = BackgroundTasks(), list[int]()
+async def test_tasks_that_start_meanwhile_are_waited_for_at_the_end_only() -> None:
+    tasks, go_on, done = BackgroundTasks(), asyncio.Event(), list[str]()
 
-    async def work(rest: int) -> None:
-        await asyncio.sleep(0)
-        done.append(rest)
-        if rest:
-            tasks.start(work(rest - 1))
+    async def second() -> None:
+        await go_on.wait()
+        done.append("second")
 
-    tasks.start(work(2))
+    async def first() -> None:
+        tasks.start(second())
+        done.append("first")
+
+    tasks.start(first())
     await tasks.ended()
-    assert done == [2]
+    assert done == ["first"]
+    go_on.set()
     await tasks.idle()
-    assert done == [2, 1, 0]
+    assert done == ["first", "second"]
 
 
 async def test_a_failure_does_not_keep_others_from_ending() -> None:
