@@ -48,10 +48,11 @@ COMMON: dict[str, Block] = {
     "blank_then_text": prose(TEXT, " \n", "then #"),
     "silent": prose(TEXT),
     "emoji": prose(TEXT, "a\ud83d", "\ude00b#"),
-    "half": prose(TEXT, "half #\ud83d"),
+    "halves": prose(TEXT, "a\ude00 half #\ud83dy", "\ud83d"),
     "thought": prose(THOUGHT, "thou", "ght #"),
     "refusal": prose(REFUSAL, "n", "o #"),
     "call": call('{"a":', "1}"),
+    "half_arguments": call('{"x":"\ud83d', '\ude00"}'),
     "no_arguments": call(),
     "blank_arguments": call(" "),
     "text_of_another": prose(TEXT, "other #", opened="x_foreign", protocol="alien"),
@@ -159,7 +160,7 @@ SIDES = [
 PAIRS = [pytest.param(side, name, id=f"{side.name}-{name}") for side in SIDES for name in side.blocks]
 CUT = call('{"a":', cut=True)
 """What a limit of length may leave at the end of an answer."""
-BLANK = ("no_arguments", "blank_arguments")
+BLANK = ("half_arguments", "no_arguments", "blank_arguments")
 """Under a limit of length these would be cut off."""
 
 
@@ -182,8 +183,8 @@ def answers(side: Side, second: str, reason: str = "stop") -> Iterator[list[Even
 
 
 def between(side: Side, second: str) -> Iterator[list[Event]]:
-    """The block between two of each other one."""
-    for first in side.blocks:
+    """The block between two of one kind, which run together if it says nothing."""
+    for first in ("text", "thought", "refusal", "call"):
         yield stream([side.blocks[name](n) for n, name in enumerate((first, second, first))], "stop", side.ident)
 
 

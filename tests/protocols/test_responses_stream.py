@@ -187,37 +187,7 @@ def test_reasoning_of_another_server_goes_back_whole() -> None:
     assert normalise(read(data)) == normalise([*events[:-1], finish("stop", Usage())])
 
 
-def test_halves_of_a_character() -> None:
-    events = [
-        START,
-        *text(0, "a\ud83d", "\ude00b", "\ud83d"),
-        *call(1, "call_a", "f", '{"x":"\ud83d', '\ude00"}'),
-        *text(2, "\ude00", "x\ud83dy"),
-        *call(3, "call_b", "p", "\ud83d", call_kind="custom"),
-        *text(4, "\ud83d"),
-        finish(),
-    ]
-    data = write(events)
-    items = accumulate(payloads(data))
-    assert items[0]["content"][0]["text"] == "a\U0001f600b\ufffd"
-    assert items[1]["arguments"] == '{"x":"\U0001f600"}'
-    assert items[2]["content"][0]["text"] == "\ufffdx\ufffdy"
-    assert items[3]["input"] == "\ufffd"
-    assert items[4]["content"][0]["text"] == "\ufffd"
-    assert json.loads(RESPONSES.write_reply(fold(events), options())) == terminal(data)
-
-
 # --- overlapping blocks, foreign items ------------------------------------------------------------------------------
-
-
-def test_blocks_that_overlap_are_written_one_after_the_other() -> None:
-    first, second = call(1, "call_a", "f", '{"a":', "1}"), call(2, "call_b", "f", '{"b":', "2}")
-    mixed = [event for pair in zip(first, second, strict=True) for event in pair]
-    writer = RESPONSES.writer(options())
-    data = writer.feed([START, *mixed[:-2]])
-    assert '"call_b"' not in data.decode()
-    data += writer.feed([*mixed[-2:], finish()])
-    assert [item["arguments"] for item in accumulate(payloads(data))] == ['{"a":1}', '{"b":2}']
 
 
 def test_how_an_item_goes_on_that_is_not_modelled() -> None:
