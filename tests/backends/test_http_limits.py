@@ -1,20 +1,17 @@
-"""HTTP backends over real sockets: time limits (R10.3), cancelling (R10.7), and connections that are kept (R10.4)."""
+"""HTTP backends over real sockets: time limits (R10.3), and connections that are kept (R10.4). More in
+`test_wire_client.py`."""
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
-from tests.backends.conftest import SSE, Connect, Reading, ask, bytes_of, events_of, fault_of, http_chunk
-from tests.waiting import GUARD_S
+from tests.backends.conftest import SSE, Connect, ask, bytes_of, events_of, fault_of, http_chunk
 from toolwire.config import Pool, Timeouts
 from toolwire.errors import BackendFault, GatewayError
 from toolwire.events import Finish
-from toolwire.folding import fold
 from toolwire.testing import Answer, Raw, Refuse, Say, Upstream, chunk, frame
 from toolwire.upstream.client.wire_client import WireClient
-from toolwire.upstream.servers.http import HttpBackend, HttpSource
+from toolwire.upstream.servers.http import HttpBackend
 
 
 async def overdue(backend: HttpBackend) -> GatewayError:
@@ -107,42 +104,7 @@ async def test_none_means_no_limit(server: Upstream, connect: Connect) -> None:
     assert isinstance((await events_of(await connect(timeouts=none)))[-1], Finish)
 
 
-# --- cancelling and connections -------------------------------------------------------------------------------------
-
-
-async def test_closing_early_drops_the_connection(server: Upstream, connect: Connect) -> None:
-    server.script = [Say("a", hang=True)]
-    source = await (await connect()).open(ask(), request_id="r")
-    async with Reading(source) as reading:
-        await reading.until(b"a")
-        await source.close()
-        await source.close()
-    async with asyncio.timeout(GUARD_S):
-        await server.requests[0].dropped.wait()
-
-
-async def test_cancelling_a_reader_drops_the_connection(server: Upstream, connect: Connect) -> None:
-    server.script = [Say("a", hang=True)]
-    backend = await connect()
-    task = asyncio.create_task(events_of(backend))
-    asked = await server.next_request()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    async with asyncio.timeout(GUARD_S):
-        await asked.dropped.wait()
-
-
-async def test_cancelling_open_drops_the_connection(server: Upstream, connect: Connect) -> None:
-    server.script = [Raw(hang=True)]
-    backend = await connect()
-    task = asyncio.create_task(backend.open(ask(), request_id="r"))
-    asked = await server.next_request()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    async with asyncio.timeout(GUARD_S):
-        await asked.dropped.wait()
+# --- connections -------------------------------------------------------------------------------------
 
 
 async def test_connections_are_kept(server: Upstream, connect: Connect) -> None:
@@ -168,23 +130,6 @@ async def test_a_refusal_does_not_keep_its_connection_busy(server: Upstream, con
     await events_of(backend)
 
 
-async def test_a_stale_connection_is_replaced_once(server: Upstream, connect: Connect) -> None:
-    server.script = [Say("a"), Raw(), Say("b")]
-    backend = await connect()
-    await events_of(backend)
-    assert fold(await events_of(backend)).text == "b"
-    assert [asked.connection for asked in server.requests] == [1, 1, 2]
-
-
-async def test_a_fresh_connection_that_dies_is_not_replaced(server: Upstream, connect: Connect) -> None:
-    server.script = [Say("a"), Raw(), Raw(), Say("b")]
-    backend = await connect()
-    await events_of(backend)
-    with pytest.raises(BackendFault):
-        await backend.open(ask(), request_id="r")
-    assert len(server.requests) == 3
-
-
 async def test_a_kept_connection_that_dies_after_its_first_byte_is_not_replaced(
     server: Upstream, connect: Connect
 ) -> None:
@@ -193,28 +138,3 @@ async def test_a_kept_connection_that_dies_after_its_first_byte_is_not_replaced(
     await events_of(backend)
     assert (await fault_of(backend)).code == "upstream_disconnected"
     assert len(server.requests) == 2
-
-
-async def test_many_streams_at_once(server: Upstream, connect: Connect) -> None:
-    gate = asyncio.Event()
-    server.script = [Say("a", gate, "b")]
-    backend = await connect()
-    sources: list[HttpSource] = await asyncio.gather(*(backend.open(ask(), request_id="r") for _ in range(150)))
-    assert server.connections == 150
-    gate.set()
-    for source in sources:
-        assert fold([e async for batch in source.batches() for e in batch]).text == "ab"
-        await source.close()
-
-
-async def test_unused_connections_are_bounded(server: Upstream, connect: Connect) -> None:
-    backend = await connect(pool=Pool(idle_connections=2))
-    for _ in range(2):
-        gate = asyncio.Event()
-        server.script = [Say("a", gate)]
-        streams = [asyncio.create_task(events_of(backend)) for _ in range(6)]
-        for _ in streams:
-            await server.next_request()
-        gate.set()
-        await asyncio.gather(*streams)
-    assert server.connections == 6 + 4

@@ -69,14 +69,6 @@ async def test_every_cut_in_two(wire: bytes, body: bytes) -> None:
         assert peer.connections == 1
 
 
-@pytest.mark.parametrize("wire", [WHOLE, PUSHED], ids=["length", "chunked"])
-async def test_byte_by_byte(wire: bytes) -> None:
-    async with Peer([wire[i : i + 1] for i in range(len(wire))]) as peer:
-        client, answer = await post(peer)
-        assert b"".join([data async for data in answer.reads()]) == (BODY if wire is WHOLE else b"".join(STREAM))
-        await client.close()
-
-
 async def test_one_call_of_the_sink_for_each_read() -> None:
     async with Peer([CHUNKED, chunked(*STREAM, end=False), chunked(*STREAM)]) as peer:
         client, answer = await post(peer)
