@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 
 from tests.cases import every
-from tests.protocols.corners import sse
 from tests.protocols.messages_wires import (
     MESSAGES,
     accumulate,
@@ -25,7 +24,6 @@ from tests.protocols.messages_wires import (
     validator,
     write,
 )
-from tests.protocols.test_corners_messages_read import usual
 from tests.strategies import streams
 from toolwire.errors import BackendFault, ClientFault, GatewayError, Unavailable
 from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
@@ -46,7 +44,7 @@ from toolwire.protocols.base import ListedModel
 from toolwire.protocols.messages.blocks import PROTOCOL
 from toolwire.protocols.messages.ids import is_own_signature, signature_of
 from toolwire.protocols.streams import WriteOptions
-from toolwire.stream_grammar import check, normalise
+from toolwire.stream_grammar import check
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 START = Start("msg_1", "backend-model", 9, usage=Usage(82, 1, 4))
@@ -299,31 +297,6 @@ def test_a_whole_answer_with_everything() -> None:
     written = whole(reply, WriteOptions(request=request, created=1))
     assert written == stripped(REPLY)
     assert same(accumulate(write(unfold(reply), WriteOptions(request=request, created=1)))) == same(stripped(REPLY))
-
-
-def events_of(reply: dict[str, Any]) -> bytes:
-    """The stream that an Anthropic server makes of it, in pieces."""
-    begun = {**reply, "content": [], "stop_reason": None, "usage": {"input_tokens": 5, "output_tokens": 1}}
-    blocks = [event for index, block in enumerate(reply["content"]) for event in usual(index, block, 1)]
-    delta = {"stop_reason": reply["stop_reason"], "stop_sequence": reply["stop_sequence"]}
-    end = {"type": "message_delta", "delta": delta, "usage": reply["usage"]}
-    return sse({"type": "message_start", "message": begun}, {"type": "ping"}, *blocks, end, {"type": "message_stop"})
-
-
-def test_a_stream_with_everything() -> None:
-    data = events_of(REPLY)
-    events = read(data)
-    check(events)
-    assert normalise(read(data, 1)) == normalise(events)
-    opts = WriteOptions(request=ModelRequest("claude", ()), created=1)
-    assert same(accumulate(write(events, opts))) == same(stripped(REPLY))
-    assert same(whole(fold(events), opts)) == same(stripped(REPLY))
-    start, finish = events[0], events[-1]
-    assert isinstance(start, Start)
-    assert isinstance(finish, Finish)
-    assert start.usage == Usage(5, 1)
-    assert finish.usage is not None
-    assert finish.usage.input_tokens == 8
 
 
 def test_what_nobody_knows_is_kept() -> None:

@@ -604,6 +604,7 @@ def test_recorded_streams(name: str) -> None:
     check(events)
     again = protocol.read(protocol.write(events, wires.options(usage=True) if chat else None))
     assert said(again) == said(events)
+    assert fold(events).choices[0].reason == ("length" if "incomplete" in name else "stop")
 
 
 def said(events: list[Event]) -> Any:

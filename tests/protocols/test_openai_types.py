@@ -258,10 +258,6 @@ def test_fragments_in_index_order() -> None:
     ]
 
 
-def test_repeated_ids_and_names() -> None:
-    assert accumulate([delta(0, "a", "f", "{")], [delta(0, "a", "f", "}")]) == [("a", "f", "{}")]
-
-
 def test_missing_index() -> None:
     assert accumulate(
         [delta(None, "a", "f", "{"), delta(None, "b", "g", "{")],
@@ -270,16 +266,3 @@ def test_missing_index() -> None:
         ("a", "f", "{}"),
         ("b", "g", "{}"),
     ]
-
-
-def test_calls_that_share_index_0() -> None:
-    assert accumulate([delta(0, "a", "f", "{}")], [delta(0, "b", "g", "{")], [delta(0, None, None, "}")]) == [
-        ("a", "f", "{}"),
-        ("b", "g", "{}"),
-    ]
-
-
-def test_snapshots() -> None:
-    assert accumulate(
-        [delta(0, "a", "f", '{"x')], [delta(0, None, None, '{"x":1')], [delta(0, None, None, '{"x":1}')]
-    ) == [("a", "f", '{"x":1}')]

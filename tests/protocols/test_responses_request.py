@@ -69,8 +69,6 @@ def test_captured_requests_are_read_and_can_be_written(path: Path) -> None:
     results = [part for message in got.messages for part in message.parts if isinstance(part, ToolResult)]
     outputs = [] if isinstance(body["input"], str) else [i for i in body["input"] if "output" in i]
     assert [result.call_id for result in results] == [item["call_id"] for item in outputs]
-    again = request(RESPONSES.write_request(got))
-    assert comparable(again) == comparable(got)
     listed = input_items(body, "resp_1")
     assert read_items(listed) == tuple(with_ids(got.messages, listed, "instructions" in body))
     for item in listed:
@@ -87,23 +85,6 @@ def with_ids(messages: tuple[Message, ...], listed: Any, instructed: bool) -> An
 
 def comparable(got: ModelRequest) -> ModelRequest:
     return replace(got, origin=None, tools=tuple(replace(t, extra={}) if t.kind != "hosted" else t for t in got.tools))
-
-
-def test_codex_with_every_kind_of_tool() -> None:
-    path = SHARED / "captures/codex/freeform_call/request-2.json"
-    if not path.exists():
-        pytest.skip(f"no captures at {SHARED}; set TOOLWIRE_SHARED")
-    got = request(json.loads(path.read_bytes()))
-    assert {tool.name: tool.kind for tool in got.tools if tool.kind != "function"} == {
-        "apply_patch": "custom",
-        "web_search": "hosted",
-    }
-    (patch,) = (tool for tool in got.tools if tool.kind == "custom")
-    assert patch.received["format"]["syntax"] == "lark"
-    use, result = got.messages[-2].parts[0], got.messages[-1].parts[0]
-    assert isinstance(use, ToolUse)
-    assert isinstance(result, ToolResult)
-    assert (use.kind, use.name, result.kind, result.name) == ("custom", "apply_patch", "custom", "apply_patch")
 
 
 # --- input ----------------------------------------------------------------------------------------------------------
@@ -138,6 +119,7 @@ def test_codex_with_every_kind_of_tool() -> None:
         ([{"type": "item_reference", "id": "msg_1"}],
          [Message("assistant", (OpaquePart("responses", {"type": "item_reference", "id": "msg_1"}),))]),
         ([{"type": "brand_new", "x": 1}], [Message("assistant", (OpaquePart("responses", {"type": "brand_new", "x": 1}),))]),
+        ([{"type": "", "call_id": "a"}], [Message("assistant", (OpaquePart("responses", {"type": "", "call_id": "a"}),))]),
         ([{"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}],
          [Message("user", (OpaquePart("responses", {"type": "input_file", "file_id": "f"}),))]),
     ],
@@ -594,32 +576,3 @@ def test_foreign_parts() -> None:
     user, output = write_items(asked)
     assert user["content"] == "x"
     assert output["output"] == '{"type":"audio"}'
-
-
-def test_a_chat_backend_gets_text_and_calls_of_a_turn_in_one_message_and_nothing_empty() -> None:
-    got = of(
-        [
-            {"role": "user", "content": "go"},
-            {"type": "web_search_call", "id": "ws_1", "status": "completed"},
-            {"role": "user", "content": "on"},
-            {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "xyz"},
-            {"role": "assistant", "content": "Reading."},
-            CALL,
-            OUTPUT,
-        ]
-    )
-    assert ChatProtocol().write_request(ModelRequest("m", got))["messages"] == [
-        {"role": "user", "content": "go"},
-        {"role": "user", "content": "on"},
-        {
-            "role": "assistant",
-            "content": "Reading.",
-            "tool_calls": [{"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
-        },
-        {"role": "tool", "tool_call_id": "a", "content": "x"},
-    ]
-
-
-def test_an_item_whose_type_is_empty_is_one_that_nobody_knows() -> None:
-    (message,) = of([{"type": "", "call_id": "a", "name": "f"}])
-    assert message.parts == (OpaquePart("responses", {"type": "", "call_id": "a", "name": "f"}),)
