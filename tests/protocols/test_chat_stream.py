@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests import chunks
 from tests.cases import every, examples
+from tests.protocols.blocks import call, text
 from tests.protocols.published import validator
 from tests.protocols.wires import CHAT, accumulate, chunk, frame, options, payloads, read, write
 from tests.strategies import streams
@@ -27,15 +28,6 @@ from toolwire.stream_grammar import check, normalise
 GOLDEN = Path(__file__).parents[1] / "golden"
 DONE = b"data: [DONE]\n\n"
 START = Start("chatcmpl-1", "backend-model", 9)
-
-
-def text(block: int, *pieces: str) -> list[Event]:
-    return [Open(block, BlockKind.TEXT), *(Delta(block, piece) for piece in pieces), Close(block)]
-
-
-def call(block: int, call_id: str, name: str, *pieces: str) -> list[Event]:
-    opened = Open(block, BlockKind.TOOL_CALL, name=name, call_id=call_id)
-    return [opened, *(Delta(block, piece) for piece in pieces), Close(block)]
 
 
 TWO_CALLS: list[Event] = [

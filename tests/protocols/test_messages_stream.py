@@ -12,15 +12,14 @@ import pytest
 from hypothesis import given
 
 from tests.cases import every
+from tests.protocols.blocks import call, text
 from tests.protocols.messages_wires import (
     MESSAGES,
     accumulate,
-    call,
     frame,
     frames,
     options,
     read,
-    text,
     validator,
     write,
 )

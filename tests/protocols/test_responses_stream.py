@@ -12,6 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.cases import every, examples
+from tests.protocols.blocks import call, text
 from tests.protocols.published import SHARED
 from tests.protocols.responses_wires import (
     RESPONSES,
@@ -43,26 +44,13 @@ TOOLS = [
 ]
 
 
-def prose(block: int, kind: BlockKind, *pieces: str) -> list[Event]:
-    return [Open(block, kind), *(Delta(block, piece) for piece in pieces), Close(block)]
-
-
-def text(block: int, *pieces: str) -> list[Event]:
-    return prose(block, BlockKind.TEXT, *pieces)
-
-
-def call(block: int, call_id: str, name: str, *pieces: str, **fields: Any) -> list[Event]:
-    opened = Open(block, BlockKind.TOOL_CALL, name=name, call_id=call_id, **fields)
-    return [opened, *(Delta(block, piece) for piece in pieces), Close(block)]
-
-
 def finish(reason: str = "stop", usage: Usage | None = None) -> Finish:
     return Finish(reason, usage, extra={"completed_at": 9})
 
 
 ALL_KINDS: list[Event] = [
     START,
-    *prose(0, BlockKind.REASONING, "Let me ", "see."),
+    *text(0, "Let me ", "see.", kind=BlockKind.REASONING),
     *text(1, "Reading ", "it: “ü”\n"),
     *call(2, "call_a", "read_file", '{"path":', '"notes.txt"}'),
     *call(3, "call_b", "apply_patch", "*** Begin\n", "+x\n", call_kind="custom"),
@@ -144,14 +132,14 @@ def test_no_empty_messages() -> None:
     events = [START, *text(0, "", "\n"), *call(1, "call_a", "f"), *text(2, " \n"), *text(3), finish()]
     assert [item["type"] for item in terminal(write(events))["output"]] == ["function_call"]
     assert terminal(write([START, *text(0, ""), finish()]))["output"] == []
-    for before in ([], prose(0, BlockKind.REASONING, "hm")):
+    for before in ([], text(0, "hm", kind=BlockKind.REASONING)):
         (*_, item) = terminal(write([START, *before, *text(1, "\n", " "), finish()]))["output"]
         assert item["content"][0]["text"] == "\n "
 
 
 def test_neighbouring_texts_are_one_message() -> None:
     halves = [*text(3, "\ud83d"), *text(4, "\ude00")]
-    events = [START, *text(0, "a"), *prose(1, BlockKind.REASONING), *text(2, "b"), *halves, finish()]
+    events = [START, *text(0, "a"), *text(1, kind=BlockKind.REASONING), *text(2, "b"), *halves, finish()]
     (item,) = accumulate(payloads(write(events)))
     assert item["content"] == [{"type": "output_text", "annotations": [], "logprobs": [], "text": "ab\U0001f600"}]
 
@@ -166,7 +154,7 @@ def test_neighbouring_texts_are_one_message() -> None:
     ],
 )
 def test_where_reasoning_goes(field: str, wanted: list[tuple[str, str]]) -> None:
-    events = [START, *prose(0, BlockKind.REASONING, "h", "m "), *text(1, "so"), finish()]
+    events = [START, *text(0, "h", "m ", kind=BlockKind.REASONING), *text(1, "so"), finish()]
     opts = options(reasoning_field=field)
     items = accumulate(payloads(write(events, opts)))
     assert [(item["type"], item["content"][0]["text"]) for item in items] == wanted
@@ -530,7 +518,9 @@ def test_what_is_stored_of_a_broken_stream_is_what_the_client_saw(events: list[E
 
 def test_options_need_no_body() -> None:
     bare = WriteOptions(request=options().request, created=1)
-    assert terminal(write([START, *text(0, "x"), *prose(1, BlockKind.REFUSAL, "no"), finish()], bare))["tools"] == []
-    assert fold(read(write([START, *prose(1, BlockKind.REFUSAL, "no"), finish()], bare))).choices[0].parts == (
+    assert (
+        terminal(write([START, *text(0, "x"), *text(1, "no", kind=BlockKind.REFUSAL), finish()], bare))["tools"] == []
+    )
+    assert fold(read(write([START, *text(1, "no", kind=BlockKind.REFUSAL), finish()], bare))).choices[0].parts == (
         Refusal("no"),
     )

@@ -9,8 +9,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.protocols.blocks import call, text
 from tests.protocols.responses_wires import RESPONSES, accumulate, check_event, options, payloads, read, write
-from tests.protocols.test_responses_stream import START, call, finish, text
+from tests.protocols.test_responses_stream import START, finish
 from toolwire.errors import BackendFault
 from toolwire.events import Event, Fault
 from toolwire.folding import fold
