@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from tests.cases import every, examples
+from tests.cases import every
 from tests.protocols.wires import CHAT
-from tests.strategies import arguments, json_objects, names, some_text
 from toolwire.errors import ClientFault
 from toolwire.model import (
     Image,
@@ -319,97 +317,52 @@ def test_the_deprecated_form_is_translated() -> None:
 
 # --- write then read ------------------------------------------------------------------------------------------------
 
-images = st.builds(Image, some_text, st.none() | st.sampled_from(["low", "high"]))
-opaque = st.just(OpaquePart("chat", {"type": "input_audio", "input_audio": {"data": "x"}}))
-contents = st.lists(some_text.map(Text) | images | opaque, max_size=3)
-fields = st.dictionaries(names.map(lambda name: f"x_{name}"), json_objects, max_size=2)
-tools = st.builds(
-    ToolSpec,
-    names,
-    st.none() | some_text,
-    st.none() | json_objects,
-    st.none() | st.booleans(),
+OPAQUE = OpaquePart("chat", {"type": "input_audio", "input_audio": {"data": "x"}})
+CONTENTS = (Text("a"), Text("b"), Image("u"), OPAQUE, Image("v", "low"))
+SAID = (Reasoning("hm"), *CONTENTS[1:4], Refusal("no"), ToolUse("c1", "f", "{}"), ToolUse("c2", "p", "raw", "custom"))
+"""All that an assistant may say, in the order in which it is read."""
+
+
+def written_and_read(request: ModelRequest) -> ModelRequest:
+    wire = json.loads(json.dumps(CHAT.write_request(request)))
+    got = read(wire)
+    assert [tool.received for tool in got.tools] == wire.get("tools", [])
+    return replace(got, tools=tuple(replace(tool, extra={}) for tool in got.tools), origin=None)
+
+
+@every("parts", [parts for size in range(len(SAID) + 1) for parts in combinations(SAID, size)])
+def test_messages_are_read_as_they_were_written(parts: tuple[Any, ...]) -> None:
+    """Any of the parts that an assistant may say, and contents of every length."""
+    contents = CONTENTS[len(parts) % 6 :]
+    others = [Message(role, contents, "me", {"chat": {"x_a": 1}}) for role in ("system", "developer", "user")]
+    uses = [part for part in parts if isinstance(part, ToolUse)]
+    results = [Message("tool", (ToolResult(use.call_id, contents, use.name, kind=use.kind),)) for use in uses]
+    asked = ModelRequest("m", (*others, Message("assistant", parts), *results), tool_choice=ToolChoice("none"))
+    assert written_and_read(asked) == asked
+
+
+SAMPLING: dict[str, Any] = {
+    "temperature": 1.5, "top_p": 0.5, "max_tokens": 7, "stop": ("a", "b"), "seed": -5, "n": 2, "top_k": -1,
+    "presence_penalty": 1, "frequency_penalty": -1, "reasoning_effort": "any",
+}
+TOOLS = (ToolSpec("f"), ToolSpec("g", "", {"type": "object"}, True), ToolSpec("h", "d", {}, False))
+CHOSEN = (*map(ToolChoice, ("auto", "none", "required")), ToolChoice("named", "g"), ToolChoice(allowed=()))
+
+
+@every(
+    "fields",
+    [
+        *({"sampling": Sampling(**{name: value})} for name, value in SAMPLING.items()),
+        {"sampling": Sampling(**SAMPLING)},
+        *({"tools": TOOLS, "tool_choice": choice} for choice in CHOSEN),
+        {"tools": TOOLS, "tool_choice": ToolChoice("required", allowed=("f", "h")), "parallel_tool_calls": False},
+        {"response_format": {"type": "json_object"}},
+        *({"stream": True, "include_usage": flag, "extra": {"x_a": {"b": 1}}} for flag in (True, False)),
+    ],
 )
-
-
-@st.composite
-def transcripts(draw: st.DrawFn) -> tuple[Message, ...]:
-    out: list[Message] = []
-    for turn in range(draw(st.integers(1, 4))):
-        name = draw(st.none() | names)
-        extra = draw(fields.map(lambda given: {"chat": given} if given else {}))
-        role = draw(st.sampled_from(["system", "developer", "user", "assistant"]))
-        if role != "assistant":
-            out.append(Message(role, tuple(draw(contents)), name, extra))
-            continue
-        parts: list[Any] = [Reasoning(text) for text in draw(st.lists(some_text, max_size=1))]
-        parts += draw(contents)
-        parts += [Refusal(text) for text in draw(st.lists(some_text, max_size=1))]
-        uses = [
-            ToolUse(f"call_{turn}_{i}", draw(names), draw(arguments), draw(st.sampled_from(["function", "custom"])))
-            for i in range(draw(st.integers(0, 2)))
-        ]
-        out.append(Message("assistant", (*parts, *uses), name, extra))
-        for use in uses:
-            result = ToolResult(use.call_id, tuple(draw(contents)), use.name, kind=use.kind)
-            out.append(Message("tool", (result,)))
-    return tuple(out)
-
-
-@st.composite
-def requests(draw: st.DrawFn) -> ModelRequest:
-    offered = tuple(draw(st.lists(tools, max_size=3, unique_by=lambda tool: tool.name)))
-    choice = ToolChoice("none")
-    if offered:
-        name = offered[0].name
-        choice = draw(
-            st.sampled_from(
-                [
-                    ToolChoice(),
-                    ToolChoice("none"),
-                    ToolChoice("required"),
-                    ToolChoice("named", name),
-                    ToolChoice("required", allowed=(name,)),
-                    ToolChoice(allowed=()),
-                ]
-            )
-        )
-    stream = draw(st.booleans())
-    penalty = st.none() | st.floats(-2, 2)
-    sampling = Sampling(
-        temperature=draw(st.none() | st.floats(0, 2)),
-        top_p=draw(st.none() | st.floats(0, 1)),
-        max_tokens=draw(st.none() | st.integers(1, 10**6)),
-        stop=tuple(draw(st.lists(some_text, max_size=4))),
-        seed=draw(st.none() | st.integers(-(2**40), 2**40)),
-        presence_penalty=draw(penalty),
-        frequency_penalty=draw(penalty),
-        n=draw(st.integers(1, 3)),
-        reasoning_effort=draw(st.none() | some_text),
-        top_k=draw(st.none() | st.integers(-1, 99)),
-    )
-    return ModelRequest(
-        model=draw(some_text),
-        messages=draw(transcripts()),
-        tools=offered,
-        tool_choice=choice,
-        parallel_tool_calls=draw(st.booleans()) if offered else True,
-        sampling=sampling,
-        response_format=draw(st.none() | st.just({"type": "json_object"})),
-        stream=stream,
-        include_usage=draw(st.booleans()) if stream else False,
-        extra=draw(fields),
-    )
-
-
-@examples(0.5)
-@given(requests())
-def test_read_after_write_is_identity(request: ModelRequest) -> None:
-    written = json.loads(json.dumps(CHAT.write_request(request)))
-    got = CHAT.read_request(written, b"raw")
-    assert [tool.received for tool in got.tools] == written.get("tools", [])
-    bare = tuple(replace(tool, extra={}) for tool in got.tools)
-    assert replace(got, tools=bare, origin=None) == request
+def test_a_request_is_read_as_it_was_written(fields: dict[str, Any]) -> None:
+    asked = ModelRequest("m", (Message("user", (Text("hi"),)),), **{"tool_choice": ToolChoice("none"), **fields})
+    assert written_and_read(asked) == asked
 
 
 def test_results_of_other_protocols_become_tool_messages_first() -> None:
