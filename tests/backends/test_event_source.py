@@ -257,11 +257,6 @@ def said_in(answer: WireAnswer, path: str, *, stream: bool) -> tuple[str, list[t
 
 def test_three_methods_are_all() -> None:
     assert {name for name in vars(EventSource) if not name.startswith("_")} == {"batches", "reply", "close"}
-    further = {name for name in vars(WireSource) if not name.startswith("_")}
-    # `note` is data: the pool sets it, readers use it.
-    # `body_in_parts`: a large answer that passes is never held as a whole. It comes of `body` where nobody writes it.
-    assert further == {"pump", "redirect", "pause", "resume", "body", "body_in_parts", "private", "queued_s", "note"}
-    assert "body_in_parts" not in WireSource.__abstractmethods__
     assert not isinstance(Reply.of(ModelReply("r", "m", 1, ())).source, WireSource)
 
     class Half(EventSource):

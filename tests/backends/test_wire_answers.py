@@ -6,18 +6,23 @@ import asyncio
 import gzip
 import zlib
 from collections.abc import Sequence
+from contextlib import nullcontext
 from itertools import pairwise
 from typing import Any, cast
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from yarl import URL
 
 from tests.backends.peers import CHUNKED, LIMIT, OK, Peer, Step, chunked, sized
 from tests.cases import every
-from toolwire.config import Pool, Timeouts
+from toolwire.config import BackendConfig, Pool, Timeouts
 from toolwire.errors import BackendFault
+from toolwire.testing import Answer as Scripted
+from toolwire.testing import Upstream
 from toolwire.upstream.client.wire_answer import INBOX_BYTES, WireAnswer
+from toolwire.upstream.client.wire_client import WireClient
 from toolwire.upstream.client.wire_connection import (
     FIRST_READ_BYTES,
     HEAD_BYTES,
@@ -315,6 +320,26 @@ async def test_a_length_that_promises_too_much() -> None:
         client, answer = await post(peer)
         assert (await fault_of(answer)).code == "upstream_disconnected"
         await client.close()
+
+
+@pytest.mark.parametrize("resets", [False, True])
+async def test_an_answer_that_ends_with_its_connection(resets: bool) -> None:
+    """A connection that is reset is no end of an answer, also where the end of the connection would be one."""
+    seen = asyncio.Event()
+    got: list[bytes] = []
+
+    def take(data: bytes) -> None:
+        got.append(data)
+        seen.set()
+
+    turn = Scripted([STREAM[0], seen], framing="close", cut=resets, reset=resets)
+    async with Upstream([turn]) as server:
+        client = WireClient(URL(server.url), {}, BackendConfig())
+        answer = await client.post(b"{}", stream=True, request_id="r")
+        with pytest.raises(BackendFault, match="closed") if resets else nullcontext():
+            await answer.pump(take)
+        await client.close()
+    assert b"".join(got) == STREAM[0]
 
 
 @pytest.mark.parametrize("surplus", [b"XX", WHOLE, b"HTT"], ids=["noise", "another answer", "half of one"])

@@ -470,7 +470,7 @@ FAULTS: Final = (
     Fault(
         "keep-alive-when-lost", "proxy/upstream/client/wire_connection.py",
         "            if exc is None and answer.until_close:\n", "            if answer.until_close:\n",
-        "an answer whose connection was reset counts as whole", ("tests/backends/test_reset.py",),
+        "an answer whose connection was reset counts as whole", ("tests/backends/test_wire_answers.py",),
     ),
     Fault(
         "retry-after-rounding", "proxy/upstream/servers/retry_after.py",

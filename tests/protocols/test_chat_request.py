@@ -342,8 +342,16 @@ def test_messages_are_read_as_they_were_written(parts: tuple[Any, ...]) -> None:
 
 
 SAMPLING: dict[str, Any] = {
-    "temperature": 1.5, "top_p": 0.5, "max_tokens": 7, "stop": ("a", "b"), "seed": -5, "n": 2, "top_k": -1,
-    "presence_penalty": 1, "frequency_penalty": -1, "reasoning_effort": "any",
+    "temperature": 1.5,
+    "top_p": 0.5,
+    "max_tokens": 7,
+    "stop": ("a", "b"),
+    "seed": -5,
+    "n": 2,
+    "top_k": -1,
+    "presence_penalty": 1,
+    "frequency_penalty": -1,
+    "reasoning_effort": "any",
 }
 TOOLS = (ToolSpec("f"), ToolSpec("g", "", {"type": "object"}, True), ToolSpec("h", "d", {}, False))
 CHOSEN = (*map(ToolChoice, ("auto", "none", "required")), ToolChoice("named", "g"), ToolChoice(allowed=()))

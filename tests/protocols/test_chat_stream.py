@@ -238,15 +238,6 @@ CALLS: dict[str, tuple[list[list[dict[str, Any]]], list[tuple[str, str, str]]]] 
         ],
         [("a", "f", '{"x":1}'), ("b", "g", "{}")],
     ),
-    "ids and names in every delta": (
-        [
-            [{**SAME, "function": fn('{"x"', "f")}],
-            [{**SAME, "function": fn(":1}", "f")}],
-            [{"index": 0, "id": "", "function": {"name": "", "arguments": ""}}],
-            [{"index": 0, "id": None, "type": None, "function": {"name": None, "arguments": None}}],
-        ],
-        [("a", "f", '{"x":1}')],
-    ),
     "several on index 0": (
         [piece("{}", "f"), piece('{"x":', "f", id="b"), [{"index": 0, "function": fn("1}")}]],
         [("a", "f", "{}"), ("b", "f", '{"x":1}')],
@@ -267,12 +258,10 @@ CALLS: dict[str, tuple[list[list[dict[str, Any]]], list[tuple[str, str, str]]]] 
         ],
         [("a", "f", '{"x":1}'), ("b", "g", "{}")],
     ),
-    "the name comes late": ([[{"index": 0, "id": "a"}], piece('{"x"'), piece(":1}", "f")], [("a", "f", '{"x":1}')]),
     "an object, and nothing at all": (
         [[*piece({"x": [1]}, "f"), {"index": 1, "id": "b", "function": fn(None, "g")}]],
         [("a", "f", '{"x":[1]}'), ("b", "g", "{}")],
     ),
-    "all so far each time": (pieces('{"', '{"x', '{"x":', '{"x":1}', named=True), [("a", "f", '{"x":1}')]),
     "all of it twice": (pieces("{", '{"x":1}', '{"x":1}', named=True), [("a", "f", '{"x":1}')]),
     **{  # fragments that look as if each were all so far
         " ".join(fragments): (pieces(*fragments), [("a", "f", "".join(fragments))])
