@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
+from tests.cases import examples
 from tests.protocols.published import validator
 from tests.protocols.wires import CHAT, options
 from tests.strategies import replies
@@ -80,6 +81,7 @@ def test_content_is_null_only_beside_calls() -> None:
     assert got[-1]["refusal"] == "no"
 
 
+@examples(0.5)
 @given(replies)
 def test_every_body_is_valid_by_the_published_schema(value: ModelReply) -> None:
     validator("CreateChatCompletionResponse").validate(written(value))

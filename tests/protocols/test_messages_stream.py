@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from tests.cases import every
+from tests.cases import every, examples
 from tests.protocols.blocks import call, text
 from tests.protocols.messages_wires import (
     MESSAGES,
@@ -252,6 +252,7 @@ def test_lists_of_models() -> None:
 # --- laws -----------------------------------------------------------------------------------------------------------
 
 
+@examples(0.5)
 @given(streams())
 def test_every_event_fits_the_published_schema(events: list[Event]) -> None:
     for value in frames(write(events)):

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from tests.cases import every
+from tests.cases import every, examples
 from tests.protocols import responses_wires, wires
 from tests.protocols.corners import sse
 from tests.protocols.messages_wires import MESSAGES, captured_requests
@@ -613,6 +613,7 @@ def said(events: list[Event]) -> Any:
     return reply.choices, reply.usage or Usage(), fields_of(reply.extra, "chat"), fields_of(reply.extra, "responses")
 
 
+@examples(0.4)
 @given(rich_streams())
 def test_a_stream_shows_no_field_of_a_third_protocol(events: list[Event]) -> None:
     for event in events:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cases import every
+from tests.cases import every, examples
 from tests.protocols.published import validator
 from tests.strategies import arguments, call_ids, json_objects, names, some_text, texts
 from toolwire.model import ToolUse
@@ -111,6 +111,7 @@ def test_decode_after_encode_is_identity(value: Any) -> None:
         assert type(value).decode(json.dumps(wire)) == value
 
 
+@examples(0.5)
 @given(responses)
 def test_answers_are_valid_by_the_published_schema(value: ChatResponse) -> None:
     validator("CreateChatCompletionResponse").validate(value.encode())
@@ -226,6 +227,7 @@ def test_custom_calls_have_no_arguments() -> None:
         ToolCall.from_model(ToolUse("c", "patch", "raw", "custom"))
 
 
+@examples(0.5)
 @given(chat_requests)
 def test_the_gateway_reads_what_this_api_writes(request: ChatRequest) -> None:
     """Where a request is valid at all: one user message in front, answers with something in them."""
