@@ -222,6 +222,10 @@ async def test_broken_streams(server: Upstream, connect: Connect) -> None:
         error = await fault_of(await connect(LimitsConfig(frame_bytes=4000)))
         assert (error.status, error.code) == (502, code), name
         assert name != "an error" or "out of memory on [address]" in error.message
+    server.script = [streamed(orjson.dumps({"error": REFUSAL}), kind="application/json", framing="length")]
+    source = await (await connect()).open(ask(stream=False), request_id="r")
+    with pytest.raises(BackendFault, match=r"out of memory on \[address\]"):  # in a whole answer as well
+        await source.reply()
 
 
 async def test_a_whole_answer_that_is_too_large(server: Upstream, connect: Connect) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
+from collections.abc import Iterator
+from contextlib import suppress
 from itertools import product
 from typing import Any
 
@@ -10,6 +13,9 @@ import pytest
 
 from tests.cases import every
 from tests.protocols import messages_wires, responses_wires, wires
+from tests.protocols import test_corners_chat_read as in_chat
+from tests.protocols import test_corners_messages_read as in_messages
+from tests.protocols import test_corners_responses_read as in_responses
 from tests.protocols.corners import read_by, sse
 from toolwire.errors import BackendFault, ClientFault, GatewayError
 from toolwire.events import Event, Fault, Finish
@@ -100,6 +106,46 @@ def test_nothing_is_read_after_the_end(name: str) -> None:
         reader.feed(end + BEGUN[name])
         assert reader.feed(BEGUN[name]) == []
         assert reader.finish() == []
+
+
+def values(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Each value inside of a frame: what it is in, and its key there."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in list(inside):
+        yield value, key
+        yield from values(item)
+
+
+RESOURCE = in_responses.resource(("text_and_refusal", "summary", "call", "custom", "own_shell", "searched"))
+ANSWER = ("cited", "thought", "call", "searched", "found")
+STREAMS: dict[str, list[dict[str, Any]]] = {
+    "chat": [*in_chat.chunks((*in_chat.PIECES,)), in_chat.END, in_chat.USED],
+    "messages": in_messages.frames(ANSWER, in_messages.usual),
+    "responses": in_responses.frames(RESOURCE, in_responses.usual),
+}
+WHOLE: dict[str, dict[str, Any]] = {
+    "chat": {"id": "x", "choices": [{"index": 0, "message": {"content": "x"}, "finish_reason": "stop"}]},
+    "messages": in_messages.answer(ANSWER),
+    "responses": RESOURCE,
+}
+ODD = [None, True, 3, "", "x", [], [1], {}, {"type": 1}]
+
+
+@every("name", SERVERS)
+def test_whatever_stands_in_the_place_of_a_value(name: str) -> None:
+    """It is an answer or a fault, whole and streamed. In a stream a quarter of the odd values at each place, in turn."""
+    frames, body = copy.deepcopy((STREAMS[name], WHOLE[name]))
+    for number, (inside, key) in enumerate(list(values(frames))):
+        before = inside[key]
+        for inside[key] in ODD[number % 4 :: 4]:
+            assert isinstance(read(name, sse(*frames))[-1], Finish | Fault)
+        inside[key] = before
+    for inside, key in list(values(body)):
+        before = inside[key]
+        for inside[key] in ODD:
+            with suppress(GatewayError):
+                assert SERVERS[name].read_reply(json.dumps(body).encode()).choices
+        inside[key] = before
 
 
 UPSTREAM = (BackendFault, 502, "upstream_error", "GPU on fire")

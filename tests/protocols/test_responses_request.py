@@ -328,7 +328,10 @@ OFFER = [
 def test_choices(choice: Any, wanted: ToolChoice) -> None:
     got = request({"model": "m", "input": "hi", "tools": OFFER, "tool_choice": choice})
     assert got.tool_choice == wanted
-    assert request(RESPONSES.write_request(got)).tool_choice == wanted
+    written = RESPONSES.write_request(got)
+    assert request(written).tool_choice == wanted
+    if wanted.mode == "named":
+        assert written["tool_choice"]["type"] == choice["type"]
 
 
 @pytest.mark.parametrize(
@@ -534,8 +537,10 @@ def test_a_request_is_read_as_it_was_written(fields: dict[str, Any]) -> None:
 
 
 def test_a_tool_of_another_protocol_that_says_nothing_of_it_is_not_strict() -> None:
-    (tool,) = RESPONSES.write_request(ModelRequest("m", (), (ToolSpec("f"),)))["tools"]
+    asked = ModelRequest("m", (), (ToolSpec("f"), ToolSpec("g", namespace="ns")))
+    tool, group = RESPONSES.write_request(asked)["tools"]
     assert (tool["strict"], tool["parameters"]) == (False, {"type": "object", "properties": {}})
+    assert group["description"] == "ns"
 
 
 def test_foreign_parts() -> None:
