@@ -133,7 +133,7 @@ ODD = [None, True, 3, "", "x", [], [1], {}, {"type": 1}]
 
 @every("name", SERVERS)
 def test_whatever_stands_in_the_place_of_a_value(name: str) -> None:
-    """It is an answer or a fault, whole and streamed. In a stream a quarter of the odd values at each place, in turn."""
+    """It is an answer or a fault. In streams a quarter of the odd values at each place, in turn."""
     frames, body = copy.deepcopy((STREAMS[name], WHOLE[name]))
     for number, (inside, key) in enumerate(list(values(frames))):
         before = inside[key]
