@@ -24,7 +24,9 @@ from tests.protocols import messages_wires, responses_wires, wires
 from tests.protocols.corners import Block, by_characters, by_kind, call, mark, marks, overlapping, prose, stream
 from toolwire.events import BlockKind, Close, Delta, Event, Opaque, Open
 from toolwire.folding import fold
-from toolwire.model import EMPTY
+from toolwire.model import EMPTY, OpaquePart, ToolSpec, ToolUse
+from toolwire.protocols.responses.served import ResponsesServed
+from toolwire.protocols.shared.served import ServedTool
 from toolwire.protocols.streams import TextWriter, WriteOptions
 from toolwire.stream_grammar import check
 
@@ -83,6 +85,8 @@ MESSAGES: dict[str, Block] = {
     "custom": call("raw", kind="custom"),
     "unmodelled": unmodelled("messages", lambda n: {"type": "x", "x": mark(n, "field"), "input": {"a": 1}}),
 }
+SERVED = ResponsesServed()
+ADD = ToolUse("call_a", "add", '{"a":1}', namespace="calc")
 RESPONSES: dict[str, Block] = {
     "noted": prose(TEXT, "noted #", opened="annotations", protocol="responses"),
     "noted_late": prose(TEXT, "no", "ted #", late="annotations", protocol="responses"),
@@ -95,6 +99,9 @@ RESPONSES: dict[str, Block] = {
     "call_late": call('{"a":1}', late="x_late", protocol="responses"),
     "custom": call("raw", kind="custom"),
     "own_item": own_item,
+    "served": lambda n: [SERVED.began(ADD, None), SERVED.ran(ADD, f"said {n}", False, None)],
+    "served_in_vain": lambda n: [SERVED.ran(ADD, f"no {n}", True, f"mcpr_{n}")],
+    "listed": lambda n: [SERVED.listed(f"calc{n}", [ServedTool("add", ToolSpec("add"))], None)],
     "unmodelled": unmodelled("responses", lambda n: {"type": "web_search_call", "x": mark(n, "field")}),
 }
 
@@ -296,7 +303,14 @@ def one_form(side: Side, reply: Any) -> Any:
         for choice in choices:
             choice["calls"] = [replace(use, arguments=use.arguments.strip()) for use in choice["calls"]]
         return choices, reply.usage
-    return replace(reply, created=0, extra=EMPTY)
+    (choice,) = reply.choices
+    parts = tuple(part for part in choice.parts if not (isinstance(part, OpaquePart) and is_progress(part.payload)))
+    return replace(reply, created=0, extra=EMPTY, choices=(replace(choice, parts=parts),))
+
+
+def is_progress(payload: Any) -> bool:
+    """True for an event that only says how an item goes on."""
+    return str(payload.get("type")).startswith("response.")
 
 
 def test_an_item_of_reasoning_ends_under_the_id_that_it_began_with() -> None:
