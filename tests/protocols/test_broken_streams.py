@@ -128,7 +128,7 @@ WHOLE: dict[str, dict[str, Any]] = {
     "messages": in_messages.answer(ANSWER),
     "responses": RESOURCE,
 }
-ODD = [None, True, 3, "", "x", [], [1], {}, {"type": 1}]
+ODD = [3, "x", True, 0.5, [], {}, [1], {"type": 1}, None, ""]
 
 
 @every("name", SERVERS)
