@@ -124,7 +124,10 @@ STREAMS: dict[str, list[dict[str, Any]]] = {
     "responses": in_responses.frames(RESOURCE, in_responses.usual),
 }
 WHOLE: dict[str, dict[str, Any]] = {
-    "chat": {"id": "x", "choices": [{"index": 0, "message": {"content": "x"}, "finish_reason": "stop"}]},
+    "chat": {
+        "choices": [{"index": 0, "message": {"content": "x", **in_chat.call(0)[0]["delta"]}, "finish_reason": "stop"}],
+        "usage": in_chat.COUNTS,
+    },
     "messages": in_messages.answer(ANSWER),
     "responses": RESOURCE,
 }
@@ -137,12 +140,14 @@ def test_whatever_stands_in_the_place_of_a_value(name: str) -> None:
     frames, body = copy.deepcopy((STREAMS[name], WHOLE[name]))
     for number, (inside, key) in enumerate(list(values(frames))):
         before = inside[key]
-        for inside[key] in ODD[number % 4 :: 4]:
+        for odd in ODD[number % 4 :: 4]:
+            inside[key] = odd
             assert isinstance(read(name, sse(*frames))[-1], Finish | Fault)
         inside[key] = before
     for inside, key in list(values(body)):
         before = inside[key]
-        for inside[key] in ODD:
+        for odd in ODD:
+            inside[key] = odd
             with suppress(GatewayError):
                 assert SERVERS[name].read_reply(json.dumps(body).encode()).choices
         inside[key] = before
