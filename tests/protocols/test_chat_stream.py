@@ -80,13 +80,6 @@ def test_a_fault_before_anything_else_is_a_valid_stream() -> None:
     assert done == "[DONE]"
 
 
-def test_nothing_is_written_after_the_end() -> None:
-    for end in (Finish(), Fault(BackendFault("no"))):
-        writer = CHAT.writer(options())
-        assert writer.feed([START, end]).endswith(DONE)
-        assert writer.feed(text(0, "more")) == b""
-
-
 @every(
     ("reason", "called", "word"),
     [

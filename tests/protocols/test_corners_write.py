@@ -22,7 +22,8 @@ import pytest
 from tests.cases import every
 from tests.protocols import messages_wires, responses_wires, wires
 from tests.protocols.corners import Block, by_characters, by_kind, call, mark, marks, overlapping, prose, stream
-from toolwire.events import BlockKind, Close, Delta, Event, Opaque, Open
+from toolwire.errors import BackendFault
+from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
 from toolwire.folding import fold
 from toolwire.model import EMPTY, OpaquePart, ToolSpec, ToolUse
 from toolwire.protocols.responses.served import ResponsesServed
@@ -306,6 +307,15 @@ def one_form(side: Side, reply: Any) -> Any:
 def is_progress(payload: Any) -> bool:
     """True for an event that only says how an item goes on."""
     return str(payload.get("type")).startswith("response.")
+
+
+@every("side", SIDES)
+def test_nothing_is_written_after_the_end(side: Side) -> None:
+    for end in (Finish(), Fault(BackendFault("no"))):
+        writer = side.protocol().writer(side.options())
+        assert writer.feed([Start(side.ident, "m", 1), end])
+        assert writer.feed(side.blocks["text"](0)) == b""
+        assert writer.keepalive().startswith(b":")
 
 
 def test_an_item_of_reasoning_ends_under_the_id_that_it_began_with() -> None:

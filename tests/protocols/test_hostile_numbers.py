@@ -17,7 +17,9 @@ import pytest
 
 from tests.cases import every
 from tests.protocols import responses_wires, wires
+from tests.protocols.messages_wires import MESSAGES
 from tests.protocols.responses_wires import RESPONSES
+from tests.protocols.test_corners_messages_read import answer
 from tests.protocols.wires import CHAT
 from toolwire.errors import BackendFault, GatewayError
 from toolwire.events import BlockKind, Event, Fault, Finish, Open, Start, StreamGrammarError
@@ -127,11 +129,13 @@ def _responses_whole() -> list[dict[str, Any]]:
 STREAMS: dict[str, tuple[ServerSide, list[list[dict[str, Any]]]]] = {
     "chat": (CHAT, [CHAT_STREAM, *(_golden(path.name) for path in sorted(GOLDEN.glob("chat-*.sse")))]),
     "completions": (TEXT, [TEXT_STREAM]),
+    "messages": (MESSAGES, [_golden(path.name) for path in sorted(GOLDEN.glob("messages-*.sse"))]),
     "responses": (RESPONSES, [_golden(path.name) for path in sorted(GOLDEN.glob("responses-*.sse"))]),
 }
 WHOLES: list[tuple[ServerSide, dict[str, Any]]] = [
     *((CHAT, body) for body in CHAT_WHOLE),
     *((TEXT, body) for body in CHAT_WHOLE),
+    (MESSAGES, answer(("text", "thought", "call"))),
     *((RESPONSES, body) for body in _responses_whole()),
 ]
 
@@ -251,7 +255,7 @@ def test_law_a_number_in_a_stream_costs_nothing(name: str) -> None:
 
 
 def test_law_a_number_in_a_whole_answer_costs_nothing() -> None:
-    seen: dict[ServerSide, set[str]] = {CHAT: set(), TEXT: set(), RESPONSES: set()}
+    seen: dict[ServerSide, set[str]] = {CHAT: set(), TEXT: set(), MESSAGES: set(), RESPONSES: set()}
     turn = 0
     for protocol, body in WHOLES:
         usual = len(unfold(protocol.read_reply(json.dumps(body).encode())))
@@ -311,8 +315,8 @@ def test_more_than_was_asked_for_is_a_fault() -> None:
 @every("streamed", [True, False])
 def test_calls_and_items_without_end(streamed: bool) -> None:
     """One frame may hold thousands of them."""
-    calls = [{"id": f"c{i}", "function": {"name": "f", "arguments": "{}"}} for i in range(20_000)]
-    items = [{"type": "x", "id": f"i{i}"} for i in range(20_000)]
+    calls = [{"id": f"c{i}", "function": {"name": "f", "arguments": "{}"}} for i in range(MAX_CALLS + 1)]
+    items = [{"type": "x", "id": f"i{i}"} for i in range(MAX_PARTS + 1)]
     for protocol, whole, frame in (
         (CHAT, {"choices": [{"message": {"tool_calls": calls}}]}, {"choices": [{"delta": {"tool_calls": calls}}]}),
         (RESPONSES, {"output": items}, {"type": "response.completed", "response": {"output": items}}),

@@ -299,15 +299,6 @@ def test_options_of_the_end() -> None:
         assert b"[DONE]" not in write(events)
 
 
-def test_nothing_is_written_after_the_end() -> None:
-    for end in (finish(), Fault(BackendFault("no"))):
-        writer = RESPONSES.writer(options())
-        data = writer.feed([START, end])
-        assert sum(kind in ("completed", "incomplete", "failed") for kind in kinds(data)) == 1
-        assert writer.feed(text(0, "more")) == b""
-        assert writer.keepalive() == b": keep-alive\n\n"
-
-
 def test_keepalive() -> None:
     writer = RESPONSES.writer(options())
     assert writer.feed([START])
