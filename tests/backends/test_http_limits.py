@@ -1,11 +1,11 @@
-"""HTTP backends over real sockets: time limits (R10.3), and connections that are kept (R10.4). More in
-`test_wire_client.py`."""
+"""HTTP backends over real sockets: time limits (R10.3), and connections that are kept (R10.4). Silence, and more of
+connections: `test_wire_client.py`."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.backends.conftest import SSE, Connect, ask, bytes_of, events_of, fault_of, http_chunk
+from tests.backends.conftest import SSE, Connect, ask, events_of, fault_of, http_chunk
 from toolwire.config import Pool, Timeouts
 from toolwire.errors import BackendFault, GatewayError
 from toolwire.events import Finish
@@ -25,33 +25,11 @@ async def overdue(backend: HttpBackend) -> GatewayError:
 # --- time limits ----------------------------------------------------------------------------------------------------
 
 
-async def test_time_limit_for_the_headers(server: Upstream, connect: Connect) -> None:
-    server.script = [Raw(hang=True)]
-    backend = await connect(timeouts=Timeouts(first_byte_s=0.05))
-    while not server.requests:  # a machine that pauses may have sent nothing when the time is over
-        with pytest.raises(BackendFault, match="first byte") as caught:
-            await backend.open(ask(), request_id="r")
-        assert (caught.value.status, caught.value.code) == (504, "upstream_timeout")
-    await server.requests[0].dropped.wait()
-
-
 async def test_time_limit_for_the_first_byte_of_the_body(server: Upstream, connect: Connect) -> None:
     server.script = [Answer(headers={"Content-Type": "text/event-stream"}, hang=True)]
     error = await overdue(await connect(timeouts=Timeouts(first_byte_s=0.2, idle_s=60)))
     assert (error.status, error.code) == (504, "upstream_timeout")
     assert "first byte" in error.message
-
-
-@pytest.mark.parametrize("stream", [True, False])
-async def test_time_limit_for_silence(server: Upstream, connect: Connect, stream: bool) -> None:
-    server.script = [Answer([b": x\n\n"], headers={"Content-Type": "text/event-stream"}, hang=True)]
-    backend = await connect(timeouts=Timeouts(idle_s=0.1))
-    source = await backend.open(ask(stream=stream), request_id="r")
-    with pytest.raises(BackendFault, match="idle") as caught:
-        await source.body() if not stream else await bytes_of(source)
-    assert caught.value.code == "upstream_timeout"
-    await source.close()
-    await server.requests[0].dropped.wait()
 
 
 async def test_a_reader_that_takes_its_time_is_not_the_servers_silence(server: Upstream, connect: Connect) -> None:
