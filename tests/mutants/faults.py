@@ -207,7 +207,7 @@ FAULTS: Final = (
     Fault(
         "codex-thoughts-twice", "proxy/extras/codex_app/answer.py",
         "if self._form.setdefault(item, method) != method:", "if False:",
-        "thoughts come as they are and summed up, in one block", ("tests/backends/test_codex_corners.py", "tests/backends/test_codex_app.py"),
+        "thoughts come as they are and summed up, in one block", ("tests/backends/test_codex_app.py",),
     ),
     # --- writers ----------------------------------------------------------------------------------------------------
     Fault(
