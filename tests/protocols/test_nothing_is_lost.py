@@ -583,11 +583,6 @@ def test_where_a_chat_stream_keeps_what_is_not_modelled() -> None:
     assert reply.usage.extra == {"chat": {"cost": 0.5}}
 
 
-def test_a_responses_stream_says_what_the_whole_answer_says() -> None:
-    whole = RESPONSES.read_reply(json.dumps(RESPONSES_REPLY).encode())
-    assert fold(responses_wires.read(responses_stream())) == whole
-
-
 def test_what_comes_late_is_what_counts() -> None:
     (close, *_) = [event for event in responses_wires.read(responses_stream()) if isinstance(event, Close)]
     assert close.extra == {"responses": {"encrypted_content": "e"}}
