@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -72,34 +71,6 @@ async def bytes_of(source: HttpSource) -> bytes:
     got: list[bytes] = []
     await source.pump(got.append)
     return b"".join(got)
-
-
-class Reading:
-    """The bytes of a source as they are pumped, in a task of its own. An asynchronous context manager."""
-
-    def __init__(self, source: HttpSource) -> None:
-        self.seen = b""
-        self._source = source
-        self._news = asyncio.Event()
-
-    async def __aenter__(self) -> Reading:
-        self.task = asyncio.create_task(self._source.pump(self._take))
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        self.task.cancel()
-        await asyncio.gather(self.task, return_exceptions=True)
-        await self._source.close()
-
-    def _take(self, data: bytes) -> None:
-        self.seen += data
-        self._news.set()
-
-    async def until(self, text: bytes) -> None:
-        """Wait until it has come."""
-        while text not in self.seen:
-            await self._news.wait()
-            self._news.clear()
 
 
 async def fault_of(backend: HttpBackend) -> GatewayError:

@@ -50,43 +50,65 @@ def shape(request: ModelRequest) -> list[tuple[str, str]]:
     return [(m.role, m.text) for m in request.messages]
 
 
+CALL = Message("assistant", (ToolUse("c", "f", "{}"),))
+RESULT = Message("tool", (ToolResult("c", (Text("42"),)),))
+UNKNOWN = OpaquePart("responses", {"type": "later_item"})
+USER, SYSTEM, GO_ON = say("user", "u"), say("system", "s"), ("user", CONTINUE)
+FITTED: list[tuple[Capabilities, list[Message], list[tuple[str, str]]]] = [
+    # developer messages become system messages only where they must
+    (Capabilities(), [say("developer", "d"), USER], [("system", "d"), ("user", "u")]),
+    (Capabilities(developer_role=True), [say("developer", "d"), USER], [("developer", "d"), ("user", "u")]),
+    # without a system role they head the next user message
+    (
+        Capabilities(system_role=False),
+        [SYSTEM, say("developer", "d"), USER, say("system", "late"), say("assistant", "a")],
+        [("user", "s\n\nd\n\nu\n\nlate"), ("assistant", "a"), GO_ON],
+    ),
+    (Capabilities(system_role=False), [SYSTEM], [("user", "s")]),
+    # there is a user message, and it ends with one, unless the server continues what was begun
+    (Capabilities(), [SYSTEM], [("system", "s"), GO_ON]),
+    (Capabilities(), [SYSTEM, CALL, RESULT], [("system", "s"), GO_ON, ("assistant", ""), ("tool", "")]),
+    (Capabilities(), [USER, say("assistant", "a")], [("user", "u"), ("assistant", "a"), GO_ON]),
+    (Capabilities(continuation=True), [USER, say("assistant", "a")], [("user", "u"), ("assistant", "a")]),
+    # what the server has no form for is no turn
+    *((Capabilities(), [Message(role, (UNKNOWN,))], [GO_ON]) for role in ("user", "assistant")),
+    (Capabilities(), [Message("assistant", (UNKNOWN, Reasoning("", {"encrypted_content": "x"})))], [GO_ON]),
+    (Capabilities(), [SYSTEM, Message("assistant", (UNKNOWN,))], [("system", "s"), GO_ON]),
+    (Capabilities(), [USER, Message("assistant", (UNKNOWN,))], [("user", "u")]),
+    (
+        Capabilities(),
+        [USER, Message("assistant", (UNKNOWN, Text("a"), UNKNOWN, Text("b"))), USER],
+        [("user", "u"), ("assistant", "ab"), ("user", "u")],
+    ),
+]  # fmt: skip
+
+
+@every(("takes", "given", "sent"), FITTED)
+def test_messages_in_the_order_that_servers_take(takes: Capabilities, given: Any, sent: Any) -> None:
+    assert shape(adapt(ask(*given), takes, wire=ChatProtocol())) == sent
+
+
 def test_messages_that_fit_are_the_same_objects() -> None:
-    request = ask(say("system", "s"), say("user", "u"), say("assistant", "a"), say("user", "u2"))
-    assert adapt(request, Capabilities()).messages is not None
-    assert all(a is b for a, b in zip(adapt(request, Capabilities()).messages, request.messages, strict=True))
-
-
-def test_developer_becomes_system_only_where_it_must() -> None:
-    request = ask(say("developer", "d"), say("user", "u"))
-    assert shape(adapt(request, Capabilities())) == [("system", "d"), ("user", "u")]
-    assert shape(adapt(request, Capabilities(developer_role=True))) == [("developer", "d"), ("user", "u")]
-
-
-def test_without_system_role_it_heads_the_next_user_message() -> None:
-    takes = Capabilities(system_role=False)
-    request = ask(
-        say("system", "s"), say("developer", "d"), say("user", "u"), say("system", "late"), say("assistant", "a")
-    )
-    assert shape(adapt(request, takes)) == [("user", "s\n\nd\n\nu\n\nlate"), ("assistant", "a"), ("user", "Continue.")]
-    assert shape(adapt(ask(say("system", "only")), takes)) == [("user", "only")]
+    for wire, said in ((ChatProtocol(), (Text("a"),)), (ResponsesProtocol(), (UNKNOWN, Text("a")))):
+        request = ask(SYSTEM, USER, Message("assistant", said), USER)
+        fitted = adapt(request, Capabilities(), wire=wire).messages
+        assert all(a is b for a, b in zip(fitted, request.messages, strict=True))
 
 
 @pytest.mark.parametrize(("known", "anywhere"), [(False, True), (None, False)])
 def test_late_system_messages_go_where_every_template_takes_them(known: bool | None, anywhere: bool) -> None:
     """Into the user message that follows, else behind the one before; never between a call and its result."""
     takes = Capabilities(late_system=known)
-    call = Message("assistant", (ToolUse("c", "f", "{}"),))
-    result = Message("tool", (ToolResult("c", (Text("42"),)),))
-    early, late = say("system", "s"), say("system", "late")
+    late = say("system", "late")
 
     def fitted(*messages: Message) -> list[tuple[str, str]]:
-        return shape(adapt(ask(early, *messages), takes, late_system=anywhere))
+        return shape(adapt(ask(SYSTEM, *messages), takes, late_system=anywhere))
 
     assert fitted(say("user", "a"), late, say("assistant", "b"), say("user", "c")) == [
         ("system", "s"), ("user", "a\n\nlate"), ("assistant", "b"), ("user", "c"),
     ]  # fmt: skip
     assert fitted(say("user", "a"), say("assistant", "b"), late, say("user", "c"))[-1] == ("user", "late\n\nc")
-    assert [role for role, _ in fitted(say("user", "a"), call, late, result)] == [
+    assert [role for role, _ in fitted(say("user", "a"), CALL, late, RESULT)] == [
         "system", "user", "assistant", "tool", "user",
     ]  # fmt: skip
 
@@ -99,8 +121,7 @@ def test_a_file_in_a_result_is_a_note() -> None:
         "messages", {"type": "document", "title": "a b", "source": source, "more": ["x" * 5000, " y" * 3000]}
     )
     result = Message("tool", (ToolResult("c", (Text("See:"), pdf)),))
-    call = Message("assistant", (ToolUse("c", "f", "{}"),))
-    part = adapt(ask(say("user", "a"), call, result), Capabilities(), wire=ChatProtocol()).messages[-1].parts[0]
+    part = adapt(ask(USER, CALL, result), Capabilities(), wire=ChatProtocol()).messages[-1].parts[0]
     assert isinstance(part, ToolResult)
     (text,) = part.parts
     assert isinstance(text, Text)
@@ -135,25 +156,6 @@ def test_system_text_before_an_image_stays_a_part_of_its_own() -> None:
     picture = Message("user", (Image("data:x"), Text("what?")))
     [message] = adapt(ask(say("system", "s"), picture), Capabilities(system_role=False, images=True)).messages
     assert message.parts == (Text("s"), Image("data:x"), Text("what?"))
-
-
-def test_there_is_a_user_message_and_it_ends_with_one() -> None:
-    takes = Capabilities()
-    result = Message("tool", (ToolResult("c", (Text("42"),)),))
-    call = Message("assistant", (ToolUse("c", "f", "{}"),))
-    assert [m.role for m in adapt(ask(say("system", "s"), call, result), takes).messages] == [
-        "system",
-        "user",
-        "assistant",
-        "tool",
-    ]
-    assert shape(adapt(ask(say("user", "u"), say("assistant", "a")), takes))[-1] == ("user", CONTINUE)
-    assert shape(adapt(ask(say("system", "s")), takes)) == [("system", "s"), ("user", CONTINUE)]
-
-
-def test_prefill_stays_last_where_the_backend_continues_it() -> None:
-    request = ask(say("user", "u"), say("assistant", "<tool"))
-    assert shape(adapt(request, Capabilities(continuation=True)))[-1] == ("assistant", "<tool")
 
 
 def test_neighbours_are_merged_but_tool_results_are_not() -> None:
@@ -192,46 +194,25 @@ def test_neighbouring_texts_are_one() -> None:
     assert parts == [(Text("st"),), (Text("ab"), Image("u"), Text("c")), (ToolResult("c", (Text("de"),)),)]
 
 
-UNKNOWN = OpaquePart("responses", {"type": "later_item"})
-
-
-@pytest.mark.parametrize(
-    ("given", "sent"),
-    [
-        ([Message("assistant", (UNKNOWN,))], [("user", CONTINUE)]),
-        ([Message("user", (UNKNOWN,))], [("user", CONTINUE)]),
-        ([Message("assistant", (UNKNOWN, Reasoning("", {"encrypted_content": "x"})))], [("user", CONTINUE)]),
-        ([say("system", "s"), Message("assistant", (UNKNOWN,))], [("system", "s"), ("user", CONTINUE)]),
-        ([say("user", "u"), Message("assistant", (UNKNOWN,))], [("user", "u")]),
-        (
-            [say("user", "u"), Message("assistant", (UNKNOWN, Text("a"), UNKNOWN, Text("b"))), say("user", "v")],
-            [("user", "u"), ("assistant", "ab"), ("user", "v")],
-        ),
-        ([say("user", "u"), say("assistant", "a")], [("user", "u"), ("assistant", "a"), ("user", CONTINUE)]),
-    ],
-)
-def test_what_the_server_has_no_form_for_is_no_turn(given: list[Message], sent: list[tuple[str, str]]) -> None:
-    assert shape(adapt(ask(*given), Capabilities(), wire=ChatProtocol())) == sent
-
-
-def test_what_the_server_knows_stays_as_it_is() -> None:
-    request = ask(say("user", "u"), Message("assistant", (UNKNOWN, Text("a"))), say("user", "v"))
-    kept = adapt(request, Capabilities(), wire=ResponsesProtocol()).messages
-    assert all(a is b for a, b in zip(kept, request.messages, strict=True))
-
-
 def test_what_is_unknown_in_a_result_is_its_text() -> None:
-    call = Message("assistant", (ToolUse("c", "f", "{}"),))
     result = Message("tool", (ToolResult("c", (Text("a "), OpaquePart("responses", {"b": 1}))),))
-    assert adapt(ask(say("user", "u"), call, result), Capabilities(), wire=ChatProtocol()).messages[2].parts == (
+    assert adapt(ask(USER, CALL, result), Capabilities(), wire=ChatProtocol()).messages[2].parts == (
         ToolResult("c", (Text('a {"b":1}'),)),
     )
 
 
-@pytest.mark.parametrize(("policy", "kept"), [("drop", {}), ("list", {"top_k": 5}), ("all", {"top_k": 5, "wild": 1})])
-def test_unknown_fields(policy: Any, kept: dict[str, Any]) -> None:
-    request = ask(say("user", "u"), extra={"top_k": 5, "wild": 1})
-    assert dict(adapt(request, PRESETS["vllm"], forward_unknown=policy).extra) == kept
+@every(
+    ("preset", "policy", "kept"),
+    [
+        ("vllm", "drop", {}),
+        ("vllm", "list", {"top_k": 5}),
+        ("generic", "list", {}),
+        ("vllm", "all", {"top_k": 5, "wild": 1}),
+    ],
+)
+def test_unknown_fields(preset: str, policy: Any, kept: dict[str, Any]) -> None:
+    request = ask(USER, extra={"top_k": 5, "wild": 1})
+    assert dict(adapt(request, PRESETS[preset], forward_unknown=policy).extra) == kept
 
 
 @pytest.mark.parametrize(
@@ -280,7 +261,7 @@ def test_fields_that_the_protocol_itself_knows_are_not_unknown(policy: Any, wire
 def test_hosted_tools_are_for_servers_of_the_protocol_that_they_came_in(wire: Any, kept: list[str]) -> None:
     hosted = ToolSpec("web_search", kind="hosted", extra={"responses": {"type": "web_search"}})
     choice = ToolChoice("named", "web_search")
-    fitted = adapt(ask(say("user", "u"), tools=(hosted, ToolSpec("f")), tool_choice=choice), Capabilities(), wire=wire)
+    fitted = adapt(ask(USER, tools=(hosted, ToolSpec("f")), tool_choice=choice), Capabilities(), wire=wire)
     assert [tool.name for tool in fitted.tools] == kept
     assert fitted.tool_choice == (choice if "web_search" in kept else ToolChoice())
 
@@ -294,41 +275,30 @@ def test_what_a_part_says_in_this_protocol_alone_is_kept_as_it_is() -> None:
 @pytest.mark.parametrize(("policy", "listed", "kept"), [("drop", True, None), ("list", True, 5), ("list", False, None), ("all", False, 5)])  # fmt: skip
 def test_top_k_is_for_those_who_know_it(policy: Any, listed: bool, kept: int | None) -> None:
     takes = Capabilities(extra_parameters=frozenset({"top_k"} if listed else ()))
-    asked = ask(say("user", "u"), sampling=Sampling(top_k=5))
+    asked = ask(USER, sampling=Sampling(top_k=5))
     assert adapt(asked, takes, forward_unknown=policy).sampling.top_k == kept
 
 
 def test_fields_of_the_protocol_go_to_every_server_that_speaks_it() -> None:
-    asked = ask(say("user", "u"), stream=True, protocol_fields={"responses": {"include": [1], "stream_options": {}}})
+    asked = ask(USER, stream=True, protocol_fields={"responses": {"include": [1], "stream_options": {}}})
     assert adapt(asked, Capabilities(), wire=ResponsesProtocol()).protocol_fields is asked.protocol_fields
     silent = Capabilities(stream_usage=False)
     assert adapt(asked, silent, wire=ResponsesProtocol()).protocol_fields == {"responses": {"include": [1]}}
-    alone = ask(say("user", "u"), stream=True, protocol_fields={"chat": {"stream_options": {"x": 1}}})
+    alone = ask(USER, stream=True, protocol_fields={"chat": {"stream_options": {"x": 1}}})
     assert adapt(alone, silent, wire=ChatProtocol()).protocol_fields == {}
 
 
-def test_generic_backends_get_no_unknown_fields() -> None:
-    assert dict(adapt(ask(say("user", "u"), extra={"top_k": 5}), PRESETS["generic"]).extra) == {}
-
-
 def test_parameters_that_are_not_listed_are_left_out() -> None:
-    request = ask(
-        say("user", "u"),
-        sampling=Sampling(reasoning_effort="high", n=3, seed=1),
-        response_format={"type": "json_object"},
-    )
-    bare = adapt(request, Capabilities(response_format=False))
+    """Also counts, which not every server gives."""
+    sampling = Sampling(reasoning_effort="high", n=3, seed=1)
+    request = ask(USER, sampling=sampling, response_format={"type": "json_object"}, stream=True)
+    bare = adapt(request, Capabilities(response_format=False, stream_usage=False))
     assert bare.sampling == Sampling(seed=1)
-    assert bare.response_format is None
+    assert (bare.response_format, bare.include_usage) == (None, False)
     full = adapt(request, Capabilities(reasoning_effort=True, multiple_choices=True))
     assert full.sampling == request.sampling
-    assert full.response_format == request.response_format
-
-
-@pytest.mark.parametrize(("stream", "takes", "asked"), [(True, True, True), (True, False, False), (False, True, False)])
-def test_usage_is_asked_for_where_it_is_given(stream: bool, takes: bool, asked: bool) -> None:
-    request = ask(say("user", "u"), stream=stream)
-    assert adapt(request, Capabilities(stream_usage=takes)).include_usage is asked
+    assert (full.response_format, full.include_usage) == (request.response_format, True)
+    assert not adapt(replace(request, stream=False), Capabilities()).include_usage
 
 
 TOOL = ToolSpec(
@@ -360,7 +330,7 @@ def test_constraint_becomes_the_servers_own_field(feature: str, fields: dict[str
 
 
 def test_constraint_as_json_schema() -> None:
-    request = ask(say("user", "u"), constraint=Constraint("", (TOOL,)))
+    request = ask(USER, constraint=Constraint("", (TOOL,)))
     out = adapt(request, PRESETS["ollama"])
     assert out.response_format is not None
     assert out.response_format["json_schema"]["schema"] == call_schema([TOOL])
@@ -405,7 +375,7 @@ WITH_CUSTOM = Capabilities(tool_types=frozenset({"function", "custom"}))
 
 
 def test_a_server_gets_tools_that_it_knows() -> None:
-    adapted = adapt(ask(say("user", "u"), tools=TOOLS), Capabilities())
+    adapted = adapt(ask(USER, tools=TOOLS), Capabilities())
     assert [(tool.name, tool.kind, tool.namespace) for tool in adapted.tools] == [
         ("plain", "function", None),
         ("free", "function", None),
@@ -415,7 +385,7 @@ def test_a_server_gets_tools_that_it_knows() -> None:
     assert adapted.tools[0] is PLAIN
     assert adapted.tools[1].parameters == adapted.tools[3].parameters == CUSTOM_PARAMETERS
     assert adapted.tools[1].description == "Takes text."
-    adapted = adapt(ask(say("user", "u"), tools=TOOLS), WITH_CUSTOM)
+    adapted = adapt(ask(USER, tools=TOOLS), WITH_CUSTOM)
     assert [(tool.name, tool.kind) for tool in adapted.tools] == [
         ("plain", "function"),
         ("free", "custom"),
@@ -424,7 +394,7 @@ def test_a_server_gets_tools_that_it_knows() -> None:
     ]
     assert adapted.tools[1] is FREE
     searches = Capabilities(tool_types=frozenset({"function", "web_search"}))
-    assert adapt(ask(say("user", "u"), tools=TOOLS), searches).tools[-1] is HOSTED
+    assert adapt(ask(USER, tools=TOOLS), searches).tools[-1] is HOSTED
 
 
 def test_earlier_calls_follow_their_tools() -> None:
@@ -438,7 +408,7 @@ def test_earlier_calls_follow_their_tools() -> None:
         ),
     )
     result = Message("tool", (ToolResult("c2", (Text("ok"),), kind="custom"),))
-    request = ask(say("user", "u"), said, result, tools=TOOLS)
+    request = ask(USER, said, result, tools=TOOLS)
     assert adapt(request, Capabilities()).messages[1].parts == (
         ToolUse("c1", "plain", '{"a": 1}'),
         ToolUse("c2", "free", '{"input":"x \\"y\\""}'),
@@ -463,4 +433,4 @@ def test_earlier_calls_follow_their_tools() -> None:
     ],
 )
 def test_a_choice_names_what_is_there(choice: ToolChoice, tools: tuple[ToolSpec, ...], fitted: ToolChoice) -> None:
-    assert adapt(ask(say("user", "u"), tools=tools, tool_choice=choice), Capabilities()).tool_choice == fitted
+    assert adapt(ask(USER, tools=tools, tool_choice=choice), Capabilities()).tool_choice == fitted

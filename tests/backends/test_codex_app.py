@@ -7,7 +7,7 @@ import itertools
 import random
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -23,7 +23,7 @@ from toolwire.extras.codex_app.stdio import ProcessTransport
 from toolwire.extras.codex_app.thread_request import RESERVED, thread_request, tool_aliases, transcript
 from toolwire.extras.codex_app.transport import TransportBroken
 from toolwire.folding import fold
-from toolwire.model import Image, Message, ModelRequest, Text, ToolResult, ToolSpec, ToolUse
+from toolwire.model import Image, Message, ModelRequest, Part, Reasoning, Text, ToolResult, ToolSpec, ToolUse
 from toolwire.stream_grammar import check
 from toolwire.support.conversion import ConfigError
 from toolwire.support.environment import environment
@@ -216,20 +216,10 @@ def said(messages: Sequence[Mapping[str, Any]], *, whole: bool = False) -> list[
     return [(type(part).__name__, part.text) for part in fold(events).choices[0].parts]  # type: ignore[union-attr]
 
 
-WAYS_TO_SAY_IT = {
-    "deltas": [delta("1", "He"), delta("1", "llo"), done("1", "Hello")],
-    "deltas without an end": [delta("1", "Hello")],
-    "the end alone": [done("1", "Hello")],
-    "less than the end": [delta("1", "Hel"), done("1", "Hello")],
-    "empty deltas": [delta("1", ""), delta("1", "Hello"), delta("1", "")],
-    "only the turn's end": [],
-}
-
-
-@pytest.mark.parametrize("way", WAYS_TO_SAY_IT)
-def test_text_is_said_once(way: str) -> None:
-    items = [{"type": "agentMessage", "id": "1", "text": "Hello"}]
-    assert said([*WAYS_TO_SAY_IT[way], end(items=items)]) == [("Text", "Hello")]
+def test_text_that_the_end_of_the_turn_repeats_is_said_once() -> None:
+    last = end(items=[{"type": "agentMessage", "id": "1", "text": "Hello"}])
+    for before in ([], [delta("1", "Hello")], [delta("1", "Hel"), done("1", "Hello")]):
+        assert said([*before, last]) == [("Text", "Hello")]
 
 
 def test_items_of_one_id_one_after_the_other() -> None:
@@ -290,6 +280,129 @@ def test_counts() -> None:
     assert (usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.reasoning_tokens) == (3, 2, 1, 1)
     assert read_usage({"inputTokens": 0, "outputTokens": 0}) is None
     assert read_usage(None) is None
+
+
+# --- corners: item x neighbour x way of coming x end ------------------------------------------------------------------
+
+Item = Mapping[str, Any]
+
+ITEMS: dict[str, Callable[[int], tuple[Item, Part]]] = {
+    "text": lambda n: ({"type": "agentMessage", "id": f"i{n}", "text": f"text {n}"}, Text(f"text {n}")),
+    "thought": lambda n: ({"type": "reasoning", "id": f"i{n}", "content": [f"one {n}", "two"], "summary": []}, Reasoning(f"one {n}\n\ntwo")),
+    "summary": lambda n: ({"type": "reasoning", "id": f"i{n}", "content": [], "summary": [f"sum {n}"]}, Reasoning(f"sum {n}")),
+}  # fmt: skip
+
+
+def deltas(item: Item) -> list[Item]:
+    """The deltas of an item, four characters at a time, with an empty one behind each."""
+    kind = {"agentMessage": "item/agentMessage/delta", "reasoning": "item/reasoning/textDelta"}[item["type"]]
+    text = item.get("text") or "\n\n".join(item.get("content") or ())
+    if item.get("summary"):
+        kind, text = "item/reasoning/summaryTextDelta", "\n\n".join(item["summary"])
+    pieces = [text[at : at + 4] for at in range(0, len(text), 4)]
+    return [note(kind, itemId=item["id"], delta=piece) for whole in pieces for piece in (whole, "")]
+
+
+def usual(item: Item) -> list[Item]:
+    """Begun, said, and completed."""
+    return [note("item/started", item=item), *deltas(item), note("item/completed", item=item)]
+
+
+def only_completed(item: Item) -> list[Item]:
+    """The whole item at once."""
+    return [note("item/completed", item=item)]
+
+
+def half_said(item: Item) -> list[Item]:
+    """The first deltas; of a message the whole item says the rest."""
+    said = deltas(item)
+    return [*(said[:2] if item["type"] == "agentMessage" else said), note("item/completed", item=item)]
+
+
+def unannounced(item: Item) -> list[Item]:
+    """Deltas only."""
+    return deltas(item)
+
+
+WAYS = [usual, only_completed, half_said, unannounced]
+USED = note("thread/tokenUsage/updated", tokenUsage={"total": {"inputTokens": 3, "outputTokens": 4}})
+DONE = note("turn/completed", turn={"status": "completed", "items": []})
+NAMES = {"gateway_f": "f"}
+
+
+def called(n: int) -> Item:
+    item = {"type": "function_call", "name": "gateway_f", "call_id": f"c{n}", "arguments": f'{{"a":{n}}}'}
+    return note("rawResponseItem/completed", item=item)
+
+
+def told(*messages: Item, whole: bool = False) -> tuple[list[Event], TurnEvents]:
+    """The stream that these notifications amount to."""
+    turn = TurnEvents(NAMES, NOTHING, whole=whole)
+    events: list[Event] = [Start("id", "m", 1)]
+    for one in messages:
+        if not turn.over:
+            events += turn.feed(one)
+    if turn.over:
+        check(events)
+    return events, turn
+
+
+@every("way", WAYS)
+@every("second", ITEMS)
+@every("first", ITEMS)
+def test_items_say_what_they_say_alone(first: str, second: str, way: Callable[[Item], list[Item]]) -> None:
+    made = [ITEMS[name](n) for n, name in enumerate((first, second, first))]
+    events, turn = told(*(one for item, _ in made for one in way(item)), USED, DONE)
+    reply = fold(events)
+    wanted = [part for _, part in made]
+    assert joined(list(reply.choices[0].parts)) == joined(wanted)
+    assert reply.usage is not None
+    assert (reply.usage.input_tokens, reply.usage.output_tokens) == (3, 4)
+    assert turn.spoke == ("text" in (first, second))
+
+
+def joined(parts: list[Part]) -> list[tuple[type, str]]:
+    """Neighbours of one kind as one: where one text ends nobody says."""
+    out: list[tuple[type, str]] = []
+    for part in parts:
+        assert isinstance(part, Text | Reasoning)
+        if out and out[-1][0] is type(part):
+            out[-1] = (type(part), out[-1][1] + part.text)
+        else:
+            out.append((type(part), part.text))
+    return out
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("name", [None, *ITEMS])
+def test_calls_end_the_answer_behind_what_was_said(name: str | None, count: int) -> None:
+    item = usual(ITEMS[name](0)[0]) if name else []
+    usage = {"inputTokens": 3, "outputTokens": 4}
+    for ends in ([note("rawResponse/completed", usage=usage)], [DONE]):
+        events, turn = told(*item, *map(called, range(count)), *ends)
+        assert turn.over
+        if ends == [DONE]:
+            continue  # its calls were never to be run
+        reply = fold(events)
+        assert list(reply.calls) == [ToolUse(f"c{n}", "f", f'{{"a":{n}}}') for n in range(count)]
+        assert (reply.choices[0].reason, reply.usage and reply.usage.output_tokens) == ("tool_calls", 4)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("name", ITEMS)
+def test_what_begins_anew_is_never_joined_to_what_came_before(name: str, whole: bool) -> None:
+    item, part = ITEMS[name](0)
+    retry = note("error", error={"message": "cut"}, willRetry=True)
+    if name == "text" and not whole:
+        with pytest.raises(GatewayError):
+            told(*deltas(item)[:2], retry)
+        return
+    before = [*deltas(item)[:2], retry]
+    forgotten = len(told(*before, whole=whole)[0]) if whole else 0
+    events, turn = told(*before, *usual(item), DONE, whole=whole)
+    assert turn.restarts == whole
+    reply = fold([Start("id", "m", 1), *events[forgotten:]] if whole else events)
+    assert reply.choices[0].parts[-1] == part
 
 
 # --- what is configured -----------------------------------------------------------------------------------------------

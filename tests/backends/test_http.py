@@ -1,4 +1,5 @@
-"""HTTP backends over real sockets: what is sent, what comes back, statuses and failures (R10.5 to R10.9)."""
+"""HTTP backends over real sockets: what is sent, what comes back, failures (R10.5 to R10.9), time limits (R10.3), and
+connections that are kept (R10.4). Silence, and more of connections: `test_wire_client.py`."""
 
 from __future__ import annotations
 
@@ -8,10 +9,9 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.backends.conftest import Connect, Reading, ask, bytes_of, events_of, fault_of
+from tests.backends.conftest import SSE, Connect, ask, bytes_of, events_of, fault_of, http_chunk
 from tests.cases import every
-from tests.waiting import GUARD_S
-from toolwire.config import BackendConfig, GatewayConfig, LimitsConfig, Timeouts
+from toolwire.config import BackendConfig, GatewayConfig, LimitsConfig, Pool, Timeouts
 from toolwire.configuration.checks import check_values
 from toolwire.errors import BackendFault, GatewayError
 from toolwire.events import Finish
@@ -20,6 +20,7 @@ from toolwire.model import Usage
 from toolwire.registry import usual_server
 from toolwire.support.conversion import ConfigError
 from toolwire.testing import Answer, Raw, Refuse, Say, Upstream, chunk, frame
+from toolwire.upstream.client.wire_client import WireClient
 from toolwire.upstream.servers.http import HttpBackend, base_url
 
 # --- what is sent ---------------------------------------------------------------------------------------------------
@@ -97,15 +98,6 @@ async def test_headers_of_a_middleware(server: Upstream, connect: Connect) -> No
     assert len(server.requests) == 2
 
 
-async def test_given_bytes_are_sent_as_they_are(server: Upstream, connect: Connect) -> None:
-    server.script = [Say("ok")]
-    backend = await connect()
-    raw = b'{ "model":"m","messages":[ ],  "stream":true, "x":1.0 }'
-    source = await backend.open(ask(), request_id="r", body=raw)
-    await source.close()
-    assert server.requests[0].body == raw
-
-
 async def test_proxy_variables_are_ignored(server: Upstream, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     server.script = [Say("ok")]
@@ -113,74 +105,7 @@ async def test_proxy_variables_are_ignored(server: Upstream, connect: Connect, m
     assert "authorization" not in server.requests[0].headers
 
 
-async def test_proxy_variables_are_used_on_request(
-    server: Upstream, connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("http_proxy", server.url)
-    monkeypatch.delenv("no_proxy", raising=False)
-    server.script = [Say("ok")]
-    await events_of(await connect(url="http://model.invalid", trust_env=True))
-    assert server.requests[0].path == "http://model.invalid/v1/chat/completions"
-
-
 # --- what comes back ------------------------------------------------------------------------------------------------
-
-
-async def test_reads_are_not_held_back(server: Upstream, connect: Connect) -> None:
-    gate = asyncio.Event()
-    server.script = [Say("first", gate, "second")]
-    source = await (await connect()).open(ask(), request_id="r")
-    async with Reading(source) as reading:
-        await reading.until(b"first")
-        assert b"second" not in reading.seen
-        gate.set()
-        await reading.task
-        assert b"second" in reading.seen
-
-
-async def test_pumped_bytes_are_exact(server: Upstream, connect: Connect) -> None:
-    frames = [b": hello\n\n", frame(chunk({"content": "a"})), b'data: {"strange":  1.0}\r\n\r\n', b"data: [DONE]\n\n"]
-    server.script = [Answer(frames, headers={"Content-Type": "text/event-stream"})]
-    source = await (await connect()).open(ask(), request_id="r")
-    assert await bytes_of(source) == b"".join(frames)
-    await source.close()
-
-
-async def test_a_pump_can_be_paused(server: Upstream, connect: Connect) -> None:
-    gate, taken = asyncio.Event(), asyncio.Event()
-    server.script = [Say("first", gate, "second")]
-    source = await (await connect()).open(ask(), request_id="r")
-    got: list[bytes] = []
-
-    def sink(data: bytes) -> None:
-        got.append(data)
-        if b"first" in data:
-            source.pause()
-            taken.set()
-
-    pumping = asyncio.create_task(source.pump(sink))
-    await taken.wait()
-    gate.set()
-    await asyncio.sleep(0.05)
-    assert b"second" not in b"".join(got)
-    source.resume()
-    await pumping
-    assert b"second" in b"".join(got)
-    await source.close()
-
-
-async def test_what_a_sink_raises_ends_the_pump(server: Upstream, connect: Connect) -> None:
-    server.script = [Say("a", hang=True)]
-    source = await (await connect()).open(ask(), request_id="r")
-
-    def sink(_: bytes) -> None:
-        raise LookupError("mine")
-
-    with pytest.raises(LookupError, match="mine"):
-        await source.pump(sink)
-    await source.close()
-    async with asyncio.timeout(GUARD_S):
-        await server.requests[0].dropped.wait()
 
 
 async def test_a_whole_answer(server: Upstream, connect: Connect) -> None:
@@ -225,34 +150,18 @@ async def test_a_server_that_streams_unasked(server: Upstream, connect: Connect)
 # --- statuses and failures ------------------------------------------------------------------------------------------
 
 
-STATUSES: dict[int, tuple[int, str]] = {
-    400: (400, "upstream_rejected"),
-    401: (502, "upstream_auth"),
-    403: (502, "upstream_auth"),
-    404: (502, "upstream_error"),
-    408: (504, "upstream_timeout"),
-    413: (413, "request_too_large"),
-    429: (429, "rate_limit_exceeded"),
-    500: (502, "upstream_error"),
-    503: (502, "upstream_error"),
-    504: (504, "upstream_timeout"),
-}
-
-
-@pytest.mark.parametrize("stream", [True, False])
-async def test_statuses(server: Upstream, connect: Connect, stream: bool) -> None:
-    """Neither an address nor the key reaches the client."""
+async def test_a_refusal(server: Upstream, connect: Connect) -> None:
+    """Neither an address nor the key reaches the client. Every status: `test_upstream_errors.py`."""
     backend = await connect(api_key="topsecret123")
-    for status, wanted in STATUSES.items():
-        said = "the reason at http://10.0.0.1:1/, bad key topsecret123"
-        server.script = [Refuse(status, said, headers={"Retry-After": "7"})]
+    said = "the reason at http://10.0.0.1:1/, bad key topsecret123"
+    server.script = [Refuse(429, said, headers={"Retry-After": "7"})]
+    for stream in (True, False):
         with pytest.raises(GatewayError) as caught:
             await backend.open(ask(stream=stream), request_id="r")
         error = caught.value
-        assert (error.status, error.code) == wanted, status
+        assert (error.status, error.code, error.headers) == (429, "rate_limit_exceeded", {"Retry-After": "7"})
         assert "the reason at [address]" in error.message
         assert "topsecret123" not in error.message
-        assert error.headers == ({"Retry-After": "7"} if status == 429 else {})
 
 
 async def test_redirects_are_not_followed(server: Upstream, connect: Connect) -> None:
@@ -260,15 +169,6 @@ async def test_redirects_are_not_followed(server: Upstream, connect: Connect) ->
     with pytest.raises(BackendFault, match="redirect"):
         await (await connect()).open(ask(), request_id="r")
     assert len(server.requests) == 1
-
-
-async def test_nobody_listens(connect: Connect) -> None:
-    async with Upstream() as gone:
-        url = gone.url
-    with pytest.raises(BackendFault) as caught:
-        await (await connect(url=url)).open(ask(), request_id="r")
-    assert (caught.value.status, caught.value.code) == (502, "upstream_disconnected")
-    assert "127.0.0.1" not in caught.value.message
 
 
 RAW: dict[bytes, str] = {
@@ -318,32 +218,16 @@ BROKEN: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", BROKEN)
-async def test_broken_streams(server: Upstream, connect: Connect, name: str) -> None:
-    answer, code = BROKEN[name]
-    server.script = [answer]
-    error = await fault_of(await connect(LimitsConfig(frame_bytes=4000)))
-    assert (error.status, error.code) == (502, code)
-    assert name != "an error" or "out of memory on [address]" in error.message
-
-
-async def test_whole_answers_of_garbage(server: Upstream, connect: Connect) -> None:
-    backend = await connect()
-    for body in (b"", b"null", b"{", b'{"choices":[]}', b"<html>"):
-        server.script = [streamed(body, kind="application/json", framing="length")]
-        source = await backend.open(ask(stream=False), request_id="r")
-        with pytest.raises(BackendFault) as caught:
-            await source.reply()
-        assert (caught.value.status, caught.value.code) == (502, "upstream_invalid_response"), body
-        await source.close()
-
-
-async def test_cut_bytes_raise(server: Upstream, connect: Connect) -> None:
-    server.script = [Say("Hel", cut=True)]
-    source = await (await connect()).open(ask(), request_id="r")
-    with pytest.raises(BackendFault, match="closed"):
-        await bytes_of(source)
-    await source.close()
+async def test_broken_streams(server: Upstream, connect: Connect) -> None:
+    for name, (answer, code) in BROKEN.items():
+        server.script = [answer]
+        error = await fault_of(await connect(LimitsConfig(frame_bytes=4000)))
+        assert (error.status, error.code) == (502, code), name
+        assert name != "an error" or "out of memory on [address]" in error.message
+    server.script = [streamed(orjson.dumps({"error": REFUSAL}), kind="application/json", framing="length")]
+    source = await (await connect()).open(ask(stream=False), request_id="r")
+    with pytest.raises(BackendFault, match=r"out of memory on \[address\]"):  # in a whole answer as well
+        await source.reply()
 
 
 async def test_a_whole_answer_that_is_too_large(server: Upstream, connect: Connect) -> None:
@@ -392,13 +276,14 @@ NO_LISTS: dict[str, tuple[Answer, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", NO_LISTS)
-async def test_no_list_of_models_is_no_empty_one(server: Upstream, connect: Connect, name: str) -> None:
-    server.listing, code = NO_LISTS[name]
-    with pytest.raises(BackendFault) as caught:
-        await (await connect(limits=LimitsConfig(frame_bytes=65_536))).models()
-    assert caught.value.code == code
-    assert "127.0.0.1" not in caught.value.message
+async def test_no_list_of_models_is_no_empty_one(server: Upstream, connect: Connect) -> None:
+    backend = await connect(limits=LimitsConfig(frame_bytes=65_536))
+    for name, (answer, code) in NO_LISTS.items():
+        server.listing = answer
+        with pytest.raises(BackendFault) as caught:
+            await backend.models()
+        assert caught.value.code == code, name
+        assert "127.0.0.1" not in caught.value.message
 
 
 async def test_lists_of_models(server: Upstream, connect: Connect) -> None:
@@ -434,3 +319,107 @@ async def test_headers_that_cannot_be_sent_are_refused_at_the_start(connect: Con
     with pytest.raises(ValueError, match="not an HTTP header") as caught:
         await connect(**config)
     assert "secret" not in str(caught.value)
+
+
+# --- time limits ----------------------------------------------------------------------------------------------------
+
+
+async def overdue(backend: HttpBackend) -> GatewayError:
+    """What a limit ends with: in the stream, or before it where the machine paused for so long."""
+    try:
+        return await fault_of(backend)
+    except BackendFault as fault:
+        return fault
+
+
+async def test_time_limit_for_the_first_byte_of_the_body(server: Upstream, connect: Connect) -> None:
+    server.script = [Answer(headers={"Content-Type": "text/event-stream"}, hang=True)]
+    error = await overdue(await connect(timeouts=Timeouts(first_byte_s=0.2, idle_s=60)))
+    assert (error.status, error.code) == (504, "upstream_timeout")
+    assert "first byte" in error.message
+
+
+async def test_a_reader_that_takes_its_time_is_not_the_servers_silence(server: Upstream, connect: Connect) -> None:
+    server.script = [Answer([b": x\n\n"], headers={"Content-Type": "text/event-stream"}, hang=True)]
+    backend = await connect(timeouts=Timeouts(idle_s=0))
+    source = await backend.open(ask(), request_id="r")
+    reads = source._answer.reads()
+    await anext(reads)
+    assert isinstance(backend.client, WireClient)
+    for _ in range(3):
+        backend.client.patrol()  # the timer, while nobody reads: a limit of nothing has passed long ago
+    with pytest.raises(BackendFault, match="idle"):
+        await anext(reads)
+    await source.close()
+
+
+async def test_time_limit_for_everything(server: Upstream, connect: Connect) -> None:
+    server.script = [Answer([b": x\n\n"], headers={"Content-Type": "text/event-stream"}, hang=True)]
+    assert "total" in (await overdue(await connect(timeouts=Timeouts(total_s=0.2)))).message
+    server.script = [Raw(hang=True)]
+    with pytest.raises(BackendFault, match="total"):
+        await (await connect(timeouts=Timeouts(total_s=0.05))).open(ask(), request_id="r")
+
+
+async def test_time_limit_for_connecting(connect: Connect) -> None:
+    # A listening socket whose queue is full does not answer: the kernel drops further connection requests.
+    import socket
+
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        port = listener.getsockname()[1]
+        waiting = [socket.socket() for _ in range(8)]
+        try:
+            for client in waiting:
+                client.setblocking(False)
+                client.connect_ex(("127.0.0.1", port))
+            backend = await connect(url=f"http://127.0.0.1:{port}", timeouts=Timeouts(connect_s=0.1))
+            with pytest.raises(BackendFault, match="connecting") as caught:
+                await backend.open(ask(), request_id="r")
+            assert (caught.value.status, caught.value.code) == (504, "upstream_timeout")
+        finally:
+            for client in waiting:
+                client.close()
+
+
+async def test_none_means_no_limit(server: Upstream, connect: Connect) -> None:
+    server.script = [Say("ok")]
+    none = Timeouts(connect_s=None, first_byte_s=None, idle_s=None, total_s=None)
+    assert isinstance((await events_of(await connect(timeouts=none)))[-1], Finish)
+
+
+# --- connections -------------------------------------------------------------------------------------
+
+
+async def test_connections_are_kept(server: Upstream, connect: Connect) -> None:
+    server.script = [Say("a")]
+    backend = await connect()
+    for stream in (True, False, True):
+        source = await backend.open(ask(stream=stream), request_id="r")
+        if stream:
+            async for batch in source.batches():
+                if isinstance(batch[-1], Finish):
+                    break  # as delivery does: nobody reads on after the end
+        else:
+            await source.body()
+        await source.close()
+    assert server.connections == 1
+
+
+async def test_a_refusal_does_not_keep_its_connection_busy(server: Upstream, connect: Connect) -> None:
+    server.script = [Refuse(500), Say("a")]
+    backend = await connect(pool=Pool(connections=1))
+    with pytest.raises(BackendFault):
+        await backend.open(ask(), request_id="r")
+    await events_of(backend)
+
+
+async def test_a_kept_connection_that_dies_after_its_first_byte_is_not_replaced(
+    server: Upstream, connect: Connect
+) -> None:
+    server.script = [Say("a"), Raw(SSE + http_chunk(frame(chunk({"content": "x"})))), Say("b")]
+    backend = await connect()
+    await events_of(backend)
+    assert (await fault_of(backend)).code == "upstream_disconnected"
+    assert len(server.requests) == 2

@@ -11,7 +11,7 @@ import heapq
 import random
 from collections.abc import Awaitable, Callable
 from functools import partial
-from itertools import count, product
+from itertools import count
 from typing import Any, Final
 
 import pytest
@@ -25,7 +25,7 @@ from toolwire.upstream.client import wire_client
 from toolwire.upstream.client.wire_client import SETTLE_S, WireClient
 
 MOST_DELAY_S: Final = 0.05
-REQUESTS: Final = 160
+REQUESTS: Final = 100
 TURNS: Final = 12
 """Turns of the loop in which loopback bytes reach the other end."""
 
@@ -138,9 +138,7 @@ def asking(client: Any) -> Callable[[int], Awaitable[bytes]]:
     return one
 
 
-@pytest.mark.parametrize(
-    ("seed", "remembers", "every"), [(seed, *case) for seed, case in enumerate(product([True, False], [1, 2, 7, 50]))]
-)
+@pytest.mark.parametrize(("seed", "remembers", "every"), [(0, True, 1), (1, True, 7), (2, False, 2), (3, False, 50)])
 async def test_law_each_request_gets_its_own_answer(
     monkeypatch: pytest.MonkeyPatch, seed: int, remembers: bool, every: int
 ) -> None:
@@ -168,8 +166,8 @@ async def test_a_server_in_step_keeps_its_connections() -> None:
     async with Played(1, 10_000) as server:
         client = WireClient(wire_client.URL(server.url), {}, BackendConfig())
         client._now = lambda: server.now
-        await server.run(asking(client), 400)
-        assert server.connections < 40
+        await server.run(asking(client), 120)
+        assert server.connections < 20
         await client.close()
 
 

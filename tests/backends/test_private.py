@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cases import every
+from tests.cases import every, examples
 from tests.unit.test_stream_paths import REQUEST
 from toolwire.config import BackendConfig, LimitsConfig, RouteOptions
 from toolwire.errors import BackendFault
@@ -281,6 +281,7 @@ PIECES = st.text(string.ascii_letters + " é<", max_size=6)
 
 
 @pytest.mark.parametrize("kind", PATHS)
+@examples(0.5)
 @given(
     before=st.lists(PIECES, max_size=4),
     after=st.lists(PIECES, max_size=3),
@@ -312,6 +313,7 @@ def test_law_a_secret_ends_the_stream_wherever_it_is_cut(
 
 
 @pytest.mark.parametrize("kind", PATHS)
+@examples(0.5)
 @given(
     texts=st.lists(PIECES | st.sampled_from([KEY[:11], KEY[4:20], KEY[-9:]]), max_size=8),
     reads=st.lists(st.integers(0, 9999), max_size=5),

@@ -16,42 +16,27 @@ from aiohttp.test_utils import TestServer
 from tests.e2e.conftest import post, read_config, serving
 from tests.e2e.responses_answers import read_events
 from tests.e2e.sockets import connected, said
+from tests.protocols.blocks import text as block
+from tests.protocols.responses_wires import payloads, write
 from tests.waiting import GUARD_S
 from toolwire.configuration.settings import load
+from toolwire.events import Event, Finish, Start
+from toolwire.model import Usage
 from toolwire.support.conversion import ConfigError
 
 Turn = Callable[[web.WebSocketResponse[Any], dict[str, Any]], Awaitable[None]]
 
 
-def response(text: str, status: str = "completed") -> dict[str, Any]:
-    part = {"type": "output_text", "text": text, "annotations": []}
-    item = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [part]}
-    usage = {"input_tokens": 3, "output_tokens": 2, "total_tokens": 5}
-    shown = {"id": "resp_1", "object": "response", "created_at": 1, "model": "m", "status": status, "usage": usage}
-    return {**shown, "output": [item] if status == "completed" else []}
-
-
 def events(text: str) -> list[dict[str, Any]]:
-    item = {"type": "message", "id": "msg_1", "role": "assistant", "status": "in_progress", "content": []}
-    where = {"output_index": 0, "item_id": "msg_1", "content_index": 0}
-    part = {"type": "output_text", "text": "", "annotations": []}
-    done = response(text)["output"][0]
-    return [
-        {"type": "response.created", "response": response("", "in_progress")},
-        {"type": "response.output_item.added", "output_index": 0, "item": item},
-        {"type": "response.content_part.added", **where, "part": part},
-        {"type": "response.output_text.delta", **where, "delta": text},
-        {"type": "response.output_text.done", **where, "text": text},
-        {"type": "response.content_part.done", **where, "part": {**part, "text": text}},
-        {"type": "response.output_item.done", "output_index": 0, "item": done},
-        {"type": "response.completed", "response": response(text)},
-    ]
+    """The events of an answer with this text; the last one has the whole response."""
+    answer: list[Event] = [Start("resp_1", "m", 1), *block(0, text), Finish("stop", Usage(3, 2))]
+    return payloads(write(answer))
 
 
 def say(text: str) -> Turn:
     async def turn(socket: web.WebSocketResponse[Any], asked: dict[str, Any]) -> None:
-        for number, event in enumerate(events(text)):
-            await socket.send_str(orjson.dumps({**event, "sequence_number": number}).decode())
+        for event in events(text):
+            await socket.send_json(event)
 
     return turn
 
@@ -98,7 +83,7 @@ class Server:
         asked = await request.json()
         self.over_http.append(asked)
         if not asked.get("stream"):
-            return web.json_response(response("By HTTP."))
+            return web.json_response(events("By HTTP.")[-1]["response"])
         frames = (b"data: %b\n\n" % orjson.dumps(event) for event in events("By HTTP."))
         return web.Response(body=b"".join(frames), content_type="text/event-stream")
 
@@ -217,7 +202,7 @@ async def test_what_comes_unasked_closes_it() -> None:
 @pytest.mark.parametrize("early", [True, False])
 async def test_a_server_that_goes_is_an_error(early: bool) -> None:
     async def goes(socket: web.WebSocketResponse[Any], asked: dict[str, Any]) -> None:
-        for event in [] if early else events("Hello")[:4]:
+        for event in [] if early else events("Hello")[:5]:
             await socket.send_json(event)
         await socket.close()
 
@@ -264,7 +249,7 @@ async def test_a_client_that_goes_takes_the_servers_work_along() -> None:
     begun = asyncio.Event()
 
     async def endless(socket: web.WebSocketResponse[Any], asked: dict[str, Any]) -> None:
-        for event in events("Hello")[:4]:
+        for event in events("Hello")[:5]:
             await socket.send_json(event)
         begun.set()
 

@@ -101,9 +101,6 @@ def test_rate_limit_without_a_pause() -> None:
     [
         said("x", code="context_length_exceeded"),
         said("x", type="exceed_context_size_error"),
-        said("This model's maximum context length is 4096 tokens. However, you requested 5000 tokens."),
-        said("The input (5000 tokens) is longer than the model's context length (4096 tokens)."),
-        said("the request exceeds the available context size, try increasing it"),
         orjson.dumps({"object": "error", "message": "maximum context length is 8 tokens", "code": 400}),
     ],
 )

@@ -8,11 +8,13 @@ import random
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import toolwire.upstream.servers.usage as usage
 from tests.waiting import GUARD_S
 from toolwire.model import Image, Message, ModelRequest, Text, ToolResult, ToolSpec, ToolUse
-from toolwire.upstream.servers.usage import Estimator, cached_file, count_bytes, pieces, request_texts
+from toolwire.upstream.servers.usage import Estimator, _text_pieces, cached_file, count_bytes, pieces, request_texts
 
 
 @pytest.fixture
@@ -71,6 +73,29 @@ def test_pieces_are_the_text() -> None:
     assert "".join(pieces(text)) == text
     assert all(len(piece) <= usage.PIECE_CHARS for piece in pieces(text))
     assert "".join(pieces("x" * 100_000)) == "x" * 100_000
+
+
+@given(st.lists(st.sampled_from(["", "a", "bc d", "long " * 5, "x" * 40, " " * 17, "y" * 8])))
+def test_texts_are_counted_in_pieces(texts: list[str]) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(usage, "PIECE_CHARS", 8)
+        found = list(_text_pieces(texts))
+    assert "".join(found) == "\n".join(texts)
+    assert all(len(piece) <= 8 for piece in found)
+
+
+def test_a_long_text_is_not_joined_with_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    cut: list[int] = []
+    pieces = usage.pieces
+
+    def watched(text: str) -> object:
+        cut.append(len(text))
+        return pieces(text)
+
+    monkeypatch.setattr(usage, "pieces", watched)
+    long = "word " * 100_000
+    assert "".join(_text_pieces(["user", long, "assistant"])) == f"user\n{long}\nassistant"
+    assert [size for size in cut if size > 2 * usage.PIECE_CHARS] == [len(long)]  # the text itself, and no copy of it
 
 
 async def test_long_texts_leave_the_loop_alone(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,18 +6,23 @@ import asyncio
 import gzip
 import zlib
 from collections.abc import Sequence
+from contextlib import nullcontext
 from itertools import pairwise
 from typing import Any, cast
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from yarl import URL
 
 from tests.backends.peers import CHUNKED, LIMIT, OK, Peer, Step, chunked, sized
 from tests.cases import every
-from toolwire.config import Pool, Timeouts
+from toolwire.config import BackendConfig, Pool, Timeouts
 from toolwire.errors import BackendFault
+from toolwire.testing import Answer as Scripted
+from toolwire.testing import Upstream
 from toolwire.upstream.client.wire_answer import INBOX_BYTES, WireAnswer
+from toolwire.upstream.client.wire_client import WireClient
 from toolwire.upstream.client.wire_connection import (
     FIRST_READ_BYTES,
     HEAD_BYTES,
@@ -67,14 +72,6 @@ async def test_every_cut_in_two(wire: bytes, body: bytes) -> None:
             assert (answer.status, b"".join(got)) == (200, body), at
         await client.close()
         assert peer.connections == 1
-
-
-@pytest.mark.parametrize("wire", [WHOLE, PUSHED], ids=["length", "chunked"])
-async def test_byte_by_byte(wire: bytes) -> None:
-    async with Peer([wire[i : i + 1] for i in range(len(wire))]) as peer:
-        client, answer = await post(peer)
-        assert b"".join([data async for data in answer.reads()]) == (BODY if wire is WHOLE else b"".join(STREAM))
-        await client.close()
 
 
 async def test_one_call_of_the_sink_for_each_read() -> None:
@@ -323,6 +320,26 @@ async def test_a_length_that_promises_too_much() -> None:
         client, answer = await post(peer)
         assert (await fault_of(answer)).code == "upstream_disconnected"
         await client.close()
+
+
+@pytest.mark.parametrize("resets", [False, True])
+async def test_an_answer_that_ends_with_its_connection(resets: bool) -> None:
+    """A connection that is reset is no end of an answer, also where the end of the connection would be one."""
+    seen = asyncio.Event()
+    got: list[bytes] = []
+
+    def take(data: bytes) -> None:
+        got.append(data)
+        seen.set()
+
+    turn = Scripted([STREAM[0], seen], framing="close", cut=resets, reset=resets)
+    async with Upstream([turn]) as server:
+        client = WireClient(URL(server.url), {}, BackendConfig())
+        answer = await client.post(b"{}", stream=True, request_id="r")
+        with pytest.raises(BackendFault, match="closed") if resets else nullcontext():
+            await answer.pump(take)
+        await client.close()
+    assert b"".join(got) == STREAM[0]
 
 
 @pytest.mark.parametrize("surplus", [b"XX", WHOLE, b"HTT"], ids=["noise", "another answer", "half of one"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from base64 import b64encode
 from pathlib import Path
@@ -13,6 +14,7 @@ from yarl import URL
 from tests.backends.peers import CHUNKED, LIMIT, OK, Peer, ask, chunked, fault_of, post, self_signed, sized, vigilant
 from toolwire.config import BackendConfig, Timeouts
 from toolwire.errors import BackendFault
+from toolwire.upstream.client import sessions
 from toolwire.upstream.client.wire_client import PIECE_BYTES, WireClient, request_head
 
 # --- TLS ------------------------------------------------------------------------------------------------------------
@@ -161,6 +163,33 @@ async def test_a_large_request_that_nobody_takes(end: str) -> None:
             assert "first byte" in str(caught.value)
         assert not client._answers
         await client.close()
+
+
+# --- requests to other paths ----------------------------------------------------------------------------------------
+
+
+class Writer:
+    """Keeps what is written."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+
+    async def write(self, data: bytes) -> None:
+        self.written.append(data)
+
+
+@pytest.mark.parametrize("size", [0, 1, sessions.PIECE_BYTES, sessions.PIECE_BYTES + 1, 5 * sessions.PIECE_BYTES + 7])
+async def test_no_piece_is_large(size: int) -> None:
+    body = bytes(index % 251 for index in range(size))
+    payload, writer = sessions.BodyInPieces(body), Writer()
+    await payload.write_with_length(writer, size)  # type: ignore[arg-type]  # all that is used of one
+    assert b"".join(writer.written) == body
+    assert all(len(piece) <= sessions.PIECE_BYTES for piece in writer.written)
+    assert payload.size == size
+
+
+def test_a_body_can_be_shown() -> None:
+    assert json.loads(sessions.BodyInPieces(b'{"a":"\xc3\xa4"}').decode()) == {"a": "ä"}
 
 
 # --- headers --------------------------------------------------------------------------------------------------------

@@ -207,7 +207,7 @@ FAULTS: Final = (
     Fault(
         "codex-thoughts-twice", "proxy/extras/codex_app/answer.py",
         "if self._form.setdefault(item, method) != method:", "if False:",
-        "thoughts come as they are and summed up, in one block", ("tests/backends/test_codex_corners.py", "tests/backends/test_codex_app.py"),
+        "thoughts come as they are and summed up, in one block", ("tests/backends/test_codex_app.py",),
     ),
     # --- writers ----------------------------------------------------------------------------------------------------
     Fault(
@@ -470,7 +470,7 @@ FAULTS: Final = (
     Fault(
         "keep-alive-when-lost", "proxy/upstream/client/wire_connection.py",
         "            if exc is None and answer.until_close:\n", "            if answer.until_close:\n",
-        "an answer whose connection was reset counts as whole", ("tests/backends/test_reset.py",),
+        "an answer whose connection was reset counts as whole", ("tests/backends/test_wire_answers.py",),
     ),
     Fault(
         "retry-after-rounding", "proxy/upstream/servers/retry_after.py",

@@ -12,8 +12,8 @@ import pytest
 from jsonschema_rs import Draft202012Validator
 
 from tests.protocols.published import SHARED, _captured
-from toolwire.events import BlockKind, Close, Delta, Event, Open
-from toolwire.model import Extra, ModelRequest, Sampling
+from toolwire.events import Event
+from toolwire.model import ModelRequest, Sampling
 from toolwire.protocols.messages.protocol import MessagesProtocol
 from toolwire.protocols.streams import WriteOptions
 
@@ -101,15 +101,6 @@ def take(block: dict[str, Any], delta: dict[str, Any], pieces: list[str]) -> Non
             block["citations"] = [*(block.get("citations") or ()), delta["citation"]]
         case kind:
             raise AssertionError(kind)
-
-
-def text(block: int, *pieces: str, kind: BlockKind = BlockKind.TEXT, late: Extra | None = None) -> list[Event]:
-    return [Open(block, kind), *(Delta(block, piece) for piece in pieces), Close(block, extra=late or {})]
-
-
-def call(block: int, call_id: str, name: str, *pieces: str) -> list[Event]:
-    opened = Open(block, BlockKind.TOOL_CALL, name=name, call_id=call_id)
-    return [opened, *(Delta(block, piece) for piece in pieces), Close(block)]
 
 
 @cache

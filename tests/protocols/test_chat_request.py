@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from tests.cases import every, examples
+from tests.cases import every
 from tests.protocols.wires import CHAT
-from tests.strategies import arguments, json_objects, names, some_text
 from toolwire.errors import ClientFault
 from toolwire.model import (
     Image,
@@ -53,148 +51,103 @@ def called(calls: Any) -> dict[str, Any]:
     return messages({"role": "assistant", "tool_calls": calls})
 
 
-def user(content: Any) -> dict[str, Any]:
-    return messages({"role": "user", "content": content})
+def user(content: Any, **fields: Any) -> dict[str, Any]:
+    return messages({"role": "user", "content": content, **fields})
+
+
+def result(message: dict[str, Any]) -> dict[str, Any]:
+    return messages({"role": "tool", **message})
 
 
 def nested(function: Any) -> dict[str, Any]:
     return body(tools=[{"type": "function", "function": function}])
 
 
+def choosing(choice: Any) -> dict[str, Any]:
+    return body(tools=[TOOL], tool_choice=choice)
+
+
+def allowed(mode: str, *tools: Any) -> dict[str, Any]:
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [*tools]}}
+
+
+MISSING, TYPE, VALUE = "missing_required_parameter", "invalid_type", "invalid_value"
+BAD_ID, BAD_CHOICE, BAD_TOOL = "invalid_tool_call_id", "invalid_tool_choice", "invalid_tool_schema"
+CONTENT, CALLS = "messages[1].content", "messages[1].tool_calls"
 BAD: list[tuple[str, dict[str, Any], str, str]] = [
-    ("R2.2 absent", {"messages": [USER]}, "missing_required_parameter", "model"),
-    ("R2.2 null", body(model=None), "missing_required_parameter", "model"),
-    ("R2.2 type", body(model=3), "invalid_type", "model"),
-    ("R2.2 empty", body(model=""), "invalid_value", "model"),
-    ("R2.3 absent", {"model": "m"}, "missing_required_parameter", "messages"),
-    ("R2.3 null", body(messages=None), "missing_required_parameter", "messages"),
-    ("R2.3 type", body(messages="hi"), "invalid_type", "messages"),
-    ("R2.3 empty", body(messages=[]), "invalid_value", "messages"),
-    ("R2.3 item", messages("hi"), "invalid_type", "messages[1]"),  # type: ignore[arg-type]  # wrong on purpose
-    ("R2.4 absent", messages({"content": "x"}), "missing_required_parameter", "messages[1].role"),
-    ("R2.4 unknown", messages({"role": "boss", "content": "x"}), "invalid_value", "messages[1].role"),
-    ("R2.4 type", messages({"role": 1, "content": "x"}), "invalid_type", "messages[1].role"),
-    ("R2.5 user", messages({"role": "user"}), "missing_required_parameter", "messages[1].content"),
-    ("R2.5 null", messages({"role": "system", "content": None}), "missing_required_parameter", "messages[1].content"),
-    (
-        "R2.5 assistant",
-        messages({"role": "assistant", "content": None}),
-        "missing_required_parameter",
-        "messages[1].content",
-    ),
-    ("R2.5 empty calls", called([]), "missing_required_parameter", "messages[1].content"),
-    (
-        "C15",
-        messages({"role": "tool", "tool_call_id": "c", "content": None}),
-        "missing_required_parameter",
-        "messages[1].content",
-    ),
-    ("R2.5 type", messages({"role": "user", "content": 1}), "invalid_type", "messages[1].content"),
-    ("R2.5 part", user(["x"]), "invalid_type", "messages[1].content[0]"),
-    ("R2.5 part type", user([{}]), "missing_required_parameter", "messages[1].content[0].type"),
-    ("R2.5 text", user([{"type": "text"}]), "missing_required_parameter", "messages[1].content[0].text"),
-    (
-        "R2.5 image",
-        user([{"type": "image_url", "image_url": {"url": 1}}]),
-        "invalid_type",
-        "messages[1].content[0].image_url.url",
-    ),
-    (
-        "R2.6 role",
-        messages({"role": "user", "content": "x", "tool_calls": [CALL]}),
-        "invalid_value",
-        "messages[1].tool_calls",
-    ),
-    ("R2.6 type", called({}), "invalid_type", "messages[1].tool_calls"),
-    ("R2.6 call type", called([{**CALL, "type": "magic"}]), "invalid_value", "messages[1].tool_calls[0].type"),
-    (
-        "R2.6 no call type",
-        called([{"id": "c", "function": CALL["function"]}]),
-        "missing_required_parameter",
-        "messages[1].tool_calls[0].type",
-    ),
-    (
-        "R2.6 function",
-        called([CALL, {"id": "c", "type": "function"}]),
-        "missing_required_parameter",
-        "messages[1].tool_calls[1].function",
-    ),
+    ("R2.2 absent", {"messages": [USER]}, MISSING, "model"),
+    ("R2.2 null", body(model=None), MISSING, "model"),
+    ("R2.2 type", body(model=3), TYPE, "model"),
+    ("R2.2 empty", body(model=""), VALUE, "model"),
+    ("R2.3 absent", {"model": "m"}, MISSING, "messages"),
+    ("R2.3 null", body(messages=None), MISSING, "messages"),
+    ("R2.3 type", body(messages="hi"), TYPE, "messages"),
+    ("R2.3 empty", body(messages=[]), VALUE, "messages"),
+    ("R2.3 item", messages("hi"), TYPE, "messages[1]"),  # type: ignore[arg-type]  # wrong on purpose
+    ("R2.4 absent", messages({"content": "x"}), MISSING, "messages[1].role"),
+    ("R2.4 unknown", messages({"role": "boss", "content": "x"}), VALUE, "messages[1].role"),
+    ("R2.4 type", messages({"role": 1, "content": "x"}), TYPE, "messages[1].role"),
+    ("R2.5 user", messages({"role": "user"}), MISSING, CONTENT),
+    ("R2.5 null", messages({"role": "system", "content": None}), MISSING, CONTENT),
+    ("R2.5 assistant", messages({"role": "assistant", "content": None}), MISSING, CONTENT),
+    ("R2.5 empty calls", called([]), MISSING, CONTENT),
+    ("C15", result({"tool_call_id": "c", "content": None}), MISSING, CONTENT),
+    ("R2.5 type", user(1), TYPE, CONTENT),
+    ("R2.5 part", user(["x"]), TYPE, f"{CONTENT}[0]"),
+    ("R2.5 part type", user([{}]), MISSING, f"{CONTENT}[0].type"),
+    ("R2.5 text", user([{"type": "text"}]), MISSING, f"{CONTENT}[0].text"),
+    ("R2.5 image", user([{"type": "image_url", "image_url": {"url": 1}}]), TYPE, f"{CONTENT}[0].image_url.url"),
+    ("R2.6 role", user("x", tool_calls=[CALL]), VALUE, CALLS),
+    ("R2.6 type", called({}), TYPE, CALLS),
+    ("R2.6 call type", called([{**CALL, "type": "magic"}]), VALUE, f"{CALLS}[0].type"),
+    ("R2.6 no call type", called([{"id": "c", "function": CALL["function"]}]), MISSING, f"{CALLS}[0].type"),
+    ("R2.6 function", called([CALL, {"id": "c", "type": "function"}]), MISSING, f"{CALLS}[1].function"),
     (
         "R2.6 arguments",
         called([{**CALL, "function": {"name": "f", "arguments": {}}}]),
-        "invalid_type",
-        "messages[1].tool_calls[0].function.arguments",
+        TYPE,
+        f"{CALLS}[0].function.arguments",
     ),
-    (
-        "R2.7 absent",
-        called([{"type": "function", "function": CALL["function"]}]),
-        "invalid_tool_call_id",
-        "messages[1].tool_calls[0].id",
-    ),
-    ("R2.7 empty", called([{**CALL, "id": ""}]), "invalid_tool_call_id", "messages[1].tool_calls[0].id"),
-    ("R2.8 absent", messages({"role": "tool", "content": "x"}), "invalid_tool_call_id", "messages[1].tool_call_id"),
-    (
-        "R2.8 type",
-        messages({"role": "tool", "tool_call_id": 1, "content": "x"}),
-        "invalid_tool_call_id",
-        "messages[1].tool_call_id",
-    ),
-    (
-        "R2.8 elsewhere",
-        messages({"role": "user", "tool_call_id": "c", "content": "x"}),
-        "invalid_tool_call_id",
-        "messages[1].tool_call_id",
-    ),
-    ("R2.10", messages({"role": "user", "content": "x", "name": 1}), "invalid_type", "messages[1].name"),
-    ("R2.11", body(stream="yes"), "invalid_type", "stream"),
-    ("R2.12 C16", body(stream_options={"include_usage": True}), "invalid_value", "stream_options"),
-    ("R2.12 C16 false", body(stream=False, stream_options={}), "invalid_value", "stream_options"),
-    ("R2.12 type", body(stream=True, stream_options=[]), "invalid_type", "stream_options"),
-    (
-        "R2.12 field",
-        body(stream=True, stream_options={"include_usage": 1}),
-        "invalid_type",
-        "stream_options.include_usage",
-    ),
-    ("R2.13", body(max_tokens=0), "invalid_value", "max_tokens"),
-    ("R2.13 type", body(max_tokens="9"), "invalid_type", "max_tokens"),
-    ("R2.13 new", body(max_completion_tokens=-1), "invalid_value", "max_completion_tokens"),
-    ("R2.14 high", body(temperature=2.1), "invalid_value", "temperature"),
-    ("R2.14 low", body(temperature=-0.1), "invalid_value", "temperature"),
-    ("R2.14 type", body(temperature=True), "invalid_type", "temperature"),
-    ("R2.15", body(top_p=1.5), "invalid_value", "top_p"),
-    ("R2.16 many", body(stop=["a"] * 5), "invalid_value", "stop"),
-    ("R2.16 none", body(stop=[]), "invalid_value", "stop"),
-    ("R2.16 type", body(stop=[1]), "invalid_type", "stop[0]"),
-    ("R2.17 type", body(tools={}), "invalid_tool_schema", "tools"),
-    ("R2.17 item", body(tools=["f"]), "invalid_tool_schema", "tools[0]"),
-    ("R3.1 no type", body(tools=[{"function": {"name": "f"}}]), "invalid_tool_schema", "tools[0].type"),
-    ("R3.1 no name", nested({}), "invalid_tool_schema", "tools[0].function.name"),
-    ("R3.1 flat no name", body(tools=[{"type": "function"}]), "invalid_tool_schema", "tools[0].name"),
-    ("R3.2", body(tools=[TOOL, {"type": "function", "name": 1}]), "invalid_tool_schema", "tools[1].name"),
-    ("R3.3", nested({"name": "f", "description": 1}), "invalid_tool_schema", "tools[0].function.description"),
-    ("R3.4", nested({"name": "f", "parameters": []}), "invalid_tool_schema", "tools[0].function.parameters"),
-    ("R3.5", nested({"name": "f", "strict": "yes"}), "invalid_tool_schema", "tools[0].function.strict"),
-    ("R2.18 word", body(tools=[TOOL], tool_choice="always"), "invalid_tool_choice", "tool_choice"),
-    ("R2.18 type", body(tools=[TOOL], tool_choice=1), "invalid_tool_choice", "tool_choice"),
-    ("R2.18 form", body(tools=[TOOL], tool_choice={"type": "function"}), "invalid_tool_choice", "tool_choice"),
-    (
-        "R2.18 allowed",
-        body(tools=[TOOL], tool_choice={"type": "allowed_tools", "allowed_tools": {"mode": "none", "tools": []}}),
-        "invalid_tool_choice",
-        "tool_choice",
-    ),
-    (
-        "R2.18 allowed item",
-        body(tools=[TOOL], tool_choice={"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [{}]}}),
-        "invalid_tool_choice",
-        "tool_choice",
-    ),
-    ("R2.19", body(parallel_tool_calls="no"), "invalid_type", "parallel_tool_calls"),
-    ("R2.20", body(reasoning_effort=3), "invalid_type", "reasoning_effort"),
-    ("R2.21", body(n=0), "invalid_value", "n"),
-    ("R2.22", body(response_format="json"), "invalid_type", "response_format"),
-    ("R2.22 type", body(response_format={}), "missing_required_parameter", "response_format.type"),
+    ("R2.7 absent", called([{"type": "function", "function": CALL["function"]}]), BAD_ID, f"{CALLS}[0].id"),
+    ("R2.7 empty", called([{**CALL, "id": ""}]), BAD_ID, f"{CALLS}[0].id"),
+    ("R2.8 absent", result({"content": "x"}), BAD_ID, "messages[1].tool_call_id"),
+    ("R2.8 type", result({"tool_call_id": 1, "content": "x"}), BAD_ID, "messages[1].tool_call_id"),
+    ("R2.8 elsewhere", user("x", tool_call_id="c"), BAD_ID, "messages[1].tool_call_id"),
+    ("R2.10", user("x", name=1), TYPE, "messages[1].name"),
+    ("R2.11", body(stream="yes"), TYPE, "stream"),
+    ("R2.12 C16", body(stream_options={"include_usage": True}), VALUE, "stream_options"),
+    ("R2.12 C16 false", body(stream=False, stream_options={}), VALUE, "stream_options"),
+    ("R2.12 type", body(stream=True, stream_options=[]), TYPE, "stream_options"),
+    ("R2.12 field", body(stream=True, stream_options={"include_usage": 1}), TYPE, "stream_options.include_usage"),
+    ("R2.13", body(max_tokens=0), VALUE, "max_tokens"),
+    ("R2.13 type", body(max_tokens="9"), TYPE, "max_tokens"),
+    ("R2.13 new", body(max_completion_tokens=-1), VALUE, "max_completion_tokens"),
+    ("R2.14 high", body(temperature=2.1), VALUE, "temperature"),
+    ("R2.14 low", body(temperature=-0.1), VALUE, "temperature"),
+    ("R2.14 type", body(temperature=True), TYPE, "temperature"),
+    ("R2.15", body(top_p=1.5), VALUE, "top_p"),
+    ("R2.16 many", body(stop=["a"] * 5), VALUE, "stop"),
+    ("R2.16 none", body(stop=[]), VALUE, "stop"),
+    ("R2.16 type", body(stop=[1]), TYPE, "stop[0]"),
+    ("R2.17 type", body(tools={}), BAD_TOOL, "tools"),
+    ("R2.17 item", body(tools=["f"]), BAD_TOOL, "tools[0]"),
+    ("R3.1 no type", body(tools=[{"function": {"name": "f"}}]), BAD_TOOL, "tools[0].type"),
+    ("R3.1 no name", nested({}), BAD_TOOL, "tools[0].function.name"),
+    ("R3.1 flat no name", body(tools=[{"type": "function"}]), BAD_TOOL, "tools[0].name"),
+    ("R3.2", body(tools=[TOOL, {"type": "function", "name": 1}]), BAD_TOOL, "tools[1].name"),
+    ("R3.3", nested({"name": "f", "description": 1}), BAD_TOOL, "tools[0].function.description"),
+    ("R3.4", nested({"name": "f", "parameters": []}), BAD_TOOL, "tools[0].function.parameters"),
+    ("R3.5", nested({"name": "f", "strict": "yes"}), BAD_TOOL, "tools[0].function.strict"),
+    ("R2.18 word", choosing("always"), BAD_CHOICE, "tool_choice"),
+    ("R2.18 type", choosing(1), BAD_CHOICE, "tool_choice"),
+    ("R2.18 form", choosing({"type": "function"}), BAD_CHOICE, "tool_choice"),
+    ("R2.18 allowed", choosing(allowed("none")), BAD_CHOICE, "tool_choice"),
+    ("R2.18 allowed item", choosing(allowed("auto", {})), BAD_CHOICE, "tool_choice"),
+    ("R2.19", body(parallel_tool_calls="no"), TYPE, "parallel_tool_calls"),
+    ("R2.20", body(reasoning_effort=3), TYPE, "reasoning_effort"),
+    ("R2.21", body(n=0), VALUE, "n"),
+    ("R2.22", body(response_format="json"), TYPE, "response_format"),
+    ("R2.22 type", body(response_format={}), MISSING, "response_format.type"),
 ]
 
 
@@ -296,23 +249,13 @@ def test_other_tool_types_are_never_refused() -> None:
         ({"type": "function", "function": {"name": "f"}}, ToolChoice("named", "f")),
         ({"type": "custom", "custom": {"name": "f"}}, ToolChoice("named", "f")),
         (
-            {
-                "type": "allowed_tools",
-                "allowed_tools": {
-                    "mode": "required",
-                    "tools": [
-                        {"type": "function", "function": {"name": "f"}},
-                        {"type": "function", "name": "g"},
-                        {"type": "mcp"},
-                    ],
-                },
-            },
+            allowed("required", TOOL, {"type": "function", "name": "g"}, {"type": "mcp"}),
             ToolChoice("required", allowed=("f", "g")),
         ),
     ],
 )
 def test_tool_choice(wire: Any, choice: ToolChoice) -> None:
-    assert read(body(tools=[TOOL], tool_choice=wire)).tool_choice == choice
+    assert read(choosing(wire)).tool_choice == choice
 
 
 def test_a_replayed_turn() -> None:
@@ -374,97 +317,60 @@ def test_the_deprecated_form_is_translated() -> None:
 
 # --- write then read ------------------------------------------------------------------------------------------------
 
-images = st.builds(Image, some_text, st.none() | st.sampled_from(["low", "high"]))
-opaque = st.just(OpaquePart("chat", {"type": "input_audio", "input_audio": {"data": "x"}}))
-contents = st.lists(some_text.map(Text) | images | opaque, max_size=3)
-fields = st.dictionaries(names.map(lambda name: f"x_{name}"), json_objects, max_size=2)
-tools = st.builds(
-    ToolSpec,
-    names,
-    st.none() | some_text,
-    st.none() | json_objects,
-    st.none() | st.booleans(),
+OPAQUE = OpaquePart("chat", {"type": "input_audio", "input_audio": {"data": "x"}})
+CONTENTS = (Text("a"), Text("b"), Image("u"), OPAQUE, Image("v", "low"))
+SAID = (Reasoning("hm"), *CONTENTS[1:4], Refusal("no"), ToolUse("c1", "f", "{}"), ToolUse("c2", "p", "raw", "custom"))
+"""All that an assistant may say, in the order in which it is read."""
+
+
+def written_and_read(request: ModelRequest) -> ModelRequest:
+    wire = json.loads(json.dumps(CHAT.write_request(request)))
+    got = read(wire)
+    assert [tool.received for tool in got.tools] == wire.get("tools", [])
+    return replace(got, tools=tuple(replace(tool, extra={}) for tool in got.tools), origin=None)
+
+
+@every("parts", [parts for size in range(len(SAID) + 1) for parts in combinations(SAID, size)])
+def test_messages_are_read_as_they_were_written(parts: tuple[Any, ...]) -> None:
+    """Any of the parts that an assistant may say, and contents of every length."""
+    contents = CONTENTS[len(parts) % 6 :]
+    others = [Message(role, contents, "me", {"chat": {"x_a": 1}}) for role in ("system", "developer", "user")]
+    uses = [part for part in parts if isinstance(part, ToolUse)]
+    results = [Message("tool", (ToolResult(use.call_id, contents, use.name, kind=use.kind),)) for use in uses]
+    asked = ModelRequest("m", (*others, Message("assistant", parts), *results), tool_choice=ToolChoice("none"))
+    assert written_and_read(asked) == asked
+
+
+SAMPLING: dict[str, Any] = {
+    "temperature": 1.5,
+    "top_p": 0.5,
+    "max_tokens": 7,
+    "stop": ("a", "b"),
+    "seed": -5,
+    "n": 2,
+    "top_k": -1,
+    "presence_penalty": 1,
+    "frequency_penalty": -1,
+    "reasoning_effort": "any",
+}
+TOOLS = (ToolSpec("f"), ToolSpec("g", "", {"type": "object"}, True), ToolSpec("h", "d", {}, False))
+CHOSEN = (*map(ToolChoice, ("auto", "none", "required")), ToolChoice("named", "g"), ToolChoice(allowed=()))
+
+
+@every(
+    "fields",
+    [
+        *({"sampling": Sampling(**{name: value})} for name, value in SAMPLING.items()),
+        {"sampling": Sampling(**SAMPLING)},
+        *({"tools": TOOLS, "tool_choice": choice} for choice in CHOSEN),
+        {"tools": TOOLS, "tool_choice": ToolChoice("required", allowed=("f", "h")), "parallel_tool_calls": False},
+        {"response_format": {"type": "json_object"}},
+        *({"stream": True, "include_usage": flag, "extra": {"x_a": {"b": 1}}} for flag in (True, False)),
+    ],
 )
-
-
-@st.composite
-def transcripts(draw: st.DrawFn) -> tuple[Message, ...]:
-    out: list[Message] = []
-    for turn in range(draw(st.integers(1, 4))):
-        name = draw(st.none() | names)
-        extra = draw(fields.map(lambda given: {"chat": given} if given else {}))
-        role = draw(st.sampled_from(["system", "developer", "user", "assistant"]))
-        if role != "assistant":
-            out.append(Message(role, tuple(draw(contents)), name, extra))
-            continue
-        parts: list[Any] = [Reasoning(text) for text in draw(st.lists(some_text, max_size=1))]
-        parts += draw(contents)
-        parts += [Refusal(text) for text in draw(st.lists(some_text, max_size=1))]
-        uses = [
-            ToolUse(f"call_{turn}_{i}", draw(names), draw(arguments), draw(st.sampled_from(["function", "custom"])))
-            for i in range(draw(st.integers(0, 2)))
-        ]
-        out.append(Message("assistant", (*parts, *uses), name, extra))
-        for use in uses:
-            result = ToolResult(use.call_id, tuple(draw(contents)), use.name, kind=use.kind)
-            out.append(Message("tool", (result,)))
-    return tuple(out)
-
-
-@st.composite
-def requests(draw: st.DrawFn) -> ModelRequest:
-    offered = tuple(draw(st.lists(tools, max_size=3, unique_by=lambda tool: tool.name)))
-    choice = ToolChoice("none")
-    if offered:
-        name = offered[0].name
-        choice = draw(
-            st.sampled_from(
-                [
-                    ToolChoice(),
-                    ToolChoice("none"),
-                    ToolChoice("required"),
-                    ToolChoice("named", name),
-                    ToolChoice("required", allowed=(name,)),
-                    ToolChoice(allowed=()),
-                ]
-            )
-        )
-    stream = draw(st.booleans())
-    penalty = st.none() | st.floats(-2, 2)
-    sampling = Sampling(
-        temperature=draw(st.none() | st.floats(0, 2)),
-        top_p=draw(st.none() | st.floats(0, 1)),
-        max_tokens=draw(st.none() | st.integers(1, 10**6)),
-        stop=tuple(draw(st.lists(some_text, max_size=4))),
-        seed=draw(st.none() | st.integers(-(2**40), 2**40)),
-        presence_penalty=draw(penalty),
-        frequency_penalty=draw(penalty),
-        n=draw(st.integers(1, 3)),
-        reasoning_effort=draw(st.none() | some_text),
-        top_k=draw(st.none() | st.integers(-1, 99)),
-    )
-    return ModelRequest(
-        model=draw(some_text),
-        messages=draw(transcripts()),
-        tools=offered,
-        tool_choice=choice,
-        parallel_tool_calls=draw(st.booleans()) if offered else True,
-        sampling=sampling,
-        response_format=draw(st.none() | st.just({"type": "json_object"})),
-        stream=stream,
-        include_usage=draw(st.booleans()) if stream else False,
-        extra=draw(fields),
-    )
-
-
-@examples(0.5)
-@given(requests())
-def test_read_after_write_is_identity(request: ModelRequest) -> None:
-    written = json.loads(json.dumps(CHAT.write_request(request)))
-    got = CHAT.read_request(written, b"raw")
-    assert [tool.received for tool in got.tools] == written.get("tools", [])
-    bare = tuple(replace(tool, extra={}) for tool in got.tools)
-    assert replace(got, tools=bare, origin=None) == request
+def test_a_request_is_read_as_it_was_written(fields: dict[str, Any]) -> None:
+    asked = ModelRequest("m", (Message("user", (Text("hi"),)),), **{"tool_choice": ToolChoice("none"), **fields})
+    assert written_and_read(asked) == asked
 
 
 def test_results_of_other_protocols_become_tool_messages_first() -> None:

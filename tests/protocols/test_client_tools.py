@@ -200,59 +200,41 @@ ACTIONS = [
 NOTHING = {"type": "screenshot"}
 SHELL = {"timeout_ms": None, "max_output_length": None}
 Name = Literal["shell", "local_shell", "apply_patch", "computer", "computer_use_preview"]
-CALLS: list[tuple[Name, Any, dict[str, Any]]] = [
-    ("shell", {"commands": ["ls", "echo ü"]}, {"action": {**SHELL, "commands": ["ls", "echo ü"]}}),
-    (
-        "shell",
-        {"commands": ["a"], "timeout_ms": 5, "max_output_length": 0},
-        {"action": {"commands": ["a"], "timeout_ms": 5, "max_output_length": 0}},
+FIELDS = {"apply_patch": "operation", "computer": "actions"}
+"""The field of an item that says what is to be done; `action` of all others."""
+
+
+def patch(kind: str, path: str, *diff: str) -> dict[str, Any]:
+    return {"type": kind, "path": path, **({"diff": diff[0]} if diff else {})}
+
+
+def executed(command: list[str], env: Mapping[str, str], **more: Any) -> dict[str, Any]:
+    return {"type": "exec", "command": command, "env": env, **more}
+
+
+LIMITED = {"commands": ["a"], "timeout_ms": 5, "max_output_length": 0}
+CREATED = patch("create_file", "a", "+ü")
+CLICK = {"type": "click", "x": 1, "y": 2, "button": "left"}
+WHERE = {"timeout_ms": 7, "user": "u", "working_directory": "/x"}
+CALLS: list[tuple[Name, Any, Any]] = [
+    ("shell", {"commands": ["ls", "echo ü"]}, {**SHELL, "commands": ["ls", "echo ü"]}),
+    ("shell", LIMITED, LIMITED),
+    ("shell", {"commands": "ls", "timeout_ms": "5", "odd": 1}, {**SHELL, "commands": ["ls"]}),
+    *(("shell", odd, {**SHELL, "commands": ["true"]}) for odd in ({"commands": [1, None]}, "not JSON", ["ls"])),
+    ("local_shell", {"command": ["ls"], "env": {"A": "b", "C": 1}, **WHERE}, executed(["ls"], {"A": "b"}, **WHERE)),
+    ("local_shell", {"command": None}, executed(["true"], {})),
+    ("apply_patch", CREATED, CREATED),
+    ("apply_patch", patch("delete_file", "a", ""), patch("delete_file", "a")),
+    ("apply_patch", {"type": "move", "path": 1}, patch("update_file", "", "")),
+    ("computer", {"actions": ACTIONS}, ACTIONS),
+    ("computer", {"actions": [{"type": "click", "x": 1.0, "y": 2}, {"type": "hop"}, 1]}, [CLICK]),
+    *(
+        ("computer", {"actions": odd}, [NOTHING])
+        for odd in ([], "x", [{"type": "drag", "path": [{"x": 1}]}, {"type": "keypress", "keys": []}])
     ),
-    ("shell", {"commands": "ls", "timeout_ms": "5", "odd": 1}, {"action": {**SHELL, "commands": ["ls"]}}),
-    ("shell", {"commands": [1, None]}, {"action": {**SHELL, "commands": ["true"]}}),
-    ("shell", "not JSON", {"action": {**SHELL, "commands": ["true"]}}),
-    ("shell", ["ls"], {"action": {**SHELL, "commands": ["true"]}}),
-    (
-        "local_shell",
-        {"command": ["ls"], "env": {"A": "b", "C": 1}, "working_directory": "/x", "user": "u", "timeout_ms": 7},
-        {
-            "action": {
-                "type": "exec",
-                "command": ["ls"],
-                "env": {"A": "b"},
-                "timeout_ms": 7,
-                "user": "u",
-                "working_directory": "/x",
-            }
-        },
-    ),
-    ("local_shell", {"command": None}, {"action": {"type": "exec", "command": ["true"], "env": {}}}),
-    (
-        "apply_patch",
-        {"type": "create_file", "path": "a", "diff": "+ü"},
-        {"operation": {"type": "create_file", "path": "a", "diff": "+ü"}},
-    ),
-    (
-        "apply_patch",
-        {"type": "delete_file", "path": "a", "diff": ""},
-        {"operation": {"type": "delete_file", "path": "a"}},
-    ),
-    ("apply_patch", {"type": "move", "path": 1}, {"operation": {"type": "update_file", "path": "", "diff": ""}}),
-    ("computer", {"actions": ACTIONS}, {"actions": ACTIONS}),
-    (
-        "computer",
-        {"actions": [{"type": "click", "x": 1.0, "y": 2}, {"type": "hop"}, 1]},
-        {"actions": [{"type": "click", "x": 1, "y": 2, "button": "left"}]},
-    ),
-    ("computer", {"actions": []}, {"actions": [NOTHING]}),
-    ("computer", {"actions": "x"}, {"actions": [NOTHING]}),
-    (
-        "computer",
-        {"actions": [{"type": "drag", "path": [{"x": 1}]}, {"type": "keypress", "keys": []}]},
-        {"actions": [NOTHING]},
-    ),
-    *(("computer_use_preview", action, {"action": action}) for action in ACTIONS),
-    ("computer_use_preview", {"type": "click", "x": None, "y": 1}, {"action": NOTHING}),
-    ("computer_use_preview", {"type": "scroll", "x": 1, "y": 1}, {"action": {**ACTIONS[6], "y": 1, "scroll_y": 0}}),
+    *(("computer_use_preview", action, action) for action in ACTIONS),
+    ("computer_use_preview", {"type": "click", "x": None, "y": 1}, NOTHING),
+    ("computer_use_preview", {"type": "scroll", "x": 1, "y": 1}, {**ACTIONS[6], "y": 1, "scroll_y": 0}),
 ]
 
 
@@ -275,14 +257,14 @@ def output(parts: tuple[Any, ...], reason: str = "tool_calls") -> list[Any]:
     return list(items)
 
 
-@every(("name", "arguments", "fields"), CALLS)
-def test_a_call_is_an_item_of_the_published_type(name: str, arguments: Any, fields: Any) -> None:
+@every(("name", "arguments", "done"), CALLS)
+def test_a_call_is_an_item_of_the_published_type(name: str, arguments: Any, done: Any) -> None:
     text = arguments if isinstance(arguments, str) else json.dumps(arguments)
     before, item = output((Text("Now."), ToolUse("c1", name, text)))
     assert before["type"] == "message"
     kind = "computer_call" if name.startswith("computer") else f"{name}_call"
     assert (item["type"], item["call_id"], item["status"]) == (kind, "c1", "completed")
-    assert {key: item[key] for key in fields} == fields
+    assert item[FIELDS.get(name, "action")] == done
     TYPES[name].model_validate(item, strict=True)
     read_back = request(item).messages[0].parts[0]
     assert isinstance(read_back, ToolUse)
@@ -357,31 +339,27 @@ def test_a_server_that_runs_the_shell_itself_is_not_asked_for() -> None:
 PNG = "data:image/png;base64,AAAA"
 EXIT = {"stdout": "a\n", "stderr": "", "outcome": {"type": "exit", "exit_code": 0}}
 LATE = {"stdout": "", "stderr": "slow", "outcome": {"type": "timeout"}}
+
+
+def result(kind: str, output: Any = None, **fields: Any) -> dict[str, Any]:
+    return {"type": f"{kind}_call_output", **({} if output is None else {"output": output}), **fields}
+
+
+SCREEN = {"type": "computer_screenshot", "image_url": PNG}
+LONG = "a\n[exit code 0]\n\nstderr:\nslow\n[timed out]"
 RESULTS: list[tuple[dict[str, Any], Any, bool]] = [
-    ({"type": "shell_call_output", "output": [EXIT]}, Text("a\n[exit code 0]"), False),
-    (
-        {"type": "shell_call_output", "output": [EXIT, LATE], "max_output_length": 9},
-        Text("a\n[exit code 0]\n\nstderr:\nslow\n[timed out]"),
-        False,
-    ),
-    ({"type": "shell_call_output", "output": []}, Text("No output."), False),
-    ({"type": "shell_call_output", "output": "a"}, Text("a"), False),
-    ({"type": "shell_call_output", "output": [{}]}, Text("[exit code 0]"), False),
-    ({"type": "local_shell_call_output", "output": '{"a":1}'}, Text('{"a":1}'), False),
-    ({"type": "local_shell_call_output", "output": {"a": 1}}, Text('{"a":1}'), False),
-    ({"type": "local_shell_call_output", "output": ""}, Text("No output."), False),
-    ({"type": "apply_patch_call_output", "status": "completed"}, Text("Done."), False),
-    ({"type": "apply_patch_call_output", "status": "failed"}, Text("Failed."), True),
-    ({"type": "apply_patch_call_output", "status": "failed", "output": "no such file"}, Text("no such file"), True),
-    (
-        {
-            "type": "computer_call_output",
-            "output": {"type": "computer_screenshot", "image_url": PNG},
-            "acknowledged_safety_checks": [{"id": "s"}],
-        },
-        Image(PNG),
-        False,
-    ),
+    (result("shell", [EXIT]), Text("a\n[exit code 0]"), False),
+    (result("shell", [EXIT, LATE], max_output_length=9), Text(LONG), False),
+    (result("shell", []), Text("No output."), False),
+    (result("shell", "a"), Text("a"), False),
+    (result("shell", [{}]), Text("[exit code 0]"), False),
+    (result("local_shell", '{"a":1}'), Text('{"a":1}'), False),
+    (result("local_shell", {"a": 1}), Text('{"a":1}'), False),
+    (result("local_shell", ""), Text("No output."), False),
+    (result("apply_patch", status="completed"), Text("Done."), False),
+    (result("apply_patch", status="failed"), Text("Failed."), True),
+    (result("apply_patch", "no such file", status="failed"), Text("no such file"), True),
+    (result("computer", SCREEN, acknowledged_safety_checks=[{"id": "s"}]), Image(PNG), False),
 ]
 
 

@@ -123,22 +123,6 @@ def test_images_are_refused() -> None:
     assert caught.value.code == "unsupported_content"
 
 
-def test_answers() -> None:
-    whole = {
-        "id": "cmpl-1",
-        "choices": [{"index": 0, "text": " Hello", "finish_reason": "length"}],
-        "usage": {"prompt_tokens": 1},
-    }
-    got = TEXT.read_reply(json.dumps(whole).encode())
-    assert (got.text, got.choices[0].reason) == (" Hello", "length")
-    reader = TEXT.reader(frame_bytes=1 << 20)
-    events = []
-    for text, reason in ((" Hel", None), ("lo", None), ("", "stop")):
-        events += reader.feed(frame({"id": "cmpl-1", "choices": [{"index": 0, "text": text, "finish_reason": reason}]}))
-    events += reader.feed(b"data: [DONE]\n\n")
-    assert fold(events).text == " Hello"
-
-
 def test_what_it_writes_it_reads() -> None:
     """A server that streams what was not to be, or the other way round, is read after all."""
     reply = TEXT.read_reply(

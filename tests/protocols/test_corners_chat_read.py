@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 from tests.cases import every
@@ -125,6 +126,7 @@ PIECES: dict[str, Piece] = {
         *(empty, nothing, only_beside, only_logprobs),
     )
 }
+SILENT = ("empty", "nothing", "only_beside", "only_logprobs")
 HEAD = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
 COUNTS = {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
 
@@ -156,14 +158,14 @@ def all_marks(events: list[Event]) -> list[str]:
 
 @every("second", PIECES)
 def test_each_chunk_says_what_it_says_alone(second: str) -> None:
-    for third in PIECES:
-        for first in PIECES:
-            names = (first, second, third)
-            events = read(sse(*chunks(names), END, USED, "[DONE]"))
-            assert said(events) == [delta for n, name in enumerate(names) for delta in PIECES[name](n)[1]]
-            assert all_marks(events) == marks(chunks(names))
-            assert isinstance(events[-1], Finish)
-            assert (events[-1].reason, events[-1].choices) == ("stop", ())
+    """Behind each other one, also if one that says nothing is between them."""
+    for first, between in product(PIECES, ((), *((name,) for name in SILENT))):
+        names = (first, *between, second)
+        events = read(sse(*chunks(names), END, USED, "[DONE]"))
+        assert said(events) == [delta for n, name in enumerate(names) for delta in PIECES[name](n)[1]]
+        assert all_marks(events) == marks(chunks(names))
+        assert isinstance(events[-1], Finish)
+        assert (events[-1].reason, events[-1].choices) == ("stop", ())
 
 
 @every("first", PIECES)
@@ -206,11 +208,10 @@ def test_a_stream_says_what_the_whole_answer_says(first: str) -> None:
 
 @every("first", PIECES)
 def test_every_cut_of_the_bytes(first: str) -> None:
-    for second in PIECES:
-        data = sse(*chunks((first, second)), END, USED, "[DONE]")
-        wanted = [*map(repr, read(data))]
-        for size in (1, 7, 64):
-            assert [*map(repr, read_by(ChatReader(1 << 20), data, size))] == wanted
+    data = sse(*chunks((first, "text", first)), END, USED, "[DONE]")
+    wanted = [*map(repr, read(data))]
+    for size in (1, 7, 64):
+        assert [*map(repr, read_by(ChatReader(1 << 20), data, size))] == wanted
 
 
 # --- what stands beside the choices ---------------------------------------------------------------------------------

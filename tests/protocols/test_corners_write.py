@@ -22,9 +22,12 @@ import pytest
 from tests.cases import every
 from tests.protocols import messages_wires, responses_wires, wires
 from tests.protocols.corners import Block, by_characters, by_kind, call, mark, marks, overlapping, prose, stream
-from toolwire.events import BlockKind, Close, Delta, Event, Opaque, Open
+from toolwire.errors import BackendFault
+from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
 from toolwire.folding import fold
-from toolwire.model import EMPTY
+from toolwire.model import EMPTY, OpaquePart, ToolSpec, ToolUse
+from toolwire.protocols.responses.served import ResponsesServed
+from toolwire.protocols.shared.served import ServedTool
 from toolwire.protocols.streams import TextWriter, WriteOptions
 from toolwire.stream_grammar import check
 
@@ -47,11 +50,11 @@ COMMON: dict[str, Block] = {
     "blank": prose(TEXT, " ", "\n"),
     "blank_then_text": prose(TEXT, " \n", "then #"),
     "silent": prose(TEXT),
-    "emoji": prose(TEXT, "a\ud83d", "\ude00b#"),
-    "half": prose(TEXT, "half #\ud83d"),
+    "halves": prose(TEXT, "a\ud83d", "\ude00b\ude00#", "\ud83dy", "\ud83d"),
     "thought": prose(THOUGHT, "thou", "ght #"),
     "refusal": prose(REFUSAL, "n", "o #"),
     "call": call('{"a":', "1}"),
+    "half_arguments": call('{"x":"\ud83d', '\ude00"}'),
     "no_arguments": call(),
     "blank_arguments": call(" "),
     "text_of_another": prose(TEXT, "other #", opened="x_foreign", protocol="alien"),
@@ -82,6 +85,8 @@ MESSAGES: dict[str, Block] = {
     "custom": call("raw", kind="custom"),
     "unmodelled": unmodelled("messages", lambda n: {"type": "x", "x": mark(n, "field"), "input": {"a": 1}}),
 }
+SERVED = ResponsesServed()
+ADD = ToolUse("call_a", "add", '{"a":1}', namespace="calc")
 RESPONSES: dict[str, Block] = {
     "noted": prose(TEXT, "noted #", opened="annotations", protocol="responses"),
     "noted_late": prose(TEXT, "no", "ted #", late="annotations", protocol="responses"),
@@ -94,6 +99,9 @@ RESPONSES: dict[str, Block] = {
     "call_late": call('{"a":1}', late="x_late", protocol="responses"),
     "custom": call("raw", kind="custom"),
     "own_item": own_item,
+    "served": lambda n: [SERVED.began(ADD, None), SERVED.ran(ADD, f"said {n}", False, None)],
+    "served_in_vain": lambda n: [SERVED.ran(ADD, f"no {n}", True, f"mcpr_{n}")],
+    "listed": lambda n: [SERVED.listed(f"calc{n}", [ServedTool("add", ToolSpec("add"))], None)],
     "unmodelled": unmodelled("responses", lambda n: {"type": "web_search_call", "x": mark(n, "field")}),
 }
 
@@ -157,24 +165,23 @@ SIDES = [
 
 
 PAIRS = [pytest.param(side, name, id=f"{side.name}-{name}") for side in SIDES for name in side.blocks]
+PLAIN = ("text", "thought", "refusal", "call")
 CUT = call('{"a":', cut=True)
 """What a limit of length may leave at the end of an answer."""
-BLANK = ("no_arguments", "blank_arguments")
+BLANK = ("half_arguments", "no_arguments", "blank_arguments")
 """Under a limit of length these would be cut off."""
 
 
 def answers(side: Side, second: str, reason: str = "stop") -> Iterator[list[Event]]:
-    """The block alone and behind each other one, in turn or overlapping; under a limit of length in turn only, and also
-    before a call that was cut off, which Messages shows as it began."""
+    """The block alone and behind each other one, in turn or overlapping; under a limit of length in turn and behind
+    plain ones only, and also before a call that was cut off, which Messages shows as it began."""
     if reason == "length":
         if second in BLANK:
             return
         if side.name != "messages":
             yield stream([side.blocks[second](0), CUT(1)], reason, side.ident)
     yield stream([side.blocks[second](0)], reason, side.ident)
-    for first in side.blocks:
-        if reason == "length" and first in BLANK:
-            continue
+    for first in side.blocks if reason != "length" else PLAIN:
         blocks = [side.blocks[name](n) for n, name in enumerate((first, second))]
         yield stream(blocks, reason, side.ident)
         if reason != "length" and not any(isinstance(block[0], Opaque) for block in blocks):
@@ -182,8 +189,8 @@ def answers(side: Side, second: str, reason: str = "stop") -> Iterator[list[Even
 
 
 def between(side: Side, second: str) -> Iterator[list[Event]]:
-    """The block between two of each other one."""
-    for first in side.blocks:
+    """The block between two of one kind, which run together if it says nothing."""
+    for first in PLAIN:
         yield stream([side.blocks[name](n) for n, name in enumerate((first, second, first))], "stop", side.ident)
 
 
@@ -230,36 +237,33 @@ def test_a_stream_adds_up_to_the_whole_answer(side: Side, second: str, field: st
 
 
 @every(("side", "second"), PAIRS)
-def test_where_deltas_are_cut_is_never_seen(side: Side, second: str) -> None:
+def test_neither_cuts_of_deltas_nor_who_writes_plain_text_is_seen(side: Side, second: str) -> None:
     opts = side.options()
     for events in answers(side, second):
-        data = side.wires.write(events, opts)
-        assert side.added_up(side.wires.write(by_characters(events), opts)) == side.added_up(data)
+        data, pieces = side.wires.write(events, opts), by_characters(events)
+        in_pieces = side.wires.write(pieces, opts)
+        assert side.added_up(in_pieces) == side.added_up(data)
         writer = side.protocol().writer(opts)
         assert b"".join(writer.feed([event]) for event in events) == data
+        assert written_by_another(side.protocol().writer(opts), pieces) == in_pieces
 
 
-@every(("side", "second"), PAIRS)
-def test_plain_text_may_be_written_by_somebody_else(side: Side, second: str) -> None:
-    """The bytes around a delta (`text_frame`) give what the writer itself would write."""
-    opts = side.options()
-    for events in answers(side, second):
-        events = by_characters(events)
-        writer = side.protocol().writer(opts)
-        assert isinstance(writer, TextWriter)
-        out = []
-        prose_blocks = {event.block for event in events if isinstance(event, Open) and event.kind in (TEXT, THOUGHT)}
-        for event in events:
-            shape = None
-            if isinstance(event, Delta) and event.block in prose_blocks and event.text.isprintable() and event.text:
-                shape = writer.text_frame(event.block)
-            if shape is None or not isinstance(event, Delta):
-                out.append(writer.feed([event]))
-                continue
-            number = b"" if shape.number < 0 else b"%d" % shape.number
-            out.append(shape.head + number + shape.middle + orjson.dumps(event.text)[1:-1] + shape.tail)
-            writer.wrote(event.block, 1, event.text)
-        assert b"".join(out) == side.wires.write(events, opts)
+def written_by_another(writer: Any, events: list[Event]) -> bytes:
+    """The bytes of a stream whose plain text is put between the bytes around a delta (`text_frame`)."""
+    assert isinstance(writer, TextWriter)
+    out = []
+    prose_blocks = {event.block for event in events if isinstance(event, Open) and event.kind in (TEXT, THOUGHT)}
+    for event in events:
+        shape = None
+        if isinstance(event, Delta) and event.block in prose_blocks and event.text.isprintable() and event.text:
+            shape = writer.text_frame(event.block)
+        if shape is None or not isinstance(event, Delta):
+            out.append(writer.feed([event]))
+            continue
+        number = b"" if shape.number < 0 else b"%d" % shape.number
+        out.append(shape.head + number + shape.middle + orjson.dumps(event.text)[1:-1] + shape.tail)
+        writer.wrote(event.block, 1, event.text)
+    return b"".join(out)
 
 
 @every(("side", "second"), PAIRS)
@@ -295,7 +299,23 @@ def one_form(side: Side, reply: Any) -> Any:
         for choice in choices:
             choice["calls"] = [replace(use, arguments=use.arguments.strip()) for use in choice["calls"]]
         return choices, reply.usage
-    return replace(reply, created=0, extra=EMPTY)
+    (choice,) = reply.choices
+    parts = tuple(part for part in choice.parts if not (isinstance(part, OpaquePart) and is_progress(part.payload)))
+    return replace(reply, created=0, extra=EMPTY, choices=(replace(choice, parts=parts),))
+
+
+def is_progress(payload: Any) -> bool:
+    """True for an event that only says how an item goes on."""
+    return str(payload.get("type")).startswith("response.")
+
+
+@every("side", SIDES)
+def test_nothing_is_written_after_the_end(side: Side) -> None:
+    for end in (Finish(), Fault(BackendFault("no"))):
+        writer = side.protocol().writer(side.options())
+        assert writer.feed([Start(side.ident, "m", 1), end])
+        assert writer.feed(side.blocks["text"](0)) == b""
+        assert writer.keepalive().startswith(b":")
 
 
 def test_an_item_of_reasoning_ends_under_the_id_that_it_began_with() -> None:

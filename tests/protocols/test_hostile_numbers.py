@@ -17,7 +17,9 @@ import pytest
 
 from tests.cases import every
 from tests.protocols import responses_wires, wires
+from tests.protocols.messages_wires import MESSAGES
 from tests.protocols.responses_wires import RESPONSES
+from tests.protocols.test_corners_messages_read import answer
 from tests.protocols.wires import CHAT
 from toolwire.errors import BackendFault, GatewayError
 from toolwire.events import BlockKind, Event, Fault, Finish, Open, Start, StreamGrammarError
@@ -43,6 +45,7 @@ HOSTILE = (
     *("true", "false", "null", '"0"', '"1000000000000"', "[]", "[0]", "{}"),
 )
 """What may stand in the place of a number."""
+
 MEMORY_BYTES = 3_000_000
 """More than any of it takes: 4096 items of nothing are two megabytes."""
 _MARK = "@number@"
@@ -126,11 +129,13 @@ def _responses_whole() -> list[dict[str, Any]]:
 STREAMS: dict[str, tuple[ServerSide, list[list[dict[str, Any]]]]] = {
     "chat": (CHAT, [CHAT_STREAM, *(_golden(path.name) for path in sorted(GOLDEN.glob("chat-*.sse")))]),
     "completions": (TEXT, [TEXT_STREAM]),
+    "messages": (MESSAGES, [_golden(path.name) for path in sorted(GOLDEN.glob("messages-*.sse"))]),
     "responses": (RESPONSES, [_golden(path.name) for path in sorted(GOLDEN.glob("responses-*.sse"))]),
 }
 WHOLES: list[tuple[ServerSide, dict[str, Any]]] = [
     *((CHAT, body) for body in CHAT_WHOLE),
     *((TEXT, body) for body in CHAT_WHOLE),
+    (MESSAGES, answer(("text", "thought", "call"))),
     *((RESPONSES, body) for body in _responses_whole()),
 ]
 
@@ -154,6 +159,11 @@ def variants(value: Any, seen: set[str]) -> Iterator[tuple[str, str]]:
         if where not in seen:
             seen.add(where)
             yield where, json.dumps(changed)
+
+
+def some(turn: int) -> tuple[str, ...]:
+    """The largest that would still end, and a sixth of the others in turn."""
+    return (LARGE, *HOSTILE[1 + turn % 6 :: 6])
 
 
 def marked(text: str, number: str) -> bytes:
@@ -235,7 +245,7 @@ def test_law_a_number_in_a_stream_costs_nothing(name: str) -> None:
         for place, frame in enumerate(frames):
             for where, text in variants(frame, seen):
                 turn += 1
-                for number in (LARGE, *HOSTILE[1 + turn % 3 :: 3]):
+                for number in some(turn):
                     data = wire_of([*plain[:place], marked(text, number), *plain[place + 1 :]])
                     with Measured(number) as measured:
                         events = read(data)
@@ -245,12 +255,14 @@ def test_law_a_number_in_a_stream_costs_nothing(name: str) -> None:
 
 
 def test_law_a_number_in_a_whole_answer_costs_nothing() -> None:
-    seen: dict[ServerSide, set[str]] = {CHAT: set(), TEXT: set(), RESPONSES: set()}
+    seen: dict[ServerSide, set[str]] = {CHAT: set(), TEXT: set(), MESSAGES: set(), RESPONSES: set()}
+    turn = 0
     for protocol, body in WHOLES:
         usual = len(unfold(protocol.read_reply(json.dumps(body).encode())))
         check_events(unfold(protocol.read_reply(json.dumps(body).encode())), usual)
         for where, text in variants(body, seen[protocol]):
-            for number in HOSTILE:
+            turn += 1
+            for number in some(turn):
                 with Measured(number) as measured:
                     try:
                         reply = protocol.read_reply(marked(text, number))
@@ -303,8 +315,8 @@ def test_more_than_was_asked_for_is_a_fault() -> None:
 @every("streamed", [True, False])
 def test_calls_and_items_without_end(streamed: bool) -> None:
     """One frame may hold thousands of them."""
-    calls = [{"id": f"c{i}", "function": {"name": "f", "arguments": "{}"}} for i in range(20_000)]
-    items = [{"type": "x", "id": f"i{i}"} for i in range(20_000)]
+    calls = [{"id": f"c{i}", "function": {"name": "f", "arguments": "{}"}} for i in range(MAX_CALLS + 1)]
+    items = [{"type": "x", "id": f"i{i}"} for i in range(MAX_PARTS + 1)]
     for protocol, whole, frame in (
         (CHAT, {"choices": [{"message": {"tool_calls": calls}}]}, {"choices": [{"delta": {"tool_calls": calls}}]}),
         (RESPONSES, {"output": items}, {"type": "response.completed", "response": {"output": items}}),

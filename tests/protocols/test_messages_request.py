@@ -1,22 +1,14 @@
-"""Requests: what goes where, what is refused and in which words, and that nothing is lost between reading and
-writing."""
+"""Requests: what goes where, what is refused and in which words. That nothing is lost: `test_nothing_is_lost.py`."""
 
 from __future__ import annotations
 
 import copy
-import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.cases import every
-from tests.protocols.messages_wires import MESSAGES, captured_requests
-from tests.protocols.published import SHARED
-from tests.protocols.responses_wires import RESPONSES
+from tests.protocols.messages_wires import MESSAGES
 from tests.protocols.wires import CHAT
 from toolwire.errors import ClientFault
 from toolwire.known.past import Past
@@ -213,172 +205,6 @@ def test_what_is_refused(case: str) -> None:
     with pytest.raises(ClientFault) as caught:
         MESSAGES.read_request({key: value for key, value in body(**fields).items() if value is not None}, b"")
     assert (caught.value.param, caught.value.code) == (param, code)
-
-
-# --- nothing is lost ------------------------------------------------------------------------------------------------
-
-EVERYTHING: dict[str, Any] = {
-    "model": "m",
-    "max_tokens": 64,
-    "system": [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral", "ttl": "1h"}}, {"type": "text", "text": "B."}],
-    "messages": [
-        {"role": "user", "content": [
-            {"type": "text", "text": "Look:", "cache_control": {"type": "ephemeral"}},
-            {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA=="}, "transformations": {}},
-            {"type": "image", "source": {"type": "url", "url": "https://x/y.png"}},
-            {"type": "image", "source": {"type": "file", "file_id": "f"}},
-            {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "D"}, "title": "t", "citations": {"enabled": True}},
-            {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "AA=="}},
-            {"type": "container_upload", "file_id": "f"},
-        ]},
-        {"role": "system", "content": "Mid."},
-        {"role": "assistant", "content": [
-            {"type": "thinking", "thinking": "hm", "signature": "c2ln"},
-            {"type": "redacted_thinking", "data": "eA=="},
-            {"type": "text", "text": "I see.", "citations": [{"type": "char_location", "cited_text": "D", "document_index": 0}]},
-            {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}},
-            {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": [{"type": "web_search_result", "url": "u"}]},
-            {"type": "tool_use", "id": "toolu_1", "name": "read", "input": {"path": "a", "n": [1, 2.5, None]}, "caller": {"type": "direct"}},
-            {"type": "tool_use", "id": "functions_2", "name": "list", "input": {}},
-        ]},
-        {"role": "user", "content": [
-            {"type": "tool_result", "tool_use_id": "toolu_1", "content": [
-                {"type": "text", "text": "ok", "cache_control": {"type": "ephemeral"}},
-                {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA=="}},
-                {"type": "search_result", "title": "t", "source": "s", "content": [{"type": "text", "text": "x"}]},
-                {"type": "tool_reference", "tool_name": "f"},
-            ], "cache_control": {"type": "ephemeral"}},
-            {"type": "tool_result", "tool_use_id": "functions_2", "content": "no", "is_error": True},
-            {"type": "text", "text": "Go on."},
-        ]},
-    ],
-    "tools": [
-        {**TOOL, "type": "custom", "description": "d", "strict": True, "cache_control": {"type": "ephemeral"}, "eager_input_streaming": True},
-        {"name": "list", "input_schema": {"type": "object"}, "input_examples": [{}]},
-        {"type": "web_search_20260209", "name": "web_search", "max_uses": 3},
-        {"type": "bash_20250124", "name": "bash"},
-    ],
-    "tool_choice": {"type": "tool", "name": "read", "disable_parallel_tool_use": True},
-    "thinking": {"type": "enabled", "budget_tokens": 1024, "display": "summarized"},
-    "output_config": {"effort": "high", "format": {"type": "json_schema", "schema": {"type": "object"}}},
-    "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
-    "metadata": {"user_id": "u"},
-    "mcp_servers": [{"type": "url", "url": "https://x", "name": "x"}],
-    "container": {"skills": []},
-    "service_tier": "auto",
-    "stop_sequences": ["###"],
-    "temperature": 0.5,
-    "top_p": 0.9,
-    "top_k": 4,
-    "stream": True,
-    "min_p": 0.5,
-}  # fmt: skip
-
-
-def stripped(value: Any) -> Any:
-    """Without what is null."""
-    if isinstance(value, dict):
-        return {key: stripped(item) for key, item in value.items() if item is not None}
-    return [stripped(item) for item in value] if isinstance(value, list) else value
-
-
-def one_text(content: Any) -> Any:
-    if isinstance(content, list):
-        content = [block for block in content if block.get("text") != "" or block.keys() - {"type", "text"}]
-        if len(content) == 1 and content[0].keys() == {"type", "text"}:
-            return content[0]["text"]
-    return content
-
-
-def one_form(asked: dict[str, Any]) -> dict[str, Any]:
-    """A request in the form that the gateway writes: this is the whole list."""
-    asked = stripped(copy.deepcopy(asked))
-    asked.pop("thread", None)
-    if asked.get("tool_choice") == {"type": "auto"}:
-        del asked["tool_choice"]
-    for key in ("stream", "tools"):
-        if not asked.get(key):
-            asked.pop(key, None)
-    if "system" in asked:
-        asked["system"] = one_text(asked["system"])
-    for message in asked["messages"]:
-        message["content"] = one_text(message["content"])
-        for block in message["content"] if isinstance(message["content"], list) else ():
-            if block["type"] == "tool_result":
-                block["content"] = one_text(block.get("content"))
-                if not block["content"]:
-                    del block["content"]
-                if block.get("is_error") is False:
-                    del block["is_error"]
-    return asked
-
-
-def again(asked: dict[str, Any]) -> Any:
-    return json.loads(json.dumps(MESSAGES.write_request(MESSAGES.read_request(asked, b""))))
-
-
-def test_a_request_with_everything() -> None:
-    assert one_form(again(EVERYTHING)) == one_form(EVERYTHING)
-
-
-@pytest.mark.parametrize(
-    "path", captured_requests() or [None], ids=lambda path: path and path.relative_to(SHARED).as_posix()
-)
-def test_recorded_requests(path: Path | None) -> None:
-    if path is None:
-        pytest.skip("no recorded requests; set TOOLWIRE_SHARED")
-    asked = json.loads(path.read_bytes())
-    asked.setdefault("max_tokens", 1)  # counting needs none
-    if (asked.get("thread") or {}).get("type") == "continue":
-        with pytest.raises(ClientFault, match="Send the whole conversation"):
-            again(asked)
-        return
-    assert one_form(again(asked)) == one_form(asked)
-
-
-def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The objects of a body in which there may be an unknown field."""
-    if isinstance(value, dict):
-        yield path
-        for key, item in value.items():
-            yield from places(item, (*path, key))
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from places(item, (*path, index))
-
-
-PLACES = list(places(EVERYTHING))
-FIELD = "x_unknown"
-
-
-def with_field(path: tuple[Any, ...]) -> dict[str, Any]:
-    asked = copy.deepcopy(EVERYTHING)
-    place: Any = asked
-    for step in path:
-        place = place[step]
-    place[FIELD] = "mine"
-    return asked
-
-
-@given(st.sampled_from(PLACES))
-def test_an_unknown_field_anywhere(path: tuple[Any, ...]) -> None:
-    asked = with_field(path)
-    assert one_form(again(asked)) == one_form(asked)
-
-
-WHOLE = {"input", "input_schema", "format", "metadata"}
-"""Values that mean something to others as a whole."""
-
-
-@pytest.mark.parametrize("other", [CHAT, RESPONSES], ids=["chat", "responses"])
-def test_no_field_reaches_another_protocol(other: Any) -> None:
-    """But for parameters of the server, hosted tools, and blocks that are JSON in a result."""
-    for path in PLACES:
-        hosted = path[:2] in (("tools", 2), ("tools", 3))
-        in_result = path[:4] == ("messages", 3, "content", 0) and path[4:5] == ("content",) and path[5] in (2, 3)
-        if path and not hosted and not in_result and WHOLE.isdisjoint(path):
-            written = json.dumps(other.write_request(MESSAGES.read_request(with_field(path), b"")))
-            assert FIELD not in written, path
 
 
 # --- what servers demand --------------------------------------------------------------------------------------------

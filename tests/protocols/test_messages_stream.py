@@ -11,21 +11,18 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from tests.cases import every
-from tests.protocols.corners import sse
+from tests.cases import every, examples
+from tests.protocols.blocks import call, text
 from tests.protocols.messages_wires import (
     MESSAGES,
     accumulate,
-    call,
     frame,
     frames,
     options,
     read,
-    text,
     validator,
     write,
 )
-from tests.protocols.test_corners_messages_read import usual
 from tests.strategies import streams
 from toolwire.errors import BackendFault, ClientFault, GatewayError, Unavailable
 from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
@@ -45,9 +42,8 @@ from toolwire.model import (
 from toolwire.protocols.base import ListedModel
 from toolwire.protocols.messages.blocks import PROTOCOL
 from toolwire.protocols.messages.ids import is_own_signature, signature_of
-from toolwire.protocols.shared.wire import dump
 from toolwire.protocols.streams import WriteOptions
-from toolwire.stream_grammar import check, normalise
+from toolwire.stream_grammar import check
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 START = Start("msg_1", "backend-model", 9, usage=Usage(82, 1, 4))
@@ -88,14 +84,6 @@ def test_life_is_shown_by_a_ping_once_the_message_has_begun() -> None:
     assert writer.keepalive() == b'event: ping\ndata: {"type":"ping"}\n\n'
     writer.feed([Finish()])
     assert writer.keepalive().startswith(b":")
-
-
-def test_two_blocks_are_never_open() -> None:
-    """Servers interleave parallel calls; here the second one waits."""
-    first, second = call(0, "a", "f", '{"x":', "1}"), call(1, "b", "g", '{"y":', "2}")
-    mixed = [event for pair in zip(first, second, strict=True) for event in pair]
-    message = accumulate(write([START, *mixed, Finish("tool_calls")]))
-    assert [block["input"] for block in message["content"]] == [{"x": 1}, {"y": 2}]
 
 
 def test_neighbouring_texts_are_one_and_blank_ones_are_none() -> None:
@@ -212,12 +200,6 @@ def test_thoughts_may_be_omitted() -> None:
     assert b"hm" not in write(unfold(reply), opts)
 
 
-def test_half_a_character_waits_for_the_other() -> None:
-    events = [START, *text(0, "a\ud83d", "\ude00b\ud83d"), Finish()]
-    assert accumulate(write(events))["content"][0]["text"] == "a😀b\ufffd"
-    assert whole(fold(events))["content"][0]["text"] == "a😀b\ufffd"
-
-
 ERRORS: list[tuple[GatewayError, int, str]] = [
     (ClientFault("Bad.", code="invalid_json"), 400, "invalid_request_error"),
     (ClientFault("Bad.", code="invalid_api_key"), 401, "authentication_error"),
@@ -270,23 +252,13 @@ def test_lists_of_models() -> None:
 # --- laws -----------------------------------------------------------------------------------------------------------
 
 
+@examples(0.5)
 @given(streams())
 def test_every_event_fits_the_published_schema(events: list[Event]) -> None:
     for value in frames(write(events)):
         if value["type"] not in ("ping", "error"):
             validator("RawMessageStreamEvent").validate(value)
     validator("Message").validate(whole(fold(events)))
-
-
-def compact(part: Any) -> Any:
-    """Streamed arguments stay as they were written; those of a whole answer are an object."""
-    return replace(part, arguments=dump(json.loads(part.arguments)).decode()) if isinstance(part, ToolUse) else part
-
-
-def said(reply: ModelReply) -> list[str]:
-    """The texts of the first answer that a client gets: not what is blank."""
-    texts = [part.text for part in reply.choices[0].parts if isinstance(part, Text | Refusal)]
-    return [text for text in texts if text.strip(" \t\r\n")]
 
 
 # --- what servers say -----------------------------------------------------------------------------------------------
@@ -327,31 +299,6 @@ def test_a_whole_answer_with_everything() -> None:
     assert same(accumulate(write(unfold(reply), WriteOptions(request=request, created=1)))) == same(stripped(REPLY))
 
 
-def events_of(reply: dict[str, Any]) -> bytes:
-    """The stream that an Anthropic server makes of it, in pieces."""
-    begun = {**reply, "content": [], "stop_reason": None, "usage": {"input_tokens": 5, "output_tokens": 1}}
-    blocks = [event for index, block in enumerate(reply["content"]) for event in usual(index, block, 1)]
-    delta = {"stop_reason": reply["stop_reason"], "stop_sequence": reply["stop_sequence"]}
-    end = {"type": "message_delta", "delta": delta, "usage": reply["usage"]}
-    return sse({"type": "message_start", "message": begun}, {"type": "ping"}, *blocks, end, {"type": "message_stop"})
-
-
-def test_a_stream_with_everything() -> None:
-    data = events_of(REPLY)
-    events = read(data)
-    check(events)
-    assert normalise(read(data, 1)) == normalise(events)
-    opts = WriteOptions(request=ModelRequest("claude", ()), created=1)
-    assert same(accumulate(write(events, opts))) == same(stripped(REPLY))
-    assert same(whole(fold(events), opts)) == same(stripped(REPLY))
-    start, finish = events[0], events[-1]
-    assert isinstance(start, Start)
-    assert isinstance(finish, Finish)
-    assert start.usage == Usage(5, 1)
-    assert finish.usage is not None
-    assert finish.usage.input_tokens == 8
-
-
 def test_what_nobody_knows_is_kept() -> None:
     odd = frame("new_event", x=1)
     events = read(frame("message_start", message={}) + odd + frame("message_delta", delta={"stop_reason": "end_turn"}))
@@ -379,49 +326,6 @@ def test_two_calls_with_one_id_and_one_without() -> None:
     ids = [use.call_id for use in fold(read(stream + frame("message_stop"))).calls]
     assert len(set(ids)) == 3
     assert ids[0] == "t"
-
-
-BREAKS: dict[str, tuple[bytes, str]] = {
-    "it just stops": (frame("message_start", message={}), "upstream_disconnected"),
-    "nothing at all": (b"", "upstream_disconnected"),
-    "no JSON": (b"event: x\ndata: {nope\n\n", "upstream_invalid_response"),
-    "no object": (b"data: [1]\n\n", "upstream_invalid_response"),
-    "an index": (frame("content_block_start", index=10**9, content_block={"type": "text"}), "upstream_invalid_response"),
-    "overloaded": (frame("error", error={"type": "overloaded_error", "message": "Overloaded"}), "overloaded"),
-    "rate": (frame("error", error={"type": "rate_limit_error", "message": "slow"}), "rate_limit_exceeded"),
-    "too long": (frame("error", error={"type": "invalid_request_error", "message": "prompt is too long: 2 > 1"}), "context_length_exceeded"),
-    "api": (frame("error", error={"type": "api_error", "message": "boom"}), "upstream_error"),
-    "OpenAI's form": (b'data: {"error":{"message":"boom"}}\n\n', "upstream_error"),
-    "a bare error": (frame("error"), "upstream_error"),
-    "too large": (b"data: " + b"x" * (1 << 21), "upstream_invalid_response"),
-}  # fmt: skip
-
-
-@every("case", BREAKS)
-def test_a_broken_stream_ends_with_one_fault(case: str) -> None:
-    data, code = BREAKS[case]
-    for size in (None, 7 if len(data) < 1000 else 1 << 16):
-        events = read(data, size)
-        check(events)
-        (fault,) = [event for event in events if isinstance(event, Fault)]
-        assert fault.error.code == code
-
-
-@every(
-    ("answer", "code"),
-    [
-        (b"nope", "upstream_invalid_response"),
-        (b"[]", "upstream_invalid_response"),
-        (b'{"type":"message"}', "upstream_invalid_response"),
-        (b'{"type":"error","error":{"type":"api_error","message":"boom"}}', "upstream_error"),
-        (b'{"type":"error","error":{"type":"overloaded_error","message":"boom"}}', "overloaded"),
-        (b'{"content":[' + b'{"type":"text"},' * 5000 + b'{}]}', "upstream_invalid_response"),
-    ],
-)  # fmt: skip
-def test_bodies_that_are_no_answer(answer: bytes, code: str) -> None:
-    with pytest.raises(GatewayError) as caught:
-        MESSAGES.read_reply(answer)
-    assert caught.value.code == code
 
 
 def test_a_call_that_a_limit_cut_off() -> None:

@@ -5,17 +5,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.cases import every
 from tests.protocols.published import SHARED, captured_responses_requests, validator
 from tests.protocols.responses_wires import RESPONSES, input_items, request
-from tests.strategies import arguments, call_ids, json_objects, names, some_text
 from toolwire.errors import ClientFault
 from toolwire.model import (
     Image,
@@ -35,7 +33,7 @@ from toolwire.model import (
 from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.protocols.responses.item_writer import write_items
 from toolwire.protocols.responses.items import read_items
-from toolwire.protocols.responses.request import read_messages, with_namespaces
+from toolwire.protocols.responses.request import read_messages
 
 CAPTURED = captured_responses_requests()
 
@@ -69,8 +67,6 @@ def test_captured_requests_are_read_and_can_be_written(path: Path) -> None:
     results = [part for message in got.messages for part in message.parts if isinstance(part, ToolResult)]
     outputs = [] if isinstance(body["input"], str) else [i for i in body["input"] if "output" in i]
     assert [result.call_id for result in results] == [item["call_id"] for item in outputs]
-    again = request(RESPONSES.write_request(got))
-    assert comparable(again) == comparable(got)
     listed = input_items(body, "resp_1")
     assert read_items(listed) == tuple(with_ids(got.messages, listed, "instructions" in body))
     for item in listed:
@@ -87,23 +83,6 @@ def with_ids(messages: tuple[Message, ...], listed: Any, instructed: bool) -> An
 
 def comparable(got: ModelRequest) -> ModelRequest:
     return replace(got, origin=None, tools=tuple(replace(t, extra={}) if t.kind != "hosted" else t for t in got.tools))
-
-
-def test_codex_with_every_kind_of_tool() -> None:
-    path = SHARED / "captures/codex/freeform_call/request-2.json"
-    if not path.exists():
-        pytest.skip(f"no captures at {SHARED}; set TOOLWIRE_SHARED")
-    got = request(json.loads(path.read_bytes()))
-    assert {tool.name: tool.kind for tool in got.tools if tool.kind != "function"} == {
-        "apply_patch": "custom",
-        "web_search": "hosted",
-    }
-    (patch,) = (tool for tool in got.tools if tool.kind == "custom")
-    assert patch.received["format"]["syntax"] == "lark"
-    use, result = got.messages[-2].parts[0], got.messages[-1].parts[0]
-    assert isinstance(use, ToolUse)
-    assert isinstance(result, ToolResult)
-    assert (use.kind, use.name, result.kind, result.name) == ("custom", "apply_patch", "custom", "apply_patch")
 
 
 # --- input ----------------------------------------------------------------------------------------------------------
@@ -138,6 +117,7 @@ def test_codex_with_every_kind_of_tool() -> None:
         ([{"type": "item_reference", "id": "msg_1"}],
          [Message("assistant", (OpaquePart("responses", {"type": "item_reference", "id": "msg_1"}),))]),
         ([{"type": "brand_new", "x": 1}], [Message("assistant", (OpaquePart("responses", {"type": "brand_new", "x": 1}),))]),
+        ([{"type": "", "call_id": "a"}], [Message("assistant", (OpaquePart("responses", {"type": "", "call_id": "a"}),))]),
         ([{"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}],
          [Message("user", (OpaquePart("responses", {"type": "input_file", "file_id": "f"}),))]),
     ],
@@ -348,7 +328,10 @@ OFFER = [
 def test_choices(choice: Any, wanted: ToolChoice) -> None:
     got = request({"model": "m", "input": "hi", "tools": OFFER, "tool_choice": choice})
     assert got.tool_choice == wanted
-    assert request(RESPONSES.write_request(got)).tool_choice == wanted
+    written = RESPONSES.write_request(got)
+    assert request(written).tool_choice == wanted
+    if wanted.mode == "named":
+        assert written["tool_choice"]["type"] == choice["type"]
 
 
 @pytest.mark.parametrize(
@@ -481,111 +464,83 @@ def test_listed_items_have_ids_that_do_not_change() -> None:
     assert input_items({}, "resp_1") == ()
 
 
-# --- law ------------------------------------------------------------------------------------------------------------
+# --- what is written is read again ----------------------------------------------------------------------------------
 
-opaque_parts = st.just(OpaquePart("responses", {"type": "input_file", "file_id": "f"}))
-opaque_items = st.just(OpaquePart("responses", {"type": "web_search_call", "id": "ws_1"}))
-images = st.builds(Image, some_text, st.none() | st.just("low"))
-said = st.one_of(some_text.map(Text), images, opaque_parts)
-extras = st.just({}) | st.just({"responses": {"cache": True}})
-spaces = st.none() | st.just("ns")
-uses = st.builds(ToolUse, call_ids, names, arguments, st.just("function"), spaces, st.none() | st.just("fc_1"))
-customs = st.builds(ToolUse, call_ids, names, some_text, st.just("custom"), spaces, st.none())
-thoughts = st.builds(
-    Reasoning,
-    some_text,
-    st.sampled_from([{}, {"responses": {"summary": True}}, {"responses": {"encrypted_content": "x", "id": "rs_1"}}]),
-)
-turns = st.one_of(
-    st.builds(Message, st.sampled_from(["system", "developer", "user"]), st.lists(said, max_size=3).map(tuple), st.none(), extras),
-    st.builds(
-        Message,
-        st.just("assistant"),
-        st.lists(st.one_of(some_text.map(Text), some_text.map(Refusal), uses, customs, thoughts, opaque_items), min_size=1, max_size=5).map(tuple),
-    ),
-    st.builds(ToolResult, call_ids, st.lists(said, max_size=3).map(tuple), st.none(), st.just(False), st.sampled_from(["function", "custom"])).map(
-        lambda result: Message("tool", (result,))
-    ),
-)  # fmt: skip
+FILE = OpaquePart("responses", {"type": "input_file", "file_id": "f"})
+CONTENTS = (Text("a"), Image("u"), FILE, Image("v", "low"))
+SAID: list[Part] = [
+    Text("a"),
+    Refusal("no"),
+    Reasoning("hm"),
+    Reasoning("sum", {"responses": {"summary": True}}),
+    Reasoning("sealed", {"responses": {"encrypted_content": "x", "id": "rs_1"}}),
+    ToolUse("c1", "f", "{}"),
+    ToolUse("c1", "f", '{"a":1}', item_id="fc_1"),
+    ToolUse("c1", "g", "{}", namespace="ns"),
+    ToolUse("c1", "p", "raw\n", "custom", "ns"),
+    OpaquePart("responses", {"type": "web_search_call", "id": "ws_1"}),
+]
+"""All that an assistant may say, in any order."""
 
 
-def conversation(messages: list[Message]) -> tuple[Message, ...]:
-    """A canonical one: turns of the assistant are not neighbours, results know the names of calls."""
-    out: list[Message] = []
-    called: dict[str, str] = {}
-    for message in messages:
-        if out and out[-1].role == message.role == "assistant":
-            continue
-        if message.role == "tool":
-            (result,) = message.parts
-            assert isinstance(result, ToolResult)
-            message = replace(message, parts=(replace(result, name=called.get(result.call_id)),))
-        called |= {part.call_id: part.name for part in message.parts if isinstance(part, ToolUse)}
-        out.append(message)
-    return tuple(out)
-
-
-def in_a_group(tool: ToolSpec, about: str | None) -> ToolSpec:
-    """A description that repeats the name says nothing."""
-    told = about if tool.namespace is not None and about != tool.namespace else None
-    return replace(tool, namespace_description=told or None)
-
-
-def not_strict(tool: ToolSpec) -> ToolSpec:
-    """What a tool of another protocol means that says nothing of it."""
-    if tool.kind != "function":
-        return tool
-    parameters = {"type": "object", "properties": {}} if tool.parameters is None else tool.parameters
-    return replace(tool, strict=tool.strict is True, parameters=parameters)
-
-
-specs = st.builds(in_a_group, st.one_of(
-    st.builds(ToolSpec, names, st.none() | some_text, st.none() | json_objects, st.sampled_from([None, True, False]), namespace=spaces),
-    st.builds(ToolSpec, names, st.none() | some_text, kind=st.just("custom"), namespace=spaces),
-), st.none() | some_text)  # fmt: skip
-requests = st.builds(
-    ModelRequest,
-    st.just("m"),
-    st.lists(turns, min_size=1, max_size=5).map(conversation),
-    tools=st.lists(specs, max_size=3).map(tuple),
-    sampling=st.builds(Sampling, st.none() | st.floats(0, 2), st.none() | st.just(0.5), st.none() | st.integers(16, 99),
-                       reasoning_effort=st.none() | st.just("low")),
-    response_format=st.sampled_from(
-        [None, {"type": "json_object"}, {"type": "json_schema", "json_schema": {"name": "n", "schema": {}, "strict": True}}]
-    ),
-    extra=st.sampled_from([{}, {"min_p": 0.5}]),
-)  # fmt: skip
-
-
-@given(requests, st.booleans(), st.data())
-def test_read_write_is_identity(asked: ModelRequest, flag: bool, data: st.DataObject) -> None:
-    choice = ToolChoice("none")
-    if asked.tools:
-        name = data.draw(st.sampled_from(asked.tools)).name
-        choice = data.draw(
-            st.sampled_from(
-                [ToolChoice(m) for m in ("auto", "none", "required")]
-                + [ToolChoice("named", name), ToolChoice("required", allowed=(name,))]
-            )
-        )
-    asked = replace(
-        asked,
-        messages=with_namespaces(asked.messages, asked.tools),  # one that is lost is found (R28.8)
-        tool_choice=choice,
-        stream=flag,
-        include_usage=flag,
-        parallel_tool_calls=flag or not asked.tools,
-    )
+def written_and_read(asked: ModelRequest) -> ModelRequest:
     wire = RESPONSES.write_request(asked)
     again = request(json.loads(json.dumps(wire)))
     encrypted = '"encrypted_content"' in json.dumps(wire["input"])
     if asked.sampling.reasoning_effort is not None or encrypted:  # else it would not come back (R28.3)
         assert wire.pop("include") == ["reasoning.encrypted_content"]
         again = request(json.loads(json.dumps(wire)))
-    assert comparable(again) == comparable(replace(asked, tools=tuple(map(not_strict, asked.tools))))
     assert wire["store"] is False
     own = again.messages[1:] if "instructions" in wire else again.messages
     assert write_items(own) == wire["input"]
+    return comparable(again)
+
+
+@every(("first", "second"), product(SAID, repeat=2))
+def test_messages_are_read_as_they_were_written(first: Part, second: Part) -> None:
+    """Every part of an assistant behind each other one, and a result behind them."""
+    if isinstance(second, ToolUse):
+        second = replace(second, call_id="c2")
+    parts = (first, second, Text("b"))
+    uses = [part for part in parts if isinstance(part, ToolUse)]
+    results = [Message("tool", (ToolResult(use.call_id, CONTENTS, use.name, kind=use.kind),)) for use in uses]
+    others = [Message(role, CONTENTS, None, {"responses": {"cache": True}}) for role in ("developer", "user")]
+    said = (Message("system", (Text("s"),)), *others, Message("assistant", parts), *results)
+    asked = ModelRequest("m", said, tool_choice=ToolChoice("none"))
+    assert written_and_read(asked) == asked
+
+
+GROUPS = [
+    ToolSpec("f", None, {"type": "object", "properties": {}}, False),
+    ToolSpec("g", "d", {"a": 1}, True, namespace="ns", namespace_description="About."),
+    ToolSpec("p", "d", kind="custom"),
+    ToolSpec("p", kind="custom", namespace="ns", namespace_description="About."),
+]
+
+
+@every(
+    "fields",
+    [
+        *({"tools": (*GROUPS,), "tool_choice": ToolChoice(mode)} for mode in ("auto", "none", "required")),
+        {"tools": (*GROUPS,), "tool_choice": ToolChoice("named", "g"), "parallel_tool_calls": False},
+        {"tools": (*GROUPS,), "tool_choice": ToolChoice("required", allowed=("f",))},
+        {"tools": (replace(GROUPS[1], namespace_description=None),), "tool_choice": ToolChoice()},
+        {"sampling": Sampling(0.5, 0.25, 16, reasoning_effort="low")},
+        {"response_format": {"type": "json_object"}},
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {}, "strict": True}}},
+        {"stream": True, "include_usage": True, "extra": {"min_p": 0.5}},
+    ],
+)
+def test_a_request_is_read_as_it_was_written(fields: dict[str, Any]) -> None:
+    asked = ModelRequest("m", (Message("user", (Text("hi"),)),), **{"tool_choice": ToolChoice("none"), **fields})
+    assert written_and_read(asked) == asked
+
+
+def test_a_tool_of_another_protocol_that_says_nothing_of_it_is_not_strict() -> None:
+    asked = ModelRequest("m", (), (ToolSpec("f"), ToolSpec("g", namespace="ns")))
+    tool, group = RESPONSES.write_request(asked)["tools"]
+    assert (tool["strict"], tool["parameters"]) == (False, {"type": "object", "properties": {}})
+    assert group["description"] == "ns"
 
 
 def test_foreign_parts() -> None:
@@ -594,32 +549,3 @@ def test_foreign_parts() -> None:
     user, output = write_items(asked)
     assert user["content"] == "x"
     assert output["output"] == '{"type":"audio"}'
-
-
-def test_a_chat_backend_gets_text_and_calls_of_a_turn_in_one_message_and_nothing_empty() -> None:
-    got = of(
-        [
-            {"role": "user", "content": "go"},
-            {"type": "web_search_call", "id": "ws_1", "status": "completed"},
-            {"role": "user", "content": "on"},
-            {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "xyz"},
-            {"role": "assistant", "content": "Reading."},
-            CALL,
-            OUTPUT,
-        ]
-    )
-    assert ChatProtocol().write_request(ModelRequest("m", got))["messages"] == [
-        {"role": "user", "content": "go"},
-        {"role": "user", "content": "on"},
-        {
-            "role": "assistant",
-            "content": "Reading.",
-            "tool_calls": [{"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
-        },
-        {"role": "tool", "tool_call_id": "a", "content": "x"},
-    ]
-
-
-def test_an_item_whose_type_is_empty_is_one_that_nobody_knows() -> None:
-    (message,) = of([{"type": "", "call_id": "a", "name": "f"}])
-    assert message.parts == (OpaquePart("responses", {"type": "", "call_id": "a", "name": "f"}),)

@@ -1,16 +1,16 @@
-"""Items of tool servers: exact bytes, one answer whether whole or streamed, and what comes back of them."""
+"""Items of tool servers: exact bytes, and what comes back of them. Beside others: `test_corners_write.py`."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.protocols.responses_wires import RESPONSES, accumulate, check_event, options, payloads, read, write
-from tests.protocols.test_responses_stream import START, call, finish, text
+from tests.protocols.blocks import call, text
+from tests.protocols.responses_wires import check_event, options, payloads, read, write
+from tests.protocols.test_responses_stream import START, finish
 from toolwire.errors import BackendFault
 from toolwire.events import Event, Fault
 from toolwire.folding import fold
@@ -70,36 +70,6 @@ def test_a_reader_gives_the_same_items() -> None:
 
 texts = st.text(max_size=12)
 uses = st.builds(ToolUse, texts, texts, texts, namespace=st.none() | texts)
-
-
-@st.composite
-def answers(draw: st.DrawFn) -> list[Event]:
-    out: list[Event] = [START]
-    for block in range(draw(st.integers(0, 6))):
-        use = draw(uses)
-        match draw(st.sampled_from(["text", "ran", "begun", "failed", "asks", "listed", "call"])):
-            case "text":
-                out += text(block, draw(texts), draw(texts))
-            case "call":
-                out += call(block, f"call_{block}", "f", "{}")
-            case "listed":
-                out.append(FORM.listed(draw(texts), [ServedTool(draw(texts), SPEC)], draw(st.none() | texts)))
-            case "asks":
-                out.append(FORM.approval_request(use))
-            case "begun":
-                out += [FORM.began(use, None), FORM.ran(use, draw(texts), draw(st.booleans()), None)]
-            case kind:
-                out.append(FORM.ran(use, draw(texts), kind == "failed", draw(st.none() | texts)))
-    return [*out, finish()]
-
-
-@given(answers())
-def test_whole_and_streamed_agree(events: list[Event]) -> None:
-    said = options()
-    data = write(events, said)
-    resource = payloads(data)[-1]["response"]
-    assert accumulate(payloads(data)) == resource["output"]
-    assert json.loads(RESPONSES.write_reply(fold(events), options())) == resource
 
 
 def test_an_announced_call_that_gets_no_result_is_not_in_the_answer() -> None:

@@ -60,7 +60,7 @@ def again(kept: StoredTurn) -> StoredTurn:
 # --- messages -------------------------------------------------------------------------------------------------------
 
 
-@examples(0.5)
+@examples(0.4)
 @given(st.lists(every_message, max_size=3).map(tuple))
 def test_messages_come_back_as_they_were(messages: tuple[Message, ...]) -> None:
     """Field for field, and the same bytes when they are written once more."""
@@ -76,7 +76,7 @@ def test_messages_come_back_as_they_were(messages: tuple[Message, ...]) -> None:
 some = st.lists(every_message, max_size=2).map(tuple)
 
 
-@examples(0.5)
+@examples(0.2)
 @given(some, some, some, every_extra, texts)
 def test_turns_come_back_as_they_were(one: Any, other: Any, third: Any, extra: Any, text: str) -> None:
     kept = turn(input=one, output=other, rounds=third, extra=extra, ancestors=(text, "resp_1"), model=text, owner=text)
@@ -232,7 +232,7 @@ def test_an_answer_is_shown_as_it_was(parts: tuple[Part, ...], field: str, reaso
     shown_again(ModelReply("", "m", 1, (ReplyChoice(parts, reason),)), reasoning_field=field)
 
 
-@examples(0.5)
+@examples(0.3)
 @given(rich_replies)
 def test_any_answer_is_shown_as_it_was(reply: ModelReply) -> None:
     shown_again(reply)
