@@ -242,14 +242,6 @@ async def test_workers_share_verdicts(tmp_path: Path) -> None:
     assert with_tools(up) == [True, False, False]
 
 
-async def test_requests_without_tools_pass_as_they_are() -> None:
-    async with Upstream([Say("Hel", "lo")]) as up, serving(behind(up)) as server:
-        body = orjson.dumps({"model": "m", "messages": USER, "stream": True, "odd": 1})
-        answer = await post(server, body)
-    assert up.posts[0].body == body
-    assert answer.body.startswith(b'data: {"id":"chatcmpl-up"')
-
-
 # --- `auto` ---------------------------------------------------------------------------------------------------------
 
 
