@@ -1,5 +1,5 @@
-"""Images in requests without tools: where nothing is known of a server, it decides (R1.6). Probabilities, several answers
-and other parts: `tests/unit/test_validation.py`, `tests/protocols/test_completions.py`."""
+"""Images in requests without tools: where nothing is known of a server, it decides (R1.6). The rest:
+`tests/unit/test_validation.py`, `tests/protocols/test_completions.py`."""
 
 from __future__ import annotations
 
