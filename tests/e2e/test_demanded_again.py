@@ -9,7 +9,6 @@ from tests.cases import every, first_and_in_turn
 from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config
 from tests.e2e.engines import page
 from tests.e2e.meaning import CLIENTS, MESSAGES, RESPONSES
-from tests.e2e.speaking import in_pieces
 from toolwire.config import GatewayConfig
 from toolwire.testing import Answer, Asked, Say, Upstream
 
@@ -23,8 +22,6 @@ RECITED = (
     '{"name":"read_file","description":"Reads a file.",'
     '"parameters":{"type":"object","properties":{"path":{"type":"string"}}}}'
 )
-
-WAYS = every("stream", [False, True])
 
 
 def config(url: str, **options: Any) -> GatewayConfig:
@@ -48,9 +45,16 @@ def grammars(upstream: Upstream) -> list[str]:
     return [asked.json.get("grammar", "") for asked in upstream.posts]
 
 
-@WAYS
-@every("path, near", [(CHAT, NEAR), (CHAT, RECITED), (RESPONSES, RECITED), (MESSAGES, f"```json\n{RECITED}\n```")])
-async def test_the_tool_that_was_tried_is_enforced(gateway: Gateway, path: str, stream: bool, near: str) -> None:
+@every(
+    "path, near, stream",
+    [
+        (CHAT, NEAR, False),
+        (CHAT, RECITED, True),
+        (RESPONSES, RECITED, True),
+        (MESSAGES, f"```json\n{RECITED}\n```", False),
+    ],
+)
+async def test_the_tool_that_was_tried_is_enforced(gateway: Gateway, path: str, near: str, stream: bool) -> None:
     async with Upstream([Say(near), Say(GOOD)]) as upstream:
         server = await gateway(config(upstream.url))
         answer = await post(server, body(path, stream=stream), path=path)
@@ -65,27 +69,6 @@ async def test_the_tool_that_was_tried_is_enforced(gateway: Gateway, path: str, 
     messages = upstream.posts[1].json["messages"]
     assert messages[: len(upstream.posts[0].json["messages"])] == upstream.posts[0].json["messages"]
     assert messages[-1]["content"].endswith('Answer again: call the tool "read_file", and write nothing else.')
-
-
-@every("size, stream", [(1, True), (8, True), (999, False)])
-async def test_nothing_of_a_broken_attempt_is_sent(gateway: Gateway, stream: bool, size: int) -> None:
-    good = '{"name":"plot","arguments":{"end":6.28}}'
-    async with Upstream() as upstream:
-        server = await gateway(config(upstream.url))
-        for near in (
-            '{"name":"plot","arguments":{"end":2*pi}}',
-            '{"name":"plot","arguments":{"end":"I", \'V\'}}',
-            '```json\n{"name":"plot","arguments":{"end":2*pi}}\n```',
-            '{"name":"plot","arguments":{"end":{"of":"x"}}}',
-            "plot(end=2*pi)",
-        ):
-            asked = len(upstream.posts)
-            upstream.script = [Say(*in_pieces(near, size)), Say(good)]
-            answer = await post(server, {**body(CHAT, stream=stream), "tools": [function("plot", end="number")]})
-            assert b"plot" in answer.body, near
-            assert b"pi" not in answer.body.replace(b"completion", b""), near
-            assert answer.body.count(b'"content":"') == 0, near
-            assert len(upstream.posts) == asked + 2, near
 
 
 async def test_several_tools_are_demanded_together(gateway: Gateway) -> None:
