@@ -30,10 +30,10 @@ def text_of(answer: Any, stream: bool, choice: int = 0) -> tuple[str, str]:
 
 
 @both
-@every("split", [1, 3, 100])
-@every("takes", [3, 1, 0])
+@every("takes, split", [(3, 1), (1, 100), (0, 3)])
 async def test_what_the_server_cannot_take_the_gateway_applies(takes: int, split: int, stream: bool) -> None:
-    """Sequences beyond the limit of the server; the client sees no difference."""
+    """Sequences beyond the limit of the server; the client sees no difference. Where they are found:
+    `tests/unit/test_stopping.py`."""
     said = "One, two #4 three"
     pieces = [said[at : at + split] for at in range(0, len(said), split)]
     async with (
@@ -45,17 +45,6 @@ async def test_what_the_server_cannot_take_the_gateway_applies(takes: int, split
     sent = up.posts[0].json.get("stop") or []
     assert sent == FOUR[:takes]
     assert b"#4" not in answer.body
-
-
-@both
-async def test_a_server_that_takes_them_all_gets_the_clients_bytes(stream: bool) -> None:
-    body = orjson.dumps({"model": "m", "messages": USER, "stop": FOUR, "stream": stream})
-    async with (
-        Upstream([Say("One")]) as up,
-        serving(upstream_config(up.url, backend={"preset": "generic"})) as server,
-    ):
-        await post(server, body)
-    assert up.posts[0].body == body
 
 
 @both
@@ -81,34 +70,6 @@ async def test_calls_are_not_text(stream: bool) -> None:
         answer = await post(server, body)
     assert b"a#b" in answer.body
     assert b"more" not in answer.body
-
-
-@both
-async def test_each_of_several_answers_ends_by_itself(stream: bool) -> None:
-    """One has a sequence and another has none; both come to their ends."""
-
-    def several(asked: Asked) -> Answer:
-        texts = ("a # b", "c d", "# e")
-        if not stream:
-            choices = [
-                {"index": at, "message": {"role": "assistant", "content": text}, "finish_reason": "length"}
-                for at, text in enumerate(texts)
-            ]
-            return Answer([orjson.dumps({"id": "x", "choices": choices, "model": "m"})], headers=JSON, framing="length")
-        chunks = [
-            {"id": "x", "model": "m", "choices": [{"index": at, "delta": {"content": piece}}]}
-            for at, text in enumerate(texts)
-            for piece in text
-        ]
-        ends = [{"id": "x", "choices": [{"index": at, "delta": {}, "finish_reason": "length"}]} for at in range(3)]
-        frames = [b"data: " + orjson.dumps(chunk) + b"\n\n" for chunk in (*chunks, *ends)]
-        return Answer([*frames, b"data: [DONE]\n\n"], headers=SSE)
-
-    backend = {"stop_sequences": 0, "multiple_choices": True}
-    async with Upstream([several]) as up, serving(upstream_config(up.url, backend=backend)) as server:
-        answer = await post(server, {"messages": USER, "n": 3, "stop": "#", "stream": stream})
-    ends = [text_of(answer, stream, choice) for choice in range(3)]
-    assert ends == [("a ", "stop"), ("c d", "length"), ("", "stop")]
 
 
 @both
