@@ -73,6 +73,34 @@ async def test_calls_are_not_text(stream: bool) -> None:
 
 
 @both
+async def test_each_of_several_answers_ends_by_itself(stream: bool) -> None:
+    """One has a sequence and another has none; both come to their ends."""
+
+    def several(asked: Asked) -> Answer:
+        texts = ("a # b", "c d", "# e")
+        if not stream:
+            choices = [
+                {"index": at, "message": {"role": "assistant", "content": text}, "finish_reason": "length"}
+                for at, text in enumerate(texts)
+            ]
+            return Answer([orjson.dumps({"id": "x", "choices": choices, "model": "m"})], headers=JSON, framing="length")
+        chunks = [
+            {"id": "x", "model": "m", "choices": [{"index": at, "delta": {"content": piece}}]}
+            for at, text in enumerate(texts)
+            for piece in text
+        ]
+        ends = [{"id": "x", "choices": [{"index": at, "delta": {}, "finish_reason": "length"}]} for at in range(3)]
+        frames = [b"data: " + orjson.dumps(chunk) + b"\n\n" for chunk in (*chunks, *ends)]
+        return Answer([*frames, b"data: [DONE]\n\n"], headers=SSE)
+
+    backend = {"stop_sequences": 0, "multiple_choices": True}
+    async with Upstream([several]) as up, serving(upstream_config(up.url, backend=backend)) as server:
+        answer = await post(server, {"messages": USER, "n": 3, "stop": "#", "stream": stream})
+    ends = [text_of(answer, stream, choice) for choice in range(3)]
+    assert ends == [("a ", "stop"), ("c d", "length"), ("", "stop")]
+
+
+@both
 @every("stops", [["a"], ["a", "b", "c", "d"]])
 async def test_the_gateways_own_do_not_displace_the_clients(stops: list[str], stream: bool) -> None:
     """A text protocol ends an answer where the user would speak."""
