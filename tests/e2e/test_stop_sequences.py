@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from tests.cases import every
-from tests.e2e.conftest import CHAT, USER, function, post, serving, upstream_config
+from tests.e2e.conftest import CHAT, USER, function, gateway_before, post, serving, upstream_config
 from tests.e2e.meaning import says
 from tests.e2e.test_messages_backend import JSON, SSE
 from toolwire.model import Text
@@ -45,6 +45,13 @@ async def test_what_the_server_cannot_take_the_gateway_applies(takes: int, split
     sent = up.posts[0].json.get("stop") or []
     assert sent == FOUR[:takes]
     assert b"#4" not in answer.body
+
+
+async def test_a_server_that_takes_them_all_gets_the_clients_bytes() -> None:
+    body = orjson.dumps({"model": "m", "messages": USER, "stop": FOUR})
+    async with gateway_before([Say("One")], backend={"preset": "generic"}) as (server, up):
+        await post(server, body)
+    assert up.posts[0].body == body
 
 
 @both
