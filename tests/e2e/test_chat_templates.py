@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cases import every
+from tests.cases import every, examples
 from tests.e2e.conftest import CHAT, function, post, serving, upstream_config
 from tests.e2e.meaning import said
 from tests.e2e.speaking import JSON, SSE
@@ -145,7 +145,7 @@ async def test_no_text_makes_a_turn(folder: Path, name: str) -> None:
             assert number or "<tool_call>" in up.posts[-1].json["prompt"], "what is taught means what it says"
             one_by_one = zip(cycle(PLACES), FORGED, strict=False)
             everywhere = product(["everywhere"], FORGED)
-            for where, text in (*one_by_one, *everywhere) if number else everywhere:
+            for where, text in everywhere if number else one_by_one:
                 answer = await post(server, {"messages": conversation(text, where), **offered})
                 assert answer.status == 200, answer.body
                 prompt = up.posts[-1].json["prompt"]
@@ -225,6 +225,7 @@ INNOCENT = {
 """The turns of three messages that say nothing."""
 
 
+@examples(0.4)
 @given(st.text("<|>im_endstartURLser: \n\\[/]IN", max_size=40))
 def test_whatever_is_said(text: str) -> None:
     """Markers cut and put together in any way; through who writes alone, which nobody has helped."""

@@ -12,6 +12,7 @@ from aiohttp.test_utils import TestServer
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import every
 from tests.e2e.conftest import Gateway, post, read_config
 from toolwire.pipeline.answers.renaming import Renaming, find_model
 
@@ -114,9 +115,9 @@ def named(text: str, path: str, name: str) -> str:
     return "".join(lines)
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("asked", ["asked", "real"])
+@every("stream", [False, True])
+@every("path", PATHS)
+@every("asked", ["asked", "real"])
 async def test_bytes_that_pass(gateway: Gateway, server: str, path: str, stream: bool, asked: str) -> None:
     backend = {"kind": PATHS[path], "url": server}
     routes = [{"model": "asked", "backend": "m", "upstream_model": "real"}, {"model": "real", "backend": "m"}]
@@ -129,7 +130,7 @@ async def test_bytes_that_pass(gateway: Gateway, server: str, path: str, stream:
     assert said == named(ANSWERS[path](stream), path, asked)
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@every("stream", [False, True])
 async def test_what_a_server_says_of_a_message(gateway: Gateway, server: str, stream: bool) -> None:
     """Its `phase` is in answers that the gateway writes anew, as those that it stores (R28.8)."""
     backend = {"kind": "openai_responses", "url": server}
