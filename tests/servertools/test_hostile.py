@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from typing import Any
 
 import pytest
@@ -53,18 +52,6 @@ async def test_a_task_that_a_coroutine_leaves_behind_may_raise_anything(start: S
     tools = await start({"a.py": module(tool("bad"), handler=text), "c.py": AFINE})
     assert await call(tools, "bad") == "done"
     assert await call(tools, "afine") == "fine"
-
-
-@pytest.mark.parametrize("kind", ["def", "async def"])
-async def test_the_working_folder_is_put_back(start: Start, kind: str) -> None:
-    text = (
-        f"import os\n{kind} handle_tool_call(name, values):\n"
-        "    before = os.getcwd()\n    os.chdir('/')\n    return before + ' ' + os.getcwd()\n"
-    )
-    before = os.getcwd()
-    tools = await start({"a.py": module(tool("bad"), handler=text)})
-    assert [await call(tools, "bad") for _ in range(2)] == [f"{before} /"] * 2
-    assert os.getcwd() == before
 
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])

@@ -137,12 +137,6 @@ async def test_two_folders_do_not_meet(tmp_path: Path) -> None:
     assert (sys.meta_path, sys.path) == before[1:]
 
 
-async def test_a_helper_that_is_not_there_is_named(start: Start) -> None:
-    tools = await start({"a.py": "import no_such_helper\n" + module(ONE)})
-    error = tools.shown()["modules"][0]["error"]
-    assert (error["kind"], error["message"]) == ("ModuleNotFoundError", "No module named 'no_such_helper'")
-
-
 async def test_a_folder_with_too_many_files(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -111,8 +111,7 @@ async def test_the_sdk_approves(stream: bool, gateway: Any, at_work: ToolServerA
     assert at_work.calls == [("write", {"text": "x"})]
 
 
-@WAYS
-@pytest.mark.parametrize("approves", [True, False])
+@pytest.mark.parametrize(("approves", "stream"), [(True, True), (False, False)])
 async def test_openai_agents(approves: bool, stream: bool, gateway: Any, at_work: ToolServerAtWork) -> None:
     agents = pytest.importorskip("agents", reason="needs openai-agents")
     asked: list[str] = []
