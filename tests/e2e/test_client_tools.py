@@ -7,10 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from aiohttp import ClientSession
 
 from tests.cases import every
-from tests.e2e.agent import block
 from tests.e2e.conftest import CHAT, USER, gateway_before, mock_config, post, serving, upstream_config
 from tests.e2e.meaning import MESSAGES as MESSAGES_PATH
 from tests.e2e.meaning import RESPONSES as RESPONSES_PATH
@@ -141,29 +139,6 @@ async def test_a_server_that_has_them_gets_them_as_they_are(facts: Any, stream: 
     assert output == {**HISTORY[2], "status": "completed"}
     (item,) = items_of(got, stream)
     assert (item["type"], item["action"]["commands"], item["created_by"]) == ("shell_call", ["ls"], "x")
-
-
-@both
-@every("mode", ["prompt", "native"])
-async def test_a_turn_goes_on_by_the_id_of_the_one_before(mode: str, stream: bool) -> None:
-    calls = [{"name": "apply_patch", "arguments": {"type": "delete_file", "path": "a"}}]
-    first = {"text": block("apply_patch", calls[0]["arguments"])} if mode == "prompt" else {"calls": calls}
-    async with serving(mock_config([first, {"text": "ok", "when": "gone"}, {"text": "LOST"}], mode=mode)) as server:
-        got = await post(server, {"input": "hi", "tools": OPENAI, "stream": stream}, path=RESPONSES_PATH)
-        (item,) = items_of(got, stream)
-        assert item["operation"] == {"type": "delete_file", "path": "a"}
-        events = [json.loads(line[6:]) for line in got.body.split(b"\n") if line.startswith(b"data: {")]
-        ident = events[-1]["response"]["id"] if stream else json.loads(got.body)["id"]
-        output = {
-            "type": "apply_patch_call_output",
-            "call_id": item["call_id"],
-            "status": "completed",
-            "output": "gone",
-        }
-        body = {"input": [output], "previous_response_id": ident, "tools": OPENAI, "stream": stream}
-        assert b'"ok"' in (await post(server, body, path=RESPONSES_PATH)).body
-        async with ClientSession() as session, session.get(server.make_url(f"{RESPONSES_PATH}/{ident}")) as kept:
-            assert (await kept.json())["output"] == [item]
 
 
 BASH = ToolUse("toolu_1", "bash", '{"command":"ls"}')

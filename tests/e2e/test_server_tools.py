@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import openai
 import pytest
 from aiohttp.test_utils import TestServer
 
-from tests.e2e.conftest import CHAT, USER, function, get, post, sdk, serving, upstream_config
+from tests.e2e.conftest import CHAT, USER, get, post, sdk, serving, upstream_config
 from tests.waiting import GUARD_S, until
 from toolwire.app import SERVER_TOOLS
 from toolwire.testing import Say, Upstream
@@ -47,8 +46,6 @@ def block(name: str, **arguments: Any) -> str:
 
 ADD = block("add", a=1, b=2)
 WAIT = block("wait")
-LOOK = function("look", x="integer")["function"]
-CHAT_LOOK: Any = {"type": "function", "function": LOOK}
 
 
 @pytest.fixture
@@ -94,24 +91,6 @@ async def test_chat_with_the_real_client(folder: Path) -> None:
         assert chunks[-1].usage is not None
         assert (chunks[-1].usage.prompt_tokens, chunks[-1].usage.completion_tokens) == (30, 12)
         assert "\\n3\\n</tool_response>" in texts(upstream.requests[1])
-
-
-async def test_one_conversation_of_the_real_client_with_tools_of_both_sides(folder: Path) -> None:
-    script = [Say(ADD), Say("Now you. ", ADD, block("look", x=7)), Say("All done.")]
-    async with Upstream(script) as upstream, before(folder, upstream) as server, sdk(server) as client:
-        messages: list[Any] = [*USER]
-        answer = await client.chat.completions.create(model="m", messages=messages, tools=[CHAT_LOOK])
-        message = answer.choices[0].message
-        assert message.content == "Now you."
-        assert message.tool_calls is not None
-        (call,) = message.tool_calls
-        assert isinstance(call, openai.types.chat.ChatCompletionMessageFunctionToolCall)
-        assert (call.function.name, answer.choices[0].finish_reason) == ("look", "tool_calls")
-        messages += [message, {"role": "tool", "tool_call_id": call.id, "content": "a tree"}]
-        answer = await client.chat.completions.create(model="m", messages=messages, tools=[CHAT_LOOK])
-        assert answer.choices[0].message.content == "All done."
-        shown = texts(upstream.requests[2])
-        assert (shown.count("\\n3\\n<"), shown.count("\\na tree\\n<"), shown.count("Now you.")) == (2, 1, 1)
 
 
 @pytest.mark.parametrize(("exposed", "ids"), [(False, "random"), (True, "sequential")])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import logging
 import signal
 from collections.abc import Callable
@@ -19,8 +18,6 @@ from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config,
 from tests.e2e.engines import EVERY, Engine, llamacpp, lmstudio, models, ollama, page, sglang, tgi, vllm
 from tests.e2e.processes import running
 from tests.waiting import GUARD_S
-from toolwire.extras.demo.engine import ENGINE_PACKAGE, WEIGHTS_PACKAGE, find_weights
-from toolwire.extras.demo.engine import Engine as RealEngine
 from toolwire.pipeline.exchange.routing import ROUTER
 from toolwire.testing import Answer, Asked, Raw, Refuse, Say, Upstream
 
@@ -452,22 +449,3 @@ async def test_what_is_configured_is_not_waited_for(gateway: Gateway) -> None:
         started = await gateway(config(server.url, backend={"preset": "vllm"}, routes=routes))
         async with asyncio.timeout(GUARD_S):  # less than a look may take
             assert (await post(started, {"model": "gpt-4o", **CALL})).status == 200
-
-
-# --- the real one ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.model
-@pytest.mark.skipif(
-    not all(map(importlib.util.find_spec, (ENGINE_PACKAGE, WEIGHTS_PACKAGE))),
-    reason="the embedded model is not installed",
-)
-async def test_the_real_llama_cpp(gateway: Gateway, caplog: pytest.LogCaptureFixture) -> None:
-    async with RealEngine(find_weights()) as engine:
-        started = await gateway(config(engine.url, backend={"api_key": engine.key}))
-        (line,) = await lines(caplog, 1)
-        assert "is llama.cpp" in line
-        assert f'it serves "{engine.model}" (context ' in line
-        assert "Preset: llamacpp. Calls in hermes (no name tells the model's family), enforced (gbnf)" in line
-        answer = await post(started, {"model": "gpt-4o", **CALL, "temperature": 0, "max_tokens": 120})
-        assert answer.json()["choices"][0]["finish_reason"] == "tool_calls"
