@@ -141,33 +141,32 @@ async def test_a_request_does_not_wait_long_for_a_probe(monkeypatch: pytest.Monk
     assert len(probes(up)) == 1
 
 
-TOKENS = {"model": "qwen3-8b", "messages": USER, "tools": [{"name": "read", "input_schema": {"type": "object"}}]}
-
-
 @every(
-    "config, known, path, body",
+    "config, known, asked",
     [
-        ({"mode": "text", "format": "sentinel"}, True, CHAT, BODY),
-        ({"mode": "prompt"}, True, CHAT, BODY),
-        ({"mode": "native"}, True, CHAT, BODY),
-        ({"mode": "hybrid"}, True, CHAT, BODY),
-        ({}, False, CHAT, BODY),  # a model of no known family
-        ({}, False, "/v1/messages/count_tokens", TOKENS),
+        ({"mode": "text", "format": "sentinel"}, True, False),
+        ({"mode": "prompt"}, True, False),
+        ({"mode": "native"}, True, True),
+        ({"mode": "hybrid"}, True, True),
+        ({}, False, False),  # a model of no known family
     ],
 )
-async def test_where_nothing_would_follow_nothing_is_probed(config: Any, known: bool, path: str, body: Any) -> None:
+async def test_where_nothing_would_follow_nothing_is_probed(config: dict[str, Any], known: bool, asked: bool) -> None:
     server = TemplateServer("vllm", CALL)
     up = upstream(server) if known else Upstream([server])
     async with up, serving(asking(up, **config)) as gateway:
-        assert (await post(gateway, body, path=path)).status == 200
-    assert probes(up) == []
+        assert (await post(gateway, BODY)).status == 200
+    assert (probes(up), with_tools(up)) == ([], [asked])
 
 
 async def test_of_several_models_each_is_probed_when_it_is_asked_for() -> None:
     server = TemplateServer("vllm", CALL)
     up = Upstream([server])
     up.listing = ollama("qwen2.5:0.5b", "qwen3:8b")
+    count = {"messages": USER, "tools": [{"name": "read", "input_schema": {"type": "object"}}]}
     async with up, serving(asking(up)) as gateway:
+        await post(gateway, {**count, "model": "qwen3:8b"}, path="/v1/messages/count_tokens")
+        assert probes(up) == [], "a count of tokens probes nothing"
         for model in ("qwen3:8b", "qwen3:8b", "qwen2.5:0.5b"):
             await post(gateway, {**BODY, "model": model})
     assert [asked.json["model"] for asked in probes(up)] == ["qwen3:8b", "qwen2.5:0.5b"]
