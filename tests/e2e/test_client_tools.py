@@ -12,15 +12,10 @@ from tests.cases import every
 from tests.e2e.conftest import CHAT, USER, gateway_before, mock_config, post, serving, upstream_config
 from tests.e2e.meaning import MESSAGES as MESSAGES_PATH
 from tests.e2e.meaning import RESPONSES as RESPONSES_PATH
-from tests.e2e.speaking import OPTIONS
-from tests.e2e.speaking import speaking as speaking_of
-from tests.e2e.test_messages_backend import OPTIONS as MESSAGES_OPTIONS
-from tests.protocols.messages_wires import MESSAGES
+from tests.e2e.meaning import says
 from tests.protocols.messages_wires import accumulate as add_up
-from tests.protocols.responses_wires import RESPONSES, accumulate, options
-from toolwire.model import ModelReply, ReplyChoice, Text, ToolUse, Usage
-from toolwire.protocols.chat.protocol import ChatProtocol
-from toolwire.protocols.streams import WriteOptions
+from tests.protocols.responses_wires import accumulate
+from toolwire.model import Text, ToolUse
 from toolwire.testing import Upstream, WireAnswer
 
 both = every("stream", [False, True])
@@ -40,23 +35,12 @@ ANTHROPIC: list[dict[str, Any]] = [
 COMMANDS = '{"commands":["ls"]}'
 
 
-SERVERS: dict[str, tuple[Any, WriteOptions]] = {
-    "openai_chat": (ChatProtocol(), OPTIONS),
-    "anthropic_messages": (MESSAGES, MESSAGES_OPTIONS),
-    "openai_responses": (RESPONSES, options()),
-}
-
-
-def speaking(kind: str, *parts: Any) -> Any:
-    """A server that gives this answer, in its own protocol."""
-    wire, given = SERVERS[kind]
-    reason = "tool_calls" if any(isinstance(part, ToolUse) for part in parts) else "stop"
-    return speaking_of(wire, ModelReply("resp_1", "m", 1, (ReplyChoice(parts, reason),), Usage(3, 2)), options=given)
+SERVERS = ("openai_chat", "anthropic_messages", "openai_responses")
 
 
 async def asked(kind: str, path: str, body: dict[str, Any], *parts: Any, **facts: Any) -> tuple[Any, WireAnswer]:
     """What a server was sent, and what came back to the client. Usage is estimated, so nothing passes unread."""
-    async with Upstream([speaking(kind, *parts)]) as up:
+    async with Upstream([says(kind, *parts)]) as up:
         defaults = {"mode": "native", "usage": {"source": "estimate"}}
         config = upstream_config(up.url, backend={"kind": kind, **facts}, defaults=defaults)
         async with serving(config) as server:
@@ -210,7 +194,7 @@ HOSTED_CHOICES: list[tuple[str, Any]] = [
 @pytest.mark.parametrize("kind", SERVERS)
 async def test_hosted_tools_end_no_request(kind: str) -> None:
     defaults = {"mode": "native"}
-    async with gateway_before([speaking(kind, Text("ok"))], backend={"kind": kind}, defaults=defaults) as (server, up):
+    async with gateway_before([says(kind, Text("ok"))], backend={"kind": kind}, defaults=defaults) as (server, up):
         for path, choice in HOSTED_CHOICES:
             got = await post(server, {**BODIES[path], "tool_choice": choice}, path=path)
             assert got.status == 200, (path, choice, got.body)

@@ -8,8 +8,9 @@ from typing import Any
 from tests.cases import every, first_and_in_turn
 from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config
 from tests.e2e.engines import page
-from tests.e2e.meaning import CLIENTS, MESSAGES, RESPONSES
+from tests.e2e.meaning import CLIENTS, MESSAGES, RESPONSES, says
 from toolwire.config import GatewayConfig
+from toolwire.model import Reasoning, ToolUse
 from toolwire.testing import Answer, Asked, Say, Upstream
 
 READ = function("read_file", path="string")
@@ -107,14 +108,7 @@ async def test_on_every_engine(
     assert field is None or "write_file" not in str(second[field])
 
 
-def called(name: str, arguments: str) -> Answer:
-    call = {"id": "call_1", "type": "function", "function": {"name": name, "arguments": arguments}}
-    return whole({"role": "assistant", "content": None, "tool_calls": [call]}, "tool_calls")
-
-
-def whole(message: dict[str, Any], reason: str = "stop") -> Answer:
-    made = [{"index": 0, "message": message, "finish_reason": reason}]
-    return page({"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": made})
+RED, RIGHT = (says("openai_chat", ToolUse("call_1", name, '{"path":"a"}')) for name in ("red_file", "read_file"))
 
 
 @every("refuses", [False, True])
@@ -125,9 +119,9 @@ async def test_a_server_that_makes_calls_itself(gateway: Gateway, refuses: bool)
         assert asked.json["tool_choice"] == {"type": "function", "function": {"name": "read_file"}}
         if refuses:
             return page({"error": {"message": "no named choice here", "code": 400}}, 400)
-        return called("read_file", '{"path":"a"}')
+        return RIGHT(asked)
 
-    async with Upstream([called("red_file", '{"path":"a"}'), second, called("read_file", '{"path":"a"}')]) as upstream:
+    async with Upstream([RED, second, RIGHT]) as upstream:
         server = await gateway(config(upstream.url, mode="native", backend={}))
         answer = (await post(server, body(CHAT, stream=False))).json()
         (call,) = answer["choices"][0]["message"]["tool_calls"]
@@ -140,7 +134,7 @@ async def test_a_server_that_makes_calls_itself(gateway: Gateway, refuses: bool)
 async def test_a_call_in_a_thought_that_never_closes(gateway: Gateway, path: str, native: bool) -> None:
     thought = f"I have to read it.\n{GOOD}\n"
     as_text = Say(f"<think>{thought}")
-    first = whole({"role": "assistant", "content": "", "reasoning_content": thought}) if native else as_text
+    first = says("openai_chat", Reasoning(thought)) if native else as_text
     async with Upstream([first, Say(GOOD)]) as upstream:
         server = await gateway(config(upstream.url, **({"mode": "native"} if native else {})))
         answer = await post(server, body(path, stream=False), path=path)

@@ -5,7 +5,7 @@ client sees meanwhile, and when. What is asked again and how: `tests/chain/test_
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -16,10 +16,12 @@ import pytest
 from tests.e2e.conftest import CHAT, Gateway, function, get, post, upstream_config
 from tests.e2e.meaning import CLIENTS, RESPONSES, meant
 from tests.e2e.responses_answers import of_stream
-from tests.e2e.speaking import in_pieces
+from tests.e2e.speaking import in_pieces, speaking
 from tests.e2e.test_cut_calls import asking
 from tests.waiting import GUARD_S
-from toolwire.testing import Answer, Refuse, Say, Upstream
+from toolwire.model import ModelReply, ReplyChoice, Text
+from toolwire.protocols.chat.protocol import ChatProtocol
+from toolwire.testing import Answer, Asked, Refuse, Say, Upstream
 
 NEAR = '<tool_call>{"name":"reed","arguments":{"path":"a"}}</tool_call>'
 GOOD = '<tool_call>{"name":"read","arguments":{"path":"a"}}</tool_call>'
@@ -128,14 +130,10 @@ async def test_a_client_that_stops_reading_holds_the_second_answer_back(gateway:
     assert rest.count(b"01234567") == 2500 * 100 - 1
 
 
-def choices(*texts: str) -> Answer:
+def choices(*texts: str) -> Callable[[Asked], Answer]:
     """A whole answer with several choices."""
-    made = [
-        {"index": index, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
-        for index, text in enumerate(texts)
-    ]
-    whole = {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": made}
-    return Answer([orjson.dumps(whole)], headers={"Content-Type": "application/json"}, framing="length")
+    made = tuple(ReplyChoice((Text(text),), "stop") for text in texts)
+    return speaking(ChatProtocol(), ModelReply("c", "m", 1, made))
 
 
 async def test_several_answers_are_one_in_this(gateway: Gateway) -> None:

@@ -6,16 +6,16 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import orjson
 import pytest
 
 from tests.cases import every
 from tests.e2e.conftest import CHAT, Gateway, post, read_config
-from tests.e2e.meaning import MESSAGES, RESPONSES, ended, every_client, meant
+from tests.e2e.meaning import MESSAGES, RESPONSES, ended, every_client, meant, says
 from tests.e2e.test_cut_calls import asking
 from tests.waiting import GUARD_S
 from toolwire.config import GatewayConfig
-from toolwire.testing import Answer, Asked, Say, Upstream, chunk, frame
+from toolwire.model import ToolUse
+from toolwire.testing import Say, Upstream
 
 
 def block(path: str) -> str:
@@ -75,33 +75,14 @@ async def test_what_nobody_enforces_stays(gateway: Gateway) -> None:
     assert meant(CHAT, answer, True)[1] == [read("a.txt")] * 2
 
 
-def native(stream: bool, *paths: str) -> Answer:
-    made = [
-        {
-            "index": index,
-            "id": f"call_{index}",
-            "type": "function",
-            "function": {"name": "read", "arguments": orjson.dumps({"path": path}).decode()},
-        }
-        for index, path in enumerate(paths)
-    ]
-    if stream:
-        frames = [frame(chunk({"role": "assistant", "tool_calls": [call]})) for call in made]
-        frames += [frame(chunk({}, "length")), frame("[DONE]")]
-        return Answer(frames, headers={"Content-Type": "text/event-stream"})
-    message = {"role": "assistant", "content": None, "tool_calls": made}
-    choices = [{"index": 0, "message": message, "finish_reason": "length"}]
-    whole = {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": choices}
-    return Answer([orjson.dumps(whole)], headers={"Content-Type": "application/json"}, framing="length")
-
-
 @every("recognise", ["any", "taught"])
 async def test_a_server_that_makes_calls_itself(recognise: str) -> None:
-    def answer(asked: Asked) -> Answer:
-        return native(bool(asked.json.get("stream")), "a.txt", "b.txt", "b.txt", "c.txt")
-
+    made = [
+        ToolUse(f"call_{number}", "read", f'{{"path":"{path}.txt"}}')
+        for number, path in enumerate(("a", "b", "b", "c"))
+    ]
     for path, _, got, _ in await every_client(
-        answer,
+        says("openai_chat", *made),
         lambda up: config(up.url, backend={}, mode="native", recognise=recognise),
         lambda path, stream: body(path, stream=stream),
     ):

@@ -9,8 +9,9 @@ import orjson
 from tests.cases import every
 from tests.e2e.conftest import CHAT, USER, function, gateway_before, post, serving, upstream_config
 from tests.e2e.meaning import says
-from tests.e2e.test_messages_backend import JSON, SSE
-from toolwire.model import Text
+from tests.e2e.speaking import JSON, SSE, speaking
+from toolwire.model import ModelReply, ReplyChoice, Text
+from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.testing import Answer, Asked, Say, Upstream
 
 both = every("stream", [False, True])
@@ -83,23 +84,8 @@ async def test_calls_are_not_text(stream: bool) -> None:
 async def test_each_of_several_answers_ends_by_itself(stream: bool) -> None:
     """One has a sequence and another has none; both come to their ends."""
 
-    def several(asked: Asked) -> Answer:
-        texts = ("a # b", "c d", "# e")
-        if not stream:
-            choices = [
-                {"index": at, "message": {"role": "assistant", "content": text}, "finish_reason": "length"}
-                for at, text in enumerate(texts)
-            ]
-            return Answer([orjson.dumps({"id": "x", "choices": choices, "model": "m"})], headers=JSON, framing="length")
-        chunks = [
-            {"id": "x", "model": "m", "choices": [{"index": at, "delta": {"content": piece}}]}
-            for at, text in enumerate(texts)
-            for piece in text
-        ]
-        ends = [{"id": "x", "choices": [{"index": at, "delta": {}, "finish_reason": "length"}]} for at in range(3)]
-        frames = [b"data: " + orjson.dumps(chunk) + b"\n\n" for chunk in (*chunks, *ends)]
-        return Answer([*frames, b"data: [DONE]\n\n"], headers=SSE)
-
+    choices = tuple(ReplyChoice((Text(text),), "length") for text in ("a # b", "c d", "# e"))
+    several = speaking(ChatProtocol(), ModelReply("x", "m", 1, choices))
     backend = {"stop_sequences": 0, "multiple_choices": True}
     async with Upstream([several]) as up, serving(upstream_config(up.url, backend=backend)) as server:
         answer = await post(server, {"messages": USER, "n": 3, "stop": "#", "stream": stream})
