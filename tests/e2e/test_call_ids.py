@@ -12,7 +12,7 @@ from typing import Any
 
 from aiohttp.test_utils import TestServer
 
-from tests.cases import every
+from tests.cases import every, first_and_in_turn
 from tests.e2e.conftest import USER, Gateway, function, gateway_before, post, upstream_config
 from tests.e2e.speaking import speaking
 from toolwire.model import ModelReply, ReplyChoice, ToolUse
@@ -101,7 +101,7 @@ def check(turns: Sequence[Sequence[str]], first: Sequence[str]) -> None:
     assert all(re.fullmatch(r"call_[0-9a-f]{32}", id) for ids in turns[1:] for id in ids)
 
 
-@every("model, way", [(model, way) for model in MODELS for way in WAYS])
+@every("model, way", first_and_in_turn(MODELS, WAYS))
 async def test_no_id_is_given_out_twice(gateway: Gateway, model: str, way: tuple[bool, Any]) -> None:
     """To clients of Chat and of Responses, which echo the conversation or name the turn before."""
     said, first = MODELS[model]

@@ -4,7 +4,6 @@ reads the answer (R31.1, R31.1a, R31.3, docs/adr/0046)."""
 from __future__ import annotations
 
 import json
-from itertools import product
 from typing import Any
 
 import orjson
@@ -238,7 +237,7 @@ async def test_an_answer_is_read_as_in_prompt_mode() -> None:
         serving(behind(up, mode="prompt", **options)) as prompts,
     ):
         for name, model.says in TEXTS.items():
-            for path, stream in product(CLIENTS, (False, True)):
+            for path, stream in zip(CLIENTS, (False, True, False), strict=True):
                 first, second = [await post(one, asking(path, stream), path=path) for one in (templates, prompts)]
                 assert first.status == second.status, (name, path, stream)
                 assert meant(path, first, stream)[:3] == meant(path, second, stream)[:3], (name, path, stream)

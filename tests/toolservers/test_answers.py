@@ -19,7 +19,6 @@ from tests.toolservers.scripted import (
     ask,
     configuration,
     said,
-    scripted,
     server,
     turn,
 )
@@ -33,13 +32,6 @@ ADD = ("calc__add", {"a": 1, "b": 2})
 RAN_ADD: Said = ("ran", "calc", "add", "3")
 LISTED: Said = ("listed", "calc")
 LOOK = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {"at": {"type": "string"}}}}
-
-
-@pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
-    seen = Seen()
-    monkeypatch.setattr("toolwire.extras.mcp.from_clients.McpServer", scripted(seen))
-    return seen
 
 
 def resource(answer: WireAnswer) -> Any:

@@ -11,10 +11,8 @@ import pytest
 from tests.cases import every
 from tests.e2e.responses_answers import outline
 from tests.toolservers.scripted import Seen, ask, configuration, server, turn
-from tests.toolservers.test_history import MODES, USER, WRITE, conversation, going_on, reply_to, seen
+from tests.toolservers.test_history import MODES, USER, WRITE, conversation, going_on, reply_to
 from toolwire.config import DEFAULT_CHAIN, GatewayConfig
-
-__all__ = ["seen"]
 
 DENY = pytest.mark.parametrize(
     ("mode", "deny"),

@@ -12,7 +12,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from tests.e2e.responses_answers import check_items, outline, read_events
 from tests.protocols.responses_wires import accumulate
-from tests.toolservers.scripted import URL, Seen, ask, configuration, listed, said, scripted, server, turn
+from tests.toolservers.scripted import URL, Seen, ask, configuration, listed, said, server, turn
 from tests.waiting import GUARD_S
 from toolwire.app import create_app
 from toolwire.config import GatewayConfig
@@ -28,13 +28,6 @@ USER = {"type": "message", "role": "user", "content": "hi"}
 RAN_ADD = ("ran", "calc", "add")
 LOOK = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {"at": {"type": "string"}}}}
 Post = Callable[..., Awaitable[Any]]
-
-
-@pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
-    seen = Seen()
-    monkeypatch.setattr("toolwire.extras.mcp.from_clients.McpServer", scripted(seen))
-    return seen
 
 
 @asynccontextmanager
