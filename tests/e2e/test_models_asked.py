@@ -168,6 +168,15 @@ async def test_the_last_list_counts_for_a_while() -> None:
     assert server.asked == 2
 
 
+async def test_of_another_server_nothing_is_known() -> None:
+    server = Server()
+    await server.known.get()
+    server.known.forget()
+    server.names = BackendFault("gone")
+    with pytest.raises(BackendFault):
+        await server.known.get()
+
+
 async def test_a_server_that_becomes_another_one_is_asked_again() -> None:
     class Fake:
         protocol = None

@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 from aiohttp.test_utils import TestServer
 
-from tests.e2e.conftest import CHAT, USER, get, post, sdk, serving, upstream_config
+from tests.e2e.conftest import CHAT, USER, get, sdk, serving, upstream_config
 from tests.waiting import GUARD_S, until
 from toolwire.app import SERVER_TOOLS
 from toolwire.testing import Say, Upstream
@@ -233,23 +233,3 @@ async def test_where_the_modules_stand_is_shown_to_those_with_a_key(folder: Path
         assert (broken["module"], broken["state"], broken["tools"]) == ("broken", "FAILED_VALIDATION", [])
         assert broken["error"] == {"kind": "TypeError", "message": "TOOLS must be a list or None, not int."}
         assert (maths["state"], [tool["name"] for tool in maths["tools"]]) == ("LOADED_WITH_TOOLS", ["add", "wait"])
-
-
-async def test_states_are_counted(folder: Path) -> None:
-    async with Upstream([Say(ADD, block("add", a=1)), Say("So.")]) as upstream, before(folder, upstream) as server:
-        assert (await post(server, {"messages": USER})).status == 200
-        lines = (await get(server, "/metrics")).body.decode().splitlines()
-    counted = {
-        line.split('"')[1]: float(line.split()[-1])
-        for line in lines
-        if line.startswith("toolwire_tool_executions_total{")
-    }
-    assert counted == {
-        "TOOL_CALL_INITIATED": 2,
-        "VALIDATING_PARAMETERS": 2,
-        "EXECUTING_TOOL": 1,
-        "TOOL_COMPLETED": 1,
-        "EXECUTION_FAILED": 1,
-        "AWAITING_LLM_RESPONSE": 2,
-        "IDLE": 2,
-    }

@@ -76,22 +76,6 @@ async def test_what_is_printed_goes_to_the_log(
     assert {"tool": "bad", "module": "a.py"} in [record.__dict__.get("fields") for record in caplog.records]
 
 
-async def test_a_flood_is_left_out_and_blocks_nobody(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    text = (
-        "def handle_tool_call(name, values):\n    print('x' * 100_000)\n"
-        "    for n in range(1000): print(n, 'y' * 1000)\n    return 'done'\n"
-    )
-    with caplog.at_level(logging.INFO, "toolwire.tools"):
-        tools = await start({"a.py": module(tool("bad"), handler=text), "b.py": FINE})
-        assert await call(tools, "bad") == "done"
-        assert await call(tools, "fine") == "fine"
-    said = [record.getMessage() for record in caplog.records if record.getMessage().startswith("bad: ")]
-    assert len(said) < 102
-    assert max(map(len, said)) <= 1005
-    assert sum(map(len, said)) < 25_000
-    assert said[-1].endswith("bytes more were printed and are left out")
-
-
 MODULES = {
     "raises": ("raise ValueError('not today')", "ValueError", "not today"),
     "exits": ("import sys; sys.exit(3)", "SystemExit", "3"),

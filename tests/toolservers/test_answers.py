@@ -85,26 +85,6 @@ async def test_a_list_says_what_the_server_said(seen: Seen) -> None:
     assert item["tools"][1]["description"] == "Does write."
 
 
-async def test_each_item_has_its_events_in_their_order(seen: Seen) -> None:
-    script = [turn("prompt", "", ADD, ("calc__fail", {})), {"text": "Done."}]
-    streamed = of_stream(await ask(configuration(), script, stream=True, tools=[server()]))
-    kinds = [kind for kind in streamed.kinds if "text" not in kind and "content_part" not in kind]
-    call = ["output_item.added", "mcp_call.in_progress", "mcp_call_arguments.delta", "mcp_call_arguments.done"]
-    assert kinds == [
-        "created", "in_progress",
-        "output_item.added", "mcp_list_tools.in_progress", "mcp_list_tools.completed", "output_item.done",
-        *call, "mcp_call.completed", "output_item.done",
-        *call, "mcp_call.failed", "output_item.done",
-        "output_item.added", "output_item.done", "completed",
-    ]  # fmt: skip
-    added = [event["item"] for event in streamed.events if event["type"] == "response.output_item.added"]
-    assert added[0]["tools"] == []
-    assert (added[1]["status"], added[1]["arguments"], added[1]["output"]) == ("in_progress", "", None)
-    about = [event for event in streamed.events if event["type"].startswith(("response.mcp_",))]
-    assert {event["item_id"] for event in about} == {item["id"] for item in streamed.resource["output"][:-1]}
-    assert all(set(event) >= {"item_id", "output_index", "sequence_number"} for event in about)
-
-
 async def test_failures_are_shown_and_told(seen: Seen) -> None:
     bad = ("calc__add", {"a": 1})
     script = [turn("prompt", "", ("calc__fail", {}), bad), {"text": "Sorry."}]

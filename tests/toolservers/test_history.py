@@ -159,24 +159,6 @@ async def test_beside_tools_of_the_gateway_and_the_client(kept: bool, stream: bo
     assert text.count("a tree") == 1
 
 
-async def test_beside_calls_of_the_gateway_that_are_shown(seen: Seen, tmp_path: Any) -> None:
-    (tmp_path / "clocks.py").write_text(MODULE)
-    both = {
-        "mcp_from_clients": ["https://tools.example/*"],
-        "folder": str(tmp_path),
-        "timeout_s": GUARD_S,
-        "watch_s": 0,
-    }
-    options = {"mode": "prompt", "tool_loop": {"expose_server_tools": True}}
-    script = [turn("prompt", "So:", ADD, ("clock", {}), ADD, ("look", {"at": "here"}), after=" Then.")]
-    async with conversation(configuration(tools=both, defaults=options), *script) as (post, _):
-        got = await post(tools=[server(), LOOK], stream=True)
-    assert [item["type"] for item in got["output"]] == [
-        "mcp_list_tools", "message", "mcp_call", "function_call", "mcp_call", "function_call_output", "function_call",
-        "message",
-    ]  # fmt: skip
-
-
 # --- approvals --------------------------------------------------------------------------------------------------------
 
 
