@@ -14,9 +14,6 @@ from aiohttp.test_utils import TestServer
 
 from tests.cases import every, first_and_in_turn
 from tests.e2e.conftest import USER, Gateway, function, gateway_before, post, upstream_config
-from tests.e2e.speaking import speaking
-from toolwire.model import ModelReply, ReplyChoice, ToolUse
-from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.testing import Asked, Say, Upstream
 
 TURNS = 4
@@ -138,26 +135,6 @@ async def test_the_history_counts_on(stream: bool) -> None:
     assert re.findall(RETURNED, shown) == [f"functions.read_file:{n}" for n in range(TURNS - 1)]
     results = [message["content"] for message in messages if message["role"] == "tool"][:-1]
     assert re.findall(r"result \d+", shown) == results
-
-
-# --- servers that call by themselves --------------------------------------------------------------------------------
-
-
-IDS = [("call_0",), ("call_0", "call_1"), ("call_0", "call_0"), ("x" * 300,), ("",)]
-
-
-@every("ids, stream", [(ids, stream) for ids in IDS for stream in (False, True)])
-async def test_a_native_server_that_repeats_its_ids(ids: tuple[str, ...], stream: bool) -> None:
-    parts = tuple(ToolUse(ident, "read_file", '{"path":"a"}') for ident in ids)
-    reply = ModelReply("x", "m", 1, (ReplyChoice(parts, "tool_calls"),))
-    async with gateway_before([speaking(ChatProtocol(), reply)], defaults={"mode": "native"}) as (server, _):
-        messages = list(USER)
-        given = [id for _ in range(TURNS) for id in await chat(server, messages, stream)]
-        assert len(set(given)) == len(given) == TURNS * len(ids)
-        client = Items(server, True, stream)
-        given = [id for _ in range(TURNS) for id in await client.turn()]
-    assert len(set(given)) == len(given) == TURNS * len(ids)
-    assert given[0] == (ids[0] if 0 < len(ids[0]) < 256 else given[0])
 
 
 # --- ids that the gateway counts ------------------------------------------------------------------------------------

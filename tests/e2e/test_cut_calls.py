@@ -179,17 +179,6 @@ async def test_what_was_cut_is_no_call(kind: str, path: str, stream: bool) -> No
                 assert shown == LENGTH[path], "a cut call under an unknown word is no success"
 
 
-@every("kind", SERVERS)
-async def test_a_call_that_is_whole_at_the_limit_stays(kind: str) -> None:
-    def answer(asked: Asked) -> Answer:
-        return SERVERS[kind]([WHOLE, WHOLE], ENDS[kind][0], bool(asked.json.get("stream")), True)
-
-    async with Upstream([answer]) as up, serving(behind(up, kind)) as server:
-        for path, stream in product(BODIES, (False, True)):
-            got = await post(server, asking(path, stream), path=path)
-            assert said(path, got, stream)[1] == [("read", {"path": "a"})] * 2, (path, stream)
-
-
 async def test_a_call_without_arguments_that_the_answer_ends_with_for_its_own_sake() -> None:
     def answer(asked: Asked) -> Answer:
         return messages([""], "tool_use", bool(asked.json.get("stream")), True)
