@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
-import openai
-import pytest_asyncio
 
 from tests.cases import every
-from tests.e2e.embedded import SHORT, WEATHER, ask, fitting, in_one_loop, served, tool, with_model
+from tests.e2e.embedded import SHORT, WEATHER, ask, fitting, in_one_loop, served, with_model
 from tests.formats.sampler import Acceptor, Grammar
 from tests.formats.toolsets import CODING, OFFICE
 from tests.options import in_sections
@@ -98,30 +94,6 @@ class Recorder(Middleware):
         return event
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def open_gateway(engine: Engine) -> AsyncIterator[tuple[openai.AsyncOpenAI, Recorder]]:
-    """A gateway as a user would start it, grammars unbounded, with a model for some formats."""
-    recorder = Recorder()
-    chain = list(DEFAULT_CHAIN)
-    chain.insert(chain.index("forwarding"), recorder.name)
-    routes = [
-        {
-            "model": name,
-            "upstream_model": engine.model,
-            "options": in_sections({"format": name, "prompt": {"template": SHORT}}),
-        }
-        for name in ("sentinel", "bare_json")
-    ]
-    config = {
-        "backends": {"engine": {"url": engine.url, "api_key": engine.key, "preset": "llamacpp"}},
-        "routes": routes,
-        "chain": chain,
-        "store": {"kind": "memory"},
-    }
-    async with served(load(None, env={}, overrides=config), recorder) as client:
-        yield client, recorder
-
-
 def earlier(unit: str) -> list[Any]:
     """A conversation in which the tool was called with this unit again and again, so that even a small model goes on to
     call it."""
@@ -139,12 +111,21 @@ def earlier(unit: str) -> list[Any]:
 
 
 @in_one_loop
-async def test_under_auto_a_call_that_has_begun_fits(open_gateway: tuple[openai.AsyncOpenAI, Recorder]) -> None:
+async def test_under_auto_a_call_that_has_begun_fits(engine: Engine) -> None:
     """The model has seen the tool called with a unit that it does not know any more, and would write that again."""
-    client, recorder = open_gateway
-    message, reason = await ask(
-        client, earlier("degrees"), stream=False, model="bare_json", tools=[WEATHER], max_completion_tokens=60
-    )
+    recorder = Recorder()
+    chain = list(DEFAULT_CHAIN)
+    chain.insert(chain.index("forwarding"), recorder.name)
+    options = in_sections({"format": "bare_json", "prompt": {"template": SHORT}})
+    config = {
+        "backends": {"engine": {"url": engine.url, "api_key": engine.key, "preset": "llamacpp"}},
+        "routes": [{"model": "m", "upstream_model": engine.model, "options": options}],
+        "chain": chain,
+        "store": {"kind": "memory"},
+    }
+    asked = {"model": "m", "tools": [WEATHER], "max_completion_tokens": 60}
+    async with served(load(None, env={}, overrides=config), recorder) as client:
+        message, reason = await ask(client, earlier("degrees"), stream=False, **asked)
     assert recorder.sent is not None
     assert recorder.sent.free
     acceptor = Acceptor(Grammar(recorder.sent.gbnf))
@@ -153,33 +134,3 @@ async def test_under_auto_a_call_that_has_begun_fits(open_gateway: tuple[openai.
         assert acceptor.accepts(recorder.wrote)
     (call,) = message.tool_calls
     fitting(call)
-
-
-@in_one_loop
-async def test_a_long_forced_file_comes_whole(
-    open_gateway: tuple[openai.AsyncOpenAI, Recorder],
-) -> None:
-    """A model that loves long lines: it is made to like a token of 64 equals signs best, a little less each time it has
-    written it (that is what the frequency penalty does), and the quote after it second best. Everything else is the
-    server's own doing."""
-    client, _ = open_gateway
-    line, *ends = 28909, 18, 23597, 35769  # of this vocabulary: 64 times `=`, and `"`, `"}`, `\\"`
-    write = tool("write_file", "Write a file", {
-        "type": "object", "properties": {"path": {"const": "line.txt"}, "content": {"type": "string"}}, "required": ["path", "content"],
-    })  # fmt: skip
-    message, reason = await ask(
-        client,
-        [{"role": "user", "content": "Draw a long line."}],
-        stream=False,
-        model="sentinel",
-        tools=[write],
-        tool_choice={"type": "function", "function": {"name": "write_file"}},
-        max_completion_tokens=300,
-        frequency_penalty=0.5,
-        logit_bias={str(line): 100, **{str(end): 60 for end in ends}},
-        extra_body={"repeat_last_n": 2000},
-    )
-    assert reason == "tool_calls"
-    (call,) = message.tool_calls
-    content = json.loads(call.function.arguments)["content"]
-    assert content.count("=") >= 2 * MAX_REPEAT, "longer than any repeat of a grammar"
