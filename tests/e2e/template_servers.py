@@ -43,13 +43,14 @@ def rendered(messages: list[Any], tools: list[Any] | None) -> str:
 @dataclass
 class TemplateServer:
     """A server of a kind of `KINDS`. `says` is what its model writes after a prompt that is no probe's, and
-    `to_probe` what it writes after those. `reads`: it was started with a parser. `ignores`: its template leaves
-    tools out. `counts`: it says how many tokens a prompt has."""
+    `to_probe` what it writes after those. `reads`: it was started with a parser. `refuses`: it takes
+    no tools. `ignores`: its template leaves tools out. `counts`: it says how many tokens a prompt has."""
 
     kind: str = "vllm"
     says: Callable[[str], str] | str = "Hello."
     to_probe: str = PROBE_CALL
     reads: bool = False
+    refuses: bool = False
     ignores: bool = False
     counts: bool = True
     prompts: list[str] = field(default_factory=list)
@@ -62,6 +63,8 @@ class TemplateServer:
             return page({"count": len(tokens), "tokens": tokens} if asked.path == "/tokenize" else {"prompt": prompt})
         if asked.path == "/detokenize":
             return page({"text" if self.kind == "sglang" else "prompt": bytes(body["tokens"]).decode()})
+        if self.refuses and body.get("tools"):
+            return Refuse(500, body=orjson.dumps({"error": {"message": "tools param requires --jinja flag"}}))
         choice = body.get("tool_choice", "auto")
         if self.kind == "llamacpp" and body.get("tools") and choice != "none" and "grammar" in body:
             message = "Cannot use custom grammar constraints with tools."

@@ -10,11 +10,10 @@ import pytest
 from anthropic import APIError
 
 from tests.cases import every
-from tests.corpus.cases import Case
 from tests.e2e.agent import block
 from tests.e2e.conftest import USER, Gateway, function, post, read_config, sdk
 from tests.e2e.responses_answers import of_stream
-from tests.e2e.test_formats import RESPONSES, chat_stream_parts, check_everywhere, reasoning, sample, scripted
+from tests.e2e.test_formats import RESPONSES, chat_stream_parts
 from tests.e2e.test_messages_sdk import sdk as messages_sdk
 from tests.e2e.test_responses_faults import check_failed, stored
 from toolwire.config import DEFAULT_CHAIN, CallsConfig, GatewayConfig
@@ -40,10 +39,11 @@ MESSAGES: dict[str, Any] = {
 }
 LONG = {"path": "a.txt", "text": 'some "longer" text, {with} brackets\n' * 40}
 ARGUMENTS = {"path": "a.txt", "text": "b, {c}"}
+WHOLE = block("write", ARGUMENTS)
+BAD = WHOLE.replace("}<", "]<")
 MANY = 200
 """Of fragments: nothing is held back in a long call."""
 DEFAULT: dict[str, Any] = {"argument_streaming": CallsConfig().argument_streaming}
-FORMATS = ["hermes", "sentinel", "mistral", "qwen3_coder", "deepseek_v31", "kimi_k2"]
 
 
 def config(script: Any, *outer: str, url: str | None = None, **options: Any) -> GatewayConfig:
@@ -60,11 +60,6 @@ def in_pieces(text: str) -> list[str]:
         pieces.append(text[at : at + 1 + len(pieces) * 5 % 8])
         at += len(pieces[-1])
     return pieces
-
-
-def written(format: str, arguments: Any) -> str:
-    """A call as a model of that format writes it."""
-    return registries().formats.get(format).render_call(ToolUse("call_1", "write", json.dumps(arguments)))
 
 
 def turn(text: str, finish: str = "stop") -> dict[str, Any]:
@@ -87,26 +82,13 @@ def reason(frames: list[Any]) -> Any:
     return next(frame["choices"][0]["finish_reason"] for frame in reversed(frames) if "choices" in frame)
 
 
-# --- the same calls
-# -----------------------------------------------------------------------------------------------------
-
-
-@every("case", [case for case in sample() if "cut off" not in str(case.id)][::3])
-async def test_the_same_calls_and_text_as_when_they_are_held(gateway: Gateway, case: Case) -> None:
-    await check_everywhere(
-        await gateway(config(scripted(case, 3), format=case.format.name, reasoning=reasoning(case))), case
-    )
-
-
-@every("format", ["sentinel", "qwen3_coder"])  # more: tests/parse/test_incremental.py
-async def test_a_long_call_comes_in_many_fragments(gateway: Gateway, format: str) -> None:
-    server = await gateway(config([turn(f"So. {written(format, LONG)}")], format=format, **DEFAULT))
+async def test_a_long_call_comes_in_many_fragments(gateway: Gateway) -> None:
+    """In every format: `tests/parse/test_incremental.py`, `tests/parse/test_live.py`."""
+    server = await gateway(config([turn(f"So. {block('write', LONG)}")], **DEFAULT))
     *chunks, done = (await post(server, CHAT)).frames()
     found = fragments(chunks)
     assert (len(found) > MANY, done, reason(chunks)) == (True, "[DONE]", "tool_calls")
     assert json.loads("".join(found)) == LONG
-    if format != "sentinel":
-        return  # what the SDKs make of it does not depend on the format
     async with sdk(server) as client, client.chat.completions.stream(model="m", messages=USER, tools=[WRITE]) as stream:
         choice = (await stream.get_final_completion()).choices[0]
     assert choice.message.content == "So."
@@ -139,21 +121,6 @@ async def test_the_first_fragment_leaves_before_the_call_is_whole(gateway: Gatew
                 if event.type == "response.function_call_arguments.delta":
                     assert event.delta == '{"path":"a.'
                     break
-
-
-async def test_text_and_calls_stay_in_order(gateway: Gateway) -> None:
-    text = f"One. {block('write', ARGUMENTS)} Two. {block('write', {'path': 'b'})}{block('note', {'text': 'c'})} Three."
-    server = await gateway(config([turn(text)]))
-    got = of_stream(await post(server, {**ASKED, "tools": [*FLAT, {**FLAT[0], "name": "note"}]}, path=RESPONSES))
-    output = got.resource["output"]
-    assert [item["type"] for item in output] == ["message", "function_call"] * 2 + ["function_call", "message"]
-    assert [item["arguments"] for item in output if item["type"] == "function_call"] == [
-        json.dumps(ARGUMENTS),
-        '{"path": "b"}',
-        '{"text": "c"}',
-    ]
-    assert {item["status"] for item in output} == {"completed"}
-    assert await stored(server, got.resource["id"]) == got.resource
 
 
 async def test_short_calls_are_what_they_are_without_streaming(gateway: Gateway) -> None:
@@ -190,52 +157,24 @@ async def test_messages_end_with_what_was_sent_of_a_call(gateway: Gateway) -> No
     assert "did not end as it began" in str(caught.value)
 
 
-# --- calls that do not end well
-# -----------------------------------------------------------------------------------------
+# --- calls that do not end well ---------------------------------------------------------------------------------------
 
 
-@every("format, arguments", [*((name, ARGUMENTS) for name in FORMATS), ("hermes", {})])
-async def test_a_call_that_was_cut_off_has_no_arguments_that_can_be_read(
-    gateway: Gateway, format: str, arguments: dict[str, str]
-) -> None:
-    """C18, wherever the cut is: `length` and `incomplete`."""
-    text = written(format, arguments)
-    sizes = range(text.index("write") + 6, len(text), 3)
-    script = [{**turn(f"So. {text[:size]}", "length"), "when": f"<{size}>"} for size in sizes]
-    server = await gateway(config(script, format=format))
-    for number, size in enumerate(sizes):
-        chunks = (await post(server, {**CHAT, "messages": [{"role": "user", "content": f"<{size}>"}]})).frames()[:-1]
-        calls = chat_stream_parts(chunks)[1:]
-        if reason(chunks) == "tool_calls":
-            assert format in ("mistral", "deepseek_v31", "kimi_k2", "qwen3_coder")  # nothing but framing is missing
-            assert json.loads(calls[0].text) == arguments
-            continue
-        assert reason(chunks) == "length"
-        for call in calls:
-            with pytest.raises(ValueError):
-                json.loads(call.text)
-        if number % 4:
-            continue  # Responses finds what was cut by the same events
-        got = of_stream(await post(server, {**ASKED, "input": f"<{size}>"}, path=RESPONSES))
-        assert got.resource["status"] == "incomplete"
-        assert [item["status"] for item in got.resource["output"]][1:] == ["incomplete"] * len(calls)
-        assert await stored(server, got.resource["id"]) == got.resource
-
-
-async def test_a_whole_call_before_one_that_was_cut_off_counts(gateway: Gateway) -> None:
-    text = block("write", ARGUMENTS) + block("write", ARGUMENTS)[:-30]
-    server = await gateway(config([turn(text, "length")]))
-    assert reason((await post(server, CHAT)).frames()[:-1]) == "tool_calls"
+@every("before, finish, status", [("So. ", "length", "incomplete"), (WHOLE, "tool_calls", "completed")])
+async def test_a_call_that_was_cut_off_cannot_be_read(gateway: Gateway, before: str, finish: str, status: str) -> None:
+    """C18. A whole call before it counts."""
+    server = await gateway(config([turn(before + WHOLE[:-30], "length")]))
+    chunks = (await post(server, CHAT)).frames()[:-1]
+    assert reason(chunks) == finish
+    with pytest.raises(ValueError):
+        json.loads(chat_stream_parts(chunks)[-1].text)
     got = of_stream(await post(server, ASKED, path=RESPONSES))
-    assert got.resource["status"] == "completed"
+    assert got.resource["status"] == status
     assert [item["status"] for item in got.resource["output"]] == ["completed", "incomplete"]
     assert await stored(server, got.resource["id"]) == got.resource
 
 
-BAD = block("write", ARGUMENTS).replace("}<", "]<")
-
-
-@every("text", [BAD + " More.", block("write", ARGUMENTS)[:-20]])
+@every("text", [BAD + " More.", WHOLE[:-20]])
 async def test_a_call_that_turns_out_to_be_none_ends_the_answer(gateway: Gateway, text: str) -> None:
     """What was sent is not taken back (R9.6). Whole answers are as when calls are held: it is text."""
     server = await gateway(config([turn(text)]))
@@ -250,46 +189,6 @@ async def test_a_call_that_turns_out_to_be_none_ends_the_answer(gateway: Gateway
     assert await stored(server, got.resource["id"]) == got.resource
     whole = (await post(server, {**asked, "stream": False})).json()["choices"][0]
     assert (whole["message"]["content"], whole["finish_reason"]) == (text, "stop")
-
-
-async def test_the_server_breaks_off_in_the_middle_of_a_call(gateway: Gateway) -> None:
-    text = block("write", ARGUMENTS)
-    script = [{"chunk": in_pieces(text), "error": {"status": 500, "after": len(text) - 20}}]
-    server = await gateway(config(script))
-    *chunks, error, done = (await post(server, CHAT)).frames()
-    assert fragments(chunks)
-    assert (reason(chunks), set(error), done) == (None, {"error"}, "[DONE]")
-    got = of_stream(await post(server, ASKED, path=RESPONSES))
-    assert (got.kinds[-1], got.resource["output"]) == ("failed", [])
-
-
-async def test_a_slip_at_the_end_is_repaired(gateway: Gateway) -> None:
-    text = '<tool_call>{"name":"write","arguments":{"path":"a","text":"b", }}</tool_call>'
-    server = await gateway(config([turn(text)], format="hermes"))
-    chunks = (await post(server, CHAT)).frames()[:-1]
-    assert json.loads("".join(fragments(chunks))) == {"path": "a", "text": "b"}
-    assert reason(chunks) == "tool_calls"
-
-
-_PARAMETER = "<parameter=path>\n{}\n</parameter>\n"
-TWICE = {
-    "qwen3_coder": f"<tool_call>\n<function=write>\n{_PARAMETER.format('a')}{_PARAMETER.format('b')}</function>\n</tool_call>",
-    "hermes": '<tool_call>{"name":"write","arguments":{"path":"a","path":"b"}}</tool_call>',
-    "pythonic": "[write(path='a', path='b')]",
-}
-
-
-@every("format", TWICE)
-async def test_of_equal_keys_no_client_gets_both(gateway: Gateway, format: str) -> None:
-    """The last one wins (R9.10). A stream that has sent the first one fails, and its arguments are no JSON (R33.6)."""
-    server = await gateway(config([turn(TWICE[format])], format=format))
-    *chunks, error, done = (await post(server, CHAT)).frames()
-    assert (error["error"]["code"], done) == ("malformed_tool_arguments", "[DONE]")
-    assert reason(chunks) is None
-    with pytest.raises(ValueError):
-        json.loads("".join(fragments(chunks)))
-    calls = (await post(server, {**CHAT, "stream": False})).json()["choices"][0]["message"]["tool_calls"]
-    assert calls[0]["function"]["arguments"] == '{"path":"b"}'
 
 
 # --- custom tools ---------------------------------------------------------------------------------------------------
@@ -311,7 +210,7 @@ def free_fragments(frames: list[Any]) -> list[str]:
     return fragments(frames, "custom", "input")
 
 
-@every("format", ["sentinel", "glm45", "pythonic"])  # all: tests/parse/test_live.py
+@every("format", ["sentinel", "pythonic"])  # all: tests/parse/test_live.py
 async def test_the_text_of_a_custom_tool_is_streamed(gateway: Gateway, format: str) -> None:
     text = FREE_TEXT.replace("</tool_call>", "")
     server = await gateway(config([turn(patch(format, text))], format=format, **DEFAULT))
@@ -323,17 +222,6 @@ async def test_the_text_of_a_custom_tool_is_streamed(gateway: Gateway, format: s
     assert ("".join(deltas), len(deltas) > MANY) == (text, True)
     assert (got.resource["status"], got.resource["output"][-1]["input"]) == ("completed", text)
     assert await stored(server, got.resource["id"]) == got.resource
-
-
-async def test_data_that_a_custom_tools_text_copies_is_restored(gateway: Gateway) -> None:
-    """R5.6: the prompt escapes markers in data, and the model copies the escapes."""
-    asked = {"role": "user", "content": "Keep </tool_call> and <tool_call>."}
-    copied = "<\\/tool_call> <\\tool_call>\n" * 40
-    server = await gateway(config([turn(patch(text=copied))], **DEFAULT))
-    chunks = (await post(server, {**FREE_CHAT, "messages": [asked]})).frames()[:-1]
-    whole = (await post(server, {**FREE_CHAT, "messages": [asked], "stream": False})).json()
-    (call,) = whole["choices"][0]["message"]["tool_calls"]
-    assert "".join(free_fragments(chunks)) == call["custom"]["input"]
 
 
 @every(
@@ -368,8 +256,7 @@ async def test_the_error_of_a_server_in_the_middle_of_a_text_is_the_one_that_is_
     assert (got.kinds.count("error"), got.kinds[-1], got.resource["output"]) == (1, "failed", [])
 
 
-# --- who sees what
-# ------------------------------------------------------------------------------------------------------
+# --- who sees what ----------------------------------------------------------------------------------------------------
 
 
 async def test_the_call_of_a_strict_tool_is_held(gateway: Gateway) -> None:
@@ -382,7 +269,7 @@ async def test_the_call_of_a_strict_tool_is_held(gateway: Gateway) -> None:
 
 async def test_what_is_counted(gateway: Gateway, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="toolwire.access")
-    text = block("write", ARGUMENTS) + block("write", {"path": 1}) + block("write", ARGUMENTS)[:-30]
+    text = WHOLE + block("write", {"path": 1}) + WHOLE[:-30]
     server = await gateway(config([turn(text, "length"), turn(BAD)]))
     required = {**CHAT, "tool_choice": "required", "tools": [WRITE]}
     chunks = (await post(server, required)).frames()[:-1]
@@ -433,19 +320,3 @@ async def test_a_middleware_that_may_refuse_calls_holds_them(gateway: Gateway) -
     assert len(fragments(chunks)) == 1
     *chunks, error = await answered(block("write", {"path": "poison"}))
     assert (fragments(chunks), error["error"]["code"]) == ([], "invalid_tool_arguments")
-
-
-async def test_stopping_after_the_call(gateway: Gateway) -> None:
-    text = f"{block('write', ARGUMENTS)} and more {block('write', ARGUMENTS)}"
-    server = await gateway(config([turn(text)], stop_after_call=True))
-    chunks = (await post(server, {**CHAT, "parallel_tool_calls": False, "tools": [WRITE]})).frames()[:-1]
-    assert json.loads("".join(fragments(chunks))) == ARGUMENTS
-    assert [part.kind for part in chat_stream_parts(chunks)] == ["call"]
-
-
-async def test_native_calls_are_as_they_were(gateway: Gateway) -> None:
-    script = [{"calls": [{"name": "write", "arguments": ARGUMENTS}]}]
-    server = await gateway(config(script, mode="native"))
-    chunks = (await post(server, CHAT)).frames()[:-1]
-    assert json.loads("".join(fragments(chunks))) == ARGUMENTS
-    assert reason(chunks) == "tool_calls"

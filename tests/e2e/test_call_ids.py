@@ -12,11 +12,8 @@ from typing import Any
 
 from aiohttp.test_utils import TestServer
 
-from tests.cases import every
+from tests.cases import every, first_and_in_turn
 from tests.e2e.conftest import USER, Gateway, function, gateway_before, post, upstream_config
-from tests.e2e.speaking import speaking
-from toolwire.model import ModelReply, ReplyChoice, ToolUse
-from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.testing import Asked, Say, Upstream
 
 TURNS = 4
@@ -101,7 +98,7 @@ def check(turns: Sequence[Sequence[str]], first: Sequence[str]) -> None:
     assert all(re.fullmatch(r"call_[0-9a-f]{32}", id) for ids in turns[1:] for id in ids)
 
 
-@every("model, way", [(model, way) for model in MODELS for way in WAYS])
+@every("model, way", first_and_in_turn(MODELS, WAYS))
 async def test_no_id_is_given_out_twice(gateway: Gateway, model: str, way: tuple[bool, Any]) -> None:
     """To clients of Chat and of Responses, which echo the conversation or name the turn before."""
     said, first = MODELS[model]
@@ -140,63 +137,7 @@ async def test_the_history_counts_on(stream: bool) -> None:
     assert re.findall(r"result \d+", shown) == results
 
 
-async def test_ids_of_another_gateway_are_counted_too() -> None:
-    """A conversation that began elsewhere: every call has a number, every result its call's id as the client knows
-    it."""
-    messages: list[Any] = list(USER)
-    for id in ("toolu_1", "functions.read_file:1", "read_file:2", "x"):
-        call = {"id": id, "type": "function", "function": {"name": "read_file", "arguments": "{}"}}
-        messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
-        messages.append({"role": "tool", "tool_call_id": id, "content": "ok"})
-    async with gateway_before([Say("ok")], defaults={"format": "kimi_k2"}) as (server, upstream):
-        assert (await post(server, {"messages": messages, "tools": [READ]})).status == 200
-    shown = text_of(upstream.requests[-1])
-    assert re.findall(CALLED, shown) == ["0", "1", "2", "3"]
-    assert re.findall(RETURNED, shown) == ["toolu_1", "functions.read_file:1", "read_file:2", "x"]
-
-
-async def test_an_id_that_counts_on_passes() -> None:
-    """The model's own ids are the client's as long as they are new."""
-    defaults = {"format": "kimi_k2"}
-    async with gateway_before([Say(kimi(n)) for n in range(TURNS)], defaults=defaults) as (server, _):
-        messages = list(USER)
-        ids = [id for _ in range(TURNS) for id in await chat(server, messages, False)]
-    assert ids == [f"functions.read_file:{n}" for n in range(TURNS)]
-
-
-# --- servers that call by themselves --------------------------------------------------------------------------------
-
-
-IDS = [("call_0",), ("call_0", "call_1"), ("call_0", "call_0"), ("x" * 300,), ("",)]
-
-
-@every("ids, stream", [(ids, stream) for ids in IDS for stream in (False, True)])
-async def test_a_native_server_that_repeats_its_ids(ids: tuple[str, ...], stream: bool) -> None:
-    parts = tuple(ToolUse(ident, "read_file", '{"path":"a"}') for ident in ids)
-    reply = ModelReply("x", "m", 1, (ReplyChoice(parts, "tool_calls"),))
-    async with gateway_before([speaking(ChatProtocol(), reply)], defaults={"mode": "native"}) as (server, _):
-        messages = list(USER)
-        given = [id for _ in range(TURNS) for id in await chat(server, messages, stream)]
-        assert len(set(given)) == len(given) == TURNS * len(ids)
-        client = Items(server, True, stream)
-        given = [id for _ in range(TURNS) for id in await client.turn()]
-    assert len(set(given)) == len(given) == TURNS * len(ids)
-    assert given[0] == (ids[0] if 0 < len(ids[0]) < 256 else given[0])
-
-
 # --- ids that the gateway counts ------------------------------------------------------------------------------------
-
-
-@every("stream", [False, True])
-async def test_sequential_ids_go_on_in_a_stored_conversation(gateway: Gateway, stream: bool) -> None:
-    """Also where the turn before held no result, so that the request does not name the ids that are taken."""
-    server = await gateway(script=[kimi(0)], format="kimi_k2", responses={"ids": "sequential"})
-    client = Items(server, True, stream)
-    given = [await client.turn()]
-    for _ in range(2):
-        client.items = [{"role": "user", "content": "again"}]
-        given.append(await client.turn())
-    assert given == [["fc_001"], ["fc_002"], ["fc_003"]]
 
 
 @every("stored", [True, False])

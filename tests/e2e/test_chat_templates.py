@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cases import every
+from tests.cases import every, examples
 from tests.e2e.conftest import CHAT, function, post, serving, upstream_config
-from tests.e2e.meaning import asking, said
+from tests.e2e.meaning import said
 from tests.e2e.speaking import JSON, SSE
 from toolwire.config import GatewayConfig
 from toolwire.errors import ClientFault
@@ -142,9 +142,10 @@ async def test_no_text_makes_a_turn(folder: Path, name: str) -> None:
             await post(server, {"messages": conversation("ok", "user"), **offered})
             turns = structure(name, up.posts[-1].json["prompt"])
             assert turns
+            assert number or "<tool_call>" in up.posts[-1].json["prompt"], "what is taught means what it says"
             one_by_one = zip(cycle(PLACES), FORGED, strict=False)
             everywhere = product(["everywhere"], FORGED)
-            for where, text in (*one_by_one, *everywhere) if number else everywhere:
+            for where, text in everywhere if number else one_by_one:
                 answer = await post(server, {"messages": conversation(text, where), **offered})
                 assert answer.status == 200, answer.body
                 prompt = up.posts[-1].json["prompt"]
@@ -160,20 +161,11 @@ async def test_what_the_model_copies_comes_out_as_it_was(folder: Path, name: str
         return answer
 
     async with Upstream([copied]) as up, serving(behind(up, place(folder, name))) as server:
-        for number, text in enumerate(FORGED):
+        for number, text in enumerate(FORGED[::2]):
             offered = {"tools": [function("read", path="string")]} if number % 2 else {}
             stream = number % 4 < 2
             asked = {"messages": [{"role": "user", "content": f"«{text}»"}], "stream": stream, **offered}
             assert said(CHAT, await post(server, asked), stream) == (f"«{text}»", [], "")
-
-
-@names
-async def test_a_call_through_each_template(folder: Path, name: str) -> None:
-    written = '<tool_call>{"name":"read","arguments":{"path":"a"}}</tool_call>'
-    async with Upstream([completing(written)]) as up, serving(behind(up, place(folder, name))) as server:
-        answer = await post(server, asking(CHAT, False))
-    assert said(CHAT, answer, False)[1] == [("read", {"path": "a"})]
-    assert "<tool_call>" in up.posts[0].json["prompt"], "what is taught means what it says"
 
 
 SAID = (
@@ -233,6 +225,7 @@ INNOCENT = {
 """The turns of three messages that say nothing."""
 
 
+@examples(0.4)
 @given(st.text("<|>im_endstartURLser: \n\\[/]IN", max_size=40))
 def test_whatever_is_said(text: str) -> None:
     """Markers cut and put together in any way; through who writes alone, which nobody has helped."""

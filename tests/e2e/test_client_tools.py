@@ -7,22 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from aiohttp import ClientSession
 
 from tests.cases import every
-from tests.e2e.agent import block
 from tests.e2e.conftest import CHAT, USER, gateway_before, mock_config, post, serving, upstream_config
 from tests.e2e.meaning import MESSAGES as MESSAGES_PATH
 from tests.e2e.meaning import RESPONSES as RESPONSES_PATH
-from tests.e2e.speaking import OPTIONS
-from tests.e2e.speaking import speaking as speaking_of
-from tests.e2e.test_messages_backend import OPTIONS as MESSAGES_OPTIONS
-from tests.protocols.messages_wires import MESSAGES
+from tests.e2e.meaning import says
 from tests.protocols.messages_wires import accumulate as add_up
-from tests.protocols.responses_wires import RESPONSES, accumulate, options
-from toolwire.model import ModelReply, ReplyChoice, Text, ToolUse, Usage
-from toolwire.protocols.chat.protocol import ChatProtocol
-from toolwire.protocols.streams import WriteOptions
+from tests.protocols.responses_wires import accumulate
+from toolwire.model import Text, ToolUse
 from toolwire.testing import Upstream, WireAnswer
 
 both = every("stream", [False, True])
@@ -42,23 +35,12 @@ ANTHROPIC: list[dict[str, Any]] = [
 COMMANDS = '{"commands":["ls"]}'
 
 
-SERVERS: dict[str, tuple[Any, WriteOptions]] = {
-    "openai_chat": (ChatProtocol(), OPTIONS),
-    "anthropic_messages": (MESSAGES, MESSAGES_OPTIONS),
-    "openai_responses": (RESPONSES, options()),
-}
-
-
-def speaking(kind: str, *parts: Any) -> Any:
-    """A server that gives this answer, in its own protocol."""
-    wire, given = SERVERS[kind]
-    reason = "tool_calls" if any(isinstance(part, ToolUse) for part in parts) else "stop"
-    return speaking_of(wire, ModelReply("resp_1", "m", 1, (ReplyChoice(parts, reason),), Usage(3, 2)), options=given)
+SERVERS = ("openai_chat", "anthropic_messages", "openai_responses")
 
 
 async def asked(kind: str, path: str, body: dict[str, Any], *parts: Any, **facts: Any) -> tuple[Any, WireAnswer]:
     """What a server was sent, and what came back to the client. Usage is estimated, so nothing passes unread."""
-    async with Upstream([speaking(kind, *parts)]) as up:
+    async with Upstream([says(kind, *parts)]) as up:
         defaults = {"mode": "native", "usage": {"source": "estimate"}}
         config = upstream_config(up.url, backend={"kind": kind, **facts}, defaults=defaults)
         async with serving(config) as server:
@@ -143,29 +125,6 @@ async def test_a_server_that_has_them_gets_them_as_they_are(facts: Any, stream: 
     assert (item["type"], item["action"]["commands"], item["created_by"]) == ("shell_call", ["ls"], "x")
 
 
-@both
-@every("mode", ["prompt", "native"])
-async def test_a_turn_goes_on_by_the_id_of_the_one_before(mode: str, stream: bool) -> None:
-    calls = [{"name": "apply_patch", "arguments": {"type": "delete_file", "path": "a"}}]
-    first = {"text": block("apply_patch", calls[0]["arguments"])} if mode == "prompt" else {"calls": calls}
-    async with serving(mock_config([first, {"text": "ok", "when": "gone"}, {"text": "LOST"}], mode=mode)) as server:
-        got = await post(server, {"input": "hi", "tools": OPENAI, "stream": stream}, path=RESPONSES_PATH)
-        (item,) = items_of(got, stream)
-        assert item["operation"] == {"type": "delete_file", "path": "a"}
-        events = [json.loads(line[6:]) for line in got.body.split(b"\n") if line.startswith(b"data: {")]
-        ident = events[-1]["response"]["id"] if stream else json.loads(got.body)["id"]
-        output = {
-            "type": "apply_patch_call_output",
-            "call_id": item["call_id"],
-            "status": "completed",
-            "output": "gone",
-        }
-        body = {"input": [output], "previous_response_id": ident, "tools": OPENAI, "stream": stream}
-        assert b'"ok"' in (await post(server, body, path=RESPONSES_PATH)).body
-        async with ClientSession() as session, session.get(server.make_url(f"{RESPONSES_PATH}/{ident}")) as kept:
-            assert (await kept.json())["output"] == [item]
-
-
 BASH = ToolUse("toolu_1", "bash", '{"command":"ls"}')
 CLICKED: list[Any] = [
     *USER,
@@ -235,7 +194,7 @@ HOSTED_CHOICES: list[tuple[str, Any]] = [
 @pytest.mark.parametrize("kind", SERVERS)
 async def test_hosted_tools_end_no_request(kind: str) -> None:
     defaults = {"mode": "native"}
-    async with gateway_before([speaking(kind, Text("ok"))], backend={"kind": kind}, defaults=defaults) as (server, up):
+    async with gateway_before([says(kind, Text("ok"))], backend={"kind": kind}, defaults=defaults) as (server, up):
         for path, choice in HOSTED_CHOICES:
             got = await post(server, {**BODIES[path], "tool_choice": choice}, path=path)
             assert got.status == 200, (path, choice, got.body)

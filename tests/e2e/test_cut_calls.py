@@ -11,11 +11,11 @@ import orjson
 import pytest
 
 from tests.cases import every
-from tests.e2e.conftest import CHAT, USER, Gateway, function, gateway_before, post, serving, upstream_config
-from tests.e2e.meaning import BODIES, MESSAGES, RESPONSES, asking, ended, meant, said
+from tests.e2e.conftest import CHAT, gateway_before, post, serving, upstream_config
+from tests.e2e.meaning import BODIES, MESSAGES, RESPONSES, asking, meant, said
 from tests.e2e.speaking import JSON, SSE
 from toolwire.config import GatewayConfig
-from toolwire.testing import Answer, Asked, Say, Upstream, frame
+from toolwire.testing import Answer, Asked, Upstream, frame
 
 KINDS = {CHAT: "openai_chat", MESSAGES: "anthropic_messages", RESPONSES: "openai_responses"}
 WHOLE = '{"path": "a"}'
@@ -179,17 +179,6 @@ async def test_what_was_cut_is_no_call(kind: str, path: str, stream: bool) -> No
                 assert shown == LENGTH[path], "a cut call under an unknown word is no success"
 
 
-@every("kind", SERVERS)
-async def test_a_call_that_is_whole_at_the_limit_stays(kind: str) -> None:
-    def answer(asked: Asked) -> Answer:
-        return SERVERS[kind]([WHOLE, WHOLE], ENDS[kind][0], bool(asked.json.get("stream")), True)
-
-    async with Upstream([answer]) as up, serving(behind(up, kind)) as server:
-        for path, stream in product(BODIES, (False, True)):
-            got = await post(server, asking(path, stream), path=path)
-            assert said(path, got, stream)[1] == [("read", {"path": "a"})] * 2, (path, stream)
-
-
 async def test_a_call_without_arguments_that_the_answer_ends_with_for_its_own_sake() -> None:
     def answer(asked: Asked) -> Answer:
         return messages([""], "tool_use", bool(asked.json.get("stream")), True)
@@ -201,19 +190,6 @@ async def test_a_call_without_arguments_that_the_answer_ends_with_for_its_own_sa
 
 
 # --- in text, and texts ---------------------------------------------------------------------------------------------
-
-
-async def test_what_a_limit_cut_off_is_no_call() -> None:
-    """C18 and R6.8 for every word that servers have for a limit of length."""
-    whole = '<tool_call>{"name":"look","arguments":"{}"}</tool_call>'
-    unclosed = whole.removesuffix("</tool_call>")
-    async with gateway_before() as (server, upstream):
-        for word, stream in product(("length", "max_tokens", "model_length"), (False, True)):
-            upstream.script = [Say("one ", unclosed, finish=word), Say(whole, " ", unclosed, finish=word)]
-            body = {"messages": USER, "tools": [function("look")], "stream": stream}
-            cut, kept = await post(server, body), await post(server, body)
-            assert [ended(CHAT, answer, stream) for answer in (cut, kept)] == ["length", "tool_calls"], word
-            assert [len(said(CHAT, answer, stream)[1]) for answer in (cut, kept)] == [0, 1], word
 
 
 @every("stream", [False, True])
@@ -237,15 +213,3 @@ async def test_half_a_text_of_a_native_server_is_no_call(path: str, stream: bool
     async with gateway_before([answer], **options) as (server, _):
         got = await post(server, {**asking(path, stream), "tools": [tool]}, path=path)
     assert (got.status, b"*** whole" in got.body, b"*** half" in got.body) == (200, True, False)
-
-
-@every("status", ["completed", "incomplete"])
-async def test_half_a_text_of_a_responses_server_is_no_call(gateway: Gateway, status: str) -> None:
-    item = {"type": "custom_tool_call", "id": "ctc_1", "call_id": "call_1", "name": "patch", "input": "*** a text"}
-    body = {"id": "resp_1", "object": "response", "created_at": 1, "model": "m", "status": "incomplete"}
-    more = {"incomplete_details": {"reason": "max_output_tokens"}, "output": [{**item, "status": status}]}
-    async with Upstream([Answer([orjson.dumps({**body, **more})], headers=JSON)]) as upstream:
-        backend = {"kind": "openai_responses"}
-        server = await gateway(upstream_config(upstream.url, backend=backend, defaults={"mode": "native"}))
-        got = await post(server, {"input": "hi", "tools": [{"type": "custom", "name": "patch"}]}, path=RESPONSES)
-    assert (got.status, b"*** a text" in got.body) == (200, status == "completed")

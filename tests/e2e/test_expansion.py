@@ -20,8 +20,6 @@ from tests.e2e.test_item_references import refer
 from toolwire.config import LimitsConfig
 from toolwire.ingress.budget import BODY_BUDGET, BodyShare
 from toolwire.pipeline.conversations.stored import CONVERSATIONS
-from toolwire.protocols.shared import wire
-from toolwire.protocols.shared.wire import PIECE_CHARS
 from toolwire.support.offload import OFFLOAD_BYTES, THREADS
 from toolwire.testing import Say, Upstream
 
@@ -194,42 +192,6 @@ async def test_an_attempt_that_does_not_fit_is_left_out() -> None:
 
 
 # --- looking at what is stored --------------------------------------------------------------------------------------
-
-
-async def test_a_page_is_made_of_its_own_items(threads: dict[str, set[str]], monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[int] = []
-    from toolwire.protocols.responses import turns
-
-    real = turns.listed
-
-    def counted(item: Any, ident: str, index: int) -> Any:
-        made.append(index)
-        return real(item, ident, index)
-
-    monkeypatch.setattr(turns, "listed", counted)
-    longest = 0
-    dumps = orjson.dumps
-
-    def watched(value: Any, *more: Any) -> bytes:
-        nonlocal longest
-        written = dumps(value, *more)
-        longest = max(longest, len(written))
-        return written
-
-    async with gateway_before([Say("Yes.")]) as (server, _), client(server) as session:
-        said = [{"role": "user", "content": f"{number} " + "x" * 10_000} for number in range(60)]
-        first = await ask(session, input=said)
-        made.clear()
-        threads.clear()
-        monkeypatch.setattr(wire.orjson, "dumps", watched)
-        page = await get(session, f"{first['id']}/input_items?limit=10")
-        assert sorted(made) == list(range(50, 60))
-        assert [item["content"][0]["text"][:2] for item in page["data"]] == [f"{n}" for n in range(59, 49, -1)]
-        after = await get(session, f"{first['id']}/input_items?limit=10&after={page['last_id']}")
-        assert after["data"][0]["content"][0]["text"].startswith("49 ")
-        assert after["has_more"]
-    are_off_the_loop(threads, "decode", "_page")
-    assert longest <= 2 * PIECE_CHARS
 
 
 @every("path", ["", "/input_items"])

@@ -1,30 +1,17 @@
-"""Calls and text in every format reach clients of Chat and Responses as they were written, streamed or not (R1.3)."""
+"""Calls and text reach clients of Chat and Responses as they were written, streamed or not (R1.3). In every format:
+`tests/parse/test_formats_corpus.py`, `tests/chain/test_laws.py`."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-import pytest
 from aiohttp.test_utils import TestServer
 
 from tests.cases import every
-from tests.corpus.cases import CLASSES, Case, Part, cases
-from tests.corpus.formats import FORMATS
+from tests.corpus.cases import Part
 from tests.e2e.conftest import USER, Gateway, function, post
 
 RESPONSES = "/v1/responses"
-SAMPLED = [kind for kind in CLASSES if kind not in ("large", "foreign")]
-
-
-def sample() -> list[Any]:
-    """The last case of one class for each format, the classes in turn. `tests/parse/test_formats_corpus.py` has all."""
-    return [
-        pytest.param(found[-1], id=f"{format.title}-{kind}")
-        for row, format in enumerate(FORMATS)
-        for column, kind in enumerate(SAMPLED)
-        if (row + column) % len(SAMPLED) == 0 and (found := cases(format.title, kind))
-    ]
 
 
 def chat_parts(answer: Any) -> list[Part]:
@@ -73,20 +60,6 @@ def _call(call: Any, id: str) -> Part:
     return Part("call", call["arguments"], call["name"], id)
 
 
-def wanted(case: Case) -> list[Part]:
-    """The case's parts as a protocol with one text has them."""
-    found: list[Part] = []
-    for kind in ("reasoning", "text"):
-        text = "".join(part.text for part in case.parts if part.kind == kind)
-        found += [replace(part, text=text) for part in case.parts if part.kind == kind][:1]
-    return [*found, *(part for part in case.parts if part.kind == "call")]
-
-
-def fits(case: Case, found: list[Part]) -> bool:
-    expected = wanted(case)
-    return len(expected) == len(found) and all(a.fits(b) for a, b in zip(expected, found, strict=True))
-
-
 async def parts_everywhere(server: TestServer, tools: list[Any]) -> list[list[Part]]:
     """The answers of a Chat and of a Responses client, whole and streamed."""
     body = {"messages": USER, "tools": tools}
@@ -100,27 +73,6 @@ async def parts_everywhere(server: TestServer, tools: list[Any]) -> list[list[Pa
         response_parts((await post(server, asked, path=RESPONSES)).json()),
         response_parts([frame for frame in frames if isinstance(frame, dict)][-1]["response"]),
     ]
-
-
-async def check_everywhere(server: TestServer, case: Case) -> None:
-    """Each client gets what the case says."""
-    for found in await parts_everywhere(server, [tool.spec() for tool in case.tools]):
-        assert fits(case, found), (wanted(case), found)
-
-
-def scripted(case: Case, chunk: int) -> list[Any]:
-    """A model that says the text of the case."""
-    return [{"text": case.text, "chunk": chunk, "finish": "length" if case.truncated else "stop"}]
-
-
-def reasoning(case: Case) -> dict[str, Any]:
-    return {"preopened": case.preopened, "scan_calls": case.scan_calls}
-
-
-@every("case", sample())
-async def test_the_same_calls_and_text_whatever_the_client_speaks(gateway: Gateway, case: Case) -> None:
-    server = await gateway(script=scripted(case, 5), format=case.format.name, reasoning=reasoning(case))
-    await check_everywhere(server, case)
 
 
 CALL = '<tool_call>{"name":"f","arguments":{}}</tool_call>'

@@ -11,7 +11,6 @@ from tests.cases import every
 from tests.e2e.conftest import CHAT, USER, post, read_config, serving
 from tests.unit.hostile_entries import MIB, pattern_schema
 from toolwire.config import GatewayConfig
-from toolwire.middlewares.validation import Validation
 from toolwire.pipeline.exchange.caches import CACHES
 from toolwire.schemas import schema as schemas
 
@@ -112,7 +111,3 @@ async def test_a_choice_names_no_more_tools_than_there_may_be() -> None:
     async with serving(gateway()) as server:
         answer = await post(server, {**body(CHAT, [{"type": "object"}]), "tool_choice": choice})
     assert (answer.status, answer.json()["error"]["code"]) == (400, "invalid_tool_choice")
-
-
-def test_each_application_has_its_own_schemas() -> None:
-    assert Validation()._schemas is not Validation()._schemas

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -198,22 +197,3 @@ def test_law_it_makes_no_difference_where_a_block_is_judged(texts: list[str], la
 def test_what_ends_a_block_is_seen(name: str) -> None:
     grammar = registries().formats.get(name).grammar
     assert all(scan_stage._MAY_END.search(syntax.closer[-1]) for syntax in grammar.syntaxes if syntax.closer)
-
-
-async def test_what_comes_meanwhile_comes_behind(monkeypatch: pytest.MonkeyPatch, judge: Judge) -> None:
-    """Whoever feeds a chain need not wait for what it has put off."""
-    monkeypatch.setattr(scan_stage, "_LARGE", 10)
-    chain = StageChain([stage()])
-    call = json.dumps({"name": "look", "arguments": {"at": "x" * 50}})
-    out = chain.feed([Open(0, BlockKind.TEXT), Delta(0, "Before. ")])
-    out += chain.feed([Delta(0, f"<tool_call>{call}</tool_call>")])
-    assert chain.works
-    working = asyncio.create_task(chain.work_off())
-    await until(judge.asked.is_set)
-    assert chain.feed([Delta(0, " After."), Close(0)]) == []
-    assert chain.feed([Finish()]) == []
-    judge.may_go.set()
-    out += await working
-    assert not chain.works
-    kinds = [type(event).__name__ if not isinstance(event, Open) else event.kind.name for event in out]
-    assert kinds.index("TEXT") < kinds.index("TOOL_CALL") < kinds.index("Finish") == len(kinds) - 1

@@ -1,5 +1,6 @@
 """Servers that speak Messages, behind clients of each protocol: native, taught, and with bytes that pass; and what
-clients have recorded."""
+clients have recorded. Ids: `tests/protocols/test_messages_ids.py`; images and files: `tests/backends/test_adapt.py`;
+thoughts: `test_reasoning_returns.py`."""
 
 from __future__ import annotations
 
@@ -82,79 +83,9 @@ async def test_betas_reach_a_server_that_knows_them() -> None:
                 await post(server, body, path=PATH, headers=given)
                 assert up.requests[-1].headers["anthropic-beta"] == sent, (tools, stream)
                 assert "anthropic-beta" not in up.requests[-1].json
-
-
-async def test_betas_are_nothing_to_other_servers() -> None:
-    async with gateway_before([Say("Hello.")]) as (server, up):
+    async with gateway_before([Say("Hello.")]) as (server, up):  # of another protocol
         await post(server, BODIES[PATH], path=PATH, headers={"anthropic-beta": "some-2"})
     assert "anthropic-beta" not in up.requests[0].headers
-    assert b"some-2" not in up.requests[0].body
-
-
-async def test_long_ids_fit_a_chat_server() -> None:
-    """OpenAI takes 40 characters (R24.2a); two ids stay two, and a result keeps its call."""
-    ids = ["toolu_" + "a" * 40, "toolu_" + "a" * 39 + "b", "toolu_01D7"]
-    uses = [{"type": "tool_use", "id": ident, "name": "read", "input": {}} for ident in ids]
-    results = [{"type": "tool_result", "tool_use_id": ident, "content": "b"} for ident in ids]
-    messages = [*USER, {"role": "assistant", "content": uses}, {"role": "user", "content": results}]
-    async with gateway_before([Say("Hello.")], defaults={"mode": "native"}) as (server, up):
-        await post(server, {**BODIES[PATH], "messages": messages}, path=PATH)
-    _, said, *given = up.requests[0].json["messages"]
-    sent = [call["id"] for call in said["tool_calls"]]
-    assert sent == [result["tool_call_id"] for result in given]
-    assert len(set(sent)) == 3
-    assert max(map(len, sent)) <= 40
-    assert sent[2] == "toolu_01D7"
-
-
-PNG = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
-
-
-def results_in(*given: Any) -> list[Any]:
-    """A conversation in which a tool gave this."""
-    use = {"type": "tool_use", "id": "toolu_1", "name": "read", "input": {}}
-    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": [*given]}
-    return [*USER, {"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
-
-
-@every("facts, status, shown", [({}, 200, True), ({"images": "false"}, 200, False), ({"images": "error"}, 400, None)])
-@every("mode", ["prompt", "native"])
-async def test_images_reach_a_server_whose_protocol_has_them(
-    mode: str, facts: dict[str, Any], status: int, shown: bool | None
-) -> None:
-    """Beside tools too, and in results: that is how an agent looks at a picture."""
-    messages = results_in({"type": "image", "source": PNG})
-    async with Upstream([speaking(TEXT)]) as up, serving(behind(up, mode, facts)) as server:
-        assert (await post(server, {**BODIES[PATH], "messages": messages}, path=PATH)).status == status
-    assert [PNG["data"] in json.dumps(asked.json["messages"]) for asked in up.requests] == (
-        [] if shown is None else [shown]
-    )
-
-
-@every("mode", ["prompt", "native"])
-async def test_a_document_in_a_result_is_a_note_to_a_model_of_text(mode: str) -> None:
-    source = {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0xLjcK" * 1000}
-    messages = results_in({"type": "text", "text": "Page 1:"}, {"type": "document", "title": "a.pdf", "source": source})
-    async with gateway_before([Say("ok")], defaults={"mode": mode}) as (server, up):
-        await post(server, {**BODIES[PATH], "messages": messages}, path=PATH)
-    shown = up.requests[0].json["messages"][-1]["content"]
-    assert all(text in shown for text in ("Page 1:", "a.pdf", "[file omitted: a.pdf"))
-    assert "JVBER" not in shown
-
-
-@both
-async def test_a_conversation_goes_on_with_its_thoughts(stream: bool) -> None:
-    """The server gets its signature back, and the ids that it gave."""
-    async with Upstream([speaking(CALLING), speaking(TEXT)]) as up, serving(behind(up)) as server:
-        first = await post(server, {**BODIES[PATH], "stream": stream}, path=PATH)
-        said = (accumulate(first.body) if stream else first.json())["content"]
-        assert said[0]["signature"] == "c2ln"
-        result = {"type": "tool_result", "tool_use_id": said[-1]["id"], "content": "b", "is_error": True}
-        messages = [*USER, {"role": "assistant", "content": said}, {"role": "user", "content": [result]}]
-        await post(server, {**BODIES[PATH], "messages": messages, "stream": stream}, path=PATH)
-    asked = up.requests[1].json["messages"]
-    assert asked[1]["content"] == said
-    assert (said[-1]["id"], asked[2]["content"]) == ("toolu_01D7", [result])
 
 
 @both
@@ -270,24 +201,3 @@ async def test_one_text_means_the_same_to_each_client(name: str) -> None:
             got.append(["".join(text.split()), *rest])
     assert got == [got[0]] * len(got)
     assert got[0][3] in (9, 18)  # one that nearly called is asked again
-
-
-@every(
-    "source, kind",
-    [
-        ({"type": "base64", "media_type": "application/pdf", "data": "AA=="}, "document"),
-        ({"type": "file", "file_id": "f"}, "image"),
-        (None, "container_upload"),
-    ],
-)
-async def test_what_holds_something_to_read_is_not_left_out_in_silence(source: Any, kind: str) -> None:
-    """A server that speaks Messages gets it, another client's server cannot (R5.9)."""
-    shown = {"type": kind, "source": source} if source else {"type": kind, "file_id": "f"}
-    body = {"max_tokens": 5, "messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}, shown]}]}
-    async with gateway_before([Say("x")]) as (server, up):
-        answer = await post(server, body, path=PATH)
-    assert answer.status == 200
-    assert "omitted: " in up.requests[0].body.decode()
-    async with Upstream([speaking(TEXT)]) as up, serving(behind(up)) as server:
-        assert (await post(server, body, path=PATH)).status == 200
-    assert up.requests[0].json["messages"] == body["messages"]

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import Any
 
 import aiohttp
-import openai
-import pytest
-import pytest_asyncio
 
 from tests.cases import every
-from tests.e2e.embedded import QUESTION, SHORT, WEATHER, ask, fitting, in_one_loop, served, tool, with_model
+from tests.e2e.embedded import SHORT, WEATHER, ask, fitting, in_one_loop, served, with_model
 from tests.formats.sampler import Acceptor, Grammar
 from tests.formats.toolsets import CODING, OFFICE
 from tests.options import in_sections
@@ -81,56 +75,23 @@ async def test_it_would_say_if_it_did_not(engine: Engine, gbnf: str) -> None:
 
 
 class Recorder(Middleware):
-    """Next to the backend: the constraint that is sent, and what the model wrote under it. `gbnf`: sent in its
-    place."""
+    """Next to the backend: the constraint that is sent, and what the model wrote under it."""
 
     wants = Kind.TEXT
 
     def __init__(self) -> None:
         super().__init__(name="recorder")
-        self.gbnf: str | None = None
         self.sent: Constraint | None = None
         self.wrote = ""
 
     async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
         self.sent, self.wrote = request.constraint, ""
-        if request.constraint is not None and self.gbnf is not None:
-            return replace(request, constraint=replace(request.constraint, gbnf=self.gbnf))
         return request
 
     def on_event(self, exchange: Exchange, event: Event) -> Event:
         if isinstance(event, Delta):
             self.wrote += event.text
         return event
-
-
-FREE = "-unconstrained"
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def open_gateway(engine: Engine) -> AsyncIterator[tuple[openai.AsyncOpenAI, Recorder]]:
-    """A gateway as a user would start it, grammars unbounded, with a model for some formats, each also
-    `-unconstrained`."""
-    recorder = Recorder()
-    chain = list(DEFAULT_CHAIN)
-    chain.insert(chain.index("forwarding"), recorder.name)
-    routes = [
-        {
-            "model": name + end,
-            "upstream_model": engine.model,
-            "options": in_sections({"format": name, "prompt": {"template": SHORT}, **options}),
-        }
-        for name in ("sentinel", "bare_json")
-        for end, options in (("", {}), (FREE, {"constrain_auto": "off"}))
-    ]
-    config = {
-        "backends": {"engine": {"url": engine.url, "api_key": engine.key, "preset": "llamacpp"}},
-        "routes": routes,
-        "chain": chain,
-        "store": {"kind": "memory"},
-    }
-    async with served(load(None, env={}, overrides=config), recorder) as client:
-        yield client, recorder
 
 
 def earlier(unit: str) -> list[Any]:
@@ -150,12 +111,21 @@ def earlier(unit: str) -> list[Any]:
 
 
 @in_one_loop
-async def test_under_auto_a_call_that_has_begun_fits(open_gateway: tuple[openai.AsyncOpenAI, Recorder]) -> None:
+async def test_under_auto_a_call_that_has_begun_fits(engine: Engine) -> None:
     """The model has seen the tool called with a unit that it does not know any more, and would write that again."""
-    client, recorder = open_gateway
-    message, reason = await ask(
-        client, earlier("degrees"), stream=False, model="bare_json", tools=[WEATHER], max_completion_tokens=60
-    )
+    recorder = Recorder()
+    chain = list(DEFAULT_CHAIN)
+    chain.insert(chain.index("forwarding"), recorder.name)
+    options = in_sections({"format": "bare_json", "prompt": {"template": SHORT}})
+    config = {
+        "backends": {"engine": {"url": engine.url, "api_key": engine.key, "preset": "llamacpp"}},
+        "routes": [{"model": "m", "upstream_model": engine.model, "options": options}],
+        "chain": chain,
+        "store": {"kind": "memory"},
+    }
+    asked = {"model": "m", "tools": [WEATHER], "max_completion_tokens": 60}
+    async with served(load(None, env={}, overrides=config), recorder) as client:
+        message, reason = await ask(client, earlier("degrees"), stream=False, **asked)
     assert recorder.sent is not None
     assert recorder.sent.free
     acceptor = Acceptor(Grammar(recorder.sent.gbnf))
@@ -164,85 +134,3 @@ async def test_under_auto_a_call_that_has_begun_fits(open_gateway: tuple[openai.
         assert acceptor.accepts(recorder.wrote)
     (call,) = message.tool_calls
     fitting(call)
-
-
-@in_one_loop
-async def test_under_auto_text_is_what_it_would_be_without(
-    open_gateway: tuple[openai.AsyncOpenAI, Recorder],
-) -> None:
-    """The server asks the grammar about the token that the model has chosen: one that may come, comes."""
-    client, recorder = open_gateway
-    question = [{"role": "user", "content": "Show Alice's name as JSON."}]
-    texts = []
-    for name in (f"sentinel{FREE}", "sentinel"):
-        message, _ = await ask(
-            client,
-            question,
-            stream=False,
-            model=name,
-            tools=[WEATHER],
-            max_completion_tokens=15,
-            extra_body={"cache_prompt": False},
-        )
-        texts.append((recorder.wrote, message.content, recorder.sent is not None))
-    free, constrained = texts
-    assert (free[2], constrained[2]) == (False, True)
-    assert recorder.sent is not None
-    if Acceptor(Grammar(recorder.sent.gbnf)).may_begin(free[0]):
-        assert constrained[:2] == free[:2]
-    assert constrained[0].strip()
-
-
-@in_one_loop
-async def test_a_long_forced_file_comes_whole(
-    open_gateway: tuple[openai.AsyncOpenAI, Recorder],
-) -> None:
-    """A model that loves long lines: it is made to like a token of 64 equals signs best, a little less each time it has
-    written it (that is what the frequency penalty does), and the quote after it second best. Everything else is the
-    server's own doing."""
-    client, _ = open_gateway
-    line, *ends = 28909, 18, 23597, 35769  # of this vocabulary: 64 times `=`, and `"`, `"}`, `\\"`
-    write = tool("write_file", "Write a file", {
-        "type": "object", "properties": {"path": {"const": "line.txt"}, "content": {"type": "string"}}, "required": ["path", "content"],
-    })  # fmt: skip
-    message, reason = await ask(
-        client,
-        [{"role": "user", "content": "Draw a long line."}],
-        stream=False,
-        model="sentinel",
-        tools=[write],
-        tool_choice={"type": "function", "function": {"name": "write_file"}},
-        max_completion_tokens=300,
-        frequency_penalty=0.5,
-        logit_bias={str(line): 100, **{str(end): 60 for end in ends}},
-        extra_body={"repeat_last_n": 2000},
-    )
-    assert reason == "tool_calls"
-    (call,) = message.tool_calls
-    content = json.loads(call.function.arguments)["content"]
-    assert content.count("=") >= 2 * MAX_REPEAT, "longer than any repeat of a grammar"
-
-
-@in_one_loop
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-async def test_a_grammar_that_the_server_refuses_costs_no_answer(
-    open_gateway: tuple[openai.AsyncOpenAI, Recorder], stream: bool
-) -> None:
-    client, recorder = open_gateway
-    recorder.gbnf = f'root ::= "{stream}'  # a text that does not end
-    settings: Any = {
-        "model": "sentinel",
-        "messages": [QUESTION],
-        "tools": [WEATHER],
-        "max_completion_tokens": 5,
-        "temperature": 0,  # a drawn answer may be only white space
-    }
-    try:
-        if stream:
-            chunks = await client.chat.completions.create(**settings, stream=True)
-            text = "".join([chunk.choices[0].delta.content or "" async for chunk in chunks if chunk.choices])
-        else:
-            text = (await client.chat.completions.create(**settings)).choices[0].message.content or ""
-    finally:
-        recorder.gbnf = None
-    assert text.strip()

@@ -13,6 +13,7 @@ import openai
 import orjson
 import pytest
 
+from tests.cases import every
 from tests.e2e.conftest import CHAT, USER, Gateway, get, post, read_config, sdk, wait_for_servers
 from tests.e2e.processes import running
 from tests.e2e.responses_answers import RESPONSES
@@ -44,7 +45,7 @@ async def listed(server: Any, path: str = "/v1/models") -> tuple[int, Any]:
     return answer.status, answer.json()
 
 
-@pytest.mark.parametrize("path", ["/v1/models", "/v1/models/m"])
+@every("path", ["/v1/models", "/v1/models/m"])
 async def test_a_dead_server_is_named(gateway: Gateway, gone: str, path: str) -> None:
     status, body = await listed(await gateway(config({"gpu": {"url": gone}})), path)
     assert (status, body["error"]["code"]) == (502, "upstream_disconnected")
@@ -52,32 +53,19 @@ async def test_a_dead_server_is_named(gateway: Gateway, gone: str, path: str) ->
     assert "127.0.0.1" not in body["error"]["message"]
 
 
-@pytest.mark.parametrize(
-    "listing",
-    [
-        Answer([b"404 page not found"], status=404),
-        Answer([b"<html>router</html>"]),
-        Answer([b'{"status":"ok"}']),
-        Refuse(500),
-    ],
-    ids=["no path", "a page", "something else", "failing"],
-)
-async def test_what_is_no_model_server_is_named(gateway: Gateway, listing: Answer) -> None:
+@every("listing, word", [(Answer([b"404 page not found"], status=404), "`url`"), (Answer([], hang=True), "gpu")])
+async def test_what_is_no_model_server_is_named(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch, listing: Answer, word: str
+) -> None:
+    """Other answers that are no list: `tests/backends/test_http.py`."""
+    if listing.hang:
+        wait_for_servers(monkeypatch, 0.3)
     async with Upstream() as wrong:
         wrong.listing = listing
         status, body = await listed(await gateway(config({"gpu": {"url": wrong.url}})))
     assert status == 502
     assert '"gpu"' in body["error"]["message"]
-    assert "`url`" in body["error"]["message"]
-
-
-async def test_a_server_that_says_nothing_is_named(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
-    wait_for_servers(monkeypatch, 0.3)
-    async with Upstream() as silent:
-        silent.listing = Answer([], hang=True)
-        status, body = await listed(await gateway(config({"gpu": {"url": silent.url}})))
-    assert status == 502
-    assert '"gpu"' in body["error"]["message"]
+    assert word in body["error"]["message"]
 
 
 async def test_a_dead_server_hides_no_other(gateway: Gateway, gone: str) -> None:
@@ -150,8 +138,7 @@ async def test_the_log_names_servers_that_are_no_good(tmp_path: Path, gone: str)
 NO_MODEL = Refuse(404, "The model `other` does not exist.")
 
 
-@pytest.mark.parametrize("path", [CHAT, RESPONSES])
-@pytest.mark.parametrize("stream", [False, True])
+@every("path, stream", [(CHAT, False), (RESPONSES, True)])
 async def test_a_model_that_is_not_there_is_the_clients_fault(gateway: Gateway, path: str, stream: bool) -> None:
     asked = {"messages": USER} if path == CHAT else {"input": "hi"}
     async with Upstream([NO_MODEL]) as server:
@@ -165,7 +152,7 @@ async def test_a_model_that_is_not_there_is_the_clients_fault(gateway: Gateway, 
         assert len(server.posts) == 1
 
 
-@pytest.mark.parametrize(("turn", "times"), [(NO_MODEL, 1), (Refuse(404, body=b"404 page not found"), 2)])
+@every(("turn", "times"), [(NO_MODEL, 1), (Refuse(404, body=b"404 page not found"), 2)])
 async def test_sdks_do_not_ask_again_for_it(gateway: Gateway, turn: Script, times: int) -> None:
     async with Upstream([turn, Say("never")] if times == 1 else [turn]) as server:
         started = await gateway(read_config({"backends": {"gpu": {"url": server.url}}}))
@@ -216,7 +203,7 @@ async def test_codex_finds_its_own_list(gateway: Gateway) -> None:
         assert "models" not in (await listed(started))[1]
 
 
-@pytest.mark.parametrize(
+@every(
     ("method", "path"),
     [("GET", "/api/hello"), ("POST", "/api/event_logging/batch"), ("POST", "/api/event_logging/v2/batch")],
 )

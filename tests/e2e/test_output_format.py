@@ -7,8 +7,10 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.e2e.conftest import USER, Gateway, function, post, upstream_config
-from toolwire.testing import Say, Upstream
+from tests.cases import every
+from tests.e2e.conftest import CHAT, USER, function, gateway_before, post
+from tests.e2e.meaning import RESPONSES
+from toolwire.testing import Say
 
 SCHEMA = {
     "type": "object",
@@ -16,16 +18,13 @@ SCHEMA = {
     "required": ["n"],
     "additionalProperties": False,
 }
-CHAT_FORM = {"type": "json_schema", "json_schema": {"name": "number", "schema": SCHEMA, "strict": True}}
-TEXT_FORM = {"format": {"type": "json_schema", "name": "number", "schema": SCHEMA, "strict": True}}
-RESPONSES = "/v1/responses"
+FORM = {"name": "number", "schema": SCHEMA, "strict": True}
+BODIES: dict[str, dict[str, Any]] = {
+    CHAT: {"messages": USER, "response_format": {"type": "json_schema", "json_schema": FORM}},
+    RESPONSES: {"input": "hi", "text": {"format": {"type": "json_schema", **FORM}}},
+}
+ERROR = {"defaults": {"format_miss": "error"}}
 CALL = '<tool_call>{"name":"look","arguments":"{}"}</tool_call>'
-
-
-def body(api: str, **more: Any) -> dict[str, Any]:
-    if api == RESPONSES:
-        return {"input": "hi", "text": TEXT_FORM, **more}
-    return {"messages": USER, "response_format": CHAT_FORM, **more}
 
 
 def text_of(api: str, answer: Any) -> str:
@@ -34,64 +33,49 @@ def text_of(api: str, answer: Any) -> str:
     return str(answer["choices"][0]["message"]["content"])
 
 
-@pytest.mark.parametrize("api", ["/v1/chat/completions", RESPONSES])
-async def test_a_backend_that_can_be_told_is_told(gateway: Gateway, api: str) -> None:
-    async with Upstream([Say('{"n": 1}')]) as upstream:
-        server = await gateway(upstream_config(upstream.url))
-        answer = await post(server, body(api), path=api)
+@every("api", BODIES)
+async def test_a_backend_that_can_be_told_is_told(api: str) -> None:
+    async with gateway_before([Say('{"n": 1}')]) as (server, upstream):
+        answer = await post(server, BODIES[api], path=api)
     assert text_of(api, answer.json()) == '{"n": 1}'
-    told = upstream.requests[0].json["response_format"]
-    assert told["json_schema"]["schema"] == SCHEMA
+    assert upstream.requests[0].json["response_format"]["json_schema"]["schema"] == SCHEMA
 
 
-@pytest.mark.parametrize("api", ["/v1/chat/completions", RESPONSES])
-async def test_with_tools_the_form_is_said_in_words_and_calls_stay_possible(gateway: Gateway, api: str) -> None:
-    async with Upstream([Say(CALL)]) as upstream:
-        server = await gateway(upstream_config(upstream.url, defaults={"format_miss": "error"}))
-        answer = await post(server, body(api, tools=[function("look")]), path=api)
+@every("api", BODIES)
+async def test_with_tools_the_form_is_said_in_words_and_calls_stay_possible(api: str) -> None:
+    async with gateway_before([Say(CALL)], **ERROR) as (server, upstream):
+        answer = await post(server, {**BODIES[api], "tools": [function("look")]}, path=api)
     assert answer.status == 200
     asked = upstream.requests[0].json
     assert "response_format" not in asked
     assert orjson.dumps(SCHEMA).decode() in asked["messages"][0]["content"]
 
 
-@pytest.mark.parametrize("text", ['{"n": 1}', "{", '{"n": "1"}', '{"n": 1} and more'])
-@pytest.mark.parametrize("stream", [False, True])
-async def test_what_comes_is_checked(gateway: Gateway, text: str, stream: bool) -> None:
-    fits = text == '{"n": 1}'
-    async with Upstream([Say(text)]) as upstream:
-        server = await gateway(upstream_config(upstream.url, defaults={"format_miss": "error"}))
-        answer = await post(server, body(RESPONSES, stream=stream), path=RESPONSES)
-    if stream:
-        terminal = answer.frames()[-1]
-        assert terminal["type"] == ("response.completed" if fits else "response.failed")
-        if not fits:
-            assert "output_format_not_satisfied" in terminal["response"]["error"]["message"]
-    else:
-        assert answer.status == (200 if fits else 500)
-        if not fits:
-            assert answer.json()["error"]["code"] == "output_format_not_satisfied"
-            assert answer.headers["x-should-retry"] == "false"
+@every("text, more, fits", [
+    ('{"n": 1}', {}, True), ("{", {}, False), ('{"n": "1"}', {}, False), ('{"n": 1} and more', {}, False),
+    ("{}", {"text": {"format": {"type": "json_object"}}}, True),
+    ("[]", {"text": {"format": {"type": "json_object"}}}, False),
+])  # fmt: skip
+async def test_what_comes_is_checked(text: str, more: dict[str, Any], fits: bool) -> None:
+    body = {**BODIES[RESPONSES], **more}
+    async with gateway_before([Say(text)], **ERROR) as (server, _):
+        whole = await post(server, body, path=RESPONSES)
+        terminal = (await post(server, {**body, "stream": True}, path=RESPONSES)).frames()[-1]
+    assert (whole.status, terminal["type"]) == ((200, "response.completed") if fits else (500, "response.failed"))
+    if not fits:
+        assert whole.json()["error"]["code"] == "output_format_not_satisfied"
+        assert whole.headers["x-should-retry"] == "false"
+        assert "output_format_not_satisfied" in terminal["response"]["error"]["message"]
 
 
-async def test_by_default_a_miss_is_only_noticed(gateway: Gateway, caplog: pytest.LogCaptureFixture) -> None:
-    async with Upstream([Say("no")]) as upstream:
-        server = await gateway(upstream_config(upstream.url))
-        answer = await post(server, body(RESPONSES), path=RESPONSES)
+async def test_by_default_a_miss_is_only_noticed(caplog: pytest.LogCaptureFixture) -> None:
+    async with gateway_before([Say("no")]) as (server, _):
+        answer = await post(server, BODIES[RESPONSES], path=RESPONSES)
     assert text_of(RESPONSES, answer.json()) == "no"
     assert "does not have the requested format" in caplog.text
 
 
-async def test_a_cut_off_answer_is_not_judged(gateway: Gateway) -> None:
-    async with Upstream([Say('{"n":', finish="length")]) as upstream:
-        server = await gateway(upstream_config(upstream.url, defaults={"format_miss": "error"}))
-        answer = await post(server, body(RESPONSES), path=RESPONSES)
+async def test_a_cut_off_answer_is_not_judged() -> None:
+    async with gateway_before([Say('{"n":', finish="length")], **ERROR) as (server, _):
+        answer = await post(server, BODIES[RESPONSES], path=RESPONSES)
     assert answer.json()["status"] == "incomplete"
-
-
-async def test_any_object_is_a_json_object(gateway: Gateway) -> None:
-    async with Upstream([Say("{}"), Say("[]")]) as upstream:
-        server = await gateway(upstream_config(upstream.url, defaults={"format_miss": "error"}))
-        asked = {"input": "hi", "text": {"format": {"type": "json_object"}}}
-        assert (await post(server, asked, path=RESPONSES)).status == 200
-        assert (await post(server, asked, path=RESPONSES)).status == 500

@@ -1,10 +1,11 @@
 """Asking again over real sockets, after a near miss (R23.4) and after an answer that may not be given (R9.8): what the
-client sees meanwhile, and when; and the reminder (R23.7)."""
+client sees meanwhile, and when. What is asked again and how: `tests/chain/test_near_misses.py`,
+`tests/chain/test_reask.py`."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,34 +13,22 @@ import aiohttp
 import orjson
 import pytest
 
-import toolwire.pipeline.paths.stream_paths
-import toolwire.scanner
-from tests.e2e.conftest import CHAT, USER, Gateway, function, get, post, upstream_config
-from tests.e2e.meaning import RESPONSES, meant
+from tests.e2e.conftest import CHAT, Gateway, function, get, post, upstream_config
+from tests.e2e.meaning import CLIENTS, RESPONSES, meant
 from tests.e2e.responses_answers import of_stream
+from tests.e2e.speaking import in_pieces, speaking
 from tests.e2e.test_cut_calls import asking
 from tests.waiting import GUARD_S
-from toolwire import fastparse
-from toolwire.scan import _pychunk, _pyparse
-from toolwire.testing import Answer, Refuse, Say, Upstream, chunk, frame
+from toolwire.model import ModelReply, ReplyChoice, Text
+from toolwire.protocols.chat.protocol import ChatProtocol
+from toolwire.testing import Answer, Asked, Refuse, Say, Upstream
 
 NEAR = '<tool_call>{"name":"reed","arguments":{"path":"a"}}</tool_call>'
 GOOD = '<tool_call>{"name":"read","arguments":{"path":"a"}}</tool_call>'
 WRONG = GOOD.replace('"a"', "1")
 KEEPALIVE: dict[str, Any] = {"server": {"keepalive_s": 0.01}}
-SETTINGS: dict[str, Any] = {**KEEPALIVE, "defaults": {"reask": 1}}
 
 PATHS = pytest.mark.parametrize("path", [CHAT, RESPONSES], ids=["chat", "responses"])
-
-
-@pytest.fixture(params=["compiled", "python"])
-def twin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both scanners."""
-    python = request.param == "python"
-    monkeypatch.setattr(toolwire.scanner, "CallScanner", _pyparse.CallScanner if python else fastparse.CallScanner)
-    monkeypatch.setattr(
-        toolwire.pipeline.paths.stream_paths, "ChunkGate", _pychunk.ChunkGate if python else fastparse.ChunkGate
-    )
 
 
 def body(path: str, *, stream: bool = True, **more: Any) -> dict[str, Any]:
@@ -62,35 +51,29 @@ async def asked(
         yield got
 
 
-@PATHS
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-@pytest.mark.usefixtures("twin")
-async def test_the_client_gets_the_call_and_nothing_else(gateway: Gateway, path: str, stream: bool) -> None:
-    cuts = [[NEAR[at : at + size] for at in range(0, len(NEAR), size)] for size in (1, 9, 200)]
-    script = [turn for pieces in cuts for turn in (Say(*pieces, usage=(10, 3)), Say(GOOD, usage=(20, 5)))]
-    async with Upstream(script) as upstream:
+async def test_the_client_gets_the_call_and_nothing_else(gateway: Gateway) -> None:
+    """In one answer. What a near miss is, for each protocol and scanner: `tests/chain/test_near_misses.py`."""
+    script = [Say(*in_pieces(NEAR, 9), usage=(10, 3)), Say(GOOD, usage=(20, 5))]
+    async with Upstream(script * len(CLIENTS)) as upstream:
         server = await gateway(upstream_config(upstream.url))
-        for pieces in cuts:
-            answer = await post(server, body(path, stream=stream), path=path)
-            assert meant(path, answer, stream) == ("", [("read", {"path": "a"})], "", 30), pieces
-            if stream and path == CHAT:
+        for path in CLIENTS:
+            answer = await post(server, body(path), path=path)
+            assert meant(path, answer, True) == ("", [("read", {"path": "a"})], "", 30), path
+            if path == CHAT:
                 chunks = answer.frames()[:-1]
                 assert sum("role" in choice["delta"] for chunk in chunks for choice in chunk["choices"]) == 1
                 assert len({chunk["id"] for chunk in chunks}) == 1
-            elif stream:
+            elif path == RESPONSES:
                 of_stream(answer)
             first, second = (asked.json["messages"] for asked in upstream.posts[-2:])
             assert second[: len(first)] == first, "a server's cache of prompts holds"
             assert [message["role"] for message in second[len(first) :]] == ["assistant", "user"]
-            assert second[-2]["content"] == NEAR
-            assert "read" in second[-1]["content"]
         page = (await get(server, "/metrics")).body
     assert b"toolwire_near_misses_total 3.0" in page
     assert b"toolwire_reasks_total 3.0" in page
 
 
 @PATHS
-@pytest.mark.usefixtures("twin")
 async def test_prose_is_not_waited_with(gateway: Gateway, path: str) -> None:
     """Text at the beginning is sent at once and decides: a near miss after it is text."""
     more = asyncio.Event()
@@ -147,36 +130,10 @@ async def test_a_client_that_stops_reading_holds_the_second_answer_back(gateway:
     assert rest.count(b"01234567") == 2500 * 100 - 1
 
 
-@PATHS
-async def test_the_reminder_reaches_the_server_and_no_store(gateway: Gateway, path: str) -> None:
-    async with Upstream([Say(GOOD), Say("Done."), Say("Yes.")]) as upstream:
-        server = await gateway(upstream_config(upstream.url, defaults={"prompt": {"reminder": "Think of {tools}."}}))
-        answer = await post(server, body(path, stream=False), path=path)
-        result: dict[str, Any]
-        if path == CHAT:
-            message = answer.json()["choices"][0]["message"]
-            result = {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "x"}
-            await post(server, {**body(path, stream=False), "messages": [*USER, message, result]})
-            await post(server, {**body(path, stream=False), "messages": [*USER, message, result, *USER]})
-        else:
-            first = answer.json()
-            result = {"type": "function_call_output", "call_id": first["output"][0]["call_id"], "output": "x"}
-            more = {**body(path, stream=False), "previous_response_id": first["id"], "input": [result]}
-            second = (await post(server, more, path=path)).json()
-            await post(server, {**body(path, stream=False), "previous_response_id": second["id"]}, path=path)
-        asked = [[message["content"] for message in post.json["messages"]] for post in upstream.posts]
-    assert [sum("Think of `read`." in text for text in texts) for texts in asked] == [1, 0, 1]
-    assert asked[0][-1] == asked[2][-1] == "hi\n\nThink of `read`."
-
-
-def choices(*texts: str) -> Answer:
+def choices(*texts: str) -> Callable[[Asked], Answer]:
     """A whole answer with several choices."""
-    made = [
-        {"index": index, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
-        for index, text in enumerate(texts)
-    ]
-    whole = {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": made}
-    return Answer([orjson.dumps(whole)], headers={"Content-Type": "application/json"}, framing="length")
+    made = tuple(ReplyChoice((Text(text),), "stop") for text in texts)
+    return speaking(ChatProtocol(), ModelReply("c", "m", 1, made))
 
 
 async def test_several_answers_are_one_in_this(gateway: Gateway) -> None:
@@ -194,52 +151,14 @@ async def test_several_answers_are_one_in_this(gateway: Gateway) -> None:
     assert len(upstream.posts) == 3
 
 
-@PATHS
-@pytest.mark.usefixtures("twin")
-async def test_a_native_server(gateway: Gateway, path: str) -> None:
-    """Its call is held until it is whole and judged, so nothing of it was sent; an empty text before it is nothing."""
-
-    def called(name: str, arguments: str) -> Answer:
-        function = {"name": name, "arguments": arguments}
-        deltas: list[dict[str, Any]] = [
-            {"role": "assistant", "content": ""},
-            {"tool_calls": [{"index": 0, "id": "call_1", "type": "function", "function": function}]},
-        ]
-        frames = [frame(chunk(delta)) for delta in deltas]
-        frames += [frame(chunk({}, "tool_calls")), frame("[DONE]")]
-        return Answer(frames, headers={"Content-Type": "text/event-stream"})
-
-    good = '{"path":"a"}'
-    for near in (called("read", "{path a}"), called("reed", good)):
-        async with Upstream([near, called("read", good)]) as upstream:
-            server = await gateway(upstream_config(upstream.url, defaults={"mode": "native"}))
-            answer = await post(server, body(path), path=path)
-            assert b"reed" not in answer.body
-            assert b"{path a}" not in answer.body
-            assert b"read" in answer.body
-            assert len(upstream.posts) == 2
-            assert upstream.posts[1].json["tools"]
-            assert [message["role"] for message in upstream.posts[1].json["messages"]] == ["user", "assistant", "user"]
-
-
 # --- what is held back -----------------------------------------------------------------------------------------------
-
-
-async def test_where_nothing_can_fail_nothing_is_held_back(gateway: Gateway) -> None:
-    more = asyncio.Event()
-    async with asyncio.timeout(GUARD_S), Upstream([Say("one", more, "two")]) as upstream:
-        server = await gateway(upstream_config(upstream.url, **SETTINGS))
-        async with asked(server, body(CHAT)) as got:
-            assert await got.content.readuntil(b"one")
-            more.set()
-            assert b"two" in await got.read()
 
 
 async def test_what_may_fail_is_held_back_and_the_client_sees_life(gateway: Gateway) -> None:
     more = asyncio.Event()
     turns = [Say("one", more, WRONG), Say("two", GOOD)]
     async with asyncio.timeout(GUARD_S), Upstream(turns) as upstream:
-        server = await gateway(upstream_config(upstream.url, **SETTINGS))
+        server = await gateway(upstream_config(upstream.url, **KEEPALIVE, defaults={"reask": 1}))
         async with asked(server, STRICT) as got:
             assert (await got.content.readuntil(b"\n\n")).startswith(b":")
             more.set()

@@ -1,25 +1,21 @@
 """Answers under an enforced choice that repeat a call (R30.8): the client gets it once, the server is told to stop, and
-different calls stay."""
+different calls stay. Each split and scanner: `tests/unit/test_repeats.py`."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Any
 
-import orjson
 import pytest
 
-import toolwire.scanner
+from tests.cases import every
 from tests.e2e.conftest import CHAT, Gateway, post, read_config
-from tests.e2e.meaning import MESSAGES, RESPONSES, ended, every_client, meant
+from tests.e2e.meaning import MESSAGES, RESPONSES, ended, every_client, meant, says
 from tests.e2e.test_cut_calls import asking
 from tests.waiting import GUARD_S
-from toolwire import fastparse
 from toolwire.config import GatewayConfig
-from toolwire.scan import _pyparse
-from toolwire.testing import Answer, Asked, Say, Upstream, chunk, frame
-
-WAYS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+from toolwire.model import ToolUse
+from toolwire.testing import Say, Upstream
 
 
 def block(path: str) -> str:
@@ -46,21 +42,7 @@ def files(sent: bytes) -> list[str]:
     return [name for name in ("a.txt", "b.txt", "c.txt") if name.encode() in sent]
 
 
-@pytest.fixture(params=["compiled", "python"])
-def twin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    python = request.param == "python"
-    monkeypatch.setattr(toolwire.scanner, "CallScanner", _pyparse.CallScanner if python else fastparse.CallScanner)
-
-
-@pytest.mark.parametrize(
-    ("path", "choice", "early"),
-    [
-        (path, choice, ("buffered", 0)[(row + column) % 2])
-        for row, path in enumerate((CHAT, RESPONSES, MESSAGES))
-        for column, choice in enumerate(("required", "auto"))
-    ],
-)
-@pytest.mark.usefixtures("twin")
+@every("path, choice, early", [(CHAT, "required", "buffered"), (RESPONSES, "auto", 0), (MESSAGES, "auto", "buffered")])
 async def test_a_server_that_goes_on_is_told_to_stop(gateway: Gateway, path: str, choice: str, early: str) -> None:
     pieces = [block("a.txt"), block("b.txt"), block("a.txt"), block("c.txt")]
     async with asyncio.timeout(GUARD_S), Upstream([Say(*pieces, hang=True)]) as upstream:
@@ -72,7 +54,7 @@ async def test_a_server_that_goes_on_is_told_to_stop(gateway: Gateway, path: str
     assert ended(path, answer, True) == "tool_calls"
 
 
-@pytest.mark.parametrize("finish", ["stop", "length"])
+@every("finish", ["stop", "length"])
 async def test_a_whole_answer(finish: str) -> None:
     text = block("a.txt") * 3 + block("b.txt")[:-30]
     for path, stream, answer, _ in await every_client(
@@ -85,53 +67,32 @@ async def test_a_whole_answer(finish: str) -> None:
         assert ended(path, answer, stream) == "tool_calls"
 
 
-@WAYS
-async def test_what_nobody_enforces_stays(gateway: Gateway, stream: bool) -> None:
+async def test_what_nobody_enforces_stays(gateway: Gateway) -> None:
     """The same call twice may be meant."""
     async with Upstream([Say(block("a.txt") * 2)]) as upstream:
         server = await gateway(config(upstream.url, backend={"constrain": "none"}, mode="prompt"))
-        answer = await post(server, body(CHAT, stream=stream, choice="auto"))
-    assert answer.body.count(b'"name":"read"') == 2
+        answer = await post(server, body(CHAT, stream=True, choice="auto"))
+    assert meant(CHAT, answer, True)[1] == [read("a.txt")] * 2
 
 
-def native(stream: bool, *paths: str) -> Answer:
-    made = [
-        {
-            "index": index,
-            "id": f"call_{index}",
-            "type": "function",
-            "function": {"name": "read", "arguments": orjson.dumps({"path": path}).decode()},
-        }
-        for index, path in enumerate(paths)
-    ]
-    if stream:
-        frames = [frame(chunk({"role": "assistant", "tool_calls": [call]})) for call in made]
-        frames += [frame(chunk({}, "length")), frame("[DONE]")]
-        return Answer(frames, headers={"Content-Type": "text/event-stream"})
-    message = {"role": "assistant", "content": None, "tool_calls": made}
-    choices = [{"index": 0, "message": message, "finish_reason": "length"}]
-    whole = {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": choices}
-    return Answer([orjson.dumps(whole)], headers={"Content-Type": "application/json"}, framing="length")
-
-
-@pytest.mark.parametrize("recognise", ["any", "taught"])
+@every("recognise", ["any", "taught"])
 async def test_a_server_that_makes_calls_itself(recognise: str) -> None:
-    def answer(asked: Asked) -> Answer:
-        return native(bool(asked.json.get("stream")), "a.txt", "b.txt", "b.txt", "c.txt")
-
+    made = [
+        ToolUse(f"call_{number}", "read", f'{{"path":"{path}.txt"}}')
+        for number, path in enumerate(("a", "b", "b", "c"))
+    ]
     for path, _, got, _ in await every_client(
-        answer,
+        says("openai_chat", *made),
         lambda up: config(up.url, backend={}, mode="native", recognise=recognise),
         lambda path, stream: body(path, stream=stream),
     ):
         assert files(got.body) == ["a.txt", "b.txt"], path
 
 
-@pytest.mark.parametrize("dedupe", [False, True])
-async def test_it_is_counted(gateway: Gateway, dedupe: bool, caplog: pytest.LogCaptureFixture) -> None:
+async def test_it_is_counted(gateway: Gateway, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "toolwire.access")
     async with Upstream([Say(block("a.txt") * 2, block("c.txt"))]) as upstream:
-        server = await gateway(config(upstream.url, dedupe_calls=dedupe))
+        server = await gateway(config(upstream.url))
         answer = await post(server, body(CHAT, stream=True))
     assert files(answer.body) == ["a.txt"]
     (line,) = [record for record in caplog.records if record.name == "toolwire.access"]

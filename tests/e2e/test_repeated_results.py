@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
+from tests.cases import every
 from tests.e2e.conftest import Gateway, function, post, upstream_config
-from tests.e2e.test_copying import in_pieces
+from tests.e2e.speaking import in_pieces
 from tests.e2e.test_formats import RESPONSES, chat_parts, chat_stream_parts, response_parts
 from toolwire.testing import Answer, Asked, Say, Upstream
 
@@ -36,7 +35,7 @@ def echo(asked: Asked) -> Answer:
     return Say(*in_pieces(asked.json["messages"][-1]["content"], 7))(asked)
 
 
-@pytest.mark.parametrize("name", ["auto", "sentinel", "mistral", "kimi_k2", "gemma4", "deepseek_v32"])
+@every("name", ["auto", "mistral", "gemma4"])  # all: tests/unit/test_unwrapping.py
 async def test_the_block_is_unwrapped(gateway: Gateway, name: str) -> None:
     async with Upstream([echo]) as upstream:
         server = await gateway(upstream_config(upstream.url, defaults={"format": name}))
@@ -50,37 +49,3 @@ async def test_the_block_is_unwrapped(gateway: Gateway, name: str) -> None:
             }
             for way, parts in answers.items():
                 assert [part.text.strip() for part in parts] == [RESULT], (way, choice)
-
-
-BLOCK = "<tool_response>\nblue\n</tool_response>"
-
-
-@pytest.mark.parametrize("size", [1, 5, 100])
-@pytest.mark.parametrize(
-    ("answer", "shown"),
-    [
-        (BLOCK, "blue"),
-        (f"\n{BLOCK}\n", "blue"),
-        (f"{BLOCK}\nSo it is blue.", None),
-        (f"It said {BLOCK}", None),
-        ("<b>Blue</b>, and a long line behind it that goes on and on.", None),
-        ("It is blue, and a long line behind it that goes on and on.", None),
-    ],
-)
-async def test_where_text_may_pass_by(gateway: Gateway, answer: str, shown: str | None, size: int) -> None:
-    """A prompt in which nothing was escaped, so that nothing else looks at the text."""
-    *before, result = CHAT["messages"]
-    asked = {**CHAT, "messages": [*before, {**result, "content": "blue"}]}
-    async with Upstream([Say(*in_pieces(answer, size))]) as upstream:
-        server = await gateway(upstream_config(upstream.url))
-        *chunks, _ = (await post(server, {**asked, "stream": True})).frames()
-        assert [part.text for part in chat_stream_parts(chunks)] == [shown or answer]
-        assert [part.text for part in chat_parts((await post(server, asked)).json())] == [shown or answer]
-
-
-async def test_a_block_where_no_result_was_written_stays(gateway: Gateway) -> None:
-    answer = "<tool_response>\nblue\n</tool_response>"
-    async with Upstream([Say(answer)]) as upstream:
-        server = await gateway(upstream_config(upstream.url))
-        asked = {"messages": CHAT["messages"][:1], "tools": CHAT["tools"]}
-        assert [part.text for part in chat_parts((await post(server, asked)).json())] == [answer]

@@ -1,5 +1,5 @@
 """Server-side tools over real sockets: the real client, Chat and Responses, streamed and not; clients that leave;
-keys."""
+keys. Rounds, limits, names and native servers: `tests/chain/test_execution.py`, `tests/chain/test_kept_rounds.py`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import openai
 import pytest
 from aiohttp.test_utils import TestServer
 
-from tests.e2e.conftest import CHAT, USER, function, get, post, sdk, serving, upstream_config
+from tests.e2e.conftest import CHAT, USER, get, sdk, serving, upstream_config
 from tests.waiting import GUARD_S, until
 from toolwire.pipeline.handlers.status import SERVER_TOOLS
-from toolwire.testing import Answer, Say, Upstream, chunk, frame
+from toolwire.testing import Say, Upstream
 
 MODULE = """
 import pathlib, time
@@ -47,9 +46,6 @@ def block(name: str, **arguments: Any) -> str:
 
 ADD = block("add", a=1, b=2)
 WAIT = block("wait")
-LOOK = function("look", x="integer")["function"]
-CHAT_LOOK: Any = {"type": "function", "function": LOOK}
-LOOK_TOOL: Any = {"type": "function", **LOOK}
 
 
 @pytest.fixture
@@ -97,25 +93,7 @@ async def test_chat_with_the_real_client(folder: Path) -> None:
         assert "\\n3\\n</tool_response>" in texts(upstream.requests[1])
 
 
-async def test_one_conversation_of_the_real_client_with_tools_of_both_sides(folder: Path) -> None:
-    script = [Say(ADD), Say("Now you. ", ADD, block("look", x=7)), Say("All done.")]
-    async with Upstream(script) as upstream, before(folder, upstream) as server, sdk(server) as client:
-        messages: list[Any] = [*USER]
-        answer = await client.chat.completions.create(model="m", messages=messages, tools=[CHAT_LOOK])
-        message = answer.choices[0].message
-        assert message.content == "Now you."
-        assert message.tool_calls is not None
-        (call,) = message.tool_calls
-        assert isinstance(call, openai.types.chat.ChatCompletionMessageFunctionToolCall)
-        assert (call.function.name, answer.choices[0].finish_reason) == ("look", "tool_calls")
-        messages += [message, {"role": "tool", "tool_call_id": call.id, "content": "a tree"}]
-        answer = await client.chat.completions.create(model="m", messages=messages, tools=[CHAT_LOOK])
-        assert answer.choices[0].message.content == "All done."
-        shown = texts(upstream.requests[2])
-        assert (shown.count("\\n3\\n<"), shown.count("\\na tree\\n<"), shown.count("Now you.")) == (2, 1, 1)
-
-
-@pytest.mark.parametrize(("exposed", "ids"), [(False, "random"), (True, "random"), (True, "sequential")])
+@pytest.mark.parametrize(("exposed", "ids"), [(False, "random"), (True, "sequential")])
 async def test_responses_with_the_real_client(folder: Path, exposed: bool, ids: str) -> None:
     options = {"expose_server_tools": exposed, "responses": {"ids": ids}}
     script = [Say("Let me see.", ADD), Say("It is 3."), Say("Still 3.")]
@@ -166,30 +144,6 @@ async def test_streamed_responses_with_the_real_client(folder: Path, exposed: bo
         (completed,) = (event for event in events if event.type == "response.completed")
         assert [item.id for item in stored.output] == [item.id for item in completed.response.output]
         assert [item.type for item in stored.output] == [item.type for item in final.output]
-
-
-@pytest.mark.parametrize("stored", [True, False], ids=["stored", "echoed"])
-async def test_responses_with_tools_of_both_sides(folder: Path, stored: bool) -> None:
-    script = [Say(ADD), Say("Now you.", block("look", x=7)), Say("All done.")]
-    async with Upstream(script) as upstream, before(folder, upstream) as server, sdk(server) as client:
-        first = await client.responses.create(model="m", input="hi", tools=[LOOK_TOOL])
-        assert [item.type for item in first.output] == ["message", "function_call"]
-        call: Any = first.output[1]
-        result: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "a tree"}
-        if stored:
-            more: dict[str, Any] = {"input": [result], "previous_response_id": first.id}
-        else:
-            more = {"input": [{"role": "user", "content": "hi"}, *[i.to_dict() for i in first.output], result]}
-        answer = await client.responses.create(model="m", tools=[LOOK_TOOL], **more)
-        assert answer.output_text == "All done."
-        shown = texts(upstream.requests[2])
-        assert [
-            shown.count(text) for text in ("\\n3\\n</tool_response>", "\\na tree\\n</tool_response>", "Now you.")
-        ] == [
-            1,
-            1,
-            1,
-        ]
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -279,67 +233,3 @@ async def test_where_the_modules_stand_is_shown_to_those_with_a_key(folder: Path
         assert (broken["module"], broken["state"], broken["tools"]) == ("broken", "FAILED_VALIDATION", [])
         assert broken["error"] == {"kind": "TypeError", "message": "TOOLS must be a list or None, not int."}
         assert (maths["state"], [tool["name"] for tool in maths["tools"]]) == ("LOADED_WITH_TOOLS", ["add", "wait"])
-
-
-async def test_without_a_folder_there_is_nothing_to_show() -> None:
-    async with Upstream([Say("x")]) as upstream, serving(upstream_config(upstream.url)) as server:
-        assert (await get(server, "/admin/tools")).json() == {"folder": None, "modules": [], "mcp": []}
-
-
-async def test_states_are_counted(folder: Path) -> None:
-    async with Upstream([Say(ADD, block("add", a=1)), Say("So.")]) as upstream, before(folder, upstream) as server:
-        assert (await post(server, {"messages": USER})).status == 200
-        lines = (await get(server, "/metrics")).body.decode().splitlines()
-    counted = {
-        line.split('"')[1]: float(line.split()[-1])
-        for line in lines
-        if line.startswith("toolwire_tool_executions_total{")
-    }
-    assert counted == {
-        "TOOL_CALL_INITIATED": 2,
-        "VALIDATING_PARAMETERS": 2,
-        "EXECUTING_TOOL": 1,
-        "TOOL_COMPLETED": 1,
-        "EXECUTION_FAILED": 1,
-        "AWAITING_LLM_RESPONSE": 2,
-        "IDLE": 2,
-    }
-
-
-async def test_a_server_that_does_tools_itself(folder: Path) -> None:
-    """`mode: native`: the gateway's tools go out in the wire's own form, and so do its calls and results."""
-    call = {"index": 0, "id": "call_up", "type": "function", "function": {"name": "add", "arguments": '{"a":1,"b":2}'}}
-    steps = [frame(chunk({"role": "assistant", "tool_calls": [call]})), frame(chunk({}, "tool_calls")), frame("[DONE]")]
-    first = Answer(steps, headers={"Content-Type": "text/event-stream"})
-    async with (
-        Upstream([first, Say("It is 3.")]) as upstream,
-        before(folder, upstream, options={"mode": "native"}) as server,
-    ):
-        answer = await post(server, {"messages": USER, "tools": [CHAT_LOOK], "stream": True})
-        text = "".join(f["choices"][0]["delta"].get("content") or "" for f in answer.frames()[:-1])
-        assert text == "It is 3."
-        sent, again = (request.json for request in upstream.requests)
-        assert [tool["function"]["name"] for tool in sent["tools"]] == ["look", "add", "wait"]
-        assert sent["tools"][1]["function"]["parameters"]["required"] == ["a", "b"]
-        assistant, result = again["messages"][-2:]
-        assert assistant["tool_calls"][0] == {key: value for key, value in call.items() if key != "index"}
-        assert result == {"role": "tool", "tool_call_id": "call_up", "content": "3"}
-
-
-async def test_at_a_limit_every_call_that_is_shown_has_a_result(folder: Path) -> None:
-    options = {"expose_server_tools": True, "tool_loop": {"max_calls": 1}}
-    async with Upstream([Say(ADD)]) as upstream, before(folder, upstream, options=options) as server:
-        answer = (await post(server, {"input": "hi"}, path="/v1/responses")).json()
-    assert [item["type"] for item in answer["output"]] == ["function_call", "function_call_output"] * 2
-    assert [item["output"] for item in answer["output"][1::2]] == [
-        "3",
-        "Error: the limit on server-side tools is reached",
-    ]
-
-
-async def test_a_tool_of_the_clients_group_with_the_name_of_ours_is_the_clients(folder: Path) -> None:
-    group = {"type": "namespace", "name": "mine", "description": "x", "tools": [{**LOOK_TOOL, "name": "add"}]}
-    async with Upstream([Say(block("mine__add", x=1))]) as upstream, before(folder, upstream) as server:
-        answer = (await post(server, {"input": "hi", "tools": [group]}, path="/v1/responses")).json()
-    (call,) = answer["output"]
-    assert (call["type"], call["namespace"], call["name"]) == ("function_call", "mine", "add")

@@ -7,10 +7,11 @@ from typing import Any
 import orjson
 
 from tests.cases import every
-from tests.e2e.conftest import CHAT, USER, function, post, serving, upstream_config
+from tests.e2e.conftest import CHAT, USER, function, gateway_before, post, serving, upstream_config
 from tests.e2e.meaning import says
-from tests.e2e.test_messages_backend import JSON, SSE
-from toolwire.model import Text
+from tests.e2e.speaking import JSON, SSE, speaking
+from toolwire.model import ModelReply, ReplyChoice, Text
+from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.testing import Answer, Asked, Say, Upstream
 
 both = every("stream", [False, True])
@@ -30,10 +31,10 @@ def text_of(answer: Any, stream: bool, choice: int = 0) -> tuple[str, str]:
 
 
 @both
-@every("split", [1, 3, 100])
-@every("takes", [3, 1, 0])
+@every("takes, split", [(3, 1), (1, 100), (0, 3)])
 async def test_what_the_server_cannot_take_the_gateway_applies(takes: int, split: int, stream: bool) -> None:
-    """Sequences beyond the limit of the server; the client sees no difference."""
+    """Sequences beyond the limit of the server; the client sees no difference. Where they are found:
+    `tests/unit/test_stopping.py`."""
     said = "One, two #4 three"
     pieces = [said[at : at + split] for at in range(0, len(said), split)]
     async with (
@@ -47,13 +48,9 @@ async def test_what_the_server_cannot_take_the_gateway_applies(takes: int, split
     assert b"#4" not in answer.body
 
 
-@both
-async def test_a_server_that_takes_them_all_gets_the_clients_bytes(stream: bool) -> None:
-    body = orjson.dumps({"model": "m", "messages": USER, "stop": FOUR, "stream": stream})
-    async with (
-        Upstream([Say("One")]) as up,
-        serving(upstream_config(up.url, backend={"preset": "generic"})) as server,
-    ):
+async def test_a_server_that_takes_them_all_gets_the_clients_bytes() -> None:
+    body = orjson.dumps({"model": "m", "messages": USER, "stop": FOUR})
+    async with gateway_before([Say("One")], backend={"preset": "generic"}) as (server, up):
         await post(server, body)
     assert up.posts[0].body == body
 
@@ -87,23 +84,8 @@ async def test_calls_are_not_text(stream: bool) -> None:
 async def test_each_of_several_answers_ends_by_itself(stream: bool) -> None:
     """One has a sequence and another has none; both come to their ends."""
 
-    def several(asked: Asked) -> Answer:
-        texts = ("a # b", "c d", "# e")
-        if not stream:
-            choices = [
-                {"index": at, "message": {"role": "assistant", "content": text}, "finish_reason": "length"}
-                for at, text in enumerate(texts)
-            ]
-            return Answer([orjson.dumps({"id": "x", "choices": choices, "model": "m"})], headers=JSON, framing="length")
-        chunks = [
-            {"id": "x", "model": "m", "choices": [{"index": at, "delta": {"content": piece}}]}
-            for at, text in enumerate(texts)
-            for piece in text
-        ]
-        ends = [{"id": "x", "choices": [{"index": at, "delta": {}, "finish_reason": "length"}]} for at in range(3)]
-        frames = [b"data: " + orjson.dumps(chunk) + b"\n\n" for chunk in (*chunks, *ends)]
-        return Answer([*frames, b"data: [DONE]\n\n"], headers=SSE)
-
+    choices = tuple(ReplyChoice((Text(text),), "length") for text in ("a # b", "c d", "# e"))
+    several = speaking(ChatProtocol(), ModelReply("x", "m", 1, choices))
     backend = {"stop_sequences": 0, "multiple_choices": True}
     async with Upstream([several]) as up, serving(upstream_config(up.url, backend=backend)) as server:
         answer = await post(server, {"messages": USER, "n": 3, "stop": "#", "stream": stream})

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
-import pytest
-
+from tests.cases import every
 from tests.e2e.conftest import function, post, read_config, serving
 from tests.e2e.meaning import says
 from tests.e2e.test_tool_mode import NAMED, NO_OBJECT, REFUSALS, SSE, WRITTEN, refusing, tools_shown
@@ -87,7 +86,6 @@ def none_at_all(asked: Asked) -> Answer:
 FACTS: dict[str, tuple[Script, dict[str, Any], str, Any]] = {
     # what the server does, its configuration, the route's mode, `tool_choice`
     "choice in words": (no_objects, {"preset": "generic"}, "native", NAMED),
-    "choice in words, hybrid": (no_objects, {"preset": "generic"}, "hybrid", NAMED),
     "choice in words, allowed tools": (
         no_objects,
         {"preset": "generic"},
@@ -123,9 +121,9 @@ def called(answer: WireAnswer) -> bool:
     return answer.status == 200 and b'"name":"read"' in answer.body.replace(b" ", b"") and b"error" not in answer.body
 
 
-@pytest.mark.parametrize(
+@every(
     ("fact", "keyed", "stream"),
-    [(fact, bool(number % 2) is stream, stream) for number, fact in enumerate(FACTS) for stream in (False, True)],
+    [(fact, number % 2 > 0, number % 4 > 1 or "in band" in fact) for number, fact in enumerate(FACTS)],
 )
 async def test_each_of_several_first_requests_is_sent_in_the_new_form(fact: str, keyed: bool, stream: bool) -> None:
     script, backend, mode, choice = FACTS[fact]
@@ -186,8 +184,7 @@ async def probed(up: Upstream, times: int) -> None:
     await until(lambda: sum(b"report_ready" in asked.body for asked in up.posts) >= times, 0)
 
 
-@pytest.mark.parametrize("mode", ["hybrid", "auto"])
-@pytest.mark.parametrize("keys", [[], ["one", "two"]], ids=["no keys", "keys"])
+@every("mode, keys", [("hybrid", ["one", "two"]), ("auto", [])])
 async def test_one_keys_refusal_does_not_change_the_mode_of_others(mode: str, keys: list[str]) -> None:
     mine, theirs = [bearer(key) for key in keys] or ({}, {})
     first = 1 if mode == "auto" else 0
@@ -215,33 +212,3 @@ async def test_one_keys_near_miss_does_not_change_the_mode_of_others() -> None:
         assert called(await post(server, asks("auto"), headers=bearer("two")))
         assert (await tools_shown(server))["up"]["m"]["mode"] == "native"
     assert "tools" in up.posts[-1].json
-
-
-async def test_one_keys_refused_form_of_choice_says_nothing_to_others() -> None:
-    def script(asked: Asked) -> Answer:
-        return no_objects(asked) if b"poison" in asked.body else CALLS(asked)
-
-    async with Upstream([script]) as up, serving(behind(up, {"preset": "generic"}, "native", "one", "two")) as server:
-        for _ in range(2):
-            assert called(await post(server, asks(NAMED, text="poison"), headers=bearer("one")))
-            assert called(await post(server, asks(NAMED), headers=bearer("two")))
-    words = [(b"poison" in one.body, one.json["tool_choice"]) for one in up.posts]
-    assert words == [
-        (True, NAMED),
-        (True, "required"),
-        (False, NAMED),
-        (True, "required"),
-        (False, NAMED),
-    ]
-
-
-@pytest.mark.parametrize("same", [True, False], ids=["the same constraint", "another one"])
-async def test_one_keys_refused_constraint_says_nothing_to_others(same: bool) -> None:
-    def script(asked: Asked) -> Answer:
-        return no_grammars(asked) if b"poison" in asked.body else TAUGHT(asked)
-
-    async with Upstream([script]) as up, serving(behind(up, {"preset": "llamacpp"}, "prompt", "one", "two")) as server:
-        await post(server, asks("required", READ if same else WRITE, text="poison"), headers=bearer("one"))
-        assert called(await post(server, asks("required"), headers=bearer("two")))
-        await post(server, asks("required", READ if same else WRITE, text="poison"), headers=bearer("one"))
-    assert ["grammar" in one.json for one in up.posts] == [True, False, True, False]

@@ -14,6 +14,7 @@ import pytest
 from aiohttp.test_utils import TestServer
 from click.testing import CliRunner
 
+from tests.cases import every
 from tests.e2e.conftest import CHAT, USER, function, get, post, read_config, serving, wait_for_servers
 from tests.e2e.engines import ollama
 from tests.e2e.meaning import meant
@@ -30,7 +31,6 @@ from toolwire.upstream.pool import template_probing
 READ = function("read", path="string")
 CALL = '<tool_call>\n{"name": "read", "arguments": {"path": "a"}}\n</tool_call>'
 BODY: dict[str, Any] = {"messages": USER, "tools": [READ]}
-kinds = pytest.mark.parametrize("kind", KINDS)
 
 
 @pytest.fixture(autouse=True)
@@ -67,8 +67,7 @@ def with_tools(up: Upstream) -> list[bool]:
     return ["tools" in asked.json for asked in up.posts if b'"hi' in asked.body]
 
 
-@kinds
-@pytest.mark.parametrize("mode", ["text", "auto", "template"])
+@every(("kind", "mode"), zip(KINDS, ("text", "auto", "template"), strict=True))
 async def test_a_template_that_works_is_used_from_the_start(kind: str, mode: str) -> None:
     up = upstream(TemplateServer(kind, CALL))
     async with up, serving(asking(up, mode)) as server:
@@ -83,9 +82,10 @@ async def test_a_template_that_works_is_used_from_the_start(kind: str, mode: str
     assert 'toolwire_tools_templated{backend="up"} 1.0' in page
 
 
-@pytest.mark.parametrize(
+@every(
     ("server", "mode", "cause"),
     [
+        (TemplateServer("vllm", refuses=True), "prompt", "refused"),
         (TemplateServer("sglang", reads=True), "prompt", "read"),
         (TemplateServer("vllm", reads=True), "template", "called"),
         (TemplateServer("llamacpp", to_probe="I cannot.", ignores=True), "prompt", "unseen"),
@@ -96,7 +96,6 @@ async def test_a_template_that_works_is_used_from_the_start(kind: str, mode: str
         (TemplateServer("sglang", to_probe="I cannot."), "prompt", "silent"),
         (TemplateServer("vllm", to_probe='{"name": "report_ready", "arguments": {}}'), "template", "called"),
     ],
-    ids=lambda value: value.kind if isinstance(value, TemplateServer) else value,
 )
 async def test_what_a_probe_shows(server: TemplateServer, mode: str, cause: str) -> None:
     server.says, server.prompts = CALL, []
@@ -108,22 +107,6 @@ async def test_what_a_probe_shows(server: TemplateServer, mode: str, cause: str)
     assert meant(CHAT, answer, False)[1] == [("read", {"path": "a"})], "whichever mode follows"
     assert with_tools(up) == [mode == "template"]
     assert len(probes(up)) == 1
-
-
-async def test_a_server_that_refuses_tools_is_taught_by_the_gateway() -> None:
-    server = TemplateServer("vllm", CALL)
-
-    def answer(asked: Asked) -> Answer:
-        refusal = {"error": {"message": "tools param requires --jinja flag"}}
-        return Refuse(500, body=orjson.dumps(refusal)) if "tools" in asked.json else server(asked)
-
-    up = upstream(server)
-    up.script = [answer]
-    async with up, serving(asking(up)) as gateway:
-        assert (await verdict(gateway))["cause"] == "refused"
-        answer_ = await post(gateway, BODY)
-    assert meant(CHAT, answer_, False)[1] == [("read", {"path": "a"})]
-    assert with_tools(up) == [False]
 
 
 async def test_requests_that_arrive_together_and_under_other_names_lead_to_one_probe() -> None:
@@ -158,32 +141,32 @@ async def test_a_request_does_not_wait_long_for_a_probe(monkeypatch: pytest.Monk
     assert len(probes(up)) == 1
 
 
-@pytest.mark.parametrize(
-    "config",
-    [{"mode": "text", "format": "sentinel"}, {"mode": "prompt"}, {"mode": "native"}, {"mode": "hybrid"}],
-    ids=["another format", "prompt", "native", "hybrid"],
+@every(
+    "config, known, asked",
+    [
+        ({"mode": "text", "format": "sentinel"}, True, False),
+        ({"mode": "prompt"}, True, False),
+        ({"mode": "native"}, True, True),
+        ({"mode": "hybrid"}, True, True),
+        ({}, False, False),  # a model of no known family
+    ],
 )
-async def test_where_nothing_would_follow_nothing_is_probed(config: dict[str, Any]) -> None:
-    up = upstream(TemplateServer("vllm", CALL))
+async def test_where_nothing_would_follow_nothing_is_probed(config: dict[str, Any], known: bool, asked: bool) -> None:
+    server = TemplateServer("vllm", CALL)
+    up = upstream(server) if known else Upstream([server])
     async with up, serving(asking(up, **config)) as gateway:
-        await post(gateway, BODY)
-    assert probes(up) == []
-
-
-async def test_of_a_model_of_no_known_family_nothing_is_probed() -> None:
-    up = upstream(TemplateServer("vllm", CALL))
-    up.listing = KINDS["vllm"]()
-    async with Upstream([TemplateServer("vllm", CALL)]) as plain, serving(asking(plain)) as gateway:
-        answer = await post(gateway, BODY)
-    assert meant(CHAT, answer, False)[1] == [("read", {"path": "a"})]
-    assert (probes(plain), with_tools(plain)) == ([], [False])
+        assert (await post(gateway, BODY)).status == 200
+    assert (probes(up), with_tools(up)) == ([], [asked])
 
 
 async def test_of_several_models_each_is_probed_when_it_is_asked_for() -> None:
     server = TemplateServer("vllm", CALL)
     up = Upstream([server])
     up.listing = ollama("qwen2.5:0.5b", "qwen3:8b")
+    count = {"messages": USER, "tools": [{"name": "read", "input_schema": {"type": "object"}}]}
     async with up, serving(asking(up)) as gateway:
+        await post(gateway, {**count, "model": "qwen3:8b"}, path="/v1/messages/count_tokens")
+        assert probes(up) == [], "a count of tokens probes nothing"
         for model in ("qwen3:8b", "qwen3:8b", "qwen2.5:0.5b"):
             await post(gateway, {**BODY, "model": model})
     assert [asked.json["model"] for asked in probes(up)] == ["qwen3:8b", "qwen2.5:0.5b"]
@@ -215,18 +198,11 @@ async def test_a_probe_that_fails_shows_nothing_and_is_not_repeated_at_once() ->
 
 async def test_a_server_that_refuses_tools_later_is_taught_in_the_same_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(template_probing, "AGAIN_S", 0.0)
-    server, refuses = TemplateServer("vllm", CALL), False
-
-    def answer(asked: Asked) -> Answer:
-        if refuses and "tools" in asked.json:
-            return Refuse(400, body=orjson.dumps({"error": "m does not support tools"}))
-        return server(asked)
-
+    server = TemplateServer("vllm", CALL)
     up = upstream(server)
-    up.script = [answer]
     async with up, serving(asking(up)) as gateway:
         await verdict(gateway)
-        refuses = True
+        server.refuses = True
         answers = [await post(gateway, BODY)]
         async with asyncio.timeout(GUARD_S):
             for look in count(1):
@@ -272,18 +248,10 @@ async def test_the_servers_of_a_route_have_to_agree() -> None:
     assert (len(probes(good)), len(probes(bad))) == (1, 1)
 
 
-async def test_a_count_of_tokens_probes_nothing() -> None:
-    up = Upstream([TemplateServer("vllm", CALL)])
-    async with up, serving(asking(up)) as gateway:
-        body = {"model": "qwen3-8b", "messages": USER, "tools": [{"name": "read", "input_schema": {"type": "object"}}]}
-        await post(gateway, body, path="/v1/messages/count_tokens")
-    assert probes(up) == []
-
-
 # --- what is said -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@every(
     ("mode", "words"),
     [
         ("template", "described by the model's chat template (`mode: template`)"),
@@ -292,6 +260,7 @@ async def test_a_count_of_tokens_probes_nothing() -> None:
 )
 async def test_the_start_up_line_says_who_teaches(mode: str, words: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
+    caplog.clear()
     up = upstream(TemplateServer("vllm", CALL))
     async with up, serving(asking(up, mode)) as gateway:
         await verdict(gateway)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from aiohttp.test_utils import TestServer
 from click.testing import CliRunner
 
+from tests.cases import every
 from tests.e2e.conftest import CHAT, USER, function, get, post, read_config, serving, upstream_config
 from tests.e2e.meaning import meant, says
 from tests.e2e.test_cut_calls import asking
@@ -32,12 +34,12 @@ from toolwire.testing import Answer, Asked, Refuse, Say, Upstream
 from toolwire.upstream.pool.verdicts import Verdicts
 
 READ = function("read", path="string")
+WRITE = function("write", path="string")
+NAMED = {"type": "function", "function": {"name": "read"}}
 WRITTEN = '<tool_call>{"name":"read","arguments":{"path":"a"}}</tool_call>'
 NEAR = '<tool_call>{"name":"read","arguments":{"pth":"a"}}</tool_call>'
 KINDS = ("openai_chat", "openai_responses", "anthropic_messages")
-kinds = pytest.mark.parametrize("kind", KINDS)
 WAYS = [(path, stream) for path in BODIES for stream in (False, True)]
-both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 
 VLLM = {
     choice: {"object": "error", "type": "BadRequestError", "param": None, "code": 400, "message": message}
@@ -109,7 +111,7 @@ def twice(path: str, stream: bool) -> list[dict[str, Any]]:
     return [{**asking(path, stream), "model": f"{path} {stream}"}] * 2
 
 
-@kinds
+@every("kind", KINDS)
 async def test_a_server_that_refuses_tools_is_asked_again_without(kind: str) -> None:
     up_says = tools_or(refusing(), says(kind, Text(WRITTEN)))
     async with Upstream([up_says]) as up, serving(behind(up, kind)) as server:
@@ -127,21 +129,19 @@ async def test_a_server_that_refuses_tools_is_asked_again_without(kind: str) -> 
     assert 'toolwire_tools_native{backend="up"} 0.0' in page
 
 
-@pytest.mark.parametrize("name", REFUSALS)
-async def test_each_refusal_that_is_known(name: str) -> None:
-    status, body = REFUSALS[name]
-    choice = {"vllm required": "required", "vllm named": {"type": "function", "function": {"name": "read"}}}
+async def test_each_refusal_that_is_known() -> None:
+    """Asked with the choice that it is about, and not learned: the verdict is over at once."""
+    choice = {"vllm required": "required", "vllm named": NAMED}
     config: dict[str, Any] = {"retry": {"attempts": 3, "backoff_s": 0}}
-    up_says = tools_or(refusing(status, body), Say(WRITTEN))
-    async with Upstream([up_says]) as up, serving(behind(up, verdict_s=0, **config)) as server:
-        for stream in (False, True):
-            asked = {**asking(CHAT, stream), "tool_choice": choice.get(name, "auto")}
-            answer = await post(server, asked)
-            assert meant(CHAT, answer, stream)[1] == [("read", {"path": "a"})]
-    assert with_tools(up) == [True, False] * 2, "a refusal is never retried as a fault"
+    async with Upstream() as up, serving(behind(up, verdict_s=0, **config)) as server:
+        for (name, (status, body)), stream in product(REFUSALS.items(), (False, True)):
+            up.script, seen = [tools_or(refusing(status, body), Say(WRITTEN))], len(with_tools(up))
+            answer = await post(server, {**asking(CHAT, stream), "tool_choice": choice.get(name, "auto")})
+            assert meant(CHAT, answer, stream)[1] == [("read", {"path": "a"})], name
+            assert with_tools(up)[seen:] == [True, False], f"a refusal is never retried as a fault: {name}"
 
 
-@pytest.mark.parametrize("mode", ["native", "prompt"])
+@every("mode", ["native", "prompt"])
 async def test_a_refusal_that_is_no_fault_is_none_in_any_mode(mode: str) -> None:
     """llama.cpp says it with 500: that is not tried again, and opens no breaker."""
     status, body = REFUSALS["llama.cpp"]
@@ -153,7 +153,7 @@ async def test_a_refusal_that_is_no_fault_is_none_in_any_mode(mode: str) -> None
     assert (answer.status, answer.json()["error"]["code"], len(up.posts)) == (400, "upstream_rejected", 1)
 
 
-@kinds
+@every("kind", KINDS)
 async def test_a_server_that_takes_tools_keeps_them(kind: str) -> None:
     up_says = says(kind, Text("Reading."), ToolUse("call_1", "read", '{"path":"a"}'))
     async with Upstream([up_says]) as up, serving(behind(up, kind)) as server:
@@ -189,12 +189,11 @@ async def test_what_a_server_refuses_at_the_beginning_of_its_answer() -> None:
             assert with_tools(up)[seen:][:2] == [True, False]
 
 
-@kinds
-async def test_a_near_miss_goes_on_in_the_other_way(kind: str) -> None:
-    def answer(asked: Asked) -> Answer:
-        return says(kind, Text(NEAR if "tools" in asked.json else WRITTEN))(asked)
-
-    async with Upstream([answer]) as up, serving(behind(up, kind)) as server:
+async def test_a_near_miss_goes_on_in_the_other_way() -> None:
+    async with (
+        Upstream([lambda asked: Say(NEAR if "tools" in asked.json else WRITTEN)(asked)]) as up,
+        serving(behind(up)) as server,
+    ):
         for path, stream in WAYS:
             seen = len(with_tools(up))
             for body in twice(path, stream):
@@ -205,67 +204,27 @@ async def test_a_near_miss_goes_on_in_the_other_way(kind: str) -> None:
             assert shown["up"][body["model"]]["cause"] == "near_miss"
 
 
-async def test_a_near_miss_that_the_other_way_does_not_mend_is_no_verdict() -> None:
-    async with (
-        Upstream([lambda asked: Say(NEAR if "tools" in asked.json else "No.")(asked)]) as up,
-        serving(behind(up)) as server,
-    ):
-        await post(server, asking(CHAT, False))
-        await post(server, asking(CHAT, False))
-        shown = await tools_shown(server)
-    assert ["tools" in asked.json for asked in up.posts] == [True, False] * 2
-    assert shown["up"]["m"]["mode"] == "native"
+OF_ONE_TOOL = refusing(body={"error": {"message": "Invalid schema: tools[0].function.parameters"}})
 
 
-async def test_what_is_refused_in_either_way_is_no_verdict() -> None:
-    async with Upstream([refusing()]) as up, serving(behind(up)) as server:
+@every(
+    "script, status, asked, shown",
+    [
+        (lambda asked: Say(NEAR if "tools" in asked.json else "No.")(asked), 200, [True, False], "native"),
+        (refusing(), 400, [True, False], None),
+        (tools_or(OF_ONE_TOOL, Say(WRITTEN)), 200, [True, False], None),
+        (Refuse(400, "out of luck"), 400, [True], None),
+        (Refuse(500, "out of luck"), 502, [True], None),
+    ],
+)
+async def test_no_verdict(script: Any, status: int, asked: list[bool], shown: str | None) -> None:
+    """A near miss that the other way does not mend, a refusal of both ways, one of one tool, and other errors."""
+    async with Upstream([script]) as up, serving(behind(up)) as server:
         answers = [await post(server, asking(CHAT, False)) for _ in range(2)]
-        shown = await tools_shown(server)
-    assert [answer.status for answer in answers] == [400, 400]
-    assert ["tools" in asked.json for asked in up.posts] == [True, False] * 2
-    assert shown is None
-
-
-async def test_a_refusal_of_one_tool_is_about_this_request_only() -> None:
-    refusal = refusing(body={"error": {"message": "Invalid schema: tools[0].function.parameters"}})
-    async with Upstream([tools_or(refusal, Say(WRITTEN))]) as up, serving(behind(up)) as server:
-        for _ in range(2):
-            answer = await post(server, asking(CHAT, False))
-            assert meant(CHAT, answer, False)[1] == [("read", {"path": "a"})]
-        assert await tools_shown(server) is None
-    assert ["tools" in asked.json for asked in up.posts] == [True, False] * 2
-
-
-@pytest.mark.parametrize("status", [400, 401, 404, 500, 503])
-async def test_other_errors_are_what_they_were(status: int) -> None:
-    async with Upstream([Refuse(status, "out of luck")]) as up, serving(behind(up)) as server:
-        answer = await post(server, asking(CHAT, False))
-    assert answer.status >= 400
-    assert len(up.posts) == 1
-
-
-async def test_a_verdict_is_forgotten() -> None:
-    async with Upstream([tools_or(refusing(), Say(WRITTEN))]) as up, serving(behind(up, verdict_s=0)) as server:
-        for _ in range(2):
-            await post(server, asking(CHAT, False))
-    assert with_tools(up) == [True, False] * 2
-
-
-async def test_each_model_has_its_own() -> None:
-    def answer(asked: Asked) -> Answer:
-        if asked.json["model"] == "n":
-            return says("openai_chat", ToolUse("call_1", "read", '{"path":"a"}'))(asked)
-        return tools_or(refusing(), Say(WRITTEN))(asked)
-
-    async with Upstream([answer]) as up, serving(behind(up)) as server:
-        for model in ("m", "n", "m", "n"):
-            await post(server, {**asking(CHAT, False), "model": model})
-            await decided(server)
-        shown = await tools_shown(server)
-    assert {model: one["mode"] for model, one in shown["up"].items()} == {"m": "prompt", "n": "native"}
-    clients = [asked for asked in up.posts if b"report_ready" not in asked.body]
-    sent = [(asked.json["model"], "tools" in asked.json) for asked in clients]
-    assert sent == [("m", True), ("m", False), ("n", True), ("m", False), ("n", True)]
+        told = await tools_shown(server)
+    assert [answer.status for answer in answers] == [status] * 2
+    assert ["tools" in one.json for one in up.posts] == asked * 2
+    assert told == (shown and {"up": {"m": {**told["up"]["m"], "mode": shown}}})
 
 
 async def test_workers_share_verdicts(tmp_path: Path) -> None:
@@ -283,14 +242,6 @@ async def test_workers_share_verdicts(tmp_path: Path) -> None:
     assert with_tools(up) == [True, False, False]
 
 
-async def test_requests_without_tools_pass_as_they_are() -> None:
-    async with Upstream([Say("Hel", "lo")]) as up, serving(behind(up)) as server:
-        body = orjson.dumps({"model": "m", "messages": USER, "stream": True, "odd": 1})
-        answer = await post(server, body)
-    assert up.posts[0].body == body
-    assert answer.body.startswith(b'data: {"id":"chatcmpl-up"')
-
-
 # --- `auto` ---------------------------------------------------------------------------------------------------------
 
 
@@ -305,14 +256,13 @@ def silent_server(asked: Asked) -> Answer:
     return Say("No." if "tools" in asked.json else WRITTEN)(asked)
 
 
-@pytest.mark.parametrize(
-    ("answer", "mode", "cause"),
+@every(
+    "answer, mode, cause",
     [
         (probed_server, "native", "called"),
         (silent_server, "prompt", "silent"),
         (tools_or(refusing(), Say(WRITTEN)), "prompt", "refused"),
     ],
-    ids=["called", "silent", "refused"],
 )
 async def test_a_model_is_probed_once(answer: Any, mode: str, cause: str) -> None:
     async with Upstream([answer]) as up, serving(behind(up, mode="auto")) as server:
@@ -339,7 +289,7 @@ async def test_a_probe_that_fails_says_nothing() -> None:
     assert len(up.posts) == 2
 
 
-@kinds
+@every("kind", KINDS)
 async def test_servers_of_each_kind_are_probed(kind: str) -> None:
     call = ToolUse("call_1", "report_ready", '{"ready":true}')
     async with (
@@ -369,9 +319,6 @@ async def test_check_shows_what_servers_would_do(tmp_path: Path) -> None:
 
 # --- `tool_choice` in words -----------------------------------------------------------------------------------------
 
-NAMED = {"type": "function", "function": {"name": "read"}}
-WRITE = function("write", path="string")
-
 
 def only_words(asked: Asked) -> Answer:
     if isinstance(asked.json.get("tool_choice"), dict):
@@ -379,15 +326,26 @@ def only_words(asked: Asked) -> Answer:
     return says("openai_chat", ToolUse("call_1", "read", '{"path":"a"}'))(asked)
 
 
-@both
-@pytest.mark.parametrize("mode", ["native", "hybrid"])
-@pytest.mark.parametrize("preset", ["generic", "lmstudio"])
-async def test_a_choice_that_has_to_be_a_word(mode: str, preset: str, stream: bool) -> None:
+@every(
+    "preset, mode, stream, choice",
+    [
+        ("generic", "native", False, NAMED),
+        ("generic", "hybrid", True, NAMED),
+        ("lmstudio", "native", True, NAMED),
+        (
+            "lmstudio",
+            "hybrid",
+            False,
+            {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [NAMED]}},
+        ),
+    ],
+)
+async def test_a_choice_that_has_to_be_a_word(preset: str, mode: str, stream: bool, choice: Any) -> None:
     async with Upstream([only_words]) as up:
         config = upstream_config(up.url, backend={"preset": preset}, defaults={"mode": mode})
         async with serving(config) as server:
             for _ in range(2):
-                body = {"messages": USER, "tools": [READ, WRITE], "tool_choice": NAMED, "stream": stream}
+                body = {"messages": USER, "tools": [READ, WRITE], "tool_choice": choice, "stream": stream}
                 answer = await post(server, body)
                 assert (answer.status, b'"read"' in answer.body) == (200, True)
     sent = [
@@ -395,17 +353,6 @@ async def test_a_choice_that_has_to_be_a_word(mode: str, preset: str, stream: bo
     ]
     first = [] if preset == "lmstudio" else [(NAMED, ["read", "write"])]
     assert sent == [*first, *[("required", ["read"])] * 2]
-
-
-async def test_allowed_tools_in_words() -> None:
-    allowed = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [NAMED]}}
-    async with Upstream([only_words]) as up:
-        config = upstream_config(up.url, backend={"choice_objects": False}, defaults={"mode": "native"})
-        async with serving(config) as server:
-            await post(server, {"messages": USER, "tools": [READ, WRITE], "tool_choice": allowed})
-    (asked,) = up.posts
-    assert asked.json.get("tool_choice", "auto") == "auto"
-    assert [tool["function"]["name"] for tool in asked.json["tools"]] == ["read"]
 
 
 # --- what is known ----------------------------------------------------------------------------------------------------
@@ -445,7 +392,7 @@ def test_a_chain_of_its_own_needs_the_middleware() -> None:
     assert any("`tool_mode`" in line for line in mistakes), mistakes
 
 
-@pytest.mark.parametrize("mode", ["hybrid", "auto"])
+@every("mode", ["hybrid", "auto"])
 async def test_a_server_whose_protocol_has_no_tools_is_not_asked_for_them(mode: str) -> None:
     """Nor probed: they would be lost on the way to it."""
     said = {"id": "c", "object": "text_completion", "choices": [{"index": 0, "text": "Hello", "finish_reason": "stop"}]}
@@ -458,10 +405,11 @@ async def test_a_server_whose_protocol_has_no_tools_is_not_asked_for_them(mode: 
     assert "look_here" in asked.json["prompt"]
 
 
-def test_tools_cannot_be_left_to_a_server_that_has_no_place_for_them() -> None:
+@every("mode", ["native", "template"])
+def test_tools_cannot_be_left_to_a_server_that_has_no_place_for_them(mode: str) -> None:
     up = {"kind": "openai_completions", "url": "http://127.0.0.1:9"}
-    with pytest.raises(ConfigError, match=r"defaults\.mode: 'native' sends tools to the server, but the kind"):
-        read_config({"backends": {"up": up}, "defaults": {"mode": "native"}})
-    routes = [{"model": "m", "backend": "chat"}, {"model": "n", "backend": "up", "options": {"mode": "native"}}]
+    with pytest.raises(ConfigError, match=rf"defaults\.mode: '{mode}' sends tools to the server, but the kind"):
+        read_config({"backends": {"up": up}, "defaults": {"mode": mode}})
+    routes = [{"model": "m", "backend": "chat"}, {"model": "n", "backend": "up", "options": {"mode": mode}}]
     with pytest.raises(ConfigError, match=r"routes\[1\].options.mode"):
         read_config({"backends": {"up": up, "chat": {"url": "http://127.0.0.1:9"}}, "routes": routes})

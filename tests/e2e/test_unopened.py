@@ -1,5 +1,5 @@
 """Models whose prompt opens their thinking, over real sockets: what clients get of the first answer, and of the next
-ones."""
+ones. The rules one by one: `tests/unit/test_preopened.py`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ CALL = '<tool_call>{"name":"look","arguments":{"place":"here"}}</tool_call>'
 THINKS = ("I sho", "uld greet.\n</th", "ink>", "\n\nHel", "lo!")
 SHOWN = {"message": "I should greet.\n</think>\n\nHello!"}
 APART = {"reasoning": "I should greet.\n", "message": "Hello!"}
-MENTION = ("Close it with `</thi", "nk>`:\n```\nHm.\n</think>\n\nHello!\n```\n")
 
 
 async def ask(server: TestServer, path: str, *, stream: bool, tools: bool = True, **more: Any) -> dict[str, str]:
@@ -82,25 +81,6 @@ async def test_what_a_stream_has_shown_stays_and_the_next_one_is_right(path: str
 
 
 @BOTH
-async def test_a_stream_that_has_shown_nothing_yet_is_right_at_once(path: str) -> None:
-    async with (
-        Upstream([Say("\n", "</think", ">\n", "\nHello!")]) as upstream,
-        serving(upstream_config(upstream.url)) as server,
-    ):
-        assert await ask(server, path, stream=True) == {"message": "Hello!"}
-        assert await counted(server) == {"moved": 1}
-
-
-@BOTH
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-async def test_a_tag_that_is_only_mentioned_moves_and_teaches_nothing(path: str, stream: bool) -> None:
-    async with Upstream([Say(*MENTION)]) as upstream, serving(upstream_config(upstream.url)) as server:
-        for _ in range(2):
-            assert await ask(server, path, stream=stream) == {"message": "".join(MENTION)}
-        assert await counted(server) == {}
-
-
-@BOTH
 async def test_what_was_learned_wrongly_costs_no_answer_and_no_call(path: str) -> None:
     async with (
         Upstream([Say(*THINKS), Say("Hel", "lo!"), Say("Hel", "lo!"), Say(*THINKS), Say("Hello!")]) as upstream,
@@ -118,76 +98,23 @@ async def test_a_call_that_a_stream_took_for_a_thought_is_made() -> None:
     async with Upstream([Say(*THINKS), Say(CALL)]) as upstream, serving(upstream_config(upstream.url)) as server:
         await ask(server, CHAT, stream=True)
         assert await ask(server, CHAT, stream=True) == {"reasoning": CALL, "call": '{"place":"here"}'}
-        assert await ask(server, CHAT, stream=True) == {"call": '{"place":"here"}'}
 
 
 @BOTH
-async def test_what_switches_thinking_off_is_told_apart(path: str) -> None:
-    off = {"chat_template_kwargs": {"enable_thinking": False}}
-    async with (
-        Upstream([Say(*THINKS), Say("Hello!"), Say(*THINKS)]) as upstream,
-        serving(upstream_config(upstream.url, backend={"preset": "vllm"})) as server,
-    ):
-        await ask(server, path, stream=True)
-        assert await ask(server, path, stream=True, **off) == {"message": "Hello!"}
-        assert await ask(server, path, stream=True) == APART
-        assert [request.json.get("chat_template_kwargs") for request in upstream.requests][1] == off[
-            "chat_template_kwargs"
-        ]
-
-
-async def test_each_model_is_known_by_itself() -> None:
-    async with (
-        Upstream([Say(*THINKS), Say("Hello!"), Say(*THINKS)]) as upstream,
-        serving(upstream_config(upstream.url)) as server,
-    ):
-        await ask(server, CHAT, stream=True)
-        assert await ask(server, CHAT, stream=True, model="n") == {"message": "Hello!"}
-        assert await ask(server, CHAT, stream=True) == APART
-
-
-@BOTH
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-async def test_what_the_configuration_says_binds(path: str, stream: bool) -> None:
-    for explicit, pieces, expected in (
-        (False, THINKS, SHOWN),
-        (True, THINKS, APART),
-        (True, ("Hello!",), {"reasoning": "Hello!"}),
-    ):
-        async with (
-            Upstream([Say(*pieces)]) as upstream,
-            serving(upstream_config(upstream.url, defaults={"reasoning": {"preopened": explicit}})) as server,
-        ):
-            for _ in range(2):
-                assert await ask(server, path, stream=stream) == expected
-            assert await counted(server) == {}
-
-
-@BOTH
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-async def test_native_answers_are_left_alone(path: str, stream: bool) -> None:
+@pytest.mark.parametrize("options", [{"mode": "native"}, {"reasoning": {"preopened": False}}], ids=str)
+async def test_what_is_configured_binds(path: str, options: dict[str, Any]) -> None:
     async with (
         Upstream([Say(*THINKS)]) as upstream,
-        serving(upstream_config(upstream.url, defaults={"mode": "native"})) as server,
+        serving(upstream_config(upstream.url, defaults=options)) as server,
     ):
-        for _ in range(2):
+        for stream in (False, True):
             assert await ask(server, path, stream=stream) == SHOWN
+        assert await counted(server) == {}
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-async def test_chat_without_tools_keeps_its_bytes(stream: bool) -> None:
+async def test_chat_without_tools_keeps_its_bytes() -> None:
     """R1.6, whatever has been learned."""
     async with Upstream([Say(*THINKS)]) as upstream, serving(upstream_config(upstream.url)) as server:
-        await ask(server, CHAT, stream=False)
-        assert await ask(server, CHAT, stream=stream, tools=False) == SHOWN
-
-
-async def test_tags_of_the_models_own_count() -> None:
-    pieces = ("I should greet.[/TH", "INK]Hello!")
-    async with (
-        Upstream([Say(*pieces)]) as upstream,
-        serving(upstream_config(upstream.url, defaults={"format": "mistral"})) as server,
-    ):
-        expected = {"reasoning": "I should greet.", "message": "Hello!"}
-        assert await ask(server, CHAT, stream=False) == expected
-        assert await ask(server, CHAT, stream=True) == expected
+        for stream in (False, True):
+            await ask(server, CHAT, stream=False)
+            assert await ask(server, CHAT, stream=stream, tools=False) == SHOWN

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import logging
 import signal
 from collections.abc import Callable
@@ -14,15 +13,13 @@ import aiohttp
 import orjson
 import pytest
 
-from tests.cases import first_and_in_turn
+from tests.cases import every
 from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config, sdk, wait_for_servers
 from tests.e2e.engines import EVERY, Engine, llamacpp, lmstudio, models, ollama, page, sglang, tgi, vllm
 from tests.e2e.processes import running
 from tests.waiting import GUARD_S
-from toolwire.extras.demo.engine import ENGINE_PACKAGE, WEIGHTS_PACKAGE, find_weights
-from toolwire.extras.demo.engine import Engine as RealEngine
 from toolwire.pipeline.exchange.routing import ROUTER
-from toolwire.testing import Answer, Asked, Raw, Refuse, Say, Upstream, listing
+from toolwire.testing import Answer, Asked, Raw, Refuse, Say, Upstream
 
 WEATHER = function("get_weather", city="string")
 CALL: dict[str, Any] = {"messages": USER, "tools": [WEATHER], "tool_choice": "required"}
@@ -102,28 +99,26 @@ async def test_an_engine_is_recognised_and_gets_its_preset(
         assert len(server.looks) <= 10
 
 
-@pytest.mark.parametrize(("name", "preset"), first_and_in_turn(EVERY, ["generic", "vllm"]))
-async def test_a_configured_preset_wins(
-    gateway: Gateway, caplog: pytest.LogCaptureFixture, name: str, preset: str
-) -> None:
+@every(
+    "engine, backend, enforced",
+    [
+        (llamacpp(), {"preset": "generic"}, None),
+        (llamacpp(), {"preset": "vllm"}, "structured_outputs"),
+        (ollama("a:1b"), {"preset": "vllm"}, "structured_outputs"),
+        (vllm(), {"constrain": "none", "extra_parameters": []}, None),
+        # a proxy in front that shows the list of models alone
+        (Engine("vllm", {"/v1/models": vllm().pages["/v1/models"]}), {}, "structured_outputs"),
+    ],
+)
+async def test_what_is_configured_wins(gateway: Gateway, engine: Engine, backend: Any, enforced: str | None) -> None:
     async with Upstream() as server:
-        server.listing = EVERY[name]()
-        body = await sent(gateway, server, config(server.url, backend={"preset": preset}))
-        assert {field for field in ENFORCED.values() if field in body} == {ENFORCED.get(preset)} - {None}
-        (line,) = await lines(caplog, 1)
-        assert f"is {name}" in line
+        server.listing = engine
+        body = await sent(gateway, server, config(server.url, backend=backend), top_k=3)
+    assert {field for field in ENFORCED.values() if field in body} == {enforced} - {None}
+    assert ("top_k" in body) is (enforced is not None)
 
 
-async def test_single_keys_win_over_what_the_server_says(gateway: Gateway) -> None:
-    async with Upstream() as server:
-        server.listing = vllm()
-        body = await sent(
-            gateway, server, config(server.url, backend={"constrain": "none", "extra_parameters": []}), top_k=3
-        )
-        assert not {"structured_outputs", "top_k"} & body.keys()
-
-
-@pytest.mark.parametrize(
+@every(
     "nonsense",
     [
         page({"object": "list", "data": [{"id": 7}, None, "x", {"id": "m", "owned_by": ["vllm"]}]}),
@@ -131,7 +126,6 @@ async def test_single_keys_win_over_what_the_server_says(gateway: Gateway) -> No
         page({"data": [{"id": "m" * 100_000, "owned_by": "vllm"}, {"id": "m", "max_model_len": -5}]}),
         page({"data": [{"id": "m"}], "default_generation_settings": [], "version": 5, "model_id": None}),
         page({"data": None}),
-        listing(),
     ],
 )  # fmt: skip
 async def test_nonsense_says_nothing(gateway: Gateway, nonsense: Answer) -> None:
@@ -146,16 +140,11 @@ async def test_nonsense_says_nothing(gateway: Gateway, nonsense: Answer) -> None
     "elsewhere",
     [
         Answer([b"<html>"]),
-        page({}),
-        page([]),
-        page({"version": "1.2.3"}),
         page({"version": "1.2.3", "models": []}),
         page({"model_path": "x", "models": [{"name": "m", "digest": ""}], "default_generation_settings": {}}),
         Raw(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{"),
-        Raw(b"\x00\xff\r\n\r\n"),
         Answer([b"[" * 100_000], framing="length"),
         Answer([b'{"chat_template": "' + b"x" * 2_000_000], framing="length"),
-        Refuse(500),
         Answer([], hang=True),
     ],
 )  # fmt: skip
@@ -170,14 +159,6 @@ async def test_other_services_are_no_engine(
         assert not set(ENFORCED.values()) & body.keys()
         (line,) = await lines(caplog, 1)
         assert "is an OpenAI-compatible server" in line
-
-
-async def test_what_is_the_engines_word_is_no_proof_of_more(gateway: Gateway, caplog: pytest.LogCaptureFixture) -> None:
-    """A proxy in front shows the list of models alone."""
-    async with Upstream() as server:
-        server.listing = Engine("vllm", {"/v1/models": vllm().pages["/v1/models"]})
-        assert "structured_outputs" in await sent(gateway, server, config(server.url))
-        assert "is vLLM;" in (await lines(caplog, 1))[0]
 
 
 async def test_its_paths_are_beside_the_apis_on_the_same_server(gateway: Gateway) -> None:
@@ -221,7 +202,7 @@ async def test_images_as_the_server_says(gateway: Gateway) -> None:
 # --- which model ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@every(
     ("engine", "asked", "named"),
     [
         (vllm("served"), "gpt-4o", "served"),
@@ -251,7 +232,7 @@ async def test_a_single_model_answers_under_any_name(gateway: Gateway, engine: E
             assert server.posts[-1].json["model"] == named
 
 
-@pytest.mark.parametrize(("route", "named"), [({"upstream_model": "mine"}, "mine"), ({"model": "fast"}, "served")])
+@every(("route", "named"), [({"upstream_model": "mine"}, "mine"), ({"model": "fast"}, "served")])
 async def test_a_configured_model_wins(gateway: Gateway, route: dict[str, Any], named: str) -> None:
     async with Upstream() as server:
         server.listing = vllm("served")
@@ -309,6 +290,7 @@ PYTHON_TAG = '{{ "<|python_tag|>" }}{"name": ..., "parameters": ...}'
         (ollama("qwen2.5:0.5b", "llama3.2:1b"), "qwen2.5:0.5b", "hermes", None),
         (llamacpp(NAMELESS), "llama-3.1", "llama3_json", None),
         (llamacpp(NAMELESS), "gpt-4o", "hermes", "no name tells"),
+        (llamacpp("qwen2.5-coder-7b"), "gpt-4o", "llama3_json", "as configured"),
     ],
 )  # fmt: skip
 async def test_the_format_follows_the_model_that_is_served(
@@ -316,19 +298,13 @@ async def test_the_format_follows_the_model_that_is_served(
 ) -> None:
     async with Upstream() as server, Upstream() as told:
         server.listing = engine
-        found = await sent(gateway, server, config(server.url, defaults={"format": "auto"}), model=asked)
+        configured = name if why == "as configured" else "auto"
+        found = await sent(gateway, server, config(server.url, defaults={"format": configured}), model=asked)
         wanted = await sent(gateway, told, config(told.url, defaults={"format": name}))
         assert found["messages"] == wanted["messages"]
         line = next(line for line in await lines(caplog, 1) if server.url in line)
         assert why is None or why in line
         assert why is None or f"Calls in {name} (" in line
-
-
-async def test_a_configured_format_wins(gateway: Gateway, caplog: pytest.LogCaptureFixture) -> None:
-    async with Upstream() as server:
-        server.listing = llamacpp("qwen2.5-coder-7b")
-        await sent(gateway, server, config(server.url, defaults={"format": "llama3_json"}))
-        assert "Calls in llama3_json (as configured), enforced (gbnf)" in (await lines(caplog, 1))[0]
 
 
 # --- the log --------------------------------------------------------------------------------------------------------
@@ -367,8 +343,13 @@ async def test_nothing_that_a_server_says_looks_like_another_line(
             assert len(line) < 2000
 
 
-async def test_one_line_for_each_however_many_workers(tmp_path: Path) -> None:
-    """And all workers know: whichever takes the request, it is enforced."""
+async def test_one_line_however_many_workers_and_a_reload_keeps_what_is_known(tmp_path: Path) -> None:
+    """All workers know: whichever takes the request, it is enforced."""
+
+    async def ask(url: str) -> None:
+        async with aiohttp.ClientSession() as session, session.post(f"{url}{CHAT}", json={"model": "m", **CALL}) as got:
+            await got.read()
+
     async with Upstream([Say("Hello.")]) as server:
         server.listing = llamacpp()
         settings = {"backends": {"gpu": {"url": server.url}}, "server": {"port": 0, "workers": 2}}
@@ -376,30 +357,15 @@ async def test_one_line_for_each_however_many_workers(tmp_path: Path) -> None:
             await started.logged("is llama.cpp")
             async with asyncio.timeout(GUARD_S):  # a worker that was held up asks again
                 while sum("grammar" in asked.json for asked in server.posts[-8:]) < 8:
-                    async with aiohttp.ClientSession() as session:
-                        asked = session.post(f"{started.url}{CHAT}", json={"model": "m", **CALL})
-                        async with asked as response:
-                            await response.read()
+                    await ask(started.url)
             said = started.log.count("is llama.cpp")  # once more only behind a server that seemed to be gone
             assert 1 <= said <= 1 + started.log.count("Requests for it fail")
-
-
-async def test_a_reload_keeps_what_is_known_and_says_it_again(tmp_path: Path) -> None:
-    async with Upstream([Say("Hello.")]) as server:
-        server.listing = llamacpp()
-        settings: dict[str, Any] = {"backends": {"gpu": {"url": server.url}}}
-        async with running(tmp_path, settings) as started:
-            await started.logged("Calls in ")
             server.listing = Answer([], hang=True)
             started.write({**settings, "defaults": {"format": "hermes"}})
             started.signal(signal.SIGHUP)
             await started.logged("reloaded the configuration")
-            async with (
-                aiohttp.ClientSession() as session,
-                session.post(f"{started.url}{CHAT}", json={"model": "m", **CALL}) as response,
-            ):
-                await response.read()
-        assert "grammar" in server.posts[0].json
+            await ask(started.url)
+        assert "grammar" in server.posts[-1].json
 
 
 # --- servers that are down, slow, or others later --------------------------------------------------------------------
@@ -483,22 +449,3 @@ async def test_what_is_configured_is_not_waited_for(gateway: Gateway) -> None:
         started = await gateway(config(server.url, backend={"preset": "vllm"}, routes=routes))
         async with asyncio.timeout(GUARD_S):  # less than a look may take
             assert (await post(started, {"model": "gpt-4o", **CALL})).status == 200
-
-
-# --- the real one ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.model
-@pytest.mark.skipif(
-    not all(map(importlib.util.find_spec, (ENGINE_PACKAGE, WEIGHTS_PACKAGE))),
-    reason="the embedded model is not installed",
-)
-async def test_the_real_llama_cpp(gateway: Gateway, caplog: pytest.LogCaptureFixture) -> None:
-    async with RealEngine(find_weights()) as engine:
-        started = await gateway(config(engine.url, backend={"api_key": engine.key}))
-        (line,) = await lines(caplog, 1)
-        assert "is llama.cpp" in line
-        assert f'it serves "{engine.model}" (context ' in line
-        assert "Preset: llamacpp. Calls in hermes (no name tells the model's family), enforced (gbnf)" in line
-        answer = await post(started, {"model": "gpt-4o", **CALL, "temperature": 0, "max_tokens": 120})
-        assert answer.json()["choices"][0]["finish_reason"] == "tool_calls"

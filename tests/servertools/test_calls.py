@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import examples
 from tests.servertools.conftest import Start, call, module, tool
 from toolwire.model import ToolUse
 from toolwire.servertools.definition import BadArguments, Parameters
@@ -104,27 +105,28 @@ async def test_what_comes_of_what_a_handler_gives(start: Start, asynchronous: bo
     assert tools.shown()["calls"]["processes"]["started"] == 1
 
 
-@pytest.mark.parametrize(("length", "content"), [(1000, "x" * 1000), (1001, None)])
-async def test_a_long_result_may_be_an_error(start: Start, length: int, content: str | None) -> None:
-    tools = await start({"a.py": answering(f"'x' * {length}")}, on_oversize="error")
+async def test_a_long_result_may_be_an_error(start: Start) -> None:
+    tools = await start({"a.py": answering("'x' * tool_input['limit']")}, on_oversize="error")
+    assert await call(tools, arguments='{"query":"x","limit":1000}') == "x" * 1000
     told = "Error: Tool result has 1001 characters, the most is 1000"
-    assert await call(tools, arguments='{"query":"x"}') == (content or told)
+    assert await call(tools, arguments='{"query":"x","limit":1001}') == told
 
 
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
-async def test_time_limits(start: Start, asynchronous: bool) -> None:
-    wait = "import asyncio, time\n"
-    body = "await asyncio.sleep(3600)" if asynchronous else "time.sleep(3600)"
-    kind = "async def" if asynchronous else "def"
-    handler = f"{kind} handle_tool_call(tool_name, tool_input):\n    {body}\n"
-    tools = await start({"a.py": wait + module(tool(), handler=handler)}, timeout_s=0.01)
-    assert await call(tools) == "Error: Tool execution timed out"
+WAITING = "import asyncio, time\n{} handle_tool_call(tool_name, tool_input):\n    {}(3600)\n"
 
 
-async def test_the_time_that_is_left_for_the_request_bounds_a_call_as_well(start: Start) -> None:
-    handler = "import asyncio\nasync def handle_tool_call(tool_name, tool_input):\n    await asyncio.sleep(3600)\n"
-    tools = await start({"a.py": module(tool(), handler=handler)}, timeout_s=3600)
-    assert await call(tools, limit_s=0.01) == "Error: Tool execution timed out"
+@pytest.mark.parametrize(
+    ("handler", "of_tools", "of_request"),
+    [
+        (WAITING.format("def", "time.sleep"), 0.01, 60.0),
+        (WAITING.format("async def", "await asyncio.sleep"), 0.01, 60.0),
+        (WAITING.format("async def", "await asyncio.sleep"), 3600.0, 0.01),
+    ],
+    ids=["sync", "async", "of the request"],
+)
+async def test_time_limits(start: Start, handler: str, of_tools: float, of_request: float) -> None:
+    tools = await start({"a.py": module(tool(), handler=handler)}, timeout_s=of_tools)
+    assert await call(tools, limit_s=of_request) == "Error: Tool execution timed out"
 
 
 async def test_states_are_counted_and_logged(start: Start, caplog: pytest.LogCaptureFixture) -> None:
@@ -164,6 +166,7 @@ JSON = st.recursive(
 )
 
 
+@examples(0.4)
 @given(st.text() | JSON.map(repr) | JSON.map(json.dumps))
 def test_no_arguments_get_past_the_check(arguments: str) -> None:
     """Whatever a model writes: a handler gets what fits the schema, or the model is told."""

@@ -54,10 +54,10 @@ async def test_shapes_of_modules(start: Start) -> None:
         assert await call(tools, f"one{n}") == f"('one{n}', {{}})"
 
 
-@pytest.mark.parametrize("text", ["", "TOOLS = None", "TOOLS = []", "def get_tools(): return None"])
-async def test_modules_without_tools(start: Start, text: str) -> None:
-    tools = await start({"a.py": text})
-    assert states(tools) == {"a.py": "LOADED_NO_TOOLS"}
+async def test_modules_without_tools(start: Start) -> None:
+    texts = ["", "TOOLS = None", "TOOLS = []", "def get_tools(): return None"]
+    tools = await start({f"m{n}.py": text for n, text in enumerate(texts)})
+    assert states(tools) == {f"m{n}.py": "LOADED_NO_TOOLS" for n in range(len(texts))}
     assert tools.tools.specs == ()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from typing import Any
 
 import pytest
@@ -55,18 +54,6 @@ async def test_a_task_that_a_coroutine_leaves_behind_may_raise_anything(start: S
     assert await call(tools, "afine") == "fine"
 
 
-@pytest.mark.parametrize("kind", ["def", "async def"])
-async def test_the_working_folder_is_put_back(start: Start, kind: str) -> None:
-    text = (
-        f"import os\n{kind} handle_tool_call(name, values):\n"
-        "    before = os.getcwd()\n    os.chdir('/')\n    return before + ' ' + os.getcwd()\n"
-    )
-    before = os.getcwd()
-    tools = await start({"a.py": module(tool("bad"), handler=text)})
-    assert [await call(tools, "bad") for _ in range(2)] == [f"{before} /"] * 2
-    assert os.getcwd() == before
-
-
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 async def test_what_is_printed_goes_to_the_log(
     start: Start, asynchronous: bool, capfd: Any, caplog: pytest.LogCaptureFixture
@@ -87,22 +74,6 @@ async def test_what_is_printed_goes_to_the_log(
     of_one = ["bad: yz", "bad: w\\xff", "bad: \\x1b[2J\\rred\\u202e \\udc80"]
     assert said[: 1 + len(of_one)] == ["a.py: loaded", *of_one]
     assert {"tool": "bad", "module": "a.py"} in [record.__dict__.get("fields") for record in caplog.records]
-
-
-async def test_a_flood_is_left_out_and_blocks_nobody(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    text = (
-        "def handle_tool_call(name, values):\n    print('x' * 100_000)\n"
-        "    for n in range(1000): print(n, 'y' * 1000)\n    return 'done'\n"
-    )
-    with caplog.at_level(logging.INFO, "toolwire.tools"):
-        tools = await start({"a.py": module(tool("bad"), handler=text), "b.py": FINE})
-        assert await call(tools, "bad") == "done"
-        assert await call(tools, "fine") == "fine"
-    said = [record.getMessage() for record in caplog.records if record.getMessage().startswith("bad: ")]
-    assert len(said) < 102
-    assert max(map(len, said)) <= 1005
-    assert sum(map(len, said)) < 25_000
-    assert said[-1].endswith("bytes more were printed and are left out")
 
 
 MODULES = {

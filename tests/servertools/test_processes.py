@@ -144,14 +144,6 @@ async def test_a_call_that_is_given_up_is_killed_with_all_that_it_started(start:
     assert counts(tools)["killed"] == 2
 
 
-async def test_what_a_killed_handler_left_is_killed_too(start: Start, tmp_path: Path) -> None:
-    tools = await start({"a.py": MODULE})
-    text = await do(tools, "begun(str(subprocess.Popen(['sleep', '3600']).pid)) or os._exit(0)")
-    assert text == "Error: Tool ended its process (exit status 0)"
-    pid = await begun(tmp_path)
-    await until(lambda: not runs(pid))
-
-
 async def test_processor_time_is_bounded(start: Start) -> None:
     """Of one call: a worker that has used some gets more for the next one. Threads count as well."""
     tools = await start({"a.py": MODULE}, cpu_s=1.0)

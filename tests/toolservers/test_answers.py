@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import every
 from tests.e2e.responses_answers import Said, of_stream, of_whole, outline
 from tests.toolservers.scripted import (
     AWAY,
@@ -18,7 +19,6 @@ from tests.toolservers.scripted import (
     ask,
     configuration,
     said,
-    scripted,
     server,
     turn,
 )
@@ -26,18 +26,12 @@ from toolwire.model import ModelRequest
 from toolwire.testing import WireAnswer
 
 MODES = pytest.mark.parametrize("mode", ["prompt", "native"])
-WAYS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+PAIRS = pytest.mark.parametrize(("mode", "stream"), [("prompt", True), ("native", False)])
+"""Of any two: `test_laws.py` says that a stream and a whole answer are the same."""
 ADD = ("calc__add", {"a": 1, "b": 2})
 RAN_ADD: Said = ("ran", "calc", "add", "3")
 LISTED: Said = ("listed", "calc")
 LOOK = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {"at": {"type": "string"}}}}
-
-
-@pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
-    seen = Seen()
-    monkeypatch.setattr("toolwire.extras.mcp.from_clients.McpServer", scripted(seen))
-    return seen
 
 
 def resource(answer: WireAnswer) -> Any:
@@ -56,8 +50,7 @@ def taught(request: ModelRequest) -> str:
     return texts + json.dumps([[tool.namespace, tool.name, tool.description] for tool in request.tools])
 
 
-@MODES
-@WAYS
+@PAIRS
 async def test_tools_are_listed_and_calls_are_run_and_shown(mode: str, stream: bool, seen: Seen) -> None:
     script = [turn(mode, "Let me see.", ADD), {"text": "It is 3."}]
     got = await ask(configuration(mode), script, stream=stream, tools=[server()])
@@ -92,69 +85,10 @@ async def test_a_list_says_what_the_server_said(seen: Seen) -> None:
     assert item["tools"][1]["description"] == "Does write."
 
 
-async def test_each_item_has_its_events_in_their_order(seen: Seen) -> None:
-    script = [turn("prompt", "", ADD, ("calc__fail", {})), {"text": "Done."}]
-    streamed = of_stream(await ask(configuration(), script, stream=True, tools=[server()]))
-    kinds = [kind for kind in streamed.kinds if "text" not in kind and "content_part" not in kind]
-    call = ["output_item.added", "mcp_call.in_progress", "mcp_call_arguments.delta", "mcp_call_arguments.done"]
-    assert kinds == [
-        "created", "in_progress",
-        "output_item.added", "mcp_list_tools.in_progress", "mcp_list_tools.completed", "output_item.done",
-        *call, "mcp_call.completed", "output_item.done",
-        *call, "mcp_call.failed", "output_item.done",
-        "output_item.added", "output_item.done", "completed",
-    ]  # fmt: skip
-    added = [event["item"] for event in streamed.events if event["type"] == "response.output_item.added"]
-    assert added[0]["tools"] == []
-    assert (added[1]["status"], added[1]["arguments"], added[1]["output"]) == ("in_progress", "", None)
-    about = [event for event in streamed.events if event["type"].startswith(("response.mcp_",))]
-    assert {event["item_id"] for event in about} == {item["id"] for item in streamed.resource["output"][:-1]}
-    assert all(set(event) >= {"item_id", "output_index", "sequence_number"} for event in about)
-
-
-async def test_a_call_is_seen_while_it_runs(seen: Seen) -> None:
-    """The event that it has begun is there before its result."""
-    written: list[bytes] = []
-    from toolwire.protocols.responses.writer import ResponsesWriter
-
-    feed = ResponsesWriter.feed
-    at_call: list[bool] = []
-
-    def watched(self: ResponsesWriter, events: Any) -> bytes:
-        written.append(feed(self, events))
-        return written[-1]
-
-    def answer(name: str, arguments: Any) -> Any:
-        from tests.toolservers.scripted import answered
-
-        at_call.append(b"response.mcp_call.in_progress" in b"".join(written))
-        return answered(name, arguments)
-
-    seen.answer = answer
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ResponsesWriter, "feed", watched)
-        await ask(configuration(), [turn("prompt", "", ADD), {"text": "3"}], stream=True, tools=[server()])
-    assert at_call == [True]
-
-
-@MODES
-@WAYS
-async def test_texts_and_calls_keep_their_order(mode: str, stream: bool, seen: Seen) -> None:
-    script = [turn(mode, "One.", ADD, after=" Two."), turn(mode, "Three.", ADD), {"text": "Four."}]
-    got = await ask(configuration(mode), script, stream=stream, tools=[server()])
-    behind: list[Said] = [("text", " Two.")] if mode == "prompt" else []
-    texts = [line if line[0] != "text" else ("text", line[1].strip()) for line in lines(got)]
-    wanted: list[Said] = [LISTED, ("text", "One."), RAN_ADD, *[("text", b[1].strip()) for b in behind]]
-    joined = "Two.\n\nThree." if behind else "Three."
-    wanted = [*wanted[:3], ("text", joined), RAN_ADD, ("text", "Four.")]
-    assert texts == wanted
-
-
-@WAYS
-async def test_failures_are_shown_and_told(stream: bool, seen: Seen) -> None:
+async def test_failures_are_shown_and_told(seen: Seen) -> None:
     bad = ("calc__add", {"a": 1})
     script = [turn("prompt", "", ("calc__fail", {}), bad), {"text": "Sorry."}]
-    got = await ask(configuration(), script, stream=stream, tools=[server()])
+    got = await ask(configuration(), script, tools=[server()])
     _, failed, refused, text = lines(got)
     assert failed == ("failed", "calc", "fail", "the disk is full")
     assert refused[:3] == ("failed", "calc", "add")
@@ -169,16 +103,14 @@ async def test_failures_are_shown_and_told(stream: bool, seen: Seen) -> None:
     assert items[1]["error"]["type"] == "mcp_tool_execution_error"
 
 
-@WAYS
-async def test_a_server_that_lists_nothing_is_shown_and_the_answer_goes_on(stream: bool, seen: Seen) -> None:
+async def test_a_server_that_lists_nothing_is_shown_and_the_answer_goes_on(seen: Seen) -> None:
     tools = [server("gone", AWAY), server(), LOOK]
-    got = await ask(configuration(), [turn("prompt", "", ADD), {"text": "3"}], stream=stream, tools=tools)
+    got = await ask(configuration(), [turn("prompt", "", ADD), {"text": "3"}], stream=True, tools=tools)
     (kind, label, why), *others = lines(got)
     assert (kind, label) == ("listed", "gone")
     assert "nobody answers there" in why
     assert others == [LISTED, RAN_ADD, ("text", "3")]
-    if stream:
-        assert "mcp_list_tools.failed" in of_stream(got).kinds
+    assert "mcp_list_tools.failed" in of_stream(got).kinds
 
 
 @MODES
@@ -220,34 +152,10 @@ async def test_which_tools_are_offered_the_client_says(mode: str, seen: Seen) ->
         assert ("Does write." in taught(got.requests[0])) is ("write" in names)
 
 
-async def test_a_tool_that_is_not_allowed_is_not_called(seen: Seen) -> None:
-    script = [turn("prompt", "", ("calc__write", {"text": "x"})), {"text": "ok"}]
-    got = await ask(configuration(), script, tools=[server(allowed_tools=["add"])])
-    assert seen.calls == []
-    assert lines(got)[-1] == ("text", "ok")
-
-
-@MODES
-@WAYS
-async def test_calls_of_the_client_come_behind_those_that_were_run(mode: str, stream: bool, seen: Seen) -> None:
-    script = [turn(mode, "", ADD, ("look", {"at": "x"}))]
-    got = await ask(configuration(mode), script, stream=stream, tools=[server(), LOOK])
-    assert [line[:3] for line in lines(got)][:2] == [("listed", "calc"), RAN_ADD[:3]]
-    assert lines(got)[2][:2] == ("call", "look")
-
-
-async def test_the_client_bounds_the_calls(seen: Seen) -> None:
-    script = [turn("prompt", "", ADD, ADD), {"text": "ok"}]
-    got = await ask(configuration(), script, tools=[server()], max_tool_calls=1)
-    assert len(seen.calls) == 1
-    assert [line[0] for line in lines(got)] == ["listed", "ran", "failed", "text"]
-
-
-@WAYS
-async def test_a_limit_of_the_route_ends_the_answer(stream: bool, seen: Seen) -> None:
+async def test_a_limit_of_the_route_ends_the_answer(seen: Seen) -> None:
     limited = {"mode": "prompt", "tool_loop": {"max_iterations": 2}}
     config = configuration(defaults=limited)
-    got = await ask(config, [turn("prompt", "", ADD)] * 3, stream=stream, tools=[server()])
+    got = await ask(config, [turn("prompt", "", ADD)] * 3, tools=[server()])
     assert [line[0] for line in lines(got)] == ["listed", "ran", "failed"]
     assert len(seen.calls) == 1
 
@@ -278,14 +186,13 @@ async def test_a_choice_may_name_a_server(mode: str, choice: Any, seen: Seen) ->
         assert second.tool_choice.mode == "auto"
 
 
-@pytest.mark.parametrize(
+@every(
     "choice",
     [
         {"type": "mcp", "server_label": "calc", "name": "nothing"},
         {"type": "mcp", "server_label": "nobody"},
         {"type": "function", "name": "nothing"},
     ],
-    ids=str,
 )
 async def test_a_choice_of_what_is_not_there(choice: Any, seen: Seen) -> None:
     got = await ask(configuration(), [{"text": "ok"}], tools=[server(), LOOK], tool_choice=choice)
@@ -326,12 +233,13 @@ BAD: Sequence[tuple[dict[str, Any], str]] = [
     (server(approve={"never": {"names": ["add"]}}), "require_approval.never"),
     (server(approve={"always": {"tool_names": 5}}), "require_approval.always"),
     (server(server_description=5), "server_description"),
+    (server("b", OTHER), "server_label"),  # a label of two
 ]
 
 
-@pytest.mark.parametrize(("tool", "field"), BAD, ids=lambda value: json.dumps(value)[:60])
+@every(("tool", "field"), BAD)
 async def test_what_is_wrong_with_a_server_is_said(tool: dict[str, Any], field: str, seen: Seen) -> None:
-    got = await ask(configuration(), [{"text": "ok"}], tools=[LOOK, tool])
+    got = await ask(configuration(), [{"text": "ok"}], tools=[server("b"), tool])
     assert got.status == 400, got.body
     error = got.json()["error"]
     assert error["param"] == f"tools[1].{field}"
@@ -339,11 +247,6 @@ async def test_what_is_wrong_with_a_server_is_said(tool: dict[str, Any], field: 
         assert error["code"] in ("tool_server_not_allowed", "invalid_tool_schema")
     assert seen.made == []
     assert got.requests == ()
-
-
-async def test_labels_are_unique(seen: Seen) -> None:
-    got = await ask(configuration(), [{"text": "ok"}], tools=[server(), server(url=OTHER)])
-    assert got.json()["error"]["param"] == "tools[1].server_label"
 
 
 async def test_without_a_list_of_servers_the_tool_is_ignored_and_echoed(seen: Seen) -> None:
@@ -354,7 +257,7 @@ async def test_without_a_list_of_servers_the_tool_is_ignored_and_echoed(seen: Se
     assert seen.made == []
 
 
-@pytest.mark.parametrize(
+@every(
     ("given", "shown"),
     [
         ({"headers": {"X-Key": "s3cret"}}, {"headers": {"X-Key": "<redacted>"}}),
@@ -366,7 +269,6 @@ async def test_without_a_list_of_servers_the_tool_is_ignored_and_echoed(seen: Se
         ({"server_url": "s3cret"}, {"server_url": "<redacted>"}),
         ({"server_url": {"url": "s3cret"}}, {"server_url": "<redacted>"}),
     ],
-    ids=str,
 )
 async def test_nobody_is_shown_secrets_where_the_tool_is_ignored(given: Any, shown: Any, seen: Seen) -> None:
     """Whatever form they have: nothing was checked."""
@@ -391,13 +293,12 @@ async def test_too_many_tools(seen: Seen) -> None:
     assert (await ask(config, [{"text": "ok"}], tools=[LOOK, server(allowed_tools=["add"])])).status == 200
 
 
-@pytest.mark.parametrize(
+@every(
     "tools",
     [
         [{**LOOK, "name": "calc__add"}, server()],
         [{"type": "namespace", "name": "calc", "description": "x", "tools": [{**LOOK, "name": "add"}]}, server()],
     ],
-    ids=["a function", "a namespace"],
 )
 async def test_what_models_would_not_tell_apart_is_refused(tools: Any, seen: Seen) -> None:
     got = await ask(configuration(), [{"text": "ok"}], tools=tools)

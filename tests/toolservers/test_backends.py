@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from tests.e2e.conftest import post, serving
 from tests.e2e.responses_answers import of_whole, outline
 from tests.e2e.test_responses_server import speaking
-from tests.toolservers.scripted import URL, Seen, scripted, server
+from tests.toolservers.scripted import URL, Seen, server
 from toolwire.configuration.settings import load
 from toolwire.model import ModelReply, ReplyChoice, Text
 from toolwire.testing import Say, Upstream
@@ -32,8 +30,7 @@ def config(url: str, kind: str, *permitted: str) -> Any:
     return load(None, env={}, overrides=sections)
 
 
-async def asked(kind: str, permitted: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
-    monkeypatch.setattr("toolwire.extras.mcp.from_clients.McpServer", scripted(Seen()))
+async def asked(kind: str, permitted: bool) -> tuple[Any, Any]:
     tools = [server(authorization="a-secret-word")]
     reply = ModelReply("resp_0", "m", 1, (ReplyChoice((Text("ok"),)),))
     async with Upstream([speaking(reply) if kind == "openai_responses" else Say("ok")]) as upstream:
@@ -42,8 +39,8 @@ async def asked(kind: str, permitted: bool, monkeypatch: pytest.MonkeyPatch) -> 
         return of_whole(got), upstream.requests[0].json
 
 
-async def test_a_chat_server_gets_functions_and_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown, sent = await asked("openai_chat", True, monkeypatch)
+async def test_a_chat_server_gets_functions_and_calls(seen: Seen) -> None:
+    shown, sent = await asked("openai_chat", True)
     assert outline(shown) == [("listed", "calc"), ("text", "ok")]
     assert "calc__add" in [tool["function"]["name"] for tool in sent["tools"]]
     _, call, result, _ = sent["messages"]
@@ -53,8 +50,8 @@ async def test_a_chat_server_gets_functions_and_calls(monkeypatch: pytest.Monkey
     assert "a-secret-word" not in json.dumps(sent)
 
 
-async def test_a_responses_server_gets_functions_and_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown, sent = await asked("openai_responses", True, monkeypatch)
+async def test_a_responses_server_gets_functions_and_calls(seen: Seen) -> None:
+    shown, sent = await asked("openai_responses", True)
     assert outline(shown) == [("listed", "calc"), ("text", "ok")]
     assert {tool["type"] for tool in sent["tools"]} <= {"function", "namespace"}
     kinds = [item.get("type") for item in sent["input"]]
@@ -62,10 +59,8 @@ async def test_a_responses_server_gets_functions_and_calls(monkeypatch: pytest.M
     assert "a-secret-word" not in json.dumps(sent)
 
 
-async def test_a_responses_server_serves_them_itself_where_the_gateway_does_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    shown, sent = await asked("openai_responses", False, monkeypatch)
+async def test_a_responses_server_serves_them_itself_where_the_gateway_does_not(seen: Seen) -> None:
+    shown, sent = await asked("openai_responses", False)
     assert outline(shown) == [("text", "ok")]
     (tool,) = sent["tools"]
     assert (tool["type"], tool["authorization"]) == ("mcp", "a-secret-word")

@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 
+from tests.cases import every
 from tests.e2e.responses_answers import outline
 from tests.toolservers.scripted import Seen, ask, configuration, server, turn
-from tests.toolservers.test_history import KEPT, MODES, USER, WAYS, WRITE, conversation, going_on, reply_to, seen
+from tests.toolservers.test_history import MODES, USER, WRITE, conversation, going_on, reply_to
 from toolwire.config import DEFAULT_CHAIN, GatewayConfig
 
-__all__ = ["seen"]
-
-PLACES = pytest.mark.parametrize("before", ["validation", "execution", "reask", "arguments"])
-DENY = pytest.mark.parametrize("deny", ["write", "calc__write", "WR*", "*__write", "calc__*"])
+DENY = pytest.mark.parametrize(
+    ("mode", "deny"),
+    [("prompt", "write"), ("native", "calc__write"), ("prompt", "WR*"), ("native", "*__write"), ("prompt", "calc__*")],
+)
 
 
 def filtered(mode: str, before: str, **options: Any) -> GatewayConfig:
@@ -26,10 +27,15 @@ def filtered(mode: str, before: str, **options: Any) -> GatewayConfig:
     return configuration(mode, chain=chain)
 
 
-@MODES
-@WAYS
-@PLACES
-@KEPT
+@pytest.mark.parametrize(
+    ("mode", "stream", "before", "kept"),
+    [
+        ("prompt", False, "validation", False),
+        ("native", True, "execution", True),
+        ("prompt", True, "reask", True),
+        ("native", False, "arguments", False),
+    ],
+)
 async def test_an_approved_call_of_a_denied_tool_is_not_run(
     mode: str, stream: bool, before: str, kept: bool, seen: Seen
 ) -> None:
@@ -45,7 +51,6 @@ async def test_an_approved_call_of_a_denied_tool_is_not_run(
     assert outline(second)[-1] == ("text", "b")
 
 
-@MODES
 @DENY
 async def test_a_denied_tool_is_neither_listed_nor_offered_nor_asked_for(mode: str, deny: str, seen: Seen) -> None:
     script = [turn(mode, "So:", WRITE), {"text": "Done."}]
@@ -82,10 +87,9 @@ NAMES = [
 ]
 
 
-@pytest.mark.parametrize("before", ["execution", "arguments"])
-@pytest.mark.parametrize(("options", "left"), NAMES, ids=str)
-async def test_the_names_of_a_tool_of_a_server(options: Any, left: list[str], before: str, seen: Seen) -> None:
-    answer = await ask(filtered("prompt", before, **options), [{"text": "ok"}], tools=[server()])
+@every(("options", "left"), NAMES)
+async def test_the_names_of_a_tool_of_a_server(options: Any, left: list[str], seen: Seen) -> None:
+    answer = await ask(filtered("prompt", "execution", **options), [{"text": "ok"}], tools=[server()])
     listing = next(item for item in answer.json()["output"] if item["type"] == "mcp_list_tools")
     assert [tool["name"] for tool in listing["tools"]] == left
 

@@ -12,7 +12,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from tests.e2e.responses_answers import check_items, outline, read_events
 from tests.protocols.responses_wires import accumulate
-from tests.toolservers.scripted import URL, Seen, ask, configuration, listed, said, scripted, server, turn
+from tests.toolservers.scripted import URL, Seen, ask, configuration, listed, said, server, turn
 from tests.waiting import GUARD_S
 from toolwire.app import create_app
 from toolwire.config import GatewayConfig
@@ -28,13 +28,6 @@ USER = {"type": "message", "role": "user", "content": "hi"}
 RAN_ADD = ("ran", "calc", "add")
 LOOK = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {"at": {"type": "string"}}}}
 Post = Callable[..., Awaitable[Any]]
-
-
-@pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
-    seen = Seen()
-    monkeypatch.setattr("toolwire.extras.mcp.from_clients.McpServer", scripted(seen))
-    return seen
 
 
 @asynccontextmanager
@@ -86,8 +79,7 @@ def shown_result(text: str) -> str:
     return json.dumps(f">\n{text}\n</tool_response>")[1:-1]
 
 
-@MODES
-@KEPT
+@pytest.mark.parametrize(("mode", "kept"), [("prompt", False), ("native", True)])
 async def test_the_model_sees_earlier_calls_with_their_results(mode: str, kept: bool, seen: Seen) -> None:
     """R5.7, R5.8; and the tools are not listed again."""
     script = [turn(mode, "So:", ADD, ("calc__fail", {})), {"text": "Done."}, {"text": "Again."}]
@@ -118,22 +110,6 @@ async def test_history_is_told_without_the_servers(kept: bool, seen: Seen) -> No
     assert shown_result("3") in told(backend)
 
 
-async def test_a_call_without_an_id_is_told_too(seen: Seen) -> None:
-    item = {"type": "mcp_call", "server_label": "x", "name": "f", "arguments": "{}", "output": "Y", "error": None}
-    old = {**item, "output": None, "error": "it broke"}
-    async with conversation(configuration(), {"text": "ok"}) as (post, backend):
-        await post([USER, item, old, {"type": "mcp_call"}, USER])
-    assert shown_result("Y") in told(backend)
-    assert "it broke" in told(backend)
-
-
-async def test_what_is_stored_is_what_was_shown(seen: Seen) -> None:
-    async with conversation(configuration(), turn("prompt", "", ADD), {"text": "3"}, {"text": "ok"}) as (post, _):
-        first = await post(tools=[server()], stream=True)
-        second = await post([USER], previous_response_id=first["id"], tools=[server()])
-    assert second["status"] == "completed"
-
-
 async def test_a_reference_leads_to_an_item(seen: Seen) -> None:
     """Clients that leave their history to the gateway name items by their ids (R8.2)."""
     async with conversation(configuration(), turn("prompt", "", ADD), {"text": "3"}, {"text": "ok"}) as (post, backend):
@@ -151,8 +127,7 @@ def handle_tool_call(tool_name, tool_input):
 """
 
 
-@KEPT
-@WAYS
+@pytest.mark.parametrize(("kept", "stream"), [(False, True), (True, False)])
 async def test_beside_tools_of_the_gateway_and_the_client(kept: bool, stream: bool, seen: Seen, tmp_path: Any) -> None:
     """What the gateway ran by itself the client does not see, and what the servers gave it does: the model is told each
     once, whoever keeps it."""
@@ -184,31 +159,12 @@ async def test_beside_tools_of_the_gateway_and_the_client(kept: bool, stream: bo
     assert text.count("a tree") == 1
 
 
-@WAYS
-async def test_beside_calls_of_the_gateway_that_are_shown(stream: bool, seen: Seen, tmp_path: Any) -> None:
-    (tmp_path / "clocks.py").write_text(MODULE)
-    both = {
-        "mcp_from_clients": ["https://tools.example/*"],
-        "folder": str(tmp_path),
-        "timeout_s": GUARD_S,
-        "watch_s": 0,
-    }
-    options = {"mode": "prompt", "tool_loop": {"expose_server_tools": True}}
-    script = [turn("prompt", "So:", ADD, ("clock", {}), ADD, ("look", {"at": "here"}), after=" Then.")]
-    async with conversation(configuration(tools=both, defaults=options), *script) as (post, _):
-        got = await post(tools=[server(), LOOK], stream=stream)
-    assert [item["type"] for item in got["output"]] == [
-        "mcp_list_tools", "message", "mcp_call", "function_call", "mcp_call", "function_call_output", "function_call",
-        "message",
-    ]  # fmt: skip
-
-
 # --- approvals --------------------------------------------------------------------------------------------------------
 
 
-@MODES
-@WAYS
-@KEPT
+@pytest.mark.parametrize(
+    ("mode", "stream", "kept"), [("prompt", True, True), ("native", False, False), ("prompt", False, False)]
+)
 async def test_an_approved_call_is_run_and_the_model_asked(mode: str, stream: bool, kept: bool, seen: Seen) -> None:
     script = [turn(mode, "May I?", WRITE), {"text": "Written."}, {"text": "Later."}]
     async with conversation(configuration(mode), *script) as (post, backend):
@@ -290,15 +246,6 @@ async def test_which_calls_are_asked_for(approve: Any, asked: tuple[str, ...], s
         first = await post(tools=[server(approve=approve)])
     assert {line[2] for line in outline(first) if line[0] == "asks"} == set(asked)
     assert {name for _, name, _ in seen.calls} == {"add", "write"} - set(asked)
-
-
-async def test_several_approvals_in_one_request(seen: Seen) -> None:
-    async with conversation(configuration(), turn("prompt", "", WRITE, ADD, WRITE), {"text": "ok"}) as (post, _):
-        first = await post(tools=[server(approve="always")])
-        answers = [reply_to(first), reply_to(first, approve=False, number=1), reply_to(first, number=2)]
-        second = await post(answers, previous_response_id=first["id"], tools=[server(approve="always")])
-    assert [line[:3] for line in outline(second)] == [("ran", "calc", "write")] * 2 + [("text", "ok")]
-    assert [name for _, name, _ in seen.calls] == ["write", "write"]
 
 
 async def test_an_approval_that_is_known_twice_holds_once(seen: Seen) -> None:
@@ -416,8 +363,7 @@ async def test_a_list_that_has_changed_meanwhile_is_the_one_that_counts(seen: Se
     assert len(seen.calls) == 1
 
 
-@pytest.mark.parametrize("approve", ["always", "never"])
-@WAYS
+@pytest.mark.parametrize(("approve", "stream"), [("always", False), ("never", False), ("never", True)])
 async def test_clients_are_told_not_to_ask_again_where_a_call_was_run(stream: bool, approve: str, seen: Seen) -> None:
     """The official SDKs do so by themselves after an error, and the call would be run again."""
     asked = {"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "calc", "name": "write"}
