@@ -113,23 +113,9 @@ async def test_ten_thousand_names_that_nobody_knows_are_one(gateway: Gateway) ->
             return len((await samples(server))["toolwire_request_duration_seconds_bucket"])
 
         before = await ask(range(1))
-        assert await ask(range(1, 60)) == before
+        assert await ask(range(1, 20)) == before
         found = await samples(server)
-        assert whose(found["toolwire_requests_total"]) == {("*", OTHER): 60.0}
+        assert whose(found["toolwire_requests_total"]) == {("*", OTHER): 20.0}
     router = create_app(config("http://127.0.0.1:9"))[ROUTER]
     names = [f"made-up-{number}" for number in range(10_000)]
     assert {router.find(name).label(name) for name in names} == {OTHER}
-
-
-async def test_the_option_bounds_what_is_known(gateway: Gateway) -> None:
-    async with asyncio.timeout(GUARD_S), Upstream([Say("fine")]) as upstream:
-        upstream.pages["/v1/models"] = LISTED
-        server = await gateway(config(upstream.url, limits={"metric_labels": 1}))
-        for model in ("served-b", "served-a", "exact"):
-            await post(server, {"messages": USER, "model": model})
-        found = await samples(server)
-    assert whose(found["toolwire_requests_total"]) == {
-        ("*", "served-b"): 1.0,
-        ("*", OTHER): 1.0,
-        (OTHER, OTHER): 1.0,
-    }

@@ -14,7 +14,6 @@ import pytest
 from tests.e2e.agent import block
 from tests.e2e.conftest import USER, Gateway, function, post, read_config
 from toolwire.config import DEFAULT_CHAIN
-from toolwire.support.conversion import ConfigError
 
 ORIGIN = "https://chat.example"
 TOOLS = [function("read_file", path="string")]
@@ -47,19 +46,6 @@ def content(body: bytes) -> list[Any]:
 
 
 @has_cors
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-async def test_a_plain_aiohttp_middleware_from_the_registry(gateway: Gateway, stream: bool) -> None:
-    """R16.1: unmodified, by dotted path, with its own options. What it returns has not been sent, so its headers
-    arrive."""
-    body = {"messages": USER, "tools": TOOLS, "stream": stream}
-    plain = await post(await gateway(config()), body)
-    answer = await post(await gateway(config(CORS)), body, headers={"Origin": ORIGIN})
-    assert answer.headers["Access-Control-Allow-Origin"] == ORIGIN
-    assert "Access-Control-Allow-Origin" not in plain.headers
-    assert content(answer.body) == content(plain.body)
-
-
-@has_cors
 async def test_its_place_in_the_list_is_its_place_in_the_chain(gateway: Gateway) -> None:
     """Inside of `validation` it never sees what that refuses."""
     place = DEFAULT_CHAIN.index("validation") + 1
@@ -83,21 +69,3 @@ async def test_an_installed_plug_in_by_its_name(gateway: Gateway, tmp_path: Path
     (line,) = map(json.loads, path.read_text().splitlines())
     assert (line["tool"], line["arguments"]) == ("read_file", {"path": "***"})
     assert line["request_id"] == answer.headers["X-Request-Id"]
-
-
-@installed
-@has_cors
-async def test_both_in_one_list(gateway: Gateway, tmp_path: Path) -> None:
-    path = tmp_path / "calls.jsonl"
-    audit = {"use": "call-audit", "options": {"path": str(path)}}
-    server = await gateway(config(CORS, audit))
-    body = {"messages": USER, "tools": TOOLS, "stream": True}
-    answer = await post(server, body, headers={"Origin": ORIGIN})
-    assert answer.headers["Access-Control-Allow-Origin"] == ORIGIN
-    assert len(path.read_text().splitlines()) == 1
-
-
-@installed
-async def test_a_plug_ins_options_are_checked_when_the_configuration_is_used(gateway: Gateway) -> None:
-    with pytest.raises(ConfigError, match=r"chain\[0\].options.*hidden"):
-        await gateway(config({"use": "call-audit", "options": {"hidden": []}}))

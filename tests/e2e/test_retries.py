@@ -136,15 +136,6 @@ async def test_responses_are_begun_once(gateway: Gateway, tools: list[Any], stre
             assert len(upstream.requests) == 2 * number
 
 
-@pytest.mark.parametrize(("name", "stream"), [(name, number % 2 > 0) for number, name in enumerate(AGAIN)])
-async def test_another_server_is_asked(gateway: Gateway, name: str, stream: bool) -> None:
-    once = {"attempts": 1}
-    async with asyncio.timeout(GUARD_S), Upstream([AGAIN[name]]) as one, Upstream([Say("fine")]) as two:
-        answer = await post(await gateway(config(one.url, two.url, retry=once)), ask([], stream=stream))
-    check_once(answer, "fine", stream=stream)
-    assert (len(one.requests), len(two.requests)) == (1, 1)
-
-
 def _error_first(asked: Asked) -> Answer:
     return Answer([frame({"error": {"message": "no memory", "type": "server_error", "code": None}})], headers=SSE)
 

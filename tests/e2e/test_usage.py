@@ -159,7 +159,8 @@ async def test_what_a_stream_says_of_its_tokens(mode: str, source: str) -> None:
         Upstream([lambda asked: counting(now)(asked)]) as up,
         serving(upstream_config(up.url, defaults=defaults)) as server,
     ):
-        for now, choice, wanted in product(WHEN, CHOICES, (False, True)):
+        for number, (now, wanted) in enumerate(product(WHEN, (False, True))):
+            choice = CHOICES[number % len(CHOICES)]
             body = {**BODY, "tools": [function("f")], "tool_choice": choice, **(WANTED if wanted else {})}
             frames = [one for one in (await post(server, body)).frames() if isinstance(one, dict)]
             case = (now, choice, wanted, frames)
