@@ -116,11 +116,6 @@ def test_no_block_is_without_a_fence() -> None:
             assert in_list or not paragraph.startswith("    "), f"{page}: {paragraph}"
 
 
-@every(("kind", "used"), [(kind, language) for language in KINDS for kind in sorted(KINDS[language])])
-def test_no_kind_is_allowed_that_nobody_uses(kind: str, used: str) -> None:
-    assert [block for _, block in ALL if block.info[:1] == [used] and _kind(block) == kind]
-
-
 # --- Python ---------------------------------------------------------------------------------------------------------
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import USER, Gateway, post, read_config, serving, upstream_config, wait_for_servers
+from tests.cases import every, first_and_in_turn
+from tests.e2e.conftest import CHAT, USER, Gateway, post, read_config, serving, upstream_config, wait_for_servers
 from tests.e2e.engines import models, page
 from tests.e2e.meaning import says
 from tests.e2e.recorded_engines import LLAMACPP, SGLANG, SMG, TRANSFORMERS, VLLM, VLLM_ROUTER, answered, pages
@@ -162,7 +164,7 @@ async def test_an_answer_that_no_sequence_ended_names_none(stream: bool) -> None
 
 
 @pytest.mark.parametrize(("preset", "takes"), [("vllm", 4), ("sglang", 6), ("transformers", 0), ("llamacpp", 6)])
-@pytest.mark.parametrize("path", [MESSAGES, "/v1/chat/completions"])
+@pytest.mark.parametrize("path", [MESSAGES, CHAT])
 async def test_what_a_server_cannot_apply_is_not_sent(preset: str, takes: int, path: str) -> None:
     """vLLM refuses more than four; `transformers serve` would leave the sequence in the text; llama.cpp would not say
     to a Messages client which one it was."""
@@ -200,13 +202,14 @@ STREAMS = [
 ]
 
 
-@pytest.mark.parametrize("path", ["/v1/chat/completions", MESSAGES, "/v1/responses"])
-@pytest.mark.parametrize("limited", [False, True], ids=["unread", "read on the side"])
-@pytest.mark.parametrize(("engine", "name"), STREAMS)
+@every("recorded, way", first_and_in_turn(STREAMS, product((CHAT, MESSAGES, "/v1/responses"), (False, True))))
 async def test_what_the_server_counted_is_logged_and_told(
-    caplog: pytest.LogCaptureFixture, engine: str, name: str, limited: bool, path: str
+    caplog: pytest.LogCaptureFixture, recorded: tuple[str, str], way: tuple[str, bool]
 ) -> None:
-    """R29.6, also where bytes pass: a chat client that asked for nothing the gateway has to write."""
+    """R29.6, also where bytes pass: a chat client that asked for nothing the gateway has to write. With limits they are
+    read on the side."""
+    (engine, name), (path, limited) = recorded, way
+    caplog.clear()
     caplog.set_level("INFO", "toolwire.access")
     asked = {"messages": USER, "stream_options": {"include_usage": True}}
     body = {"input": "hi"} if path == "/v1/responses" else asked if path != MESSAGES else {"messages": USER}

@@ -150,10 +150,7 @@ FINAL: dict[str, tuple[Script, int, str]] = {
         for status, to, code in (
             (400, 400, "upstream_rejected"),
             (401, 502, "upstream_auth"),
-            (403, 502, "upstream_auth"),
             (404, 502, "upstream_error"),
-            (413, 413, "request_too_large"),
-            (422, 400, "upstream_rejected"),
             (501, 502, "upstream_error"),
         )
     },
@@ -178,13 +175,13 @@ async def test_nobody_is_asked_again(gateway: Gateway, name: str) -> None:
 
 
 @LANES
-@pytest.mark.parametrize("begin", ["content", "reasoning_content", "refusal"])
-async def test_a_stream_that_began_is_never_begun_again(gateway: Gateway, tools: list[Any], begin: str) -> None:
-    first = _cut_after(ROLE, chunk({begin: "Hel"}))
+async def test_a_stream_that_began_is_never_begun_again(gateway: Gateway, tools: list[Any]) -> None:
+    """Which chunks begin one: `tests/unit/test_beginning.py`."""
+    first = _cut_after(ROLE, chunk({"reasoning_content": "Hel"}))
     async with asyncio.timeout(GUARD_S), Upstream([first]) as one, Upstream([Say("never")]) as two:
         answer = await post(await gateway(config(one.url, two.url)), ask(tools, stream=True))
     *chunks, error, _ = answer.frames()
-    assert "".join(c["choices"][0]["delta"].get(begin, "") for c in chunks) == "Hel"
+    assert "".join(c["choices"][0]["delta"].get("reasoning_content", "") for c in chunks) == "Hel"
     assert error["error"]["code"] == "upstream_disconnected"
     assert (len(one.requests), len(two.requests)) == (1, 0)
 
@@ -234,11 +231,12 @@ async def test_the_fallback_goes_in_order(gateway: Gateway) -> None:
 
 
 async def test_a_short_wait_is_kept(gateway: Gateway) -> None:
-    async with asyncio.timeout(GUARD_S), Upstream([Refuse(429, headers={"Retry-After": "1"}), Say("fine")]) as upstream:
+    busy = Refuse(429, headers={"retry-after-ms": "200"})
+    async with asyncio.timeout(GUARD_S), Upstream([busy, Say("fine")]) as upstream:
         server = await gateway(config(upstream.url))
         before = time.monotonic()
         answer = await post(server, ask([], stream=False))
-        assert time.monotonic() - before >= 1.0
+        assert time.monotonic() - before >= 0.2
     check_once(answer, "fine", stream=False)
 
 

@@ -85,8 +85,8 @@ def test_any_whole_answer(protocol: str, events: list[Event]) -> None:
         conforms(WHOLE[protocol], json.loads(side.write_reply(reply, OPTIONS[protocol]())))
 
 
-@protocols
-@pytest.mark.parametrize("code", CODES)
+@every("code", CODES)
+@every("protocol", PATHS)
 def test_any_error(protocol: str, code: str) -> None:
     side = registries().clients.get(protocol)()
     error = GatewayError("It is wrong.", code=code, param="tools[0]")
