@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.e2e.conftest import CHAT, get, post, serving, upstream_config
+from tests.e2e.conftest import CHAT, post, serving, upstream_config
 from tests.e2e.meaning import MESSAGES, RESPONSES
 from tests.e2e.test_cut_calls import KINDS, SERVERS, WHOLE, asking
 from tests.e2e.test_messages_backend import BODIES, SSE
@@ -67,22 +67,6 @@ async def test_no_client_sees_it(kind: str, path: str, tools: bool) -> None:
             got = await post(server, body, path=path)
             assert told(got.frames()) == told(first.frames()), odd
         assert await metric(server, "toolwire_left_out_total") > len(odds)
-
-
-async def test_it_is_not_stored() -> None:
-    def answer(asked: Asked) -> Answer:
-        return spoiled(SERVERS[RESPONSES]([], "max_output_tokens", True, True), ODD["keepalive"] + ODD["limits"])
-
-    config = {"kind": KINDS[RESPONSES], "api_key": "k1"}
-    async with (
-        Upstream([answer]) as up,
-        serving(upstream_config(up.url, backend=config)) as server,
-    ):
-        got = await post(server, {"model": "m", "input": "hi", "stream": True, "store": True}, path=RESPONSES)
-        ident = got.frames()[-1]["response"]["id"]
-        stored = (await get(server, f"/v1/responses/{ident}")).json()
-    for one in (got.frames()[-1]["response"], stored):
-        assert [item["type"] for item in one["output"]] == ["message"], one
 
 
 @pytest.mark.parametrize(("kind", "place"), [(MESSAGES, "content"), (RESPONSES, "output")])

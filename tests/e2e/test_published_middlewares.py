@@ -1,4 +1,5 @@
-"""Middlewares for aiohttp that others have published, unmodified, in chains and around the gateway's application."""
+"""Middlewares that are not ours: those for aiohttp that others have published, unmodified, in chains and around the
+gateway's application, and an installed plug-in."""
 
 from __future__ import annotations
 
@@ -7,7 +8,9 @@ import base64
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from importlib.metadata import entry_points
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,11 +19,12 @@ from aiohttp.test_utils import TestServer
 
 from tests.e2e.agent import block
 from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config, serving, upstream_config
+from tests.e2e.meaning import said
 from tests.waiting import GUARD_S
 from toolwire.app import create_app
 from toolwire.config import DEFAULT_CHAIN, GatewayConfig
 from toolwire.pipeline.chain.middleware import Handler
-from toolwire.testing import Answer, Say, Upstream, WireAnswer, read_frames
+from toolwire.testing import Answer, Say, Upstream, WireAnswer
 
 pytestmark = pytest.mark.filterwarnings("ignore::aiohttp.web_exceptions.NotAppKeyWarning")  # some keep theirs by name
 
@@ -46,14 +50,9 @@ def use(path: str, **options: Any) -> dict[str, Any]:
     return {"use": path, "options": options}
 
 
-def called(answer: WireAnswer) -> list[str]:
+def called(answer: WireAnswer, stream: bool) -> list[str]:
     """The tools that the answer calls."""
-    if answer.headers["Content-Type"].startswith("text/event-stream"):
-        deltas = [f["choices"][0]["delta"] for f in read_frames(answer.body) if f != "[DONE]"]
-        calls = [call for delta in deltas for call in delta.get("tool_calls", ())]
-        return [call["function"]["name"] for call in calls if "name" in call["function"]]
-    calls = json.loads(answer.body)["choices"][0]["message"]["tool_calls"]
-    return [call["function"]["name"] for call in calls]
+    return [name for name, _ in said(CHAT, answer, stream)[1]]
 
 
 @BOTH
@@ -83,7 +82,7 @@ async def test_all_of_them_in_one_list(gateway: Gateway, stream: bool) -> None:
     body = {"messages": USER, "tools": TOOLS, "stream": stream, "max_tokens": 20}
     server = await gateway(config(*chain))
     answer = await post(server, body, headers=headers)
-    assert (answer.status, called(answer)) == (200, ["read_file"])
+    assert (answer.status, called(answer, stream)) == (200, ["read_file"])
     assert answer.headers["Access-Control-Allow-Origin"] == ORIGIN
     assert answer.headers["X-Max-Tokens"] == "20"
     assert ("AIOHTTP_SESSION" in answer.headers.get("Set-Cookie", "")) is not stream  # its own rule: none for streams
@@ -98,33 +97,14 @@ async def test_an_error_handler_gets_the_status_and_the_message(gateway: Gateway
     assert (answer.status, answer.json()) == (400, {"detail": plain.json()["error"]["message"]})
 
 
-@BOTH
-@needs("aiohttp_middlewares")
-async def test_a_time_limit_gives_the_model_server_up(stream: bool) -> None:
-    never = asyncio.Event()
-    chain = [
-        use("aiohttp_middlewares:error_middleware"),
-        use("aiohttp_middlewares:timeout_middleware", seconds=0.05),
-        *DEFAULT_CHAIN,
-    ]
-    async with (
-        Upstream([Answer(wait=never)]) as upstream,
-        serving(upstream_config(upstream.url, chain=chain)) as server,
-    ):
-        answer = await post(server, {"messages": USER, "stream": stream})
-        assert answer.status == 500
-        await asyncio.wait_for(upstream.requests[0].dropped.wait(), GUARD_S)
-
-
 @needs("aiohttp_middlewares")
 async def test_a_shielded_request_goes_on_and_leaves_nothing_open() -> None:
     """The client goes while the model server thinks; the handler ends by itself, and what it got is given back."""
     go = asyncio.Event()
     chain = [use("aiohttp_middlewares:shield_middleware", methods=["POST"]), *DEFAULT_CHAIN]
-    said = Say("hello")
 
     def slow(asked: Any) -> Answer:
-        answer = said(asked)
+        answer = Say("hello")(asked)
         return Answer(answer.steps, headers=answer.headers, wait=go, hang=True)
 
     async with Upstream([slow]) as upstream, serving(upstream_config(upstream.url, chain=chain)) as server:
@@ -136,6 +116,36 @@ async def test_a_shielded_request_goes_on_and_leaves_nothing_open() -> None:
             await asyncio.wait({asking})
         go.set()
         await asyncio.wait_for(asked.dropped.wait(), GUARD_S)  # its stream hangs, so somebody has closed it
+
+
+@needs("aiohttp_middlewares")
+async def test_its_place_in_the_list_is_its_place_in_the_chain(gateway: Gateway) -> None:
+    """Inside of `validation` it never sees what that refuses."""
+    cors = use("aiohttp_middlewares:cors_middleware", origins=[ORIGIN])
+    place = DEFAULT_CHAIN.index("validation") + 1
+    chain = [*DEFAULT_CHAIN[:place], cors, *DEFAULT_CHAIN[place:]]
+    server = await gateway(read_config({"backends": {"mock": {"kind": "mock", "script": ["hi"]}}, "chain": chain}))
+    good = await post(server, {"messages": USER}, headers={"Origin": ORIGIN})
+    assert (good.status, good.headers["Access-Control-Allow-Origin"]) == (200, ORIGIN)
+    bad = await post(server, BAD, headers={"Origin": ORIGIN})
+    assert (bad.status, "Access-Control-Allow-Origin" in bad.headers) == (400, False)
+
+
+@BOTH
+@pytest.mark.skipif(
+    "call-audit" not in entry_points(group="toolwire.middlewares").names,
+    reason="the example plug-in is not installed: pip install --no-deps ./examples/call-audit",
+)
+async def test_an_installed_plug_in_by_its_name(gateway: Gateway, tmp_path: Path, stream: bool) -> None:
+    """R16.2: found by entry point; it sees the finished call and nothing else, and changes nothing."""
+    path = tmp_path / "calls.jsonl"
+    audit = {"use": "call-audit", "options": {"path": str(path), "hide": ["path"]}}
+    body = {"messages": USER, "tools": TOOLS, "stream": stream}
+    answer, plain = [await post(await gateway(one), body) for one in (config(audit), config())]
+    assert said(CHAT, answer, stream) == said(CHAT, plain, stream)
+    (line,) = map(json.loads, path.read_text().splitlines())
+    assert (line["tool"], line["arguments"]) == ("read_file", {"path": "***"})
+    assert line["request_id"] == answer.headers["X-Request-Id"]
 
 
 # --- around the application -----------------------------------------------------------------------------------------
@@ -183,7 +193,7 @@ async def test_packages_that_set_themselves_up(stream: bool) -> None:
     async with around(add) as server:
         headers = {"Origin": ORIGIN, "X-Forwarded-Proto": "https", "X-Forwarded-For": "192.0.2.7"}
         answer = await post(server, {"messages": USER, "tools": TOOLS, "stream": stream}, headers=headers)
-        assert (answer.status, called(answer)) == (200, ["read_file"])
+        assert (answer.status, called(answer, stream)) == (200, ["read_file"])
         assert answer.headers["Access-Control-Allow-Origin"] == ORIGIN
         assert answer.headers["X-Frame-Options"] == "DENY"
         async with ClientSession() as session:
@@ -209,5 +219,5 @@ async def test_the_gateway_inside_of_another_application(stream: bool) -> None:
     app.add_subapp("/ai/", create_app(config()))
     async with TestServer(app) as server:
         answer = await post(server, {"messages": USER, "tools": TOOLS, "stream": stream}, path="/ai" + CHAT)
-        assert (answer.status, called(answer)) == (200, ["read_file"])
+        assert (answer.status, called(answer, stream)) == (200, ["read_file"])
         assert ("X-Around" in answer.headers) is not stream

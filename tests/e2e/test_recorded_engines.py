@@ -10,12 +10,10 @@ import pytest
 from tests.cases import every, first_and_in_turn
 from tests.e2e.conftest import CHAT, USER, Gateway, post, read_config, serving, upstream_config, wait_for_servers
 from tests.e2e.engines import models, page
-from tests.e2e.meaning import says
 from tests.e2e.recorded_engines import LLAMACPP, SGLANG, SMG, TRANSFORMERS, VLLM, VLLM_ROUTER, answered, pages
 from tests.e2e.test_stop_sequences import text_of
 from tests.protocols.messages_wires import accumulate
 from tests.protocols.wires import frame
-from toolwire.model import ToolUse
 from toolwire.pipeline.exchange.routing import ROUTER
 from toolwire.testing import Answer, Say, Upstream
 
@@ -224,34 +222,3 @@ async def test_what_the_server_counted_is_logged_and_told(
         counts |= usage_in(event) or {}
     read = counts.get("prompt_tokens") or counts["input_tokens"] + counts.get("cache_read_input_tokens", 0)
     assert (read, counts.get("completion_tokens") or counts["output_tokens"]) == (35, 2)
-
-
-# --- patterns -------------------------------------------------------------------------------------------------------
-
-CODE = {"type": "object", "properties": {"code": {"type": "string", "pattern": "^[0-9]{3}$"}}, "required": ["code"]}
-
-
-@both
-@pytest.mark.parametrize(("preset", "mode"), [("vllm", "native"), ("llamacpp", "prompt"), ("transformers", "native")])
-async def test_a_pattern_is_checked_and_asked_for_again(preset: str, mode: str, stream: bool) -> None:
-    """R29.7: no grammar of the gateway holds patterns, and not every server does."""
-    tool = {
-        "type": "function",
-        "function": {"name": "unlock", "parameters": {**CODE, "additionalProperties": False}, "strict": True},
-    }
-
-    def turn(code: str) -> Any:
-        if mode == "native":
-            return says("openai_chat", ToolUse("call_1", "unlock", f'{{"code":"{code}"}}'))
-        return Say(f'<tool_call>{{"name":"unlock","arguments":{{"code":"{code}"}}}}</tool_call>')
-
-    options = {"mode": mode, "bad_answers": {"reask": 1}}
-    async with (
-        Upstream([turn("no"), turn("123")]) as up,
-        serving(upstream_config(up.url, backend={"preset": preset}, defaults=options)) as server,
-    ):
-        answer = await post(server, {"messages": USER, "tools": [tool], "stream": stream})
-    assert answer.status == 200
-    assert len(up.posts) == 2
-    assert b"123" in answer.body
-    assert b'"no' not in answer.body

@@ -11,12 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import pytest
 
 from tests.e2e.conftest import CHAT, USER
 from tests.e2e.processes import running
-from tests.optional import REDIS
-from tests.store.redis_server import RedisServer
 from tests.waiting import GUARD_S
 
 LIMITS = {"a": 5, "b": 10, "c": 15, "d": 20}
@@ -59,21 +56,6 @@ async def test_two_workers(tmp_path: Path) -> None:
     async with running(tmp_path, config) as gateway:
         fair(*await shares([gateway.url]))
         await gateway.logged(" key=a ", 2 * LIMITS["a"])  # its name, which is no secret
-
-
-@pytest.mark.needs(REDIS)
-async def test_two_gateways(tmp_path: Path) -> None:
-    server = RedisServer(tmp_path)
-    server.start()
-    try:
-        config = {**CONFIG, "rate_limits": {"url": server.url, "timeout_s": GUARD_S}}
-        folders = [tmp_path / name for name in ("one", "two")]
-        for folder in folders:
-            folder.mkdir()
-        async with running(folders[0], config) as one, running(folders[1], config) as two:
-            fair(*await shares([one.url, two.url]))
-    finally:
-        server.stop()
 
 
 async def test_a_reload_goes_on_counting_and_reads_the_keys_anew(tmp_path: Path) -> None:
