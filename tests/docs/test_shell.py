@@ -7,6 +7,7 @@ import re
 import subprocess
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -192,6 +193,7 @@ def _known(name: str) -> bool:
     return name in _sources()
 
 
+@cache
 def _sources() -> str:
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
     texts = (ROOT / file for file in listed if file.endswith(SOURCES) and not file.startswith("tests/docs/"))

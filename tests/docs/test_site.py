@@ -176,27 +176,10 @@ def test_links_are_bent(text: str, place: str) -> None:
     assert bent("docs/index.md", text, pages()) == place
 
 
-def test_a_link_from_a_page_outside_leads_into_the_site() -> None:
-    assert bent("bench/README.md", "[a](../docs/how-to/tune.md)", pages()) == "[a](../how-to/tune.md)"
-
-
 @pytest.mark.parametrize("text", ["[a](nowhere.md)", "![a](images/none.png)", "```mermaid\nflowchart\n```\n"])
 def test_what_is_not_there_is_an_error(text: str) -> None:
     with pytest.raises(SiteError, match=r"^docs/index.md: "):
         bent("docs/index.md", "# A\n" + text, pages())
-
-
-@pytest.mark.parametrize(
-    ("page", "heading"),
-    [("tutorial/new.md", "Get started"), ("how-to/clients/new.md", "Clients"), ("explanation/new.md", "Concepts")],
-)
-def test_an_unlisted_page_joins_the_pages_of_its_folder(
-    monkeypatch: pytest.MonkeyPatch, page: str, heading: str
-) -> None:
-    places = pages() | {f"docs/{page}": page}
-    monkeypatch.setattr(website, "_title", lambda path: f"Title of {path}")
-    found = [section.heading for section in website.sections(places) if f"docs/{page}" in section.pages]
-    assert found == [heading]
 
 
 def test_a_page_without_a_section_is_an_error() -> None:
@@ -231,23 +214,6 @@ def test_programs_find_each_page_as_markdown(site: Path) -> None:
         for link in re.findall(r"\]\((" + re.escape(address) + r"[^)#]+)", file.read_text("utf-8")):
             assert (site / link.removeprefix(address)).is_file(), (file, link)
     assert "max_iterations" in (site / "llms-full.txt").read_text("utf-8")
-
-
-def test_a_dead_anchor_ends_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a site of a few pages."""
-    pytest.importorskip("zensical")
-    write = website.write
-    few = {path: place for path, place in pages().items() if re.match(r"index|how-to/clients\.|adr/0001", place)}
-
-    def writing(folder: Path) -> None:
-        write(folder)
-        with (folder / "pages" / "index.md").open("a", encoding="utf-8") as page:
-            page.write("\n[a](how-to/clients.md#nowhere)\n")
-
-    monkeypatch.setattr(website, "pages", lambda: few)
-    monkeypatch.setattr(website, "write", writing)
-    with pytest.raises(SiteError, match="anchor does not exist"):
-        website.build(tmp_path / "site")
 
 
 def test_every_drawing_has_its_picture_and_no_other_is_kept() -> None:

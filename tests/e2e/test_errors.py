@@ -27,6 +27,7 @@ from tests.e2e.conftest import (
     USER,
     Gateway,
     function,
+    get,
     lines_in,
     post,
     read_config,
@@ -278,14 +279,10 @@ async def test_a_right_key_opens(gateway: Gateway) -> None:
     server = await gateway(config)
     for headers, status in (({"Authorization": "Bearer right"}, 200), ({"x-api-key": "right"}, 200), ({}, 401)):
         assert (await post(server, chat(), headers=headers)).status == status
-    found = {}
-    async with aiohttp.ClientSession() as session:
-        for path in (*ALIVE, *READY, "/metrics", "/version", "/v1/models"):
-            async with session.get(server.make_url(path)) as response:
-                found[path] = response.status, await response.read()
-    assert [status for status, _ in found.values()] == [200] * 5 + [401] * 3
-    assert found["/healthz"] == found["/livez"] == found["/health"]
-    assert found["/readyz"] == found["/ready"]
+    found = {path: await get(server, path) for path in (*ALIVE, *READY, "/metrics", "/version", "/v1/models")}
+    assert [answer.status for answer in found.values()] == [200] * 5 + [401] * 3
+    assert found["/healthz"].body == found["/livez"].body == found["/health"].body
+    assert found["/readyz"].body == found["/ready"].body
 
 
 # --- after the first byte -------------------------------------------------------------------------------------------
@@ -380,8 +377,7 @@ async def test_a_broken_middleware_that_may_be_skipped_is(
     assert answer.status == 200
     assert (meant(CHAT, answer, stream)[0], ended(CHAT, answer, stream)) == ("hello", "stop")
     assert "middleware 'broken' failed" in caplog.text
-    async with aiohttp.ClientSession() as session, session.get(server.make_url("/metrics")) as response:
-        assert 'toolwire_middleware_errors_total{middleware="broken"} 1.0' in await response.text()
+    assert b'toolwire_middleware_errors_total{middleware="broken"} 1.0' in (await get(server, "/metrics")).body
 
 
 # --- the log --------------------------------------------------------------------------------------------------------

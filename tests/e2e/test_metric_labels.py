@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import aiohttp
 import orjson
 from aiohttp.test_utils import TestServer
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.cases import every
-from tests.e2e.conftest import USER, Gateway, function, post, read_config
+from tests.e2e.conftest import USER, Gateway, function, get, post, read_config
 from tests.waiting import GUARD_S
 from toolwire.app import create_app
 from toolwire.observability.metrics import NONE, OTHER
@@ -32,8 +31,7 @@ def config(url: str, **more: Any) -> Any:
 
 async def samples(server: TestServer) -> dict[str, list[tuple[dict[str, str], float]]]:
     """By name: labels and number."""
-    async with aiohttp.ClientSession() as session, session.get(server.make_url("/metrics")) as answer:
-        page = await answer.text()
+    page = (await get(server, "/metrics")).body.decode()
     found: dict[str, list[tuple[dict[str, str], float]]] = {}
     for family in text_string_to_metric_families(page):
         for sample in family.samples:
@@ -96,8 +94,7 @@ async def test_a_route_that_a_key_may_not_use_is_counted_and_its_model_not_looke
         server = await gateway(config(upstream.url, **keys))
         key = {"Authorization": "Bearer k"}
         assert (await post(server, {"messages": USER, "model": "served-a"}, headers=key)).status == 403
-        async with aiohttp.ClientSession(headers=key) as session, session.get(server.make_url("/metrics")) as answer:
-            page = await answer.text()
+        page = (await get(server, "/metrics", headers=key)).body.decode()
     assert 'toolwire_requests_total{endpoint="chat",model="none",route="*",status="403",stream="false"} 1.0' in page
 
 

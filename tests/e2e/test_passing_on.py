@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
-import aiohttp
 import orjson
 import pytest
 
 from tests.cases import every
 from tests.e2e.conftest import get, post, read_config, sdk, serving, upstream_config
 from tests.e2e.test_messages_backend import JSON, SSE
-from tests.waiting import GUARD_S
 from toolwire.app import create_app
 from toolwire.support.conversion import ConfigError
 from toolwire.testing import Answer, Raw, Refuse, Upstream, WireAnswer, frame
@@ -70,22 +67,6 @@ async def test_a_stream_passes_as_it_is(split: int) -> None:
         answer = await post(server, {"prompt": "x", "stream": True}, path="/v1/completions")
     assert (answer.status, answer.body) == (200, data)
     assert answer.headers["Content-Type"] == "text/event-stream"
-
-
-async def test_a_stream_comes_as_it_is_written() -> None:
-    more = asyncio.Event()
-    first, second, end = text_frames("one", "two")
-    steps = [first, more, second, end, frame("[DONE]")]
-    async with (
-        asyncio.timeout(GUARD_S),
-        Upstream([Answer(steps, headers=SSE)]) as up,
-        serving(upstream_config(up.url)) as server,
-        aiohttp.ClientSession() as session,
-        session.post(server.make_url("/v1/completions"), json={"model": "m", "prompt": "x", "stream": True}) as got,
-    ):
-        assert await got.content.readuntil(b"one")
-        more.set()
-        assert b"two" in await got.read()
 
 
 async def test_a_stream_that_breaks_off_ends_with_an_error() -> None:

@@ -15,6 +15,7 @@ from aiohttp.test_utils import TestServer
 from tests.e2e.conftest import CHAT, USER, Gateway, function, get, post, read_config, serving, upstream_config
 from tests.ratelimit.conftest import Clock
 from tests.waiting import GUARD_S, until
+from toolwire.config import GatewayConfig
 from toolwire.pipeline.chain.middleware import Middleware
 from toolwire.pipeline.sending.delivery import ALIVE, READY
 from toolwire.ratelimit.admission import ADMISSION, ANONYMOUS
@@ -35,6 +36,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr("toolwire.ratelimit.opening.MemoryLedger", lambda: MemoryLedger(now=clock))
     return clock
+
+
+def limited(*script: Any, **sections: Any) -> GatewayConfig:
+    """A mock with these turns, and limits in the other sections."""
+    mock = {"kind": "mock", **({"script": list(script)} if script else {})}
+    return read_config({"backends": {"m": mock}, **sections})
 
 
 def told(answer: WireAnswer) -> list[str | None]:
@@ -72,16 +79,8 @@ async def asked(upstream: Upstream) -> None:
 async def test_every_limited_answer_says_what_is_left(
     gateway: Gateway, path: str, body: Mapping[str, Any], stream: bool
 ) -> None:
-    server = await gateway(
-        read_config(
-            {
-                "backends": {
-                    "m": {"kind": "mock", "script": [{"text": "hello", "usage": {"input": 70, "output": 30}}]}
-                },
-                "rate_limits": {"per_key": {**MINUTE, "requests_per_min": 2}, "expected_output_tokens": 1},
-            }
-        )
-    )
+    limits = {"per_key": {**MINUTE, "requests_per_min": 2}, "expected_output_tokens": 1}
+    server = await gateway(limited({"text": "hello", "usage": {"input": 70, "output": 30}}, rate_limits=limits))
     first = await post(server, {**body, "stream": stream}, path=path)
     assert first.status == 200
     booked = 6000 - int(first.headers["x-ratelimit-remaining-tokens"])
@@ -98,14 +97,7 @@ async def test_every_limited_answer_says_what_is_left(
 
 
 async def test_errors_have_the_headers_too(gateway: Gateway) -> None:
-    server = await gateway(
-        read_config(
-            {
-                "backends": {"m": {"kind": "mock", "script": [{"error": {"status": 500}}]}},
-                "rate_limits": {"per_key": MINUTE},
-            }
-        )
-    )
+    server = await gateway(limited({"error": {"status": 500}}, rate_limits={"per_key": MINUTE}))
     for number, (body, status) in enumerate(
         [
             ({"messages": USER}, 502),
@@ -121,15 +113,7 @@ async def test_errors_have_the_headers_too(gateway: Gateway) -> None:
 
 
 async def test_what_does_not_count(gateway: Gateway) -> None:
-    server = await gateway(
-        read_config(
-            {
-                "auth": {"keys": [{"key": "k", "requests_per_min": 1}]},
-                "backends": {"m": {"kind": "mock"}},
-                "routes": [{"model": "m"}],
-            }
-        )
-    )
+    server = await gateway(limited(auth={"keys": [{"key": "k", "requests_per_min": 1}]}, routes=[{"model": "m"}]))
     key = {"Authorization": "Bearer k"}
     for path in (*ALIVE, *READY, "/v1/models", "/metrics"):
         assert "x-ratelimit-limit-requests" not in (await get(server, path, headers=key)).headers
@@ -221,21 +205,11 @@ async def test_streams_hold_their_slots() -> None:
 
 
 async def test_keys_and_routes_have_limits_of_their_own(gateway: Gateway, clock: Clock) -> None:
-    server = await gateway(
-        read_config(
-            {
-                "auth": {
-                    "keys": [{"key": "a", "requests_per_min": 4, "name": "alice"}, {"key": "b", "routes": ["small"]}]
-                },
-                "backends": {"m": {"kind": "mock"}},
-                "rate_limits": {"per_key": {"requests_per_min": 100}},
-                "routes": [
-                    {"model": "small", "rate_limit": {"requests_per_min": 3}},
-                    {"model": "large", "rate_limit_per_key": {"requests_per_min": 2}},
-                ],
-            }
-        )
-    )
+    keys = [{"key": "a", "requests_per_min": 4, "name": "alice"}, {"key": "b", "routes": ["small"]}]
+    small = {"model": "small", "rate_limit": {"requests_per_min": 3}}
+    large = {"model": "large", "rate_limit_per_key": {"requests_per_min": 2}}
+    limits = {"per_key": {"requests_per_min": 100}}
+    server = await gateway(limited(auth={"keys": keys}, rate_limits=limits, routes=[small, large]))
 
     async def ask(key: str, model: str) -> WireAnswer:
         return await post(server, {"messages": USER, "model": model}, headers={"Authorization": f"Bearer {key}"})
@@ -292,14 +266,7 @@ async def test_counts_that_are_away_refuse_what_is_limited_if_so_configured(
             raise LedgerUnavailable("the Redis server cannot be reached")
 
     monkeypatch.setattr("toolwire.ratelimit.opening.MemoryLedger", Away)
-    server = await gateway(
-        read_config(
-            {
-                "backends": {"m": {"kind": "mock"}},
-                "auth": {"keys": [{"key": "a", "concurrent": 5}, "b"]},
-            }
-        )
-    )
+    server = await gateway(limited(auth={"keys": [{"key": "a", "concurrent": 5}, "b"]}))
     answer = await post(server, {"messages": USER}, headers={"x-api-key": "a"})
     assert (answer.status, answer.json()["error"]["code"]) == (503, "store_unavailable")
     assert answer.headers["Retry-After"] == "1"
