@@ -1,7 +1,5 @@
 """The site: every page of the repository stands on it as it reads there, every link leads somewhere, nothing is loaded
-from elsewhere, and a search finds.
-
-Needs the extra `docs`; what needs a browser skips without Chromium.
+from elsewhere, and a search finds. Needs the extra `docs`.
 """
 
 from __future__ import annotations
@@ -10,26 +8,17 @@ import importlib.util
 import json
 import posixpath
 import re
-import threading
 from collections import Counter
-from collections.abc import Iterator
-from functools import partial
 from html.parser import HTMLParser
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
 from markdown_it import MarkdownIt
-from selenium.webdriver.common.by import By
-from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.remote.webdriver import WebDriver
 
 from docs import website
 from docs.drawn import drawings, picture
 from docs.website import ROOT, SOURCE, SiteError, bent, pages
-from tests.inspector import browser
-from tests.optional import CHROMEDRIVER
 
 COUNTED = ("h1", "h2", "h3", "h4", "li", "table", "tr", "pre", "img", "blockquote", "hr", "strong", "em")
 
@@ -219,53 +208,3 @@ def test_programs_find_each_page_as_markdown(site: Path) -> None:
 def test_every_drawing_has_its_picture_and_no_other_is_kept() -> None:
     """`python -m docs.drawn` makes them."""
     assert set((ROOT / "docs" / "images").glob("drawn-*.svg")) == {picture(text) for text in drawings()}
-
-
-# --- in a browser ---------------------------------------------------------------------------------------------------
-
-
-def _found(driver: WebDriver) -> list[str]:
-    """The links in what lies over the page, the search."""
-    return driver.execute_script(
-        "return [...document.querySelectorAll('*')].filter(e => e.shadowRoot)"
-        ".flatMap(e => [...e.shadowRoot.querySelectorAll('a')].map(a => a.href))"
-    )
-
-
-class Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@pytest.fixture
-def address(site: Path) -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(site)))
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/"
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-@pytest.mark.needs(CHROMEDRIVER)
-def test_a_reader_searches_looks_at_pictures_and_turns_the_light_off(address: str) -> None:
-    with browser.browsing() as driver:
-        driver.get(address + "explanation/how-it-works/")
-        shown = "return [...document.querySelectorAll('article img')].map(i => i.complete && i.naturalWidth > 0)"
-        assert browser.until(lambda: (all(seen := driver.execute_script(shown)) and seen) or None)
-
-        scheme = "return getComputedStyle(document.body).backgroundColor"
-        before = driver.execute_script(scheme)
-        driver.execute_script("[...document.querySelectorAll('[data-md-component=palette] input')].at(-1).click()")
-        assert browser.until(lambda: driver.execute_script(scheme) != before)
-
-        driver.find_element(By.TAG_NAME, "body").send_keys(Keys.CONTROL, "k")
-        browser.until(lambda: driver.execute_script("return document.activeElement.shadowRoot !== null"))
-        driver.switch_to.active_element.send_keys("constrained decoding")
-        browser.until(lambda: f"{address}how-to/backends/" in {a.partition("?h=")[0] for a in _found(driver)})
-
-        loaded = driver.execute_script("return performance.getEntriesByType('resource').map(e => e.name)")
-        assert loaded
-        assert [name for name in loaded if not name.startswith((address, "blob:", "data:"))] == []
-        assert [entry for entry in driver.get_log("browser") if entry["level"] == "SEVERE"] == []

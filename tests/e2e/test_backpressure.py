@@ -92,12 +92,10 @@ RESPONSES_BODY = {"model": "m", "stream": True, "input": "hi"}
 LOOKS = {"chain": [{"use": f"{__name__}:Looks"}, "transformation", "injection", "forwarding"]}
 
 STREAMED: dict[str, tuple[str, dict[str, Any], Callable[[], Flood], dict[str, Any]]] = {
-    "raw, large frames": (CHAT, CHAT_BODY, lambda: Flood(BEGIN, again=TEXT), {}),
-    "raw, small frames": (CHAT, CHAT_BODY, lambda: Flood(BEGIN, again=WORDS), {}),
+    "raw": (CHAT, CHAT_BODY, lambda: Flood(BEGIN, again=WORDS), {}),
     "gate": (CHAT, {**CHAT_BODY, "tools": TOOLS}, lambda: Flood(BEGIN, again=WORDS), {}),
     "events": (CHAT, {**CHAT_BODY, "tools": TOOLS}, lambda: Flood(BEGIN, again=WORDS), LOOKS),
-    "gate, Responses": ("/v1/responses", RESPONSES_BODY, lambda: Flood(BEGIN, again=WORDS), {}),
-    "events, Responses": (
+    "Responses": (
         "/v1/responses",
         {**RESPONSES_BODY, "tools": RESPONSE_TOOLS},
         lambda: Flood(BEGIN, again=WORDS),

@@ -133,9 +133,7 @@ async def test_codings_of_libraries_that_are_installed(start: Start, module: str
 async def test_in_chunks(start: Start) -> None:
     gateway = await start()
     for path, body in ((CHAT, BODY), ("/v1/responses", b'{"model":"m","input":"hi"}')):
-        begin = head(0, "Content-Encoding: gzip", path=path).replace(
-            b"Content-Length: 0", b"Transfer-Encoding: chunked"
-        )
+        begin = head(None, "Content-Encoding: gzip", path=path)
         chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in gzip.compress(body))
         assert await answer_to(gateway, begin + chunks + b"0\r\n\r\n") == 200
 
@@ -227,7 +225,7 @@ UNWANTED = {
     "400": (head(5 * MIB, "Authorization: Bearer right", "Content-Encoding: foo"), "malformed_request"),
     "400 two keys": (head(5 * MIB, "Authorization: Bearer right", "Authorization: Bearer right"), "malformed_request"),
     "401 in chunks": (
-        head(0).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked") + b"400000\r\n",
+        head(None) + b"400000\r\n",
         "invalid_api_key",
     ),
 }

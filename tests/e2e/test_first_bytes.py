@@ -37,7 +37,7 @@ def line(version: str, *fields: str) -> bytes:
 
 
 def chunked_head(*fields: str, coding: str = "chunked") -> bytes:
-    return head(0, *fields).replace(b"Content-Length: 0", f"Transfer-Encoding: {coding}".encode())
+    return head(None, *fields).replace(b"chunked", coding.encode())
 
 
 def in_chunks(body: bytes) -> bytes:

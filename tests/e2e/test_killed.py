@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(not hasattr(socket, "SO_REUSEPORT"), reason="sev
 
 RESPONSES = "/v1/responses"
 CLIENTS = 8
-ENOUGH = 60
+ENOUGH = 30
 """Answers that have come before the gateway is killed."""
 
 

@@ -176,37 +176,6 @@ async def test_who_reads_first_is_bound_by_the_same_limit() -> None:
 
 
 @BOTH
-@needs("aiohttp_remotes", "aiohttp_cors")
-async def test_packages_that_set_themselves_up(stream: bool) -> None:
-    import aiohttp_cors
-    import aiohttp_remotes
-
-    async def add(app: web.Application) -> None:
-        await aiohttp_remotes.setup(app, aiohttp_remotes.XForwardedRelaxed(), aiohttp_remotes.Secure())
-        cors = aiohttp_cors.setup(
-            app, defaults={ORIGIN: aiohttp_cors.ResourceOptions(allow_headers="*", expose_headers="*")}
-        )
-        for route in list(app.router.routes()):
-            if route.method == "POST":
-                cors.add(route)
-
-    async with around(add) as server:
-        headers = {"Origin": ORIGIN, "X-Forwarded-Proto": "https", "X-Forwarded-For": "192.0.2.7"}
-        answer = await post(server, {"messages": USER, "tools": TOOLS, "stream": stream}, headers=headers)
-        assert (answer.status, called(answer, stream)) == (200, ["read_file"])
-        assert answer.headers["Access-Control-Allow-Origin"] == ORIGIN
-        assert answer.headers["X-Frame-Options"] == "DENY"
-        async with ClientSession() as session:
-            asks = {
-                **headers,
-                "Access-Control-Request-Method": "POST",
-                "Access-Control-Request-Headers": "content-type",
-            }
-            async with session.options(server.make_url(CHAT), headers=asks) as response:
-                assert (response.status, response.headers["Access-Control-Allow-Origin"]) == (200, ORIGIN)
-
-
-@BOTH
 async def test_the_gateway_inside_of_another_application(stream: bool) -> None:
     async def looking(request: web.Request, handler: Handler) -> web.StreamResponse:
         assert (await request.json())["messages"] == USER
