@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cases import every
-from tests.e2e.conftest import CHAT, Gateway, function, post, read_config, serving, upstream_config
+from tests.e2e.conftest import CHAT, Gateway, function, gateway_before, post, read_config, serving, upstream_config
 from tests.waiting import GUARD_S, until
 from toolwire.cli import main
 from toolwire.config import CaptureConfig
@@ -95,14 +95,12 @@ async def test_what_was_known_of_a_model_need_not_be_known_again(mode: str) -> N
     def answer(asked: Any) -> Any:
         return Refuse(400, "this model does not support tools") if "tools" in asked.json else ANSWERS["call"](asked)
 
-    async with Upstream([answer]) as upstream:
-        config = upstream_config(upstream.url, capture=3, defaults={"mode": mode})
-        async with serving(config) as server:
-            for ident in ("one", "two"):
-                await post(server, asked(CHAT, False, True), headers={"X-Request-Id": ident})
-                captured = read_capture(await captured_of(server, ident))
-                assert captured.bytes_of("output").count(b"Paris") == 1
-                assert (await reproduced(captured)).same
+    async with gateway_before([answer], capture=3, defaults={"mode": mode}) as (server, _):
+        for ident in ("one", "two"):
+            await post(server, asked(CHAT, False, True), headers={"X-Request-Id": ident})
+            captured = read_capture(await captured_of(server, ident))
+            assert captured.bytes_of("output").count(b"Paris") == 1
+            assert (await reproduced(captured)).same
 
 
 @every("answer", ANSWERS)

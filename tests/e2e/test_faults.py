@@ -15,7 +15,7 @@ import pytest
 from aiohttp.test_utils import TestServer
 
 from tests.cases import every
-from tests.e2e.conftest import CHAT, USER, Gateway, function, gateway_before, post, sdk, serving, upstream_config
+from tests.e2e.conftest import CHAT, USER, Gateway, function, gateway_before, post, sdk, upstream_config
 from tests.e2e.meaning import RESPONSES, ended, said
 from tests.waiting import GUARD_S, until
 from toolwire.pipeline.conversations.stored import CONVERSATIONS
@@ -151,11 +151,7 @@ async def leaving_nothing(server: TestServer, upstream: Upstream) -> AsyncIterat
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors in /proc")
 async def test_clients_that_go_leave_nothing_behind() -> None:
-    async with (
-        Upstream([Say("ok")]) as upstream,
-        serving(upstream_config(upstream.url, backend=UNUSED)) as server,
-        leaving_nothing(server, upstream),
-    ):
+    async with gateway_before([Say("ok")], backend=UNUSED) as (server, upstream), leaving_nothing(server, upstream):
         async with aiohttp.ClientSession() as session:
             upstream.script = [Say("Hel", hang=True)]
             bodies = [(path, asked(path, tools, stream=True)) for path, tools in OFFERS] * 5

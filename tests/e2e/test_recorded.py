@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tests.cases import named
-from tests.e2e.conftest import Gateway, mock_config, post, upstream_config
+from tests.e2e.conftest import Gateway, gateway_before, mock_config, post
 from tests.protocols.published import SHARED, captured_chat_requests, validator
-from toolwire.testing import Answer, Asked, Say, Upstream, chunk, frame
+from toolwire.testing import Answer, Asked, Say, chunk, frame
 
 RECORDED = captured_chat_requests()
 SSE = {"Content-Type": "text/event-stream"}
@@ -52,10 +52,9 @@ async def test_every_recorded_request_is_served(gateway: Gateway, mode: str) -> 
                 validator("CreateChatCompletionResponse").validate(answer.json())
 
 
-async def test_every_recorded_request_reaches_a_text_only_backend(gateway: Gateway) -> None:
+async def test_every_recorded_request_reaches_a_text_only_backend() -> None:
     """Nothing that a strict template would refuse goes out: no tool fields, no tool roles, a user's turn at the end."""
-    async with Upstream([Say("ok")]) as upstream:
-        server = await gateway(upstream_config(upstream.url))
+    async with gateway_before([Say("ok")]) as (server, upstream):
         for path in RECORDED:
             answer = await post(server, body_of(path))
             assert answer.status == 200, (path, answer.body)
@@ -107,9 +106,8 @@ PLAIN = [path for path in RECORDED if not body_of(path).get("tools")]
 
 @pytest.mark.parametrize("mode", ["prompt", "native"])
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-async def test_recorded_requests_without_tools_pass_unchanged(gateway: Gateway, stream: bool, mode: str) -> None:
-    async with Upstream([unread]) as upstream:
-        server = await gateway(upstream_config(upstream.url, defaults={"mode": mode}))
+async def test_recorded_requests_without_tools_pass_unchanged(stream: bool, mode: str) -> None:
+    async with gateway_before([unread], defaults={"mode": mode}) as (server, upstream):
         for path in PLAIN:
             body = {**body_of(path), "stream": stream}
             if not stream:

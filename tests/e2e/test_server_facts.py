@@ -6,10 +6,10 @@ from __future__ import annotations
 from typing import Any
 
 from tests.cases import every
-from tests.e2e.conftest import CHAT, USER, function, post, serving, upstream_config
+from tests.e2e.conftest import CHAT, USER, function, gateway_before, post
 from tests.e2e.meaning import says
 from toolwire.model import Text
-from toolwire.testing import Asked, Say, Upstream
+from toolwire.testing import Asked, Say
 
 MESSAGES, RESPONSES = "/v1/messages", "/v1/responses"
 OBJECT = {"type": "json_object"}
@@ -22,10 +22,7 @@ async def sent(body: dict[str, Any], *, path: str = CHAT, mode: str = "native", 
     """What the server gets."""
     kind = backend.get("kind", "openai_chat")
     answer = Say("{}") if kind == "openai_chat" else says(kind, Text("{}"))
-    async with (
-        Upstream([answer]) as up,
-        serving(upstream_config(up.url, backend=backend, defaults={"mode": mode})) as server,
-    ):
+    async with gateway_before([answer], backend=backend, defaults={"mode": mode}) as (server, up):
         got = await post(server, body, path=path)
     assert got.status == 200, got.body
     asked: Asked = up.posts[0]

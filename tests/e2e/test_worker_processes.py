@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.e2e.conftest import CHAT, USER, post, serving, upstream_config
+from tests.e2e.conftest import CHAT, USER, gateway_before, post
 from tests.e2e.processes import running
 from tests.waiting import GUARD_S, runs, until
 from toolwire.testing import Say, Upstream
@@ -91,10 +91,7 @@ async def test_the_worst_costs_its_own_call(folder: Path, name: str, result: str
         "watch_s": 0,
     }
     both = block(name) + block("fine") if name != "hold" else block(name)
-    async with (
-        Upstream([Say(both), Say("So.")]) as upstream,
-        serving(upstream_config(upstream.url, tools=tools)) as server,
-    ):
+    async with gateway_before([Say(both), Say("So.")], tools=tools) as (server, upstream):
         answer = await post(server, {"messages": USER})
     assert answer.json()["choices"][0]["message"]["content"] == "So."
     assert f"\\n{result}\\n</tool_response>" in told(upstream)
