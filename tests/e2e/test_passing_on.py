@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from tests.cases import every
-from tests.e2e.conftest import gateway_before, get, post, read_config, sdk, serving
+from tests.e2e.conftest import gateway_before, get, mock_config, post, read_config, sdk, serving
 from tests.e2e.test_messages_backend import JSON, SSE
 from toolwire.app import create_app
 from toolwire.support.conversion import ConfigError
@@ -190,6 +190,12 @@ def test_a_path_that_is_taken_is_a_mistake(path: str) -> None:
 def test_a_path_that_is_none_is_a_mistake(path: str) -> None:
     with pytest.raises(ConfigError, match="expected a path"):
         read_config({"backends": {"m": {"kind": "mock"}}, "server": {"pass_through": [path]}})
+
+
+async def test_a_backend_without_such_a_path() -> None:
+    async with serving(mock_config(["hi"])) as server:
+        answer = await post(server, {"input": "hi"}, path="/v1/embeddings")
+    assert (answer.status, answer.json()["error"]["code"]) == (404, "not_found")
 
 
 async def test_nothing_passes_by_who_has_to_see_it() -> None:

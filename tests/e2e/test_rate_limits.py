@@ -258,6 +258,12 @@ async def test_an_answer_of_another_middleware_uses_no_tokens() -> None:
         await settled(server, 0)
 
 
+async def test_without_limits_there_is_nothing(gateway: Gateway) -> None:
+    server = await gateway(script=["x"])
+    assert ADMISSION not in server.app
+    assert told(await post(server, {"messages": USER})) == [None] * 6
+
+
 async def test_counts_that_are_away_refuse_what_is_limited_if_so_configured(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 from hypothesis import given
 
-from tests.cases import every
+from tests.cases import every, examples
 from tests.e2e.agent import block
 from tests.e2e.conftest import Gateway, function, post, read_config, serving, upstream_config
 from tests.openapi.documents import conforms, validator
@@ -67,6 +67,7 @@ def fits(protocol: str, values: Iterable[Any]) -> int:
 
 
 @protocols
+@examples(0.4)
 @given(events=streams())
 def test_any_stream(protocol: str, events: list[Event]) -> None:
     side = registries().clients.get(protocol)()
@@ -74,6 +75,7 @@ def test_any_stream(protocol: str, events: list[Event]) -> None:
 
 
 @protocols
+@examples(0.4)
 @given(events=streams())
 def test_any_whole_answer(protocol: str, events: list[Event]) -> None:
     side = registries().clients.get(protocol)()

@@ -72,6 +72,13 @@ async def test_use_beyond_the_limit_is_a_debt_and_less_than_nothing_is_nothing(
     assert (await counts.book([TOKENS], 10, "3")).used == (10,)
 
 
+async def test_a_request_larger_than_its_limit_needs_an_empty_bucket(make_ledger: MakeLedger) -> None:
+    counts = make_ledger()
+    assert await counts.book([TOKENS], 500, "1") == Booking(True, (10,))
+    await counts.settle(changes([TOKENS], 500, 4), "1")
+    assert await counts.book([TOKENS], 500, "2") == Booking(False, (4,))
+
+
 async def test_a_slot_is_free_again_when_its_exchange_ends(make_ledger: MakeLedger) -> None:
     counts = make_ledger()
     assert [await granted(counts, [SLOTS], 1, str(number)) for number in range(3)] == [True, True, False]
@@ -227,4 +234,4 @@ class Interleaving(RuleBasedStateMachine):
 def test_any_interleaving_counts_as_the_naive_model(kind: str, request: pytest.FixtureRequest) -> None:
     url = request.getfixturevalue(GROUPS[kind]).url if kind in GROUPS else ""
     machine = type("Machine", (Interleaving,), {"kind": kind, "url": url})
-    run_state_machine_as_test(machine, settings=settings(max_examples=30 if kind == "memory" else 8))  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(machine, settings=settings(max_examples=50 if kind == "memory" else 8))  # type: ignore[no-untyped-call]
