@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from tests.cases import every
 from tests.e2e.conftest import CHAT, USER, Gateway, post, upstream_config
@@ -20,7 +22,7 @@ from tests.e2e.forking import Forked
 from tests.e2e.processes import Process, running
 from tests.e2e.responses_answers import RESPONSES
 from tests.waiting import GUARD_S
-from toolwire.testing import TAKING, Asked, Say, Upstream
+from toolwire.testing import Asked, Say, Upstream
 from toolwire.upstream.servers.hops import HEADER
 
 
@@ -71,46 +73,22 @@ async def test_a_reload_refuses_it_as_well(tmp_path: Path) -> None:
 async def forwarder(to: list[int]) -> AsyncIterator[int]:
     """A port that leads to another one: no address gives it away."""
 
-    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if not to[0]:
-            writer.close()
-            return
-        there, back = await asyncio.open_connection("127.0.0.1", to[0])
+    async def forward(request: web.Request) -> web.Response:
+        if not to[0] and request.transport is not None:
+            request.transport.abort()
+            return web.Response(status=502)  # nobody gets this
+        url, body = f"http://127.0.0.1:{to[0]}{request.path_qs}", await request.read()
+        async with (
+            aiohttp.ClientSession() as session,
+            session.request(request.method, url, data=body, headers=request.headers) as answer,
+        ):
+            return web.Response(status=answer.status, body=await answer.read(), content_type=answer.content_type)
 
-        async def copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-            try:
-                while data := await source.read(65536):
-                    sink.write(data)
-                    await sink.drain()
-            except ConnectionError:
-                pass
-            finally:
-                sink.close()
-
-        try:
-            await asyncio.gather(copy(reader, back), copy(there, writer))
-        finally:
-            writer.close()
-            back.close()
-
-    tasks: set[asyncio.Task[None]] = set()
-
-    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.get_running_loop().create_task(carry(reader, writer))
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
-        task.add_done_callback(lambda _: writer.close())  # also of one that was cancelled before it began
-
-    server = await asyncio.start_server(accept, "127.0.0.1", 0)
-    try:
-        yield server.sockets[0].getsockname()[1]
-    finally:
-        server.close()
-        for _ in range(TAKING):
-            await asyncio.sleep(0)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", forward)
+    async with TestServer(app) as server:
+        assert server.port is not None
+        yield server.port
 
 
 @every("gateways", [1, 3])

@@ -4,7 +4,6 @@ one."""
 from __future__ import annotations
 
 import asyncio
-import base64
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -31,8 +30,6 @@ SAYS: dict[str, str] = {
     "its key": KEY,
     "a header's": HEADER_KEY,
     "another server's": OTHERS_KEY,
-    "in base64": base64.b64encode(f"Bearer {KEY}".encode()).decode(),
-    "half of it": KEY[:14],
 }
 
 
