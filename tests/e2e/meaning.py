@@ -18,6 +18,7 @@ from toolwire.testing import Answer, Asked, Upstream, WireAnswer
 RESPONSES = "/v1/responses"
 MESSAGES = "/v1/messages"
 CLIENTS = (CHAT, RESPONSES, MESSAGES)
+PATHS = {"chat": CHAT, "responses": RESPONSES, "messages": MESSAGES}
 
 _READ = function("read", path="string")
 BODIES: dict[str, dict[str, Any]] = {

@@ -24,6 +24,7 @@ from aiohttp.test_utils import TestServer
 
 from tests.e2e.conftest import CHAT, USER, function, gateway_before, post, serving, upstream_config
 from tests.e2e.responses_answers import RESPONSES, read_events
+from tests.e2e.speaking import SSE
 from tests.e2e.test_faults import UNUSED, leaving_nothing
 from tests.waiting import GUARD_S
 from toolwire.app import METRICS
@@ -33,7 +34,6 @@ from toolwire.testing import Answer, Asked, Raw, Refuse, Say, Script, Upstream, 
 TOOL = function("read_file", path="string")
 FLAT = {"type": "function", **TOOL["function"]}
 CALL = '<tool_call>{"name":"read_file","arguments":{"path":"a"}}</tool_call>'
-SSE = {"Content-Type": "text/event-stream"}
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 WHOLE_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
 ROLE = frame(chunk({"role": "assistant", "content": ""}))

@@ -11,13 +11,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.cases import every
 from tests.e2e.conftest import USER, Gateway, function, get, post, read_config
+from tests.e2e.speaking import JSON
 from tests.waiting import GUARD_S
 from toolwire.app import create_app
 from toolwire.observability.metrics import NONE, OTHER
 from toolwire.pipeline.exchange.routing import ROUTER
 from toolwire.testing import Answer, Refuse, Say, Upstream
 
-JSON = {"Content-Type": "application/json"}
 LISTED = Answer([orjson.dumps({"object": "list", "data": [{"id": "served-a"}, {"id": "served-b"}]})], headers=JSON)
 
 

@@ -16,13 +16,12 @@ from aiohttp.test_utils import TestServer
 
 from tests.cases import every, first_and_in_turn
 from tests.e2e.agent import block
-from tests.e2e.conftest import CHAT, gateway_before, get, post, read_config, serving
+from tests.e2e.conftest import gateway_before, get, post, read_config, serving
 from tests.e2e.engines import page
-from tests.e2e.meaning import MESSAGES, RESPONSES, meant, says
+from tests.e2e.meaning import PATHS, meant, says
 from toolwire.model import Text, ToolUse
 from toolwire.testing import Refuse, Upstream, WireAnswer
 
-PATHS: Final = {"chat": CHAT, "responses": RESPONSES, "messages": MESSAGES}
 PIXEL: Final = "data:image/png;base64,iVBORw0KGgo="
 PNG: Final = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
 NOTE: Final = "[image omitted: this model takes no images]"

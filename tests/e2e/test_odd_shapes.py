@@ -15,11 +15,10 @@ import pytest
 
 from tests.e2e.conftest import CHAT, post, serving
 from tests.e2e.meaning import CLIENTS, MESSAGES, RESPONSES, failed, meant
+from tests.e2e.speaking import JSON, SSE
 from tests.e2e.test_cut_calls import asking, behind, event
 from toolwire.testing import Answer, Upstream, chunk, frame
 
-SSE: Final = {"Content-Type": "text/event-stream"}
-JSON: Final = {"Content-Type": "application/json"}
 A: Final = ("read", {"path": "a"})
 B: Final = ("read", {"path": "b"})
 READ_A, READ_B = '{"path": "a"}', '{"path": "b"}'

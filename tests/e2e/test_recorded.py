@@ -11,11 +11,11 @@ import pytest
 
 from tests.cases import named
 from tests.e2e.conftest import Gateway, gateway_before, mock_config, post
+from tests.e2e.speaking import SSE
 from tests.protocols.published import SHARED, captured_chat_requests, validator
 from toolwire.testing import Answer, Asked, Say, chunk, frame
 
 RECORDED = captured_chat_requests()
-SSE = {"Content-Type": "text/event-stream"}
 
 
 def body_of(path: Path) -> dict[str, Any]:

@@ -19,13 +19,13 @@ from aiohttp.test_utils import TestServer
 
 from tests.cases import named
 from tests.e2e.conftest import CHAT, USER, Gateway, function, get, post, read_config
+from tests.e2e.speaking import SSE
 from tests.waiting import GUARD_S
 from toolwire.config import GatewayConfig
 from toolwire.pipeline.exchange.routing import ROUTER
 from toolwire.testing import Answer, Asked, Raw, Refuse, Say, Script, Upstream, WireAnswer, chunk, frame
 
 TOOLS = [function("read_file", path="string")]
-SSE = {"Content-Type": "text/event-stream"}
 QUICK = {"backoff_s": 0.01, "attempts": 2}
 
 LANES = pytest.mark.parametrize("tools", [[], TOOLS], ids=["raw", "scanned"])
