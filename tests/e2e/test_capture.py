@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cases import every, examples
-from tests.e2e.conftest import CHAT, Gateway, function, gateway_before, post, read_config, serving, upstream_config
+from tests.e2e.conftest import CHAT, Gateway, function, gateway_before, get, post, read_config, serving, upstream_config
 from tests.waiting import GUARD_S, until
 from toolwire.cli import main
 from toolwire.config import CaptureConfig
@@ -58,9 +58,8 @@ def asked(path: str, stream: bool, tools: bool) -> dict[str, Any]:
 
 async def fetched(server: TestServer, ident: str, key: str | None = None) -> tuple[int, bytes]:
     headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-    url = server.make_url(f"/admin/captures/{ident}" if ident else "/admin/captures")
-    async with aiohttp.ClientSession() as session, session.get(url, headers=headers) as response:
-        return response.status, await response.read()
+    answer = await get(server, f"/admin/captures/{ident}" if ident else "/admin/captures", headers=headers)
+    return answer.status, answer.body
 
 
 async def captured_of(server: TestServer, ident: str, key: str | None = None) -> bytes:

@@ -78,7 +78,6 @@ class Sessions:
         script: Any = None,
         backend: Mapping[str, Any] | None = None,
         parts: tuple[Any, ...] = (),
-        headers: Mapping[str, str] | None = None,
         raw: bytes | None = None,
     ) -> Seen:
         """The last answer, which has this status. With a `script` the gateway and its server are new ones."""
@@ -95,7 +94,7 @@ class Sessions:
         for body in bodies:
             self._caplog.clear()
             sent = whole(client, body) if raw is None else raw
-            answer = await post(gateway, sent, path=PATHS[client], headers=headers)
+            answer = await post(gateway, sent, path=PATHS[client])
         assert answer.status == status, answer.body
         told = {r.getMessage().split(": ")[1] for r in self._caplog.records if r.name == "toolwire.tolerated"}
         return Seen(answer, [one.json for one in up.requests[before:]], told)

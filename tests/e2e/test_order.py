@@ -100,20 +100,3 @@ async def test_what_is_out_before_the_model_goes_on(gateway: Gateway, name: str)
                 gate.set()
             await client.rest()
     assert client.got.endswith(b"data: [DONE]\n\n")
-
-
-async def test_without_tools_nothing_is_held_at_all(gateway: Gateway) -> None:
-    gates = [asyncio.Event(), asyncio.Event()]
-    async with Upstream([Say("a <tool_call", gates[0], "> b \n", gates[1], "c")]) as upstream:
-        server = await gateway(upstream_config(upstream.url))
-        async with (
-            aiohttp.ClientSession() as session,
-            session.post(server.make_url(CHAT), json={"model": "m", "messages": USER, "stream": True}) as response,
-        ):
-            client = Client(response)
-            await client.until("a <tool_call")
-            gates[0].set()
-            await client.until("a <tool_call> b \n")
-            gates[1].set()
-            await client.rest()
-    assert client.text == "a <tool_call> b \nc"
