@@ -97,3 +97,19 @@ async def test_forms_beside_tools_of_a_native_server() -> None:
     got = await sent({"messages": USER, "tools": [READ], "response_format": SCHEMA}, response_format=[])
     assert (got["tools"][0]["function"]["name"], got.get("response_format")) == ("read", None)
     assert "Marked" in str(got["messages"])
+
+
+@every(
+    ("types", "sent_types"),
+    [
+        (None, ["custom", "function", "web_search"]),
+        (["function"], ["function", "function"]),
+        (["function", "custom"], ["custom", "function"]),
+        (["function", "web_search"], ["function", "function", "web_search"]),
+    ],
+)
+async def test_types_of_tools(types: list[str] | None, sent_types: list[str]) -> None:
+    custom = {"type": "custom", "custom": {"name": "free"}}
+    body = {"messages": USER, "tools": [READ, custom, {"type": "web_search"}]}
+    got = await sent(body, **({} if types is None else {"tool_types": types}))
+    assert sorted(tool["type"] for tool in got["tools"]) == sent_types
