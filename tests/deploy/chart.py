@@ -1,7 +1,7 @@
 """Renders the chart's templates without Helm: the small part of its language that they keep to.
 
 What a template may use is what is here; anything else raises. `test_chart.py` compares the result with Helm's, where
-there is one, and with Go's own template package, where there is a Go.
+there is one.
 """
 
 from __future__ import annotations

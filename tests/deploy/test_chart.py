@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from tests.deploy.chart import Chart, Failed, objects
-from tests.optional import GO, HELM
+from tests.optional import HELM
 from toolwire import __version__
 from toolwire.config import GatewayConfig
 from toolwire.configuration.settings import load
@@ -93,13 +93,6 @@ def test_the_schema_has_every_value():
                 names(item, schema["properties"][name])
 
     names(CHART.values, SCHEMA.schema)
-
-
-def test_the_check_can_fail():
-    deployment = CHART.render(KEYS)["Deployment"]
-    deployment["spec"]["template"]["spec"]["containers"][0]["livenessProb"] = {}
-    with pytest.raises(kubernetes_validate.ValidationError):
-        kubernetes_validate.validate(deployment, NEWEST, strict=True)
 
 
 def configuration(made: dict[str, Any], folder: Path) -> GatewayConfig:
@@ -264,19 +257,6 @@ def without_checksum(made: dict[str, Any]) -> dict[str, Any]:
     made["Deployment"]["spec"]["template"]["metadata"]["annotations"].pop("checksum/config")
     made["ConfigMap"]["data"]["toolwire.yaml"] = yaml.safe_load(made["ConfigMap"]["data"]["toolwire.yaml"])
     return made
-
-
-@pytest.mark.slow
-@pytest.mark.needs(GO)  # whose templates Helm uses
-def test_go_reads_the_templates_as_we_do(tmp_path):
-    program = tmp_path / "render"
-    source = Path(__file__).with_name("render.go")
-    subprocess.run(["go", "build", "-o", program, source], check=True, cwd=tmp_path)
-    for values in VALUES.values():
-        dot = {name: part for name, part in CHART.dot(values).items() if name != "Files"}
-        asked = json.dumps({"Files": CHART.files, "Dot": dot, "Dashboard": CHART.dashboard})
-        done = subprocess.run([program], input=asked, capture_output=True, text=True, check=True)
-        assert without_checksum(objects(json.loads(done.stdout))) == without_checksum(CHART.render(values))
 
 
 @pytest.mark.needs(HELM)

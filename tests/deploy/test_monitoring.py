@@ -35,68 +35,23 @@ WATCHED = {
     },
     "prometheusRule": {"enabled": True, "labels": {"release": "prom"}},
 }
-NAME = {"type": "string", "minLength": 1}
-LABELS = {"type": "object", "additionalProperties": {"type": "string"}}
-
-
-def closed(required: list[str], **properties: Any) -> dict[str, Any]:
-    return {"type": "object", "additionalProperties": False, "required": required, "properties": properties}
-
-
-def resource(kind: str, spec: dict[str, Any]) -> dict[str, Any]:
-    return closed(
-        ["apiVersion", "kind", "metadata", "spec"],
-        apiVersion={"const": "monitoring.coreos.com/v1"},
-        kind={"const": kind},
-        metadata=closed(["name", "labels"], name=NAME, labels=LABELS),
-        spec=spec,
-    )
-
-
-DURATION = {"type": "string", "pattern": r"^(0|(([0-9]+)y)?(([0-9]+)w)?(([0-9]+)d)?(([0-9]+)h)?(([0-9]+)m)?(([0-9]+)s)?(([0-9]+)ms)?)$"}  # fmt: skip
-SECRET_ENTRY = closed(["key"], name=NAME, key=NAME, optional={"type": "boolean"})
-ENDPOINT = closed(
-    [],
-    port=NAME,
-    path={"type": "string"},
-    interval=DURATION,
-    scrapeTimeout=DURATION,
-    authorization=closed([], type={"type": "string"}, credentials=SECRET_ENTRY),
-)
-RULE = closed(["alert", "expr"], alert=NAME, expr={"type": ["string", "integer"]}, labels=LABELS, annotations=LABELS)
-RULE["properties"]["for"] = DURATION
-CRDS = {
-    "ServiceMonitor": resource(
-        "ServiceMonitor",
-        closed(
-            ["endpoints", "selector"],
-            selector=closed([], matchLabels=LABELS),
-            endpoints={"type": "array", "minItems": 1, "items": ENDPOINT},
-        ),
-    ),
-    "PrometheusRule": resource(
-        "PrometheusRule",
-        closed(
-            [], groups={"type": "array", "items": closed(["name"], name=NAME, rules={"type": "array", "items": RULE})}
-        ),
-    ),
-}
-"""What the Prometheus operator's definitions (monitoring.coreos.com/v1) say of the fields that the chart uses."""
-
 
 # --- the chart --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", CRDS)
-def test_what_the_operator_gets_has_its_form(kind: str) -> None:
+def test_what_the_operator_gets_has_its_form() -> None:
+    """The names of fields are those of monitoring.coreos.com/v1."""
     made = CHART.render(WATCHED)
-    jsonschema.Draft7Validator(CRDS[kind]).validate(made[kind])
-    assert made[kind]["metadata"]["labels"]["release"] == "prom"
     SCHEMA.validate(CHART.dot(WATCHED)["Values"])
-    assert kind not in CHART.render(KEYS), "a cluster without the operator does not know it"
-    made[kind]["spec"]["typo"] = 1
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.Draft7Validator(CRDS[kind]).validate(made[kind])
+    for kind in ("ServiceMonitor", "PrometheusRule"):
+        assert kind not in CHART.render(KEYS), "a cluster without the operator does not know it"
+        assert made[kind]["apiVersion"] == "monitoring.coreos.com/v1"
+        assert made[kind]["metadata"]["labels"]["release"] == "prom"
+    assert set(made["ServiceMonitor"]["spec"]) == {"endpoints", "selector"}
+    assert set(made["ServiceMonitor"]["spec"]["endpoints"][0]) == {"port", "path", "interval", "authorization"}
+    (group,) = made["PrometheusRule"]["spec"]["groups"]
+    assert set(group) == {"name", "rules"}
+    assert all(set(rule) <= {"alert", "expr", "for", "labels", "annotations"} for rule in group["rules"])
 
 
 def test_the_monitor_finds_the_service_and_shows_a_key() -> None:

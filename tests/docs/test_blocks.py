@@ -23,7 +23,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from docs.drawings import REGION
 from tests.cases import every
-from tests.docs.data import documents, faults, request_faults
+from tests.docs.data import documents, faults
 from tests.docs.pages import FENCE, PAGES, ROOT, Block, blocks, pages_with, read, write_files
 from tests.inspector.browser import Gateway
 from tests.optional import NODE, program
@@ -116,11 +116,6 @@ def test_no_block_is_without_a_fence() -> None:
             assert in_list or not paragraph.startswith("    "), f"{page}: {paragraph}"
 
 
-@every(("kind", "used"), [(kind, language) for language in KINDS for kind in sorted(KINDS[language])])
-def test_no_kind_is_allowed_that_nobody_uses(kind: str, used: str) -> None:
-    assert [block for _, block in ALL if block.info[:1] == [used] and _kind(block) == kind]
-
-
 # --- Python ---------------------------------------------------------------------------------------------------------
 
 
@@ -201,22 +196,6 @@ def test_json_is_what_it_looks_like(page: Path, block: Block) -> None:
     values = list(documents(block.text))
     assert values
     assert [fault for value in values for fault in faults(value)] == []
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        '{"model": "m", "messages": [{"role": "nobody"}]}',
-        '{"model": "m", "input": 5}',
-        '{"model": "m", "messages": [], "max_tokens": "x", "tools": [{"input_schema": {}}]}',
-        '{"error": {"code": "nonsense"}}',
-        '{"type": "function", "function": {"name": "f", "parameters": {"type": "strnig"}}}',
-        '{"type": "function", "name": "f", "parameters": {"type": "strnig"}}',
-    ],
-)
-def test_json_that_is_wrong_is_found(text: str) -> None:
-    assert [fault for value in documents(text) for fault in faults(value)]
-    assert request_faults({"model": "m"}, "/v1/chat/completions")
 
 
 @pytest.mark.parametrize(("page", "block"), _of("yaml", "cases"))

@@ -7,6 +7,7 @@ import re
 import subprocess
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -178,35 +179,6 @@ def test_the_shell_can_read_them(page: Path) -> None:
             assert (done.returncode, done.stderr) == (0, ""), block.text
 
 
-@pytest.mark.parametrize(
-    ("command", "fault"),
-    [
-        ("toolwire serve --bakcend http://127.0.0.1:8000", "No such option"),
-        ("toolwire sreve", "No such command"),
-        ("make nonsense", "no target ['nonsense']"),
-        ("pip install 'toolwire[nonsense]'", "no extra ['nonsense']"),
-        ("python -m bench.nonsense", "no module bench.nonsense"),
-        ("python tests/nonsense.py", "no file tests/nonsense.py"),
-    ],
-)
-def test_what_is_wrong_is_found(command: str, fault: str) -> None:
-    (one,) = simple_commands(command)
-    assert fault in (CHECKS[_name(one)](one.words[1:]) or "")
-
-
-@pytest.mark.parametrize(
-    ("command", "fault"),
-    [
-        ("curl http://127.0.0.1:8665/nowhere", "Not Found"),
-        ("curl -X DELETE http://127.0.0.1:8665/health", "Method Not Allowed"),
-        ("""curl http://127.0.0.1:8665/v1/chat/completions -d '{"model": "m", "messages": 5}'""", "messages"),
-    ],
-)
-async def test_a_wrong_request_is_found(command: str, fault: str, app: web.Application) -> None:
-    (one,) = simple_commands(command)
-    assert fault in (await _curl(one.words[1:], app) or "")
-
-
 # --- variables ------------------------------------------------------------------------------------------------------
 
 
@@ -221,6 +193,7 @@ def _known(name: str) -> bool:
     return name in _sources()
 
 
+@cache
 def _sources() -> str:
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
     texts = (ROOT / file for file in listed if file.endswith(SOURCES) and not file.startswith("tests/docs/"))

@@ -1,7 +1,5 @@
 """The site: every page of the repository stands on it as it reads there, every link leads somewhere, nothing is loaded
-from elsewhere, and a search finds.
-
-Needs the extra `docs`; what needs a browser skips without Chromium.
+from elsewhere, and a search finds. Needs the extra `docs`.
 """
 
 from __future__ import annotations
@@ -10,26 +8,17 @@ import importlib.util
 import json
 import posixpath
 import re
-import threading
 from collections import Counter
-from collections.abc import Iterator
-from functools import partial
 from html.parser import HTMLParser
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
 from markdown_it import MarkdownIt
-from selenium.webdriver.common.by import By
-from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.remote.webdriver import WebDriver
 
 from docs import website
 from docs.drawn import drawings, picture
 from docs.website import ROOT, SOURCE, SiteError, bent, pages
-from tests.inspector import browser
-from tests.optional import CHROMEDRIVER
 
 COUNTED = ("h1", "h2", "h3", "h4", "li", "table", "tr", "pre", "img", "blockquote", "hr", "strong", "em")
 
@@ -176,27 +165,10 @@ def test_links_are_bent(text: str, place: str) -> None:
     assert bent("docs/index.md", text, pages()) == place
 
 
-def test_a_link_from_a_page_outside_leads_into_the_site() -> None:
-    assert bent("bench/README.md", "[a](../docs/how-to/tune.md)", pages()) == "[a](../how-to/tune.md)"
-
-
 @pytest.mark.parametrize("text", ["[a](nowhere.md)", "![a](images/none.png)", "```mermaid\nflowchart\n```\n"])
 def test_what_is_not_there_is_an_error(text: str) -> None:
     with pytest.raises(SiteError, match=r"^docs/index.md: "):
         bent("docs/index.md", "# A\n" + text, pages())
-
-
-@pytest.mark.parametrize(
-    ("page", "heading"),
-    [("tutorial/new.md", "Get started"), ("how-to/clients/new.md", "Clients"), ("explanation/new.md", "Concepts")],
-)
-def test_an_unlisted_page_joins_the_pages_of_its_folder(
-    monkeypatch: pytest.MonkeyPatch, page: str, heading: str
-) -> None:
-    places = pages() | {f"docs/{page}": page}
-    monkeypatch.setattr(website, "_title", lambda path: f"Title of {path}")
-    found = [section.heading for section in website.sections(places) if f"docs/{page}" in section.pages]
-    assert found == [heading]
 
 
 def test_a_page_without_a_section_is_an_error() -> None:
@@ -233,73 +205,6 @@ def test_programs_find_each_page_as_markdown(site: Path) -> None:
     assert "max_iterations" in (site / "llms-full.txt").read_text("utf-8")
 
 
-def test_a_dead_anchor_ends_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a site of a few pages."""
-    pytest.importorskip("zensical")
-    write = website.write
-    few = {path: place for path, place in pages().items() if re.match(r"index|how-to/clients\.|adr/0001", place)}
-
-    def writing(folder: Path) -> None:
-        write(folder)
-        with (folder / "pages" / "index.md").open("a", encoding="utf-8") as page:
-            page.write("\n[a](how-to/clients.md#nowhere)\n")
-
-    monkeypatch.setattr(website, "pages", lambda: few)
-    monkeypatch.setattr(website, "write", writing)
-    with pytest.raises(SiteError, match="anchor does not exist"):
-        website.build(tmp_path / "site")
-
-
 def test_every_drawing_has_its_picture_and_no_other_is_kept() -> None:
     """`python -m docs.drawn` makes them."""
     assert set((ROOT / "docs" / "images").glob("drawn-*.svg")) == {picture(text) for text in drawings()}
-
-
-# --- in a browser ---------------------------------------------------------------------------------------------------
-
-
-def _found(driver: WebDriver) -> list[str]:
-    """The links in what lies over the page, the search."""
-    return driver.execute_script(
-        "return [...document.querySelectorAll('*')].filter(e => e.shadowRoot)"
-        ".flatMap(e => [...e.shadowRoot.querySelectorAll('a')].map(a => a.href))"
-    )
-
-
-class Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@pytest.fixture
-def address(site: Path) -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(site)))
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/"
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-@pytest.mark.needs(CHROMEDRIVER)
-def test_a_reader_searches_looks_at_pictures_and_turns_the_light_off(address: str) -> None:
-    with browser.browsing() as driver:
-        driver.get(address + "explanation/how-it-works/")
-        shown = "return [...document.querySelectorAll('article img')].map(i => i.complete && i.naturalWidth > 0)"
-        assert browser.until(lambda: (all(seen := driver.execute_script(shown)) and seen) or None)
-
-        scheme = "return getComputedStyle(document.body).backgroundColor"
-        before = driver.execute_script(scheme)
-        driver.execute_script("[...document.querySelectorAll('[data-md-component=palette] input')].at(-1).click()")
-        assert browser.until(lambda: driver.execute_script(scheme) != before)
-
-        driver.find_element(By.TAG_NAME, "body").send_keys(Keys.CONTROL, "k")
-        browser.until(lambda: driver.execute_script("return document.activeElement.shadowRoot !== null"))
-        driver.switch_to.active_element.send_keys("constrained decoding")
-        browser.until(lambda: f"{address}how-to/backends/" in {a.partition("?h=")[0] for a in _found(driver)})
-
-        loaded = driver.execute_script("return performance.getEntriesByType('resource').map(e => e.name)")
-        assert loaded
-        assert [name for name in loaded if not name.startswith((address, "blob:", "data:"))] == []
-        assert [entry for entry in driver.get_log("browser") if entry["level"] == "SEVERE"] == []

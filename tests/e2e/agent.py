@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.e2e.conftest import function
+
 MAIN = 'def main() -> None:\n    print("<tool_call> is only text here", \'</tool_call>\')\n\n\nif __name__ == "__main__":\n    main()\n'
 README = '# Ünïcode 日本語 🚀\n\nA "quoted" line, a back\\slash, a tab\t.\n'
 CONFIG = "[tool]\r\nname = 'x'\r\n"
@@ -70,28 +72,12 @@ FINAL = {
 }
 
 
-def _tool(name: str, **properties: str) -> dict[str, Any]:
-    return {
-        "type": "function",
-        "function": {
-            "name": name,
-            "description": f"{name.replace('_', ' ')} in the workspace",
-            "parameters": {
-                "type": "object",
-                "properties": {key: {"type": kind} for key, kind in properties.items()},
-                "required": list(properties),
-                "additionalProperties": False,
-            },
-        },
-    }
-
-
 TOOLS = [
-    _tool("list_files", path="string"),
-    _tool("read_file", path="string"),
-    _tool("write_file", path="string", content="string"),
-    _tool("search", pattern="string"),
-    _tool("apply_patch", path="string", old="string", new="string"),
+    function("list_files", path="string"),
+    function("read_file", path="string"),
+    function("write_file", path="string", content="string"),
+    function("search", pattern="string"),
+    function("apply_patch", path="string", old="string", new="string"),
 ]
 
 

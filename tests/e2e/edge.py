@@ -23,8 +23,10 @@ BODY = b'{"model":"m","messages":[{"role":"user","content":"hi"}]}'
 STREAMED = b'{"model":"m","stream":true,"messages":[{"role":"user","content":"hi"}]}'
 
 
-def head(length: int, *fields: str, path: str = CHAT) -> bytes:
-    lines = [f"POST {path} HTTP/1.1", "Host: x", "Content-Type: application/json", f"Content-Length: {length}", *fields]
+def head(length: int | None, *fields: str, path: str = CHAT) -> bytes:
+    """A request's head. `length` of its body; None: it comes in chunks."""
+    framing = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
+    lines = [f"POST {path} HTTP/1.1", "Host: x", "Content-Type: application/json", framing, *fields]
     return "\r\n".join([*lines, "", ""]).encode()
 
 

@@ -29,8 +29,6 @@ from tests.waiting import GUARD_S
 ROOT: Final = Path(__file__).resolve().parents[2]
 MOST_BYTES: Final = 1 << 17
 """The limit of one order."""
-SCANNER: Final = "TOOLWIRE_NO_EXTENSIONS"
-"""The variable that imports depend on: each value has a process to fork."""
 
 
 class Forked:
@@ -42,9 +40,7 @@ class Forked:
         status, reported = os.pipe()
         order = {"file": str(file), "env": {**os.environ, **env}, "folder": str(folder)}
         try:
-            socket.send_fds(
-                _server(env.get(SCANNER, "")), [json.dumps(order).encode()], [theirs, log.fileno(), reported]
-            )
+            socket.send_fds(_server(), [json.dumps(order).encode()], [theirs, log.fileno(), reported])
         finally:
             os.close(theirs)
             os.close(reported)
@@ -97,10 +93,10 @@ async def readable(descriptor: int) -> None:
 
 
 @cache
-def _server(scanner: str) -> socket.socket:
+def _server() -> socket.socket:
     """The socket for orders of the process that is forked; it ends with this one."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    env = {**os.environ, "PYTHONPATH": str(ROOT)} | ({SCANNER: scanner} if scanner else {})
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "tests.e2e.forking", str(theirs.fileno())]
     process = subprocess.Popen(command, cwd=ROOT, env=env, pass_fds=[theirs.fileno()], start_new_session=True)
     theirs.close()

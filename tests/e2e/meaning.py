@@ -8,17 +8,17 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from tests.e2e.conftest import CHAT, USER, function, post, serving
+from tests.e2e.speaking import speaking
 from tests.protocols.messages_wires import accumulate
 from toolwire.config import GatewayConfig
-from toolwire.folding import unfold
-from toolwire.model import ModelReply, ModelRequest, ReplyChoice, ToolUse, Usage
-from toolwire.protocols.streams import WriteOptions
+from toolwire.model import ModelReply, ReplyChoice, ToolUse, Usage
 from toolwire.registry import usual_server
 from toolwire.testing import Answer, Asked, Upstream, WireAnswer
 
 RESPONSES = "/v1/responses"
 MESSAGES = "/v1/messages"
 CLIENTS = (CHAT, RESPONSES, MESSAGES)
+PATHS = {"chat": CHAT, "responses": RESPONSES, "messages": MESSAGES}
 
 _READ = function("read", path="string")
 BODIES: dict[str, dict[str, Any]] = {
@@ -74,16 +74,7 @@ def says(kind: str, *parts: Any) -> Callable[[Asked], Answer]:
     """A server of a kind that answers so, streamed or whole, as it is asked."""
     reason = "tool_calls" if any(isinstance(part, ToolUse) for part in parts) else "stop"
     reply = ModelReply("up_1", "m", 1, (ReplyChoice(parts, reason),), Usage(9, 4))
-    wire = usual_server(kind)
-    options = WriteOptions(request=ModelRequest("m", (), stream=True, include_usage=True), created=1)
-
-    def answer(asked: Asked) -> Answer:
-        if asked.json.get("stream"):
-            return Answer([wire.writer(options).feed(unfold(reply))], headers={"Content-Type": "text/event-stream"})
-        body = wire.write_reply(reply, options)
-        return Answer([body], headers={"Content-Type": "application/json"}, framing="length")
-
-    return answer
+    return speaking(usual_server(kind), reply)
 
 
 class Told(NamedTuple):

@@ -18,20 +18,6 @@ def forwarded() -> Any:
     return XForwardedRelaxed().middleware
 
 
-def secure() -> Any:
-    """aiohttp-remotes: redirects to HTTPS."""
-    from aiohttp_remotes import Secure
-
-    return Secure().middleware
-
-
-def basic_auth(username: str, password: str) -> Any:
-    """aiohttp-remotes: another one that knows users."""
-    from aiohttp_remotes import BasicAuth
-
-    return BasicAuth(username, password, "toolwire").middleware
-
-
 def session() -> Any:
     """aiohttp-session, with sessions that are kept in the cookie."""
     from aiohttp_session import SimpleCookieStorage, session_middleware

@@ -93,26 +93,6 @@ async def test_a_client_gets_calls_out_of_text(stream: bool) -> None:
     assert (end["end"], end["cost"]) == ("stop", [7, 5])
 
 
-@both
-async def test_a_conversation_goes_on(stream: bool) -> None:
-    say = [
-        *SAY,
-        {"who": "model", "text": "", "calls": [{"id": "c1", "name": "read", "args": {"path": "a"}}]},
-        {"who": "tool", "of": "c1", "text": "It says b."},
-    ]
-    answer, up = await before_chat(Say("b"), {"say": say, "tools": [TOOL], "stream": stream})
-    assert answer.status == 200
-    assert "It says b." in up.requests[0].json["messages"][-1]["content"]
-
-
-@both
-async def test_errors_of_the_server_are_in_its_words(stream: bool) -> None:
-    answer, _ = await before_chat(Refuse(500, "no memory"), {"say": SAY, "stream": stream})
-    assert answer.status == 502
-    assert answer.json()["error"]["code"] == "upstream_error"
-    assert "no memory" in answer.json()["error"]["said"]
-
-
 async def test_a_stream_that_breaks_off_says_so_in_its_words() -> None:
     answer, _ = await before_chat(Say("Hel", cut=True), {"say": SAY, "stream": True})
     text, fault = frames(answer)
@@ -216,16 +196,6 @@ async def test_its_refusals_are_understood(path: str, body: dict[str, Any], stre
     told = answer.json()["error"]
     assert (answer.status, told["code"]) == (404, "model_not_found")
     assert "never heard of it" in told["said" if path == TINY else "message"]
-
-
-async def test_what_says_nothing_is_nothing_yet() -> None:
-    """Another try is made as long as nothing of an answer came."""
-    async with Upstream([Answer([b'data: {"text":""}\n\n'], headers=SSE, cut=True), speaking(WIRE, CALLING)]) as up:
-        defaults = {"mode": "native", "retry": {"attempts": 2, "backoff_s": 0}}
-        async with serving(upstream_config(up.url, backend={"kind": "tiny"}, defaults=defaults)) as server:
-            answer = await post(server, {"messages": USER, "stream": True})
-    assert len(up.requests) == 2
-    assert answer.frames()[-1] == "[DONE]"
 
 
 # --- as a plug-in ---------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 
 from tests.cases import every
+from tests.e2e import edge
 from tests.e2e.conftest import CHAT
 from tests.e2e.edge import BODY, Gateway, Start, answered
 from tests.e2e.test_compressed import refused
@@ -26,10 +27,8 @@ Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 def head(size: int | None, *fields: str, key: str = "slow", path: str = CHAT) -> bytes:
-    """A request's head. `size` of its body; None: it comes in chunks."""
-    framing = "Transfer-Encoding: chunked" if size is None else f"Content-Length: {size}"
-    lines = [f"POST {path} HTTP/1.1", "Host: localhost", "Content-Type: application/json", framing]
-    return "\r\n".join([*lines, f"Authorization: Bearer {key}", *fields, "", ""]).encode()
+    """A request's head with a key: see `tests.e2e.edge.head`."""
+    return edge.head(size, f"Authorization: Bearer {key}", *fields, path=path)
 
 
 def padded(size: int) -> bytes:

@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from tests.cases import every
-from tests.e2e.conftest import CHAT, USER, Gateway, gateway_before, post, upstream_config
+from tests.e2e.conftest import CHAT, USER, Gateway, post, upstream_config
 from tests.e2e.forking import Forked
 from tests.e2e.processes import Process, running
 from tests.e2e.responses_answers import RESPONSES
 from tests.waiting import GUARD_S
-from toolwire.testing import TAKING, Asked, Say, Upstream
+from toolwire.testing import Asked, Say, Upstream
 from toolwire.upstream.servers.hops import HEADER
-
-OTHER = "0123456789abcdef"
 
 
 def free_port() -> int:
@@ -44,20 +44,11 @@ async def started(folder: Path, config: Mapping[str, Any]) -> tuple[int, str]:
     return status, process.log
 
 
-@every(
-    "host, url",
-    [
-        ("127.0.0.1", "http://localhost:{port}"),
-        ("localhost", "http://[::1]:{port}/v1"),
-        ("0.0.0.0", "http://{own}:{port}/x"),
-    ],
-)
-async def test_a_backend_that_is_the_gateway_is_refused(tmp_path: Path, host: str, url: str) -> None:
+async def test_a_backend_that_is_the_gateway_is_refused(tmp_path: Path) -> None:
     port = free_port()
-    mirror = url.format(port=port, own=socket.gethostname())
-    backends = {"good": {"url": "http://127.0.0.1:9"}, "mirror": {"url": mirror}}
+    backends = {"good": {"url": "http://127.0.0.1:9"}, "mirror": {"url": f"http://{socket.gethostname()}:{port}/x"}}
     routes = [{"model": name, "backend": name} for name in backends]
-    server = {"port": port, "host": host, "insecure_public": True}
+    server = {"port": port, "host": "0.0.0.0", "insecure_public": True}
     status, log = await started(tmp_path, {"backends": backends, "routes": routes, "server": server})
     assert status == 1
     assert "backends.mirror.url: leads back to the gateway itself" in log
@@ -82,49 +73,25 @@ async def test_a_reload_refuses_it_as_well(tmp_path: Path) -> None:
 async def forwarder(to: list[int]) -> AsyncIterator[int]:
     """A port that leads to another one: no address gives it away."""
 
-    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if not to[0]:
-            writer.close()
-            return
-        there, back = await asyncio.open_connection("127.0.0.1", to[0])
+    async def forward(request: web.Request) -> web.Response:
+        if not to[0] and request.transport is not None:
+            request.transport.abort()
+            return web.Response(status=502)  # nobody gets this
+        url, body = f"http://127.0.0.1:{to[0]}{request.path_qs}", await request.read()
+        async with (
+            aiohttp.ClientSession() as session,
+            session.request(request.method, url, data=body, headers=request.headers) as answer,
+        ):
+            return web.Response(status=answer.status, body=await answer.read(), content_type=answer.content_type)
 
-        async def copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-            try:
-                while data := await source.read(65536):
-                    sink.write(data)
-                    await sink.drain()
-            except ConnectionError:
-                pass
-            finally:
-                sink.close()
-
-        try:
-            await asyncio.gather(copy(reader, back), copy(there, writer))
-        finally:
-            writer.close()
-            back.close()
-
-    tasks: set[asyncio.Task[None]] = set()
-
-    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.get_running_loop().create_task(carry(reader, writer))
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
-        task.add_done_callback(lambda _: writer.close())  # also of one that was cancelled before it began
-
-    server = await asyncio.start_server(accept, "127.0.0.1", 0)
-    try:
-        yield server.sockets[0].getsockname()[1]
-    finally:
-        server.close()
-        for _ in range(TAKING):
-            await asyncio.sleep(0)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", forward)
+    async with TestServer(app) as server:
+        assert server.port is not None
+        yield server.port
 
 
-@every("gateways", [1, 2, 3])
+@every("gateways", [1, 3])
 async def test_a_ring_ends_with_508(gateway: Gateway, gateways: int) -> None:
     """Once around and no further, however often each would try again; and what each is asked at its start ends as
     well."""
@@ -177,20 +144,6 @@ async def test_gateways_in_a_row_are_fine(gateway: Gateway) -> None:
         hops = names(server.posts[0])
         assert len(hops) == len(set(hops)) == 3
         assert all({hops[-1]} <= set(names(asked)) <= set(hops) for asked in server.looks)
-
-
-async def test_what_a_client_says_of_hops_is_checked() -> None:
-    async with gateway_before([Say("Hello.")]) as (started, server):
-        for given, kept in (
-            (OTHER, [OTHER]), ("x", []), (f"{OTHER},", []), (OTHER.upper(), []), ("1" * 17, []), ("", []), (f"{OTHER}, {OTHER}", [OTHER]),
-        ):  # fmt: skip
-            for header in ({HEADER: given}, {}):
-                assert (await post(started, {"messages": USER}, headers=header)).status == 200
-            first, second = map(names, server.posts[-2:])
-            assert first[:-1] == kept, given
-            assert second == first[-1:], "nothing stays of it for the next request of the connection"
-        many = ", ".join(f"{number:016x}" for number in range(17))
-        assert (await post(started, {"messages": USER}, headers={HEADER: many})).status == 508
 
 
 def names(asked: Asked) -> list[str]:

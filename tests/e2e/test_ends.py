@@ -22,37 +22,23 @@ from toolwire.protocols.shared.ends import ERROR, FINISH_WORDS, MEANS
 from toolwire.testing import Answer, Asked, Say, Upstream, WireAnswer, frame
 
 STOP, LENGTH, FILTERED = FinishReason.STOP, FinishReason.LENGTH, FinishReason.CONTENT_FILTER
-WORDS: dict[str, dict[str, str]] = {
-    "OpenAI": {"stop": STOP, "length": LENGTH, "content_filter": FILTERED, "max_output_tokens": LENGTH},
-    "Azure": {"content_filter": FILTERED},
-    "Anthropic": {
-        "end_turn": STOP,
-        "stop_sequence": STOP,
-        "max_tokens": LENGTH,
-        "refusal": FILTERED,
-        "model_context_window_exceeded": LENGTH,
-        "pause_turn": FinishReason.PAUSED,
-    },
-    "Gemini": {
-        "STOP": STOP,
-        "MAX_TOKENS": LENGTH,
-        "SAFETY": FILTERED,
-        "RECITATION": FILTERED,
-        "PROHIBITED_CONTENT": FILTERED,
-        "MALFORMED_FUNCTION_CALL": ERROR,
-        "content_filter: SAFETY": FILTERED,
-        "function_call_filter: MALFORMED_FUNCTION_CALL": ERROR,
-    },
-    "z.ai": {"sensitive": FILTERED, "network_error": ERROR, "model_context_window_exceeded": LENGTH},
-    "OpenRouter": {"error": ERROR},
-    "Bedrock": {"guardrail_intervened": FILTERED, "content_filtered": FILTERED, "malformed_tool_use": ERROR},
-    "vLLM": {"abort": ERROR, "error": ERROR, "repetition": LENGTH},
-    "SGLang": {"abort": ERROR},
-    "llama.cpp": {"eos": STOP, "word": STOP, "limit": LENGTH},
-    "TGI": {"eos_token": STOP},
-    "DeepSeek": {"insufficient_system_resource": ERROR},
-    "Mistral": {"model_length": LENGTH},
+WORDS = {
+    STOP: ["stop", "end_turn", "stop_sequence", "STOP", "eos", "word", "eos_token"],
+    LENGTH: [
+        *("length", "max_output_tokens", "max_tokens", "model_context_window_exceeded", "MAX_TOKENS", "repetition"),
+        *("limit", "model_length"),
+    ],
+    FILTERED: [
+        *("content_filter", "refusal", "SAFETY", "RECITATION", "PROHIBITED_CONTENT", "content_filter: SAFETY"),
+        *("sensitive", "guardrail_intervened", "content_filtered"),
+    ],
+    FinishReason.PAUSED: ["pause_turn"],
+    ERROR: [
+        *("MALFORMED_FUNCTION_CALL", "function_call_filter: MALFORMED_FUNCTION_CALL", "network_error", "error"),
+        *("malformed_tool_use", "abort", "insufficient_system_resource"),
+    ],
 }
+"""Of OpenAI, Anthropic, Gemini, z.ai, Bedrock, DeepSeek, Mistral, and the engines, by what they mean."""
 
 
 def chat_text(word: str | None, stream: bool) -> Answer:
@@ -84,7 +70,7 @@ def test_every_meaning_is_told() -> None:
 @every("path, stream", [(path, stream) for path in BODIES for stream in (False, True)])
 async def test_what_clients_are_told(path: str, stream: bool) -> None:
     """Chat servers say all of these words."""
-    words = [(word, means) for words in WORDS.values() for word, means in words.items()]
+    words = [(word, means) for means, words in WORDS.items() for word in words]
     now = iter(words)
 
     def answer(asked: Asked) -> Answer:

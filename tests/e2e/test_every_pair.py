@@ -20,7 +20,7 @@ from docs.pairs import ENDS, OUTCOMES, modes_of
 from tests import codex_double
 from tests.e2e.agent import block
 from tests.e2e.conftest import CHAT, post, read_config, serving
-from tests.e2e.meaning import MESSAGES, RESPONSES, asking, chunks_of, failed, meant
+from tests.e2e.meaning import PATHS, RESPONSES, asking, chunks_of, failed, meant
 from tests.e2e.speaking import JSON, OPTIONS, SSE, speaking
 from tests.waiting import GUARD_S
 from toolwire.events import BlockKind, Delta, Open, Start
@@ -29,8 +29,6 @@ from toolwire.protocols.base import ServerSide
 from toolwire.registry import BACKENDS, CLIENT_PROTOCOLS, SERVER_PROTOCOLS, usual_server
 from toolwire.testing import Answer, Asked, Refuse, Upstream, WireAnswer
 
-PATHS: Final = {"chat": CHAT, "responses": RESPONSES, "messages": MESSAGES}
-NAMES: Final = {path: name for name, path in PATHS.items()}
 CALLS: Final[dict[str, list[tuple[str, Any]]]] = {
     "text": [],
     "one call": [("read", {"path": 'ü "a"\\\n'})],

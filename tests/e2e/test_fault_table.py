@@ -24,6 +24,7 @@ from aiohttp.test_utils import TestServer
 
 from tests.e2e.conftest import CHAT, USER, function, gateway_before, post, serving, upstream_config
 from tests.e2e.responses_answers import RESPONSES, read_events
+from tests.e2e.speaking import SSE
 from tests.e2e.test_faults import UNUSED, leaving_nothing
 from tests.waiting import GUARD_S
 from toolwire.pipeline.conversations.stored import CONVERSATIONS
@@ -33,7 +34,6 @@ from toolwire.testing import Answer, Asked, Raw, Refuse, Say, Script, Upstream, 
 TOOL = function("read_file", path="string")
 FLAT = {"type": "function", **TOOL["function"]}
 CALL = '<tool_call>{"name":"read_file","arguments":{"path":"a"}}</tool_call>'
-SSE = {"Content-Type": "text/event-stream"}
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 WHOLE_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
 ROLE = frame(chunk({"role": "assistant", "content": ""}))
@@ -343,6 +343,17 @@ def check_said(
     assert after["toolwire_inflight_requests"] == 0
 
 
+async def test_an_answer_too_many_is_counted_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    """R33.6. That no client ever gets it: `tests/backends/test_out_of_step.py`."""
+    whole = _whole("Hello")
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(whole)
+    async with gateway_before([Raw((head + whole) * 2, hang=True)]) as (server, _):
+        for number in (1, 2):
+            check_fine(await post(server, body(CHAT, False, False)), CHAT, False)
+            assert counted(server)['toolwire_backend_errors_total{backend="up",code="out_of_step"}'] == number
+    assert caplog.text.count("no request asked for") == 1
+
+
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors in /proc")
 @pytest.mark.parametrize("mode", ["prompt", "native"])
 async def test_the_table_leaves_nothing_behind(mode: str) -> None:
@@ -351,8 +362,8 @@ async def test_the_table_leaves_nothing_behind(mode: str) -> None:
     ways = [(CHAT, False, True), (CHAT, True, False), (RESPONSES, False, False), (RESPONSES, True, True)]
     async with gateway_before([Say("ok")], backend=short | UNUSED, defaults={"mode": mode}) as (server, upstream):
         async with leaving_nothing(server, upstream):
-            for fault in FAULTS.values():
-                for path, scanned, stream in ways if mode == "prompt" else ways[-1:]:
+            for number, fault in enumerate(FAULTS.values()):
+                for path, scanned, stream in ways[number % 2 :: 2] if mode == "prompt" else ways[-1:]:
                     upstream.script = [fault.script]
                     async with asyncio.timeout(GUARD_S):
                         await post(server, body(path, scanned, stream), path=path)

@@ -12,7 +12,18 @@ import aiohttp
 import pytest
 
 from tests.cases import every
-from tests.e2e.conftest import CHAT, USER, Gateway, function, gateway_before, post, read_config, sdk, upstream_config
+from tests.e2e.conftest import (
+    CHAT,
+    USER,
+    Gateway,
+    function,
+    gateway_before,
+    get,
+    post,
+    read_config,
+    sdk,
+    upstream_config,
+)
 from tests.waiting import GUARD_S
 from toolwire.testing import Refuse, Say, Upstream
 
@@ -20,19 +31,12 @@ MINE = "x-client-request-id"
 TIME = "openai-processing-ms"
 NAME = "019ab/Turn: 7 of {them}"
 TOOLS = [function("read_file", path="string")]
-WAYS = every("stream", [False, True])
 BODIES: Mapping[str, Mapping[str, Any]] = {
     CHAT: {"messages": USER},
     "/v1/responses": {"input": "hi"},
     "/v1/messages": {"messages": USER, "max_tokens": 16},
     "/v1/embeddings": {"input": "hi"},
 }
-
-
-async def get(server: Any, path: str, **headers: str) -> aiohttp.ClientResponse:
-    async with aiohttp.ClientSession() as session, session.get(server.make_url(path), headers=headers) as answer:
-        await answer.read()
-        return answer
 
 
 # --- x-client-request-id --------------------------------------------------------------------------------------------
@@ -64,7 +68,7 @@ async def test_it_is_on_refusals_and_on_what_is_no_exchange(gateway: Gateway) ->
         answer = await post(server, body, headers=headers)  # type: ignore[arg-type]
         assert (answer.status, answer.headers[MINE]) == (status, NAME)
     for path, code in (("/health", 200), ("/v1/models", 200), ("/v1/responses/resp_none", 404), ("/nothing", 404)):
-        found = await get(server, path, **key)
+        found = await get(server, path, headers=key)
         assert (found.status, found.headers[MINE]) == (code, NAME)
 
 
@@ -119,9 +123,9 @@ async def test_errors_tell_it_as_well_and_other_clients_are_spared() -> None:
             answer = await post(server, body, headers=headers)  # type: ignore[arg-type]
             assert (answer.status, answer.headers[TIME].isdecimal()) == (status, True)
         assert TIME not in (await post(server, BODIES["/v1/messages"], path="/v1/messages", headers=key)).headers
-        assert (await get(server, "/v1/responses/resp_none", **key)).headers[TIME].isdecimal()
-        assert (await get(server, "/v1/models", **key)).headers[TIME].isdecimal()
-        assert TIME not in (await get(server, "/v1/models", **key, **{"anthropic-version": "2023-06-01"})).headers
+        assert (await get(server, "/v1/responses/resp_none", headers=key)).headers[TIME].isdecimal()
+        assert (await get(server, "/v1/models", headers=key)).headers[TIME].isdecimal()
+        assert TIME not in (await get(server, "/v1/models", headers={**key, "anthropic-version": "2023-06-01"})).headers
         assert TIME not in (await get(server, "/health")).headers
 
 
@@ -134,39 +138,6 @@ async def test_the_time_is_that_of_the_model_server_and_ours(gateway: Gateway) -
 
 
 # --- retry-after-ms -------------------------------------------------------------------------------------------------
-
-
-async def test_the_sdk_waits_as_long_as_a_limit_says(gateway: Gateway) -> None:
-    server = await gateway(
-        read_config({"backends": {"m": {"kind": "mock"}}, "rate_limits": {"per_key": {"requests_per_min": 1}}})
-    )
-    assert (await post(server, {"messages": USER})).status == 200
-    refused = await post(server, {"messages": USER})
-    exact = int(refused.headers["retry-after-ms"])
-    assert refused.status == 429
-    assert 0 < exact <= 60_000
-    assert int(refused.headers["Retry-After"]) == -(-exact // 1000)
-
-
-async def test_a_server_that_is_exact_is_taken_at_its_word(gateway: Gateway) -> None:
-    """The longer wait would have been the client's."""
-    busy = Refuse(429, headers={"Retry-After": "3600", "retry-after-ms": "1"})
-    async with asyncio.timeout(GUARD_S), Upstream([busy, Say("fine")]) as upstream:
-        server = await gateway(upstream_config(upstream.url, defaults={"retry": {"attempts": 2}}))
-        answer = await post(server, {"messages": USER})
-    assert answer.status == 200
-    assert len(upstream.requests) == 2
-
-
-@WAYS
-async def test_it_is_told_on(gateway: Gateway, stream: bool) -> None:
-    busy = Refuse(429, headers={"retry-after-ms": "3599999.5"})
-    async with asyncio.timeout(GUARD_S), Upstream([busy]) as upstream:
-        server = await gateway(upstream_config(upstream.url, defaults={"retry": {"attempts": 2}}))
-        answer = await post(server, {"messages": USER, "stream": stream})
-    assert answer.status == 429
-    assert (answer.headers["Retry-After"], answer.headers["retry-after-ms"]) == ("3600", "3600000")
-    assert len(upstream.requests) == 1
 
 
 async def test_the_real_sdk_asks_again_by_itself(gateway: Gateway) -> None:

@@ -5,20 +5,19 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import aiohttp
 import orjson
 from aiohttp.test_utils import TestServer
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.cases import every
-from tests.e2e.conftest import USER, Gateway, function, post, read_config
+from tests.e2e.conftest import USER, Gateway, function, get, post, read_config
+from tests.e2e.speaking import JSON
 from tests.waiting import GUARD_S
 from toolwire.app import create_app
 from toolwire.observability.metrics import NONE, OTHER
 from toolwire.pipeline.exchange.routing import ROUTER
 from toolwire.testing import Answer, Refuse, Say, Upstream
 
-JSON = {"Content-Type": "application/json"}
 LISTED = Answer([orjson.dumps({"object": "list", "data": [{"id": "served-a"}, {"id": "served-b"}]})], headers=JSON)
 
 
@@ -32,8 +31,7 @@ def config(url: str, **more: Any) -> Any:
 
 async def samples(server: TestServer) -> dict[str, list[tuple[dict[str, str], float]]]:
     """By name: labels and number."""
-    async with aiohttp.ClientSession() as session, session.get(server.make_url("/metrics")) as answer:
-        page = await answer.text()
+    page = (await get(server, "/metrics")).body.decode()
     found: dict[str, list[tuple[dict[str, str], float]]] = {}
     for family in text_string_to_metric_families(page):
         for sample in family.samples:
@@ -96,8 +94,7 @@ async def test_a_route_that_a_key_may_not_use_is_counted_and_its_model_not_looke
         server = await gateway(config(upstream.url, **keys))
         key = {"Authorization": "Bearer k"}
         assert (await post(server, {"messages": USER, "model": "served-a"}, headers=key)).status == 403
-        async with aiohttp.ClientSession(headers=key) as session, session.get(server.make_url("/metrics")) as answer:
-            page = await answer.text()
+        page = (await get(server, "/metrics", headers=key)).body.decode()
     assert 'toolwire_requests_total{endpoint="chat",model="none",route="*",status="403",stream="false"} 1.0' in page
 
 
@@ -113,23 +110,9 @@ async def test_ten_thousand_names_that_nobody_knows_are_one(gateway: Gateway) ->
             return len((await samples(server))["toolwire_request_duration_seconds_bucket"])
 
         before = await ask(range(1))
-        assert await ask(range(1, 60)) == before
+        assert await ask(range(1, 20)) == before
         found = await samples(server)
-        assert whose(found["toolwire_requests_total"]) == {("*", OTHER): 60.0}
+        assert whose(found["toolwire_requests_total"]) == {("*", OTHER): 20.0}
     router = create_app(config("http://127.0.0.1:9"))[ROUTER]
     names = [f"made-up-{number}" for number in range(10_000)]
     assert {router.find(name).label(name) for name in names} == {OTHER}
-
-
-async def test_the_option_bounds_what_is_known(gateway: Gateway) -> None:
-    async with asyncio.timeout(GUARD_S), Upstream([Say("fine")]) as upstream:
-        upstream.pages["/v1/models"] = LISTED
-        server = await gateway(config(upstream.url, limits={"metric_labels": 1}))
-        for model in ("served-b", "served-a", "exact"):
-            await post(server, {"messages": USER, "model": model})
-        found = await samples(server)
-    assert whose(found["toolwire_requests_total"]) == {
-        ("*", "served-b"): 1.0,
-        ("*", OTHER): 1.0,
-        (OTHER, OTHER): 1.0,
-    }

@@ -8,12 +8,12 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.e2e.conftest import CHAT, get, post, serving, upstream_config
+from tests.e2e.conftest import CHAT, gateway_before, post
 from tests.e2e.meaning import MESSAGES, RESPONSES
 from tests.e2e.test_cut_calls import KINDS, SERVERS, WHOLE, asking
 from tests.e2e.test_messages_backend import BODIES, SSE
 from tests.e2e.test_unconstrained import metric
-from toolwire.testing import Answer, Asked, Upstream
+from toolwire.testing import Answer, Asked
 
 ODD: dict[str, bytes] = {
     "comment": b"data: : keepalive\n\n",
@@ -56,10 +56,7 @@ async def test_no_client_sees_it(kind: str, path: str, tools: bool) -> None:
     if not tools:
         body.pop("tools", None)
         body.pop("tool_choice", None)
-    async with (
-        Upstream(script) as up,
-        serving(upstream_config(up.url, backend=config, defaults={"mode": "native"})) as server,
-    ):
+    async with gateway_before(script, backend=config, defaults={"mode": "native"}) as (server, _):
         first = await post(server, body, path=path)
         assert first.status == 200
         assert b"Now." in first.body
@@ -67,22 +64,6 @@ async def test_no_client_sees_it(kind: str, path: str, tools: bool) -> None:
             got = await post(server, body, path=path)
             assert told(got.frames()) == told(first.frames()), odd
         assert await metric(server, "toolwire_left_out_total") > len(odds)
-
-
-async def test_it_is_not_stored() -> None:
-    def answer(asked: Asked) -> Answer:
-        return spoiled(SERVERS[RESPONSES]([], "max_output_tokens", True, True), ODD["keepalive"] + ODD["limits"])
-
-    config = {"kind": KINDS[RESPONSES], "api_key": "k1"}
-    async with (
-        Upstream([answer]) as up,
-        serving(upstream_config(up.url, backend=config)) as server,
-    ):
-        got = await post(server, {"model": "m", "input": "hi", "stream": True, "store": True}, path=RESPONSES)
-        ident = got.frames()[-1]["response"]["id"]
-        stored = (await get(server, f"/v1/responses/{ident}")).json()
-    for one in (got.frames()[-1]["response"], stored):
-        assert [item["type"] for item in one["output"]] == ["message"], one
 
 
 @pytest.mark.parametrize(("kind", "place"), [(MESSAGES, "content"), (RESPONSES, "output")])
@@ -104,10 +85,7 @@ async def test_a_whole_answer_that_passes_lists_none(kind: str, place: str) -> N
     body = {**asking(kind, False), **({"store": False} if kind == RESPONSES else {})}
     body.pop("tools", None)
     body.pop("tool_choice", None)
-    async with (
-        Upstream([up_answer]) as up,
-        serving(upstream_config(up.url, backend={"kind": KINDS[kind], "api_key": "k1"})) as server,
-    ):
+    async with gateway_before([up_answer], backend={"kind": KINDS[kind], "api_key": "k1"}) as (server, _):
         got = await post(server, body, path=kind)
         assert got.status == 200, got.body
         assert got.json()[place] == [listed]

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from tests.e2e.agent import block
-from tests.e2e.conftest import CHAT, USER, Gateway, function, sdk, upstream_config
+from tests.e2e.conftest import CHAT, USER, Gateway, function, upstream_config
 from tests.waiting import GUARD_S
 from toolwire.testing import Say, Upstream, read_frames
 
@@ -100,57 +100,3 @@ async def test_what_is_out_before_the_model_goes_on(gateway: Gateway, name: str)
                 gate.set()
             await client.rest()
     assert client.got.endswith(b"data: [DONE]\n\n")
-
-
-async def test_without_tools_nothing_is_held_at_all(gateway: Gateway) -> None:
-    gates = [asyncio.Event(), asyncio.Event()]
-    async with Upstream([Say("a <tool_call", gates[0], "> b \n", gates[1], "c")]) as upstream:
-        server = await gateway(upstream_config(upstream.url))
-        async with (
-            aiohttp.ClientSession() as session,
-            session.post(server.make_url(CHAT), json={"model": "m", "messages": USER, "stream": True}) as response,
-        ):
-            client = Client(response)
-            await client.until("a <tool_call")
-            gates[0].set()
-            await client.until("a <tool_call> b \n")
-            gates[1].set()
-            await client.rest()
-    assert client.text == "a <tool_call> b \nc"
-
-
-async def test_parallel_calls_save_turns(gateway: Gateway) -> None:
-    """SC-005. With a fixed latency of the model the time of a task is the number of its turns: four calls at once take
-    two turns where four calls one by one take five, 60 % less. The gateway adds none of its own."""
-
-    async def turns(script: list[str]) -> int:
-        async with Upstream([Say(text) for text in script]) as upstream:
-            server = await gateway(upstream_config(upstream.url))
-            messages: list[Any] = list(USER)
-            async with sdk(server) as client:
-                while True:
-                    got = await client.chat.completions.create(model="m", messages=messages, tools=TOOLS)
-                    message = got.choices[0].message
-                    if not message.tool_calls:
-                        return len(upstream.requests)
-                    messages.append(message)
-                    messages += [{"role": "tool", "tool_call_id": c.id, "content": "x"} for c in message.tool_calls]
-
-    parallel = await turns([CALL * 4, "done"])
-    sequential = await turns([CALL] * 4 + ["done"])
-    assert (parallel, sequential) == (2, 5)
-    assert parallel <= 0.6 * sequential
-
-
-async def test_stop_after_call_frees_the_backend(gateway: Gateway) -> None:
-    """C34: with one call wanted the model is not left to talk on."""
-    async with Upstream([Say(f"{CALL} and now", hang=True)]) as upstream:
-        server = await gateway(upstream_config(upstream.url, defaults={"stop_after_call": True}))
-        async with sdk(server) as client:
-            got = await client.chat.completions.create(
-                model="m", messages=USER, tools=TOOLS, parallel_tool_calls=False, stream=True
-            )
-            reasons = [chunk.choices[0].finish_reason async for chunk in got]
-        async with asyncio.timeout(GUARD_S):
-            await upstream.requests[0].dropped.wait()
-    assert reasons[-1] == "tool_calls"

@@ -7,21 +7,21 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import aiohttp
-import openai
 import orjson
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from tests.e2e.conftest import CHAT, USER, Gateway, function, get, post, read_config, sdk, serving, upstream_config
+from tests.e2e.conftest import CHAT, USER, Gateway, function, get, post, read_config, serving, upstream_config
 from tests.ratelimit.conftest import Clock
 from tests.waiting import GUARD_S, until
+from toolwire.config import GatewayConfig
 from toolwire.pipeline.chain.middleware import Middleware
 from toolwire.pipeline.sending.delivery import ALIVE, READY
 from toolwire.ratelimit.admission import ADMISSION, ANONYMOUS
 from toolwire.ratelimit.base import Bound, LedgerUnavailable, MemoryLedger
 from toolwire.registry import registries
-from toolwire.testing import Answer, Refuse, Say, Upstream, WireAnswer
+from toolwire.testing import Refuse, Say, Upstream, WireAnswer
 
 RESPONSES = "/v1/responses"
 ENDPOINTS: tuple[tuple[str, Mapping[str, Any]], ...] = ((CHAT, {"messages": USER}), (RESPONSES, {"input": "hi"}))
@@ -36,6 +36,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr("toolwire.ratelimit.opening.MemoryLedger", lambda: MemoryLedger(now=clock))
     return clock
+
+
+def limited(*script: Any, **sections: Any) -> GatewayConfig:
+    """A mock with these turns, and limits in the other sections."""
+    mock = {"kind": "mock", **({"script": list(script)} if script else {})}
+    return read_config({"backends": {"m": mock}, **sections})
 
 
 def told(answer: WireAnswer) -> list[str | None]:
@@ -73,16 +79,8 @@ async def asked(upstream: Upstream) -> None:
 async def test_every_limited_answer_says_what_is_left(
     gateway: Gateway, path: str, body: Mapping[str, Any], stream: bool
 ) -> None:
-    server = await gateway(
-        read_config(
-            {
-                "backends": {
-                    "m": {"kind": "mock", "script": [{"text": "hello", "usage": {"input": 70, "output": 30}}]}
-                },
-                "rate_limits": {"per_key": {**MINUTE, "requests_per_min": 2}, "expected_output_tokens": 1},
-            }
-        )
-    )
+    limits = {"per_key": {**MINUTE, "requests_per_min": 2}, "expected_output_tokens": 1}
+    server = await gateway(limited({"text": "hello", "usage": {"input": 70, "output": 30}}, rate_limits=limits))
     first = await post(server, {**body, "stream": stream}, path=path)
     assert first.status == 200
     booked = 6000 - int(first.headers["x-ratelimit-remaining-tokens"])
@@ -99,14 +97,7 @@ async def test_every_limited_answer_says_what_is_left(
 
 
 async def test_errors_have_the_headers_too(gateway: Gateway) -> None:
-    server = await gateway(
-        read_config(
-            {
-                "backends": {"m": {"kind": "mock", "script": [{"error": {"status": 500}}]}},
-                "rate_limits": {"per_key": MINUTE},
-            }
-        )
-    )
+    server = await gateway(limited({"error": {"status": 500}}, rate_limits={"per_key": MINUTE}))
     for number, (body, status) in enumerate(
         [
             ({"messages": USER}, 502),
@@ -122,15 +113,7 @@ async def test_errors_have_the_headers_too(gateway: Gateway) -> None:
 
 
 async def test_what_does_not_count(gateway: Gateway) -> None:
-    server = await gateway(
-        read_config(
-            {
-                "auth": {"keys": [{"key": "k", "requests_per_min": 1}]},
-                "backends": {"m": {"kind": "mock"}},
-                "routes": [{"model": "m"}],
-            }
-        )
-    )
+    server = await gateway(limited(auth={"keys": [{"key": "k", "requests_per_min": 1}]}, routes=[{"model": "m"}]))
     key = {"Authorization": "Bearer k"}
     for path in (*ALIVE, *READY, "/v1/models", "/metrics"):
         assert "x-ratelimit-limit-requests" not in (await get(server, path, headers=key)).headers
@@ -221,42 +204,12 @@ async def test_streams_hold_their_slots() -> None:
             assert (await post(server, {"messages": USER})).status == 200
 
 
-async def test_too_many_in_flight() -> None:
-    stop = asyncio.Event()
-    async with Upstream([Say("a", stop), Say("b")]) as upstream:
-        config = upstream_config(
-            upstream.url, rate_limits={"in_flight": 1}, auth={"keys": ["a", "b"]}, server={"port": 0}
-        )
-        async with serving(config) as server:
-            first = asyncio.ensure_future(
-                post(server, {"messages": USER, "stream": True}, headers={"Authorization": "Bearer a"})
-            )
-            await asked(upstream)
-            refused = await post(server, {"messages": USER}, headers={"Authorization": "Bearer b"})
-            assert (refused.status, refused.json()["error"]["code"]) == (503, "overloaded")
-            assert refused.headers["Retry-After"] == "1"
-            assert "retry-after-ms" not in refused.headers
-            stop.set()
-            assert (await first).status == 200
-            assert (await post(server, {"messages": USER}, headers={"Authorization": "Bearer b"})).status == 200
-
-
 async def test_keys_and_routes_have_limits_of_their_own(gateway: Gateway, clock: Clock) -> None:
-    server = await gateway(
-        read_config(
-            {
-                "auth": {
-                    "keys": [{"key": "a", "requests_per_min": 4, "name": "alice"}, {"key": "b", "routes": ["small"]}]
-                },
-                "backends": {"m": {"kind": "mock"}},
-                "rate_limits": {"per_key": {"requests_per_min": 100}},
-                "routes": [
-                    {"model": "small", "rate_limit": {"requests_per_min": 3}},
-                    {"model": "large", "rate_limit_per_key": {"requests_per_min": 2}},
-                ],
-            }
-        )
-    )
+    keys = [{"key": "a", "requests_per_min": 4, "name": "alice"}, {"key": "b", "routes": ["small"]}]
+    small = {"model": "small", "rate_limit": {"requests_per_min": 3}}
+    large = {"model": "large", "rate_limit_per_key": {"requests_per_min": 2}}
+    limits = {"per_key": {"requests_per_min": 100}}
+    server = await gateway(limited(auth={"keys": keys}, rate_limits=limits, routes=[small, large]))
 
     async def ask(key: str, model: str) -> WireAnswer:
         return await post(server, {"messages": USER, "model": model}, headers={"Authorization": f"Bearer {key}"})
@@ -305,47 +258,10 @@ async def test_an_answer_of_another_middleware_uses_no_tokens() -> None:
         await settled(server, 0)
 
 
-@pytest.mark.parametrize(("chain", "count"), [(["forwarding"], 1), (["stop", "rate_limit", "forwarding"], 0)])
-async def test_a_chain_has_its_limits_first_unless_it_says_where(chain: list[str], count: int) -> None:
-    plugins = registries()
-    plugins.middlewares.register("stop", Stop)
-    async with Upstream([Say("x")]) as upstream:
-        config = upstream_config(upstream.url, chain=chain, rate_limits={"per_key": MINUTE})
-        async with serving(config, plugins) as server:
-            answer = await post(server, {"messages": USER})
-            assert answer.status == 200
-            assert ("x-ratelimit-limit-requests" in answer.headers) is bool(count)
-
-
 async def test_without_limits_there_is_nothing(gateway: Gateway) -> None:
     server = await gateway(script=["x"])
     assert ADMISSION not in server.app
     assert told(await post(server, {"messages": USER})) == [None] * 6
-
-
-async def test_limits_leave_the_bytes_alone() -> None:
-    body = b'{"id":"x","odd":[1.0,  2],"choices":[{"index":0,"message":{"content":"a"},"finish_reason":"stop"}]}'
-    async with Upstream([Answer([body], headers={"Content-Type": "application/json"})]) as upstream:
-        config = upstream_config(upstream.url, rate_limits={"per_key": {**MINUTE, "concurrent": 1}})
-        async with serving(config) as server:
-            for left in ("59", "58"):
-                answer = await post(server, {"messages": USER})
-                assert answer.body == body
-                assert told(answer)[1] == left
-
-
-async def test_the_sdk_sees_a_rate_limit(gateway: Gateway) -> None:
-    server = await gateway(
-        read_config({"backends": {"m": {"kind": "mock"}}, "rate_limits": {"per_key": {"requests_per_min": 1}}})
-    )
-    async with sdk(server) as client:
-        raw = await client.chat.completions.with_raw_response.create(model="m", messages=USER)  # type: ignore[arg-type]
-        assert raw.headers["x-ratelimit-remaining-requests"] == "0"
-        with pytest.raises(openai.RateLimitError) as caught:
-            await client.chat.completions.create(model="m", messages=USER)  # type: ignore[arg-type]
-        assert caught.value.code == "rate_limit_exceeded"
-        with pytest.raises(openai.RateLimitError):
-            await client.responses.create(model="m", input="hi")
 
 
 async def test_counts_that_are_away_refuse_what_is_limited_if_so_configured(
@@ -356,14 +272,7 @@ async def test_counts_that_are_away_refuse_what_is_limited_if_so_configured(
             raise LedgerUnavailable("the Redis server cannot be reached")
 
     monkeypatch.setattr("toolwire.ratelimit.opening.MemoryLedger", Away)
-    server = await gateway(
-        read_config(
-            {
-                "backends": {"m": {"kind": "mock"}},
-                "auth": {"keys": [{"key": "a", "concurrent": 5}, "b"]},
-            }
-        )
-    )
+    server = await gateway(limited(auth={"keys": [{"key": "a", "concurrent": 5}, "b"]}))
     answer = await post(server, {"messages": USER}, headers={"x-api-key": "a"})
     assert (answer.status, answer.json()["error"]["code"]) == (503, "store_unavailable")
     assert answer.headers["Retry-After"] == "1"

@@ -69,19 +69,6 @@ async def test_bodies_that_arrive_together(start: Start, monkeypatch: pytest.Mon
     assert reads.waiting
 
 
-async def test_a_small_request_needs_no_turn(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    reads = Reads()
-    reads.watch(monkeypatch, ClientConnection, "_socket")
-    gateway = await start()
-    async with asyncio.timeout(GUARD_S), AsyncExitStack() as stack:
-        reads.passes = Passes()
-        stack.callback(reads.passes.stop)
-        others = [asyncio.create_task(send(gateway, BODY)) for _ in range(CLIENTS)]
-        small = b'{"model":"m","messages":[{"role":"user","content":"hi"}]}'
-        assert await send(gateway, small) == 200
-        assert await asyncio.gather(*others) == [200] * CLIENTS
-
-
 async def test_refused_clients_that_go_on_sending(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     reads = Reads()
     reads.watch(monkeypatch, ClosingProtocol, "_transport")

@@ -3,28 +3,19 @@ SC-010)."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Callable, Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import aiohttp
-import orjson
 import pytest
-from aiohttp.test_utils import TestClient, TestServer
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.cases import named
-from tests.e2e.conftest import CHAT, Gateway, mock_config, post, read_config, upstream_config
+from tests.e2e.conftest import Gateway, gateway_before, mock_config, post
+from tests.e2e.speaking import SSE
 from tests.protocols.published import SHARED, captured_chat_requests, validator
-from toolwire.app import create_app
-from toolwire.testing import Answer, Asked, Say, Upstream, chunk, frame
+from toolwire.testing import Answer, Asked, Say, chunk, frame
 
 RECORDED = captured_chat_requests()
-SSE = {"Content-Type": "text/event-stream"}
 
 
 def body_of(path: Path) -> dict[str, Any]:
@@ -61,10 +52,9 @@ async def test_every_recorded_request_is_served(gateway: Gateway, mode: str) -> 
                 validator("CreateChatCompletionResponse").validate(answer.json())
 
 
-async def test_every_recorded_request_reaches_a_text_only_backend(gateway: Gateway) -> None:
+async def test_every_recorded_request_reaches_a_text_only_backend() -> None:
     """Nothing that a strict template would refuse goes out: no tool fields, no tool roles, a user's turn at the end."""
-    async with Upstream([Say("ok")]) as upstream:
-        server = await gateway(upstream_config(upstream.url))
+    async with gateway_before([Say("ok")]) as (server, upstream):
         for path in RECORDED:
             answer = await post(server, body_of(path))
             assert answer.status == 200, (path, answer.body)
@@ -116,9 +106,8 @@ PLAIN = [path for path in RECORDED if not body_of(path).get("tools")]
 
 @pytest.mark.parametrize("mode", ["prompt", "native"])
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-async def test_recorded_requests_without_tools_pass_unchanged(gateway: Gateway, stream: bool, mode: str) -> None:
-    async with Upstream([unread]) as upstream:
-        server = await gateway(upstream_config(upstream.url, defaults={"mode": mode}))
+async def test_recorded_requests_without_tools_pass_unchanged(stream: bool, mode: str) -> None:
+    async with gateway_before([unread], defaults={"mode": mode}) as (server, upstream):
         for path in PLAIN:
             body = {**body_of(path), "stream": stream}
             if not stream:
@@ -132,142 +121,4 @@ async def test_recorded_requests_without_tools_pass_unchanged(gateway: Gateway, 
             assert answer.body == (b"".join(STREAM) if stream else WHOLE), path
 
 
-async def test_only_the_models_name_changes(gateway: Gateway) -> None:
-    """With another name at the backend the JSON content is the same otherwise, numbers and unknown fields included."""
-    raw = b'{"model":"m","messages":[{"role":"user","content":"hi","odd":[]}],"top_k":1.50,"seed":9007199254740993}'
-    async with Upstream([unread]) as upstream:
-        config = read_config(
-            {
-                "backends": {"up": {"url": upstream.url}},
-                "routes": [{"model": "m", "backend": "up", "upstream_model": "real"}],
-            }
-        )
-        assert (await post(await gateway(config), raw)).body == WHOLE
-    assert upstream.requests[0].json == {**orjson.loads(raw), "model": "real"}
-
-
-# --- generated ------------------------------------------------------------------------------------------------------
-
-JSON_VALUES = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**53), 2**53)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=5,
-)
-MESSAGES = st.lists(
-    st.fixed_dictionaries(
-        {
-            "role": st.sampled_from(["system", "developer", "user", "assistant"]),
-            "content": st.text(st.characters(codec="utf-8"), max_size=20),
-        },
-        optional={"name": st.text(st.characters(codec="utf-8"), min_size=1, max_size=5), "odd": JSON_VALUES},
-    ),
-    min_size=1,
-    max_size=4,
-)
-BODIES = st.fixed_dictionaries(
-    {"model": st.just("m"), "messages": MESSAGES},
-    optional={
-        "temperature": st.floats(0, 2),
-        "max_tokens": st.integers(1, 9999),
-        "stop": st.text(max_size=3) | st.lists(st.text(max_size=3), min_size=1, max_size=4),
-        "top_k": st.integers(),
-        "metadata": st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=2),
-        "x-unknown": JSON_VALUES,
-        "tools": st.just([]),
-        "stream": st.booleans(),
-    },
-)
-
-
-@pytest.fixture(scope="module")
-def passing() -> Iterator[Callable[[bytes, Answer], tuple[bytes, bytes]]]:
-    """Send a body through a gateway whose model server gives this answer: what reached the server, what came back."""
-    upstream = Upstream()
-
-    async def start() -> TestClient[Any, Any]:
-        await upstream.__aenter__()
-        client: TestClient[Any, Any] = TestClient(TestServer(create_app(upstream_config(upstream.url))))
-        await client.start_server()
-        return client
-
-    async def send(raw: bytes, answer: Answer) -> tuple[bytes, bytes]:
-        upstream.script = [answer]
-        upstream.requests.clear()
-        async with client.post(CHAT, data=raw, headers={"Content-Type": "application/json"}) as response:
-            assert response.status == 200, await response.text()
-            return upstream.requests[0].body, await response.read()
-
-    async def stop() -> None:
-        await client.close()
-        await upstream.__aexit__()
-
-    with asyncio.Runner() as runner:
-        client = runner.run(start())
-        yield lambda raw, answer: runner.run(send(raw, answer))
-        runner.run(stop())
-
-
-@given(
-    body=BODIES,
-    contents=st.lists(st.text(st.characters(codec="utf-8"), max_size=12) | st.just("<tool_call>{}"), max_size=5),
-    ensure_ascii=st.booleans(),
-    cuts=st.lists(st.integers(1, 400), max_size=6),
-)
-def test_a_request_without_tools_passes_unchanged(
-    passing: Callable[[bytes, Answer], tuple[bytes, bytes]],
-    body: dict[str, Any],
-    contents: list[str],
-    ensure_ascii: bool,
-    cuts: list[int],
-) -> None:
-    """R1.6 for any such request, any text, and any way in which the server's bytes are cut."""
-    raw = json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
-    dumped = [json.dumps(chunk({"content": text}), ensure_ascii=ensure_ascii) for text in contents]
-    frames = [f"data: {text}\n\n".encode() for text in dumped] + [frame(chunk({}, "stop")), frame("[DONE]")]
-    if body.get("stream"):
-        wire = b"".join(frames)
-        points = sorted({0, len(wire), *(cut % (len(wire) + 1) for cut in cuts)})
-        answer = Answer([wire[a:b] for a, b in pairwise(points)], headers=SSE)
-    else:
-        wire = json.dumps({"choices": dumped}, indent=2).encode()
-        answer = Answer([wire], headers={"Content-Type": "application/json"})
-    assert passing(raw, answer) == (raw, wire)
-
-
 # --- with calls in the history --------------------------------------------------------------------------------------
-
-
-async def test_a_conversation_with_calls_is_flattened_without_tools_too(gateway: Gateway) -> None:
-    """Tools may be gone from the last request of a loop; a text-only backend still must not see tool messages."""
-    call = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-    messages = [
-        {"role": "user", "content": "hi"},
-        {"role": "assistant", "content": None, "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": "call_1", "content": "the result"},
-    ]
-    async with Upstream([Say("ok")]) as upstream:
-        assert (await post(await gateway(upstream_config(upstream.url)), {"messages": messages})).status == 200
-    sent = upstream.requests[0].json["messages"]
-    assert {message["role"] for message in sent} <= {"system", "user", "assistant"}
-    assert json.dumps(sent).count("the result") == 1
-
-
-async def test_the_backend_sees_the_gateways_key_and_not_the_clients(gateway: Gateway) -> None:
-    async with Upstream([Say("ok")]) as upstream:
-        server = await gateway(upstream_config(upstream.url, backend={"api_key": "upstream-key"}))
-        async with (
-            aiohttp.ClientSession() as session,
-            session.post(
-                server.make_url(CHAT),
-                json={"model": "m", "messages": [{"role": "user", "content": "hi"}]},
-                headers={"Authorization": "Bearer clients-key", "Cookie": "a=b"},
-            ) as response,
-        ):
-            assert response.status == 200
-    headers = upstream.requests[0].headers
-    assert headers["authorization"] == "Bearer upstream-key"
-    assert "cookie" not in headers

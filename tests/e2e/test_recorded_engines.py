@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import USER, Gateway, post, read_config, serving, upstream_config, wait_for_servers
+from tests.cases import every, first_and_in_turn
+from tests.e2e.conftest import CHAT, USER, Gateway, post, read_config, serving, upstream_config, wait_for_servers
 from tests.e2e.engines import models, page
-from tests.e2e.meaning import says
 from tests.e2e.recorded_engines import LLAMACPP, SGLANG, SMG, TRANSFORMERS, VLLM, VLLM_ROUTER, answered, pages
 from tests.e2e.test_stop_sequences import text_of
 from tests.protocols.messages_wires import accumulate
 from tests.protocols.wires import frame
-from toolwire.model import ToolUse
 from toolwire.pipeline.exchange.routing import ROUTER
 from toolwire.testing import Answer, Say, Upstream
 
@@ -162,7 +162,7 @@ async def test_an_answer_that_no_sequence_ended_names_none(stream: bool) -> None
 
 
 @pytest.mark.parametrize(("preset", "takes"), [("vllm", 4), ("sglang", 6), ("transformers", 0), ("llamacpp", 6)])
-@pytest.mark.parametrize("path", [MESSAGES, "/v1/chat/completions"])
+@pytest.mark.parametrize("path", [MESSAGES, CHAT])
 async def test_what_a_server_cannot_apply_is_not_sent(preset: str, takes: int, path: str) -> None:
     """vLLM refuses more than four; `transformers serve` would leave the sequence in the text; llama.cpp would not say
     to a Messages client which one it was."""
@@ -200,13 +200,14 @@ STREAMS = [
 ]
 
 
-@pytest.mark.parametrize("path", ["/v1/chat/completions", MESSAGES, "/v1/responses"])
-@pytest.mark.parametrize("limited", [False, True], ids=["unread", "read on the side"])
-@pytest.mark.parametrize(("engine", "name"), STREAMS)
+@every("recorded, way", first_and_in_turn(STREAMS, product((CHAT, MESSAGES, "/v1/responses"), (False, True))))
 async def test_what_the_server_counted_is_logged_and_told(
-    caplog: pytest.LogCaptureFixture, engine: str, name: str, limited: bool, path: str
+    caplog: pytest.LogCaptureFixture, recorded: tuple[str, str], way: tuple[str, bool]
 ) -> None:
-    """R29.6, also where bytes pass: a chat client that asked for nothing the gateway has to write."""
+    """R29.6, also where bytes pass: a chat client that asked for nothing the gateway has to write. With limits they are
+    read on the side."""
+    (engine, name), (path, limited) = recorded, way
+    caplog.clear()
     caplog.set_level("INFO", "toolwire.access")
     asked = {"messages": USER, "stream_options": {"include_usage": True}}
     body = {"input": "hi"} if path == "/v1/responses" else asked if path != MESSAGES else {"messages": USER}
@@ -221,34 +222,3 @@ async def test_what_the_server_counted_is_logged_and_told(
         counts |= usage_in(event) or {}
     read = counts.get("prompt_tokens") or counts["input_tokens"] + counts.get("cache_read_input_tokens", 0)
     assert (read, counts.get("completion_tokens") or counts["output_tokens"]) == (35, 2)
-
-
-# --- patterns -------------------------------------------------------------------------------------------------------
-
-CODE = {"type": "object", "properties": {"code": {"type": "string", "pattern": "^[0-9]{3}$"}}, "required": ["code"]}
-
-
-@both
-@pytest.mark.parametrize(("preset", "mode"), [("vllm", "native"), ("llamacpp", "prompt"), ("transformers", "native")])
-async def test_a_pattern_is_checked_and_asked_for_again(preset: str, mode: str, stream: bool) -> None:
-    """R29.7: no grammar of the gateway holds patterns, and not every server does."""
-    tool = {
-        "type": "function",
-        "function": {"name": "unlock", "parameters": {**CODE, "additionalProperties": False}, "strict": True},
-    }
-
-    def turn(code: str) -> Any:
-        if mode == "native":
-            return says("openai_chat", ToolUse("call_1", "unlock", f'{{"code":"{code}"}}'))
-        return Say(f'<tool_call>{{"name":"unlock","arguments":{{"code":"{code}"}}}}</tool_call>')
-
-    options = {"mode": mode, "bad_answers": {"reask": 1}}
-    async with (
-        Upstream([turn("no"), turn("123")]) as up,
-        serving(upstream_config(up.url, backend={"preset": preset}, defaults=options)) as server,
-    ):
-        answer = await post(server, {"messages": USER, "tools": [tool], "stream": stream})
-    assert answer.status == 200
-    assert len(up.posts) == 2
-    assert b"123" in answer.body
-    assert b'"no' not in answer.body

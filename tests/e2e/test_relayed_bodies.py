@@ -13,12 +13,12 @@ import pytest
 
 from tests.e2e.conftest import read_config
 from tests.e2e.edge import Gateway, head, running
+from tests.e2e.speaking import JSON
 from tests.e2e.test_backpressure import KEPT_BYTES, MB, SYSTEM_BYTES, Flood, ask, config, stands_still, traced, unread
 from tests.waiting import GUARD_S, until
 from toolwire.config import GatewayConfig
 from toolwire.testing import Answer, Upstream
 
-JSON = {"Content-Type": "application/json"}
 PATHS = {"/v1/embeddings": {"model": "m", "input": "hi"}, "/tokenize": {"model": "m", "content": "hi"}}
 NUMBERS = b"-0.0123456789," * 5_000
 LARGE = {"limits": {"reply_bytes": 400 * MB}}

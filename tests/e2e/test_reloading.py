@@ -118,23 +118,25 @@ async def load(gateway: Process) -> AsyncIterator[Load]:
         await clients.end()
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-async def test_a_reload_under_load_fails_nothing(tmp_path: Path, workers: int) -> None:
-    server = {"workers": workers}
+async def test_a_reload_under_load_fails_nothing(tmp_path: Path) -> None:
+    server = {"workers": 2}
     async with (
         Upstream([Say(*WORDS)]) as first,
         Upstream([Say(*WORDS)]) as second,
         running(tmp_path, config(first, server=server)) as gateway,
         load(gateway) as clients,
     ):
-        for target, old in ((second, first), (first, second), (second, first)):
+        assert (
+            gateway.log.count("conversations are stored in the memory of this process, of each of the 2 workers") == 1
+        )
+        for target, old in ((second, first), (first, second)):
             gateway.write(config(target, server=server))
             await gateway.reload()
             await clients.more()  # what began before has ended
             asked = len(old.posts)
             await clients.more()
             assert len(old.posts) == asked
-        await all_closed(first)
+        await all_closed(second)
         await clients.end()
         assert clients.failures == []
         gateway.signal(signal.SIGTERM)
@@ -190,12 +192,12 @@ BAD: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-async def test_a_bad_configuration_changes_nothing(tmp_path: Path, workers: int) -> None:
+async def test_a_bad_configuration_changes_nothing(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text(PLUGIN)
+    server = {"workers": 2}
     async with (
         Upstream([Say(*WORDS)]) as upstream,
-        running(tmp_path, config(upstream, server={"workers": workers})) as gateway,
+        running(tmp_path, config(upstream, server=server)) as gateway,
         load(gateway) as clients,
     ):
         for number, (change, message) in enumerate(BAD.values(), 1):
@@ -206,7 +208,7 @@ async def test_a_bad_configuration_changes_nothing(tmp_path: Path, workers: int)
         await clients.more()
         # A good one after all; with text from the environment, which has to reach the workers.
         change = {"backends": {"up": {"url": upstream.url, "options": {"deep": ["${UNSET:-text}"]}}}}
-        gateway.write(config(upstream, server={"workers": workers}) | change)
+        gateway.write(config(upstream, server=server) | change)
         await gateway.reload()
         await clients.more()
         await clients.end()
@@ -292,7 +294,7 @@ def listening(pid: int) -> bool:
     return any(states.get(inode) == "0A" for inode in held)
 
 
-async def test_twenty_reloads_leave_nothing_behind(tmp_path: Path) -> None:
+async def test_reloads_leave_nothing_behind(tmp_path: Path) -> None:
     async with (
         Upstream([Say("a")]) as upstream,
         running(
@@ -313,7 +315,7 @@ async def test_twenty_reloads_leave_nothing_behind(tmp_path: Path) -> None:
         await gateway.reload()
         await use()
         files = await rest()
-        for _ in range(20):
+        for _ in range(5):
             await gateway.reload()
             await use()
         async with asyncio.timeout(GUARD_S):

@@ -11,8 +11,9 @@ import orjson
 from click.testing import CliRunner, Result
 
 from tests.e2e.conftest import post, read_config, serving
+from tests.e2e.meaning import PATHS
 from tests.e2e.test_capture import captured_of
-from tests.e2e.test_every_pair import DOUBLES, KINDS, PATHS, body, over_http
+from tests.e2e.test_every_pair import DOUBLES, KINDS, body, over_http
 from toolwire.cli import main
 from toolwire.registry import SERVER_PROTOCOLS, usual_server
 from toolwire.testing import Upstream

@@ -19,13 +19,13 @@ from aiohttp.test_utils import TestServer
 
 from tests.cases import named
 from tests.e2e.conftest import CHAT, USER, Gateway, function, get, post, read_config
+from tests.e2e.speaking import SSE
 from tests.waiting import GUARD_S
 from toolwire.config import GatewayConfig
 from toolwire.pipeline.exchange.routing import ROUTER
 from toolwire.testing import Answer, Asked, Raw, Refuse, Say, Script, Upstream, WireAnswer, chunk, frame
 
 TOOLS = [function("read_file", path="string")]
-SSE = {"Content-Type": "text/event-stream"}
 QUICK = {"backoff_s": 0.01, "attempts": 2}
 
 LANES = pytest.mark.parametrize("tools", [[], TOOLS], ids=["raw", "scanned"])
@@ -136,15 +136,6 @@ async def test_responses_are_begun_once(gateway: Gateway, tools: list[Any], stre
             assert len(upstream.requests) == 2 * number
 
 
-@pytest.mark.parametrize(("name", "stream"), [(name, number % 2 > 0) for number, name in enumerate(AGAIN)])
-async def test_another_server_is_asked(gateway: Gateway, name: str, stream: bool) -> None:
-    once = {"attempts": 1}
-    async with asyncio.timeout(GUARD_S), Upstream([AGAIN[name]]) as one, Upstream([Say("fine")]) as two:
-        answer = await post(await gateway(config(one.url, two.url, retry=once)), ask([], stream=stream))
-    check_once(answer, "fine", stream=stream)
-    assert (len(one.requests), len(two.requests)) == (1, 1)
-
-
 def _error_first(asked: Asked) -> Answer:
     return Answer([frame({"error": {"message": "no memory", "type": "server_error", "code": None}})], headers=SSE)
 
@@ -159,10 +150,7 @@ FINAL: dict[str, tuple[Script, int, str]] = {
         for status, to, code in (
             (400, 400, "upstream_rejected"),
             (401, 502, "upstream_auth"),
-            (403, 502, "upstream_auth"),
             (404, 502, "upstream_error"),
-            (413, 413, "request_too_large"),
-            (422, 400, "upstream_rejected"),
             (501, 502, "upstream_error"),
         )
     },
@@ -187,13 +175,13 @@ async def test_nobody_is_asked_again(gateway: Gateway, name: str) -> None:
 
 
 @LANES
-@pytest.mark.parametrize("begin", ["content", "reasoning_content", "refusal"])
-async def test_a_stream_that_began_is_never_begun_again(gateway: Gateway, tools: list[Any], begin: str) -> None:
-    first = _cut_after(ROLE, chunk({begin: "Hel"}))
+async def test_a_stream_that_began_is_never_begun_again(gateway: Gateway, tools: list[Any]) -> None:
+    """Which chunks begin one: `tests/unit/test_beginning.py`."""
+    first = _cut_after(ROLE, chunk({"reasoning_content": "Hel"}))
     async with asyncio.timeout(GUARD_S), Upstream([first]) as one, Upstream([Say("never")]) as two:
         answer = await post(await gateway(config(one.url, two.url)), ask(tools, stream=True))
     *chunks, error, _ = answer.frames()
-    assert "".join(c["choices"][0]["delta"].get(begin, "") for c in chunks) == "Hel"
+    assert "".join(c["choices"][0]["delta"].get("reasoning_content", "") for c in chunks) == "Hel"
     assert error["error"]["code"] == "upstream_disconnected"
     assert (len(one.requests), len(two.requests)) == (1, 0)
 
@@ -243,11 +231,12 @@ async def test_the_fallback_goes_in_order(gateway: Gateway) -> None:
 
 
 async def test_a_short_wait_is_kept(gateway: Gateway) -> None:
-    async with asyncio.timeout(GUARD_S), Upstream([Refuse(429, headers={"Retry-After": "1"}), Say("fine")]) as upstream:
+    busy = Refuse(429, headers={"retry-after-ms": "200"})
+    async with asyncio.timeout(GUARD_S), Upstream([busy, Say("fine")]) as upstream:
         server = await gateway(config(upstream.url))
         before = time.monotonic()
         answer = await post(server, ask([], stream=False))
-        assert time.monotonic() - before >= 1.0
+        assert time.monotonic() - before >= 0.2
     check_once(answer, "fine", stream=False)
 
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 from typing import Any
 
 from tests.cases import every
-from tests.e2e.conftest import CHAT, USER, function, post, serving, upstream_config
+from tests.e2e.conftest import CHAT, USER, function, gateway_before, post
 from tests.e2e.meaning import says
 from toolwire.model import Text
-from toolwire.testing import Asked, Say, Upstream
+from toolwire.testing import Asked, Say
 
 MESSAGES, RESPONSES = "/v1/messages", "/v1/responses"
 OBJECT = {"type": "json_object"}
@@ -22,10 +22,7 @@ async def sent(body: dict[str, Any], *, path: str = CHAT, mode: str = "native", 
     """What the server gets."""
     kind = backend.get("kind", "openai_chat")
     answer = Say("{}") if kind == "openai_chat" else says(kind, Text("{}"))
-    async with (
-        Upstream([answer]) as up,
-        serving(upstream_config(up.url, backend=backend, defaults={"mode": mode})) as server,
-    ):
+    async with gateway_before([answer], backend=backend, defaults={"mode": mode}) as (server, up):
         got = await post(server, body, path=path)
     assert got.status == 200, got.body
     asked: Asked = up.posts[0]
@@ -116,25 +113,3 @@ async def test_types_of_tools(types: list[str] | None, sent_types: list[str]) ->
     body = {"messages": USER, "tools": [READ, custom, {"type": "web_search"}]}
     got = await sent(body, **({} if types is None else {"tool_types": types}))
     assert sorted(tool["type"] for tool in got["tools"]) == sent_types
-
-
-@every("path", [CHAT, RESPONSES])
-@every(
-    ("backend", "there"),
-    [({}, False), ({"reasoning_effort": True}, True), ({"extra_parameters": ["reasoning_effort"]}, True)],
-)
-async def test_effort(path: str, backend: dict[str, Any], there: bool) -> None:
-    asked: dict[str, Any] = {"input": "hi", "reasoning": {"effort": "low"}}
-    if path == CHAT:
-        asked = {"messages": USER, "tools": [READ], "reasoning_effort": "low"}
-    got = await sent(asked, path=path, mode="prompt", **backend)
-    assert got.get("reasoning_effort") == ("low" if there else None)
-
-
-async def test_special_tokens() -> None:
-    asked = {"messages": USER, "tools": [READ]}
-    async with Upstream([Say("x")]) as up:
-        config = upstream_config(up.url, backend={"special_tokens": True}, defaults={"format": "mistral"})
-        async with serving(config) as server:
-            await post(server, asked)
-    assert up.posts[0].json["skip_special_tokens"] is False

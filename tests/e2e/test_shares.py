@@ -1,22 +1,19 @@
-"""Each key gets its share and no more, over two workers and over two gateways (`bench/shares.py` does it over real
-time)."""
+"""Each key gets its share and no more, over two workers (`bench/shares.py` does it over real time). Over two gateways:
+`tests/ratelimit`."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import aiohttp
-import pytest
 
 from tests.e2e.conftest import CHAT, USER
 from tests.e2e.processes import running
-from tests.optional import REDIS
-from tests.store.redis_server import RedisServer
 from tests.waiting import GUARD_S
 
 LIMITS = {"a": 5, "b": 10, "c": 15, "d": 20}
@@ -34,15 +31,15 @@ async def ask(session: aiohttp.ClientSession, url: str, key: str) -> int:
         return response.status
 
 
-async def shares(urls: Sequence[str]) -> tuple[Mapping[str, Counter[int]], float]:
+async def shares(url: str) -> tuple[Mapping[str, Counter[int]], float]:
     """Every key asks for twice its limit, all at once: what it got, and in what time."""
     began = time.monotonic()
     connector = aiohttp.TCPConnector(limit=16, force_close=True)
     async with aiohttp.ClientSession(connector=connector) as session:
-        asked = [(key, urls[number % len(urls)]) for key, limit in LIMITS.items() for number in range(2 * limit)]
-        statuses = await asyncio.gather(*(ask(session, url, key) for key, url in asked))
+        asked = [key for key, limit in LIMITS.items() for _ in range(2 * limit)]
+        statuses = await asyncio.gather(*(ask(session, url, key) for key in asked))
     found: dict[str, Counter[int]] = {key: Counter() for key in LIMITS}
-    for (key, _), status in zip(asked, statuses, strict=True):
+    for key, status in zip(asked, statuses, strict=True):
         found[key][status] += 1
     return found, time.monotonic() - began
 
@@ -57,23 +54,8 @@ def fair(found: Mapping[str, Counter[int]], seconds: float) -> None:
 async def test_two_workers(tmp_path: Path) -> None:
     config = {**CONFIG, "server": {"port": 0, "workers": 2}, "rate_limits": {"timeout_s": GUARD_S}}
     async with running(tmp_path, config) as gateway:
-        fair(*await shares([gateway.url]))
+        fair(*await shares(gateway.url))
         await gateway.logged(" key=a ", 2 * LIMITS["a"])  # its name, which is no secret
-
-
-@pytest.mark.needs(REDIS)
-async def test_two_gateways(tmp_path: Path) -> None:
-    server = RedisServer(tmp_path)
-    server.start()
-    try:
-        config = {**CONFIG, "rate_limits": {"url": server.url, "timeout_s": GUARD_S}}
-        folders = [tmp_path / name for name in ("one", "two")]
-        for folder in folders:
-            folder.mkdir()
-        async with running(folders[0], config) as one, running(folders[1], config) as two:
-            fair(*await shares([one.url, two.url]))
-    finally:
-        server.stop()
 
 
 async def test_a_reload_goes_on_counting_and_reads_the_keys_anew(tmp_path: Path) -> None:

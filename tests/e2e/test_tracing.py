@@ -16,7 +16,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from tests.e2e.conftest import function, mock_config, post, read_config, serving, upstream_config
@@ -26,7 +25,7 @@ from toolwire.config import TelemetryConfig
 from toolwire.configuration.telemetry_variables import with_variables
 from toolwire.record import ObservedTool
 from toolwire.support.conversion import ConfigError
-from toolwire.testing import Refuse, Say, Upstream
+from toolwire.testing import Answer, Refuse, Say, Upstream
 
 pytest.importorskip("opentelemetry.sdk")
 pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
@@ -203,19 +202,12 @@ def port_of(config: Any, name: str) -> int:
 async def test_a_request_that_is_refused_has_a_span() -> None:
     seen = Seen()
     async with seen.gateway(mock_config(["hi"])) as server:
-        assert (await post(server, b"{")).status == 400
+        assert (await post(server, b"{", headers={"traceparent": "00-zz-1-1"})).status == 400
     span, attributes = seen.span(SpanKind.SERVER)
+    assert span.parent is None  # a malformed context is ignored
     assert (attributes["http.response.status_code"], attributes["error.type"]) == (400, "invalid_json")
     assert span.status.status_code is StatusCode.UNSET  # the client's affair
     assert not seen.spans(SpanKind.CLIENT)
-
-
-async def test_a_malformed_context_is_ignored() -> None:
-    seen = Seen()
-    async with seen.gateway(mock_config(["hi"])) as server:
-        assert (await post(server, ASK, headers={"traceparent": "00-zz-1-1"})).status == 200
-    span, _ = seen.span(SpanKind.SERVER)
-    assert span.parent is None
 
 
 MODULE = """
@@ -286,38 +278,26 @@ def test_an_execution_that_was_left_is_cancelled() -> None:
 # --- over the wire --------------------------------------------------------------------------------------------------
 
 
-class Collector:
-    """An OTLP/HTTP receiver."""
+TAKEN = Answer(framing="length")
 
-    def __init__(self) -> None:
-        self.spans: list[Any] = []
-        self.services: set[str] = set()
-        self.metrics: set[str] = set()
 
-    async def traces(self, request: web.Request) -> web.Response:
-        message = ExportTraceServiceRequest.FromString(await request.read())
-        for resource in message.resource_spans:
-            self.services |= {
-                pair.value.string_value for pair in resource.resource.attributes if pair.key == "service.name"
-            }
-            for scope in resource.scope_spans:
-                self.spans += scope.spans
-        return web.Response()
+def exported(collector: Upstream) -> tuple[list[str], set[str], set[str]]:
+    """The names of spans, services and metrics that an OTLP/HTTP receiver got."""
 
-    async def numbers(self, request: web.Request) -> web.Response:
-        message = ExportMetricsServiceRequest.FromString(await request.read())
-        for resource in message.resource_metrics:
-            for scope in resource.scope_metrics:
-                self.metrics |= {metric.name for metric in scope.metrics}
-        return web.Response()
+    def bodies(path: str) -> list[bytes]:
+        return [asked.body for asked in collector.posts if asked.path == path]
 
-    @asynccontextmanager
-    async def serving(self) -> AsyncIterator[str]:
-        app = web.Application()
-        app.router.add_post("/v1/traces", self.traces)
-        app.router.add_post("/v1/metrics", self.numbers)
-        async with TestServer(app) as server:
-            yield str(server.make_url("/"))
+    traces = [one for body in bodies("/v1/traces") for one in ExportTraceServiceRequest.FromString(body).resource_spans]
+    numbers = [ExportMetricsServiceRequest.FromString(body).resource_metrics for body in bodies("/v1/metrics")]
+    spans = [span.name for resource in traces for scope in resource.scope_spans for span in scope.spans]
+    services = {
+        pair.value.string_value
+        for resource in traces
+        for pair in resource.resource.attributes
+        if pair.key == "service.name"
+    }
+    scopes = [scope for resources in numbers for resource in resources for scope in resource.scope_metrics]
+    return spans, services, {metric.name for scope in scopes for metric in scope.metrics}
 
 
 @pytest.fixture(autouse=True)
@@ -331,66 +311,53 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     logger.setLevel(before)
 
 
-@pytest.mark.parametrize("by", ["key", "variable", "traces only"])
-async def test_a_collector_gets_everything_before_the_end(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    collector = Collector()
-    async with collector.serving() as url, Upstream([Say("hi", usage=(1, 2))]) as upstream:
-        settings: dict[str, Any] = {"otlp_endpoint": url} if by == "key" else {}
-        if by != "key":
-            monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
-            monkeypatch.setenv("OTEL_METRICS_EXPORTER", "none" if by == "traces only" else "otlp")
-            monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
-        options = with_variables(TelemetryConfig(**settings, flush_s=GUARD_S), os.environ)
+async def test_a_collector_gets_everything_before_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What variables say: `tests/unit/test_telemetry_variables.py`."""
+    async with Upstream([TAKEN]) as collector, Upstream([Say("hi", usage=(1, 2))]) as upstream:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+        monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
+        options = with_variables(TelemetryConfig(flush_s=GUARD_S), os.environ)
         config = replace(upstream_config(upstream.url), telemetry=options)
         async with serving(config) as server:
             for stream in (False, True):
                 body = {**ASK, "tools": [function("weather")], "stream": stream}
                 assert (await post(server, body)).status == 200
-    assert sorted(span.name for span in collector.spans) == ["POST /v1/chat/completions"] * 2 + ["chat m"] * 2
-    assert collector.services == {"toolwire" if by == "key" else "mine"}
-    names = {"gen_ai.client.operation.duration", "gen_ai.client.token.usage", "gen_ai.server.request.duration"}
-    assert (collector.metrics & names) == (set() if by == "traces only" else names)
+    spans, services, metrics = exported(collector)
+    assert sorted(spans) == ["POST /v1/chat/completions"] * 2 + ["chat m"] * 2
+    assert services == {"mine"}
+    assert {
+        "gen_ai.client.operation.duration",
+        "gen_ai.client.token.usage",
+        "gen_ai.server.request.duration",
+    } <= metrics
 
 
 @pytest.mark.parametrize("signal", ["metrics", "traces"])
 async def test_without_traces_a_clients_context_still_reaches_the_server(signal: str) -> None:
-    collector = Collector()
-    async with collector.serving() as url, Upstream([Say("hi", usage=(1, 2))]) as upstream:
-        config = upstream_config(upstream.url, telemetry={"otlp_endpoint": url, "flush_s": GUARD_S, signal: False})
+    async with Upstream([TAKEN]) as collector, Upstream([Say("hi", usage=(1, 2))]) as upstream:
+        telemetry = {"otlp_endpoint": collector.url, "flush_s": GUARD_S, signal: False}
+        config = upstream_config(upstream.url, telemetry=telemetry)
         async with serving(config) as server:
             assert (await post(server, ASK, headers={"traceparent": f"00-{TRACE}-{PARENT}-01"})).status == 200
+    spans, services, metrics = exported(collector)
+    assert services == ({"toolwire"} if signal == "metrics" else set())
     passed = upstream.requests[0].headers["traceparent"]
     assert passed.startswith(f"00-{TRACE}-")
-    assert (bool(collector.spans), bool(collector.metrics)) == (signal == "metrics", signal == "traces")
+    assert (bool(spans), bool(metrics)) == (signal == "metrics", signal == "traces")
     assert (PARENT in passed) == (signal == "traces")
 
 
 async def test_a_collector_cannot_send_the_headers_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """`OTEL_EXPORTER_OTLP_HEADERS` has keys. Old versions of the exporter follow redirects."""
-    visits: list[str] = []
-
-    async def elsewhere(request: web.Request) -> web.Response:
-        visits.append(request.path)
-        return web.Response()
-
-    away = web.Application()
-    away.router.add_route("*", "/{path:.*}", elsewhere)
-    async with TestServer(away) as other:
-        redirected: list[str] = []
-
-        async def redirect(request: web.Request) -> web.Response:
-            redirected.append(request.headers["x-key"])
-            return web.Response(status=307, headers={"Location": str(other.make_url("/v1/traces"))})
-
-        app = web.Application()
-        app.router.add_post("/v1/{signal}", redirect)
-        async with TestServer(app) as collector, Upstream([Say("hi", usage=(1, 2))]) as upstream:
-            monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-key=secret")
-            settings = {"otlp_endpoint": str(collector.make_url("/")), "flush_s": 10}
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-key=secret")
+    async with Upstream([TAKEN]) as other, Upstream([Say("hi", usage=(1, 2))]) as upstream:
+        redirect = Answer(status=307, headers={"Location": f"{other.url}/v1/traces"}, framing="length")
+        async with Upstream([redirect]) as collector:
+            settings = {"otlp_endpoint": collector.url, "flush_s": 10}
             async with serving(upstream_config(upstream.url, telemetry=settings)) as server:
                 assert (await post(server, ASK)).status == 200
-    assert "secret" in redirected
-    assert visits == []
+    assert "secret" in [asked.headers["x-key"] for asked in collector.posts]
+    assert other.requests == []
 
 
 async def test_a_collector_that_is_away_costs_nothing_but_spans(caplog: pytest.LogCaptureFixture) -> None:

@@ -4,7 +4,6 @@ one."""
 from __future__ import annotations
 
 import asyncio
-import base64
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 
 from tests.e2e.conftest import CHAT, function, get, post, read_config, serving
 from tests.e2e.responses_answers import RESPONSES
+from tests.e2e.speaking import JSON, SSE
 from tests.e2e.test_capture import captured_of
 from tests.waiting import GUARD_S
 from toolwire.extras.capture.files import read_capture
@@ -22,8 +22,6 @@ from toolwire.testing import Answer, Asked, Refuse, Script, Upstream, WireAnswer
 KEY = "Zq3v9Kx81LmN02pQrStU4w/6"
 HEADER_KEY = "a-token-in-a-header-0042"
 OTHERS_KEY = "the-key-of-another-server-77"
-SSE = {"Content-Type": "text/event-stream"}
-JSON = {"Content-Type": "application/json"}
 TOOL = function("read_file", path="string")
 HEL = chunk({"role": "assistant", "content": "Hel"})
 DONE = frame("[DONE]")
@@ -31,8 +29,6 @@ SAYS: dict[str, str] = {
     "its key": KEY,
     "a header's": HEADER_KEY,
     "another server's": OTHERS_KEY,
-    "in base64": base64.b64encode(f"Bearer {KEY}".encode()).decode(),
-    "half of it": KEY[:14],
 }
 
 

@@ -12,11 +12,11 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.e2e.conftest import CHAT, function, post, serving, upstream_config
+from tests.e2e.conftest import CHAT, function, gateway_before, post
 from tests.e2e.meaning import CLIENTS, RESPONSES
 from tests.e2e.test_cut_calls import asking
 from tests.e2e.test_messages_backend import BODIES, JSON, SSE
-from toolwire.testing import Answer, Asked, Upstream, chunk, frame
+from toolwire.testing import Answer, Asked, chunk, frame
 
 SAID = "Some words that are said here."
 both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
@@ -69,7 +69,7 @@ HALVES: list[tuple[Any, tuple[int | None, int | None]]] = [
 async def test_a_server_that_counts_half_or_not_at_all(mode: str) -> None:
     script = [giving(usage) for usage, _ in HALVES for _ in range(2 * len(CLIENTS))]
     config = {"mode": mode}
-    async with Upstream(script) as up, serving(upstream_config(up.url, defaults=config)) as server:
+    async with gateway_before(script, defaults=config) as (server, _):
         for (usage, given), path, stream in product(HALVES, CLIENTS, (False, True)):
             answer = await post(server, asking(path, stream), path=path)
             case = (usage, path, stream, answer.body)
@@ -89,7 +89,7 @@ async def test_unknown_is_said_where_nothing_may_be_estimated(mode: str) -> None
     ways = list(product((None, {"prompt_tokens": 3}, {}), (CHAT, RESPONSES), (False, True)))
     config = {"mode": mode, "usage": {"source": "backend"}}
     script = [giving(usage) for usage, _, _ in ways]
-    async with Upstream(script) as up, serving(upstream_config(up.url, defaults=config)) as server:
+    async with gateway_before(script, defaults=config) as (server, _):
         for usage, path, stream in ways:
             answer = await post(server, asking(path, stream), path=path)
             assert answer.status == 200
@@ -106,10 +106,7 @@ async def test_counts_add_up_over_attempts(stream: bool) -> None:
         steps = [step.replace(SAID.encode(), said) for step in made.steps if isinstance(step, bytes)]
         return Answer(steps, headers=made.headers, framing=made.framing)
 
-    async with (
-        Upstream([nearly, giving({"prompt_tokens": 200})]) as up,
-        serving(upstream_config(up.url, defaults={"mode": "native"})) as server,
-    ):
+    async with gateway_before([nearly, giving({"prompt_tokens": 200})], defaults={"mode": "native"}) as (server, up):
         answer = await post(server, asking(CHAT, stream))
     assert len(up.posts) == 2
     counts = counted(CHAT, answer, stream)
@@ -155,11 +152,9 @@ def counting(when: str) -> Callable[[Asked], Answer]:
 @pytest.mark.parametrize(("mode", "source"), SETTINGS)
 async def test_what_a_stream_says_of_its_tokens(mode: str, source: str) -> None:
     defaults, now = {"mode": mode, "usage": {"source": source}}, WHEN[0]
-    async with (
-        Upstream([lambda asked: counting(now)(asked)]) as up,
-        serving(upstream_config(up.url, defaults=defaults)) as server,
-    ):
-        for now, choice, wanted in product(WHEN, CHOICES, (False, True)):
+    async with gateway_before([lambda asked: counting(now)(asked)], defaults=defaults) as (server, _):
+        for number, (now, wanted) in enumerate(product(WHEN, (False, True))):
+            choice = CHOICES[number % len(CHOICES)]
             body = {**BODY, "tools": [function("f")], "tool_choice": choice, **(WANTED if wanted else {})}
             frames = [one for one in (await post(server, body)).frames() if isinstance(one, dict)]
             case = (now, choice, wanted, frames)
@@ -179,11 +174,11 @@ async def test_what_a_stream_says_of_its_tokens(mode: str, source: str) -> None:
 async def test_without_tools_the_servers_bytes_pass() -> None:
     """The server was asked in the client's words, so its counts, or none, are an answer to those."""
     now = WHEN[0]
-    async with Upstream([lambda asked: counting(now)(asked)]) as up, serving(upstream_config(up.url)) as server:
+    async with gateway_before([lambda asked: counting(now)(asked)]) as (server, up):
         for now, options in product(WHEN, ({}, WANTED)):
             passed = (await post(server, {**BODY, **options})).body
             assert passed == b"".join(counting(now)(up.posts[-1]).steps), (now, options)
-    async with Upstream([giving(None)]) as up, serving(upstream_config(up.url)) as server:
+    async with gateway_before([giving(None)]) as (server, _):
         whole = await post(server, {"messages": BODIES[CHAT]["messages"]})
     assert b'"usage"' not in whole.body
     assert "x-usage-source" not in whole.headers
@@ -192,7 +187,7 @@ async def test_without_tools_the_servers_bytes_pass() -> None:
 async def test_without_tools_but_in_the_gateways_words() -> None:
     """Its own words ask for the counts."""
     config = {"defaults": {"usage": {"source": "estimate"}}}
-    async with Upstream(list(map(counting, WHEN))) as up, serving(upstream_config(up.url, **config)) as server:
+    async with gateway_before(list(map(counting, WHEN)), **config) as (server, _):
         for when in WHEN:
             frames = [one for one in (await post(server, BODY)).frames() if isinstance(one, dict)]
             assert not any("usage" in one or one["choices"] == [] for one in frames), when

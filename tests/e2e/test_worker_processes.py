@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.e2e.conftest import CHAT, USER, post, serving, upstream_config
+from tests.e2e.conftest import CHAT, USER, gateway_before, post
 from tests.e2e.processes import running
 from tests.waiting import GUARD_S, runs, until
 from toolwire.testing import Say, Upstream
@@ -74,36 +74,6 @@ def told(upstream: Upstream) -> str:
     return json.dumps(upstream.requests[-1].json["messages"])
 
 
-async def test_health_is_answered_while_a_tool_holds_the_interpreter(folder: Path) -> None:
-    tools = {"folder": str(folder), "timeout_s": 3600, "load_timeout_s": GUARD_S, "watch_s": 0}
-    options = {"tool_loop": {"max_seconds": 3600}}
-    async with (
-        Upstream([Say(block("hold")), Say(block("fine")), Say("Fine.")]) as upstream,
-        serving(upstream_config(upstream.url, tools=tools, defaults=options)) as server,
-        aiohttp.ClientSession() as session,
-    ):
-
-        async def ask() -> None:
-            async with session.post(server.make_url(CHAT), json={"model": "m", "messages": USER}) as response:
-                await response.read()
-
-        asking = asyncio.create_task(ask())
-        worker, guardian = await begun(folder)
-        for _ in range(20):
-            async with session.get(server.make_url("/health")) as response:
-                assert response.status == 200
-        async with session.get(server.make_url("/admin/tools")) as response:
-            assert (await response.json())["calls"]["processes"]["running"] == 1
-        assert not asking.done()
-        assert runs(worker)
-        other = await post(server, {"messages": USER})
-        assert other.json()["choices"][0]["message"]["content"] == "Fine."
-        assert "\\nhelped\\n</tool_response>" in told(upstream)
-        asking.cancel()  # the client leaves
-        await asyncio.wait({asking})
-        await until(lambda: not runs(worker) and not runs(guardian))
-
-
 @pytest.mark.parametrize(
     ("name", "result"),
     [
@@ -121,10 +91,7 @@ async def test_the_worst_costs_its_own_call(folder: Path, name: str, result: str
         "watch_s": 0,
     }
     both = block(name) + block("fine") if name != "hold" else block(name)
-    async with (
-        Upstream([Say(both), Say("So.")]) as upstream,
-        serving(upstream_config(upstream.url, tools=tools)) as server,
-    ):
+    async with gateway_before([Say(both), Say("So.")], tools=tools) as (server, upstream):
         answer = await post(server, {"messages": USER})
     assert answer.json()["choices"][0]["message"]["content"] == "So."
     assert f"\\n{result}\\n</tool_response>" in told(upstream)

@@ -5,113 +5,87 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import socket
-import time
-import urllib.request
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.e2e.forking import Forked
-from tests.waiting import GUARD_S
+from tests.e2e.conftest import CHAT, USER
+from tests.e2e.processes import Process, running
+from tests.waiting import until
 
 pytestmark = pytest.mark.skipif(not hasattr(socket, "SO_REUSEPORT"), reason="several workers need SO_REUSEPORT")
 
-ROOT = Path(__file__).resolve().parents[2]
-CONFIG = """
-server: {port: 0, workers: 2, log_format: json}
-backends: {m: {kind: mock, script: [hello]}}
-store: {kind: none}
-capture: 100
-"""
-REQUESTS = 60
+CONFIG = {
+    "server": {"port": 0, "workers": 2, "log_format": "json"},
+    "backends": {"m": {"kind": "mock", "script": ["hello"]}},
+    "store": {"kind": "none"},
+    "capture": 30,
+}
+REQUESTS = 20
 
 
-class Gateway:
-    """A running `toolwire serve`."""
+class Client:
+    """Asks over a connection of its own each time, so that any worker may answer."""
 
-    def __init__(self, folder: Path) -> None:
-        (folder / "gateway.yaml").write_text(CONFIG)
-        self._log = folder / "log"
-        with self._log.open("wb") as log:
-            self.process = Forked(folder / "gateway.yaml", env={"TMPDIR": str(folder)}, folder=folder, log=log)
-        found = re.search(r"http://\S+?(?=/v1)", self.process.stdout.readline().decode())
-        assert found, self._log.read_text()
-        self.url = found[0]
+    def __init__(self, gateway: Process, session: aiohttp.ClientSession) -> None:
+        self._gateway = gateway
+        self._session = session
 
-    def get(self, path: str) -> bytes:
-        """Over a connection of its own, so that any worker may answer."""
-        with urllib.request.urlopen(self.url + path, timeout=GUARD_S) as answer:
-            return bytes(answer.read())
+    async def get(self, path: str) -> str:
+        async with self._session.get(path) as answer:
+            return await answer.text()
 
-    def ask(self, ident: str) -> None:
-        body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hi"}]}).encode()
-        headers = {"Content-Type": "application/json", "X-Request-Id": ident}
-        with urllib.request.urlopen(urllib.request.Request(f"{self.url}/v1/chat/completions", body, headers)) as answer:
-            assert answer.status == 200
+    async def ask(self, ident: str) -> bool:
+        """A request. False if a worker that is just being killed refused it, which never counts."""
+        try:
+            body = {"model": "m", "messages": USER}
+            async with self._session.post(CHAT, json=body, headers={"X-Request-Id": ident}) as answer:
+                return answer.status == 200
+        except aiohttp.ClientError:
+            return False
 
-    def count(self) -> float:
-        """All requests, as one worker says."""
-        page = self.get("/metrics").decode()
-        return sum(
-            sample.value
-            for family in text_string_to_metric_families(page)
-            for sample in family.samples
-            if sample.name == "toolwire_requests_total"
-        )
+    async def counted(self, wanted: int) -> bool:
+        """Whether all requests are so many, as one worker says."""
+        families = text_string_to_metric_families(await self.get("/metrics"))
+        samples = [sample for family in families for sample in family.samples]
+        return sum(sample.value for sample in samples if sample.name == "toolwire_requests_total") == wanted
 
-    def pids(self) -> list[int]:
-        """The workers that have answered, by the log."""
-        lines = [json.loads(line) for line in self._log.read_text().splitlines()]
-        return sorted({line["pid"] for line in lines if line["logger"] == "toolwire.access"})
+    def workers(self) -> set[int]:
+        """Those that have answered, by the log."""
+        lines = map(json.loads, self._gateway.log.splitlines())
+        return {line["pid"] for line in lines if line["logger"] == "toolwire.access"}
 
 
-@pytest.fixture
-def gateway(tmp_path: Path) -> Iterator[Gateway]:
-    running = Gateway(tmp_path)
-    yield running
-    running.process.close()
+async def test_the_sum_is_exact_and_outlives_a_worker(tmp_path: Path) -> None:
+    async with (
+        running(tmp_path, CONFIG, TMPDIR=str(tmp_path)) as gateway,
+        aiohttp.ClientSession(gateway.url, connector=aiohttp.TCPConnector(force_close=True)) as session,
+    ):
+        client = Client(gateway, session)
+        for number in range(REQUESTS):
+            assert await client.ask(f"r{number}")
+        await until(lambda: len(client.workers()) == 2)
+        await until(lambda: client.counted(REQUESTS))
+        assert all([await client.counted(REQUESTS) for _ in range(20)])
+        killed = min(client.workers())
+        os.kill(killed, signal.SIGKILL)
+        for number in range(REQUESTS, 2 * REQUESTS):
+            await until(lambda ident=f"r{number}": client.ask(ident))  # type: ignore[misc]
+        await until(lambda: len(client.workers() - {killed}) == 2)
+        await until(lambda: client.counted(2 * REQUESTS))
+        assert all([await client.counted(2 * REQUESTS) for _ in range(20)])
 
+        async def all_captured() -> bool:
+            return len(json.loads(await client.get("/admin/captures"))["data"]) == 30
 
-def until(holds: Callable[[], bool]) -> None:
-    """Wait for it; a request is counted, logged and captured a little after its answer has gone."""
-    limit = time.monotonic() + GUARD_S
-    while not holds():
-        assert time.monotonic() < limit, "it never came"
-        time.sleep(0.02)
-
-
-def test_the_sum_is_exact_and_outlives_a_worker(gateway: Gateway, tmp_path: Path) -> None:
-    for number in range(REQUESTS):
-        gateway.ask(f"r{number}")
-    until(lambda: len(gateway.pids()) == 2)
-    until(lambda: gateway.count() == REQUESTS)
-    assert {gateway.count() for _ in range(20)} == {REQUESTS}
-    killed = gateway.pids()[0]
-    os.kill(killed, signal.SIGKILL)
-    for number in range(REQUESTS, 2 * REQUESTS):
-        until(lambda ident=f"r{number}": answered(gateway, ident))  # type: ignore[misc]
-    until(lambda: len(set(gateway.pids()) - {killed}) == 2)
-    until(lambda: gateway.count() == 2 * REQUESTS)
-    assert {gateway.count() for _ in range(20)} == {2 * REQUESTS}
-    # A capture is found by whichever worker is asked, also one that the killed worker made.
-    until(lambda: len(json.loads(gateway.get("/admin/captures"))["data"]) == 100)
-    for _ in range(10):
-        assert b'"request_id":"r119"' in gateway.get("/admin/captures/r119")
-        assert b'"request_id":"r21"' in gateway.get("/admin/captures/r21")
-    gateway.process.send_signal(signal.SIGTERM)
-    assert gateway.process.wait() == 0
-    assert not [path for path in tmp_path.iterdir() if path.is_dir()], "nothing is left behind"
-
-
-def answered(gateway: Gateway, ident: str) -> bool:
-    """A connection to a worker that is just being killed may be refused; such a request was never counted."""
-    try:
-        gateway.ask(ident)
-    except OSError:
-        return False
-    return True
+        await until(all_captured)
+        for _ in range(10):  # a capture is found by whichever worker is asked, also one that the killed worker made
+            for ident in ("r39", "r11"):
+                assert f'"request_id":"{ident}"' in await client.get(f"/admin/captures/{ident}")
+        gateway.signal(signal.SIGTERM)
+        assert await gateway.end() == 0
+    assert not [path for path in tmp_path.iterdir() if path.is_dir()], "nothing is left behind"  # noqa: ASYNC240

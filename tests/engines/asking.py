@@ -10,21 +10,13 @@ from typing import Any, Final, Literal
 import jsonschema
 import orjson
 
-from tests.openapi.documents import conforms
+from tests.e2e.meaning import PATHS as PATHS
+from tests.openapi.documents import ERRORS, EVENTS, WHOLE, conforms
 from tests.protocols import messages_wires, responses_wires
 from toolwire.testing import WireAnswer, read_frames
 
 Protocol = Literal["chat", "messages", "responses"]
 PROTOCOLS: Final[tuple[Protocol, ...]] = ("chat", "messages", "responses")
-PATHS: Final[Mapping[str, str]] = {
-    "chat": "/v1/chat/completions",
-    "messages": "/v1/messages",
-    "responses": "/v1/responses",
-}
-EVENTS: Final = {"chat": "ChatEvent", "messages": "MessagesEvent", "responses": "ResponseEvent"}
-WHOLE: Final = {"chat": "ChatCompletion", "messages": "MessageAnswer", "responses": "ResponseResource"}
-ERRORS: Final = {"chat": "Error", "messages": "MessagesError", "responses": "Error"}
-
 ENDS: Final[Mapping[str | None, str]] = {
     "stop": "stop",
     "end_turn": "stop",

@@ -22,9 +22,10 @@ from tests.engines.asking import (
     WEATHER,
     Ask,
     Protocol,
+    misfit,
     tool,
 )
-from tests.engines.suite import MODES, WAYS, Broken, EngineBroken, Missing, Run, expect, misfit, situation
+from tests.engines.suite import MODES, WAYS, Broken, EngineBroken, Missing, Run, expect, situation
 from tests.engines.tap import Tapped, constraint
 
 LEVEL: Final = tool("set_level", "Set the level of the heating", level={"type": "string", "enum": ["xylo-4", "xylo-9"]})

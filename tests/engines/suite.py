@@ -19,7 +19,7 @@ import aiohttp
 import orjson
 
 from tests.e2e.processes import Process, running
-from tests.engines.asking import PATHS, Ask, Seen, Tool, misfit, read, wrong_call
+from tests.engines.asking import PATHS, Ask, Seen, read, wrong_call
 from tests.engines.tap import Tap, Tapped
 from toolwire.testing import WireAnswer
 
@@ -220,11 +220,6 @@ def judge(seen: Seen, ask: Ask) -> None:
     for call in seen.calls:
         wrong = wrong_call(call, ask.tools)
         expect(wrong is None, f"a call is whole and on offer, or none; this is {wrong}")
-
-
-def enforced(seen: Seen, tools: Sequence[Tool]) -> str | None:
-    """The reason why an enforced answer does not fit; None if it does."""
-    return next(filter(None, (misfit(call, tools) for call in seen.calls)), None)
 
 
 def engine_mistakes(exchange: Tapped) -> Iterator[str]:

@@ -14,8 +14,7 @@ import pytest
 
 from tests.engines import kept as module
 from tests.engines import results
-from tests.engines.__main__ import main
-from tests.engines.kept import NotHere, Running, default_folder, install
+from tests.engines.kept import NotHere, Running, install
 from tests.engines.recipes import RECIPES, Kept, Recipe
 from tests.engines.suite import SITUATIONS, Outcome
 
@@ -56,13 +55,6 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return ran
 
 
-def test_the_folder() -> None:
-    home = Path.home()
-    assert default_folder({}) == home / ".cache/toolwire/engines"
-    assert default_folder({"XDG_CACHE_HOME": "/c"}) == Path("/c/toolwire/engines")
-    assert default_folder({"XDG_CACHE_HOME": "/c", "TOOLWIRE_ENGINES": "/e"}) == Path("/e")
-
-
 def test_an_engine_is_installed_once(place: Kept, commands: list[list[str]]) -> None:
     recipe = engine()
     mended: list[Kept] = []
@@ -81,14 +73,6 @@ def test_what_it_needs_comes_first_and_alternatives_are_tried(place: Kept, comma
     assert [command[-1] for command in commands if "install" in command] == ["little==1", "missing==1", "there"]
 
 
-def test_one_that_is_not_installed_is_not_taken_for_installed(place: Kept, commands: list[list[str]]) -> None:
-    for _ in range(2):
-        with pytest.raises(NotHere):
-            install(replace(engine(), installs=[("missing",)]), place, lambda text: None, {})
-    assert len(commands) == 4
-    assert not list(place.folder.glob("*.installed"))
-
-
 def test_weights_that_are_not_the_wanted_ones_are_not_kept(
     place: Kept, commands: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,22 +81,6 @@ def test_weights_that_are_not_the_wanted_ones_are_not_kept(
     with pytest.raises(NotHere, match="SHA-256"):
         install(engine(), place, lambda text: None, {})
     assert not place.gguf.exists()
-
-
-def test_a_command_that_fails_says_its_last_line() -> None:
-    with pytest.raises(NotHere, match="no such thing"):
-        module._run([sys.executable, "-c", "raise SystemExit('well\\nno such thing')"])
-
-
-@pytest.mark.parametrize("name", RECIPES)
-def test_recipes(name: str, tmp_path: Path) -> None:
-    recipe, kept = RECIPES[name], Kept(tmp_path)
-    assert recipe.name == name
-    command = recipe.command(kept, 4711)
-    assert "4711" in command
-    assert str(kept.venv(name)) in command[0]
-    pinned = [one for step in recipe.installs for way in (step if isinstance(step, list) else [step]) for one in way]
-    assert any(one.startswith(recipe.package) and "==" in one for one in pinned)
 
 
 def test_stand_ins(tmp_path: Path) -> None:
@@ -201,12 +169,3 @@ def test_the_kept_results_are_of_situations_that_there_are() -> None:
         assert engine_name in RECIPES
         assert set(one["situations"]) <= set(SITUATIONS)
         assert "/home" not in json.dumps(one)
-
-
-def test_unknown_engines_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (["vlm"], ["--at", "http://x"]):
-        with pytest.raises(SystemExit):
-            main(words)
-    said = capsys.readouterr().err
-    assert "unknown engines: vlm" in said
-    assert "name of one engine" in said

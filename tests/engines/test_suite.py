@@ -14,22 +14,16 @@ import pytest
 from tests.e2e.conftest import serving, upstream_config
 from tests.engines import results
 from tests.engines.asking import (
-    _COMMENT,
     HELLO,
     HISTORY,
     PROTOCOLS,
     QUESTION,
     TOOLS,
-    WEATHER,
     Ask,
-    Call,
     Protocol,
-    misfit,
-    wrong_call,
 )
 from tests.engines.suite import SITUATIONS, EngineBroken, Missing, Run, Server, Situation, configuration, expect, play
 from tests.engines.tap import Tap
-from tests.protocols import responses_wires
 from tests.protocols.wires import chunk
 from toolwire.testing import Answer, Asked, Refuse, Say, Upstream
 
@@ -72,12 +66,6 @@ async def test_answers_are_read_in_one_form(protocol: Protocol, stream: bool) ->
     assert [exchange.error for exchange in run.tap.exchanges] == [None, None]
 
 
-def test_signs_of_life_are_passed_over() -> None:
-    created = {"type": "response.created", "sequence_number": 0, "response": {}}
-    data = b": keepalive\n\n" + responses_wires.frame(created) + b": keepalive\n\n"
-    assert _COMMENT.sub(b"", data) == responses_wires.frame(created)
-
-
 async def test_a_broken_promise_is_the_gateways() -> None:
     """Answers that no gateway may give."""
     usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
@@ -106,19 +94,6 @@ async def test_a_broken_promise_is_the_gateways() -> None:
             outcome = await play(run, one(ask))
         assert outcome.gateway is not None, words
         assert words in outcome.gateway
-
-
-async def test_a_stream_that_breaks_off_is_the_gateways() -> None:
-    for answer in (
-        Say("a", "b", cut=True),
-        Answer([b'data: {"choices":[]}\n\n'], headers={"Content-Type": "text/event-stream"}),
-    ):
-        async with Upstream([answer]) as bad, run_over(Say("x"), bad.url) as run:
-
-            async def ask(run: Run) -> str:
-                return str(await run.ask(Ask(HELLO, stream=True)))
-
-            assert (await play(run, one(ask))).gateway
 
 
 @pytest.mark.parametrize(
@@ -176,33 +151,6 @@ async def test_what_a_situation_says_of_itself() -> None:
         assert (outcome.gateway, outcome.engine) == (None, ("takes any name",))
         assert (await play(run, one(wrong))).gateway == "what was promised"
         assert "no answer" in ((await play(run, one(late), patience=0.01)).gateway or "")
-
-
-async def test_an_engine_that_does_not_answer_in_time_is_to_blame() -> None:
-    async with run_over(Say("x", hang=True)) as run:
-
-        async def ask(run: Run) -> str:
-            return str(await run.ask(Ask(HELLO)))
-
-        outcome = await play(run, one(ask), patience=1.0)
-    assert outcome.gateway is None
-    assert outcome.engine
-
-
-def test_calls_that_cannot_be_run() -> None:
-    assert wrong_call(Call("get_weather", '{"city": 5}'), TOOLS) is None
-    assert "city" in (misfit(Call("get_weather", "{}"), TOOLS) or "")
-    assert misfit(Call("get_weather", '{"city": "a"}'), TOOLS) is None
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_requests_of_each_protocol(protocol: Protocol) -> None:
-    body = Ask(HISTORY, protocol, "auto", (WEATHER,), "get_weather", 7, more={"seed": 1}).body()
-    text = orjson.dumps(body).decode()
-    assert text.count("get_weather") == 3  # the tool, the choice, the earlier call
-    assert "17 degrees" in text
-    assert (body["seed"], body["model"]) == (1, "auto")
-    assert 7 in (body.get("max_tokens"), body.get("max_output_tokens"))
 
 
 def test_every_situation_has_a_heading_and_the_gateways_configuration_is_one() -> None:

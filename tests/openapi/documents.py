@@ -24,6 +24,11 @@ FULL: Mapping[str, Any] = {
 }
 """Everything that has a path."""
 
+EVENTS: Mapping[str, str] = {"chat": "ChatEvent", "responses": "ResponseEvent", "messages": "MessagesEvent"}
+WHOLE: Mapping[str, str] = {"chat": "ChatCompletion", "responses": "ResponseResource", "messages": "MessageAnswer"}
+ERRORS: Mapping[str, str] = {"chat": "Error", "responses": "Error", "messages": "MessagesError"}
+"""The schemas of each protocol's answers."""
+
 
 def made(config: Mapping[str, Any] = PLAIN, plugins: Registries | None = None) -> dict[str, Any]:
     """The document of a gateway that does not run."""

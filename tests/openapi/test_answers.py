@@ -14,10 +14,11 @@ import aiohttp
 import pytest
 from hypothesis import given
 
-from tests.cases import every
+from tests.cases import every, examples
 from tests.e2e.agent import block
 from tests.e2e.conftest import Gateway, function, post, read_config, serving, upstream_config
-from tests.openapi.documents import conforms, validator
+from tests.e2e.meaning import PATHS
+from tests.openapi.documents import ERRORS, EVENTS, WHOLE, conforms, validator
 from tests.protocols import messages_wires, responses_wires, wires
 from tests.protocols.published import SHARED
 from tests.strategies import streams
@@ -28,10 +29,6 @@ from toolwire.registry import registries
 from toolwire.testing import Refuse, Upstream, WireAnswer
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-EVENTS = {"chat": "ChatEvent", "responses": "ResponseEvent", "messages": "MessagesEvent"}
-WHOLE = {"chat": "ChatCompletion", "responses": "ResponseResource", "messages": "MessageAnswer"}
-ERRORS = {"chat": "Error", "responses": "Error", "messages": "MessagesError"}
-PATHS = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "messages": "/v1/messages"}
 OPTIONS = {"chat": wires.options, "responses": responses_wires.options, "messages": messages_wires.options}
 SAY = {
     "chat": {"messages": [{"role": "user", "content": "Read a.txt."}]},
@@ -67,6 +64,7 @@ def fits(protocol: str, values: Iterable[Any]) -> int:
 
 
 @protocols
+@examples(0.4)
 @given(events=streams())
 def test_any_stream(protocol: str, events: list[Event]) -> None:
     side = registries().clients.get(protocol)()
@@ -74,6 +72,7 @@ def test_any_stream(protocol: str, events: list[Event]) -> None:
 
 
 @protocols
+@examples(0.4)
 @given(events=streams())
 def test_any_whole_answer(protocol: str, events: list[Event]) -> None:
     side = registries().clients.get(protocol)()
@@ -85,8 +84,8 @@ def test_any_whole_answer(protocol: str, events: list[Event]) -> None:
         conforms(WHOLE[protocol], json.loads(side.write_reply(reply, OPTIONS[protocol]())))
 
 
-@protocols
-@pytest.mark.parametrize("code", CODES)
+@every("code", CODES)
+@every("protocol", PATHS)
 def test_any_error(protocol: str, code: str) -> None:
     side = registries().clients.get(protocol)()
     error = GatewayError("It is wrong.", code=code, param="tools[0]")

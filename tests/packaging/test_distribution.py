@@ -12,6 +12,7 @@ import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -115,7 +116,8 @@ def test_the_workflow_builds_what_is_promised() -> None:
     assert set(jobs["publish"]["needs"]) == {"sdist", "wheels", "sbom"}
 
 
-def test_the_workflow_publishes_without_a_secret() -> None:
+def test_the_workflow_publishes_tags_only_and_without_a_secret() -> None:
+    """R35.6: every file with provenance, and the packages with a bill of materials."""
     workflow = yaml.safe_load(WORKFLOW)
     assert "secrets." not in WORKFLOW
     assert set(re.findall(r"\w*password\S*|\w*TOKEN: .*", WORKFLOW)) == {
@@ -126,31 +128,32 @@ def test_the_workflow_publishes_without_a_secret() -> None:
     trusted = [name for name, job in workflow["jobs"].items() if "id-token" in job.get("permissions", {})]
     assert trusted == ["image", "publish"]
     assert workflow["jobs"]["publish"]["if"] == TAGGED
+    made = " ".join(step.get("run", "") for step in workflow["jobs"]["sbom"]["steps"])
+    assert "cyclonedx-py environment installed" in made
+    steps = steps_of("publish")
+    assert steps["actions/attest-build-provenance"]["with"] == {"subject-path": "dist/*"}
+    assert steps["actions/attest-sbom"]["with"]["subject-path"] == "dist/*.whl"
+    order = list(steps)
+    assert order.index("actions/attest-sbom") < order.index("pypa/gh-action-pypi-publish")
+
+
+def steps_of(job: str) -> dict[str, Any]:
+    """The steps of a job by their action; that without one is `login`."""
+    steps = yaml.safe_load(WORKFLOW)["jobs"][job]["steps"]
+    return {step.get("uses", "login").partition("@")[0]: step for step in steps}
 
 
 def test_the_workflow_builds_the_image_of_the_documents() -> None:
     """R35.6: with all optional packages, for both architectures, with provenance and a bill of materials. It is pushed
-    for tags only, and only to where a variable says."""
-    job = yaml.safe_load(WORKFLOW)["jobs"]["image"]
-    assert (job["if"], job["needs"]) == ("vars.IMAGE != ''", "wheels")
-    steps = {step.get("uses", "login").partition("@")[0]: step for step in job["steps"]}
-    assert set(steps) == {
-        *("actions/checkout", "docker/setup-qemu-action", "docker/setup-buildx-action", "docker/metadata-action"),
-        *("login", "docker/build-push-action", "actions/attest-build-provenance"),
-    }
+    for tags only."""
+    steps = steps_of("image")
     built = steps["docker/build-push-action"]["with"]
     assert (ROOT / built["context"] / built["file"]).is_file()
     assert "build-args" not in built, "the Containerfile's own default, which is `all`"
     assert {f"linux/{arch}" for arch in ("amd64", "arm64")} == set(built["platforms"].split(","))
     assert (built["provenance"], built["sbom"]) == ("mode=max", True)
     assert built["push"] == f"${{{{ {TAGGED} }}}}"
-    for name in ("login", "actions/attest-build-provenance"):
-        assert steps[name]["if"] == TAGGED
-    assert 'docker login "${IMAGE%%/*}"' in steps["login"]["run"]
-    signed = steps["actions/attest-build-provenance"]["with"]
-    named = steps["docker/metadata-action"]["with"]
-    assert {signed["subject-name"], named["images"], steps["login"]["env"]["IMAGE"]} == {"${{ vars.IMAGE }}"}
-    assert signed["subject-digest"] == f"${{{{ steps.{steps['docker/build-push-action']['id']}.outputs.digest }}}}"
+    assert {steps[name]["if"] for name in ("login", "actions/attest-build-provenance")} == {TAGGED}
 
 
 @pytest.mark.parametrize(
@@ -159,27 +162,12 @@ def test_the_workflow_builds_the_image_of_the_documents() -> None:
 )
 def test_the_image_has_the_name_that_the_chart_asks_for(tag: str, names: list[str]) -> None:
     """The chart's default is its `appVersion`. A candidate of a release takes no other name."""
-    steps = yaml.safe_load(WORKFLOW)["jobs"]["image"]["steps"]
-    (named,) = (step["with"] for step in steps if step.get("uses", "").startswith("docker/metadata-action"))
+    named = steps_of("image")["docker/metadata-action"]["with"]
     rules = [dict(part.partition("=")[::2] for part in rule.split(",")) for rule in named["tags"].split()]
     assert all((rule["type"], rule["group"]) == ("match", "1") for rule in rules)
     found = [re.search(rule["pattern"], tag) for rule in rules]
     assert [match[1] for match in found if match] == names
     assert named["flavor"] == "latest=false"
-
-
-def test_every_published_file_is_attested_and_the_packages_are_listed() -> None:
-    """R35.6: provenance of all files, and a bill of materials of an installation with everything."""
-    jobs = yaml.safe_load(WORKFLOW)["jobs"]
-    made = " ".join(step.get("run", "") for step in jobs["sbom"]["steps"])
-    assert "[all]" in made
-    assert "cyclonedx-py environment installed" in made
-    steps = {step.get("uses", "").partition("@")[0]: step.get("with", {}) for step in jobs["publish"]["steps"]}
-    order = list(steps)
-    assert steps["actions/attest-build-provenance"] == {"subject-path": "dist/*"}
-    assert steps["actions/attest-sbom"]["subject-path"] == "dist/*.whl"
-    assert order.index("actions/attest-sbom") < order.index("pypa/gh-action-pypi-publish")
-    assert jobs["publish"]["permissions"]["attestations"] == "write"
 
 
 def test_the_extra_all_has_everything_that_the_documents_promise() -> None:

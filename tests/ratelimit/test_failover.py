@@ -9,11 +9,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import aiohttp
 import pytest
 from aiohttp.test_utils import TestServer
 
-from tests.e2e.conftest import USER, post, read_config, serving
+from tests.e2e.conftest import USER, get, post, read_config, serving
 from tests.optional import REDIS
 from tests.ratelimit.conftest import Clock
 from tests.store.redis_server import RedisServer, WatchedGroup, started
@@ -255,8 +254,7 @@ async def test_the_counts_go_on_with_the_next_master(tmp_path: Path) -> None:
             assert (await counts.book([TOKENS], 1, "3")).used == (8,)
 
 
-@pytest.mark.parametrize("paused", [False, True], ids=["killed", "stopped"])
-@pytest.mark.parametrize("policy", ["open", "closed"])
+@pytest.mark.parametrize(("policy", "paused"), [("open", False), ("closed", True)], ids=["killed", "stopped"])
 async def test_a_gateway_goes_on_without_its_server_and_comes_back_to_it(
     own_server: RedisServer, caplog: pytest.LogCaptureFixture, policy: str, paused: bool
 ) -> None:
@@ -276,8 +274,7 @@ async def test_a_gateway_goes_on_without_its_server_and_comes_back_to_it(
         return [(await post(server, {"messages": USER})).status for _ in range(number)]
 
     async def gauge(server: TestServer) -> str:
-        async with aiohttp.ClientSession() as session, session.get(server.make_url("/metrics")) as response:
-            page = await response.text()
+        page = (await get(server, "/metrics")).body.decode()
         return next(line for line in page.splitlines() if line.startswith("toolwire_limit_store_up "))
 
     async def until(server: TestServer, said: str) -> None:
