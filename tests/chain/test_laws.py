@@ -118,10 +118,7 @@ def asking(path: str, routes: Sequence[Mapping[str, Any]], **sections: Any) -> I
 
 @pytest.fixture(scope="module")
 def ask() -> Iterator[Ask]:
-    routes = [
-        *({"model": name, "options": options} for name, options in OPTIONS.items()),
-        {"model": "learns *", "options": {"reasoning": {"preopened": None}}},
-    ]
+    routes = [{"model": name, "options": options} for name, options in OPTIONS.items()]
     # these routes learn nothing from one example for the next
     with asking(CHAT, routes, defaults={"reasoning": {"preopened": False}}) as asked:
         yield asked
@@ -274,32 +271,6 @@ def test_streamed_or_not_is_the_same_answer(
         assert streamed == whole
     if not parallel:
         assert len(whole.calls) <= 1
-
-
-@examples(0.5)
-@given(
-    thought=TEXTS.filter(lambda text: "<think>" not in text),
-    answer=answers(),
-    number=st.uuids(),
-)
-def test_thoughts_that_nothing_opened_are_those_behind_an_opening_tag(
-    ask: Ask, thought: str, answer: tuple[str, list[str], list[str]], number: object
-) -> None:
-    """R6.7: of a whole answer at once, of the streams after it at every split, and on a route that was told so."""
-    rest, *cut = answer
-    text = f"{thought}\n</think>\n\nWell. {rest}"
-    body = {"model": f"learns {number}", "tools": TOOLS}
-    whole = of_whole(ask(ScriptedTurn(text=text), body))
-    told = of_whole(ask(ScriptedTurn(text=text), {**body, "model": "thinking first"}))
-    event("moved" if whole == told else "as it is")
-    assert whole in (told, of_whole(ask(ScriptedTurn(text=text), {**body, "model": "default"})))
-    if "`" not in text and "<tool_call>" not in thought and not whole.error:
-        assert whole == told
-    if whole == told and whole.reasoning:
-        for pieces in cut:
-            turn = ScriptedTurn(text=text, chunk=(*filter(None, (thought, "\n</th", "ink>\n\nWell. ")), *pieces))
-            streamed = of_stream(ask(turn, {**body, "stream": True}))
-            assert streamed == whole
 
 
 @examples(0.5)

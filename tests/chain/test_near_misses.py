@@ -32,7 +32,6 @@ def tried(text: str) -> str:
 
 UNREADABLE = tried('{"name":"look","arguments":{"path": }}')
 UNKNOWN = tried('{"name":"Look","arguments":{"path":"a"}}')
-ARGUMENTS = tried('{"name":"look","arguments":"{path a}"}')
 UNCLOSED = '<tool_call>{"name":"look","arguments":{"path":"a'
 RECITED = (
     '{"name":"look","description":"Looks.","parameters":{"type":"object","properties":{"path":{"type":"string"}}}}'
@@ -40,15 +39,9 @@ RECITED = (
 NEAR = {
     UNREADABLE: "it is not valid JSON",
     UNKNOWN: '"Look", which is not on offer. Its name is "look".',
-    ARGUMENTS: "its arguments are not valid JSON",
     UNCLOSED: "The answer ended inside a tool call.",
-    tried(RECITED): 'wrote the definition of the tool "look"',
-    RECITED: 'wrote the definition of the tool "look"',
     f"```json\n{RECITED}\n```": 'wrote the definition of the tool "look"',
     "look(path=2*pi)": "cannot be read",
-    '{"name":"look","arguments":{"path":"a", \'IV"]}}': "cannot be read",
-    '```json\n{"name":"look","arguments":{"path":}}\n```': "cannot be read",
-    '{"name":"look","arguments":{"path":{}}}': "does not fit the tool's schema",
     '{"name":"Look","arguments":{"path":"a"}}': '"Look", which is not on offer. Its name is "look".',
 }
 SOFT: dict[str, Any] = {"mode": "prompt", "strict": False}
@@ -92,10 +85,7 @@ NONE = [
     tried('{"name":"delete_all","arguments":{}}'),
     "Calls stand between `<tool_call>` and its closer.",
     "Write <tool_call>{...}</tool_call> to call.",
-    tried('{"arguments":{"path":"a"}}'),
-    '{"name": "look", "version": }',
     f"The tool is defined like this:\n{RECITED}",
-    f"[{RECITED},{RECITED}]",
     tried('{"name":"look","arguments":{"path":1}}'),
 ]
 
