@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cases import every
+from tests.cases import every, examples
 from tests.linear.work import calls
 from tests.unit.json_values import OBJECTS, VALUES
 from toolwire.repair import relaxed_json
@@ -188,6 +188,7 @@ def strings_in(value: Any) -> list[str]:
     return []
 
 
+@examples(0.5)
 @given(VALUES, st.sampled_from([None, 1]), st.booleans())
 def test_valid_json_is_left_alone(value: Any, indent: int | None, escaped: bool) -> None:
     text = json.dumps(value, indent=indent, ensure_ascii=escaped)
@@ -220,6 +221,7 @@ def test_what_comes_back_parses_and_was_there(text: str) -> None:
         assert kept == [c for c in repaired if c not in "'\"`,{}[] \n\r\t\\"] or "fence" in kinds
 
 
+@examples(0.5)
 @given(OBJECTS)
 def test_reads_python_as_python_does(value: dict[str, Any]) -> None:
     """`repr` of a dict either gives back the dict, or is refused for an escape or a number that JSON has no form
@@ -231,6 +233,7 @@ def test_reads_python_as_python_does(value: dict[str, Any]) -> None:
         assert any(sign in repr(value) for sign in ("\\x", "\\U", "\\u", "True", "False", "None", "\\'"))
 
 
+@examples(0.5)
 @given(OBJECTS, st.data())
 def test_repairs_what_it_can_without_changing_the_value(value: dict[str, Any], data: st.DataObject) -> None:
     """Defects that lose nothing, in any mixture, are undone."""
@@ -268,6 +271,7 @@ def test_repairs_what_it_can_without_changing_the_value(value: dict[str, Any], d
     assert json.loads(found[0]) == value
 
 
+@examples(0.5)
 @given(OBJECTS.filter(bool))
 def test_closing_brackets_that_are_missing_at_the_end(value: dict[str, Any]) -> None:
     text = json.dumps(value)
@@ -280,6 +284,7 @@ def test_closing_brackets_that_are_missing_at_the_end(value: dict[str, Any]) -> 
         assert found == (text, ("brackets",))
 
 
+@examples(0.5)
 @given(OBJECTS.filter(bool), st.data())
 def test_a_text_cut_anywhere_never_gains_a_value(value: dict[str, Any], data: st.DataObject) -> None:
     """What comes back of a text that was cut holds only strings of the whole, whole."""

@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import examples
 from tests.options import route_options
 from tests.strategies import apart, cuts, streams
 from toolwire.config import CallsConfig, LimitsConfig, ReasoningConfig, RouteOptions
@@ -41,6 +42,7 @@ def texts(*pieces: str, block: int = 0, choice: int = 0) -> list[Event]:
     return [Open(block, BlockKind.TEXT, choice=choice), *(Delta(block, p) for p in pieces), Close(block)]
 
 
+@examples(0.5)
 @given(streams())
 def test_what_comes_out_is_a_stream_and_other_blocks_stay(events: list[Event]) -> None:
     out = stage(F).feed(events)

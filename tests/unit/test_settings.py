@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,24 +13,21 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from aiohttp import web
 from hypothesis import given
 
 from tests.cases import every
 from toolwire.config import (
-    DEFAULT_CHAIN,
     BackendConfig,
     GatewayConfig,
     KeyConfig,
-    LimitsConfig,
     MiddlewareConfig,
     RouteOptions,
 )
 from toolwire.configuration.checks import effective_routes, is_loopback
 from toolwire.configuration.config_schema import schema
-from toolwire.configuration.settings import has_backends, load, read_section
+from toolwire.configuration.settings import has_backends, load
 from toolwire.formats.engine.words import COMMON
-from toolwire.registry import Registries, Registry, registries
+from toolwire.registry import registries
 from toolwire.startup.description import describe
 from toolwire.startup.names import check_names
 from toolwire.support.conversion import ConfigError, to_mapping
@@ -271,11 +267,6 @@ def test_chain_entries_are_names_or_mappings(loaded: Loader) -> None:
     )
 
 
-def test_a_template_with_all_placeholders_is_fine(loaded: Loader) -> None:
-    template = "Tools: {tools}\n{format} {policy} {examples} {}"
-    assert loaded(f"defaults: {{prompt: {{template: {json.dumps(template)}}}}}").defaults.prompt.template == template
-
-
 def test_relative_paths_in_the_file_count_from_its_folder(loaded: Loader, tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("secret\n")
     (tmp_path / "s.yaml").write_text("[hi]")
@@ -296,9 +287,6 @@ def test_relative_paths_in_the_file_count_from_its_folder(loaded: Loader, tmp_pa
 @every(
     ("text", "expected"),
     [
-        ("routes: [{options: {formt: x}}]", "routes[0].options.formt: unknown key, did you mean 'format'?"),
-        ("server: {port: 70000}", "server.port: expected 0 to 65535, got 70000"),
-        ("limits: {tools_max: -1}", "limits.tools_max: expected at least 0, got -1"),
         (
             "backends: {m: {url: 'http://x', pool: {idle_s: -1}}}",
             "backends.m.pool.idle_s: expected at least 0, got -1.0",
@@ -306,14 +294,9 @@ def test_relative_paths_in_the_file_count_from_its_folder(loaded: Loader, tmp_pa
         ("backends: {}", "backends: at least one is needed, such as {main: {url: 'http://127.0.0.1:8000/v1'}}"),
         ("backends: {m: {}}", "backends.m.url: required for the kind 'openai_chat'"),
         (
-            "backends: {m: {url: 'localhost:80'}}",
-            "backends.m.url: expected an address such as 'http://127.0.0.1:8000/v1'",
-        ),
-        (
             "backends: {m: {url: 'http://[::1'}}",
             "backends.m.url: expected an address such as 'http://127.0.0.1:8000/v1'",
         ),
-        ("routes: [{backend: man}]", "routes[0].backend: no backend 'man', did you mean 'main'?"),
         (
             "routes: [{model: a}, {model: b, aliases: [a]}]",
             "routes[1].aliases[0]: 'a' is already taken by routes[0].model",
@@ -381,78 +364,10 @@ def test_a_secret_is_never_quoted(loaded: Loader) -> None:
     assert "hunter2" not in describe(config, registries())
 
 
-# --- names and options ----------------------------------------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LoudOptions:
-    volume: int = 1
-
-
-class Loud:
-    Options = LoudOptions
-
-
-async def plain(request: web.Request, handler: Any) -> web.StreamResponse:
-    raise NotImplementedError
-
-
-def make_backend(name: str, config: BackendConfig, limits: LimitsConfig) -> object:
-    if name == "odd":
-        raise ValueError("it is odd")
-    return object()
-
-
-def plugins() -> Registries:
-    middlewares: Registry[Any] = Registry("middleware", "g", {}, [])
-    for name in DEFAULT_CHAIN:
-        middlewares.register(name, plain)
-    middlewares.register("loud", Loud)
-    backends: Registry[Any] = Registry("backend", "g", {}, [])
-    backends.register("openai_chat", make_backend)
-    formats: Registry[Any] = Registry("format", "g", {"sentinel": "os:sep", "hermes": "os:sep", "auto": "os:sep"}, [])
-    return Registries(middlewares, formats, backends)
-
-
-def test_names_and_options_that_are_right_pass(loaded: Loader) -> None:
-    text = "routes: [{options: {format: hermes}, chain: [{use: loud, options: {volume: '${VOLUME}'}}, forwarding]}]"
-    config = loaded(text, {"VOLUME": "11"})
-    check_names(config, plugins())
-    chain = config.routes[0].chain
-    assert chain is not None
-    assert read_section(LoudOptions, chain[0].options) == LoudOptions(volume=11)
-
-
-def test_wrong_names_and_options_are_all_reported(loaded: Loader) -> None:
-    config = loaded(
-        """
-        backends: {default: {kind: openai_chatt, url: http://x}, odd: {url: http://x}}
-        defaults: {format: sentinl}
-        chain: [validaton, {use: loud, options: {volum: 1}}]
-        routes:
-          - {model: a}
-          - {model: b, options: {format: hermis}, chain: [{use: loud, options: {volume: max}}]}
-        """
-    )
-    found = problems(lambda: check_names(config, plugins()))
-    assert [problem.split(" (")[0] for problem in found] == [
-        "backends.default.kind: unknown backend 'openai_chatt', did you mean 'openai_chat'?",
-        "backends.odd: it is odd",
-        "defaults.format: unknown format 'sentinl', did you mean 'sentinel'?",
-        "routes[1].options.format: unknown format 'hermis', did you mean 'hermes'?",
-        "chain[0].use: unknown middleware 'validaton', did you mean 'validation'?",
-        "chain[1].options.volum: unknown key, did you mean 'volume'?",
-        'routes[1].chain[0].options.volume: expected an integer, got "max"',
-    ]
-
-
 # --- the shipped schema ---------------------------------------------------------------------------------------------
 
+jsonschema.Draft202012Validator.check_schema(schema())
 VALIDATOR = jsonschema.Draft202012Validator(schema())
-
-
-def test_the_schema_is_a_schema() -> None:
-    jsonschema.Draft202012Validator.check_schema(schema())
 
 
 def not_negative(section: Any) -> Any:
@@ -468,7 +383,7 @@ def test_the_schema_takes_all_that_the_loader_takes(options: RouteOptions) -> No
     VALIDATOR.validate({"defaults": to_mapping(options), "routes": [{"options": to_mapping(options)}]})
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "fine"),
     [
         ("server:\nbackends: {m: {url: x, images: true}}\nchain: [a, {use: b, options: {c: d}}]", True),
