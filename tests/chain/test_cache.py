@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from dataclasses import replace
 from typing import Any
@@ -175,16 +174,6 @@ async def test_owners_are_apart():
             for key in ("one", "two", "one")
         ]
     assert told == ["miss", "miss", "hit"]
-
-
-async def test_equal_requests_at_the_same_time_each_ask():
-    cache = {"use": "cache", "options": {}}
-    script = [{"text": "ok", "delay_s": 0.05}]
-    config = read_config({"backends": {"mock": {"kind": "mock", "script": script}}, "chain": [cache, "forwarding"]})
-    async with serving(config) as server:
-        answers = await asyncio.gather(*(post(server, CHAT_BODY) for _ in range(3)))
-        assert {answer.status for answer in answers} == {200}
-        assert (await post(server, CHAT_BODY)).headers["x-cache"] == "hit"
 
 
 async def test_earlier_turns_are_part_of_the_request():

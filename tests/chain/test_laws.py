@@ -244,6 +244,7 @@ def answers(draw: st.DrawFn) -> tuple[str, list[str], list[str]]:
     return text, draw(cuts(text)), [text[i : i + size] for i in range(0, len(text), size)]
 
 
+@examples(0.5)
 @given(
     answer=answers(),
     options=st.sampled_from(list(OPTIONS)),

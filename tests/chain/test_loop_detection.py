@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import every
 from toolwire.configuration.settings import load
 from toolwire.registry import registries
 from toolwire.startup.description import describe
@@ -56,7 +57,7 @@ LOOPS: dict[str, tuple[list[Any], bool]] = {
 }
 
 
-@pytest.mark.parametrize(("turns", "loops"), LOOPS.values(), ids=LOOPS)
+@every(("turns", "loops"), LOOPS.values())
 async def test_what_a_loop_is(turns: list[Any], loops: bool) -> None:
     answer = await ask(history(*turns), defaults={"loop_detect": {"repeats": 3}})
     assert answer.status == 200

@@ -100,6 +100,7 @@ CHOICES = st.sampled_from([None, "auto", "required", {"type": "function", "name"
 REASONS = st.sampled_from(["stop", "length", "content_filter"])
 
 
+@examples(0.5)
 @given(
     answer=answers(),
     route=st.sampled_from(list(ROUTES)),

@@ -395,15 +395,6 @@ async def test_another_answer_may_be_given_up(begun: bool) -> None:
     assert not chain.waits
 
 
-async def test_a_whole_answer_may_be_another_one() -> None:
-    reply = Reply(StaticSource([START, *text_block(0, "no"), Finish("length")]), streamed=False)
-    other = Other([START, *text_block(0, "yes"), Finish()])
-    other.declare(reply)
-    answer = await reply.whole()
-    assert answer.text == "yes"
-    assert other.closed
-
-
 async def test_what_a_stage_ended_early_does_not_go_on() -> None:
     async def settled(event: Event) -> Event:
         raise AssertionError("nothing is settled after the end")
@@ -614,22 +605,6 @@ async def test_what_breaks_further_in_is_not_the_rewritings_fault() -> None:
     reply.rewrite(same)
     with pytest.raises(KeyError):
         await collect(reply)
-
-
-async def test_a_whole_answer_that_cannot_be_rewritten_goes_on_as_it_came(caplog: pytest.LogCaptureFixture) -> None:
-    async def breaks(reply: ModelReply) -> ModelReply:
-        raise KeyError("boom")
-
-    said = ModelReply("id", "m", 1, (ReplyChoice((Text("a"),)),), Usage(1, 2))
-    for skip in (True, False):
-        reply = Reply.of(said)
-        reply.owner = runner(skip=skip)
-        reply.rewrite(collected(breaks))
-        if skip:
-            assert await reply.whole() == said
-        else:
-            with pytest.raises(Defect, match="bad"):
-                await reply.whole()
 
 
 # --- calls that are given out while they come (R6.13)

@@ -160,8 +160,10 @@ class Loud(Middleware):
         return Delta(event.block, event.text.upper()) if isinstance(event, Delta) else event
 
 
-@every("stream", [False, True])
-@every("chain", [["looks"], ["looks", "loud"], ["loud", "looks"]])
+@every(
+    ("stream", "chain"),
+    [(False, ["looks"]), (True, ["looks"]), (True, ["looks", "loud"]), (False, ["loud", "looks"])],
+)
 async def test_through_the_gateway(stream: bool, chain: list[str]) -> None:
     """It sees the answer as it is at its place in the chain, and the client gets what it would get without."""
     plugins = registries()
@@ -214,8 +216,7 @@ class Refuses(Middleware):
         """The end is parked here, also if it is a fault."""
 
 
-@every("stream", [False, True])
-@every("at", ["text", "end"])
+@every(("stream", "at"), [(False, "text"), (True, "end"), (True, "text")])
 @every(
     ("error", "on_failure", "status", "code"),
     [
