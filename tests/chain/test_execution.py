@@ -3,33 +3,29 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp.test_utils import TestClient, TestServer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.cases import examples, first_and_in_turn
+from tests.cases import examples
 from tests.e2e.conftest import CHAT
 from tests.e2e.meaning import ended, said
 from tests.options import in_sections
 from tests.waiting import GUARD_S
-from toolwire.app import create_app
 from toolwire.config import GatewayConfig
 from toolwire.configuration.settings import load
 from toolwire.formats.engine.toolset import ToolSet
 from toolwire.model import ModelRequest, Text, ToolResult, ToolSpec, ToolUse
-from toolwire.openai_types import ChatResponse, ToolCallAccumulator
 from toolwire.pipeline.exchange.tool_memory import is_marked
 from toolwire.registry import registries
 from toolwire.servertools.folder import ToolFolder
 from toolwire.servertools.source import CallState, Enter, Result, Tools
-from toolwire.testing import ScriptedBackend, WireAnswer, run_chain
+from toolwire.testing import WireAnswer, run_chain
 
 MODULE = """
 def _tool(name, **properties):
@@ -447,65 +443,6 @@ async def test_a_call_that_was_cut_off_is_not_run(config: Any) -> None:
     cut = {"text": 'So: <tool_call>{"name":"add","argu', "finish": "length"}
     answer = await ask(config(), [cut])
     assert (content(answer), reason(answer), len(answer.requests)) == ("So:", "length", 1)
-
-
-# --- what the client goes on from -----------------------------------------------------------------------------------
-
-SEEN: dict[str, tuple[list[Any], tuple[str, ...]]] = {
-    "both": ([[("add", {"a": 20, "b": 20})], [ADD, ("look", {}), ("look", {"y": 2})]], ("40", "3")),
-    "rounds before": ([[ADD], [("look", {})]], ("3",)),
-    "the same answer": ([[ADD, ("look", {})]], ("3",)),
-    "the same answer, behind": ([[("look", {}), ADD]], ("3",)),
-}
-
-
-WAYS = [("prompt", False, "buffered"), ("prompt", True, 0), ("native", False, 0), ("native", True, "buffered")]
-
-
-@pytest.mark.parametrize(("seen", "way"), first_and_in_turn(SEEN, WAYS))
-async def test_results_are_there_again_when_the_client_goes_on(config: Any, seen: str, way: Any) -> None:
-    """Two requests to one gateway; the client echoes its own calls only, and the model gets every result once."""
-    (rounds, results), (mode, stream, streaming) = SEEN[seen], way
-    script = [turn(mode, f"ModelTurn {i}.", *made) for i, made in enumerate(rounds)]
-    backend = ScriptedBackend([*script, *["The end."] * 9])
-    plugins = registries()
-    plugins.backends.register("scripted", lambda name, config, limits: backend)
-    settings = config(mode=mode, argument_streaming=streaming)
-    settings = dataclasses.replace(
-        settings, backends={"m": dataclasses.replace(settings.backends["m"], kind="scripted", script=None)}
-    )
-    async with TestClient(TestServer(create_app(settings, plugins=plugins))) as client:
-
-        async def send(messages: list[Any], stream: bool) -> WireAnswer:
-            body = {"model": "m", "messages": messages, "tools": [LOOK], "stream": stream}
-            async with client.post("/v1/chat/completions", json=body) as response:
-                return WireAnswer(status=response.status, headers=response.headers, body=await response.read())
-
-        first = await send([*USER], stream)
-        assert reason(first) == "tool_calls"
-        if stream:
-            accumulator = ToolCallAccumulator()
-            for frame in first.frames()[:-1]:
-                for choice in ChatResponse.decode(json.dumps(frame)).choices:
-                    accumulator.add(choice.delta.tool_calls if choice.delta else ())
-            made = [call.encode() for call in accumulator.calls()]
-        else:
-            made = first.json()["choices"][0]["message"]["tool_calls"]
-        assert {call["function"]["name"] for call in made} == {"look"}
-        echoed = {"role": "assistant", "content": content(first), "tool_calls": made}
-        given_back = [{"role": "tool", "tool_call_id": call["id"], "content": "a tree"} for call in made]
-        asked = len(backend.requests)
-        backend._turns = backend._turns[-1:]
-        second = await send([*USER, echoed, *given_back], False)
-    assert content(second) == "The end."
-    (request,) = backend.requests[asked:]
-    shown = prompt(request)
-    marks = [told(mode, result) for result in results]
-    assert [shown.count(mark) for mark in marks] == [1] * len(results)
-    places = [shown.index(mark) for mark in marks]
-    assert places == sorted(places)
-    assert all(shown.count(f"ModelTurn {i}.") == 1 for i in range(len(rounds)))
-    assert shown.count("a tree") == len(made)
 
 
 async def test_what_the_client_does_not_want_stored_is_not(config: Any) -> None:

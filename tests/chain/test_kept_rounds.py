@@ -17,7 +17,10 @@ from aiohttp.test_utils import TestClient, TestServer
 
 import toolwire.middlewares.execution
 import toolwire.pipeline.exchange.tool_memory
+from tests.cases import first_and_in_turn
 from tests.chain.test_execution import ADD, LOOK, MODULE, prompt, told, turn
+from tests.e2e.conftest import CHAT, USER
+from tests.e2e.meaning import RESPONSES
 from tests.options import in_sections
 from tests.waiting import GUARD_S
 from toolwire.app import create_app
@@ -28,7 +31,6 @@ from toolwire.registry import registries
 from toolwire.testing import ScriptedBackend, read_frames
 from toolwire.upstream.servers.mock import MockSource
 
-RESPONSES = "/v1/responses"
 BIG = {"a": 70_000_000_000, "b": 1}
 BIGGER = {"a": 80_000_000_000, "b": 1}
 """Their sums stand in no id."""
@@ -184,6 +186,35 @@ async def test_calls_of_both_sides_stand_there_once(gate: Any, stream: bool, ids
         for ident in (first["id"], second["id"]):
             seen = await g.seen(ident)
             assert not any(word in seen for word in ("add", "70000000001", "80000000001"))
+
+
+ECHOED: dict[str, tuple[list[Any], tuple[str, ...]]] = {
+    "both": ([[("add", {"a": 20, "b": 20})], [ADD, ("look", {}), ("look", {"y": 2})]], ("40", "3")),
+    "rounds before": ([[ADD], [("look", {})]], ("3",)),
+    "the same answer": ([[ADD, ("look", {})]], ("3",)),
+    "the same answer, behind": ([[("look", {}), ADD]], ("3",)),
+}
+WAYS = [("prompt", False, "buffered"), ("prompt", True, 0), ("native", False, 0), ("native", True, "buffered")]
+
+
+@pytest.mark.parametrize(("echoed", "way"), first_and_in_turn(ECHOED, WAYS))
+async def test_results_are_there_again_when_a_client_of_chat_goes_on(gate: Any, echoed: str, way: Any) -> None:
+    """It echoes its own calls only, and the model gets every result once."""
+    (rounds, results), (mode, stream, streaming) = ECHOED[echoed], way
+    script = [turn(mode, f"Round {i}.", *made) for i, made in enumerate(rounds)]
+    async with gate([*script, "The end."], mode=mode, argument_streaming=streaming) as g:
+        body = {"model": "m", "messages": USER, "tools": [LOOK], "stream": stream}
+        async with g.client.post(CHAT, json=body) as response:
+            ids = re.findall(r'"id":"(call_\w+)"', await response.text())
+        assert len(ids) == sum(name == "look" for made in rounds for name, _ in made)
+        look = {"type": "function", "function": {"name": "look", "arguments": "{}"}}
+        text = "\n\n".join(f"Round {i}." for i in range(len(rounds)))
+        said = {"role": "assistant", "content": text, "tool_calls": [{**look, "id": ident} for ident in ids]}
+        given_back = [{"role": "tool", "tool_call_id": ident, "content": "a tree"} for ident in ids]
+        await g.ask(path=CHAT, messages=[*USER, said, *given_back], tools=[LOOK])
+        places(g.shown, *(told(mode, result) for result in results))
+        assert all(g.shown.count(f"Round {i}.") == 1 for i in range(len(rounds)))
+        assert g.shown.count("a tree") == len(ids)
 
 
 @both

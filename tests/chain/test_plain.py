@@ -237,37 +237,21 @@ async def test_the_body_can_be_read_before_and_after(name: str) -> None:
 
 async def test_what_a_request_knows_and_keeps() -> None:
     key = web.RequestKey("key", str)
-    seen: dict[str, Any] = {}
 
     async def outer(request: web.Request, handler: Handler) -> web.StreamResponse:
         request[key] = "kept"
         return await handler(request.clone(scheme="https", remote="192.0.2.1"))
 
     async def inner(request: web.Request, handler: Handler) -> web.StreamResponse:
+        assert (request[key], request.scheme, request.remote) == ("kept", "https", "192.0.2.1")
+        assert (request.method, request.content_type) == ("POST", "application/json")
         assert request.match_info.route.resource is not None
-        seen.update(
-            kept=request[key],
-            scheme=request.scheme,
-            remote=request.remote,
-            resource=request.match_info.route.resource.canonical,
-            app=request.app is request.match_info.apps[0],
-            method=request.method,
-            type=request.content_type,
-            form=dict(await request.post()),
-        )
-        return await handler(request)
+        assert request.match_info.route.resource.canonical == CHAT
+        assert request.app is request.match_info.apps[0]
+        assert not await request.post()
+        return await undecorated(request, handler)
 
-    assert (await ask([outer, inner])).status == 200
-    assert seen == {
-        "kept": "kept",
-        "scheme": "https",
-        "remote": "192.0.2.1",
-        "resource": CHAT,
-        "app": True,
-        "method": "POST",
-        "type": "application/json",
-        "form": {},
-    }
+    assert (await ask([outer, inner])).headers["X-Seen"] == "yes"
 
 
 def replace_bytes(request: web.Request, body: bytes) -> web.Request:
@@ -463,6 +447,8 @@ async def test_the_head_is_set_on_both_kinds_of_answers(stream: bool) -> None:
     def dress(response: Any) -> None:
         assert not response.prepared
         assert response.content_type == ("text/event-stream" if stream else "application/json")
+        if not stream:
+            response.content_type = "application/vnd.mine+json"
         response.headers["X-One"] = "1"
         response.headers.add("X-Two", "a")
         response.headers.add("X-Two", "b")
@@ -473,17 +459,11 @@ async def test_the_head_is_set_on_both_kinds_of_answers(stream: bool) -> None:
 
     answer = await ask(with_answer(dress), {"stream": stream}, headers={"Accept-Encoding": "gzip"})
     assert (answer.status, answer.headers["X-One"]) == (202, "1")
+    assert stream or answer.headers["Content-Type"] == "application/vnd.mine+json"
     assert answer.headers.getall("X-Two") == ["a", "b"]  # type: ignore[attr-defined]
     assert len(answer.headers.getall("Set-Cookie")) == 2  # type: ignore[attr-defined]
     assert answer.headers["Content-Encoding"] == "gzip"
     assert text_of(answer) == "hello"  # the client has unpacked it
-
-
-async def test_a_content_type_of_its_own_stays() -> None:
-    def retype(response: Any) -> None:
-        response.content_type = "application/vnd.mine+json"
-
-    assert (await ask(with_answer(retype))).headers["Content-Type"] == "application/vnd.mine+json"
 
 
 @every("stream", [False, True])

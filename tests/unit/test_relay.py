@@ -60,7 +60,8 @@ def test_a_frame_goes_out_as_soon_as_it_is_whole() -> None:
     assert not relay.spoke
     assert relay.feed(TEXT + LAST[:9]) == TEXT
     assert relay.spoke
-    assert relay.feed(LAST[9:]) == LAST
+    assert relay.feed(LAST[9:-1]) == b""
+    assert relay.feed(LAST[-1:]) == LAST
 
 
 @every("end", [b"data: [DONE]", b"data: [DONE]\n", b""])
