@@ -41,7 +41,7 @@ def test_what_is_not_asked_for_is_not_even_imported():
         "import sys; from toolwire.app import create_app; create_app({'backends': {'m': {'kind': 'mock'}}});"
         "print([name for name in sys.modules if name in sys.argv[1:]])"
     )
-    modules = [*(f"middlewares.{name}" for name in SHIPPED), "toolwire.support.patterns", "re2"]
+    modules = [*(f"toolwire.extras.middlewares.{name}" for name in SHIPPED), "toolwire.support.patterns", "re2"]
     done = subprocess.run(
         [sys.executable, "-c", program, *modules], capture_output=True, text=True, cwd=ROOT, check=True
     )
