@@ -22,7 +22,6 @@ from toolwire.configuration.settings import load
 from toolwire.formats.engine.toolset import ToolSet
 from toolwire.model import ModelRequest, Text, ToolResult, ToolSpec, ToolUse
 from toolwire.pipeline.exchange.tool_memory import is_marked
-from toolwire.registry import registries
 from toolwire.servertools.folder import ToolFolder
 from toolwire.servertools.source import CallState, Enter, Result, Tools
 from toolwire.testing import WireAnswer, run_chain
@@ -328,13 +327,6 @@ async def test_without_tools_of_the_client_an_unknown_call_is_the_gateways(
     assert len(answer.requests) == 3
 
 
-@both
-async def test_beside_tools_of_the_client_an_unknown_name_is_text(config: Any, stream: bool) -> None:
-    """The client may know what was meant, and sees what the model wrote (R9.2)."""
-    answer = await ask(config(), [turn("prompt", "Hm. ", ("nothing", {})), "x"], {"stream": stream, "tools": [LOOK]})
-    assert (content(answer), len(answer.requests)) == ("Hm. " + block("nothing"), 1)
-
-
 async def test_hosted_tools_of_the_client_change_nothing(config: Any) -> None:
     body = {"input": "hi", "tools": [{"type": "web_search"}], "store": False}
     answer = await run_chain(config(), body, replies=[turn("prompt", "", ("nothing", {})), "So."], path="/v1/responses")
@@ -351,39 +343,6 @@ async def test_who_sees_calls_sees_that_one_too(config: Any, stream: bool) -> No
     output = (answer.frames()[-1]["response"] if stream else answer.json())["output"]
     assert [item["type"] for item in output] == ["function_call", "function_call_output", "message"]
     assert (output[0]["name"], output[1]["output"]) == ("nothing", "Error: Unknown tool: nothing")
-
-
-async def test_forms_that_were_not_taught_need_the_name_of_a_tool(config: Any) -> None:
-    """R23.1: what nobody taught is a call only if it names one exactly."""
-    for written in ('<function=nothing>{"a":1}</function>', '{"name":"nothing","arguments":{}}', "[nothing(a=1)]"):
-        answer = await ask(config(), [written, "Sorry."])
-        assert (content(answer), len(answer.requests)) == (written, 1)
-
-
-async def test_what_is_only_explained_is_text(config: Any) -> None:
-    for written in ('<tool_call>{"name": "NAME", "arguments": {...}}</tool_call>', "<tool_call>...</tool_call>"):
-        answer = await ask(config(reask=0), [f"Write {written} for a call.", "x"])
-        assert (content(answer), len(answer.requests)) == (f"Write {written} for a call.", 1)
-
-
-@pytest.mark.parametrize(
-    ("format", "stream"), [("bare_json", True), ("llama3_json", False), ("fenced_json", True), ("pythonic", False)]
-)
-async def test_forms_that_text_may_have_as_well(config: Any, format: str, stream: bool) -> None:
-    """Written as it was taught, and nothing else in it, it is a call."""
-    gateway = config(format=format)
-    own = registries().formats.get(format)
-    call = own.render_call(ToolUse("call_1", "nothing", '{"a":1}'))
-    answer = await ask(gateway, [call, "So."], {"stream": stream})
-    assert content(answer) == "So."
-    assert "Error: Unknown tool: nothing" in prompt(answer.requests[1])
-    for other in (
-        '{"name": "Ann", "age": 7}',
-        '{"name": "Ann Lee", "arguments": {}}',
-        '{"name": "x", "arguments": [1]}',
-    ):
-        answer = await ask(config(format=format, reask=0), [other, "x"], {"stream": stream})
-        assert (content(answer), len(answer.requests)) == (other, 1)
 
 
 @modes

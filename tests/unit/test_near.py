@@ -222,6 +222,25 @@ def test_all_tools_of_a_block_are_named() -> None:
         assert sorted(miss.tools) == ["read_file", "write_file"]
 
 
+@every(
+    ("syntax", "body", "called"),
+    [
+        (TAG, '{"name": "nothing", "arguments": {}}', True),
+        (TAG, '{"name": "NAME", "arguments": {...}}', False),
+        (TAG, "...", False),
+        (BARE, '{"name": "nothing", "arguments": {}}', True),
+        (BARE, '{"name": "Ann", "age": 7}', False),
+        (BARE, '{"name": "Ann Lee", "arguments": {}}', False),
+        (BARE, '{"name": "x", "arguments": [1]}', False),
+    ],
+)
+def test_a_call_of_nothing_where_the_gateway_runs_all_tools(syntax: BlockSyntax, body: str, called: bool) -> None:
+    bench = PolicyBench(replace(READ, server=True), syntax=syntax)
+    assert bool(bench.block(body).calls) is called
+    untaught = PolicyBench(replace(READ, server=True), syntax=replace(syntax, untaught=True))
+    assert not untaught.block(body).calls, "what nobody taught has to name a tool"
+
+
 @every(("why", "near"), [("end", True), ("truncated", False), ("oversize", False)])
 def test_blocks_without_an_end(why: Any, near: bool) -> None:
     bench = PolicyBench(READ, syntax=sentinel.GRAMMAR.syntaxes[0])
