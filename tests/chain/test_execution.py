@@ -291,18 +291,6 @@ async def test_equal_names_are_refused_or_one_of_them_wins(config: Any, mode: st
 # --- what goes wrong ------------------------------------------------------------------------------------------------
 
 
-@modes
-async def test_the_model_is_told_of_arguments_that_are_malformed_or_do_not_fit(config: Any, mode: str) -> None:
-    malformed: Any = '<tool_call>{"name":"add","arguments":"{\\"a\\": one}"}</tool_call>'
-    if mode == "native":
-        malformed = {"calls": [{"name": "add", "arguments": '{"a": one}'}]}
-    missing = "Error: Invalid parameters - Missing required parameter: b"
-    for bad, told in ((malformed, "Error: Invalid JSON arguments - "), (turn(mode, "", ("add", {"a": 1})), missing)):
-        answer = await ask(config(mode=mode, repair="off"), [bad, "Sorry."])
-        assert content(answer) == "Sorry."
-        assert told in prompt(answer.requests[1])
-
-
 @pytest.mark.parametrize(
     ("mode", "stream", "name", "streaming"),
     [

@@ -17,7 +17,6 @@ from aiohttp.test_utils import TestClient, TestServer
 
 import toolwire.middlewares.execution
 import toolwire.pipeline.exchange.tool_memory
-from tests.cases import first_and_in_turn
 from tests.chain.test_execution import ADD, LOOK, MODULE, prompt, told, turn
 from tests.e2e.conftest import CHAT, USER
 from tests.e2e.meaning import RESPONSES
@@ -188,33 +187,28 @@ async def test_calls_of_both_sides_stand_there_once(gate: Any, stream: bool, ids
             assert not any(word in seen for word in ("add", "70000000001", "80000000001"))
 
 
-ECHOED: dict[str, tuple[list[Any], tuple[str, ...]]] = {
-    "both": ([[("add", {"a": 20, "b": 20})], [ADD, ("look", {}), ("look", {"y": 2})]], ("40", "3")),
-    "rounds before": ([[ADD], [("look", {})]], ("3",)),
-    "the same answer": ([[ADD, ("look", {})]], ("3",)),
-    "the same answer, behind": ([[("look", {}), ADD]], ("3",)),
-}
-WAYS = [("prompt", False, "buffered"), ("prompt", True, 0), ("native", False, 0), ("native", True, "buffered")]
-
-
-@pytest.mark.parametrize(("echoed", "way"), first_and_in_turn(ECHOED, WAYS))
-async def test_results_are_there_again_when_a_client_of_chat_goes_on(gate: Any, echoed: str, way: Any) -> None:
+@pytest.mark.parametrize(
+    ("mode", "stream", "streaming"),
+    [("prompt", False, "buffered"), ("prompt", True, 0), ("native", False, 0), ("native", True, "buffered")],
+)
+async def test_results_are_there_again_when_a_client_of_chat_goes_on(
+    gate: Any, mode: str, stream: bool, streaming: Any
+) -> None:
     """It echoes its own calls only, and the model gets every result once."""
-    (rounds, results), (mode, stream, streaming) = ECHOED[echoed], way
+    rounds = [("add", {"a": 20, "b": 20})], [ADD, ("look", {}), ("look", {"y": 2})]
     script = [turn(mode, f"Round {i}.", *made) for i, made in enumerate(rounds)]
     async with gate([*script, "The end."], mode=mode, argument_streaming=streaming) as g:
         body = {"model": "m", "messages": USER, "tools": [LOOK], "stream": stream}
         async with g.client.post(CHAT, json=body) as response:
             ids = re.findall(r'"id":"(call_\w+)"', await response.text())
-        assert len(ids) == sum(name == "look" for made in rounds for name, _ in made)
+        assert len(ids) == 2
         look = {"type": "function", "function": {"name": "look", "arguments": "{}"}}
-        text = "\n\n".join(f"Round {i}." for i in range(len(rounds)))
-        said = {"role": "assistant", "content": text, "tool_calls": [{**look, "id": ident} for ident in ids]}
+        calls = [{**look, "id": ident} for ident in ids]
+        said = {"role": "assistant", "content": "Round 0.\n\nRound 1.", "tool_calls": calls}
         given_back = [{"role": "tool", "tool_call_id": ident, "content": "a tree"} for ident in ids]
         await g.ask(path=CHAT, messages=[*USER, said, *given_back], tools=[LOOK])
-        places(g.shown, *(told(mode, result) for result in results))
-        assert all(g.shown.count(f"Round {i}.") == 1 for i in range(len(rounds)))
-        assert g.shown.count("a tree") == len(ids)
+        places(g.shown, told(mode, "40"), told(mode, "3"))
+        assert [g.shown.count(text) for text in ("Round 0.", "Round 1.", "a tree")] == [1, 1, 2]
 
 
 @both

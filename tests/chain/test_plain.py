@@ -14,11 +14,9 @@ import pytest
 from aiohttp import StreamReader, web
 
 from tests.cases import every
-from tests.waiting import GUARD_S
 from toolwire import ClientFault, GatewayError, Middleware, Reply
 from toolwire.errors import BackendFault
 from toolwire.pipeline.chain.middleware import Handler
-from toolwire.pipeline.exchange.request_state import EXCHANGE
 from toolwire.support.conversion import ConfigError
 from toolwire.testing import WireAnswer, run_chain
 
@@ -492,39 +490,6 @@ async def test_a_stream_has_no_text_and_says_what_to_do(caplog: pytest.LogCaptur
         assert (answer.status, answer.json()["error"]["code"]) == (500, "internal_error")
         assert f"this answer has no `{name}`" in caplog.text
         assert "`reply.map`" in caplog.text
-
-
-async def test_an_answer_that_comes_too_late_is_closed() -> None:
-    """A middleware that shields what is further in from being cancelled: nobody else would give the connection back."""
-    closed = asyncio.Event()
-    inside, go = asyncio.Event(), asyncio.Event()
-    shielded: list[asyncio.Future[Any]] = []
-
-    async def shielding(request: web.Request, handler: Handler) -> web.StreamResponse:
-        shielded.append(asyncio.ensure_future(handler(request)))
-        await inside.wait()
-        raise web.HTTPServiceUnavailable(text="Not now.")
-
-    class Slow(Middleware):
-        async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-            inside.set()
-            await go.wait()
-            reply = await handler(request)
-            assert isinstance(reply, Reply)
-            close = reply.source.close
-
-            async def noted() -> None:
-                await close()
-                request[EXCHANGE].at_end(closed.set)  # which is over: it is called at once
-
-            reply.source.close = noted  # type: ignore[method-assign]
-            return reply
-
-    answer = await ask([shielding, Slow], {"stream": True})
-    assert answer.status == 503
-    go.set()
-    await asyncio.wait_for(closed.wait(), GUARD_S)
-    await shielded[0]
 
 
 # --- errors ---------------------------------------------------------------------------------------------------------
