@@ -135,3 +135,14 @@ def test_raw_text_of_a_custom_tool_arrives(ask: Ask, text: str, size: int, strea
     answered = ask(ScriptedTurn(text=block, chunk=size), {"tools": MIXED, "stream": stream})
     got = stream_outcome(ask, answered) if stream else whole_outcome(ask, answered)
     assert got.said == (("custom", "list_files", text),)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_without_a_tool_to_call_thoughts_are_set_apart_and_the_rest_is_text(ask: Ask, stream: bool) -> None:
+    """R1.7, R7.8; where the route looks for no thoughts all is text."""
+    call = '<tool_call>{"name":"read_file","arguments":"{}"}</tool_call>'
+    turn = ScriptedTurn(text=f"<think>Hm.</think>{call}", chunk=3)
+    for route, said in (("default", (("reasoning", "Hm."), ("text", call))), ("no thinking", (("text", turn.text),))):
+        answered = ask(turn, {"model": route, "stream": stream})
+        got = stream_outcome(ask, answered) if stream else whole_outcome(ask, answered)
+        assert got.said == said

@@ -226,7 +226,7 @@ def test_all_tools_of_a_block_are_named() -> None:
     ("syntax", "body", "called"),
     [
         (TAG, '{"name": "nothing", "arguments": {}}', True),
-        (TAG, '{"name": "NAME", "arguments": {...}}', False),
+        (TAG, '{"name": "nothing", "arguments": {"path": "..."}}', False),
         (TAG, "...", False),
         (BARE, '{"name": "nothing", "arguments": {}}', True),
         (BARE, '{"name": "Ann", "age": 7}', False),
@@ -237,6 +237,8 @@ def test_all_tools_of_a_block_are_named() -> None:
 def test_a_call_of_nothing_where_the_gateway_runs_all_tools(syntax: BlockSyntax, body: str, called: bool) -> None:
     bench = PolicyBench(replace(READ, server=True), syntax=syntax)
     assert bool(bench.block(body).calls) is called
+    assert bench.policy.may_call("nothing", untaught=False)
+    assert not bench.policy.may_call("nothing", untaught=True)
     untaught = PolicyBench(replace(READ, server=True), syntax=replace(syntax, untaught=True))
     assert not untaught.block(body).calls, "what nobody taught has to name a tool"
 
