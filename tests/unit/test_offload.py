@@ -14,6 +14,7 @@ from aiohttp.test_utils import make_mocked_request
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import examples
 from tests.e2e.conftest import CHAT, function, post, serving, upstream_config
 from toolwire.errors import BackendFault, ClientFault
 from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
@@ -45,6 +46,7 @@ VALUES = st.recursive(
 FIELDS = st.dictionaries(st.text(max_size=6) | st.sampled_from(["messages", "tools"]), VALUES, max_size=6)
 
 
+@examples(0.5)
 @given(value=VALUES, body=FIELDS)
 def test_law_the_pieces_are_what_would_be_written_at_once(value: Any, body: dict[str, Any]) -> None:
     with pytest.MonkeyPatch.context() as patch:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cases import every
+from tests.cases import every, first_and_in_turn
 from toolwire.config import GatewayConfig, McpServerConfig, ToolsConfig
 from toolwire.observability.redaction import LEAST, Redaction, known_secrets
 from toolwire.support.escapes import PIECE_BYTES
@@ -102,8 +104,11 @@ def test_words_behind_basic_stay() -> None:
     assert Redaction(["a-known-word"]).text(text) == text
 
 
-@every("secret", [*SECRETS, *SPELLED, "sk-" + "a1" * 20_000, "Bearer " + "a" * 70_000])
-@every("before", [PIECE_BYTES - 1, PIECE_BYTES - 20, PIECE_BYTES, 2 * PIECE_BYTES - 7])
+EDGES = [PIECE_BYTES - 1, PIECE_BYTES - 20, PIECE_BYTES, 2 * PIECE_BYTES - 7]
+LONG = ["sk-" + "a1" * 20_000, "Bearer " + "a" * 70_000]
+
+
+@every(("secret", "before"), [*product(LONG, EDGES), *first_and_in_turn([*SECRETS, *SPELLED], EDGES)])
 def test_secrets_at_the_edges_of_pieces(secret: str, before: int) -> None:
     redaction = Redaction(["a-known-word"], [r"geheim\d+"])
     covered = redaction.data(b"." * before + b" " + secret.encode() + b" ," + b" " * 50_000)

@@ -12,6 +12,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from tests.e2e.conftest import CHAT, USER, function
+from tests.waiting import GUARD_S
 from toolwire.app import create_app
 from toolwire.config import BackendConfig, LimitsConfig
 from toolwire.configuration.settings import load
@@ -133,7 +134,7 @@ async def test_a_slow_client_holds_the_backend_back(serve: Callable[..., Any]) -
     source = Wire([TEXT * 32] * 800 + [LAST + DONE])  # 50 MB: more than all buffers between the two
     client = await serve(source)
     body = {"model": "m", "messages": USER, "stream": True}
-    async with client.post(CHAT, json=body) as response:
+    async with asyncio.timeout(GUARD_S), client.post(CHAT, json=body) as response:
         await source.paused.wait()
         assert source.given < len(source.reads)
         size, tail = 0, b""

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from hypothesis import given
 
-from tests.cases import every
+from tests.cases import every, examples
 from toolwire.config import (
     BackendConfig,
     GatewayConfig,
@@ -377,6 +377,7 @@ def not_negative(section: Any) -> Any:
     return dataclasses.replace(section, **changed)
 
 
+@examples(0.3)
 @given(values(RouteOptions).map(not_negative))
 def test_the_schema_takes_all_that_the_loader_takes(options: RouteOptions) -> None:
     VALIDATOR.validate({"defaults": to_mapping(options), "routes": [{"options": to_mapping(options)}]})

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import orjson
-from hypothesis import given, settings
+from hypothesis import given
 
 from tests.cases import every
 from tests.chunks import reads
@@ -69,7 +69,6 @@ async def passed(pieces: Sequence[bytes], seen: Seen | None, error: BackendFault
     return out, await path.settle()
 
 
-@settings(max_examples=100)
 @given(stream=reads())
 def test_law_looking_on_changes_no_byte(stream: list[bytes]) -> None:
     seen = Seen()
