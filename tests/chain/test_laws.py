@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
-from hypothesis import assume, event, given
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from tests.cases import examples
@@ -286,35 +286,6 @@ def test_without_a_tool_to_call_everything_is_text(
     text, pieces, _ = answer
     got = ask(ScriptedTurn(text=text, chunk=tuple(pieces)), {**without, "stream": stream})
     assert (of_stream(got) if stream else of_whole(got)) == Outcome(text=text, reason="stop")
-
-
-@examples(0.5)
-@given(
-    before=st.text(st.characters(codec="utf-8", exclude_characters="<"), max_size=20),
-    values=st.lists(
-        st.dictionaries(st.sampled_from(["path", "x"]), st.text(st.characters(codec="utf-8")), max_size=2),
-        min_size=1,
-        max_size=3,
-    ),
-    size=st.integers(1, 7),
-)
-def test_every_call_that_is_written_arrives(ask: Ask, before: str, values: list[Any], size: int) -> None:
-    """The other side of the law above: it is not kept by dropping everything."""
-    written = [json.dumps(value, ensure_ascii=False) for value in values]
-    blocks = [f'<tool_call>{{"name":"read_file","arguments":{json.dumps(text)}}}</tool_call>' for text in written]
-    assume("think>" not in before)
-    got = of_stream(ask(ScriptedTurn(text=before + "\n".join(blocks), chunk=size), {"tools": TOOLS, "stream": True}))
-    assert got.calls == tuple(("read_file", text) for text in written)
-    assert (got.text, got.reason) == (before.rstrip(" \t\r\n") if before.strip(" \t\r\n") else "", "tool_calls")
-
-
-@examples(0.5)
-@given(text=st.text(st.characters(codec="utf-8"), max_size=40), size=st.integers(1, 5))
-def test_text_beside_tools_is_byte_exact(ask: Ask, text: str, size: int) -> None:
-    """R6.6 through the whole gateway: text without an opener comes out as it went in."""
-    assume("<tool_call>" not in text and "think>" not in text)
-    got = of_stream(ask(ScriptedTurn(text=text, chunk=size), {"tools": TOOLS, "stream": True}))
-    assert got == Outcome(text=text, reason="stop")
 
 
 def test_the_wire_bytes_of_a_whole_answer_are_json(ask: Ask) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable
-from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.cases import every
@@ -18,7 +17,6 @@ from tests.strategies import cuts
 from toolwire.config import LimitsConfig, ReasoningConfig
 from toolwire.errors import BackendFault
 from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
-from toolwire.fastparse import CallScanner
 from toolwire.folding import fold
 from toolwire.formats.base import ToolFormat
 from toolwire.model import (
@@ -35,7 +33,6 @@ from toolwire.model import (
     ToolSpec,
     ToolUse,
 )
-from toolwire.pipeline.scanning import scanners
 from toolwire.pipeline.scanning.offered_tools import OfferedTools
 from toolwire.pipeline.scanning.preopened import (
     MAX_LEARNED,
@@ -49,8 +46,6 @@ from toolwire.pipeline.scanning.preopened import (
 from toolwire.pipeline.scanning.scan_stage import ScanStage
 from toolwire.record import AccessRecord
 from toolwire.registry import registries
-from toolwire.scan._pyparse import CallScanner as Python
-from toolwire.scanner import build_scanner
 from toolwire.stream_grammar import check
 
 START = Start("id", "m", 1)
@@ -225,14 +220,6 @@ def plain(text: str, form: str = "sentinel", tools: tuple[ToolSpec, ...] = TOOLS
     return known.stream(text, learns=False)
 
 
-@pytest.fixture(params=[Python, CallScanner], ids=["python", "chosen"])
-def twin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scanners, "build_scanner", partial(build_scanner, scanner=request.param))
-
-
-each_twin = pytest.mark.usefixtures("twin")
-law = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-
 WORDS = ["Hm.", " ", "\n", "\n\n", "</think>", "[/THINK]", "<think>", "`", "```\n", "a b", '"', CALL, "<tool", "word"]
 PIECES = st.lists(st.sampled_from([*WORDS, "\n</think>\n\n"]) | st.text(max_size=3), max_size=8).map("".join)
 ROUTES = st.sampled_from(
@@ -240,8 +227,6 @@ ROUTES = st.sampled_from(
 )
 
 
-@each_twin
-@law
 @given(ROUTES, PIECES, st.sampled_from(["\n</think>\n\n", "</think>", "\n[/THINK]\n"]), PIECES)
 def test_law_a_whole_answer_is_what_it_is_with_the_opening_tag_in_front(
     route: tuple[str, tuple[ToolSpec, ...]], thought: str, closer: str, rest: str
@@ -262,8 +247,6 @@ def test_law_a_whole_answer_is_what_it_is_with_the_opening_tag_in_front(
         assert got == plain(text, *route)
 
 
-@each_twin
-@law
 @given(ROUTES, st.data())
 def test_law_a_stream_after_that_is_that_of_a_preopened_route(
     route: tuple[str, tuple[ToolSpec, ...]], data: st.DataObject
@@ -286,8 +269,6 @@ def test_law_a_stream_after_that_is_that_of_a_preopened_route(
     assert known.counted == {"shown": 1, "known": 2}
 
 
-@each_twin
-@law
 @given(ROUTES, PIECES, st.data())
 def test_law_what_was_learned_takes_no_answer_away(
     route: tuple[str, tuple[ToolSpec, ...]], text: str, data: st.DataObject
@@ -309,8 +290,6 @@ def test_law_what_was_learned_takes_no_answer_away(
         assert known.whole("Hi") == known.stream("Hi") == (Text("Hi"),), "and it is forgotten"
 
 
-@each_twin
-@law
 @given(
     st.sampled_from(
         [
