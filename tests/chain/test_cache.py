@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,10 +10,8 @@ from aiohttp import web
 
 from tests.e2e.conftest import CHAT, post, read_config, serving
 from tests.e2e.meaning import RESPONSES, ended, meant
-from tests.waiting import GUARD_S
-from toolwire.config import BackendConfig, MiddlewareConfig, RetryConfig, RouteOptions
+from toolwire.config import MiddlewareConfig, RetryConfig, RouteOptions
 from toolwire.extras.middlewares.cache import Cache, CacheOptions
-from toolwire.registry import registries
 from toolwire.testing import ScriptedBackend, WireAnswer, run_chain
 
 SAID = [{"role": "user", "content": "hi"}]
@@ -80,7 +77,12 @@ async def test_an_answer_has_an_id_and_a_usage_of_its_own():
     assert first["choices"] == second["choices"]
 
 
+LOOKED = {
+    "role": "assistant",
+    "tool_calls": [{"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}],
+}
 DIFFERENT: list[dict[str, Any]] = [
+    *({"messages": [*SAID, LOOKED, {"role": "tool", "tool_call_id": "c", "content": seen}]} for seen in ("1", "2")),
     {"messages": [{"role": "user", "content": "ho"}]},
     {"messages": [{"role": "system", "content": "hi"}]},
     {"messages": [*SAID, {"role": "assistant", "refusal": "no"}, *SAID]},
@@ -198,40 +200,6 @@ async def test_earlier_turns_are_part_of_the_request():
     outside = [MiddlewareConfig(use="cache"), "conversation"]
     assert "x-cache" not in (await run_chain(outside, body, replies=["ok"], path=RESPONSES)).headers
     assert ask.times == 0
-
-
-CLOCK = """
-import itertools
-
-TOOLS = [{"type": "function", "function": {"name": "tick", "description": "d", "parameters": {"type": "object", "properties": {}}}}]
-times = itertools.count(1)
-
-def handle_tool_call(tool_name, tool_input):
-    return f"tick {min(next(times), 2)}"
-"""
-
-
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-async def test_inside_of_execution_each_round_is_an_answer_and_tools_run_every_time(tmp_path, stream):
-    (tmp_path / "clock.py").write_text(CLOCK)
-    chain = [
-        *("validation", "conversation", "execution", "cache", "arguments", "transformation", "injection"),
-        "forwarding",
-    ]
-    script = [{"text": '<tool_call>{"name":"tick","arguments":"{}"}</tool_call>'}, {"text": "Seen.", "chunk": 9}]
-    tools = {"folder": str(tmp_path), "timeout_s": GUARD_S, "watch_s": 0}
-    config = read_config({"tools": tools, "chain": chain, "backends": {"m": {"kind": "mock"}}})
-    backend = ScriptedBackend(script)
-    plugins = registries()
-    plugins.backends.register("scripted", lambda *_: backend)
-    config = replace(config, backends={"m": BackendConfig(kind="scripted")})
-    async with serving(config, plugins) as server:
-        for times, body in zip((2, 3, 3), [CHAT_BODY] * 3, strict=True):
-            answer = await post(server, {**body, "stream": stream})
-            assert "Seen." in answer.body.decode()
-            # First: call, result 1. Then the call is known, but the result is another one; the third time all of it is
-            # known.
-            assert len(backend.requests) == times
 
 
 @pytest.mark.parametrize("options", [{"answer_bytes": 0}, {"max_age_s": 0.0}, {"answer_bytes": -1}])

@@ -109,6 +109,7 @@ REFUSED = {
     "too deep": "[" * (MAX_DEPTH + 1),
     "too deep by far": "[" * 100_000,
     "too many values": "[" + "1," * (MAX_REPAIRED_VALUES + 1) + "]",
+    "too many values to repair": "[" + "'x'," * (MAX_REPAIRED_VALUES + 1) + "]",
 }
 
 
