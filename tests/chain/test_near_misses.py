@@ -210,13 +210,6 @@ async def test_a_copy_of_what_was_escaped_is_no_attempt(stream: bool, role: str,
         assert len(backend.requests) == (1 if copied or was_sent else 2), text
 
 
-async def test_the_conversation_of_the_client_is_left_alone() -> None:
-    backend = Turns(says(UNKNOWN), calls("prompt", GOOD), says("done"))
-    sent = {**body("/v1/responses", stream=False, strict=False), "store": True}
-    first = await run_chain(config(), sent, backend=backend, path="/v1/responses")
-    assert [item["type"] for item in first.json()["output"]] == ["function_call"]
-
-
 @pytest.mark.parametrize("line", [True, "Call one of {tools}."])
 async def test_the_reminder_is_the_last_thing_that_the_user_says(line: Any) -> None:
     backend = Turns(says("ok"))

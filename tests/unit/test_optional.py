@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests import optional
-from tests.optional import BASH, BASH_COMPLETION, CHROMEDRIVER, GO, NODE, REDIS, Tool, lack, program
+from tests.optional import CHROMEDRIVER, GO, NODE, REDIS, Tool, lack, program
 
 Put = Callable[..., str]
 
@@ -101,12 +101,3 @@ def test_a_driver_and_its_browser(put: Put, driver: str | None, browser: str | N
     said = lack(CHROMEDRIVER)
     assert (said is None) == (reason is None)
     assert reason is None or (said is not None and reason.format(browser=path) in said)
-
-
-def test_completion_without_its_package(put: Put) -> None:
-    put(
-        "bash",
-        text="#!/bin/sh\ncase $1 in --version) echo 'GNU bash, version 5.2.15(1)';; *) echo completion .;; esac\n",
-    )
-    assert lack(BASH) is None
-    assert "is something else: it said 'completion .'" in str(lack(BASH_COMPLETION))
