@@ -217,6 +217,21 @@ async def test_who_asks_again_afterwards_has_the_request_written_anew(
     assert second is None
 
 
+@pytest.mark.parametrize("extra", [{}, TOOLS], ids=["raw", "scanned"])
+async def test_a_stream_that_the_backend_leaves_open_ends_for_the_client(
+    serve: Callable[..., Any], extra: dict[str, Any]
+) -> None:
+    class Open(Wire):
+        async def pump(self, sink: Callable[[bytes], None]) -> None:
+            sink(TEXT + LAST + DONE)
+            await asyncio.Event().wait()
+
+    client = await serve(Open([]))
+    body = {"model": "m", "messages": USER, "stream": True, **extra}
+    async with asyncio.timeout(GUARD_S), client.post(CHAT, json=body) as response:
+        assert (await response.read()).endswith(DONE)
+
+
 async def test_who_stands_around_the_gateway_reads_the_body_when_all_is_sent() -> None:
     read: list[bytes] = []
 
