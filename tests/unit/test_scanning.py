@@ -43,6 +43,8 @@ from toolwire.stream_grammar import check
 START = Start("id", "m", 1)
 CALL = '<tool_call>{"name":"f","arguments":"{}"}</tool_call>'
 F = ToolSpec("f")
+NOTHING = dataclasses.replace(sentinel.FORMAT, grammar=Grammar(syntaxes=()))
+"""What a server that makes calls itself is taught."""
 
 
 def stage(
@@ -56,7 +58,7 @@ def stage(
     """`native`: over the text of a server that makes calls itself. `counts`: what it counts and labels."""
     choice = choice or ToolChoice()
     allowed = tuple(tool for tool in tools if choice.allowed is None or tool.name in choice.allowed)
-    taught = dataclasses.replace(sentinel.FORMAT, grammar=Grammar(syntaxes=())) if native else sentinel.FORMAT
+    taught = NOTHING if native else sentinel.FORMAT
     counted = Counter() if counts is None else counts
     return ScanStage(
         OfferedTools(allowed, choice, parallel, taught, tools),
