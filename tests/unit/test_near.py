@@ -58,7 +58,6 @@ NAMES = names_on_offer((READ, WRITE), ToolChoice())
     ("syntax", "body", "tools"),
     [
         (TAG, '{"name": "read_file", "argum', ["read_file"]),
-        (TAG, '{"name":"write_file","arguments":{"text":"Well ... "so"}}', ["write_file"]),
         (TAG, '{"name":"write_fil","arguments":{"text":}}', ["write_file"]),
         (TAG, "read_file(path=2*pi)", ["read_file"]),
         (TAG, '[{"name": "read_file", "arguments": {]}, {"name": "write_file"}]', ["read_file", "write_file"]),
@@ -68,7 +67,6 @@ NAMES = names_on_offer((READ, WRITE), ToolChoice())
         (BARE, '{"name": "read_file", "arguments": {"end": 2*pi}}', ["read_file"]),
         (BARE, "{'tool': 'read_file', 'args': {'path': [\"I\", 'V']}}", ["read_file"]),
         (FENCE, "[read_file(path=", ["read_file"]),
-        (BARE, "await read_file(path=2*pi)", ["read_file"]),
     ],
 )
 def test_text_that_was_meant_as_a_call(syntax: BlockSyntax, body: str, tools: list[str]) -> None:
@@ -82,17 +80,12 @@ def test_text_that_was_meant_as_a_call(syntax: BlockSyntax, body: str, tools: li
     [
         (TAG, " \n"),
         (TAG, "{...}"),
-        (TAG, '{"name": "TOOL", "arguments": {"KEY": }}'),
         (TAG, '{"name": "read_file", "arguments": {...}}'),
         (TAG, '{"name": "read_file", "arguments": {"path": <the path>}}'),
-        (TAG, '{"name": "read_file", "arguments": {"path": string}}'),
-        (TAG, '{"name": "<name>", "arguments": {"call": read_file}}'),
         (TAG, "then a call of read_file, as JSON"),
         (TAG, '{"name": "delete_all", "arguments": {"name": "read_file", }, }}'),
-        (QWEN, "<function=NAME>\n<parameter=read_file"),
         (BARE, '{"name": "read_file", "version": "1.0",, }'),
         (BARE, '{"title": "read_file", "arguments": {,}}'),
-        (BARE, '{"name": "my-package", "arguments'),
         (FENCE, "See read_file(path)."),
     ],
 )
@@ -108,12 +101,9 @@ ATTEMPT = NearMiss("so", ("read_file",), "{2*pi}")
     [
         ("anywhere", "", "", True),
         ("anywhere", "Let me see.\n<tool_call>", "</tool_call>", True),
-        ("anywhere", "<tool_call>", "</tool_call>\nIt holds nothing.", True),
         ("anywhere", "Write\n<tool_call>", "</tool_call>\nto read it.", False),
-        ("first", "", "\nIt holds nothing.", True),
         ("first", "Write ", "", False),
         ("alone", "```json\n", "\n```\n", True),
-        ("alone", "Like so:\n", "", False),
         ("alone", "", "\nThat is it.", False),
     ],
 )
