@@ -68,19 +68,11 @@ def test_what_passes_is_a_call_and_its_form_is_counted() -> None:
 FAILS = [
     ('{"name": "other", "arguments": {"query": "x"}}', None),
     ('{"name": "Search", "arguments": {"query": "x"}}', "name"),
-    ('{"name": "search ", "arguments": {"query": "x"}}', "name"),
-    ('{"name": "Search", "query": "x"}', None),
-    ('{"arguments": {"query": "x"}}', None),
-    ('{"name": 5, "arguments": {"query": "x"}}', None),
     ("{}", None),
     ('{"name": "search", "arguments": {}}', "schema"),
     ('{"name": "search"}', "schema"),
-    ('{"name": "search", "arguments": null}', "schema"),
     ('{"name": "search", "arguments": {"query": "x", "limit": "many"}}', "schema"),
-    ('{"name": "search", "arguments": {"query": "x", "more": 1}}', "schema"),
-    ('{"name": "search", "arguments": {"query": null}}', "schema"),
     ('{"name": "search", "arguments": "all of it"}', "arguments"),
-    ('{"name": "search", "arguments": ["x"]}', "arguments"),
     ('{"name": "search", "version": "1.0", "private": true}', "arguments"),
     ('{"name": "search", "arguments": {"query": "x"}', "arguments"),  # not closed, and not said to be broken
     ('{"name": "search", "arguments": {"query": say "x"}}', "arguments"),
@@ -274,11 +266,7 @@ def test_the_rules_of_other_calls_hold() -> None:
     [
         "search(query='x', limit=3)",
         "search('x', 3)",
-        "search('x', limit=3)",
-        "print(search('x', 3))",
-        "await search('x', 3)",
         "print(await search('x', 3))",
-        "print( search('x', 3) )",
         "search('x', '3')",
         "search(f'x', 3)",
     ],
@@ -290,15 +278,11 @@ def test_a_python_call(text: str) -> None:
 @every(
     ("text", "reason"),
     [
-        ("print('x')", None),
         ("print(search('x'), get_time())", "arguments"),
         ("search()", "schema"),
         ("search('x', 1, [], 4)", "arguments"),
-        ("search('x', query='y')", "arguments"),
         ("search(query)", "arguments"),
-        ('search(f"{query} of today")', "arguments"),
         ("[search('x'), search(f'{y}')]", "arguments"),
-        ("find(query)", None),
         ("print(search)", None),
     ],
 )
