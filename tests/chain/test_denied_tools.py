@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 from aiohttp import web
 
+from tests.cases import every
 from tests.chain.test_tool_filter import ASK, NATIVE, SERVER_SIDE, TOOLS, filtered
-from tests.e2e.conftest import read_config
+from tests.e2e.conftest import CHAT, read_config
+from tests.e2e.meaning import said
 from tests.waiting import GUARD_S
 from toolwire.config import MiddlewareConfig
 from toolwire.model import ModelRequest, OpaquePart, ToolSpec, ToolUse
@@ -27,21 +28,19 @@ SPELLED = (
     "tools/delete_file", "functions.Delete_file", "delete-file", "deletefile", "delet_file", "delete_fil", "dleete_file",
     "disk__delete_file",
 )  # fmt: skip
+NEAR = ("delete-file", "deletefile", "delet_file", "dleete_file")
 
 
 @STREAMED
 @pytest.mark.parametrize("offered", [True, False], ids=["offered", "not offered"])
-@pytest.mark.parametrize("name", SPELLED)
-async def test_no_spelling_of_a_denied_name_is_called(name: str, offered: bool, stream: bool) -> None:
-    near = name not in ("delete-file", "deletefile", "delet_file", "dleete_file")
+async def test_no_spelling_of_a_denied_name_is_called(offered: bool, stream: bool) -> None:
     body = {**ASK, "tools": TOOLS if offered else TOOLS[:2], "stream": stream}
-    answer = await filtered(body, DENY, {"calls": [{"name": name, "arguments": {"path": "/x"}}]})
-    shown = answer.body.decode()
-    if near or offered:
-        assert '"tool_calls"' not in shown
-        assert "/x" in shown
-    else:  # of no tool that anybody has named
-        assert '"tool_calls"' in shown
+    calls = [{"name": name, "arguments": {"path": f"/{number}/"}} for number, name in enumerate(SPELLED)]
+    answer = await filtered(body, DENY, {"calls": calls})
+    text, made, _ = said(CHAT, answer, stream)
+    # Near names are those of no tool that anybody has named, unless one is on offer.
+    assert [name for name, _ in made] == ([] if offered else [*NEAR])
+    assert all(f"/{number}/" in text for number, name in enumerate(SPELLED) if offered or name not in NEAR)
 
 
 @STREAMED
@@ -65,9 +64,10 @@ async def test_a_filter_that_could_not_see_the_calls_is_a_mistake(last: str) -> 
         await run_chain(chain, ASK, replies=["ok"], options=NATIVE)
 
 
-@STREAMED
-@pytest.mark.parametrize("outside", [True, False], ids=["outside of execution", "inside"])
-@pytest.mark.parametrize("mode", ["prompt", "native"])
+@pytest.mark.parametrize(
+    ("mode", "outside", "stream"),
+    [("prompt", True, False), ("prompt", False, True), ("native", True, True), ("native", False, False)],
+)
 async def test_it_holds_for_tools_of_the_gateway_wherever_it_stands(tmp_path, stream, outside, mode) -> None:
     (tmp_path / "disk.py").write_text(SERVER_SIDE)
     entry = {"use": "tool_filter", "options": {"deny": ["Delete_*"]}}
@@ -126,12 +126,11 @@ HOSTED = [
 ]
 
 
-@pytest.mark.parametrize("tool", HOSTED, ids=json.dumps)
-async def test_hosted_tools_and_what_they_bring(tool: dict[str, Any]) -> None:
+async def test_hosted_tools_and_what_they_bring() -> None:
     keep = {"type": "mcp", "server_label": "s", "connector_id": "c", "allowed_tools": {"tool_names": ["add"]}}
-    body = {"input": "hi", "tools": [tool, keep, {"type": "file_search", "vector_store_ids": []}]}
-    sent = await passed_on(body, "/v1/responses")
-    assert [dict(one.received) for one in sent.tools] == body["tools"][1:]
+    left = [keep, {"type": "file_search", "vector_store_ids": []}]
+    sent = await passed_on({"input": "hi", "tools": [*HOSTED, *left]}, "/v1/responses")
+    assert [dict(one.received) for one in sent.tools] == left
 
 
 TOOLSETS = [
@@ -150,7 +149,7 @@ TOOLSETS = [
 ]
 
 
-@pytest.mark.parametrize(("tool", "brought"), TOOLSETS, ids=str)
+@every(("tool", "brought"), TOOLSETS)
 def test_what_a_toolset_brings(tool: dict[str, Any], brought: Any) -> None:
     assert brought_by(ToolSpec("x", kind="hosted", extra={"messages": tool})) == brought
 
@@ -163,7 +162,7 @@ SERVERS = [
 ]
 
 
-@pytest.mark.parametrize(("server", "brought"), SERVERS, ids=str)
+@every(("server", "brought"), SERVERS)
 def test_what_a_server_of_messages_brings(server: dict[str, Any], brought: Any) -> None:
     toolset = ToolSpec("x", kind="hosted", extra={"messages": {"type": "mcp_toolset", "mcp_server_name": "t"}})
     assert brought_by_server(server, [toolset]) == brought
@@ -216,7 +215,7 @@ ITEMS = [
 ]
 
 
-@pytest.mark.parametrize(("payload", "names"), ITEMS, ids=str)
+@every(("payload", "names"), ITEMS)
 def test_by_which_names_an_item_calls(payload: dict[str, Any], names: tuple[str, ...]) -> None:
     assert names_of_item(payload) == names
 

@@ -3,31 +3,28 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp.test_utils import TestClient, TestServer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.cases import examples
+from tests.e2e.conftest import CHAT
+from tests.e2e.meaning import ended, said
 from tests.options import in_sections
 from tests.waiting import GUARD_S
-from toolwire.app import create_app
 from toolwire.config import GatewayConfig
 from toolwire.configuration.settings import load
 from toolwire.formats.engine.toolset import ToolSet
 from toolwire.model import ModelRequest, Text, ToolResult, ToolSpec, ToolUse
-from toolwire.openai_types import ChatResponse, ToolCallAccumulator
 from toolwire.pipeline.exchange.tool_memory import is_marked
-from toolwire.registry import registries
 from toolwire.servertools.folder import ToolFolder
 from toolwire.servertools.source import CallState, Enter, Result, Tools
-from toolwire.testing import ScriptedBackend, WireAnswer, run_chain
+from toolwire.testing import WireAnswer, run_chain
 
 MODULE = """
 def _tool(name, **properties):
@@ -44,7 +41,6 @@ def handle_tool_call(tool_name, tool_input):
 USER: Sequence[Any] = [{"role": "user", "content": "hi"}]
 STRICT = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
 LOOK: dict[str, Any] = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
-MODES = ["prompt", "native"]
 
 
 def block(name: str, **arguments: Any) -> str:
@@ -59,7 +55,6 @@ def turn(mode: str, text: str = "", *calls: tuple[str, dict[str, Any]], **more: 
 
 
 ADD = ("add", {"a": 1, "b": 2})
-Gate = Any
 
 
 @pytest.fixture
@@ -89,37 +84,20 @@ async def ask(
 def content(answer: WireAnswer) -> str:
     """The text of a Chat answer, streamed or not."""
     assert answer.status == 200, answer.body
-    if answer.headers["Content-Type"].startswith("application/json"):
-        return str(answer.json()["choices"][0]["message"]["content"])
-    chunks = [frame for frame in answer.frames() if frame != "[DONE]" and frame["choices"]]
-    return "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks)
+    return said(CHAT, answer, _streamed(answer))[0]
 
 
-def calls(answer: WireAnswer) -> list[tuple[str, str]]:
+def calls(answer: WireAnswer) -> list[tuple[str, Any]]:
     """Name and arguments of the client's calls in a Chat answer."""
-    if answer.headers["Content-Type"].startswith("application/json"):
-        made = answer.json()["choices"][0]["message"].get("tool_calls") or []
-        return [(call["function"]["name"], call["function"]["arguments"]) for call in made]
-    found: dict[int, list[str]] = {}
-    for frame in answer.frames():
-        for choice in frame["choices"] if frame != "[DONE]" else ():
-            for part in choice["delta"].get("tool_calls") or ():
-                call = found.setdefault(part["index"], ["", ""])
-                call[0] += part["function"].get("name") or ""
-                call[1] += part["function"]["arguments"]
-    return [(name, arguments) for name, arguments in found.values()]
+    return said(CHAT, answer, _streamed(answer))[1]
 
 
 def reason(answer: WireAnswer) -> str:
-    if answer.headers["Content-Type"].startswith("application/json"):
-        return str(answer.json()["choices"][0]["finish_reason"])
-    return next(
-        str(choice["finish_reason"])
-        for frame in answer.frames()
-        if frame != "[DONE]"
-        for choice in frame["choices"]
-        if choice["finish_reason"]
-    )
+    return ended(CHAT, answer, _streamed(answer))
+
+
+def _streamed(answer: WireAnswer) -> bool:
+    return answer.headers["Content-Type"].startswith("text/event-stream")
 
 
 def prompt(request: ModelRequest) -> str:
@@ -143,41 +121,36 @@ def told(mode: str, result: str) -> str:
 
 
 both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-modes = pytest.mark.parametrize("mode", MODES)
+modes = pytest.mark.parametrize("mode", ["prompt", "native"])
+in_turn = pytest.mark.parametrize(("mode", "stream"), [("prompt", True), ("native", False)])
 
 
 @modes
 @both
-async def test_a_call_is_run_and_the_model_asked_again(config: Any, mode: str, stream: bool) -> None:
+async def test_calls_are_run_and_the_model_asked_again(config: Any, mode: str, stream: bool) -> None:
     script = [
-        turn(mode, "Let me see.", ADD, usage={"input": 10, "output": 5}),
-        turn(mode, "It is 3.", usage={"input": 20, "output": 7}),
+        turn(
+            mode,
+            "Let me see.",
+            *(ADD, ("nothing", {}), ("add", {"a": 20, "b": 20}), ("fail", {})),
+            usage={"input": 10, "output": 5},
+        ),
+        turn(mode, "", ("add", {"a": 300, "b": 300}), usage={"input": 20, "output": 7}),
+        turn(mode, "It is 3.", usage={"input": 30, "output": 9}),
     ]
     body = {"stream": stream, **({"stream_options": {"include_usage": True}} if stream else {})}
     answer = await ask(config(mode=mode), script, body)
     assert content(answer) == "Let me see.\n\nIt is 3."
     assert (calls(answer), reason(answer)) == ([], "stop")
     usage = answer.frames()[-2]["usage"] if stream else answer.json()["usage"]
-    assert (usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"]) == (30, 12, 42)
-    first, second = answer.requests
+    assert (usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"]) == (60, 21, 81)
+    first, _, last = answer.requests
     assert "add" in (prompt(first) if mode == "prompt" else first.tools[0].name)
-    assert prompt(second).count(told(mode, "3")) == 1
-    assert "x-tool-loop" not in answer.headers
-
-
-@modes
-@both
-async def test_several_calls_and_several_rounds(config: Any, mode: str, stream: bool) -> None:
-    script = [
-        turn(mode, "", ADD, ("add", {"a": 20, "b": 20}), ("fail", {})),
-        turn(mode, "", ("add", {"a": 300, "b": 300})),
-        turn(mode, "Done."),
-    ]
-    answer = await ask(config(mode=mode), script, {"stream": stream})
-    assert content(answer) == "Done."
-    shown = prompt(answer.requests[2])
-    order = [shown.index(told(mode, result)) for result in ("3", "40", "Error: it does not work", "600")]
+    results = ("3", "Error: Unknown tool: nothing", "40", "Error: it does not work", "600")
+    assert [prompt(last).count(told(mode, result)) for result in results] == [1] * len(results)
+    order = [prompt(last).index(told(mode, result)) for result in results]
     assert order == sorted(order)
+    assert "x-tool-loop" not in answer.headers
 
 
 @modes
@@ -185,9 +158,7 @@ async def test_several_calls_and_several_rounds(config: Any, mode: str, stream: 
 async def test_calls_of_the_client_end_the_exchange(config: Any, mode: str, stream: bool) -> None:
     script = [turn(mode, "", ADD), turn(mode, "Now you.", ("look", {"x": 1}))]
     answer = await ask(config(mode=mode), script, {"stream": stream, "tools": [LOOK]})
-    assert content(answer) == "Now you."
-    assert [(name, json.loads(arguments)) for name, arguments in calls(answer)] == [("look", {"x": 1})]
-    assert reason(answer) == "tool_calls"
+    assert (content(answer), calls(answer), reason(answer)) == ("Now you.", [("look", {"x": 1})], "tool_calls")
 
 
 # --- limits ---------------------------------------------------------------------------------------------------------
@@ -202,8 +173,7 @@ LIMITS: dict[str, tuple[dict[str, Any], int, int]] = {  # options, answers of th
 }
 
 
-@modes
-@both
+@in_turn
 @pytest.mark.parametrize(("limits", "answers", "runs"), LIMITS.values(), ids=LIMITS)
 async def test_at_a_limit_the_answer_ends_as_it_stands(
     config: Any, mode: str, stream: bool, limits: dict[str, Any], answers: int, runs: int
@@ -230,8 +200,10 @@ async def test_more_calls_in_one_answer_than_are_left_are_not_run(config: Any) -
     assert (content(answer), answer.headers["x-tool-loop"], len(answer.requests)) == ("So.", "limit", 2)
 
 
-@modes
-@pytest.mark.parametrize(("allowed", "stream"), [(None, False), (1, True), (2, False), (3, True), (4, False)])
+@pytest.mark.parametrize(
+    ("mode", "stream", "allowed"),
+    [("prompt", False, None), ("native", True, 1), ("prompt", True, 2), ("native", False, 3), ("prompt", False, 4)],
+)
 async def test_a_client_of_responses_says_how_many_calls_may_be_run(
     config: Any, mode: str, stream: bool, allowed: int | None
 ) -> None:
@@ -260,46 +232,43 @@ async def test_the_clients_own_calls_are_not_counted(config: Any) -> None:
 
 
 @modes
-async def test_a_demand_holds_for_the_first_answer_only(config: Any, mode: str) -> None:
-    script = [turn(mode, "", ADD), turn(mode, "It is 3.")]
-    answer = await ask(config(mode=mode, choice_miss="error"), script, {"tool_choice": "required"})
+@pytest.mark.parametrize("refusal", ["I would rather not.", "a call of nothing"])
+async def test_a_demand_holds_until_a_tool_was_called(config: Any, mode: str, refusal: str) -> None:
+    unknown = refusal == "a call of nothing"
+    first = turn(mode, "", ("nothing", {})) if unknown else refusal
+    script = [first, turn(mode, "", ADD), turn(mode, "It is 3.")]
+    answer = await ask(config(mode=mode, choice_miss="reask"), script, {"tool_choice": "required"})
     assert content(answer) == "It is 3."
     if mode == "native":
-        assert [request.tool_choice.mode for request in answer.requests] == ["required", "auto"]
+        demanded = [request.tool_choice.mode == "required" for request in answer.requests]
     else:
-        assert "You must call" in prompt(answer.requests[0])
-        assert "You must call" not in prompt(answer.requests[1])
+        demanded = ["You must call" in prompt(request) for request in answer.requests]
+    assert demanded[:2] == [True, True]
+    assert not any(demanded[2:])
+    assert ["was not accepted" in prompt(request) for request in answer.requests].count(True) == (not unknown)
 
 
-async def test_the_model_is_asked_again_for_a_demanded_call_of_the_first_round_only(config: Any) -> None:
-    script = ["I would rather not.", turn("prompt", "", ADD), turn("prompt", "It is 3.")]
-    answer = await ask(config(choice_miss="reask"), script, {"tool_choice": "required"})
-    assert content(answer) == "It is 3."
-    assert ["was not accepted" in prompt(request) for request in answer.requests].count(True) == 1
-
-
-@modes
-async def test_a_tool_of_the_gateway_may_be_named(config: Any, mode: str) -> None:
+async def test_a_tool_of_the_gateway_may_be_named(config: Any) -> None:
     choice = {"type": "function", "function": {"name": "add"}}
-    answer = await ask(config(mode=mode), [turn(mode, "", ADD), turn(mode, "So.")], {"tool_choice": choice})
+    answer = await ask(config(), [turn("prompt", "", ADD), "So."], {"tool_choice": choice})
     assert content(answer) == "So."
-    other = await ask(config(mode=mode), ["x"], {"tool_choice": {"type": "function", "function": {"name": "adds"}}})
+    other = await ask(config(), ["x"], {"tool_choice": {"type": "function", "function": {"name": "adds"}}})
     assert (other.status, other.json()["error"]["code"]) == (400, "invalid_tool_choice")
 
 
 @modes
-@pytest.mark.parametrize("tools", [[], [LOOK]], ids=["no tools", "tools"])
-async def test_no_calls_means_no_calls(config: Any, mode: str, tools: list[Any]) -> None:
+@pytest.mark.parametrize(
+    ("tools", "choice"),
+    [
+        ([], "none"),
+        ([LOOK], "none"),
+        ([LOOK], {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [LOOK]}}),
+    ],
+)
+async def test_no_calls_means_no_calls(config: Any, mode: str, tools: list[Any], choice: Any) -> None:
     text = f"I do not {block('add', a=1, b=2)}"
-    answer = await ask(config(mode=mode), [text], {"tools": tools, "tool_choice": "none"})
-    assert (content(answer), len(answer.requests)) == (text, 1)
-
-
-async def test_named_tools_of_the_client_exclude_the_gateways(config: Any) -> None:
-    choice = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [LOOK]}}
-    text = f"I do not {block('add', a=1, b=2)}"
-    answer = await ask(config(), [text], {"tools": [LOOK], "tool_choice": choice})
-    assert (content(answer), calls(answer)) == (text, [])
+    answer = await ask(config(mode=mode), [text], {"tools": tools, "tool_choice": choice})
+    assert (content(answer), calls(answer), len(answer.requests)) == (text, [], 1)
 
 
 # --- equal names ----------------------------------------------------------------------------------------------------
@@ -322,22 +291,15 @@ async def test_equal_names_are_refused_or_one_of_them_wins(config: Any, mode: st
 # --- what goes wrong ------------------------------------------------------------------------------------------------
 
 
-@modes
-async def test_the_model_is_told_of_arguments_that_are_malformed_or_do_not_fit(config: Any, mode: str) -> None:
-    malformed: Any = '<tool_call>{"name":"add","arguments":"{\\"a\\": one}"}</tool_call>'
-    if mode == "native":
-        malformed = {"calls": [{"name": "add", "arguments": '{"a": one}'}]}
-    missing = "Error: Invalid parameters - Missing required parameter: b"
-    for bad, told in ((malformed, "Error: Invalid JSON arguments - "), (turn(mode, "", ("add", {"a": 1})), missing)):
-        answer = await ask(config(mode=mode, repair="off"), [bad, "Sorry."])
-        assert content(answer) == "Sorry."
-        assert told in prompt(answer.requests[1])
-
-
-@modes
-@both
 @pytest.mark.parametrize(
-    ("name", "streaming"), [("nothing", "buffered"), ("ad", 0), ("adds", "buffered"), ("x" * 3000, 0)]
+    ("mode", "stream", "name", "streaming"),
+    [
+        ("prompt", True, "nothing", "buffered"),
+        ("prompt", False, "ad", 0),
+        ("prompt", True, "adds", 0),
+        ("native", True, "nothing", 0),
+        ("native", False, "x" * 3000, "buffered"),
+    ],
 )
 async def test_without_tools_of_the_client_an_unknown_call_is_the_gateways(
     config: Any, mode: str, stream: bool, name: str, streaming: str
@@ -351,42 +313,6 @@ async def test_without_tools_of_the_client_an_unknown_call_is_the_gateways(
     assert "not accepted" not in shown
     assert told(mode, "3") in prompt(answer.requests[2])
     assert len(answer.requests) == 3
-
-
-@both
-async def test_known_and_unknown_calls_of_one_answer(config: Any, stream: bool) -> None:
-    script = [turn("prompt", "", ADD, ("nothing", {}), ("add", {"a": 2, "b": 2})), "So."]
-    answer = await ask(config(), script, {"stream": stream})
-    assert content(answer) == "So."
-    shown = prompt(answer.requests[1])
-    places = [shown.index(told("prompt", result)) for result in ("3", "Error: Unknown tool: nothing", "4")]
-    assert places == sorted(places)
-
-
-@both
-async def test_a_model_that_never_learns_ends_at_the_limit(config: Any, stream: bool) -> None:
-    script = [turn("prompt", f"Try {n}. ", ("nothing", {})) for n in range(5)]
-    answer = await ask(config(tool_loop={"max_iterations": 3}), script, {"stream": stream})
-    assert content(answer) == "Try 0.\n\nTry 1.\n\nTry 2."
-    assert (len(answer.requests), reason(answer)) == (3, "stop")
-
-
-@pytest.mark.parametrize("strict_failure", ["error", "assistant_message"])
-@both
-async def test_beside_tools_of_the_client_an_unknown_name_is_text(
-    config: Any, stream: bool, strict_failure: str
-) -> None:
-    """The client may know what was meant, and sees what the model wrote (R9.2)."""
-    script = [turn("prompt", "Hm. ", ("nothing", {})), "Sorry."]
-    tools = [{"type": "function", "function": {**LOOK["function"], "strict": True, "parameters": STRICT}}]
-    answer = await ask(config(), script, {"stream": stream, "tools": [LOOK]})
-    assert content(answer) == "Hm. " + block("nothing")
-    assert len(answer.requests) == 1
-    strict = await ask(config(strict_failure=strict_failure), script, {"tools": tools})
-    if strict_failure == "error":
-        assert (strict.status, strict.json()["error"]["code"]) == (500, "unknown_tool_call")
-    else:
-        assert "tool call rejected: unknown_tool_call" in content(strict)
 
 
 async def test_hosted_tools_of_the_client_change_nothing(config: Any) -> None:
@@ -407,38 +333,6 @@ async def test_who_sees_calls_sees_that_one_too(config: Any, stream: bool) -> No
     assert (output[0]["name"], output[1]["output"]) == ("nothing", "Error: Unknown tool: nothing")
 
 
-async def test_forms_that_were_not_taught_need_the_name_of_a_tool(config: Any) -> None:
-    """R23.1: what nobody taught is a call only if it names one exactly."""
-    for written in ('<function=nothing>{"a":1}</function>', '{"name":"nothing","arguments":{}}', "[nothing(a=1)]"):
-        answer = await ask(config(), [written, "Sorry."])
-        assert (content(answer), len(answer.requests)) == (written, 1)
-
-
-async def test_what_is_only_explained_is_text(config: Any) -> None:
-    for written in ('<tool_call>{"name": "NAME", "arguments": {...}}</tool_call>', "<tool_call>...</tool_call>"):
-        answer = await ask(config(reask=0), [f"Write {written} for a call.", "x"])
-        assert (content(answer), len(answer.requests)) == (f"Write {written} for a call.", 1)
-
-
-@pytest.mark.parametrize("format", ["bare_json", "llama3_json", "fenced_json", "pythonic"])
-@both
-async def test_forms_that_text_may_have_as_well(config: Any, format: str, stream: bool) -> None:
-    """Written as it was taught, and nothing else in it, it is a call."""
-    gateway = config(format=format)
-    own = registries().formats.get(format)
-    call = own.render_call(ToolUse("call_1", "nothing", '{"a":1}'))
-    answer = await ask(gateway, [call, "So."], {"stream": stream})
-    assert content(answer) == "So."
-    assert "Error: Unknown tool: nothing" in prompt(answer.requests[1])
-    for other in (
-        '{"name": "Ann", "age": 7}',
-        '{"name": "Ann Lee", "arguments": {}}',
-        '{"name": "x", "arguments": [1]}',
-    ):
-        answer = await ask(config(format=format, reask=0), [other, "x"], {"stream": stream})
-        assert (content(answer), len(answer.requests)) == (other, 1)
-
-
 @modes
 @pytest.mark.parametrize("choice", ["named", "allowed"])
 async def test_what_may_not_be_called_is_not_run(config: Any, mode: str, choice: str) -> None:
@@ -453,13 +347,6 @@ async def test_what_may_not_be_called_is_not_run(config: Any, mode: str, choice:
     assert answer.requests[1].tool_choice.mode == "auto" or choice == "named" or mode == "prompt"
 
 
-async def test_a_demand_is_not_met_by_a_call_of_nothing(config: Any) -> None:
-    script = [turn("native", "", ("nothing", {})), turn("native", "", ADD), "So."]
-    answer = await ask(config(mode="native"), script, {"tool_choice": "required"})
-    assert content(answer) == "So."
-    assert [request.tool_choice.mode for request in answer.requests] == ["required", "required", "auto"]
-
-
 class Odd:
     """A source that would run whatever it is asked for."""
 
@@ -472,17 +359,15 @@ class Odd:
         return Result("done")
 
 
-@modes
-async def test_whatever_the_tools_come_from(config: Any, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The loop asks a source for its own tools only, and the states are the same."""
+async def test_a_source_is_asked_for_its_own_tools_only(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     odd = Odd()
     made = Tools(ToolSet([ToolSpec("odd", "Odd.", {"type": "object"}, strict=True, server=True)]), odd.run)
     monkeypatch.setattr(ToolFolder, "tools", property(lambda self: made, lambda self, value: None), raising=False)
-    script = [turn(mode, "", ("odd", {}), ("add", {}), ("other", {})), "So."]
-    answer = await ask(config(mode=mode), script)
+    script = [turn("prompt", "", ("odd", {}), ("add", {}), ("other", {})), "So."]
+    answer = await ask(config(), script)
     assert (content(answer), odd.ran) == ("So.", ["odd"])
     shown = prompt(answer.requests[1])
-    assert [shown.count(told(mode, text)) for text in ("done", "Error: Unknown tool: add")] == [1, 1]
+    assert [shown.count(told("prompt", text)) for text in ("done", "Error: Unknown tool: add")] == [1, 1]
 
 
 @both
@@ -501,79 +386,10 @@ def content_until_error(answer: WireAnswer) -> tuple[str, str]:
     return "".join(f["choices"][0]["delta"].get("content") or "" for f in frames), error["error"]["code"]
 
 
-async def test_a_strict_tool_of_the_client_stays_strict(config: Any) -> None:
-    schema = {"type": "object", "properties": {}, "additionalProperties": False}
-    strict = {"type": "function", "function": {"name": "look", "parameters": schema, "strict": True}}
-    script = [turn("prompt", "", ADD), turn("prompt", "", ("look", {"x": 1}))]
-    answer = await ask(config(), script, {"tools": [strict]})
-    assert (answer.status, answer.json()["error"]["code"]) == (500, "invalid_tool_arguments")
-
-
 async def test_a_call_that_was_cut_off_is_not_run(config: Any) -> None:
     cut = {"text": 'So: <tool_call>{"name":"add","argu', "finish": "length"}
     answer = await ask(config(), [cut])
     assert (content(answer), reason(answer), len(answer.requests)) == ("So:", "length", 1)
-
-
-# --- what the client goes on from -----------------------------------------------------------------------------------
-
-SEEN: dict[str, tuple[list[Any], tuple[str, ...]]] = {
-    "rounds before": ([[ADD], [("look", {})]], ("3",)),
-    "the same answer": ([[ADD, ("look", {})]], ("3",)),
-    "the same answer, behind": ([[("look", {}), ADD]], ("3",)),
-    "both": ([[("add", {"a": 20, "b": 20})], [ADD, ("look", {}), ("look", {"y": 2})]], ("40", "3")),
-}
-
-
-@pytest.mark.parametrize(
-    ("mode", "stream", "streaming"),  # each pair of values once
-    [("prompt", False, "buffered"), ("prompt", True, 0), ("native", False, 0), ("native", True, "buffered")],
-)
-@pytest.mark.parametrize(("rounds", "results"), SEEN.values(), ids=SEEN)
-async def test_results_are_there_again_when_the_client_goes_on(
-    config: Any, mode: str, stream: bool, streaming: str, rounds: list[Any], results: tuple[str, ...]
-) -> None:
-    """Two requests to one gateway; the client echoes its own calls only, and the model gets every result once."""
-    script = [turn(mode, f"ModelTurn {i}.", *made) for i, made in enumerate(rounds)]
-    backend = ScriptedBackend([*script, *["The end."] * 9])
-    plugins = registries()
-    plugins.backends.register("scripted", lambda name, config, limits: backend)
-    settings = config(mode=mode, argument_streaming=streaming)
-    settings = dataclasses.replace(
-        settings, backends={"m": dataclasses.replace(settings.backends["m"], kind="scripted", script=None)}
-    )
-    async with TestClient(TestServer(create_app(settings, plugins=plugins))) as client:
-
-        async def send(messages: list[Any], stream: bool) -> WireAnswer:
-            body = {"model": "m", "messages": messages, "tools": [LOOK], "stream": stream}
-            async with client.post("/v1/chat/completions", json=body) as response:
-                return WireAnswer(status=response.status, headers=response.headers, body=await response.read())
-
-        first = await send([*USER], stream)
-        assert reason(first) == "tool_calls"
-        if stream:
-            seen = ToolCallAccumulator()
-            for frame in first.frames()[:-1]:
-                for choice in ChatResponse.decode(json.dumps(frame)).choices:
-                    seen.add(choice.delta.tool_calls if choice.delta else ())
-            made = [call.encode() for call in seen.calls()]
-        else:
-            made = first.json()["choices"][0]["message"]["tool_calls"]
-        assert {call["function"]["name"] for call in made} == {"look"}
-        said = {"role": "assistant", "content": content(first), "tool_calls": made}
-        given_back = [{"role": "tool", "tool_call_id": call["id"], "content": "a tree"} for call in made]
-        asked = len(backend.requests)
-        backend._turns = backend._turns[-1:]
-        second = await send([*USER, said, *given_back], False)
-    assert content(second) == "The end."
-    (request,) = backend.requests[asked:]
-    shown = prompt(request)
-    marks = [told(mode, result) for result in results]
-    assert [shown.count(mark) for mark in marks] == [1] * len(results)
-    places = [shown.index(mark) for mark in marks]
-    assert places == sorted(places)
-    assert all(shown.count(f"ModelTurn {i}.") == 1 for i in range(len(rounds)))
-    assert shown.count("a tree") == len(made)
 
 
 async def test_what_the_client_does_not_want_stored_is_not(config: Any) -> None:
@@ -610,7 +426,7 @@ async def test_law_streamed_and_whole_answers_agree(
     whole = await ask(gateway, turns, {"tools": tools})
     options = {"stream": True, "stream_options": {"include_usage": True}}
     streamed = await ask(gateway, turns, {"tools": tools, **options})
-    assert (content(whole) if whole.json()["choices"][0]["message"]["content"] else "") == content(streamed)
-    assert (calls(whole), reason(whole)) == (calls(streamed), reason(streamed))
+    for read in (content, calls, reason):
+        assert read(whole) == read(streamed)
     assert whole.json()["usage"] == streamed.frames()[-2]["usage"]
     assert [prompt(r) != "" for r in whole.requests] == [prompt(r) != "" for r in streamed.requests]

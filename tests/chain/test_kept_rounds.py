@@ -18,6 +18,8 @@ from aiohttp.test_utils import TestClient, TestServer
 import toolwire.middlewares.execution
 import toolwire.pipeline.exchange.tool_memory
 from tests.chain.test_execution import ADD, LOOK, MODULE, prompt, told, turn
+from tests.e2e.conftest import CHAT, USER
+from tests.e2e.meaning import RESPONSES
 from tests.options import in_sections
 from tests.waiting import GUARD_S
 from toolwire.app import create_app
@@ -28,13 +30,11 @@ from toolwire.registry import registries
 from toolwire.testing import ScriptedBackend, read_frames
 from toolwire.upstream.servers.mock import MockSource
 
-RESPONSES = "/v1/responses"
 BIG = {"a": 70_000_000_000, "b": 1}
 BIGGER = {"a": 80_000_000_000, "b": 1}
 """Their sums stand in no id."""
 LOOK_TOOL = {"type": "function", **LOOK["function"]}
 both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-modes = pytest.mark.parametrize("mode", ["prompt", "native"])
 
 
 def without_ids(value: Any) -> str:
@@ -123,10 +123,16 @@ def places(text: str, *marks: str) -> None:
     assert found == sorted(found), text
 
 
-@modes
-@both
-@pytest.mark.parametrize("store", ["memory", "sqlite"])
-@pytest.mark.parametrize("ids", ["random", "sequential"])
+@pytest.mark.parametrize(
+    ("mode", "stream", "store", "ids"),  # each pair of values once
+    [
+        ("prompt", False, "memory", "random"),
+        ("prompt", True, "sqlite", "sequential"),
+        ("native", False, "sqlite", "sequential"),
+        ("native", True, "memory", "sequential"),
+        ("native", True, "sqlite", "random"),
+    ],
+)
 async def test_the_model_sees_again_what_the_gateway_ran(
     gate: Any, mode: str, stream: bool, store: str, ids: str
 ) -> None:
@@ -157,8 +163,7 @@ async def test_the_model_sees_again_what_the_gateway_ran(
             await g.get(f"kept_{ident}", 404)
 
 
-@both
-@pytest.mark.parametrize("ids", ["random", "sequential"])
+@pytest.mark.parametrize(("stream", "ids"), [(False, "random"), (True, "sequential")])
 async def test_calls_of_both_sides_stand_there_once(gate: Any, stream: bool, ids: str) -> None:
     """Before and beside the client's call, and after its result."""
     script = [
@@ -180,6 +185,30 @@ async def test_calls_of_both_sides_stand_there_once(gate: Any, stream: bool, ids
         for ident in (first["id"], second["id"]):
             seen = await g.seen(ident)
             assert not any(word in seen for word in ("add", "70000000001", "80000000001"))
+
+
+@pytest.mark.parametrize(
+    ("mode", "stream", "streaming"),
+    [("prompt", False, "buffered"), ("prompt", True, 0), ("native", False, 0), ("native", True, "buffered")],
+)
+async def test_results_are_there_again_when_a_client_of_chat_goes_on(
+    gate: Any, mode: str, stream: bool, streaming: Any
+) -> None:
+    """It echoes its own calls only, and the model gets every result once."""
+    rounds = [("add", {"a": 20, "b": 20})], [ADD, ("look", {}), ("look", {"y": 2})]
+    script = [turn(mode, f"Round {i}.", *made) for i, made in enumerate(rounds)]
+    async with gate([*script, "The end."], mode=mode, argument_streaming=streaming) as g:
+        body = {"model": "m", "messages": USER, "tools": [LOOK], "stream": stream}
+        async with g.client.post(CHAT, json=body) as response:
+            ids = re.findall(r'"id":"(call_\w+)"', await response.text())
+        assert len(ids) == 2
+        look = {"type": "function", "function": {"name": "look", "arguments": "{}"}}
+        calls = [{**look, "id": ident} for ident in ids]
+        said = {"role": "assistant", "content": "Round 0.\n\nRound 1.", "tool_calls": calls}
+        given_back = [{"role": "tool", "tool_call_id": ident, "content": "a tree"} for ident in ids]
+        await g.ask(path=CHAT, messages=[*USER, said, *given_back], tools=[LOOK])
+        places(g.shown, told(mode, "40"), told(mode, "3"))
+        assert [g.shown.count(text) for text in ("Round 0.", "Round 1.", "a tree")] == [1, 1, 2]
 
 
 @both
@@ -226,16 +255,6 @@ async def test_what_the_client_does_not_want_stored_is_not(gate: Any) -> None:
         assert told("prompt", "3") in g.shown  # it goes on from what was
         await g.get(second["id"], 404)
         await g.ask(status=400, input="bye", previous_response_id=second["id"])
-
-
-async def test_a_route_without_tools_shows_them_too(gate: Any) -> None:
-    """The conversation is the same, whoever goes on with it."""
-    chain = ["validation", "conversation", "output_format", "arguments", "transformation", "injection", "forwarding"]
-    sections = {"routes": [{"model": "plain", "chain": chain}, {"model": "*"}]}
-    async with gate([turn("prompt", "", ADD), "It is 3.", "Bye."], sections=sections) as g:
-        first = await g.ask(input="Good morning.")
-        await g.ask(model="plain", input="bye", previous_response_id=first["id"])
-        places(g.shown, told("prompt", "3"), "It is 3.", "bye")
 
 
 async def test_deleted_with_their_response(gate: Any) -> None:

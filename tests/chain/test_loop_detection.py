@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.cases import every
 from toolwire.configuration.settings import load
-from toolwire.registry import registries
-from toolwire.startup.description import describe
 from toolwire.testing import WireAnswer, run_chain
 
 LOOK = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
@@ -32,12 +31,9 @@ def history(*turns: Sequence[tuple[str, str]]) -> list[Any]:
     return messages
 
 
-async def ask(messages: list[Any], *, path: str = "/v1/chat/completions", **sections: Any) -> WireAnswer:
-    config = load(
-        None, env={}, overrides={"backends": {"m": {"kind": "mock"}}, "store": {"kind": "memory"}, **sections}
-    )
-    key = "messages" if "chat" in path else "input"
-    return await run_chain(config, {key: messages, "tools": [LOOK]}, replies=["fine"], path=path)
+async def ask(messages: list[Any], **sections: Any) -> WireAnswer:
+    config = load(None, env={}, overrides={"backends": {"m": {"kind": "mock"}}, **sections})
+    return await run_chain(config, {"messages": messages, "tools": [LOOK]}, replies=["fine"])
 
 
 A, B = ("look", '{"x": 1, "y": 2}'), ("look", '{"y":2,"x":1}')
@@ -56,7 +52,7 @@ LOOPS: dict[str, tuple[list[Any], bool]] = {
 }
 
 
-@pytest.mark.parametrize(("turns", "loops"), LOOPS.values(), ids=LOOPS)
+@every(("turns", "loops"), LOOPS.values())
 async def test_what_a_loop_is(turns: list[Any], loops: bool) -> None:
     answer = await ask(history(*turns), defaults={"loop_detect": {"repeats": 3}})
     assert answer.status == 200
@@ -79,28 +75,9 @@ async def test_it_is_off_by_default() -> None:
     assert "in a row" not in json.dumps([message.text for message in answer.requests[0].messages])
 
 
-async def test_on_responses_too() -> None:
-    items: list[Any] = [{"role": "user", "content": "hi"}]
-    for number in range(2):
-        items.append({"type": "function_call", "call_id": f"c{number}", "name": "look", "arguments": "{}"})
-        items.append({"type": "function_call_output", "call_id": f"c{number}", "output": "a tree"})
-    options = {"loop_detect": {"repeats": 2, "policy": "fail"}}
-    answer = await ask(items, path="/v1/responses", defaults=options)
-    assert answer.json()["error"]["code"] == "tool_loop_detected"
-
-
 @pytest.mark.parametrize(("most", "fine"), [(3, True), (2, False)])
 async def test_a_cap_on_calls_in_a_conversation(most: int, fine: bool) -> None:
     answer = await ask(history([A, OTHER], [A]), limits={"calls_per_conversation": most})
     assert (answer.status == 200) is fine
     if not fine:
         assert answer.json()["error"]["code"] == "too_many_tool_calls"
-
-
-def test_what_is_off_is_not_in_the_chain() -> None:
-    backends = {"backends": {"m": {"kind": "mock"}}}
-    plain = describe(load(None, env={}, overrides=backends), registries())
-    assert "loop_detection" not in plain
-    assert "execution" not in plain
-    capped = load(None, env={}, overrides={**backends, "limits": {"calls_per_conversation": 9}})
-    assert "conversation > validation > loop_detection > output_format" in describe(capped, registries())

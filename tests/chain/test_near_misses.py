@@ -4,18 +4,25 @@ error. For each protocol, streamed and not, with both scanners."""
 from __future__ import annotations
 
 import logging
+from itertools import product
 from typing import Any
 
 import pytest
 
 import toolwire.pipeline.paths.stream_paths
 import toolwire.scanner
-from tests.chain.test_reask import CHAT, GOOD, PATHS, USED, WAYS, Turns, ask, body, calls, config, says, told
+from tests.cases import first_and_in_turn
+from tests.chain.test_reask import GOOD, MADE, PATHS, USED, WAYS, Turns, ask, body, calls, config, says, told
+from tests.e2e.conftest import CHAT
+from tests.e2e.meaning import RESPONSES
 from toolwire import fastparse
-from toolwire.model import Image, Message, ModelRequest, Text, ToolChoice
+from toolwire.model import ToolChoice
+from toolwire.prompting.prompt import REMINDER
 from toolwire.scan import _pychunk, _pyparse
 from toolwire.testing import run_chain
 
+PLACES = [*product((CHAT, RESPONSES), (False, True))]
+"""Path and stream."""
 TWINS = ((fastparse.CallScanner, fastparse.ChunkGate), (_pyparse.CallScanner, _pychunk.ChunkGate))
 
 
@@ -25,7 +32,6 @@ def tried(text: str) -> str:
 
 UNREADABLE = tried('{"name":"look","arguments":{"path": }}')
 UNKNOWN = tried('{"name":"Look","arguments":{"path":"a"}}')
-ARGUMENTS = tried('{"name":"look","arguments":"{path a}"}')
 UNCLOSED = '<tool_call>{"name":"look","arguments":{"path":"a'
 RECITED = (
     '{"name":"look","description":"Looks.","parameters":{"type":"object","properties":{"path":{"type":"string"}}}}'
@@ -33,31 +39,21 @@ RECITED = (
 NEAR = {
     UNREADABLE: "it is not valid JSON",
     UNKNOWN: '"Look", which is not on offer. Its name is "look".',
-    ARGUMENTS: "its arguments are not valid JSON",
     UNCLOSED: "The answer ended inside a tool call.",
-    tried(RECITED): 'wrote the definition of the tool "look"',
-    RECITED: 'wrote the definition of the tool "look"',
     f"```json\n{RECITED}\n```": 'wrote the definition of the tool "look"',
     "look(path=2*pi)": "cannot be read",
-    '{"name":"look","arguments":{"path":"a", \'IV"]}}': "cannot be read",
-    '```json\n{"name":"look","arguments":{"path":}}\n```': "cannot be read",
-    '{"name":"look","arguments":{"path":{}}}': "does not fit the tool's schema",
     '{"name":"Look","arguments":{"path":"a"}}': '"Look", which is not on offer. Its name is "look".',
 }
 SOFT: dict[str, Any] = {"mode": "prompt", "strict": False}
 
 
-@PATHS
-@WAYS
-@pytest.mark.parametrize(("text", "why"), NEAR.items())
-async def test_a_near_miss_is_asked_again(
-    path: str, stream: bool, text: str, why: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scanner, gate = TWINS[([*NEAR].index(text) + (path == CHAT) + stream) % 2]
+@pytest.mark.parametrize(("near", "way"), first_and_in_turn(NEAR.items(), product(TWINS, PLACES)))
+async def test_a_near_miss_is_asked_again(near: Any, way: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    (text, why), ((scanner, gate), (path, stream)) = near, way
     monkeypatch.setattr(toolwire.scanner, "CallScanner", scanner)
     monkeypatch.setattr(toolwire.pipeline.paths.stream_paths, "ChunkGate", gate)
     seen, backend = await ask([says(text), calls("prompt", GOOD)], path, stream=stream, **SOFT)
-    assert (seen.status, seen.text, seen.calls, seen.usage) == (200, "", [GOOD], (20, 6))
+    assert (seen.status, seen.text, seen.calls, seen.usage) == (200, "", MADE, (20, 6))
     (role, wrote), (other, said) = told(backend.requests[1])
     assert (role, wrote, other) == ("assistant", text, "user"), "in the very form in which calls are taught"
     assert why in said
@@ -65,9 +61,9 @@ async def test_a_near_miss_is_asked_again(
     assert backend.requests[1].enforced_choice == ToolChoice("named", "look")
 
 
-@PATHS
-@WAYS
-@pytest.mark.parametrize("chunk", [1, 7, 1000])
+@pytest.mark.parametrize(
+    ("path", "stream", "chunk"), [(CHAT, False, 1), (CHAT, True, 1), (CHAT, True, 1000), (RESPONSES, True, 7)]
+)
 async def test_the_last_answer_is_given_as_ever(path: str, stream: bool, chunk: int) -> None:
     turns = [{"text": UNREADABLE, "usage": USED}, {"text": f"{UNKNOWN} so", "usage": USED, "chunk": chunk}]
     seen, backend = await ask(turns, path, stream=stream, **SOFT)
@@ -75,31 +71,28 @@ async def test_the_last_answer_is_given_as_ever(path: str, stream: bool, chunk: 
     assert len(backend.requests) == 2
 
 
-@WAYS
-@pytest.mark.parametrize(("options", "times"), [({"reask": 0}, 1), ({}, 2), ({"reask": 3}, 4)])
+@pytest.mark.parametrize(
+    ("options", "times", "stream"), [({"reask": 0}, 1, True), ({}, 2, False), ({"reask": 3}, 4, True)]
+)
 async def test_how_often(stream: bool, options: Any, times: int) -> None:
     seen, backend = await ask([says(UNKNOWN)], CHAT, stream=stream, **SOFT, **options)
     assert (seen.text, seen.usage, len(backend.requests)) == (UNKNOWN, (10 * times, 3 * times), times)
     assert [len(told(request)) for request in backend.requests] == [2 * n for n in range(times)]
 
 
-@PATHS
-@WAYS
-@pytest.mark.parametrize(
-    "text",
-    [
-        "No call at all.",
-        tried('{"name":"delete_all","arguments":{}}'),
-        "Calls stand between `<tool_call>` and its closer.",
-        "Write <tool_call>{...}</tool_call> to call.",
-        tried('{"arguments":{"path":"a"}}'),
-        '{"name": "look", "version": }',
-        f"The tool is defined like this:\n{RECITED}",
-        f"[{RECITED},{RECITED}]",
-        tried('{"name":"look","arguments":{"path":1}}'),
-    ],
-)
-async def test_what_is_none(path: str, stream: bool, text: str) -> None:
+NONE = [
+    "No call at all.",
+    tried('{"name":"delete_all","arguments":{}}'),
+    "Calls stand between `<tool_call>` and its closer.",
+    "Write <tool_call>{...}</tool_call> to call.",
+    f"The tool is defined like this:\n{RECITED}",
+    tried('{"name":"look","arguments":{"path":1}}'),
+]
+
+
+@pytest.mark.parametrize(("text", "place"), first_and_in_turn(NONE, PLACES))
+async def test_what_is_none(text: str, place: Any) -> None:
+    path, stream = place
     _, backend = await ask([says(text), calls("prompt", GOOD)], path, stream=stream, coerce="off", **SOFT)
     assert len(backend.requests) == 1
 
@@ -110,15 +103,13 @@ async def test_what_is_none(path: str, stream: bool, text: str) -> None:
 async def test_an_answer_with_a_good_call_is_kept(path: str, stream: bool, first: bool) -> None:
     good = calls("prompt", GOOD)["text"]
     text = f"{good}\n{UNKNOWN}" if first else f"{UNKNOWN}\n{good}"
-    for chunk in (1, 1000):
-        turns = [{"text": text, "usage": USED, "chunk": chunk}]
-        seen, backend = await ask(turns, path, stream=stream, **SOFT)
-        assert (seen.text, seen.calls, seen.usage) == (UNKNOWN, [GOOD], (10, 3))
-        assert len(backend.requests) == 1
+    turns = [{"text": text, "usage": USED, "chunk": 1 if path == CHAT else 1000}]
+    seen, backend = await ask(turns, path, stream=stream, **SOFT)
+    assert (seen.text, seen.calls, seen.usage) == (UNKNOWN, MADE, (10, 3))
+    assert len(backend.requests) == 1
 
 
-@PATHS
-@pytest.mark.parametrize("chunk", [1, 5])
+@pytest.mark.parametrize(("path", "chunk"), [(CHAT, 1), (RESPONSES, 5)])
 @pytest.mark.parametrize("turn", [{"text": f"Well, let me look.\n{UNKNOWN}"}, {"text": f"<think>Hm.</think>{UNKNOWN}"}])
 async def test_the_first_thing_that_was_sent_decides(path: str, chunk: int, turn: Any, caplog: Any) -> None:
     caplog.set_level(logging.INFO, "toolwire.access")
@@ -128,7 +119,7 @@ async def test_the_first_thing_that_was_sent_decides(path: str, chunk: int, turn
     (line,) = caplog.records
     assert (line.fields["near_misses"], line.fields.get("reasks")) == (1, None)
     seen, backend = await ask(turns, path, stream=False, **SOFT)
-    assert (seen.calls, len(backend.requests)) == ([GOOD], 2), "of a whole answer nothing is sent before its end"
+    assert (seen.calls, len(backend.requests)) == (MADE, 2), "of a whole answer nothing is sent before its end"
 
 
 @WAYS
@@ -146,15 +137,14 @@ async def test_a_server_that_fails_leaves_the_answer_before(stream: bool, failur
     assert len(backend.requests) == 2
 
 
-@PATHS
-@WAYS
+@pytest.mark.parametrize(("path", "stream"), [(CHAT, True), (RESPONSES, False)])
 async def test_a_native_server_that_nearly_calls(path: str, stream: bool) -> None:
     near = [calls("native", "{path a}"), calls("native", GOOD, "Look")]
     for turn in near:
         seen, backend = await ask([turn, calls("native", GOOD)], path, stream=stream, mode="native", strict=False)
-        assert (seen.text, seen.calls, seen.usage, len(backend.requests)) == ("", [GOOD], (20, 6), 2)
+        assert (seen.text, seen.calls, seen.usage, len(backend.requests)) == ("", MADE, (20, 6), 2)
     seen, backend = await ask([calls("native", GOOD, "other")], path, stream=stream, mode="native", strict=False)
-    assert (seen.calls, len(backend.requests)) == ([GOOD], 1), "clients know best what to do with it"
+    assert (seen.calls, len(backend.requests)) == (MADE, 1), "clients know best what to do with it"
 
 
 @PATHS
@@ -164,7 +154,7 @@ async def test_where_a_call_is_demanded(path: str, stream: bool) -> None:
     was called."""
     options = {"choice": "required", "constrain": "off", "choice_miss": "reask"}
     seen, backend = await ask([says(f"Yes.\n{UNKNOWN}"), calls("prompt", GOOD)], path, stream=stream, **SOFT, **options)
-    assert (seen.text, seen.calls, seen.usage) == ("", [GOOD], (20, 6))
+    assert (seen.text, seen.calls, seen.usage) == ("", MADE, (20, 6))
     assert 'Its name is "look".' in told(backend.requests[1])[1][1]
 
 
@@ -195,9 +185,10 @@ async def test_what_was_escaped_in_the_prompt_stays_escaped() -> None:
     assert "<tool_call>" not in told(backend.requests[1])[0][1]
 
 
-@WAYS
-@pytest.mark.parametrize("role", ["user", "tool"])
-@pytest.mark.parametrize("before", ["", "It says: "])
+@pytest.mark.parametrize(
+    ("stream", "role", "before"),
+    [(False, "user", ""), (False, "tool", "It says: "), (True, "tool", ""), (True, "user", "It says: ")],
+)
 async def test_a_copy_of_what_was_escaped_is_no_attempt(stream: bool, role: str, before: str) -> None:
     """A model that was asked to copy a text, or reads from a file, did not try to call. What it adds is an attempt."""
     sent = body(CHAT, stream=stream, strict=False)
@@ -219,50 +210,9 @@ async def test_a_copy_of_what_was_escaped_is_no_attempt(stream: bool, role: str,
         assert len(backend.requests) == (1 if copied or was_sent else 2), text
 
 
-async def test_the_conversation_of_the_client_is_left_alone() -> None:
-    backend = Turns(says(UNKNOWN), calls("prompt", GOOD), says("done"))
-    sent = {**body("/v1/responses", stream=False, strict=False), "store": True}
-    first = await run_chain(config(), sent, backend=backend, path="/v1/responses")
-    assert [item["type"] for item in first.json()["output"]] == ["function_call"]
-
-
-def shown(request: ModelRequest) -> list[Message]:
-    return [message for message in request.messages if message.role == "user"]
-
-
-PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
-
-
-@pytest.mark.parametrize(
-    ("content", "kinds"),
-    [
-        ("hi", [Text]),
-        ([{"type": "text", "text": "hi"}], [Text]),
-        ([PICTURE], [Image, Text]),
-        ([{"type": "text", "text": "hi"}, PICTURE], [Text, Image, Text]),
-    ],
-)
-@pytest.mark.parametrize("line", [True, "Call one of {tools} like {format} {now}."])
-async def test_the_reminder_is_the_last_thing_that_the_user_says(content: Any, kinds: list[type], line: Any) -> None:
-    sent = {**body(CHAT, stream=False, strict=False), "messages": [{"role": "user", "content": content}]}
-    asked: list[ModelRequest] = []
-    for reminder in (False, line):
-        backend = Turns(says("ok"))
-        settings = config(prompt={"reminder": reminder})
-        answer = await run_chain(settings, sent, backend=backend)
-        assert answer.status == 200, answer.body
-        asked += backend.requests
-    plain, reminded = asked
-    assert plain.messages[:-1] == reminded.messages[:-1], "all else is the same, byte for byte"
-    *_, last = reminded.messages
-    assert [type(part) for part in last.parts] == kinds
-    assert isinstance(last.parts[-1], Text)
-    if line is True:
-        assert last.parts[-1].text.endswith(
-            "If a tool of the list fits, answer only with a call in the form that was shown; else in plain text."
-        )
-    else:
-        example = '<tool_call>\n{"name":<function-name>,"arguments":<args-json-object>}\n</tool_call>'
-        assert last.parts[-1].text.endswith(f"Call one of `look` like {example} {{now}}.")
-    if content == "hi":
-        assert last.text.startswith("hi\n\n")
+@pytest.mark.parametrize("line", [True, "Call one of {tools}."])
+async def test_the_reminder_is_the_last_thing_that_the_user_says(line: Any) -> None:
+    backend = Turns(says("ok"))
+    await run_chain(config(prompt={"reminder": line}), body(CHAT, stream=False), backend=backend)
+    *_, last = backend.requests[0].messages
+    assert last.text == "hi\n\n" + (REMINDER if line is True else "Call one of `look`.")

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 import pytest
 
+from tests.e2e.conftest import CHAT
+from tests.e2e.meaning import RESPONSES, ended, said
 from tests.options import in_sections
 from toolwire.config import GatewayConfig
 from toolwire.configuration.settings import load
@@ -17,7 +19,6 @@ from toolwire.model import ModelRequest, Text
 from toolwire.testing import ScriptedBackend, WireAnswer, run_chain
 from toolwire.upstream.servers.mock import ScriptedTurn
 
-CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
 SCHEMA = {
     "type": "object",
     "properties": {"path": {"type": "string"}},
@@ -25,12 +26,15 @@ SCHEMA = {
     "additionalProperties": False,
 }
 GOOD = '{"path":"a"}'
+MADE = [{"path": "a"}]
 BAD = '{"path":1}'
 USED = {"input": 10, "output": 3}
 
 PATHS = pytest.mark.parametrize("path", [CHAT, RESPONSES], ids=["chat", "responses"])
 WAYS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-MODES = pytest.mark.parametrize("mode", ["prompt", "native"])
+EACH = [(CHAT, False, "prompt"), (CHAT, True, "native"), (RESPONSES, False, "native"), (RESPONSES, True, "prompt")]
+"""Path, stream and mode: each pair of values once."""
+IN_PAIRS = pytest.mark.parametrize(("path", "stream", "mode"), EACH)
 
 
 class Turns(ScriptedBackend):
@@ -75,56 +79,28 @@ def config(**options: Any) -> GatewayConfig:
     )
 
 
-class Seen:
+class Seen(NamedTuple):
     """What the client got, in no protocol's words."""
 
-    def __init__(self, answer: WireAnswer, path: str, *, stream: bool) -> None:
-        self.status = answer.status
-        self.text, self.calls, self.usage, self.error = "", [], None, None
-        whole: Any
-        if stream and answer.status == 200:
-            self._read_stream(answer, path)
-            return
-        whole = answer.json()
-        self.error = (whole.get("error") or {}).get("code")
-        if self.error is not None:
-            return
-        if path == CHAT:
-            message = whole["choices"][0]["message"]
-            self.text = message["content"] or ""
-            self.calls = [call["function"]["arguments"] for call in message.get("tool_calls", ())]
-            self.usage = (whole["usage"]["prompt_tokens"], whole["usage"]["completion_tokens"])
-        else:
-            self._read_output(whole)
+    status: int
+    text: str = ""
+    calls: Sequence[Any] = ()
+    usage: tuple[int, int] = (0, 0)
+    error: str | None = None
 
-    def _read_output(self, whole: dict[str, Any]) -> None:
-        for item in whole["output"]:
-            if item["type"] == "function_call":
-                self.calls.append(item["arguments"])
-            else:
-                self.text += "".join(part["text"] for part in item["content"])
-        self.usage = (whole["usage"]["input_tokens"], whole["usage"]["output_tokens"])
 
-    def _read_stream(self, answer: WireAnswer, path: str) -> None:
-        frames = answer.frames()
-        if path == RESPONSES:
-            assert [frame["type"] for frame in frames].count("response.created") == 1
-            assert frames[-1]["type"] == "response.completed"
-            self._read_output(frames[-1]["response"])
-            return
-        *chunks, done = frames
-        assert done == "[DONE]"
-        choices = [choice for frame in chunks for choice in frame["choices"]]
-        assert sum("role" in choice["delta"] for choice in choices) == 1
-        assert sum(choice["finish_reason"] is not None for choice in choices) == 1
-        self.text = "".join(choice["delta"].get("content") or "" for choice in choices)
-        for choice in choices:
-            for call in choice["delta"].get("tool_calls", ()):
-                if "id" in call:
-                    self.calls.append("")
-                self.calls[-1] += call["function"].get("arguments", "")
-        (usage,) = [frame["usage"] for frame in chunks if frame.get("usage")]
-        self.usage = (usage["prompt_tokens"], usage["completion_tokens"])
+def seen_by(path: str, answer: WireAnswer, stream: bool) -> Seen:
+    if answer.status != 200:
+        return Seen(answer.status, error=answer.json()["error"]["code"])
+    ended(path, answer, stream)
+    whole: Any = answer.json() if not stream else answer.frames()[-2 if path == CHAT else -1]
+    if stream:
+        begun = b'"role":"assistant"' if path == CHAT else b'"type":"response.created"'
+        assert answer.body.count(begun) == 1
+    counts = whole.get("response", whole)["usage"]
+    words = ("prompt_tokens", "completion_tokens") if path == CHAT else ("input_tokens", "output_tokens")
+    text, made, _ = said(path, answer, stream)
+    return Seen(200, text, [arguments for _, arguments in made], (counts[words[0]], counts[words[1]]))
 
 
 async def ask(
@@ -140,7 +116,7 @@ async def ask(
     backend = Turns(*turns)
     sent = body(path, stream=stream, strict=strict, choice=choice)
     answer = await run_chain(config(mode=mode, **options), sent, backend=backend, path=path)
-    return Seen(answer, path, stream=stream), backend
+    return seen_by(path, answer, stream), backend
 
 
 def told(request: ModelRequest) -> list[tuple[str, str]]:
@@ -151,34 +127,21 @@ def told(request: ModelRequest) -> list[tuple[str, str]]:
 
 @PATHS
 @WAYS
-@MODES
-async def test_a_strict_failure_is_asked_again(path: str, stream: bool, mode: str) -> None:
-    seen, backend = await ask([calls(mode, BAD), calls(mode, GOOD)], path, stream=stream, mode=mode, reask=1)
-    assert (seen.status, seen.text, seen.calls) == (200, "", [GOOD])
-    assert seen.usage == (20, 6)
-    assert told(backend.requests[0]) == []
-    (role, wrote), (other, why) = told(backend.requests[1])
+@pytest.mark.parametrize("mode", ["prompt", "native"])
+async def test_every_attempt_is_told_of_those_before(path: str, stream: bool, mode: str) -> None:
+    turns = [calls(mode, BAD), calls(mode, GOOD, "loook"), calls(mode, GOOD)]
+    seen, backend = await ask(turns, path, stream=stream, mode=mode, reask=3)
+    assert seen == Seen(200, "", MADE, (30, 9))
+    assert [len(told(request)) for request in backend.requests] == [0, 2, 4]
+    (role, wrote), (other, why), _, (_, then) = told(backend.requests[2])
     assert (role, other) == ("assistant", "user")
     assert '"look"' in wrote
     assert "path" in wrote
     assert "does not fit the tool's schema" in why
+    assert "not on offer" in then
 
 
-@PATHS
-@WAYS
-@MODES
-async def test_every_attempt_is_told_of_those_before(path: str, stream: bool, mode: str) -> None:
-    turns = [calls(mode, BAD), calls(mode, GOOD, "loook"), calls(mode, GOOD)]
-    seen, backend = await ask(turns, path, stream=stream, mode=mode, reask=3)
-    assert (seen.status, seen.calls, seen.usage) == (200, [GOOD], (30, 9))
-    assert [len(told(request)) for request in backend.requests] == [0, 2, 4]
-    assert "does not fit" in told(backend.requests[2])[1][1]
-    assert "not on offer" in told(backend.requests[2])[3][1]
-
-
-@PATHS
-@WAYS
-@MODES
+@IN_PAIRS
 async def test_the_last_failure_is_a_failure(path: str, stream: bool, mode: str) -> None:
     seen, backend = await ask([calls(mode, BAD)], path, stream=stream, mode=mode, reask=2)
     assert (seen.status, seen.error) == (500, "invalid_tool_arguments")
@@ -191,22 +154,20 @@ async def test_a_failure_that_would_be_text_is_asked_again(path: str, stream: bo
     options = {"reask": 1, "strict_failure": "assistant_message"}
     turns = [calls("prompt", BAD), calls("prompt", GOOD)]
     seen, backend = await ask(turns, path, stream=stream, mode="prompt", **options)
-    assert (seen.text, seen.calls) == ("", [GOOD])
+    assert (seen.text, seen.calls) == ("", MADE)
     assert "does not fit" in told(backend.requests[1])[1][1]
     seen, _ = await ask(turns[:1], path, stream=stream, mode="prompt", **options)
     assert seen.text.startswith("[tool call rejected: invalid_tool_arguments:")
     assert seen.usage == (20, 6)
 
 
-@PATHS
-@WAYS
-@MODES
+@IN_PAIRS
 @pytest.mark.parametrize("options", [{}, {"reask": 1}, {"reask": 1, "choice_miss": "error"}])
 async def test_a_missing_call_is_asked_for(path: str, stream: bool, mode: str, options: dict[str, Any]) -> None:
     turns = [says("No."), calls(mode, GOOD)]
     asked = {"strict": False, "choice": "required", "constrain": "off", **options}
     seen, backend = await ask(turns, path, stream=stream, mode=mode, **asked)
-    assert (seen.text, seen.calls, seen.usage) == ("", [GOOD], (20, 6))
+    assert (seen.text, seen.calls, seen.usage) == ("", MADE, (20, 6))
     assert told(backend.requests[1])[0] == ("assistant", "No.")
     assert "A tool has to be called." in told(backend.requests[1])[1][1]
 
@@ -238,7 +199,7 @@ async def test_what_a_client_has_seen_is_not_replaced(stream: bool) -> None:
     turns = [{"reasoning": "Hm.", "text": "No.", "usage": USED}, calls("prompt", GOOD)]
     asked = {"strict": False, "choice": "required", "constrain": "off"}
     seen, backend = await ask(turns, CHAT, stream=stream, mode="prompt", **asked)
-    assert (seen.text, seen.calls, len(backend.requests)) == (("No.", [], 1) if stream else ("", [GOOD], 2))
+    assert (seen.text, seen.calls, len(backend.requests)) == (("No.", [], 1) if stream else ("", MADE, 2))
 
 
 async def test_a_call_of_another_tool_is_no_missing_call() -> None:
@@ -284,7 +245,7 @@ async def test_what_was_thrown_away_is_not_counted_as_given(caplog: pytest.LogCa
     caplog.set_level(logging.INFO, "toolwire")
     both = {"text": calls("prompt", GOOD)["text"] + calls("prompt", BAD)["text"], "usage": USED}
     seen, _ = await ask([both, calls("prompt", GOOD)], CHAT, stream=True, mode="prompt", reask=1)
-    assert seen.calls == [GOOD]
+    assert seen.calls == MADE
     (access,) = [record for record in caplog.records if record.name == "toolwire.access"]
     fields = vars(access)["fields"]
     assert (fields["calls"], fields["reasks"], fields["strict_failures"]) == (1, 1, 1)

@@ -8,22 +8,23 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.e2e.conftest import CHAT
+from tests.e2e.meaning import RESPONSES
+from tests.e2e.meaning import said as said_by
 from tests.strategies import cuts
 from toolwire.config import MiddlewareConfig, RouteOptions
 from toolwire.extras.middlewares.redact import RedactOptions
 from toolwire.testing import WireAnswer, run_chain
 
 MAIL = "ada@example.org"
-PATHS = pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
+PATHS = pytest.mark.parametrize("path", [CHAT, RESPONSES])
 MODES = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 
 
-async def redacted(
-    body: dict[str, Any], reply: Any = "ok", path: str = "/v1/chat/completions", **options: Any
-) -> WireAnswer:
+async def redacted(body: dict[str, Any], reply: Any = "ok", path: str = CHAT, **options: Any) -> WireAnswer:
     entry = MiddlewareConfig(use="redact", options=options)
     chain = ["validation", "conversation", entry, "arguments", "transformation", "injection"]
-    if "messages" in body and path.endswith("responses"):
+    if "messages" in body and path == RESPONSES:
         body = {**body, "input": body["messages"]}
         del body["messages"]
     return await run_chain(chain, body, replies=[reply], path=path)
@@ -70,7 +71,7 @@ async def test_a_request_without_a_find_keeps_its_identity():
 async def test_the_client_does_not_get_to_see_it(path, stream):
     pieces = ["Mail a", "da@exam", "ple.or", "g now", "."]
     answer = await redacted(said("hi", stream=stream), {"text": "", "chunk": pieces}, path, where="answer")
-    assert _text(answer, stream, path) == "Mail [redacted] now."
+    assert said_by(path, answer, stream)[0] == "Mail [redacted] now."
     assert "ple.or" not in answer.body.decode()
 
 
@@ -79,7 +80,7 @@ async def test_the_client_does_not_get_to_see_it(path, stream):
 async def test_for_every_split_the_client_gets_the_same(data, stream):
     pieces = data.draw(cuts(f"Mail {MAIL} or b@c.de, not <tool_call> but 078-05-1120"))
     answer = await redacted(said("hi", stream=stream), {"text": "", "chunk": pieces}, where="both")
-    assert _text(answer, stream, "chat") == "Mail [redacted] or [redacted], not <tool_call> but [redacted]"
+    assert said_by(CHAT, answer, stream)[0] == "Mail [redacted] or [redacted], not <tool_call> but [redacted]"
 
 
 @MODES
@@ -116,17 +117,3 @@ async def test_own_patterns_and_words():
 def test_what_cannot_be_looked_for_is_said_at_load(options):
     with pytest.raises(ValueError):
         RedactOptions(**options)
-
-
-def _text(answer: WireAnswer, stream: bool, path: str) -> str:
-    if not stream:
-        whole = answer.json()
-        return (
-            whole["choices"][0]["message"]["content"]
-            if "choices" in whole
-            else whole["output"][0]["content"][0]["text"]
-        )
-    frames = [frame for frame in answer.frames() if frame != "[DONE]"]
-    if path.endswith("responses"):
-        return "".join(frame["delta"] for frame in frames if frame["type"] == "response.output_text.delta")
-    return "".join(frame["choices"][0]["delta"].get("content") or "" for frame in frames if frame["choices"])

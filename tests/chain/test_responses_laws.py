@@ -1,11 +1,11 @@
 """Laws of the whole chain for Responses: streamed or not is the same answer (R1.3), the last resource is the sum of the
-deltas (R8.11), what is stored is what was sent (R12), and Chat would have said the same."""
+deltas (R8.11), and what is stored is what was sent (R12)."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -14,10 +14,8 @@ from hypothesis import strategies as st
 
 from tests.cases import examples
 from tests.chain.test_laws import OPTIONS, STRICT, TOOLS, Ask, answers, asking
-from tests.chain.test_laws import of_whole as of_chat
-from tests.e2e.conftest import CHAT, function
+from tests.e2e.conftest import function
 from tests.e2e.responses_answers import PUBLISHED, RESPONSES, Said, of_stream, of_whole, outline
-from tests.strategies import apart
 from toolwire.testing import WireAnswer
 from toolwire.upstream.servers.mock import ScriptedTurn
 
@@ -25,7 +23,6 @@ ROUTES: dict[str, dict[str, Any]] = {
     **OPTIONS,
     "sequential": {"responses": {"ids": "sequential"}},
     "no thinking shown": {"reasoning": {"field": "drop"}},
-    "no thinking looked for": {"reasoning": {"tags": None}},
 }
 """Route options under which the laws hold; each is a route whose model has this name."""
 MIXED = [
@@ -96,17 +93,14 @@ def stream_outcome(ask: Ask, answer: WireAnswer, *, schemas: bool = False) -> Ou
     return outcome(streamed.resource)
 
 
-CHOICES = st.sampled_from([None, "auto", "required", {"type": "function", "name": "read_file"}])
-REASONS = st.sampled_from(["stop", "length", "content_filter"])
-
-
+@examples(0.5)
 @given(
     answer=answers(),
     route=st.sampled_from(list(ROUTES)),
     tools=st.sampled_from([TOOLS, STRICT, MIXED]),
-    choice=CHOICES,
+    choice=st.sampled_from([None, "auto", "required", {"type": "function", "name": "read_file"}]),
     parallel=st.booleans(),
-    reason=REASONS,
+    reason=st.sampled_from(["stop", "length", "content_filter"]),
 )
 def test_streamed_or_not_is_the_same_answer(
     ask: Ask,
@@ -117,7 +111,8 @@ def test_streamed_or_not_is_the_same_answer(
     parallel: bool,
     reason: str,
 ) -> None:
-    """R1.3: the same items with the same texts, arguments and states, for any split; the same resource around them."""
+    """R1.3: the same items with the same texts, arguments and states, for any split; the same resource around them. In
+    half of the examples each event is checked against the published schemas, which takes longest."""
     text, somewhere, small = answer
     body = {"model": route, "tools": tools, "tool_choice": choice, "parallel_tool_calls": parallel}
     # Of one size: where the gateway ends an answer (R30.8), it estimates the prompt's tokens by that.
@@ -125,70 +120,10 @@ def test_streamed_or_not_is_the_same_answer(
     event(f"{route}: {whole.error or [line[0] for line in whole.said]}")
     for pieces in (somewhere, small):
         turn = ScriptedTurn(text=text, chunk=tuple(pieces), finish=reason)
-        assert stream_outcome(ask, ask(turn, {**body, "stream": True, "unknown": "uu"})) == whole
+        got = ask(turn, {**body, "stream": True, "unknown": "uu"})
+        assert stream_outcome(ask, got, schemas=PUBLISHED and parallel) == whole
     if not parallel:
         assert sum(line[0] in ("call", "custom") for line in whole.said) <= 1
-
-
-@examples(0.5)
-@given(answer=answers(), tools=st.sampled_from([TOOLS, MIXED]), reason=REASONS)
-def test_every_event_has_the_published_form(
-    ask: Ask, answer: tuple[str, list[str], list[str]], tools: list[Any], reason: str
-) -> None:
-    if not PUBLISHED:
-        pytest.skip("the published schemas are not there; set TOOLWIRE_SHARED")
-    text, pieces, _ = answer
-    got = ask(ScriptedTurn(text=text, chunk=tuple(pieces), finish=reason), {"tools": tools, "stream": True})
-    stream_outcome(ask, got, schemas=True)
-
-
-@given(
-    answer=answers(),
-    route=st.sampled_from([name for name in OPTIONS if name != "thinking is text"]),
-    tools=st.sampled_from([TOOLS, STRICT]),
-    reason=REASONS,
-)
-def test_chat_would_have_said_the_same(
-    ask: Ask, answer: tuple[str, list[str], list[str]], route: str, tools: list[Any], reason: str
-) -> None:
-    """One scanner and one policy for both. White space may differ: Chat has one text, Responses a message for each
-    run."""
-    text, pieces, _ = answer
-    turn = ScriptedTurn(text=text, chunk=tuple(pieces), finish=reason)
-    chat = of_chat(ask(replace(turn, chunk=4), {"model": route, "tools": tools}, CHAT))
-    got = stream_outcome(ask, ask(turn, {"model": route, "tools": tools, "stream": True}))
-    assert got.error == chat.error
-    if chat.error is None:
-        assert tuple(line[1:] for line in got.said if line[0] == "call") == chat.calls
-        for kind, said in (("text", chat.text), ("reasoning", chat.reasoning)):
-            joined = "".join("".join(line[1] for line in got.said if line[0] == kind).split())
-            assert joined == "".join(said.split())
-        word = {"length": "max_output_tokens", "content_filter": "content_filter"}.get(chat.reason or "")
-        assert got.ended["incomplete_details"] == (None if word is None else {"reason": word})
-
-
-@examples(0.5)
-@given(
-    answer=answers(),
-    without=st.sampled_from([{}, {"tools": []}, {"tools": None}, {"tools": MIXED, "tool_choice": "none"}]),
-    stream=st.booleans(),
-    thinking=st.booleans(),
-)
-def test_without_a_tool_to_call_everything_is_text(
-    ask: Ask, answer: tuple[str, list[str], list[str]], without: dict[str, Any], stream: bool, thinking: bool
-) -> None:
-    """R1.7, whatever it looks like. What is thought is no text (R7.8), unless the route looks for no thoughts."""
-    text, pieces, _ = answer
-    body = {**without, "stream": stream, **({} if thinking else {"model": "no thinking looked for"})}
-    answered = ask(ScriptedTurn(text=text, chunk=tuple(pieces)), body)
-    got = stream_outcome(ask, answered) if stream else whole_outcome(ask, answered)
-    assert got.ended["status"] == "completed"
-    if not thinking or "<think>" not in text:
-        assert got.said == ((("text", text),) if text else ())
-        return
-    assert {kind for kind, *_ in got.said} <= {"text", "reasoning"}
-    for kind, wanted in zip(("reasoning", "text"), apart(text), strict=True):
-        assert "".join("".join(line[1] for line in got.said if line[0] == kind).split()) == wanted
 
 
 @examples(0.5)
@@ -200,3 +135,14 @@ def test_raw_text_of_a_custom_tool_arrives(ask: Ask, text: str, size: int, strea
     answered = ask(ScriptedTurn(text=block, chunk=size), {"tools": MIXED, "stream": stream})
     got = stream_outcome(ask, answered) if stream else whole_outcome(ask, answered)
     assert got.said == (("custom", "list_files", text),)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_without_a_tool_to_call_thoughts_are_set_apart_and_the_rest_is_text(ask: Ask, stream: bool) -> None:
+    """R1.7, R7.8; where the route looks for no thoughts all is text."""
+    call = '<tool_call>{"name":"read_file","arguments":"{}"}</tool_call>'
+    turn = ScriptedTurn(text=f"<think>Hm.</think>{call}", chunk=3)
+    for route, said in (("default", (("reasoning", "Hm."), ("text", call))), ("no thinking", (("text", turn.text),))):
+        answered = ask(turn, {"model": route, "stream": stream})
+        got = stream_outcome(ask, answered) if stream else whole_outcome(ask, answered)
+        assert got.said == said

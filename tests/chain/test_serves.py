@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import pytest
 from aiohttp import web
 
+from tests.cases import every
 from toolwire import Exchange, Middleware, Reply
 from toolwire.model import ModelRequest
 from toolwire.pipeline.chain.middleware import Handler
@@ -16,40 +16,30 @@ CHAT = {"messages": [{"role": "user", "content": "hi"}]}
 RESPONSES = {"input": "hi"}
 
 
-class OnlyResponses(Middleware):
+class Breaks(Middleware):
     """Breaks when it is asked."""
 
+    async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
+        raise ValueError("it was asked")
+
+
+class OnlyResponses(Breaks):
     def serves(self, protocol: str) -> bool:
         return protocol == "responses"
 
-    async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
-        raise ValueError("it was asked")
 
-
-@pytest.mark.parametrize(
-    ("path", "body", "status"), [("/v1/chat/completions", CHAT, 200), ("/v1/responses", RESPONSES, 500)]
-)
-async def test_it_is_asked_for_its_protocols_only(path: str, body: dict[str, object], status: int) -> None:
-    answer = await run_chain([OnlyResponses], body, path=path, replies=["hello"])
-    assert answer.status == status
-
-
-class OnlyTurns(Middleware):
-    """Breaks when it is asked."""
+class OnlyTurns(Breaks):
+    """Only where the gateway keeps conversations."""
 
     for_turns = True
 
-    async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
-        raise ValueError("it was asked")
 
-
-@pytest.mark.parametrize(
-    ("path", "body", "status"), [("/v1/chat/completions", CHAT, 200), ("/v1/responses", RESPONSES, 500)]
-)
-async def test_it_is_asked_only_where_the_gateway_keeps_conversations(
-    path: str, body: dict[str, object], status: int
+@every("middleware", [OnlyResponses, OnlyTurns])
+@every(("path", "body", "status"), [("/v1/chat/completions", CHAT, 200), ("/v1/responses", RESPONSES, 500)])
+async def test_it_is_asked_for_its_protocols_only(
+    middleware: type[Middleware], path: str, body: dict[str, object], status: int
 ) -> None:
-    answer = await run_chain([OnlyTurns], body, path=path, replies=["hello"])
+    answer = await run_chain([middleware], body, path=path, replies=["hello"])
     assert answer.status == status
 
 
@@ -72,8 +62,8 @@ class AndCalls(OnlyTools):
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
 
 
-@pytest.mark.parametrize("middleware", [OnlyTools, AndCalls])
-@pytest.mark.parametrize(("body", "status"), [(CHAT, 200), ({**CHAT, "tools": TOOLS}, 500)])
+@every("middleware", [OnlyTools, AndCalls])
+@every(("body", "status"), [(CHAT, 200), ({**CHAT, "tools": TOOLS}, 500)])
 async def test_it_hears_of_answers_to_requests_with_tools_only(
     middleware: type[Middleware], body: dict[str, object], status: int
 ) -> None:

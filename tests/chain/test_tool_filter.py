@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import read_config
 from tests.options import route_options
-from tests.waiting import GUARD_S
 from toolwire.config import MiddlewareConfig, RouteOptions
 from toolwire.extras.middlewares.tool_filter import ToolFilterOptions
 from toolwire.testing import WireAnswer, run_chain
@@ -51,24 +49,12 @@ async def test_the_model_server_gets_what_is_allowed(options, left):
     assert request.tool_choice.mode == ("auto" if left else "none")
 
 
-async def test_the_prompt_tells_of_nothing_else():
-    request = (await filtered(ASK, READERS, options=RouteOptions())).requests[0]
-    assert "read_file" in request.messages[0].text
-    assert "delete_file" not in request.messages[0].text
-
-
 async def test_tools_of_a_group_are_known_by_both_names():
     group = {"type": "namespace", "name": "disk", "description": "d", "tools": FLAT[1:]}
     body = {"input": "hi", "tools": [FLAT[0], group]}
     for deny, left in (["disk__*"], ["read_file"]), (["read_mail"], ["read_file", "disk__delete_file"]):
         request = (await filtered(body, {"deny": deny}, path="/v1/responses")).requests[0]
         assert [tool.name for tool in request.tools] == left
-
-
-async def test_a_hosted_tool_has_the_name_of_its_type():
-    body = {"input": "hi", "tools": [{"type": "web_search"}, FLAT[0]]}
-    request = (await filtered(body, {"deny": ["web_search"]}, path="/v1/responses")).requests[0]
-    assert [tool.name for tool in request.tools] == ["read_file"]
 
 
 @pytest.mark.parametrize(
@@ -158,19 +144,3 @@ def handle_tool_call(tool_name, tool_input):
         ran.write(tool_name + "\\n")
     return "done"
 """
-
-
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-async def test_inside_of_execution_it_holds_for_server_side_tools(tmp_path, stream):
-    (tmp_path / "disk.py").write_text(SERVER_SIDE)
-    entry = {"use": "tool_filter", "options": READERS}
-    chain = ["validation", "conversation", "execution", entry, "arguments", "transformation", "injection", "forwarding"]
-    tools = {"folder": str(tmp_path), "timeout_s": GUARD_S, "watch_s": 0}
-    config = read_config({"tools": tools, "chain": chain, "backends": {"m": {"kind": "mock"}}})
-    calls = [f'<tool_call>{{"name":"{name}","arguments":"{{}}"}}</tool_call>' for name in ("delete_file", "read_clock")]
-    body = {"messages": ASK["messages"], "stream": stream}
-    answer = await run_chain(config, body, replies=["".join(calls), "Done."])
-    assert "delete_file" not in answer.requests[0].messages[0].text
-    assert (tmp_path / "disk.ran").read_text() == "read_clock\n"
-    assert len(answer.requests) == 2
-    assert "Done" in answer.body.decode()

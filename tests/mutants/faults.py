@@ -496,7 +496,7 @@ FAULTS: Final = (
     Fault(
         "redaction-own-keys", "proxy/observability/redaction.py",
         "for word in (*self._words, *keys):", "for word in self._words:",
-        "a capture holds the secrets of its request", ("tests/unit/test_redaction_words.py",),
+        "a capture holds the secrets of its request", ("tests/unit/test_redaction.py",),
     ),
     Fault(
         "leaks-of-whole-answers", "proxy/upstream/servers/leak_detection.py",

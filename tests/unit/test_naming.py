@@ -7,12 +7,14 @@ from unittest import mock
 
 from hypothesis import given
 
+from tests.cases import examples
 from tests.strategies import rich_replies
 from toolwire.folding import fold, unfold
 from toolwire.middlewares.conversation import Naming
 from toolwire.model import ModelReply
 
 
+@examples(0.3)
 @given(rich_replies)
 def test_a_whole_answer_is_named_as_its_events_are(reply: ModelReply) -> None:
     reply = fold(unfold(reply))

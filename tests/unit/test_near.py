@@ -58,7 +58,6 @@ NAMES = names_on_offer((READ, WRITE), ToolChoice())
     ("syntax", "body", "tools"),
     [
         (TAG, '{"name": "read_file", "argum', ["read_file"]),
-        (TAG, '{"name":"write_file","arguments":{"text":"Well ... "so"}}', ["write_file"]),
         (TAG, '{"name":"write_fil","arguments":{"text":}}', ["write_file"]),
         (TAG, "read_file(path=2*pi)", ["read_file"]),
         (TAG, '[{"name": "read_file", "arguments": {]}, {"name": "write_file"}]', ["read_file", "write_file"]),
@@ -68,7 +67,6 @@ NAMES = names_on_offer((READ, WRITE), ToolChoice())
         (BARE, '{"name": "read_file", "arguments": {"end": 2*pi}}', ["read_file"]),
         (BARE, "{'tool': 'read_file', 'args': {'path': [\"I\", 'V']}}", ["read_file"]),
         (FENCE, "[read_file(path=", ["read_file"]),
-        (BARE, "await read_file(path=2*pi)", ["read_file"]),
     ],
 )
 def test_text_that_was_meant_as_a_call(syntax: BlockSyntax, body: str, tools: list[str]) -> None:
@@ -82,17 +80,12 @@ def test_text_that_was_meant_as_a_call(syntax: BlockSyntax, body: str, tools: li
     [
         (TAG, " \n"),
         (TAG, "{...}"),
-        (TAG, '{"name": "TOOL", "arguments": {"KEY": }}'),
         (TAG, '{"name": "read_file", "arguments": {...}}'),
         (TAG, '{"name": "read_file", "arguments": {"path": <the path>}}'),
-        (TAG, '{"name": "read_file", "arguments": {"path": string}}'),
-        (TAG, '{"name": "<name>", "arguments": {"call": read_file}}'),
         (TAG, "then a call of read_file, as JSON"),
         (TAG, '{"name": "delete_all", "arguments": {"name": "read_file", }, }}'),
-        (QWEN, "<function=NAME>\n<parameter=read_file"),
         (BARE, '{"name": "read_file", "version": "1.0",, }'),
         (BARE, '{"title": "read_file", "arguments": {,}}'),
-        (BARE, '{"name": "my-package", "arguments'),
         (FENCE, "See read_file(path)."),
     ],
 )
@@ -108,12 +101,9 @@ ATTEMPT = NearMiss("so", ("read_file",), "{2*pi}")
     [
         ("anywhere", "", "", True),
         ("anywhere", "Let me see.\n<tool_call>", "</tool_call>", True),
-        ("anywhere", "<tool_call>", "</tool_call>\nIt holds nothing.", True),
         ("anywhere", "Write\n<tool_call>", "</tool_call>\nto read it.", False),
-        ("first", "", "\nIt holds nothing.", True),
         ("first", "Write ", "", False),
         ("alone", "```json\n", "\n```\n", True),
-        ("alone", "Like so:\n", "", False),
         ("alone", "", "\nThat is it.", False),
     ],
 )
@@ -220,6 +210,27 @@ def test_all_tools_of_a_block_are_named() -> None:
     for grammar in (LOOSE, hermes.GRAMMAR):
         (miss,) = told(body, NEEDS, WRITE, grammar=grammar)
         assert sorted(miss.tools) == ["read_file", "write_file"]
+
+
+@every(
+    ("syntax", "body", "called"),
+    [
+        (TAG, '{"name": "nothing", "arguments": {}}', True),
+        (TAG, '{"name": "nothing", "arguments": {"path": "..."}}', False),
+        (TAG, "...", False),
+        (BARE, '{"name": "nothing", "arguments": {}}', True),
+        (BARE, '{"name": "Ann", "age": 7}', False),
+        (BARE, '{"name": "Ann Lee", "arguments": {}}', False),
+        (BARE, '{"name": "x", "arguments": [1]}', False),
+    ],
+)
+def test_a_call_of_nothing_where_the_gateway_runs_all_tools(syntax: BlockSyntax, body: str, called: bool) -> None:
+    bench = PolicyBench(replace(READ, server=True), syntax=syntax)
+    assert bool(bench.block(body).calls) is called
+    assert bench.policy.may_call("nothing", untaught=False)
+    assert not bench.policy.may_call("nothing", untaught=True)
+    untaught = PolicyBench(replace(READ, server=True), syntax=replace(syntax, untaught=True))
+    assert not untaught.block(body).calls, "what nobody taught has to name a tool"
 
 
 @every(("why", "near"), [("end", True), ("truncated", False), ("oversize", False)])

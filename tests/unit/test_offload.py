@@ -14,6 +14,7 @@ from aiohttp.test_utils import make_mocked_request
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import examples
 from tests.e2e.conftest import CHAT, function, post, serving, upstream_config
 from toolwire.errors import BackendFault, ClientFault
 from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
@@ -42,22 +43,16 @@ VALUES = st.recursive(
 )
 
 
-@given(value=VALUES)
-def test_law_the_pieces_are_what_would_be_written_at_once(value: Any) -> None:
+FIELDS = st.dictionaries(st.text(max_size=6) | st.sampled_from(["messages", "tools"]), VALUES, max_size=6)
+
+
+@examples(0.5)
+@given(value=VALUES, body=FIELDS)
+def test_law_the_pieces_are_what_would_be_written_at_once(value: Any, body: dict[str, Any]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         for size in (1, 7, 30):
             patch.setattr(wire, "PIECE_CHARS", size)
             assert dump_in_pieces(value) == orjson.dumps(value)
-
-
-FIELDS = st.dictionaries(st.text(max_size=6) | st.sampled_from(["messages", "tools"]), VALUES, max_size=6)
-
-
-@given(body=FIELDS)
-def test_law_so_is_a_request(body: dict[str, Any]) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        for size in (1, 7, 30):
-            patch.setattr(wire, "PIECE_CHARS", size)
             assert dump_request(body, "messages", None) == orjson.dumps(body)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests import optional
-from tests.optional import BASH, BASH_COMPLETION, CHROMEDRIVER, GO, NODE, REDIS, Tool, lack, program
+from tests.optional import CHROMEDRIVER, GO, NODE, REDIS, Tool, lack, program
 
 Put = Callable[..., str]
 
@@ -101,46 +101,3 @@ def test_a_driver_and_its_browser(put: Put, driver: str | None, browser: str | N
     said = lack(CHROMEDRIVER)
     assert (said is None) == (reason is None)
     assert reason is None or (said is not None and reason.format(browser=path) in said)
-
-
-def test_completion_without_its_package(put: Put) -> None:
-    put(
-        "bash",
-        text="#!/bin/sh\ncase $1 in --version) echo 'GNU bash, version 5.2.15(1)';; *) echo completion .;; esac\n",
-    )
-    assert lack(BASH) is None
-    assert "is something else: it said 'completion .'" in str(lack(BASH_COMPLETION))
-
-
-def test_a_program_is_asked_once(put: Put, tmp_path: Path) -> None:
-    asked = tmp_path / "asked"
-    put("go", text=f"#!/bin/sh\necho x >> {asked}\necho go version go1.22.1 linux/amd64\n")
-    for _ in range(3):
-        assert lack(GO) is None
-    assert asked.read_text() == "x\n"
-
-
-def test_a_marked_test_is_skipped_before_it_begins(pytester_like: Callable[[str], str], put: Put) -> None:
-    put("go", "go version go1.19.8 linux/amd64")
-    assert "needs Go 1.21 or newer" in pytester_like("import pytest\nfrom tests.optional import GO\n\n@pytest.mark.needs(GO)\ndef test_go():\n    assert False\n")  # fmt: skip
-
-
-@pytest.fixture
-def pytester_like(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
-    """Runs a test file under the settings of these tests, in a process of its own, and gives what pytest said."""
-    import os
-    import subprocess
-    import sys
-
-    root = Path(__file__).parents[2]
-
-    def run(text: str) -> str:
-        file = tmp_path_factory.mktemp("marked") / "test_marked.py"
-        file.write_text(text)
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", str(root / "pyproject.toml")]
-        command += ["--confcutdir", str(root), "-p", "tests.conftest", str(file)]
-        done = subprocess.run(command, cwd=root, env={**os.environ}, capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    return run

@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable
-from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.cases import every
@@ -18,10 +17,8 @@ from tests.strategies import cuts
 from toolwire.config import LimitsConfig, ReasoningConfig
 from toolwire.errors import BackendFault
 from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
-from toolwire.fastparse import CallScanner
 from toolwire.folding import fold
 from toolwire.formats.base import ToolFormat
-from toolwire.middlewares.transformation import Transformation
 from toolwire.model import (
     Constraint,
     Message,
@@ -36,8 +33,6 @@ from toolwire.model import (
     ToolSpec,
     ToolUse,
 )
-from toolwire.observability.telemetry import Metrics
-from toolwire.pipeline.scanning import scanners
 from toolwire.pipeline.scanning.offered_tools import OfferedTools
 from toolwire.pipeline.scanning.preopened import (
     MAX_LEARNED,
@@ -51,8 +46,6 @@ from toolwire.pipeline.scanning.preopened import (
 from toolwire.pipeline.scanning.scan_stage import ScanStage
 from toolwire.record import AccessRecord
 from toolwire.registry import registries
-from toolwire.scan._pyparse import CallScanner as Python
-from toolwire.scanner import build_scanner
 from toolwire.stream_grammar import check
 
 START = Start("id", "m", 1)
@@ -68,59 +61,30 @@ FORMATS = registries().formats
 ENDS_THOUGHTS = [
     "I should say hello.\n</think>\n\nHello!",  # DeepSeek R1, QwQ, Qwen3
     "I should say hello.\n</think>\nhello",
-    "I should say hello.\n</think>Hello!",
     "I should say hello.\n</think> Hello!",
     "I should say hello.</think>Hello!",  # DeepSeek V3.1, GLM
-    "I should say hello.</think>\nHello!",
     "I should say hello. </think>\n\nHello!",
     "I should say hello</think>Hello!",
-    "i should say hello</think>hello",
-    "They asked (again).</think>**Hello!**",
     'They said "hi".</think>"Hi" it is.',
-    "我应该打招呼。</think>你好!",
     "</think>\n\nHello!",  # it did not think
-    "\n\n</think>\n\nHello!",
-    "\r\nHm.\r\n</think>\r\n\r\nHello!",
-    "Code:\n```python\nx = 1\n```\nGood.\n</think>\n\nHello!",
-    "A fence ```\n that stays open\n</think>\n\nDo\n```sh\nls\n```",
     "```\nstays open\n</think>\n\nDo\n```sh\nls\n```",
-    "I write `</think>` when I am done.\n</think>\n\nHello!",
-    "It's the user's wish.</think>It's done.",
     f"Now I call it.\n</think>\n\n{CALL}",
-    "Now I call it.</think><tool_call>",
-    "a\n</think>\n\nb </think> c",
 ]
 MENTIONS = [
-    "The tag is `</think>`.",
     "Write `a</think>b` there.",
-    "It ends with </think>, and then comes the answer.",
-    "The </think> tag ends it.",
-    "The tag </think> Ends it.",
     "It ends with </think>.",
-    "It ends with </think>",
-    "It ends with (</think>) here.",
-    'It is called "</think>" here.',
-    "It is called '</think>' here.",
     "It is called “a</think>b” here.",
     "It is **</think>** here.",
     "</think> is the tag that ends it.",
-    "The\n</think> tag ends it.",
-    "The tag: </think>\n\nThat is all.",
     "As follows:\n```\nHm.\n</think>\nHello!\n```\n",
     "As follows:\n~~~xml\nHm.\n</think>\n\nHello!\n~~~\nDone.",
     "As follows:\n\n    Hm.\n    </think>\n\nThat is all.",
-    "- </think>\n- and more",
     "1. </think>\n2. and more",
-    "> </think>\n\nsays the page.",
-    "| </think> | the end |",
-    '{"text": "Hm.</think>Hello"}',
     '{"text": "Hm.\\n</think>\\n\\nHello", "more": 1}',
     '{\n  "a": 1,\n  "text": "Hm.</think>Hello"\n}',
     "{'text': 'Hm.</think>Hello'}",
     "Hm.\n</think>\n",  # nothing would be left to read
     "</think>",
-    "Hello!",
-    "",
 ]
 
 
@@ -128,11 +92,6 @@ MENTIONS = [
 def test_a_closing_tag_where_models_write_it_ends_thoughts(text: str) -> None:
     assert closes_thoughts(text, [THINK]) == THINK
     assert closes_thoughts(text.replace("</think>", "[/THINK]"), [THINK, MISTRAL]) == MISTRAL
-
-
-@every("text", MENTIONS)
-def test_a_closing_tag_that_is_mentioned_ends_nothing(text: str) -> None:
-    assert closes_thoughts(text, [THINK, MISTRAL]) is None
 
 
 def test_the_first_tag_that_counts_says_which_pair_it_is() -> None:
@@ -232,44 +191,13 @@ def plain(text: str, form: str = "sentinel", tools: tuple[ToolSpec, ...] = TOOLS
     return known.stream(text, learns=False)
 
 
-@pytest.fixture(params=[Python, CallScanner], ids=["python", "chosen"])
-def twin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scanners, "build_scanner", partial(build_scanner, scanner=request.param))
-
-
-each_twin = pytest.mark.usefixtures("twin")
-law = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-
-PIECES = st.lists(
-    st.sampled_from(
-        [
-            "Hm.",
-            " ",
-            "\n",
-            "\n\n",
-            "</think>",
-            "[/THINK]",
-            "<think>",
-            "`",
-            "```\n",
-            "a b",
-            '"',
-            CALL,
-            "<tool",
-            "word",
-            "\n</think>\n\n",
-        ]
-    )
-    | st.text(max_size=3),
-    max_size=8,
-).map("".join)
+WORDS = ["Hm.", " ", "\n", "\n\n", "</think>", "[/THINK]", "<think>", "`", "```\n", "a b", '"', CALL, "<tool", "word"]
+PIECES = st.lists(st.sampled_from([*WORDS, "\n</think>\n\n"]) | st.text(max_size=3), max_size=8).map("".join)
 ROUTES = st.sampled_from(
     [("sentinel", TOOLS), ("hermes", TOOLS), ("mistral", TOOLS), ("auto", TOOLS), ("sentinel", ())]
 )
 
 
-@each_twin
-@law
 @given(ROUTES, PIECES, st.sampled_from(["\n</think>\n\n", "</think>", "\n[/THINK]\n"]), PIECES)
 def test_law_a_whole_answer_is_what_it_is_with_the_opening_tag_in_front(
     route: tuple[str, tuple[ToolSpec, ...]], thought: str, closer: str, rest: str
@@ -290,23 +218,6 @@ def test_law_a_whole_answer_is_what_it_is_with_the_opening_tag_in_front(
         assert got == plain(text, *route)
 
 
-@each_twin
-@law
-@given(ROUTES, PIECES, PIECES)
-def test_law_thoughts_that_nothing_opened_are_thoughts(
-    route: tuple[str, tuple[ToolSpec, ...]], thought: str, rest: str
-) -> None:
-    """As the templates write it, nothing else in the way."""
-    assume(not any(mark in thought for mark in ("think>", "THINK]", "`", "~", CALL, "<tool", "[", "{", "<")))
-    assume("`" not in rest and "~" not in rest)
-    text = f"{thought}\n</think>\n\nWell: {rest}"
-    known = Known(*route)
-    assert known.whole(text) == plain("<think>" + text, *route)
-    assert known.counted == {"moved": 1}
-
-
-@each_twin
-@law
 @given(ROUTES, st.data())
 def test_law_a_stream_after_that_is_that_of_a_preopened_route(
     route: tuple[str, tuple[ToolSpec, ...]], data: st.DataObject
@@ -329,8 +240,6 @@ def test_law_a_stream_after_that_is_that_of_a_preopened_route(
     assert known.counted == {"shown": 1, "known": 2}
 
 
-@each_twin
-@law
 @given(ROUTES, PIECES, st.data())
 def test_law_what_was_learned_takes_no_answer_away(
     route: tuple[str, tuple[ToolSpec, ...]], text: str, data: st.DataObject
@@ -352,8 +261,6 @@ def test_law_what_was_learned_takes_no_answer_away(
         assert known.whole("Hi") == known.stream("Hi") == (Text("Hi"),), "and it is forgotten"
 
 
-@each_twin
-@law
 @given(
     st.sampled_from(
         [
@@ -385,16 +292,15 @@ IN_ARGUMENTS = [
 ]  # fmt: skip
 
 
-@each_twin
-@pytest.mark.parametrize("text", MENTIONS)
-def test_a_mention_stays_what_it_is(text: str) -> None:
+@every("text", MENTIONS)
+def test_a_closing_tag_that_is_mentioned_ends_nothing(text: str) -> None:
+    assert closes_thoughts(text, [THINK, MISTRAL]) is None
     known = Known()
     assert known.whole(text) == known.stream(text) == plain(text)
     assert not known.counted
     assert not known.learned
 
 
-@each_twin
 def test_a_stream_that_has_shown_nothing_yet_is_put_right() -> None:
     for pieces in (["\n", "</th", "ink>", "\n\nHello!"], ["</think>\n\nHello!"], [*"\n</think>\n\nHello!"]):
         known = Known()
@@ -407,7 +313,6 @@ def test_a_stream_that_has_shown_nothing_yet_is_put_right() -> None:
     assert not known.counted
 
 
-@each_twin
 def test_a_call_before_the_closing_tag_is_a_thought() -> None:
     text = f"I could {CALL}\n</think>\n\nHello!"
     thought = (Reasoning(f"I could {CALL}\n"), Text("Hello!"))
@@ -421,8 +326,7 @@ def test_a_call_before_the_closing_tag_is_a_thought() -> None:
     assert Known().whole(f"Now.\n</think>\n\n{CALL}") == (Reasoning("Now.\n"), call)
 
 
-@each_twin
-@pytest.mark.parametrize(("form", "call"), IN_ARGUMENTS)
+@every(("form", "call"), IN_ARGUMENTS)
 def test_a_tag_in_the_arguments_of_a_call_is_data(form: str, call: str) -> None:
     for text in (call, f"I write it.\n{call}", f"I write it.\n{call}\nDone."):
         known = Known(form)
@@ -512,8 +416,7 @@ def test_an_answer_without_a_closing_tag_is_seen_and_its_call_is_made() -> None:
         assert known.stream(text) == parts
 
 
-@each_twin
-@pytest.mark.parametrize(("form", "call"), IN_ARGUMENTS)
+@every(("form", "call"), IN_ARGUMENTS)
 def test_a_tag_in_the_arguments_of_a_call_does_not_end_thoughts_that_were_only_expected(form: str, call: str) -> None:
     """A model that does not think this time and calls at once: the call is made."""
     known = Known(form)
@@ -525,8 +428,7 @@ def test_a_tag_in_the_arguments_of_a_call_does_not_end_thoughts_that_were_only_e
     assert known.stream(call) == plain(call, form)
 
 
-@each_twin
-@pytest.mark.parametrize("text", [CALL, f"Hm. {CALL}", f"{CALL}\n</think>\n\nHello!"])
+@every("text", [CALL, f"Hm. {CALL}", f"{CALL}\n</think>\n\nHello!"])
 def test_no_call_is_made_twice(text: str) -> None:
     """Where calls in thoughts count, what was taken for a thought has made its call."""
     known = Known(reasoning=ReasoningConfig(scan_calls=True))
@@ -604,16 +506,3 @@ def test_nothing_is_learned_of_a_source_that_is_no_server() -> None:
     known = Known()
     assert known.whole("Hm.\n</think>\n\nHello!", server=None) == (Reasoning("Hm.\n"), Text("Hello!"))
     assert not known.learned
-
-
-def test_it_is_counted() -> None:
-    known = Known()
-    known.whole("Hm.\n</think>\n\nHello!")
-    known.stream("Hm.\n</think>\n\nHello!")
-    metrics = Metrics()
-    metrics.declare(Transformation.access_fields)
-    metrics.finish(known.record, endpoint="chat", request_id="x")
-    page = metrics.page()[0].decode()
-    assert known.record.counts["unopened_reasoning"] == 2
-    assert 'toolwire_unopened_reasoning_total{kind="moved"} 1' in page
-    assert 'toolwire_unopened_reasoning_total{kind="known"} 1' in page

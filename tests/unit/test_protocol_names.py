@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 
 from tests.cases import every
-from tests.unit.test_imports import ROOT, everything, read
+from tests.unit.test_imports import ROOT, everything
 from toolwire.registry import CLIENT_PROTOCOLS, SERVER_PROTOCOLS
 
 SHARED = re.compile(
@@ -79,18 +79,6 @@ def test_nobody_imports_what_is_one_protocols() -> None:
 
 def test_nobody_asks_for_a_protocols_name() -> None:
     assert [line for _, file, source in sources() for line in compared(file, source)] == []
-
-
-@every(
-    "source",
-    [
-        "from .protocols.chat.protocol import ChatProtocol",
-        "def f():\n    from .protocols.responses import items",
-        "if TYPE_CHECKING:\n    from .protocols.chat.reader import ChatReader",
-    ],
-)
-def test_an_import_is_noticed(source: str) -> None:
-    assert any(own(step.module) for step in read("toolwire.x", "proxy/x.py", source, frozenset(everything())))
 
 
 @every(

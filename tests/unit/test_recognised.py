@@ -7,12 +7,11 @@ import json
 from typing import Any
 
 from tests.cases import every
-from tests.corpus.answers import Answer, PrintedCalls, all_tools, no_calls, printed_calls
+from tests.corpus.answers import all_tools
 from toolwire.call_policy.recognised import REASONS
 from toolwire.formats.families.hermes import GRAMMAR as HERMES
 from toolwire.model import ToolChoice, ToolSpec
 from toolwire.scan._grammar import AS_TEXT, DROPPED, BlockSyntax, Branch, Field, FoundCall, Why
-from toolwire.schemas.schema import ToolSchema, compile_schema
 
 from .policy_bench import TAGS, PolicyBench
 
@@ -66,44 +65,41 @@ def test_what_passes_is_a_call_and_its_form_is_counted() -> None:
     assert bench.labels == {("recognised", "object"): 1}
 
 
-@every(
-    ("text", "reason"),
-    [
-        ('{"name": "other", "arguments": {"query": "x"}}', None),
-        ('{"name": "Search", "arguments": {"query": "x"}}', "name"),
-        ('{"name": "search ", "arguments": {"query": "x"}}', "name"),
-        ('{"name": "Search", "query": "x"}', None),
-        ('{"arguments": {"query": "x"}}', None),
-        ('{"name": 5, "arguments": {"query": "x"}}', None),
-        ("{}", None),
-        ('{"name": "search", "arguments": {}}', "schema"),
-        ('{"name": "search"}', "schema"),
-        ('{"name": "search", "arguments": null}', "schema"),
-        ('{"name": "search", "arguments": {"query": "x", "limit": "many"}}', "schema"),
-        ('{"name": "search", "arguments": {"query": "x", "more": 1}}', "schema"),
-        ('{"name": "search", "arguments": {"query": null}}', "schema"),
-        ('{"name": "search", "arguments": "all of it"}', "arguments"),
-        ('{"name": "search", "arguments": ["x"]}', "arguments"),
-        ('{"name": "search", "version": "1.0", "private": true}', "arguments"),
-        ('{"name": "search", "arguments": {"query": "x"}', "arguments"),  # not closed, and not said to be broken
-        ('{"name": "search", "arguments": {"query": say "x"}}', "arguments"),
-        ('{"name": "search", "version": say "x"}', None),
-        ('{"name": "get_time", "description": "The time.", "parameters": {}}', "definition"),
-        (
-            '{"name": "get_time", "parameters": {"type": "object", "properties": {"timezone": {"type": "string"}}}}',
-            "definition",
-        ),
-        (
-            '{"type": "function", "function": {"name": "get_time", "description": "The time.", "parameters": {"type": "object",'
-            ' "properties": {}}}}',
-            "definition",
-        ),
-    ],
-)
+FAILS = [
+    ('{"name": "other", "arguments": {"query": "x"}}', None),
+    ('{"name": "Search", "arguments": {"query": "x"}}', "name"),
+    ("{}", None),
+    ('{"name": "search", "arguments": {}}', "schema"),
+    ('{"name": "search"}', "schema"),
+    ('{"name": "search", "arguments": {"query": "x", "limit": "many"}}', "schema"),
+    ('{"name": "search", "arguments": "all of it"}', "arguments"),
+    ('{"name": "search", "version": "1.0", "private": true}', "arguments"),
+    ('{"name": "search", "arguments": {"query": "x"}', "arguments"),  # not closed, and not said to be broken
+    ('{"name": "search", "arguments": {"query": say "x"}}', "arguments"),
+    ('{"name": "search", "version": say "x"}', None),
+    ('{"name": "get_time", "description": "The time.", "parameters": {}}', "definition"),
+    (
+        '{"name": "get_time", "parameters": {"type": "object", "properties": {"timezone": {"type": "string"}}}}',
+        "definition",
+    ),
+    (
+        '{"type": "function", "function": {"name": "get_time", "description": "The time.", "parameters": {"type": "object",'
+        ' "properties": {}}}}',
+        "definition",
+    ),
+]
+"""Text, and the reason why it is no call; None: nothing shows that it was meant as one."""
+
+
+@every(("text", "reason"), FAILS)
 @every("strict", [None, True])
 def test_what_fails_is_text_and_never_a_failure(text: str, reason: str | None, strict: bool | None) -> None:
     tools = [tool(name, strict=strict) for name in ("get_weather", "search", "get_time")]
     Bench(*tools, strict_failure="error").is_text(text, reason, closed=not text.endswith('"x"}'))
+
+
+def test_every_reason_has_a_case() -> None:
+    assert {reason for _, reason in FAILS if reason} == set(REASONS)
 
 
 def test_a_tool_that_needs_nothing_is_called_by_its_name() -> None:
@@ -270,11 +266,7 @@ def test_the_rules_of_other_calls_hold() -> None:
     [
         "search(query='x', limit=3)",
         "search('x', 3)",
-        "search('x', limit=3)",
-        "print(search('x', 3))",
-        "await search('x', 3)",
         "print(await search('x', 3))",
-        "print( search('x', 3) )",
         "search('x', '3')",
         "search(f'x', 3)",
     ],
@@ -286,15 +278,11 @@ def test_a_python_call(text: str) -> None:
 @every(
     ("text", "reason"),
     [
-        ("print('x')", None),
         ("print(search('x'), get_time())", "arguments"),
         ("search()", "schema"),
         ("search('x', 1, [], 4)", "arguments"),
-        ("search('x', query='y')", "arguments"),
         ("search(query)", "arguments"),
-        ('search(f"{query} of today")', "arguments"),
         ("[search('x'), search(f'{y}')]", "arguments"),
-        ("find(query)", None),
         ("print(search)", None),
     ],
 )
@@ -327,66 +315,3 @@ def test_which_schemas_arguments_have_to_fit() -> None:
         Bench(ours).is_text(f'{{"name": "search", "arguments": {arguments}}}', reason)
     unusable = ToolSpec("bad", parameters={"type": "object", "properties": {"a": {"type": "no type"}}})
     Bench(unusable).is_text('{"name": "bad", "arguments": {"a": 1}}', "schema")
-
-
-def test_schemas_are_asked_for_once_and_only_if_needed() -> None:
-    asked: list[str] = []
-
-    def schemas(spec: ToolSpec) -> ToolSchema:
-        asked.append(spec.name)
-        return compile_schema(spec.parameters)
-
-    bench = Bench(schemas=schemas)
-    assert bench.block('{"name": "other"}') == AS_TEXT
-    assert asked == []
-    bench.call(TWO)
-    bench.block(TWO)
-    assert asked == ["search"]
-
-
-# --- the corpora ----------------------------------------------------------------------------------------------------
-
-PRINTED = BlockSyntax(
-    opener="", anchor="answer", body=((Branch(read="printed", field="calls"),),), family="bare", untaught=True
-)
-
-
-ALONE = [
-    answer
-    for answer in printed_calls()
-    if answer.id.startswith(("bare-", "key-", "flat-", "list-", "object-", "mend-", "repair-", "python-"))
-    and answer.text.strip()[0] not in "<`"
-]
-"""Answers that are one value, or one call, and nothing else."""
-
-
-def judged(answer: Answer) -> list[tuple[str, Any]]:
-    """What an answer becomes if a scanner takes it for printed calls of its tools."""
-    bench = Bench(*map(tool, answer.offered))
-    found = bench.block(answer.text.strip(), PRINTED, "calls", broken=True).calls
-    return [(call.name, json.loads(call.arguments)) for call in found]
-
-
-@every("answer", no_calls())
-def test_what_is_no_call_does_not_pass_as_a_whole(answer: Answer) -> None:
-    assert judged(answer) == []
-
-
-@every("answer", ALONE)
-def test_what_is_printed_passes(answer: PrintedCalls) -> None:
-    assert judged(answer) == [(call.name, call.arguments) for call in answer.calls]
-
-
-def test_every_reason_has_a_test() -> None:
-    """In the order of `REASONS`."""
-    found = []
-    for text, spec in (
-        (f"[{TWO}, {ONE}]", SEARCH),
-        ('{"name": "search", "arguments": "x"}', SEARCH),
-        ('{"name": "search"}', SEARCH),
-        ('{"name": "get_time", "description": "It.", "parameters": {}}', TIME),
-    ):
-        bench = Bench(spec)
-        bench.block(text, LIST, "calls")
-        found += [label for name, label in bench.labels if name == "unrecognised"]
-    assert tuple(found) == REASONS

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cases import every
+from tests.cases import every, first_and_in_turn
 from toolwire.config import GatewayConfig, McpServerConfig, ToolsConfig
-from toolwire.observability.redaction import Redaction, known_secrets
+from toolwire.observability.redaction import LEAST, Redaction, known_secrets
 from toolwire.support.escapes import PIECE_BYTES
 
 SECRETS = (
@@ -45,14 +47,31 @@ def test_plain_words_stay() -> None:
     assert Redaction().text(text) == text
 
 
-def test_values_are_covered_in_depth() -> None:
-    value = {"a": [SECRETS[0], 1, None, {"b": (SECRETS[2],)}]}
-    stars = ["*" * len(SECRETS[0]), 1, None, {"b": ["*" * len(SECRETS[2])]}]
-    assert Redaction().value(value) == {"a": stars}
+KNOWN, OWN = "known-word-of-a-server", b"own.word.of.a.request"
+
+
+@every("around", ["{}", "a {} b", '"{}"', "{}{}", "\n{}\n", "ü{}ü"])
+@every("word", [KNOWN, OWN.decode()])
+def test_every_word_is_covered_in_every_form(around: str, word: str) -> None:
+    redaction = Redaction([KNOWN])
+    text = around.format(word, word)
+    covered = text.replace(word, "*" * len(word))
+    assert redaction.data(text.encode(), OWN) == covered.encode()
+    assert redaction.text(text, OWN) == covered
+    value = {text: [text, {"x": (text, 1, None)}]}
+    assert redaction.value(value, OWN) == {covered: [covered, {"x": [covered, 1, None]}]}
+
+
+def test_a_word_of_one_request_is_none_of_another() -> None:
+    redaction = Redaction([KNOWN])
+    assert redaction.data(OWN) == OWN
+    assert redaction.data(OWN, OWN) == b"*" * len(OWN)
+    assert redaction.data(OWN) == OWN
 
 
 def test_a_short_word_is_no_secret() -> None:
-    assert Redaction(["a", ""]).data(b"a banana", b"na") == b"a banana"
+    short = b"x" * (LEAST - 1)
+    assert Redaction([short.decode(), ""]).data(short, short) == short
 
 
 def test_a_bad_pattern() -> None:
@@ -85,8 +104,11 @@ def test_words_behind_basic_stay() -> None:
     assert Redaction(["a-known-word"]).text(text) == text
 
 
-@every("secret", [*SECRETS, *SPELLED, "sk-" + "a1" * 20_000, "Bearer " + "a" * 70_000])
-@every("before", [PIECE_BYTES - 1, PIECE_BYTES - 20, PIECE_BYTES, 2 * PIECE_BYTES - 7])
+EDGES = [PIECE_BYTES - 1, PIECE_BYTES - 20, PIECE_BYTES, 2 * PIECE_BYTES - 7]
+LONG = ["sk-" + "a1" * 20_000, "Bearer " + "a" * 70_000]
+
+
+@every(("secret", "before"), [*product(LONG, EDGES), *first_and_in_turn([*SECRETS, *SPELLED], EDGES)])
 def test_secrets_at_the_edges_of_pieces(secret: str, before: int) -> None:
     redaction = Redaction(["a-known-word"], [r"geheim\d+"])
     covered = redaction.data(b"." * before + b" " + secret.encode() + b" ," + b" " * 50_000)

@@ -10,8 +10,7 @@ import pytest
 
 from tests.cases import every
 from toolwire.configuration.settings import load
-from toolwire.formats.base import builtin_formats
-from toolwire.registry import BACKENDS, MIDDLEWARES, Registry, registries
+from toolwire.registry import Registry, registries
 from toolwire.support.conversion import ConfigError
 
 GROUP = "toolwire.things"
@@ -119,19 +118,3 @@ def test_two_applications_share_no_registration() -> None:
     first.middlewares.register("only_here", object())
     assert "only_here" in first.middlewares.names()
     assert "only_here" not in second.middlewares.names()
-
-
-@every(
-    ("kind", "name"),
-    [
-        (k, n)
-        for k, t in (("middlewares", MIDDLEWARES), ("formats", builtin_formats()), ("backends", BACKENDS))
-        for n in t
-    ],
-)
-def test_every_builtin_exists(kind: str, name: str) -> None:
-    value = getattr(registries(), kind).get(name)
-    if kind == "formats":
-        assert builtin_formats()[value.name] == builtin_formats()[name]  # some have several names
-    else:
-        assert isinstance(value, type)

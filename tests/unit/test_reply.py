@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.cases import every
 from tests.strategies import streams
-from toolwire.errors import ClientFault, Defect, GatewayError, ModelFault
+from toolwire.errors import ClientFault, Defect
 from toolwire.events import (
     BlockKind,
     BlockStatus,
@@ -30,8 +29,8 @@ from toolwire.events import (
     Start,
     text_block,
 )
-from toolwire.folding import Folding, add_part, finished, fold, unfold
-from toolwire.model import ModelReply, Part, Reasoning, ReplyChoice, Text, ToolUse, Usage
+from toolwire.folding import Folding, fold, unfold
+from toolwire.model import ModelReply, Reasoning, ReplyChoice, Text, ToolUse, Usage
 from toolwire.pipeline.answers.mapping import MapStage
 from toolwire.pipeline.answers.reply import Reply, StaticSource
 from toolwire.pipeline.answers.stages import Batches, Following, RewriteFunction, Stage, collected
@@ -109,92 +108,29 @@ def test_only_the_wanted_kinds_are_seen() -> None:
         assert seen == wanted
 
 
-def test_a_finished_call_is_one_value_and_can_be_changed_dropped_or_replaced() -> None:
-    events: list[Event] = [
-        START,
-        Open(0, BlockKind.TOOL_CALL, name="f", call_id="c"),
-        Delta(0, '{"a"'),
-        Delta(0, ":1}"),
-    ]
-    end: list[Event] = [Close(0), Finish()]
-    seen: list[Call] = []
-
-    def keep(event: Event) -> Event:
+@every("skip", [True, False])
+def test_what_breaks_at_a_call_of_a_whole_answer_breaks_as_in_its_events(skip: bool) -> None:
+    def work(event: Event) -> Event:
         assert isinstance(event, Call)
-        seen.append(event)
-        return event
+        if event.use.name == "bad":
+            raise KeyError("boom")
+        return Call(event.block, replace(event.use, name="other"))
 
-    stage = MapStage(keep, Kind.FINISHED_CALL, None)
-    assert stage.feed(events) == [START]
-    assert stage.feed(end) == [*events[1:], *end]
-    assert seen == [Call(0, ToolUse("c", "f", '{"a":1}'))]
+    def answer(*names: str) -> ModelReply:
+        parts = tuple(ToolUse(str(number), name, "{}") for number, name in enumerate(names))
+        return ModelReply("id", "m", 1, (ReplyChoice((Text("a"), *parts)),))
 
-    stage = MapStage(lambda e: None, Kind.FINISHED_CALL, None)
-    assert stage.feed(events + end) == [START, Finish()]
+    def stage() -> MapStage:
+        return MapStage(work, Kind.FINISHED_CALL, runner(skip=skip))
 
-    changed = Call(0, ToolUse("c", "g", "{}"))
-    stage = MapStage(lambda e: changed, Kind.FINISHED_CALL, None)
-    assert stage.feed(events + end) == [START, *changed.events(), Finish()]
-
-    stage = MapStage(lambda e: text_block(9, "no"), Kind.FINISHED_CALL, None)
-    assert stage.feed(events + end) == [START, *text_block(9, "no"), Finish()]
-
-
-@given(
-    st.lists(
-        st.sampled_from(
-            [
-                Text("said"),
-                Reasoning("hm"),
-                ToolUse("1", "keep", "{}", extra={"source": "s"}),
-                ToolUse("2", "drop", "{}"),
-                ToolUse("3", "name", "{}", extra={"source": "s", "chat": {"a": 1}}),
-                ToolUse("4", "text", "{}"),
-                ToolUse("5", "half", '{"a":'),
-                ToolUse("6", "refuse", "{}"),
-                ToolUse("7", "break", "{}"),
-            ]
-        ),
-        max_size=6,
-    ),
-    st.sampled_from(["stop", "length"]),
-    st.booleans(),
-)
-def test_what_becomes_of_whole_calls_is_what_becomes_of_their_events(
-    parts: list[Part], reason: str, skip: bool
-) -> None:
-    def run(taken: bool) -> tuple[object, list[Call]]:
-        seen: list[Call] = []
-
-        def work(event: Event) -> Event | list[Event] | None:
-            assert isinstance(event, Call)
-            seen.append(event)
-            match event.use.name:
-                case "drop":
-                    return None
-                case "name":
-                    return Call(event.block, replace(event.use, name="other"), source=event.source)
-                case "text":
-                    return text_block(event.block, "none")
-                case "refuse":
-                    raise ModelFault("no", code="invalid_tool_arguments")
-                case "break":
-                    raise ValueError("broken")
-            return event
-
-        together: list[Part] = []  # a reader makes neighbouring texts one part
-        for part in parts:
-            add_part(together, part)
-        reply = ModelReply("id", "m", 1, (ReplyChoice(tuple(together), reason),))
-        stage = MapStage(work, Kind.FINISHED_CALL, runner(skip=skip), live=True)
-        try:
-            made = stage.whole(reply) if taken else fold(stage.feed(unfold(reply)))
-        except GatewayError as error:
-            return repr(error), seen
-        assert made is not None
-        return finished(made), seen
-
-    assert run(taken=True) == run(taken=False)
+    reply = answer("good", "bad", "good")
+    events = stage().feed(unfold(reply))
+    if skip:
+        assert stage().whole(reply) == fold(events) == answer("other", "bad", "good"), "switched off from there on"
+    else:
+        assert isinstance(events[-1], Fault)
+        with pytest.raises(Defect):
+            stage().whole(reply)
 
 
 async def test_stages_run_in_the_order_of_declaration() -> None:
@@ -281,22 +217,6 @@ def test_a_broken_stage_ends_the_stream_under_its_name(caplog: pytest.LogCapture
     assert "boom" not in out[1].error.message
     out = MapStage(refuse, Kind.TEXT, runner(skip=True)).feed([START, *text_block(0, "a")])
     assert out == [START, Fault(ClientFault("no"))], "an error of the gateway is the fault itself"
-
-
-def test_a_broken_stage_can_be_skipped_without_loss(caplog: pytest.LogCaptureFixture) -> None:
-    calls = 0
-
-    def broken(event: Event) -> Event | Iterable[Event] | None:
-        nonlocal calls
-        calls += 1
-        if isinstance(event, Call):
-            raise KeyError("boom")
-        return event
-
-    events: list[Event] = [START, *text_block(0, "a"), *Call(1, ToolUse("c", "f", "{}")).events(), *text_block(2, "b")]
-    stage = MapStage(broken, Kind.TEXT | Kind.FINISHED_CALL, runner(skip=True))
-    assert stage.feed(events) + stage.feed([Finish()]) == [*events, Finish()]
-    assert calls == 4
 
 
 async def test_the_last_event_waits_and_nothing_else_does() -> None:
@@ -393,15 +313,6 @@ async def test_another_answer_may_be_given_up(begun: bool) -> None:
     assert chain.give_up(fault) == [fault]
     assert seen == [*(text_block(0, "a") if begun else ()), fault], "only who stands further out sees it"
     assert not chain.waits
-
-
-async def test_a_whole_answer_may_be_another_one() -> None:
-    reply = Reply(StaticSource([START, *text_block(0, "no"), Finish("length")]), streamed=False)
-    other = Other([START, *text_block(0, "yes"), Finish()])
-    other.declare(reply)
-    answer = await reply.whole()
-    assert answer.text == "yes"
-    assert other.closed
 
 
 async def test_what_a_stage_ended_early_does_not_go_on() -> None:
@@ -614,22 +525,6 @@ async def test_what_breaks_further_in_is_not_the_rewritings_fault() -> None:
     reply.rewrite(same)
     with pytest.raises(KeyError):
         await collect(reply)
-
-
-async def test_a_whole_answer_that_cannot_be_rewritten_goes_on_as_it_came(caplog: pytest.LogCaptureFixture) -> None:
-    async def breaks(reply: ModelReply) -> ModelReply:
-        raise KeyError("boom")
-
-    said = ModelReply("id", "m", 1, (ReplyChoice((Text("a"),)),), Usage(1, 2))
-    for skip in (True, False):
-        reply = Reply.of(said)
-        reply.owner = runner(skip=skip)
-        reply.rewrite(collected(breaks))
-        if skip:
-            assert await reply.whole() == said
-        else:
-            with pytest.raises(Defect, match="bad"):
-                await reply.whole()
 
 
 # --- calls that are given out while they come (R6.13)

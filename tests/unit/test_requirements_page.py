@@ -30,6 +30,8 @@ ELSEWHERE = re.compile(
     r"|\bthe (?:proposed |old )?architecture\b|\b[Tt]he requirements?\b|\b[Ii]ssue \d+"
 )
 """Documents and folders that only those have who made this."""
+HINTS = ("spec/", "design/", "captures/", "../shared", "client-", "architecture", "equirement", "ssue ")
+"""A text without any of these names none, and is not searched: that takes a hundred times longer."""
 
 DOCUMENT = re.compile(r"(?<![\w/.-])[\w./-]*\w\.md\b")
 EXAMPLES = {"WHAT.KIND.md", "notes.md", "AGENTS.md", "SKILL.md"}
@@ -111,11 +113,6 @@ def test_citations_are_seen(text, cited):
     assert list(citations(text)) == cited
 
 
-def test_there_is_something_to_look_at():
-    assert len(files()) > 500
-    assert len(entries()) > 100
-
-
 def test_every_number_that_is_cited_has_its_entry():
     known = entries()
     sections = set(HEADING.findall(PAGE.read_text("utf-8")))
@@ -130,6 +127,7 @@ def test_every_number_that_is_cited_has_its_entry():
 def test_every_entry_is_cited():
     """Else it is to be taken out: a promise that nothing rests on is none."""
     known = entries()
+    assert len(known) > 100
     cited = set().union(*(cited_in(path) for path in files() if path != PAGE))
     assert [number for number in known if number not in cited] == []
 
@@ -138,17 +136,13 @@ def test_entries_are_in_order_and_can_be_linked():
     text = PAGE.read_text("utf-8")
     rows = ENTRY.findall(text)
     assert len(rows) == len(re.findall(r"<a id=", text))
-    assert [number for anchor, number, _ in rows if anchor != number.lower()] == []
+    assert [number for anchor, number, said in rows if anchor != number.lower() or not said.endswith(".")] == []
     numbers = [number for _, number, _ in rows]
     assert len(set(numbers)) == len(numbers)
     for heading, body in zip(HEADING.findall(text), HEADING.split(text)[2::2], strict=True):
         inside = [number for _, number, _ in ENTRY.findall(body)]
         assert inside == sorted(inside, key=order), heading
         assert [number for number in inside if not re.match(rf"{heading}(?:\.|-|(?<=C)\d)", number)] == [], heading
-
-
-def test_entries_are_sentences():
-    assert [number for _, number, said in ENTRY.findall(PAGE.read_text("utf-8")) if not said.endswith(".")] == []
 
 
 def test_links_to_entries_lead_to_them():
@@ -165,7 +159,8 @@ def test_no_document_is_referred_to_that_a_reader_does_not_have():
 
     def wrong(text):
         text = re.sub(r"https?://\S+", "", text)  # what is on the web, a reader has
-        return [match[0] for match in ELSEWHERE.finditer(text)] + [
+        named = [match[0] for match in ELSEWHERE.finditer(text)] if any(hint in text for hint in HINTS) else []
+        return named + [
             name for name in (DOCUMENT.findall(text) if ".md" in text else ()) if Path(name).name not in names
         ]
 

@@ -2,45 +2,79 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import examples
 from tests.options import route_options
 from tests.strategies import apart, cuts, streams
 from toolwire.config import CallsConfig, LimitsConfig, ReasoningConfig, RouteOptions
 from toolwire.errors import BackendFault, ModelFault
-from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start, text_block
+from toolwire.events import BlockKind, Call, Close, Delta, Event, Fault, Finish, Open, Start, text_block
 from toolwire.folding import finished, fold, unfold
 from toolwire.formats.base import ToolFormat
 from toolwire.formats.families import bare_json, fenced_json, hermes, sentinel
 from toolwire.formats.recognised import auto
-from toolwire.model import ModelReply, Part, Reasoning, ReplyChoice, Text, ToolChoice, ToolSpec, ToolUse, Usage, replace
+from toolwire.model import (
+    EMPTY,
+    ModelReply,
+    Part,
+    Reasoning,
+    ReplyChoice,
+    Text,
+    ToolChoice,
+    ToolSpec,
+    ToolUse,
+    Usage,
+    replace,
+)
 from toolwire.pipeline.scanning.offered_tools import OfferedTools
 from toolwire.pipeline.scanning.preopened import Learned, PreopenedReasoning
 from toolwire.pipeline.scanning.scan_stage import ScanStage
 from toolwire.record import AccessRecord
-from toolwire.scan._grammar import valid_text
+from toolwire.scan._grammar import Grammar, valid_text
 from toolwire.stream_grammar import check
 
 START = Start("id", "m", 1)
 CALL = '<tool_call>{"name":"f","arguments":"{}"}</tool_call>'
 F = ToolSpec("f")
+NOTHING = dataclasses.replace(sentinel.FORMAT, grammar=Grammar(syntaxes=()))
+"""What a server that makes calls itself is taught."""
 
 
-def stage(*tools: ToolSpec, choice: ToolChoice | None = None, parallel: bool = True, **options: Any) -> ScanStage:
+def stage(
+    *tools: ToolSpec,
+    choice: ToolChoice | None = None,
+    parallel: bool = True,
+    native: bool = False,
+    counts: Counter[str] | None = None,
+    **options: Any,
+) -> ScanStage:
+    """`native`: over the text of a server that makes calls itself. `counts`: what it counts and labels."""
     choice = choice or ToolChoice()
     allowed = tuple(tool for tool in tools if choice.allowed is None or tool.name in choice.allowed)
-    offer = OfferedTools(allowed, choice, parallel, sentinel.FORMAT, tools)
-    return ScanStage(offer, route_options(**options), LimitsConfig(), lambda name: None)
+    taught = NOTHING if native else sentinel.FORMAT
+    counted = Counter() if counts is None else counts
+    return ScanStage(
+        OfferedTools(allowed, choice, parallel, taught, tools),
+        route_options(**options),
+        LimitsConfig(),
+        lambda name: counted.update([name]),
+        label=lambda name, label: counted.update([f"{name}/{label}"]),
+        native=native,
+    )
 
 
 def texts(*pieces: str, block: int = 0, choice: int = 0) -> list[Event]:
     return [Open(block, BlockKind.TEXT, choice=choice), *(Delta(block, p) for p in pieces), Close(block)]
 
 
+@examples(0.5)
 @given(streams())
 def test_what_comes_out_is_a_stream_and_other_blocks_stay(events: list[Event]) -> None:
     out = stage(F).feed(events)
@@ -271,3 +305,131 @@ def test_each_choice_has_an_edge_of_its_own() -> None:
     )
     first, second = fold(out).choices
     assert (first.parts, second.parts) == ((Reasoning("x"), Text("b")), (Text(" a"),))
+
+
+# --- a server that makes calls itself (R23.1): those in its text count if it made none -------------------------------
+
+UNTAUGHT = '<tool_call>{"name":"f","arguments":{}}</tool_call>'
+OWN = Call(7, ToolUse("c7", "f", '{"own":1}'))
+
+
+def parts_of(events: list[Event], counts: Counter[str] | None = None) -> list[Part]:
+    """What the answer of such a server becomes, fed event by event."""
+    scan = stage(F, native=True, counts=counts)
+    out = [event for each in events for event in scan.feed([each])]
+    check(out)
+    return list(fold(out).choices[0].parts)
+
+
+def names(parts: Iterable[Part]) -> list[tuple[str, str]]:
+    return [(part.name, part.arguments) for part in parts if isinstance(part, ToolUse)]
+
+
+def test_a_call_in_the_text_counts_at_the_end_of_the_answer() -> None:
+    counts: Counter[str] = Counter()
+    scan = stage(F, native=True, counts=counts)
+    events = [START, *texts(f"a {UNTAUGHT}", " b"), Finish()]
+    before = [event for each in events[:-1] for event in scan.feed([each])]
+    assert not [event for event in before if isinstance(event, Open) and event.kind is BlockKind.TOOL_CALL]
+    assert not counts
+    out = before + scan.feed(events[-1:])
+    check(out)
+    first, call, last = fold(out).choices[0].parts
+    assert (first, names([call]), last) == (Text("a"), [("f", "{}")], Text(" b"))
+    assert counts == {"calls": 1, "recognised": 1, "recognised/hermes": 1}
+
+
+@given(st.data())
+def test_where_the_server_called_the_text_stays_text(data: st.DataObject) -> None:
+    """However the text is cut, and whether it comes before the server's call or behind it."""
+    bare = '{"name":"f","arguments":{"a":1}}'
+    said = data.draw(st.sampled_from([UNTAUGHT, bare, f"a{UNTAUGHT} b", UNTAUGHT * 2, f"a\n{bare}", "a <tool_c"]))
+    pieces = data.draw(cuts(said))
+    at = data.draw(st.integers(0, len(pieces)))
+    counts: Counter[str] = Counter()
+    events = [START, *texts(*pieces[:at]), *OWN.events(), *texts(*pieces[at:], block=1), Finish()]
+    parts = parts_of(events, counts)
+    assert names(parts) == [("f", '{"own":1}')]
+    found = "".join(part.text for part in parts if isinstance(part, Text))
+    assert "".join(found.split()) == "".join(said.split())
+    assert not counts
+
+
+@given(st.data())
+def test_text_that_waits_is_the_same_at_every_cut(data: st.DataObject) -> None:
+    said = f"I look. {UNTAUGHT}\n\nand {UNTAUGHT} so"
+    parts = parts_of([START, *texts(*data.draw(cuts(said))), Finish()])
+    assert [part.text if isinstance(part, Text) else "f" for part in parts] == ["I look.", "f", "\nand", "f", " so"]
+
+
+CITED = {"responses": {"annotations": [{"type": "url_citation"}]}}
+ITEM = {"responses": {"item": {"phase": "commentary"}}}
+
+
+def beside(events: list[Event], opened: Any = EMPTY, closed: Any = EMPTY) -> list[Event]:
+    """The block of text of which this is said."""
+    first, last = events[0], events[-1]
+    assert isinstance(first, Open)
+    assert isinstance(last, Close)
+    first.extra, last.extra = opened, closed
+    return events
+
+
+@given(st.data())
+def test_what_a_server_says_of_its_texts_stays_with_them(data: st.DataObject) -> None:
+    """They may be parts of one sentence, and a call in one of them counts."""
+    call = data.draw(st.sampled_from(["", UNTAUGHT]))
+    events = [
+        START,
+        *beside(texts(*data.draw(cuts("As a says, "))), closed=CITED),
+        *beside(texts(*data.draw(cuts("b c")), block=1), opened=ITEM, closed=CITED),
+        *texts(*data.draw(cuts(f" is. {call}")), block=2),
+        Finish(),
+    ]
+    parts = parts_of(events)
+    both = {"responses": {**CITED["responses"], **ITEM["responses"]}}
+    assert parts[:2] == [Text("As a says, ", CITED), Text("b c", both)]
+    assert isinstance(parts[2], Text)
+    assert parts[2].text.rstrip() == " is."
+    assert names(parts) == ([("f", "{}")] if call else [])
+
+
+def test_a_server_that_calls_behind_a_text_of_which_more_is_said() -> None:
+    events = [START, *beside(texts("a "), closed=CITED), *OWN.events(), *beside(texts("b", block=1), closed=CITED)]
+    first, call, second, third = parts_of([*events, *texts(UNTAUGHT, block=2), Finish()])
+    assert (first, second, third) == (Text("a ", CITED), Text("b", CITED), Text(UNTAUGHT))
+    assert names([call])
+
+
+def test_text_is_closed_before_the_servers_call_opens() -> None:
+    out = stage(F, native=True).feed([START, *texts("Let me look.\n\n"), *OWN.events(), Finish()])
+    edges = [type(event) for event in out if isinstance(event, Open | Close)]
+    assert edges == [Open, Close, Open, Close]
+    assert fold(out).choices[0].parts[0] == Text("Let me look.\n\n")
+
+
+def test_thoughts_are_found_before_and_behind_the_servers_call() -> None:
+    for first, second in (("<think>one</think>x", "<think>two</think>y"), ("<think>one", "two</think>y")):
+        parts = parts_of([START, *texts(first), *OWN.events(), *texts(second, block=1), Finish()])
+        said = [Reasoning("one"), *([Text("x")] if "x" in first else []), Reasoning("two"), Text("y")]
+        assert [part for part in parts if not isinstance(part, ToolUse)] == said
+
+
+def test_in_each_of_several_answers_the_text_counts_by_itself() -> None:
+    counts: Counter[str] = Counter()
+    other = Call(7, OWN.use, choice=1)
+    blocks = [*texts(UNTAUGHT), *texts(UNTAUGHT, block=1, choice=1), *other.events()]
+    out = stage(F, native=True, counts=counts).feed([START, *blocks, Finish(others=("stop",))])
+    assert [names(choice.parts) for choice in fold(out).choices] == [[("f", "{}")], [("f", '{"own":1}')]]
+    assert counts["calls"] == 1
+
+
+def test_calls_of_an_answer_that_breaks_off_are_kept_and_the_last_wanted_one_ends_it() -> None:
+    broken = Fault(BackendFault("gone"))
+    out = stage(F, native=True).feed([START, *texts(UNTAUGHT), broken])
+    assert [event.name for event in out if isinstance(event, Open) and event.kind is BlockKind.TOOL_CALL] == ["f"]
+    assert out[-1] == broken
+    last = stage(F, native=True, parallel=False, stop_after_call=True)
+    out = last.feed([START, *texts(UNTAUGHT, " and so on")])
+    check(out)
+    assert names(fold(out).choices[0].parts) == [("f", "{}")]

@@ -1,22 +1,21 @@
-"""The way of a stream to the client: back-pressure, responses that somebody compresses, clients of another age."""
+"""The way of a stream to the client: back-pressure, clients of another age, and what is kept meanwhile."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import zlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from aiohttp import ClientSession, web
+from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from tests.e2e.conftest import CHAT, USER, function
+from tests.waiting import GUARD_S
 from toolwire.app import create_app
 from toolwire.config import BackendConfig, LimitsConfig
 from toolwire.configuration.settings import load
-from toolwire.errors import BackendFault
 from toolwire.events import Event
 from toolwire.model import ModelRequest
 from toolwire.pipeline.answers.reply import Reply
@@ -26,7 +25,7 @@ from toolwire.protocols.base import ServerSide
 from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.record import BackendObserver
 from toolwire.registry import registries
-from toolwire.testing import chunk, frame, read_frames
+from toolwire.testing import chunk, frame
 from toolwire.upstream.servers.base import WireSource
 from toolwire.upstream.servers.mock import MockBackend
 
@@ -131,12 +130,11 @@ async def serve(bodies: list[bytes | None]) -> AsyncIterator[Callable[..., Any]]
         await client.close()
 
 
-@pytest.mark.parametrize("extra", [{}, TOOLS], ids=["raw", "scanned"])
-async def test_a_slow_client_holds_the_backend_back(serve: Callable[..., Any], extra: dict[str, Any]) -> None:
+async def test_a_slow_client_holds_the_backend_back(serve: Callable[..., Any]) -> None:
     source = Wire([TEXT * 32] * 800 + [LAST + DONE])  # 50 MB: more than all buffers between the two
     client = await serve(source)
-    body = {"model": "m", "messages": USER, "stream": True, **extra}
-    async with client.post(CHAT, json=body) as response:
+    body = {"model": "m", "messages": USER, "stream": True}
+    async with asyncio.timeout(GUARD_S), client.post(CHAT, json=body) as response:
         await source.paused.wait()
         assert source.given < len(source.reads)
         size, tail = 0, b""
@@ -147,25 +145,6 @@ async def test_a_slow_client_holds_the_backend_back(serve: Callable[..., Any], e
     assert source.given == len(source.reads)
     assert size >= 800 * 32 * 400 * 0.99  # words cut by reads are not counted
     assert tail.endswith(DONE)
-
-
-async def test_a_compressed_stream_arrives_whole(serve: Callable[..., Any]) -> None:
-    @web.middleware
-    async def compress(request: web.Request, handler: Any) -> Any:
-        response = await handler(request)
-        response.enable_compression(web.ContentCoding.deflate)
-        return response
-
-    source = Wire([TEXT, TEXT, LAST, DONE])
-    client = await serve(source, compress)
-    async with ClientSession(auto_decompress=False) as session:
-        body = {"model": "m", "messages": USER, "stream": True, **TOOLS}
-        async with session.post(client.make_url(CHAT), json=body) as response:
-            assert response.headers["Content-Encoding"] == "deflate"
-            got = zlib.decompress(await response.read())
-    frames = read_frames(got)
-    assert "".join(f["choices"][0]["delta"].get("content", "") for f in frames[:-1]) == "word " * 800
-    assert frames[-1] == "[DONE]"
 
 
 async def test_a_client_of_http_1_0_gets_no_chunks(serve: Callable[..., Any]) -> None:
@@ -179,22 +158,6 @@ async def test_a_client_of_http_1_0_gets_no_chunks(serve: Callable[..., Any]) ->
     await writer.wait_closed()
     assert b"Transfer-Encoding" not in head_got
     assert got == TEXT + LAST + DONE
-
-
-async def test_an_error_of_the_pump_after_the_first_byte_is_in_band(serve: Callable[..., Any]) -> None:
-    class Breaking(Wire):
-        async def pump(self, sink: Callable[[bytes], None]) -> None:
-            sink(TEXT)
-            raise BackendFault("The model server fell asleep.", code="upstream_timeout")
-
-    for extra in ({}, TOOLS):
-        client = await serve(Breaking([]))
-        body = {"model": "m", "messages": USER, "stream": True, **extra}
-        async with client.post(CHAT, json=body) as response:
-            assert response.status == 200
-            frames = read_frames(await response.read())
-        assert frames[-2]["error"]["code"] == "upstream_timeout"
-        assert frames[-1] == "[DONE]"
 
 
 @pytest.mark.parametrize("extra", [{}, TOOLS], ids=["raw", "scanned"])
@@ -254,15 +217,18 @@ async def test_who_asks_again_afterwards_has_the_request_written_anew(
     assert second is None
 
 
-async def test_a_stream_that_the_backend_leaves_open_ends_for_the_client(serve: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("extra", [{}, TOOLS], ids=["raw", "scanned"])
+async def test_a_stream_that_the_backend_leaves_open_ends_for_the_client(
+    serve: Callable[..., Any], extra: dict[str, Any]
+) -> None:
     class Open(Wire):
         async def pump(self, sink: Callable[[bytes], None]) -> None:
             sink(TEXT + LAST + DONE)
             await asyncio.Event().wait()
 
     client = await serve(Open([]))
-    body = {"model": "m", "messages": USER, "stream": True, **TOOLS}
-    async with client.post(CHAT, json=body) as response:
+    body = {"model": "m", "messages": USER, "stream": True, **extra}
+    async with asyncio.timeout(GUARD_S), client.post(CHAT, json=body) as response:
         assert (await response.read()).endswith(DONE)
 
 

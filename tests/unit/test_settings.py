@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,24 +13,21 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from aiohttp import web
 from hypothesis import given
 
-from tests.cases import every
+from tests.cases import every, examples
 from toolwire.config import (
-    DEFAULT_CHAIN,
     BackendConfig,
     GatewayConfig,
     KeyConfig,
-    LimitsConfig,
     MiddlewareConfig,
     RouteOptions,
 )
 from toolwire.configuration.checks import effective_routes, is_loopback
 from toolwire.configuration.config_schema import schema
-from toolwire.configuration.settings import has_backends, load, read_section
+from toolwire.configuration.settings import has_backends, load
 from toolwire.formats.engine.words import COMMON
-from toolwire.registry import Registries, Registry, registries
+from toolwire.registry import registries
 from toolwire.startup.description import describe
 from toolwire.startup.names import check_names
 from toolwire.support.conversion import ConfigError, to_mapping
@@ -192,18 +188,21 @@ def test_variables_change_parts_of_what_the_file_says(loaded: Loader) -> None:
         ("TOOLWIRE_ROUTES__2__MODEL", "x", "TOOLWIRE_ROUTES__2__MODEL: '2' is not an index from 0 to 1"),
         ("TOOLWIRE_ZZZ__X", "1", "zzz: unknown key; known: "),
         ("TOOLWIRE_SERVER", "[", "TOOLWIRE_SERVER: not valid YAML: line 1, column 2"),
+        (
+            "TOOLWIRE_SERVER__PORT__X",
+            "1",
+            "TOOLWIRE_SERVER__PORT__X: 'port' is neither a mapping nor a list, so it has no 'x'",
+        ),
     ],
 )
 def test_mistakes_in_variables(loaded: Loader, name: str, value: str, problem: str) -> None:
-    (found,) = problems(lambda: loaded("routes: [{model: a}]", {name: value}))
+    (found,) = problems(lambda: loaded("server: {port: 1}\nroutes: [{model: a}]", {name: value}))
     assert found.startswith(problem)
 
 
-def test_a_part_of_a_scalar_cannot_be_set(loaded: Loader) -> None:
-    (found,) = problems(lambda: loaded("server: {port: 1}", {"TOOLWIRE_SERVER__PORT__X": "1"}))
-    assert found == "TOOLWIRE_SERVER__PORT__X: 'port' is neither a mapping nor a list, so it has no 'x'"
-    no_settings = {"TOOLWIRE_NO_EXTENSIONS": "1", "TOOLWIRE_CONFIG": "x", "PATH": "y"}
-    assert loaded("", no_settings) == loaded("")
+def test_other_variables_mean_nothing(loaded: Loader) -> None:
+    others = {"TOOLWIRE_NO_EXTENSIONS": "1", "TOOLWIRE_CONFIG": "x", "PATH": "y"}
+    assert loaded("", others) == loaded("")
 
 
 def test_star_in_an_override_is_the_only_entry_or_default(loaded: Loader) -> None:
@@ -283,11 +282,6 @@ def test_chain_entries_are_names_or_mappings(loaded: Loader) -> None:
     )
 
 
-def test_a_template_with_all_placeholders_is_fine(loaded: Loader) -> None:
-    template = "Tools: {tools}\n{format} {policy} {examples} {}"
-    assert loaded(f"defaults: {{prompt: {{template: {json.dumps(template)}}}}}").defaults.prompt.template == template
-
-
 def test_relative_paths_in_the_file_count_from_its_folder(loaded: Loader, tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("secret\n")
     (tmp_path / "s.yaml").write_text("[hi]")
@@ -308,9 +302,6 @@ def test_relative_paths_in_the_file_count_from_its_folder(loaded: Loader, tmp_pa
 @every(
     ("text", "expected"),
     [
-        ("routes: [{options: {formt: x}}]", "routes[0].options.formt: unknown key, did you mean 'format'?"),
-        ("server: {port: 70000}", "server.port: expected 0 to 65535, got 70000"),
-        ("limits: {tools_max: -1}", "limits.tools_max: expected at least 0, got -1"),
         (
             "backends: {m: {url: 'http://x', pool: {idle_s: -1}}}",
             "backends.m.pool.idle_s: expected at least 0, got -1.0",
@@ -318,14 +309,9 @@ def test_relative_paths_in_the_file_count_from_its_folder(loaded: Loader, tmp_pa
         ("backends: {}", "backends: at least one is needed, such as {main: {url: 'http://127.0.0.1:8000/v1'}}"),
         ("backends: {m: {}}", "backends.m.url: required for the kind 'openai_chat'"),
         (
-            "backends: {m: {url: 'localhost:80'}}",
-            "backends.m.url: expected an address such as 'http://127.0.0.1:8000/v1'",
-        ),
-        (
             "backends: {m: {url: 'http://[::1'}}",
             "backends.m.url: expected an address such as 'http://127.0.0.1:8000/v1'",
         ),
-        ("routes: [{backend: man}]", "routes[0].backend: no backend 'man', did you mean 'main'?"),
         (
             "routes: [{model: a}, {model: b, aliases: [a]}]",
             "routes[1].aliases[0]: 'a' is already taken by routes[0].model",
@@ -357,10 +343,6 @@ def test_mistakes_in_the_file(loaded: Loader, tmp_path: Path, text: str, expecte
 
 def test_files_that_cannot_be_read(loaded: Loader, tmp_path: Path) -> None:
     assert problems(lambda: load(tmp_path / "none.yaml", {})) == (f"{tmp_path}/none.yaml: No such file or directory",)
-    (found,) = problems(lambda: loaded("defaults: {prompt: {template_file: none.txt}}"))
-    assert found == f"defaults.prompt.template_file: cannot read {tmp_path}/none.txt: No such file or directory"
-    (found,) = problems(lambda: loaded("auth: {keys_file: none}"))
-    assert found == f"auth.keys_file: cannot read {tmp_path}/none: No such file or directory"
     (tmp_path / "latin.yaml").write_bytes(b"\xff")
     (found,) = problems(lambda: load(tmp_path / "latin.yaml", {}))
     assert "utf-8" in found
@@ -393,78 +375,10 @@ def test_a_secret_is_never_quoted(loaded: Loader) -> None:
     assert "hunter2" not in describe(config, registries())
 
 
-# --- names and options ----------------------------------------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LoudOptions:
-    volume: int = 1
-
-
-class Loud:
-    Options = LoudOptions
-
-
-async def plain(request: web.Request, handler: Any) -> web.StreamResponse:
-    raise NotImplementedError
-
-
-def make_backend(name: str, config: BackendConfig, limits: LimitsConfig) -> object:
-    if name == "odd":
-        raise ValueError("it is odd")
-    return object()
-
-
-def plugins() -> Registries:
-    middlewares: Registry[Any] = Registry("middleware", "g", {}, [])
-    for name in DEFAULT_CHAIN:
-        middlewares.register(name, plain)
-    middlewares.register("loud", Loud)
-    backends: Registry[Any] = Registry("backend", "g", {}, [])
-    backends.register("openai_chat", make_backend)
-    formats: Registry[Any] = Registry("format", "g", {"sentinel": "os:sep", "hermes": "os:sep", "auto": "os:sep"}, [])
-    return Registries(middlewares, formats, backends)
-
-
-def test_names_and_options_that_are_right_pass(loaded: Loader) -> None:
-    text = "routes: [{options: {format: hermes}, chain: [{use: loud, options: {volume: '${VOLUME}'}}, forwarding]}]"
-    config = loaded(text, {"VOLUME": "11"})
-    check_names(config, plugins())
-    chain = config.routes[0].chain
-    assert chain is not None
-    assert read_section(LoudOptions, chain[0].options) == LoudOptions(volume=11)
-
-
-def test_wrong_names_and_options_are_all_reported(loaded: Loader) -> None:
-    config = loaded(
-        """
-        backends: {default: {kind: openai_chatt, url: http://x}, odd: {url: http://x}}
-        defaults: {format: sentinl}
-        chain: [validaton, {use: loud, options: {volum: 1}}]
-        routes:
-          - {model: a}
-          - {model: b, options: {format: hermis}, chain: [{use: loud, options: {volume: max}}]}
-        """
-    )
-    found = problems(lambda: check_names(config, plugins()))
-    assert [problem.split(" (")[0] for problem in found] == [
-        "backends.default.kind: unknown backend 'openai_chatt', did you mean 'openai_chat'?",
-        "backends.odd: it is odd",
-        "defaults.format: unknown format 'sentinl', did you mean 'sentinel'?",
-        "routes[1].options.format: unknown format 'hermis', did you mean 'hermes'?",
-        "chain[0].use: unknown middleware 'validaton', did you mean 'validation'?",
-        "chain[1].options.volum: unknown key, did you mean 'volume'?",
-        'routes[1].chain[0].options.volume: expected an integer, got "max"',
-    ]
-
-
 # --- the shipped schema ---------------------------------------------------------------------------------------------
 
+jsonschema.Draft202012Validator.check_schema(schema())
 VALIDATOR = jsonschema.Draft202012Validator(schema())
-
-
-def test_the_schema_is_a_schema() -> None:
-    jsonschema.Draft202012Validator.check_schema(schema())
 
 
 def not_negative(section: Any) -> Any:
@@ -475,12 +389,13 @@ def not_negative(section: Any) -> Any:
     return dataclasses.replace(section, **changed)
 
 
+@examples(0.3)
 @given(values(RouteOptions).map(not_negative))
 def test_the_schema_takes_all_that_the_loader_takes(options: RouteOptions) -> None:
     VALIDATOR.validate({"defaults": to_mapping(options), "routes": [{"options": to_mapping(options)}]})
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "fine"),
     [
         ("server:\nbackends: {m: {url: x, images: true}}\nchain: [a, {use: b, options: {c: d}}]", True),

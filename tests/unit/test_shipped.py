@@ -12,9 +12,9 @@ import orjson
 import pytest
 
 from tests.cases import every
-from toolwire.config import DEFAULT_CHAIN, MiddlewareConfig
+from toolwire.config import MiddlewareConfig
 from toolwire.configuration.settings import load
-from toolwire.registry import MIDDLEWARES, registries
+from toolwire.registry import registries
 from toolwire.startup.names import check_names
 from toolwire.support.conversion import ConfigError, to_mapping
 
@@ -36,30 +36,16 @@ def test_the_reference_has_every_option_with_its_default(name):
     assert shown == {}
 
 
-@every("name", SHIPPED)
-def test_it_is_there_only_if_asked_for(name):
-    assert name in MIDDLEWARES
-    assert name not in DEFAULT_CHAIN
-
-
 def test_what_is_not_asked_for_is_not_even_imported():
     program = (
         "import sys; from toolwire.app import create_app; create_app({'backends': {'m': {'kind': 'mock'}}});"
         "print([name for name in sys.modules if name in sys.argv[1:]])"
     )
-    modules = [*(f"middlewares.{name}" for name in SHIPPED), "toolwire.support.patterns", "re2"]
+    modules = [*(f"toolwire.extras.middlewares.{name}" for name in SHIPPED), "toolwire.support.patterns", "re2"]
     done = subprocess.run(
         [sys.executable, "-c", program, *modules], capture_output=True, text=True, cwd=ROOT, check=True
     )
     assert done.stdout.strip() == "[]"
-
-
-@every("name", SHIPPED)
-def test_an_unknown_option_is_an_error_at_load(name):
-    config = load(None, env={}, overrides={"backends": {"m": {"kind": "mock"}}})
-    entry = MiddlewareConfig(use=name, options={"nonsense": 1})
-    with pytest.raises(ConfigError, match=r"chain\[0\].options.nonsense: unknown key"):
-        check_names(dataclasses.replace(config, chain=(entry, *config.chain)), registries())
 
 
 def test_without_its_package_redact_says_what_to_install(monkeypatch):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import orjson
-from hypothesis import given, settings
+from hypothesis import given
 
 from tests.cases import every
 from tests.chunks import reads
@@ -69,7 +69,6 @@ async def passed(pieces: Sequence[bytes], seen: Seen | None, error: BackendFault
     return out, await path.settle()
 
 
-@settings(max_examples=100)
 @given(stream=reads())
 def test_law_looking_on_changes_no_byte(stream: list[bytes]) -> None:
     seen = Seen()
@@ -160,8 +159,10 @@ class Loud(Middleware):
         return Delta(event.block, event.text.upper()) if isinstance(event, Delta) else event
 
 
-@every("stream", [False, True])
-@every("chain", [["looks"], ["looks", "loud"], ["loud", "looks"]])
+@every(
+    ("stream", "chain"),
+    [(False, ["looks"]), (True, ["looks"]), (True, ["looks", "loud"]), (False, ["loud", "looks"])],
+)
 async def test_through_the_gateway(stream: bool, chain: list[str]) -> None:
     """It sees the answer as it is at its place in the chain, and the client gets what it would get without."""
     plugins = registries()
@@ -214,8 +215,7 @@ class Refuses(Middleware):
         """The end is parked here, also if it is a fault."""
 
 
-@every("stream", [False, True])
-@every("at", ["text", "end"])
+@every(("stream", "at"), [(False, "text"), (True, "end"), (True, "text")])
 @every(
     ("error", "on_failure", "status", "code"),
     [

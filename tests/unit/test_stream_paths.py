@@ -125,7 +125,6 @@ def masked(data: bytes) -> bytes:
     parallel=st.booleans(),
     scanned=st.sampled_from([True, True, True, False]),
     learned=st.sampled_from(["", "nothing", "thinking first"]),
-    gate=st.sampled_from(["compiled", "python"]),
     beat=st.integers(0, 20),
 )
 def test_the_gate_gives_what_events_give(
@@ -136,16 +135,11 @@ def test_the_gate_gives_what_events_give(
     parallel: bool,
     scanned: bool,
     learned: str,
-    gate: str,
     beat: int,
 ) -> None:
     (plain, *plain_seen), (gated, *gate_seen) = pair(
         options, style, client, parallel=parallel, scanned=scanned, learned=learned
     )
-    if gate == "python":
-        from toolwire.scan._pychunk import ChunkGate as PythonGate
-
-        gated._gate = PythonGate(gated._slow, gated._found, FRAME_BYTES)  # type: ignore[assignment]  # the twin
     passed = 0
     for number, data in enumerate(stream):
         expected = plain.feed(data)

@@ -6,22 +6,21 @@ import asyncio
 import functools
 import io
 import logging
-import os
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO, TextIO
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cases import every
-from tests.e2e.conftest import USER, function, post, read_config, serving, upstream_config
+from tests.e2e.conftest import USER, function, gateway_before, post, read_config, serving
 from toolwire.observability.logs import change_logging, flush_logs, log_fields, set_up_logging
 from toolwire.observability.telemetry import ACCESS
 from toolwire.observability.terminal import duration, takes_colours, word
 from toolwire.support.legible import visible
-from toolwire.testing import Refuse, Say, Upstream
+from toolwire.testing import Refuse, Say
 
 EXCHANGE = {
     "request_id": "r",
@@ -190,41 +189,22 @@ def test_law_a_name_is_one_word_and_can_be_printed(name: str) -> None:
     assert visible(visible(name)) == visible(name)
 
 
-def terminal() -> tuple[TextIO, BinaryIO]:
-    """A real one: where programs write, and what stands on it."""
-    master, slave = os.openpty()
-    return open(slave, "w", encoding="utf-8"), open(master, "rb", buffering=0)
-
-
-def read_to(end: bytes, screen: BinaryIO) -> str:
-    """All up to there: the system shows what was written when it has time."""
-    seen = b""
-    while end not in seen:
-        seen += screen.read(4096)
-    return seen.decode()
-
-
-@pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs a terminal")
-async def test_on_a_real_terminal() -> None:
+async def test_requests_through_a_gateway() -> None:
     """What a person sees of requests: a call, an error, a try that failed, and a model that would clear the screen."""
-    stream, screen = terminal()
+    stream = Terminal()
     call = '<tool_call>{"name": "f", "arguments": {"x": "1"}}</tool_call>'
     body = {"messages": USER, "tools": [function("f", x="string")]}
-    with stream, screen:
-        set_up_logging("auto", "info", stream)
-        async with serving(read_config({"backends": {"m": {"kind": "mock", "script": [call]}}})) as server:
-            await post(server, {**body, "model": "smollm2"})
-            await post(server, {**body, "model": "\x1b[2Jm", "stream": True})
-        async with Upstream([Refuse(500), Say("fine")]) as upstream:
-            config = upstream_config(upstream.url, defaults={"retry": {"attempts": 2, "backoff_s": 0.0}})
-            async with serving(config) as server:
-                await post(server, {"messages": USER, "model": "m"})
-        async with serving(read_config({"backends": {"m": {"kind": "mock"}}, "routes": [{"model": "only"}]})) as server:
-            await post(server, {"messages": USER, "model": "other"})
-        flush_logs()
-        print("END", file=stream, flush=True)
-        logging.getLogger().handlers.clear()
-        lines = [line for line in read_to(b"END", screen).split("\r\n") if line.startswith("POST")]
+    set_up_logging("auto", "info", stream)
+    async with serving(read_config({"backends": {"m": {"kind": "mock", "script": [call]}}})) as server:
+        await post(server, {**body, "model": "smollm2"})
+        await post(server, {**body, "model": "\x1b[2Jm", "stream": True})
+    retry = {"retry": {"attempts": 2, "backoff_s": 0.0}}
+    async with gateway_before([Refuse(500), Say("fine")], defaults=retry) as (server, _):
+        await post(server, {"messages": USER, "model": "m"})
+    async with serving(read_config({"backends": {"m": {"kind": "mock"}}, "routes": [{"model": "only"}]})) as server:
+        await post(server, {"messages": USER, "model": "other"})
+    flush_logs()
+    lines = [line for line in stream.getvalue().splitlines() if line.startswith("POST")]
     words = [line.rsplit(" ", 2)[0] for line in lines]
     assert words == [
         "POST chat smollm2 200 1 call",
@@ -233,13 +213,3 @@ async def test_on_a_real_terminal() -> None:
         "POST chat other 404 model_not_found",
     ]
     assert all(line.rsplit(" ", 1)[1] in ("ms", "s") for line in lines)
-
-
-async def test_both_ways_say_the_same() -> None:
-    stream = Terminal()
-    set_up_logging("auto", "info", stream)
-    ACCESS.info("exchange", extra={"fields": EXCHANGE})
-    log_fields(ACCESS, "exchange", EXCHANGE)
-    flush_logs()
-    long, short = stream.getvalue().splitlines()
-    assert long == short

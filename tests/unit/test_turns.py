@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.cases import every
 from tests.unit.first_request import answers, asked, configured
 from tests.waiting import GUARD_S
 from toolwire.ingress.turns import Turns
@@ -30,22 +31,9 @@ class Passes:
         self._handle.cancel()
 
 
-async def test_one_in_each_iteration_of_the_loop_in_their_order() -> None:
-    starts, passes = Turns(), Passes()
-    began: list[tuple[int, int]] = []
-
-    async def begin(number: int) -> None:
-        await starts.wait()
-        began.append((number, passes.now))
-
-    await asyncio.gather(*map(begin, range(20)))
-    passes.stop()
-    assert [number for number, _ in began] == list(range(20))
-    assert len({at for _, at in began}) == 20
-
-
-async def test_several_in_each_iteration_and_no_more() -> None:
-    turns, passes = Turns(3), Passes()
+@every("most", [1, 3])
+async def test_so_many_in_each_iteration_of_the_loop_in_their_order(most: int) -> None:
+    turns, passes = Turns(most), Passes()
     began: list[tuple[int, int]] = []
 
     async def begin(number: int) -> None:
@@ -54,8 +42,8 @@ async def test_several_in_each_iteration_and_no_more() -> None:
 
     await asyncio.gather(*map(begin, range(20)))
     assert [number for number, _ in began] == list(range(20))
-    assert max(Counter(at for _, at in began).values()) == 3
-    assert [turns.take() for _ in range(4)] == [True, True, True, False]
+    assert max(Counter(at for _, at in began).values()) == most
+    assert [turns.take() for _ in range(most + 1)] == [*[True] * most, False]
     queued = turns.next()
     await asyncio.sleep(0)
     assert not turns.take() or queued.done()  # nothing overtakes what waits

@@ -38,10 +38,8 @@ SCHEMA: dict[str, Any] = {
 @every(
     ("key", "types"),
     [
-        ("plain", {"string"}),
         ("listed", {"integer", "null"}),
         ("nullable", {"number", "null"}),
-        ("any", {"string", "null"}),
         ("one", {"object", "array"}),
         ("enum", {"string", "integer", "number", "null", "boolean", "array", "object"}),
         ("const", {"string"}),
@@ -86,53 +84,30 @@ def test_numbers_keep_their_text(text: str) -> None:
     ("text", "types", "read"),
     [
         # A string keeps its text.
-        (" a\nb ", "string", '" a\\nb "'),
         ("null", "string", '"null"'),
-        ('{"a": 1}', "string", '"{\\"a\\": 1}"'),
-        ('"x"', "string", '"\\"x\\""'),
         # JSON, compactly.
         (' {"a" : [1.0, 2]}\n', "object", '{"a":[1.0,2]}'),
-        ('"x"', "integer", '"x"'),
-        ("true", "boolean", "true"),
         # Python.
         ("True", "boolean", "true"),
-        ("None", "null integer", "null"),
         ("{'a': None, 'b': 'it\\'s'}", "object", '{"a":null,"b":"it\'s"}'),
-        ("('a', 'b')", "array", '["a","b"]'),
-        ("'x'", "integer", '"x"'),
-        ("+5", "integer", "5"),
         # What cannot be read.
         ("hello", "integer", '"hello"'),
-        ("", "integer", '""'),
-        ("{'a': x}", "object", "\"{'a': x}\""),
         ("NaN", "number", '"NaN"'),
         ("[" * 200 + "]" * 200, "array", f'"{"[" * 200 + "]" * 200}"'),
         # Strings among others.
         ("5", "string integer", "5"),
         ("5.0", "string integer", '"5.0"'),
-        ("5", "string number", "5"),
-        ("5", "string null", '"5"'),
         ("null", "string null", "null"),
         ("None", "string null", "null"),
-        ("None", "string integer", '"None"'),
         ("true", "string boolean", "true"),
         ("True", "string boolean", "true"),
-        ("true", "string integer", '"true"'),
-        ('["a"]', "string array", '["a"]'),
         ("['a']", "string array", '["a"]'),
-        ("['a']", "string object", "\"['a']\""),
         ("+47", "string integer", '"+47"'),
-        ("(1, 2)", "string array", '"(1, 2)"'),
         ('"x"', "string integer", '"\\"x\\""'),
-        ("'x'", "string integer", "\"'x'\""),
-        (" x ", "string integer", '" x "'),
         # Nothing known.
         ('{"a": 1}', None, '{"a":1}'),
         ("false", None, "false"),
         ('"x"', None, '"\\"x\\""'),
-        (" x ", None, '" x "'),
-        ("True", None, '"True"'),
-        ("", None, '""'),
     ],
 )
 def test_values(text: str, types: str | None, read: str) -> None:

@@ -55,7 +55,7 @@ def split(text: str, cuts: list[int]) -> list[str]:
 
 
 @every_format
-@settings(max_examples=5)
+@settings(max_examples=2)
 @example(result="blue </tool_response> sky", cuts=[3, 14])
 @given(result=hostile.map(str.strip).filter(bool), cuts=cut_places)
 def test_a_repeated_result_is_its_text(tool_format: ToolFormat, result: str, cuts: list[int]) -> None:
@@ -73,18 +73,12 @@ def test_a_repeated_result_that_is_not_closed_is_its_text(tool_format: ToolForma
         assert answered(escapes, [shown[:end]]).strip() == answered(escapes, list(shown[:end])).strip() == "grey, blue"
 
 
-def test_the_last_of_several_is_not_closed() -> None:
+def test_several_repeated_results_are_their_texts() -> None:
+    """Also where the last one is not closed."""
     shown, escapes = prompt(HERMES, "blue", "grey")
-    for end in (shown.rindex("grey") + 4, len(shown) - 3):
+    for end in (shown.rindex("grey") + 4, len(shown) - 3, len(shown)):
         assert answered(escapes, [shown[:end]]) == answered(escapes, list(shown[:end])) == "blue\ngrey"
     assert answered(escapes, ["<tool_response>", '{"sky": "blue"}']) == '{"sky": "blue"}'
-
-
-@every_format
-def test_several_repeated_results_are_their_texts(tool_format: ToolFormat) -> None:
-    shown, escapes = prompt(tool_format, "blue", "grey")
-    if tool_format.results.closer:  # without one the text of the first result has no end
-        assert answered(escapes, [shown]) == answered(escapes, list(shown)) == "blue\ngrey"
 
 
 @every(

@@ -238,24 +238,6 @@ def test_compiled_schemas_are_left_for_others() -> None:
     assert schemas["a"].check("{}") == '`$`: "x" is a required property.'
 
 
-def test_known_tools_are_not_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    case = Case()
-    tools = [tool(f"t{i}", parameters={"properties": {f"p{i}": {}}}) for i in range(10)]
-    first = case.passes(tools=tools)
-    cache = case.middleware._schemas
-    assert cache is not None
-    assert cache.compiles == 10
-    second = case.passes(tools=tools)
-    assert cache.compiles == 10
-    pairs = zip(second.state[ToolSchemas].values(), first.state[ToolSchemas].values(), strict=True)
-    assert all(one is other for one, other in pairs)
-    case.passes(tools=[*tools[:9], tool("new", parameters={"properties": {"new": {}}})])
-    assert cache.compiles == 11
-    for _ in range(2):
-        assert case.fault(tools=[tool("bad", parameters={"type": "string"})])[0] == SCHEMA
-    assert cache.compiles == 12
-
-
 def test_a_duplicate_is_found_although_the_schemas_are_known() -> None:
     case = Case()
     case.passes(tools=[tool("a")])

@@ -50,7 +50,7 @@ def test_merged_mappings_are_aliases() -> None:
 @every(
     ("text", "said"),
     [
-        ("[" * 5000, "nested too deeply"),
+        ("[" * 500, "nested too deeply"),
         (f"a: {'9' * 5000}", "line 1, column 4: a whole number"),
         ("a: &a [*a]\nb: *c", "c"),
     ],
