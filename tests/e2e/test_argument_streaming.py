@@ -98,7 +98,7 @@ async def test_the_same_calls_and_text_as_when_they_are_held(gateway: Gateway, c
     )
 
 
-@every("format", ["sentinel", "qwen3_coder"])  # more: tests/parse/test_incremental.py
+@every("format", ["sentinel", "qwen3_coder"])  # more: tests/parse/test_live.py
 async def test_a_long_call_comes_in_many_fragments(gateway: Gateway, format: str) -> None:
     server = await gateway(config([turn(f"So. {written(format, LONG)}")], format=format, **DEFAULT))
     *chunks, done = (await post(server, CHAT)).frames()

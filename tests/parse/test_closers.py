@@ -254,7 +254,7 @@ def without_closer(format: str, *behind: str) -> str:
 
 def test_the_next_block_ends_one_whose_closer_is_missing(twin: ModuleType) -> None:
     every_case = product(CLOSED, ("buffered", 0), ("", " ", "\n\n"), (1, 10_000))
-    for format, streaming, behind, size in some(twin, every_case, 5):
+    for format, streaming, behind, size in some(twin, every_case, 13):
         text = without_closer(format, behind)
         pieces = [text[at : at + size] for at in range(0, len(text), size)]
         assert found(read(twin, format, pieces, streaming)) == [call("a"), call("b")], (format, streaming, text, size)

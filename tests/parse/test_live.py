@@ -33,6 +33,7 @@ from hypothesis import strategies as st
 from tests.cases import every
 from tests.options import route_options
 from tests.parse.conftest import some
+from tests.parse.reading import blocks
 from tests.parse.texts import literals_of
 from toolwire import open_scanner
 from toolwire.call_policy.coercion import coerce
@@ -400,7 +401,7 @@ AT_ONCE = {"cwm": "only the end tells JSON from a command", "sarashina": "calls 
 
 def test_a_fragment_for_every_64_characters(twin: ModuleType) -> None:
     """In deltas of a few characters, for each of several calls."""
-    for format, kind in some(twin, product([name for name in FORMATS if name not in AT_ONCE], VALUES), 5):
+    for format, kind in some(twin, product([name for name in FORMATS if name not in AT_ONCE], VALUES), 13):
         fragments = fragments_of(twin, format, kind)
         expected = LONG if kind == "free text" else VALUES[kind]
         joined = ["".join(given) for given in fragments]
@@ -445,6 +446,31 @@ def test_what_cannot_be_a_value_does_not_go_out(twin: ModuleType, format: str, t
         parts = found(scan(twin, format, text, 0, size, cut_off)).parts
         sent = "".join(part.text for part in parts if part.kind == BlockKind.TOOL_CALL.value)
         assert sent in ("", '{"s"', '{"s":')
+
+
+def test_nothing_goes_out_before_it_is_known_to_be_a_call(twin: ModuleType) -> None:
+    scanner = open_scanner("hermes", TOOLS, options=route_options(argument_streaming=0), scanner=twin.CallScanner)
+    assert scanner.feed('<tool_call>{"arguments": {"s": "a"}, "name": "other"') == []
+    assert blocks(scanner.feed("}</tool_call>"))[0].kind == "text"
+
+
+def test_a_second_key_of_the_same_name_fails(twin: ModuleType) -> None:
+    text = '<tool_call>{"name": "write", "arguments": {"s": "a"}, "arguments": {"s": "b"}}</tool_call>'
+    assert isinstance(scan(twin, "hermes", text, 0, 10_000, False)[-1], Fault)
+
+
+@every(
+    ("text", "arguments"),
+    [
+        ('{"name":"write","arguments":{"s":"a",}}', '{"s":"a"}'),
+        ('{"name":"write","arguments":{"s":"a"}', '{"s":"a"}'),
+        ('{"name":"write","arguments":{"s":"a" , } , }', '{"s":"a"}'),
+        ('{"name":"write"}', "{}"),
+    ],
+)
+def test_a_slip_at_the_end_is_repaired(twin: ModuleType, text: str, arguments: str) -> None:
+    (part,) = found(scan(twin, "hermes", f"<tool_call>{text}</tool_call>", 0, 1, False)).parts
+    assert json.loads(part.text) == json.loads(arguments)
 
 
 class Counting(EarlyCall):

@@ -30,6 +30,7 @@ SCHEMAS = {name: tool["parameters"] for name, tool in all_tools().items()}
         "<tool_call>" * 500,
         "<function=get_weather>" * 500,
         "`" * 5_000,
+        'There is one.\n[{"name": "list_files", "arguments": {}}]',  # behind prose a list is text
         "x" * MAX_CHARS + '\n{"name": "list_files"}',
     ],
 )
