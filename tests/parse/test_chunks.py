@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cases import examples
 from tests.chunks import reads
 from tests.parse.conftest import load
 from tests.parse.policies import WordPolicy
@@ -87,7 +86,6 @@ def way(request: pytest.FixtureRequest) -> Way:
     return way
 
 
-@examples(2)
 @given(
     stream=reads(),
     number=st.sampled_from([-1, 0, 998]),
@@ -122,7 +120,6 @@ def test_nothing_is_lost_on_the_long_way(data: bytes, cut: int) -> None:
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-@examples(2)
 @given(
     text=st.text(st.characters(codec="utf-8"), min_size=1, max_size=8),
     fresh=st.booleans(),

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cases import examples
 from tests.chunks import reads
 from tests.parse.conftest import load
 from toolwire.scan import _pyguard
@@ -53,7 +52,6 @@ def walk(guard: Any, data: bytes) -> list[int]:
     return places
 
 
-@examples(2)
 @given(stream=reads(), parts=st.lists(st.sampled_from(WORDS), min_size=1, max_size=5, unique=True))
 def test_the_twins_are_alike(stream: list[bytes], parts: list[bytes]) -> None:
     guards = [guard_class(name)(tuple(parts)) for name in IMPLEMENTATIONS]
@@ -66,7 +64,6 @@ def test_the_twins_are_alike(stream: list[bytes], parts: list[bytes]) -> None:
 TEXTS = st.text(st.sampled_from('abc\\"\nü🚀'), max_size=40)
 
 
-@examples(2)
 @given(
     text=TEXTS,
     parts=st.lists(st.text(st.sampled_from("QXZü"), min_size=1, max_size=5), min_size=1, max_size=4),
