@@ -15,6 +15,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from hypothesis import event, given
 from hypothesis import strategies as st
 
+from tests.cases import examples
 from tests.e2e.conftest import CHAT, function, mock_config
 from tests.fuzz.targets import CALL, MESSAGES, RESPONSES
 from tests.fuzz.targets import CHAT as CHAT_BODIES
@@ -160,6 +161,7 @@ PATHS = {
 }
 
 
+@examples(0.4)
 @given(data=st.data())
 @pytest.mark.parametrize("path", PATHS)
 def test_bodies_of_other_protocols_that_are_nearly_right(send: Send, path: str, data: st.DataObject) -> None:

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from itertools import cycle, product
 from types import ModuleType
 
-import pytest
-
 from tests.cases import every
 from tests.corpus.answers import Answer
 from tests.corpus.formats import FORMATS
@@ -18,6 +16,7 @@ from tests.parse.conftest import some
 from tests.parse.reading import WHOLE, blocks, in_pieces, scanned
 from tests.parse.test_recognition import read
 from toolwire.events import BlockKind, Delta, Open
+from toolwire.formats.recognised.recognition import Mode
 from toolwire.scanner import open_scanner
 
 BEFORE = (
@@ -51,25 +50,25 @@ def shown(twin: ModuleType, text: str, size: int = WHOLE) -> list[tuple[str, str
     return [(block.kind, block.text) for block in found if block.text]
 
 
-@pytest.mark.parametrize("mode", ["any", "taught"])
-def test_quotations_of_the_taught_form_are_text(twin: ModuleType, mode: str) -> None:
+def test_quotations_of_the_taught_form_are_text(twin: ModuleType) -> None:
     sizes = cycle((3, WHOLE, WHOLE, 3, WHOLE))
-    for (format, manner), call, size in some(twin, zip(product(FORMATS, MANNERS), cycle(CALLS), sizes)):
+    modes: Iterator[Mode] = cycle(("any", "any", "taught", "any", "taught", "any", "any"))
+    for (format, manner), call, size, mode in some(twin, zip(product(FORMATS, MANNERS), cycle(CALLS), sizes, modes)):
         text = manner(format, written(format, [call]), call)
         if text is not None:
-            got = read(twin, format.name, answer(text, (call.name, "list_files")), size, mode)  # type: ignore[arg-type]
+            got = read(twin, format.name, answer(text, (call.name, "list_files")), size, mode)
             assert got == ([], text), (format.title, manner.__name__, size)
 
 
-@pytest.mark.parametrize("size", [WHOLE, 2])
-def test_calls_behind_quotations_are_read(twin: ModuleType, size: int) -> None:
+def test_calls_behind_quotations_are_read(twin: ModuleType) -> None:
+    sizes = cycle((WHOLE, 2))
     for name, text, tools, title in some(twin, taught()):
-        plain = read(twin, name, answer("Text\n" + text, tools), size)
+        plain = read(twin, name, answer("Text\n" + text, tools), WHOLE)
         if not plain[0]:
             continue  # the form counts only as a whole answer
-        in_line = read(twin, name, answer("word " + text, tools), size)[0]
+        in_line = read(twin, name, answer("word " + text, tools), 2)[0]
         places = (*BEFORE, *IN_LINE) if in_line else BEFORE
-        for before in places:
+        for before, size in zip(places, sizes, strict=False):
             calls, visible = read(twin, name, answer(before + text, tools), size)
             assert (calls, visible.strip()) == (plain[0], before.strip()), (title, before)
 

@@ -20,7 +20,7 @@ from toolwire.scan.transitions import INSIDE, OUTSIDE, TRANSITIONS
 pytestmark = pytest.mark.twin
 
 S = TypeVar("S", bound=CallScanner)
-SEEDS = 100
+SEEDS = 50
 PASSED_OVER = Grammar(
     syntaxes=(
         BlockSyntax(

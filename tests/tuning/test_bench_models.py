@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 import bench.models
-from bench.models import CHOICES, DEFAULT, Cell, main, with_section
+from bench.models import CHOICES, DEFAULT, Cell, main
 from tests.tuning.conftest import ModelServer, Rule
 from tests.tuning.test_command import CASES, only_pythonic
-from toolwire.extras.tune.cases import own_cases
 
 Start = Callable[[Rule], ModelServer]
 
@@ -72,26 +71,3 @@ def test_what_was_answered_once_is_not_asked_again(
     assert second == first
     run(server, "--formats", "pythonic,bare_json")
     assert len(server.bodies) > asked, "what is new is asked"
-
-
-def test_a_page_has_a_section_for_each_model() -> None:
-    page = with_section("", "a", "## a\n\none\n")
-    page = with_section(page, "b", "## b\n\ntwo\n")
-    page = with_section(page, "a", "## a\n\nthree\n\n### table\n")
-    assert page == with_section(page, "b", "## b\n\ntwo\n")
-    assert page.partition("## a")[2].split() == ["three", "###", "table", "##", "b", "two"]
-
-
-def test_a_case_stands_where_it_can_be_judged() -> None:
-    cases = {case.id: case for case in own_cases()}
-    places = {
-        name: [(choice, turn) for choice in CHOICES for turn in (1, 2) if Cell(choice, turn).takes(cases[name])]
-        for name in ("weather-oslo", "two-cities", "greeting", "then-role", "answer-sum")
-    }
-    assert places == {
-        "weather-oslo": [("auto", 1), ("required", 1), ("named", 1)],
-        "two-cities": [("auto", 1), ("required", 1)],
-        "greeting": [("auto", 1)],
-        "then-role": [("auto", 2), ("required", 2), ("named", 2)],
-        "answer-sum": [("auto", 2)],
-    }
