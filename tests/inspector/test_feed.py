@@ -325,6 +325,17 @@ async def test_it_ends_when_the_configuration_is_another(changed: dict[str, Any]
 
 
 @pytest.mark.usefixtures("quick")
+async def test_what_was_kept_outlives_another_configuration() -> None:
+    async with running(read_config(HELLO)) as gateway:
+        url = f"http://127.0.0.1:{gateway.port}"
+        await ask(url, "before")
+        await gateway.host.reload(lambda: read_config({**HELLO, "limits": {"body_bytes": 100_000}}))
+        await ask(url, "after")
+        async with viewing(url) as viewer:
+            await viewer.until(lambda rows: {"before", "after"} <= set(rows))
+
+
+@pytest.mark.usefixtures("quick")
 async def test_a_viewer_who_leaves_leaves_nothing() -> None:
     async with running(read_config(HELLO)) as gateway:
         before = len(asyncio.all_tasks())

@@ -15,6 +15,7 @@ from tests.e2e.conftest import function, read_config, serving
 from tests.inspector.inspected import CALL, WEATHER, Inspected, asked, covers, lane, part
 from toolwire.config import RouteOptions
 from toolwire.extras.capture.files import Captured, Entry
+from toolwire.extras.inspector.output import frames
 from toolwire.extras.inspector.view import view
 from toolwire.registry import registries
 from toolwire.support.conversion import to_mapping
@@ -150,6 +151,14 @@ def characters(answer: Mapping[str, Any]) -> list[str]:
     for span in answer["spans"]:
         out += [f"{span['kind']}{span.get('call', '')}"] * (span["to"] - span["from"])
     return out
+
+
+def test_events_are_the_same_in_whatever_reads_they_came() -> None:
+    events = [b"data: x\r\n\r\n", b"data: y\n\n", b"data: z"]
+    data = b"".join(events)
+    for size in (1, 3, len(data)):
+        reads = [Entry("output", 0.0, data=data[at : at + size]) for at in range(0, len(data), size)]
+        assert [event for _, event in frames(reads)] == events
 
 
 def of_client(body: bytes) -> tuple[str, str, list[tuple[str, str]]]:

@@ -118,6 +118,13 @@ def test_what_is_known_is_not_asked_again() -> None:
     assert race.ranking()[0] == 1
 
 
+def test_the_forecast_is_never_too_low() -> None:
+    race = Race(range(10), 50)
+    total = race.to_come
+    asked = play(race, lambda entrant, case: (entrant * 7 + case * 3) % 10 / 10)
+    assert len(asked) <= total
+
+
 @given(st.data())
 def test_whoever_is_better_in_every_case_wins(data: st.DataObject) -> None:
     entrants = data.draw(st.integers(2, 9))

@@ -102,6 +102,12 @@ async def test_a_combination_that_was_thinned_out_is_found_beside_the_best() -> 
     assert len(progress.results) < len(candidates)
 
 
+async def test_nobody_is_asked_the_same_twice_in_a_second_race() -> None:
+    model = Model(lambda route, case: RIGHT[case.id] if (route + int(case.id[1:])) % 3 else SILENT)
+    await tune(model, grid(5, 5), most=6)
+    assert len(model.asked) == len(set(model.asked))
+
+
 async def test_faults_are_counted_apart_and_do_not_stop_it() -> None:
     def rule(route: int, case: Case) -> ClientAnswer:
         if route == 1 and int(case.id[1:]) % 4 == 0:
