@@ -93,6 +93,13 @@ def test_the_bound_does_not_depend_on_the_split(data: bytes, size: int, bound: i
         assert frames_of(module, data, size, bound) == expected
 
 
+def test_frames_before_an_oversize_one_are_not_lost(twin: ModuleType) -> None:
+    framer = twin.SseFramer(frame_bytes=10)
+    assert framer.feed(b"data: a\n\ndata: 0123456789\n\ndata: b\n\n") == [(None, b"a")]
+    with pytest.raises(FrameTooLarge):
+        framer.feed(b"data: c\n\n")
+
+
 def test_a_frame_of_exactly_the_bound_fits(twin: ModuleType) -> None:
     assert twin.SseFramer(frame_bytes=10).feed(b"data: 0123\n\n") == [(None, b"0123")]
     with pytest.raises(FrameTooLarge):
