@@ -24,9 +24,6 @@ def _value(value: Any) -> Any:
     return [_value(inner) for inner in value] if isinstance(value, list) else value
 
 
-# --- the families' own forms ------------------------------------------------------------------------------------------
-
-
 def of_families() -> Iterator[PrintedCalls]:
     """What every family writes: alone, behind prose where prose may stand there, and two calls in one answer."""
     for number, format in enumerate(FORMATS):
