@@ -129,6 +129,10 @@ def pairs(candidates: Any) -> set[Any]:
     return {pair for candidate in candidates for pair in combinations(sorted(candidate.levels.items()), 2)}
 
 
+def test_a_small_space_stays_whole() -> None:
+    assert thinned(grid(3, 2), 6) == tuple(grid(3, 2))
+
+
 def test_what_is_left_of_a_large_space_has_the_first_and_every_level() -> None:
     candidates = grid(8, 5, 3, 2)
     few = thinned(candidates, 24)
