@@ -13,37 +13,9 @@ from toolwire.testing import chunk
 
 WORDS = st.sampled_from(
     [
-        "Hello",
-        " world",
-        " it",
-        "s",
-        ".",
-        " ",
-        "\n",
-        "\n\n",
-        " a\n",
-        "ü",
-        " 日本",
-        "🚀",
-        "x" * 40,
-        "\u2028",
-        "\x7f",
-        "\x00",
-        "<",
-        "<tool",
-        "_call>",
-        "</tool_call>",
-        "<think>",
-        "</think>",
-        "{",
-        "}",
-        '"',
-        "\\",
-        " a < b",
-        '{"name":"f","arguments":"{}"}',
-        "```json\n",
-        "�",
-        "`",
+        *("Hello", " world", " it", "s", ".", " ", "\n", "\n\n", " a\n", "ü", " 日本", "🚀", "x" * 40),
+        *("\u2028", "\x7f", "\x00", "<", "<tool", "_call>", "</tool_call>", "<think>", "</think>"),
+        *("{", "}", '"', "\\", " a < b", '{"name":"f","arguments":"{}"}', "```json\n", "�", "`"),
     ]
 )
 CALLS = [
@@ -58,25 +30,9 @@ CALLS = [
 """A call as models write it in several formats."""
 RAW = st.sampled_from(
     [
-        r"\u003c",
-        r"\ud83d\ude00 x",
-        r"\uD83D\uDE00",
-        r"\ude00\ud83d",
-        r"\u12",
-        r"\u00e9\u001F\u4e2d",
-        r"\u003ctool_call\u003e",
-        r"\ud83d",
-        r"\ude00",
-        r"\n",
-        r"\"",
-        r"\/",
-        r"a\u0000",
-        "",
-        "plain",
-        " plain",
-        "\x01",
-        "\t",
-        "\\",
+        *(r"\u003c", r"\ud83d\ude00 x", r"\uD83D\uDE00", r"\ude00\ud83d", r"\u12"),
+        *(r"\u00e9\u001F\u4e2d", r"\u003ctool_call\u003e", r"\ud83d", r"\ude00", r"\n", r"\""),
+        *(r"\/", r"a\u0000", "", "plain", " plain", "\x01", "\t", "\\"),
     ]
 )
 """Between the quotes of a content, not always valid."""

@@ -393,27 +393,10 @@ def _property(**keywords: Json) -> Json:
 
 
 SCHEMAS: dict[str, tuple[Json, ...]] = {
-    "root is no object": (
-        {"type": "string"},
-        {"type": "array"},
-        {"type": "null"},
-        {"type": ["object", "null"]},
-        {"type": 7},
-    ),
+    "root is no object": tuple({"type": wrong} for wrong in ("string", "array", "null", ["object", "null"], 7)),
     "no schema": ([], "object", 7, True, [{"type": "object"}]),
-    "unknown type": (
-        _property(type="strnig"),
-        _property(type="String"),
-        _property(type="int"),
-        _property(type=["string", "x"]),
-    ),
-    "type of a wrong kind": (
-        _property(type=7),
-        _property(type={}),
-        _property(type=None),
-        _property(type=[]),
-        _property(type=[1]),
-    ),
+    "unknown type": tuple(_property(type=wrong) for wrong in ("strnig", "String", "int", ["string", "x"])),
+    "type of a wrong kind": tuple(_property(type=wrong) for wrong in (7, {}, None, [], [1])),
     "properties of a wrong kind": tuple(
         {"type": "object", "properties": wrong} for wrong in ([], "a", 7, ["a"], {"a": 7}, {"a": "x"})
     ),
@@ -421,15 +404,12 @@ SCHEMAS: dict[str, tuple[Json, ...]] = {
         _root(required=wrong) for wrong in ("a", True, {"a": 1}, [1], [None], 7, ["a", "a"])
     ),
     "enum of a wrong kind": tuple(_property(enum=wrong) for wrong in ("a", {"a": 1}, 7, None, True)),
-    "bound of a wrong kind": (
-        _property(minimum="0"),
-        _property(maximum=None),
-        _property(minLength=-1),
-        _property(maxLength="7"),
-        _property(minItems=1.5),
-        _property(multipleOf=0),
-        _property(multipleOf=-2),
-        _property(uniqueItems="yes"),
+    "bound of a wrong kind": tuple(
+        _property(**{keyword: wrong})
+        for keyword, wrong in (
+            *(("minimum", "0"), ("maximum", None), ("minLength", -1), ("maxLength", "7"), ("minItems", 1.5)),
+            *(("multipleOf", 0), ("multipleOf", -2), ("uniqueItems", "yes")),
+        )
     ),
     "pattern that does not compile": tuple(
         _property(patternProperties={wrong: {}}) for wrong in ("(", "[a", "*", "(?P<", "a{2,1}", "\\")
@@ -449,15 +429,13 @@ SCHEMAS: dict[str, tuple[Json, ...]] = {
     "remote reference": tuple(
         _property(**{"$ref": wrong})
         for wrong in (
-            "http://example.com/s.json",
-            "https://example.com/s.json#/a",
-            "file:///etc/passwd",
-            "ftp://example.com/x",
-            "//example.com/x",
-            "other.json",
-            "other.json#/a",
-            "urn:example:x",
-            "/etc/passwd",
+            *(
+                "http://example.com/s.json",
+                "https://example.com/s.json#/a",
+                "file:///etc/passwd",
+                "ftp://example.com/x",
+            ),
+            *("//example.com/x", "other.json", "other.json#/a", "urn:example:x", "/etc/passwd"),
         )
     ),
     "reference to nothing": tuple(
@@ -473,56 +451,38 @@ SCHEMAS: dict[str, tuple[Json, ...]] = {
 }
 """Parameters that no tool may have (R3.4)."""
 
+_OPEN: Json = {"type": "object", "properties": {}}
+
+
+def _closed(properties: Json, **more: Json) -> Json:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": [*properties],
+        "additionalProperties": False,
+        **more,
+    }
+
+
 STRICT_SCHEMAS: dict[str, tuple[Json, ...]] = {
     "strict: not all required": (
-        {"type": "object", "properties": {"a": {}, "b": {}}, "required": ["a"], "additionalProperties": False},
+        _closed({"a": {}, "b": {}}, required=["a"]),
         {"type": "object", "properties": {"a": {}}, "additionalProperties": False},
-        {"type": "object", "properties": {"a": {}}, "required": [], "additionalProperties": False},
+        _closed({"a": {}}, required=[]),
     ),
     "strict: open object": (
         {"type": "object", "properties": {"a": {}}, "required": ["a"]},
-        {"type": "object", "properties": {"a": {}}, "required": ["a"], "additionalProperties": True},
-        {"type": "object", "properties": {"a": {}}, "required": ["a"], "additionalProperties": {}},
-        {
-            "type": "object",
-            "properties": {"a": {"type": "object", "properties": {}}},
-            "required": ["a"],
-            "additionalProperties": False,
-        },
-        {
-            "type": "object",
-            "properties": {"a": {"type": "array", "items": {"type": "object", "properties": {}}}},
-            "required": ["a"],
-            "additionalProperties": False,
-        },
+        _closed({"a": {}}, additionalProperties=True),
+        _closed({"a": {}}, additionalProperties={}),
+        _closed({"a": _OPEN}),
+        _closed({"a": {"type": "array", "items": _OPEN}}),
     ),
-    "strict: too many properties": (
-        {
-            "type": "object",
-            "properties": {f"p{i}": {"type": "string"} for i in range(101)},
-            "required": [f"p{i}" for i in range(101)],
-            "additionalProperties": False,
-        },
-    ),
+    "strict: too many properties": (_closed({f"p{i}": {"type": "string"} for i in range(101)}),),
     "strict: too many levels": (_nested(6), _nested(7), _nested(20)),
 }
 """Parameters that no strict tool may have (R3.6)."""
 
-NAMES: tuple[str, ...] = (
-    "",
-    " ",
-    "a b",
-    "a.b",
-    "a/b",
-    "a:b",
-    "naïve",
-    "x" * 129,
-    "a\n",
-    "\0",
-    "a\u200b",
-    "<tool_call>",
-    "🛠",
-)
+NAMES = (*("", " ", "a b", "a.b", "a/b", "a:b", "naïve", "x" * 129, "a\n", "\0", "a\u200b", "<tool_call>", "🛠"),)
 """Names that no tool may have (R3.2)."""
 
 

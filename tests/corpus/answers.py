@@ -2,7 +2,7 @@
 
 They stand in `no_calls.txt` and `printed_calls.txt`, as plain text: an answer is many lines, and what matters in it are
 quotes and backslashes, which JSON or Python would hide. `quoted.py` adds quotations of every family's calls,
-`misprinted.py` draws further calls.
+`misprinted.py` has what each family writes.
 
     for answer in no_calls():       # answer.text, answer.tools
     for answer in printed_calls():  # answer.text, answer.tools, answer.calls, answer.mended, answer.text_left

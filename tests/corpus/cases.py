@@ -30,7 +30,7 @@ from tests.corpus.values import (
 from tests.corpus.writers import Style
 
 LARGE = 100_000
-SEEDS = 3
+SEEDS = 2
 
 
 @dataclass(frozen=True)

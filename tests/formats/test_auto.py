@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from tests.cases import every, examples
-from tests.formats.cases import FORMATS, NAMES, SEARCH, WEATHER, bare, every_format, scan
+from tests.cases import every
+from tests.formats.cases import FORMATS, NAMES, SEARCH, bare, every_format, scan
 from toolwire.app import create_app
 from toolwire.formats.base import ToolFormat, builtin_formats
 from toolwire.formats.model_families import format_for, format_of_template
 from toolwire.formats.recognised import auto
-from toolwire.model import Text, ToolUse
+from toolwire.model import Text
 from toolwire.pipeline.exchange.routing import ROUTER
 from toolwire.registry import registries
 from toolwire.scan._plan import plan
 
 UNION = auto.FORMAT
-NOT_READ = {"phi4_mini", "gigachat", "hyperclovax", "functionary", "beam", "ui_tars"}
-"""Their openers are plain words, for which every answer would be held up, or mean another thing elsewhere."""
-
-USES = (ToolUse("functions.search:0", "search", '{"q":"x"}'), ToolUse("b", "get_weather", '{"city":"Oslo"}'))
-CALLS = [("search", '{"q":"x"}'), ("get_weather", '{"city":"Oslo"}')]
 
 
 @every_format
@@ -37,27 +28,6 @@ def test_every_grammar_can_be_read(tool_format: ToolFormat, scan_calls: bool) ->
         assert taught <= read
         # Of two untaught syntaxes that cannot be told from each other the first one is read.
         assert {(syntax.opener, syntax.anchor) for syntax in read} == {(s.opener, s.anchor) for s in grammar.syntaxes}
-
-
-@every("tool_format", [f for f in FORMATS if f.name not in NOT_READ])
-@examples(0.1)
-@given(cuts=st.lists(st.integers(0, 400), max_size=4))
-def test_the_union_reads_what_each_format_writes(tool_format: ToolFormat, cuts: list[int]) -> None:
-    assert tool_format.render_calls is not None
-    text = tool_format.render_calls(USES)
-    edges = sorted({0, len(text), *(cut % (len(text) + 1) for cut in cuts)})
-    for answer in ([text[a:b] for a, b in pairwise(edges)], list(text)):
-        read = bare(scan(UNION, (SEARCH, WEATHER), answer))
-        assert read == CALLS, "change `elsewhere` of the format, or NOT_READ here"
-
-
-def test_the_first_call_decides() -> None:
-    """A model writes one format: openers of the others are text once it has called."""
-    first, second = '<tool_call>{"name":"search","arguments":{}}</tool_call>', '[TOOL_CALLS]search[ARGS]{"q":1}'
-    tools = (SEARCH, WEATHER)
-    assert bare(scan(UNION, tools, [f"{first}\n{second}"])) == [("search", "{}"), Text(second)]
-    assert bare(scan(UNION, tools, [f"{second}\n{first}"])) == [("search", '{"q":1}'), Text(first)]
-    assert bare(scan(UNION, tools, [f"{first}{first}"])) == [("search", "{}")] * 2
 
 
 @every(

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cases import examples
-from tests.formats.cases import FORMATS, every_format, restore_json
+from tests.formats.cases import FORMATS, restore_json
 from tests.strategies import texts
 from toolwire.formats.base import control_tokens
 from toolwire.formats.engine import escaping, markers
@@ -257,13 +257,6 @@ def test_markers_are_made_so_that_none_overlap(given_markers: list[str]) -> None
     for marker in given_markers:
         if marker.strip("\\ "):
             assert any(word in marker for word in words)
-
-
-@every_format
-def test_a_fence_and_brackets_are_no_markers(tool_format: Any) -> None:
-    """What any text may hold is none, unless a block can begin with it."""
-    text = "```\nx\n``` a[0] = {1: [2]}; <b>y</b> -> </i>"
-    assert Escaping(MarkerSet((*tool_format.grammar.markers, *tool_format.template_tokens))).text(text) is text
 
 
 def test_formats_without_tokens_of_their_own_escape_all() -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 
-from hypothesis import assume, example, given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.cases import every, examples
@@ -32,7 +32,6 @@ from tests.strategies import json_objects, texts
 from toolwire.formats.base import ToolFormat, call_form, escaping_for
 from toolwire.formats.engine.rendering import prompt_name
 from toolwire.model import Image, OpaquePart, Refusal, Text, ToolResult, ToolSpec, ToolUse
-from toolwire.scan._grammar import BlockSyntax
 
 MARKERS = ("<tool_call>", "</tool_call>", "```json", "```", "<|im_end|>", "<tool_response", "</tool_response>")
 pieces = st.sampled_from(
@@ -52,10 +51,6 @@ def literals(tool_format: ToolFormat) -> list[str]:
     found = [*tool_format.grammar.markers, "".join(tool_format.grammar.markers)]
     found += [b.literal for syntax in tool_format.grammar.syntaxes for node in syntax.nodes for b in node if b.literal]
     return [*dict.fromkeys(found), *dict.fromkeys(literal[:-1] for literal in found)]
-
-
-def reads(syntax: BlockSyntax) -> bool:
-    return any(branch.field for node in syntax.nodes for branch in node)
 
 
 @cache
@@ -190,34 +185,6 @@ def test_several_calls_of_one_answer_are_read_back(tool_format: ToolFormat, cuts
     text = tool_format.render_calls(uses)
     for answer in ([text], split(text, cuts), list(text)):
         assert bare(scan(tool_format, (WEATHER, SEARCH), answer)) == [(use.name, use.arguments) for use in uses]
-
-
-@every_format
-def test_text_around_calls_is_kept(tool_format: ToolFormat) -> None:
-    """Reading goes on behind a call, unless calls are the whole answer."""
-    if tool_format.alone:
-        return
-    call = tool_format.render_call(ToolUse("a", "search", '{"q":1}'))
-    parts = bare(scan(tool_format, (SEARCH,), [f"Let me see.\n{call}\nDone."]))
-    assert parts == [Text("Let me see."), ("search", '{"q":1}'), Text("\nDone.")]
-
-
-@every_format
-@some
-@given(text=texts | hostile, cuts=cut_places)
-def test_text_without_an_opener_comes_back(tool_format: ToolFormat, text: str, cuts: list[int]) -> None:
-    tags = [tag for pair in tool_format.grammar.reasoning for tag in pair]
-    assume(not any(marker in text for marker in (*tool_format.grammar.markers, *tags)))
-    assert scan(tool_format, (SEARCH,), split(text, cuts)) == ((Text(text),) if text else ())
-
-
-@every_format
-def test_a_mention_of_an_opener_stays_text(tool_format: ToolFormat) -> None:
-    framing = {syntax.opener for syntax in tool_format.grammar.syntaxes if not reads(syntax)}
-    for syntax in tool_format.grammar.syntaxes:
-        if syntax.opener and syntax.opener not in framing:
-            text = f"The marker {syntax.opener} begins a call."
-            assert "".join(p.text for p in scan(tool_format, (SEARCH,), [text]) if isinstance(p, Text)) == text
 
 
 @in_json

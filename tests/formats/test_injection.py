@@ -26,7 +26,6 @@ from toolwire.pipeline.exchange.routing import Route
 from toolwire.prompting.prompt import NEVER
 from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.record import AccessRecord
-from toolwire.support import offload
 from toolwire.support.offload import OFFLOAD_BYTES
 from toolwire.upstream.pool.server_pool import ServerPool
 from toolwire.upstream.servers.base import Capabilities
@@ -234,26 +233,12 @@ async def test_equal_tools_have_one_grammar(monkeypatch: pytest.MonkeyPatch) -> 
         return whole_answer(*args, **more)
 
     monkeypatch.setattr("toolwire.middlewares.injection.whole_answer", counted)
-    threads: list[str] = []
-    in_threads = offload._in_threads
-
-    def noted(function: Any, *args: Any) -> Any:
-        threads.append("thread")
-        return in_threads(function, *args)
-
-    monkeypatch.setattr(offload, "_in_threads", noted)
     middleware, tools = Injection(), ToolSet([WEATHER])
     for kept in (tools, tools, ToolSet([WEATHER])):
         asked = ModelRequest("m", (Message("user", (Text("hi"),)),), kept)
         changed = await middleware.on_request(exchange_for(asked, hermes.FORMAT, "gbnf"), asked)
         assert changed.constraint is not None
     assert made == ["grammar"]
-    assert len(threads) <= 3  # each route of its own here; what is noted with the tools needs none
-    route_of = exchange_for(ModelRequest("m", (Message("user", (Text("hi"),)),), tools), hermes.FORMAT, "gbnf")
-    threads.clear()
-    for _ in range(3):
-        await middleware.on_request(route_of, route_of.request)
-    assert threads == ["thread"]
 
 
 @pytest.mark.parametrize("feature", ["json_schema", "format"])

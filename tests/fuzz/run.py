@@ -51,7 +51,7 @@ def main() -> int:
         f"-max_total_time={given.seconds}",
         f"-seed={given.seed}",
         "-max_len=600",
-        "-timeout=GUARD_S",
+        "-timeout=120",
     ]
     options += ["-print_final_stats=1", f"-artifact_prefix={given.corpus}/{given.target}-", str(corpus)]
     atheris.Setup([sys.argv[0], *options], target)

@@ -24,9 +24,6 @@ from tests.options import route_options
 from tests.parse import oracle
 from tests.parse.oracle import Settings, valid
 from tests.parse.policies import WordPolicy
-from tests.parse.test_chunks import Way
-from tests.parse.test_sse import PIECES as SSE_PIECES
-from tests.parse.test_sse import frames_of, standard
 from tests.parse.texts import FIELDS, GRAMMARS, PIECES, literals_of, text_of
 from tests.unit.test_stream_paths import OPTIONS as LANE_OPTIONS
 from tests.unit.test_stream_paths import masked, pair, told
@@ -36,6 +33,7 @@ from toolwire.errors import CODES, ClientFault, GatewayError
 from toolwire.events import Event, Fault, Finish, Start
 from toolwire.formats.base import ToolFormat
 from toolwire.ingress.bodies import read_json
+from toolwire.pipeline.paths.relay import Relay
 from toolwire.protocols.base import ClientSide, ServerSide
 from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.protocols.completions.protocol import CompletionsProtocol
@@ -53,6 +51,7 @@ from toolwire.stream_grammar import check, normalise
 TWINS: Final = [fastparse, _pyparse]
 """The one in use (the compiled one, where it was built) and the Python one."""
 
+FRAME_ENDS: Final = re.compile(rb"(?<=\n\n)|(?<=\n\r\n)|(?<=\r\r)")
 IDS: Final = re.compile(r"call_[0-9a-f]{32}")
 REASONING: Final[list[tuple[tuple[str, str], ...]]] = [
     (),
@@ -172,19 +171,6 @@ def _shown(events: list[Event]) -> str:
 # --- streams --------------------------------------------------------------------------------------------------------
 
 
-def sse(data: bytes) -> None:
-    """Frames are those of the HTML standard, for any split, and the bound does not depend on the split."""
-    tape = Tape(data)
-    size, bound = 1 + tape.byte(), tape.pick([1 << 20, 64, 16, 3])
-    stream = tape.wire(SSE_PIECES)
-    found = [frames_of(module, stream, size, bound) for module in TWINS]  # type: ignore[arg-type]  # of one shape
-    assert found[0] == found[1] == frames_of(TWINS[0], stream, max(1, len(stream)), bound)  # type: ignore[arg-type]
-    frames, too_large = found[0]
-    expected = standard(stream)
-    assert frames == expected[: len(frames)]
-    assert too_large or len(frames) == len(expected)
-
-
 def _event(payload: Any) -> bytes:
     return b"data: " + (payload if isinstance(payload, bytes) else orjson.dumps(payload)) + b"\n\n"
 
@@ -206,28 +192,6 @@ WIRE: Final[list[bytes]] = [
     *[b'{"choices":[{"index":0,"delta":{"content":"', b'"}}]}', b"\\u003c", b"\\ud83d", b"\\", b'"', b"}", b"]", b","],
     *[b'"content":', b'"reasoning_content":"r"', b'"tool_calls":', b'"delta":', b"null", b"1e9", b"\xf0\x9f\x9a\x80"],
 ]  # fmt: skip
-
-
-def gate(data: bytes) -> None:
-    """The gate for plain text: both twins pass and decline the same, byte for byte."""
-    tape = Tape(data)
-    number, kind, limit = tape.pick([-1, 0, 998]), tape.pick(["text", "scanned", "read", "reasoning"]), 4096
-    seed = tape.byte()
-    scanned = kind in ("scanned", "read")
-    ways = [
-        Way(name, number=number, scanned=scanned, limit=limit, reasoning=kind == "reasoning", writes=kind != "read")
-        for name in (["compiled", "python"] if fastparse.IMPLEMENTATION == "compiled" else ["python", "python"])
-    ]
-    for piece in cut(b"\n\n" + tape.wire(WIRE), seed):
-        assert ways[0].gate.feed(piece) == ways[1].gate.feed(piece)
-    for way in ways:
-        way.slow(b"")
-    assert ways[0].seen == ways[1].seen
-    assert [ways[0].passed, ways[0].frames, ways[0].fed, ways[0].given] == [
-        *[ways[1].passed, ways[1].frames, ways[1].fed, ways[1].given]
-    ]
-    if scanned:
-        assert ways[0].scanner.held == ways[1].scanner.held
 
 
 def stream_paths(data: bytes) -> None:
@@ -276,6 +240,20 @@ def readers(data: bytes) -> None:
     seed, bound = tape.byte(), tape.pick([1 << 20, 400])
     wire = tape.wire(WIRE)
     _read(protocol, wire, seed, bound)
+
+
+def relay(data: bytes) -> None:
+    """A relay of any bytes invents nothing: its frames are the server's, in their order, some left out (R29.1)."""
+    tape = Tape(data)
+    seed, stream = tape.byte(), tape.wire(WIRE)
+    relayed = Relay(CHAT_PROTOCOL, frame_bytes=2000)
+    out = b"".join(relayed.feed(piece) for piece in cut(stream, seed))
+    said = iter(FRAME_ENDS.split(stream))
+    for frame in FRAME_ENDS.split(out):
+        assert not frame.strip() or frame in said or b'"delta":{}' in frame, frame
+    if relayed.fault is None:
+        relayed.finish()
+    assert relayed.ended or relayed.fault is not None or b"finish_reason" in out
 
 
 # --- requests -------------------------------------------------------------------------------------------------------
@@ -573,7 +551,7 @@ def reply(data: bytes) -> None:
 TARGETS: Final[dict[str, Callable[[bytes], None]]] = {
     target.__name__: target
     for target in (
-        *(scanner, formats, sse, gate, stream_paths, readers),
+        *(scanner, formats, stream_paths, readers, relay),
         *(event_readers, chat_request, responses_request, messages_request, body, schema, repair, reply, whole_events),
     )
 }

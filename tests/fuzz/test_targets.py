@@ -8,7 +8,7 @@ import pytest
 
 from tests.fuzz.targets import TARGETS
 
-RUNS = {"scanner": 60, "stream_paths": 50, "gate": 50, "formats": 120}
+RUNS = {"scanner": 60, "stream_paths": 50, "formats": 60}
 """Of the slower ones, and of those whose laws are other tests' as well."""
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
@@ -21,7 +20,7 @@ from toolwire.config import LimitsConfig
 from toolwire.extras.capture.files import Captured, Entry, read_capture, write_capture
 from toolwire.extras.capture.recording import RecordingError
 from toolwire.extras.inspector import answer as answers
-from toolwire.extras.inspector import bounds, prompt, uploads
+from toolwire.extras.inspector import prompt, uploads
 from toolwire.extras.inspector.bounds import MOST_BYTES, MOST_READS, MOST_ROUNDS, READ_CHARS, within_bounds
 from toolwire.extras.inspector.formats import read_in_all_formats
 from toolwire.extras.inspector.routes import READS
@@ -334,23 +333,3 @@ def test_comparing_a_prompt_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None
     kinds = [span["kind"] for message in messages for span in message["spans"]]
     assert kinds[0] != "unread" == kinds[-1]
     assert "".join(span["text"] for span in messages[-1]["spans"]) == "message number 29, changed"
-
-
-def test_events_that_come_byte_by_byte_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The end of an event is looked for only in what is new."""
-    looked: list[int] = []
-
-    class Pattern:
-        def finditer(self, text: bytes, begin: int) -> Iterator[Any]:
-            looked.append(len(text) - begin)
-            return found.finditer(text, begin)
-
-    from toolwire.extras.inspector import output
-
-    found = output._FRAME_END
-    monkeypatch.setattr(output, "_FRAME_END", Pattern())
-    data = b"data: " + b"x" * 500 + b"\r\n\r\n" + b"data: y\n\ndata: z"
-    cut = list(output.frames([Entry("output", float(at), data=bytes([byte])) for at, byte in enumerate(data)]))
-    assert [one for _, one in cut] == [data[:510], data[510:519], data[519:]]
-    assert max(looked) <= 4
-    assert bounds.MOST_READS * 4 < 10**6

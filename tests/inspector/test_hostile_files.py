@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cases import every
+from tests.cases import every, examples
 from tests.inspector.inspected import CALL, WEATHER, answering, asked
 from toolwire.cli import main
 from toolwire.testing import Say
@@ -74,6 +74,7 @@ def test_the_capture_itself_can_be_replayed() -> None:
     assert got.exit_code == 0, got.output
 
 
+@examples(0.4)
 @given(st.data())
 def test_a_value_of_any_type_in_any_place(data: st.DataObject) -> None:
     lines = [json.loads(line) for line in captured().splitlines()]

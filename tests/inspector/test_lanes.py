@@ -46,13 +46,11 @@ async def each(texts: Iterable[str], **sections: Any) -> AsyncIterator[tuple[str
             yield text, view
 
 
-async def test_prose_is_text() -> None:
-    _, view = await seen(Say("Grüße ", "aus Köln"), WEATHER)
-    assert lane(view) == [("text", "Grüße aus Köln")]
-    assert (view["calls"], view["judgements"]) == ([], [])
-    assert (view["status"], view["code"], view["running"]) == (200, None, False)
-    assert view["client"]["streamed"]
-    assert [event["brief"] for event in view["client"]["events"]][-1] == "finish: stop"
+async def test_what_is_no_call_is_text() -> None:
+    async for text, view in each(["Grüße aus Köln", "So <tool_call>is that</tool_call> a tag."]):
+        assert lane(view) == [("text", text)]
+        assert (view["calls"], view["judgements"]) == ([], [])
+        assert (view["status"], view["code"], view["running"]) == (200, None, False)
 
 
 async def test_a_call_and_the_space_before_it() -> None:
@@ -78,20 +76,6 @@ async def test_two_calls_in_one_block() -> None:
     assert "Rome" in found[1][1]
     assert "Paris" not in found[1][1]
     assert told(view) == [1, 2]
-
-
-async def test_blocks_one_after_the_other() -> None:
-    rome = CALL.replace("Paris", "Rome")
-    _, view = await seen(Say(f"One. {CALL}\n{rome}\nDone."), WEATHER)
-    assert lane(view) == [
-        ("text", "One."),
-        ("markup", " "),
-        ("call", CALL),
-        ("markup", "\n"),
-        ("call", rome),
-        ("text", "\nDone."),
-    ]
-    assert [span.get("call") for span in raw(view)["spans"]] == [None, None, 1, None, 2, None]
 
 
 REPAIRED = {
@@ -174,13 +158,6 @@ async def test_calls_that_were_refused() -> None:
         assert view["calls"] == []
 
 
-async def test_what_stands_between_the_tags_and_is_no_call_at_all() -> None:
-    text = "So <tool_call>is that</tool_call> a tag."
-    _, view = await seen(Say(text), WEATHER)
-    assert lane(view) == [("text", text)]
-    assert view["judgements"] == []
-
-
 async def test_arguments_that_do_not_fit_in_a_form_that_nobody_taught() -> None:
     text = '```json\n{"name": "weather", "arguments": {"town": "Paris"}}\n```'
     _, view = await seen(Say(text), WEATHER, **NEVER_AGAIN)
@@ -198,20 +175,21 @@ async def test_a_name_in_a_form_that_nobody_taught() -> None:
     assert any('The closest is "weather"' in words for kind, words in said(view) if kind == "refused"), said(view)
 
 
-async def test_a_second_call_where_one_is_allowed() -> None:
-    rome = CALL.replace("Paris", "Rome")
-    _, view = await seen(Say(f"{CALL}{rome}"), WEATHER, body={"parallel_tool_calls": False})
+@every(
+    ("second", "option", "more"),
+    [
+        (CALL.replace("Paris", "Rome"), "parallel_tool_calls", {"body": {"parallel_tool_calls": False}}),
+        (CALL, "dedupe_calls", {"defaults": {"calls": {"dedupe_calls": True}}}),
+    ],
+)
+async def test_a_second_call_that_is_dropped(second: str, option: str, more: dict[str, Any]) -> None:
+    """Where one is allowed, or as a repetition."""
+    _, view = await seen(Say(f"{CALL}{second}"), WEATHER, **more)
     assert calls(view) == [PARIS]
-    assert lane(view) == [("call", CALL), ("dropped", rome)]
-    assert [kind for kind, words in said(view)] == ["dropped"]
-    assert "parallel_tool_calls" in said(view)[0][1]
-
-
-async def test_a_call_that_repeats_another() -> None:
-    _, view = await seen(Say(f"{CALL}{CALL}"), WEATHER, defaults={"calls": {"dedupe_calls": True}})
-    assert calls(view) == [PARIS]
-    assert lane(view) == [("call", CALL), ("dropped", CALL)]
-    assert "dedupe_calls" in said(view)[0][1]
+    assert lane(view) == [("call", CALL), ("dropped", second)]
+    ((kind, words),) = said(view)
+    assert kind == "dropped"
+    assert option in words
 
 
 async def test_an_answer_that_is_cut_inside_a_call() -> None:
@@ -237,25 +215,6 @@ async def test_a_strict_failure() -> None:
     assert lane(view)[0] == ("text", "Hm.")
     assert lane(view)[-1] == ("refused", text)
     assert any("error" in event["brief"] for event in view["client"]["events"])
-
-
-async def test_thoughts_in_tags_and_what_stands_in_them() -> None:
-    text = f"<think>I could {CALL}</think>\n\nNo."
-    _, view = await seen(Say(text), WEATHER)
-    assert view["calls"] == []
-    assert lane(view) == [
-        ("markup", "<think>"),
-        ("reasoning", f"I could {CALL}"),
-        ("markup", "</think>\n\n"),
-        ("text", "No."),
-    ]
-
-
-async def test_thoughts_that_the_server_sets_apart() -> None:
-    deltas = [{"role": "assistant", "content": ""}, {"reasoning_content": "Paris"}, {"reasoning_content": "?"}, CALL]
-    _, view = await seen(streamed(*deltas), WEATHER)
-    assert lane(view) == [("reasoning", "Paris?"), ("call", CALL)]
-    assert calls(view) == [PARIS]
 
 
 async def test_thoughts_that_nothing_opened() -> None:
@@ -366,12 +325,6 @@ async def test_an_answer_of_the_server_that_is_whole() -> None:
     _, view = await seen(whole(message), WEATHER, body={"stream": False})
     assert lane(view) == [("reasoning", "Hm."), ("text", "I look."), ("markup", " "), ("call", CALL)]
     assert raw(view)["streamed"] is False
-
-
-async def test_several_answers_show_the_first() -> None:
-    got, view = await seen(whole({"content": "one"}, {"content": "two"}), body={"n": 2, "stream": False})
-    assert [choice["message"]["content"] for choice in got.json()["choices"]] == ["one", "two"]
-    assert lane(view) == [("text", "one")]
 
 
 async def test_several_streamed_answers_show_the_first() -> None:

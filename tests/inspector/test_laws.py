@@ -7,19 +7,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-import toolwire.scanner
+from tests.cases import examples
 from tests.e2e.conftest import function, read_config, serving
 from tests.inspector.inspected import CALL, WEATHER, Inspected, asked, covers, lane, part
-from toolwire import fastparse
 from toolwire.config import RouteOptions
 from toolwire.extras.capture.files import Captured, Entry
+from toolwire.extras.inspector.output import frames
 from toolwire.extras.inspector.view import view
 from toolwire.registry import registries
-from toolwire.scan import _pyparse
 from toolwire.support.conversion import to_mapping
 from toolwire.testing import chunk, frame
 
@@ -109,53 +107,42 @@ def shown(seen: Mapping[str, Any]) -> tuple[Any, ...]:
     return answer["text"], answer["spans"], seen["calls"], seen["judgements"]
 
 
-@pytest.fixture(params=["compiled", "python"])
-def twin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both scanners."""
-    python = request.param == "python"
-    scanner = _pyparse.CallScanner if python else fastparse.CallScanner
-    monkeypatch.setattr(toolwire.scanner.build_scanner, "__kwdefaults__", {**KEYWORDS, "scanner": scanner})
-    return str(request.param)
+def test_whitespace_at_the_end_of_a_block_that_is_text_is_left_out() -> None:
+    spans = view(capture([REFUSED_FENCE]), PLUGINS)["rounds"][0]["raw"]["spans"]
+    assert [span["kind"] for span in spans] == ["refused", "markup", "reasoning"]
 
 
-KEYWORDS: Mapping[str, Any] = dict(toolwire.scanner.build_scanner.__kwdefaults__ or {})
+@given(answers())
+@example((f"A {CALL}\n{CALL} B", [f"A {CALL}\n{CALL} B"], [*f"A {CALL}\n{CALL} B"]))
+@example((REFUSED_FENCE, [REFUSED_FENCE], [*REFUSED_FENCE]))
+@example(("\U0001f680<think>a</think>b", ["\U0001f680<thi", "nk>a</think>b"], ["\U0001f680<think>a</", "think>b"]))
+def test_spans_cover_the_text_however_it_came(case: tuple[str, list[str], list[str]]) -> None:
+    text, one, other = case
+    first = view(capture(one), PLUGINS)
+    assert first["rounds"][0]["raw"]["text"] == text
+    covers(first["rounds"][0]["raw"])
+    second = view(capture(other), PLUGINS)
+    covers(second["rounds"][0]["raw"])
+    assert shown(first) == shown(second)
+    assert all(span["kind"] != "open" for span in first["rounds"][0]["raw"]["spans"])
 
 
-@pytest.mark.usefixtures("twin")
-class TestBothTwins:
-    def test_whitespace_at_the_end_of_a_block_that_is_text_is_left_out(self) -> None:
-        spans = view(capture([REFUSED_FENCE]), PLUGINS)["rounds"][0]["raw"]["spans"]
-        assert [span["kind"] for span in spans] == ["refused", "markup", "reasoning"]
-
-    @given(answers())
-    @example((f"A {CALL}\n{CALL} B", [f"A {CALL}\n{CALL} B"], [*f"A {CALL}\n{CALL} B"]))
-    @example((REFUSED_FENCE, [REFUSED_FENCE], [*REFUSED_FENCE]))
-    @example(("\U0001f680<think>a</think>b", ["\U0001f680<thi", "nk>a</think>b"], ["\U0001f680<think>a</", "think>b"]))
-    def test_spans_cover_the_text_however_it_came(self, case: tuple[str, list[str], list[str]]) -> None:
-        text, one, other = case
-        first = view(capture(one), PLUGINS)
-        assert first["rounds"][0]["raw"]["text"] == text
-        covers(first["rounds"][0]["raw"])
-        second = view(capture(other), PLUGINS)
-        covers(second["rounds"][0]["raw"])
-        assert shown(first) == shown(second)
-        assert all(span["kind"] != "open" for span in first["rounds"][0]["raw"]["spans"])
-
-    @given(answers())
-    def test_while_it_runs_nothing_is_said_that_turns_out_wrong(self, case: tuple[str, list[str], list[str]]) -> None:
-        """What had been decided stays so; only what was open is decided later."""
-        text, pieces, _ = case
-        end = view(capture(pieces), PLUGINS)
-        for upto in range(len(pieces) + 1):
-            now = view(capture(pieces[:upto], finish=None, so_far={"format": "hermes"}), PLUGINS)
-            assert now["running"]
-            answer = now["rounds"][0]["raw"]
-            covers(answer)
-            assert text.startswith(answer["text"])
-            kinds = characters(answer)
-            later = characters(end["rounds"][0]["raw"])
-            decided = [(a, b) for a, b in zip(kinds, later, strict=False) if a != "open"]
-            assert all(a == b for a, b in decided), (kinds, later)
+@examples(0.5)
+@given(answers())
+def test_while_it_runs_nothing_is_said_that_turns_out_wrong(case: tuple[str, list[str], list[str]]) -> None:
+    """What had been decided stays so; only what was open is decided later."""
+    text, pieces, _ = case
+    end = view(capture(pieces), PLUGINS)
+    for upto in range(len(pieces) + 1):
+        now = view(capture(pieces[:upto], finish=None, so_far={"format": "hermes"}), PLUGINS)
+        assert now["running"]
+        answer = now["rounds"][0]["raw"]
+        covers(answer)
+        assert text.startswith(answer["text"])
+        kinds = characters(answer)
+        later = characters(end["rounds"][0]["raw"])
+        decided = [(a, b) for a, b in zip(kinds, later, strict=False) if a != "open"]
+        assert all(a == b for a, b in decided), (kinds, later)
 
 
 def characters(answer: Mapping[str, Any]) -> list[str]:
@@ -164,6 +151,14 @@ def characters(answer: Mapping[str, Any]) -> list[str]:
     for span in answer["spans"]:
         out += [f"{span['kind']}{span.get('call', '')}"] * (span["to"] - span["from"])
     return out
+
+
+def test_events_are_the_same_in_whatever_reads_they_came() -> None:
+    events = [b"data: x\r\n\r\n", b"data: y\n\n", b"data: z"]
+    data = b"".join(events)
+    for size in (1, 3, len(data)):
+        reads = [Entry("output", 0.0, data=data[at : at + size]) for at in range(0, len(data), size)]
+        assert [event for _, event in frames(reads)] == events
 
 
 def of_client(body: bytes) -> tuple[str, str, list[tuple[str, str]]]:
@@ -184,7 +179,7 @@ def of_client(body: bytes) -> tuple[str, str, list[tuple[str, str]]]:
     return text, thoughts, calls
 
 
-async def test_the_lanes_say_what_the_client_got(twin: str) -> None:
+async def test_the_lanes_say_what_the_client_got() -> None:
     """Text that is shown as text is what the client got as text, and the calls are its calls. Through the gateway, for
     every order of two pieces, alone and in the midst of the others."""
     parts = [

@@ -82,14 +82,6 @@ def test_what_is_no_way_to_turn_it_on(inspect: Any) -> None:
         read(inspect)
 
 
-def test_what_stays_no_shorthand() -> None:
-    """That one section may be `true` is not so of those that are a number or a name."""
-    for wrong in ({"capture": True}, {"auth": {"keys": [True]}}, {"chain": [True]}):
-        with pytest.raises(ConfigError):
-            read_config({**MOCK, **wrong})
-    assert read_config({**MOCK, "capture": 20}).capture.keep == 20
-
-
 @every(
     ("sections", "good"),
     [

@@ -5,18 +5,21 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Any
 
-import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cases import every
 from tests.e2e.conftest import CHAT, function
+from tests.e2e.meaning import history, says
 from tests.inspector.inspected import CALL, MESSAGES, RESPONSES, WEATHER, View, answering, asked
 from toolwire.extras.inspector.prompt import COMPARED_CHARS, _Finder
-from toolwire.testing import Answer, Asked, Say
+from toolwire.model import Text
+from toolwire.testing import Asked, Say
 
 SYSTEM = "You are a forecaster in a bad mood."
 QUESTION = "What is the weather in Paris today?"
+RAIN = "It rains cats and dogs."
+MORE = "And in Rome, if I may ask?"
 ADD = function("add", a="integer")
 
 
@@ -59,38 +62,18 @@ def of(asked_: Asked) -> list[tuple[str, str]]:
     return found
 
 
-def history(path: str) -> dict[str, Any]:
+def conversation(path: str) -> dict[str, Any]:
     """A conversation in which a tool was called."""
-    if path == RESPONSES:
-        items: list[dict[str, Any]] = [
-            {"role": "user", "content": QUESTION},
-            {"type": "function_call", "call_id": "call_1", "name": "weather", "arguments": '{"city": "Paris"}'},
-            {"type": "function_call_output", "call_id": "call_1", "output": "It rains cats and dogs."},
-            {"role": "user", "content": "And in Rome, if I may ask?"},
-        ]
-        return {"input": items, "instructions": SYSTEM}
+    body = history(path, [("call_1", "weather", {"city": "Paris"}, RAIN)])
+    items = body["input" if path == RESPONSES else "messages"]
+    items[0]["content"] = QUESTION
     if path == MESSAGES:
-        call: dict[str, Any] = {"type": "tool_use", "id": "call_1", "name": "weather", "input": {"city": "Paris"}}
-        result = {"type": "tool_result", "tool_use_id": "call_1", "content": "It rains cats and dogs."}
-        more = {"type": "text", "text": "And in Rome, if I may ask?"}
-        return {
-            "system": SYSTEM,
-            "messages": [
-                {"role": "user", "content": QUESTION},
-                {"role": "assistant", "content": [call]},
-                {"role": "user", "content": [result, more]},
-            ],
-        }
-    made = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Paris"}'}}
-    return {
-        "messages": [
-            {"role": "system", "content": SYSTEM},
-            {"role": "user", "content": QUESTION},
-            {"role": "assistant", "content": None, "tool_calls": [made]},
-            {"role": "tool", "tool_call_id": "call_1", "content": "It rains cats and dogs."},
-            {"role": "user", "content": "And in Rome, if I may ask?"},
-        ]
-    }
+        items[-1]["content"].append({"type": "text", "text": MORE})
+        return {"system": SYSTEM, **body}
+    items.append({"role": "user", "content": MORE})
+    if path == RESPONSES:
+        return {"instructions": SYSTEM, **body}
+    return {"messages": [{"role": "system", "content": SYSTEM}, *items]}
 
 
 async def shown(
@@ -135,16 +118,16 @@ async def test_without_tools_all_is_the_clients() -> None:
 
 @every("path", [CHAT, RESPONSES, MESSAGES])
 async def test_calls_and_results_of_earlier_turns(path: str) -> None:
-    body = {**asked(path, WEATHER), **history(path)}
+    body = {**asked(path, WEATHER), **conversation(path)}
     view, got = await shown(body, path)
     assert texts(view) == of(got)
     client = whose(view, "client")
     assert any(SYSTEM in text for text in client)
     assert QUESTION in client
-    assert any("And in Rome, if I may ask?" in text for text in client)
+    assert any(MORE in text for text in client)
     past = whose(view, "history")
     assert any("Paris" in text and "weather" in text for text in past), prompt(view)
-    assert any("It rains cats and dogs." in text for text in past), prompt(view)
+    assert any(RAIN in text for text in past), prompt(view)
     (taught,) = whose(view, "injected")
     assert "Does weather." in taught or path == MESSAGES
     assert not any("cats and dogs" in text for text in [taught, *client])
@@ -165,19 +148,11 @@ async def test_what_was_escaped() -> None:
     assert 0 < len(escaped) < len(CALL)
 
 
-def completion(asked_: Asked) -> Answer:
-    said = {"id": "c", "object": "text_completion", "created": 1, "model": "m"}
-    choice = {"index": 0, "text": f"So. {CALL}", "finish_reason": "stop", "logprobs": None}
-    return Answer(
-        [orjson.dumps({**said, "choices": [choice]})], headers={"Content-Type": "application/json"}, framing="length"
-    )
-
-
 async def test_one_text_for_a_server_of_completions() -> None:
     body = asked(CHAT, WEATHER)
     body["messages"] = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": QUESTION}]
     backend = {"kind": "openai_completions", "template": "chatml"}
-    view, got = await shown(body, answer=completion, backend=backend)
+    view, got = await shown(body, answer=says("openai_completions", Text(f"So. {CALL}")), backend=backend)
     assert texts(view) == of(got)
     ((role, pieces),) = prompt(view)
     assert role == ""
@@ -188,41 +163,21 @@ async def test_one_text_for_a_server_of_completions() -> None:
     assert [span["kind"] for span in raw["spans"]] == ["text", "markup", "call"]
 
 
-def response(asked_: Asked) -> Answer:
-    part = {"type": "output_text", "text": f"So. {CALL}", "annotations": []}
-    item = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [part]}
-    usage = {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}
-    said = {"id": "resp_1", "object": "response", "created_at": 1, "model": "m", "status": "completed"}
-    body = orjson.dumps({**said, "output": [item], "usage": usage, "error": None, "incomplete_details": None})
-    return Answer([body], headers={"Content-Type": "application/json"}, framing="length")
-
-
-def message(asked_: Asked) -> Answer:
-    content = [{"type": "text", "text": f"So. {CALL}"}]
-    said = {"id": "m", "type": "message", "role": "assistant", "model": "m", "content": content}
-    usage = {"input_tokens": 1, "output_tokens": 1}
-    body = orjson.dumps({**said, "stop_reason": "end_turn", "stop_sequence": None, "usage": usage})
-    return Answer([body], headers={"Content-Type": "application/json"}, framing="length")
-
-
-SERVERS = {"openai_responses": response, "anthropic_messages": message}
-
-
-@every("kind", SERVERS)
+@every("kind", ["openai_responses", "anthropic_messages"])
 @every("path", [CHAT, RESPONSES, MESSAGES])
 async def test_servers_of_other_protocols(kind: str, path: str) -> None:
-    body = {**asked(path, WEATHER), **history(path)}
-    view, got = await shown(body, path, answer=SERVERS[kind], backend={"kind": kind})
+    body = {**asked(path, WEATHER), **conversation(path)}
+    view, got = await shown(body, path, answer=says(kind, Text(f"So. {CALL}")), backend={"kind": kind})
     assert texts(view) == of(got)
     assert QUESTION in whose(view, "client")
-    assert any("It rains cats and dogs." in text for text in whose(view, "history")), prompt(view)
+    assert any(RAIN in text for text in whose(view, "history")), prompt(view)
     assert any("<tool_call>" in text for text in whose(view, "injected"))
     assert [span["kind"] for span in view["rounds"][0]["raw"]["spans"]] == ["text", "markup", "call"]
     assert [call["name"] for call in view["calls"]] == ["weather"]
 
 
 async def test_a_server_that_does_tools_is_given_them() -> None:
-    body = {**asked(CHAT, WEATHER), **history(CHAT), "tool_choice": "auto"}
+    body = {**asked(CHAT, WEATHER), **conversation(CHAT), "tool_choice": "auto"}
     view, _ = await shown(body, defaults={"mode": "native"})
     seen = view["rounds"][0]["prompt"]
     assert seen["tools"] == ["weather"]

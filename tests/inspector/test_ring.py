@@ -137,13 +137,6 @@ def test_exchanges_with_one_request_id_are_kept_beside_each_other() -> None:
     assert many.ring.find(older.exchange_id, "him") is None
 
 
-def test_each_exchange_with_one_request_id_counts() -> None:
-    many = Exchanges(most=100_000)
-    for _ in range(50):
-        many.one("same", 40_000)
-    assert many.ids == ["same", "same"]
-
-
 def test_an_exchange_that_was_refused_before_it_was_read() -> None:
     many = Exchanges()
     capture = many._captures.begin(make_mocked_request("POST", "/v1/chat/completions"), "bad")
@@ -193,17 +186,6 @@ def test_who_begins_is_not_told_what_went_before() -> None:
     news = many.ring.changes(0, None)
     assert [row["id"] for row in news.rows] == ["c"]
     assert (news.gone, news.skipped) == ((), 0)
-
-
-def test_an_id_that_comes_again_is_not_gone() -> None:
-    many = Exchanges(most=LEAST_BYTES)
-    many.one("a")
-    seen = many.ring.changes(0, None)
-    many.one("b")
-    many.one("a")
-    news = many.ring.changes(seen.version, None)
-    assert [row["id"] for row in news.rows] == ["a"]
-    assert news.rows[0]["exchange_id"] not in news.gone
 
 
 def test_a_key_sees_its_own() -> None:
@@ -283,9 +265,3 @@ def test_counts_do_not_need_the_exchanges_to_be_kept(clock: Clock) -> None:
         many.end(many.begin(f"r{number}"), route="m")
     (counts,) = many.ring.counts().values()
     assert counts["requests"] == 20
-
-
-def test_what_was_not_read_is_no_request_of_a_route(clock: Clock) -> None:
-    many = Exchanges()
-    many.end(many.begin("bad"))
-    assert not many.ring.counts()

@@ -152,24 +152,6 @@ async def test_an_exchange_that_runs() -> None:
     assert lane(view) == [("text", "Well."), ("markup", " "), ("call", CALL)]
 
 
-async def test_a_running_thought() -> None:
-    more = asyncio.Event()
-    async with (
-        asyncio.timeout(GUARD_S),
-        answering(Say("<think>I wonder", more, " no</think>Yes.")) as (gateway, _),
-        aiohttp.ClientSession() as session,
-        session.post(
-            gateway.server.make_url(CHAT), json=asked(CHAT, WEATHER, stream=True), headers={"X-Request-Id": "runs"}
-        ) as response,
-    ):
-        await response.content.readuntil(b"wonder")
-        view = (await gateway.get("exchanges/runs"))[1]
-        assert lane(view) == [("markup", "<think>"), ("reasoning", "I wonder")]
-        assert raw(view)["steps"][-1]["state"] == "reasoning"
-        more.set()
-        await response.read()
-
-
 async def test_a_capture_that_had_no_room() -> None:
     """The begin is there, nothing is made up for the rest, and it is said how much is missing."""
     text = "word " * 2000

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
-
-import aiohttp
 
 from tests.cases import every
 from tests.e2e.conftest import CHAT, post
 from tests.inspector.inspected import MESSAGES, RESPONSES, Inspected, answering, asked
-from tests.waiting import GUARD_S
 from toolwire.testing import Say
 
 KEY = "tw-clients-key-0123456789abcdef"
@@ -28,25 +24,13 @@ async def everything(gateway: Inspected, ident: str, key: str) -> str:
     headers = {"Authorization": f"Bearer {key}"}
     view = await gateway.ended(ident, **headers)
     found = [json.dumps(view, ensure_ascii=False)]
-    for place in (
-        f"exchanges/{ident}",
-        f"exchanges/{ident}/capture",
-        f"exchanges/{ident}/formats",
-        "overview",
-        "setup",
-    ):
+    for place in (*(f"exchanges/{ident}{what}" for what in ("", "/capture", "/formats")), "overview", "setup"):
         got = await gateway.fetch("GET", f"/inspect/api/{place}", headers=headers)
         assert got.status == 200
         found += [got.body.decode(), str(dict(got.headers))]
-    async with (
-        asyncio.timeout(GUARD_S),
-        aiohttp.ClientSession() as session,
-        session.get(f"{gateway.url}/inspect/api/feed", headers=headers) as feed,
-    ):
-        while not (line := (await feed.content.readline()).decode()).startswith('data: {"rows"'):
-            pass
-        assert ident in line
-        found.append(line)
+    listed = json.dumps(await gateway.rows(**headers), ensure_ascii=False)
+    assert ident in listed
+    found.append(listed)
     return "\n".join(found)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.cases import every
 from tests.e2e.conftest import CHAT, function
-from tests.inspector.inspected import CALL, MESSAGES, RESPONSES, WEATHER, answering, asked, call, seen, whole
+from tests.inspector.inspected import CALL, WEATHER, answering, asked, call, seen, whole
 from toolwire.config import DEFAULT_CHAIN
 from toolwire.extras.capture.files import read_capture
 from toolwire.testing import Refuse, Say, Script
@@ -125,12 +125,6 @@ async def test_an_answer_that_was_rejected_before() -> None:
     async with answering(Say(MISSPELLED), Say(CALL)) as (gateway, _):
         _, view = await gateway.ask(asked(CHAT, WEATHER, stream=True))
     assert view["why"] == 'Called "weather", after 1 answer that the gateway rejected.'
-
-
-@every("path", [RESPONSES, MESSAGES])
-async def test_every_client_api(path: str) -> None:
-    _, view = await seen(Say(MISSPELLED), WEATHER, path=path, **ONCE)
-    assert "not on offer" in view["why"]
 
 
 async def test_recorded_decisions_say_where_the_block_stands() -> None:

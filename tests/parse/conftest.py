@@ -29,7 +29,7 @@ def load(implementation: str) -> ModuleType:
     return importlib.import_module(MODULES[implementation])
 
 
-def some(twin: ModuleType, cases: Iterable[T], step: int = 4) -> list[T]:
+def some(twin: ModuleType, cases: Iterable[T], step: int = 13) -> list[T]:
     """All cases for the compiled scanner. For the Python one, which gives the same events by law (`test_laws.py`) and
     takes most of the time, one in `step`; all where it is the only one."""
     thinned = twin.__name__ == MODULES["python"] and not os.environ.get("TOOLWIRE_NO_EXTENSIONS")

@@ -205,6 +205,28 @@ def test_trim_none_keeps_whitespace_but_not_empty_text(twin: ModuleType) -> None
     assert read(twin, " \n", trim_edges=False) == ["text: \n"]
 
 
+RUNS = [" ", "\n\n", " " * 300, "\n" * 300 + " " * 5, "\n    \n    ", "\r\n" * 200, " \t" * 3 + "\n" * 400]
+
+
+@every("run", RUNS)
+@every("size", [1, 2, 3, 7, 1000])
+def test_a_run_waits_and_comes_back_as_it_was(twin: ModuleType, run: str, size: int) -> None:
+    fed = open_scanner("sentinel", ["f"], scanner=twin.CallScanner)
+    fed.feed("é")
+    waited = [event for at in range(0, len(run), size) for event in fed.feed(run[at : at + size])]
+    assert waited == []
+    assert fed.held == run
+    assert fed.feed("ü") == [Delta(0, run + "ü")]
+    assert fed.held == ""
+
+
+@every("run", RUNS)
+def test_a_run_at_a_block_goes(twin: ModuleType, run: str) -> None:
+    fed = open_scanner("sentinel", ["f"], scanner=twin.CallScanner)
+    events = [*fed.feed(f"a{run}"), *fed.feed('<tool_call>{"name":"f","arguments":{}}</tool_call>'), *fed.finish()]
+    assert [event.text for event in events if isinstance(event, Delta)] == ["a", "{}"]
+
+
 def test_whitespace_is_held_only_up_to_the_limit(twin: ModuleType) -> None:
     scanner = twin.CallScanner(GRAMMARS["sentinel"], WordPolicy(), block_bytes=100)
     events = scanner.feed("a" + " " * 100)

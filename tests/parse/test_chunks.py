@@ -4,7 +4,6 @@ That it gives what reading and writing would give is a law of the stream paths, 
 
 from __future__ import annotations
 
-import inspect
 import json
 from typing import Any
 
@@ -13,12 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cases import examples
-from tests.chunks import CHOICES, DELTAS, FIELDS, WHOLE, reads
+from tests.chunks import reads
 from tests.parse.conftest import load
 from tests.parse.policies import WordPolicy
 from tests.parse.texts import GRAMMARS
-from toolwire import fastparse
 from toolwire.events import Event
 from toolwire.scan import _pychunk
 from toolwire.scan._pyguard import SecretGuard
@@ -89,7 +86,6 @@ def way(request: pytest.FixtureRequest) -> Way:
     return way
 
 
-@examples(2)
 @given(
     stream=reads(),
     number=st.sampled_from([-1, 0, 998]),
@@ -124,7 +120,6 @@ def test_nothing_is_lost_on_the_long_way(data: bytes, cut: int) -> None:
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-@examples(2)
 @given(
     text=st.text(st.characters(codec="utf-8"), min_size=1, max_size=8),
     fresh=st.booleans(),
@@ -144,43 +139,6 @@ def test_text_passes_as_orjson_escapes_it(implementation: str, text: str, fresh:
     assert way.gate.take() == (2 - fresh, whole, whole)
 
 
-HALVES = [r"\ud83d", r"\ude00", r"\ude00\ud83d", r"\ud83dx", r"\ud83d\u0041", r"\u12g4", r"\u123", r"\x41"]
-
-
-@pytest.mark.parametrize("raw", HALVES)
-def test_half_a_character_goes_the_long_way(way: Way, raw: str) -> None:
-    before, _, after = frame(chunk({"content": "@"})).partition(b"@")
-    for text in ("a", raw):
-        got = way.gate.feed(before + text.encode() + after)
-    assert got.startswith(b"[")
-
-
-SAYS_MORE = [
-    *(frame({**chunk({"content": "f"}), **fields}) for fields in FIELDS if fields.keys() & {"usage", "choices", "object", "deep"}),
-    frame({**chunk({"content": "f"}), "error": {"message": "x"}}),
-    *(frame(chunk(delta)) for delta in DELTAS if delta.get("content") != "ok" or "refusal" not in delta),
-    *(frame({**chunk({}), "choices": [choice]}) for choice in CHOICES if choice.get("delta") not in ({"content": "none"}, {"content": "x"})),
-    *(b"data: %b\n\n" % data for data in WHOLE),
-    frame({**chunk({"content": "two"}), "choices": chunk({"content": "two"})["choices"] * 2}),
-    frame(chunk({"content": "end"}, "stop")),
-    frame(chunk({"content": "a"})).replace(b"\n", b"\r\n"),
-    b"event: x\n" + frame(chunk({"content": "a"})),
-    b": hello\n\n",
-    frame(chunk({"content": "a"})).replace(b'"a"', b'"\xed\xa0\x80"'),
-    frame(chunk({"content": "x" * 5000})),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("data", SAYS_MORE, ids=range(len(SAYS_MORE)))
-def test_what_says_more_than_text_goes_the_long_way(way: Way, data: bytes) -> None:
-    for before in (b"", frame(chunk({"content": "plain"}))):
-        way.gate.feed(before)
-        way.gate.feed(data)
-        assert way.gate.passed == 0
-        way.gate.feed(b"\n\n")
-    assert b"".join(way.seen).count(data) == 2
-
-
 SAYS_NOTHING_MORE = [
     frame({**chunk({"content": "ok", "refusal": None, "tool_calls": None, "role": "assistant"}), "usage": None}),
     frame({**chunk({"content": "ok"}), "obfuscation": "xyz", "error": None, "deep": [1, {"a": [True, -1.5e-7, None]}]}),
@@ -195,12 +153,6 @@ SAYS_NOTHING_MORE = [
 def test_what_says_nothing_more_passes(way: Way, data: bytes) -> None:
     assert way.gate.feed(data * 2) == b"<ok><ok>"
     assert way.gate.passed == 2
-
-
-def test_frames_are_numbered(way: Way) -> None:
-    way.number = 99
-    way.gate.feed(b"\n\n")
-    assert way.gate.feed(frame(chunk({"content": "a"})) * 2) == b"<99:a><100:a>"
 
 
 def test_a_shut_gate_lets_nothing_pass(way: Way) -> None:
@@ -291,17 +243,3 @@ def test_whitespace_that_may_touch_a_call_waits(implementation: str) -> None:
     assert way.gate.passed == 4
     way.take()
     assert (way.frames, way.fed, way.given) == (2, "".join(texts), "\n" + "".join(texts)[:-1])
-
-
-def test_names_docstrings_and_signatures_are_the_same() -> None:
-    python, compiled = _pychunk.ChunkGate, load("compiled").ChunkGate
-    assert fastparse.ChunkGate is (compiled if fastparse.IMPLEMENTATION == "compiled" else python)
-    public = {member for member in vars(python) if not member.startswith("_")}
-    assert public == {member for member in vars(compiled) if not member.startswith("_")}
-    assert inspect.getdoc(compiled) == inspect.getdoc(python)
-    for member in public:
-        ours, theirs = getattr(python, member), getattr(compiled, member)
-        assert inspect.getdoc(theirs) == inspect.getdoc(ours)
-        if callable(ours):
-            shape = [(p.name, p.kind, p.default) for p in inspect.signature(ours).parameters.values()]
-            assert shape == [(p.name, p.kind, p.default) for p in inspect.signature(theirs).parameters.values()]

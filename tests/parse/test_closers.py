@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 from tests.cases import every, examples
 from tests.options import route_options
 from tests.parse.conftest import MODULES, load, some
+from tests.parse.reading import blocks, scanned
 from tests.parse.texts import cuts
 from toolwire import open_scanner
-from toolwire.events import BlockKind, Delta, Event, Fault, Open
+from toolwire.events import BlockKind, Fault, Open
 from toolwire.model import ToolUse
 from toolwire.registry import registries
 
@@ -107,25 +108,12 @@ TOOL = {
 }
 
 
-def read(
+def found(
     twin: ModuleType, format: str, pieces: list[str] | list[bytes], streaming: str | int = "buffered"
-) -> list[Event]:
-    options = route_options(argument_streaming=streaming, recognise="taught")  # type: ignore[arg-type]
-    scanner = open_scanner(format, [TOOL], options=options, scanner=twin.CallScanner)
-    return [*(event for piece in pieces for event in scanner.feed(piece)), *scanner.finish()]
-
-
-def found(events: list[Event]) -> list[str]:
-    """The arguments of calls, the text around them, and errors."""
-    blocks: dict[int, str] = {}
-    for event in events:
-        if isinstance(event, Open):
-            blocks[event.block] = "call " if event.kind is BlockKind.TOOL_CALL else ""
-        elif isinstance(event, Delta):
-            blocks[event.block] += event.text
-        elif isinstance(event, Fault):
-            blocks[-1] = event.error.message
-    return list(blocks.values())
+) -> list[str]:
+    """The arguments of calls, and the text around them."""
+    events = scanned(twin, format, [TOOL], pieces, argument_streaming=streaming, recognise="taught")
+    return [f"call {block.text}" if block.is_call else block.text for block in blocks(events)]
 
 
 def call(value: str) -> str:
@@ -162,7 +150,7 @@ def test_closing_tags_with_text_behind_them_are_part_of_the_value(
     value = data.draw(values(form))
     pieces = data.draw(cuts(f"{form.head}{value}{form.end}"))
     for streaming in ("buffered", 0):
-        assert found(read(load(implementation), form.format, pieces, streaming)) == [call(value)]
+        assert found(load(implementation), form.format, pieces, streaming) == [call(value)]
 
 
 @every("name", FORMS)
@@ -174,7 +162,7 @@ def test_each_closing_tag(twin: ModuleType, name: str, value: str) -> None:
     for size in (1, 4, 10_000):
         whole = f"So: {form.head}{text}{form.end}"
         pieces = [whole[at : at + size] for at in range(0, len(whole), size)]
-        assert found(read(twin, form.format, pieces)) == ["So:", call(text)]
+        assert found(twin, form.format, pieces) == ["So:", call(text)]
 
 
 @every("behind", ["", " More.", "\n"])
@@ -189,7 +177,7 @@ def test_each_closing_tag(twin: ModuleType, name: str, value: str) -> None:
 )
 def test_a_function_without_its_wrapper_leaves_no_tags(twin: ModuleType, text: str, behind: str) -> None:
     wanted = [call("1"), *filter(None, [behind.strip()])]
-    assert found(read(twin, "qwen3_coder", list(text + behind))) == wanted
+    assert found(twin, "qwen3_coder", list(text + behind)) == wanted
 
 
 @every(
@@ -209,7 +197,7 @@ def test_glm_may_leave_out_the_last_closing_tag_of_a_value(
     twin: ModuleType, format: str, text: str, wanted: list[str]
 ) -> None:
     for streaming in ("buffered", 0):
-        assert found(read(twin, format, list(text), streaming)) == wanted
+        assert found(twin, format, list(text), streaming) == wanted
 
 
 def test_what_a_broken_block_has_passed_over_is_looked_at_again(twin: ModuleType) -> None:
@@ -218,7 +206,7 @@ def test_what_a_broken_block_has_passed_over_is_looked_at_again(twin: ModuleType
     text = (
         f"<tool_call>\n{broken}\n</tool_call>\n<tool_call>\n<function=f>\n<parameter=k>\n2\n</function>\n</tool_call>"
     )
-    assert found(read(twin, "qwen3_coder", [text]))[-1:] == found(read(twin, "qwen3_coder", list(text)))[-1:]
+    assert found(twin, "qwen3_coder", [text])[-1:] == found(twin, "qwen3_coder", list(text))[-1:]
 
 
 # --- closing tags that are missing ------------------------------------------------------------------------------------
@@ -254,10 +242,10 @@ def without_closer(format: str, *behind: str) -> str:
 
 def test_the_next_block_ends_one_whose_closer_is_missing(twin: ModuleType) -> None:
     every_case = product(CLOSED, ("buffered", 0), ("", " ", "\n\n"), (1, 10_000))
-    for format, streaming, behind, size in some(twin, every_case, 5):
+    for format, streaming, behind, size in some(twin, every_case, 13):
         text = without_closer(format, behind)
         pieces = [text[at : at + size] for at in range(0, len(text), size)]
-        assert found(read(twin, format, pieces, streaming)) == [call("a"), call("b")], (format, streaming, text, size)
+        assert found(twin, format, pieces, streaming) == [call("a"), call("b")], (format, streaming, text, size)
 
 
 @pytest.mark.parametrize(("unclosed", "wanted"), [("text", 1), ("error", 0)])
@@ -296,7 +284,7 @@ def test_a_block_that_went_on_otherwise_takes_no_other_with_it(
 ) -> None:
     text = f'<tool_call>{first}<tool_call>{{"name":"f","arguments":{{"k":"b"}}}}</tool_call>'
     pieces = [text[at : at + size] for at in range(0, len(text), size)]
-    assert found(read(twin, "hermes", pieces)) == [
+    assert found(twin, "hermes", pieces) == [
         text[: text.rindex("<tool_call>")].rstrip() if calls else text,
         *[call("b")] * calls,
     ]

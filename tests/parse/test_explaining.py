@@ -8,10 +8,10 @@ from types import ModuleType
 
 from tests.cases import every
 from tests.corpus.explaining import PLAIN, TOOLS, with_markers
+from tests.parse.reading import WHOLE, calls_and_text, in_pieces
 from toolwire.call_policy.near import NearMiss, stand
 from toolwire.call_policy.policy import CallPolicy
 from toolwire.config import LimitsConfig, RouteOptions
-from toolwire.events import BlockKind, Delta, Event, Open
 from toolwire.formats.base import ToolFormat
 from toolwire.formats.recognised.recognition import FAMILIES, recognising
 from toolwire.model import ToolChoice
@@ -30,24 +30,20 @@ def read(twin: ModuleType, taught: str, text: str, size: int) -> tuple[int, str,
         TOOLS, choice=ToolChoice(), parallel=True, options=options, limits=LimitsConfig(), near=near.append
     )
     scanner = build_scanner(grammar, policy, options, LimitsConfig(), scanner=twin.CallScanner)
-    events: list[Event] = []
-    for at in range(0, len(text), size):
-        events += scanner.feed(text[at : at + size])
-    events += scanner.finish()
-    calls = sum(isinstance(event, Open) and event.kind is BlockKind.TOOL_CALL for event in events)
-    visible = "".join(event.text for event in events if isinstance(event, Delta))
-    return calls, visible, near if near and stand(near, visible) else []
+    events = [event for piece in in_pieces(text, size) for event in scanner.feed(piece)]
+    calls, visible = calls_and_text([*events, *scanner.finish()])
+    return len(calls), visible, near if near and stand(near, visible) else []
 
 
 @every("taught", TAUGHT)
 def test_without_markers(twin: ModuleType, taught: str) -> None:
     for number, text in enumerate(PLAIN):
-        size = (7, 1 << 20)[(number + TAUGHT.index(taught)) % 2]
+        size = (7, WHOLE)[(number + TAUGHT.index(taught)) % 2]
         assert read(twin, taught, text, size) == (0, text, []), (text, size)
 
 
 @every("family", FAMILIES)
 def test_with_the_markers_of_a_family(twin: ModuleType, family: ToolFormat) -> None:
     for text, taught in zip(with_markers(family), cycle(("sentinel", "hermes", "hermes", "sentinel"))):
-        calls, _, near = read(twin, taught, text, 1 << 20)
+        calls, _, near = read(twin, taught, text, WHOLE)
         assert (calls, near) == (0, []), (text, taught)

@@ -18,9 +18,9 @@ from tests.corpus.chunkings import CHUNKINGS, Pieces
 from tests.corpus.formats import ALIKE, CANNOT, FORMATS
 from tests.options import route_options
 from tests.parse.conftest import some
-from toolwire import open_scanner
+from tests.parse.reading import blocks, scanned
 from toolwire.config import ReasoningConfig, RouteOptions
-from toolwire.events import BlockKind, Close, Delta, Event, Fault, Open, is_live
+from toolwire.events import BlockKind, Close, Event, Fault, Open, is_live
 from toolwire.formats.base import ToolFormat
 from toolwire.registry import registries
 from toolwire.repair.relaxed_json import parses
@@ -71,35 +71,20 @@ def scan(
 ) -> list[Event]:
     options = options_of(case.preopened, case.scan_calls, streaming, "any" if format == "auto" else "taught")
     tools = [tool.spec() for tool in case.tools]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("toolwire.scanner.CallScanner", twin.CallScanner)
-        scanner = open_scanner(format_of(format), tools, options=options)
-    events: list[Event] = []
-    for piece in pieces:
-        events += scanner.feed(piece)
-    return [*events, *scanner.finish(case.truncated)]
+    return scanned(twin, format_of(format), tools, pieces, options=options, truncated=case.truncated)
 
 
 def parts(events: list[Event]) -> list[Part]:
     """The blocks of a stream; texts with nothing but framing between them are one."""
-    opened: dict[int, Open] = {}
-    texts: dict[int, list[str]] = {}
-    for event in events:
-        assert not isinstance(event, Fault), event
-        if isinstance(event, Open):
-            opened[event.block] = event
-            texts[event.block] = []
-        elif isinstance(event, Delta):
-            texts[event.block].append(event.text)
     found: list[Part] = []
-    for block, open in opened.items():
-        text = "".join(texts[block])
-        if open.kind is BlockKind.TOOL_CALL:
-            found.append(Part("call", text, open.name or "", open.call_id))
-        elif found and found[-1].kind == open.kind.value:
-            found[-1] = Part(found[-1].kind, found[-1].text + text)
+    ids = iter([event.call_id for event in events if isinstance(event, Open) and event.kind is BlockKind.TOOL_CALL])
+    for block in blocks(events):
+        if block.is_call:
+            found.append(Part("call", block.text, block.name or "", next(ids)))
+        elif found and found[-1].kind == block.kind:
+            found[-1] = Part(found[-1].kind, found[-1].text + block.text)
         else:
-            found.append(Part("reasoning" if open.kind is BlockKind.REASONING else "text", text))
+            found.append(Part("reasoning" if block.kind == "reasoning" else "text", block.text))
     return found
 
 

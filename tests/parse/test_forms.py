@@ -13,10 +13,8 @@ from typing import Any
 import pytest
 
 from tests.cases import every
-from tests.options import route_options
-from toolwire import open_scanner
+from tests.parse.reading import blocks, scanned
 from toolwire.config import ReasoningConfig
-from toolwire.events import BlockKind, Delta, Event, Fault, Open
 from toolwire.model import ToolSpec
 
 BAR = "｜DSML｜"
@@ -228,28 +226,13 @@ FORMS: dict[str, tuple[str, list[Said]]] = {
 }
 
 
-def scan(twin: ModuleType, format: str, pieces: list[bytes], *, truncated: bool = False, **options: Any) -> list[Event]:
-    scanner = open_scanner(
-        format, TOOLS, options=route_options(**({"recognise": "taught"} | options)), scanner=twin.CallScanner
-    )
-    return [*(event for piece in pieces for event in scanner.feed(piece)), *scanner.finish(truncated)]
-
-
-def said(events: list[Event]) -> list[Said]:
-    """Texts, one where nothing but framing stood between, and calls; thoughts are left out."""
-    opened: dict[int, Open] = {}
-    texts: dict[int, str] = {}
-    for event in events:
-        assert not isinstance(event, Fault)
-        if isinstance(event, Open):
-            opened[event.block] = event
-            texts[event.block] = ""
-        elif isinstance(event, Delta):
-            texts[event.block] += event.text
+def said(twin: ModuleType, format: str, pieces: list[bytes], *, truncated: bool = False, **options: Any) -> list[Said]:
+    """Texts and calls; thoughts are left out."""
+    events = scanned(twin, format, TOOLS, pieces, truncated=truncated, **({"recognise": "taught"} | options))
     return [
-        (open.name or "", json.loads(texts[block])) if open.kind is BlockKind.TOOL_CALL else texts[block].strip()
-        for block, open in opened.items()
-        if open.kind is not BlockKind.REASONING
+        (block.name or "", json.loads(block.text)) if block.is_call else block.text.strip()
+        for block in blocks(events)
+        if block.kind != "reasoning"
     ]
 
 
@@ -260,27 +243,27 @@ def test_it_is_read(twin: ModuleType, form: str) -> None:
     data = text.encode()
     for pieces in ([data], [data[at : at + 1] for at in range(len(data))]):
         for streaming in ("buffered", 0):
-            assert said(scan(twin, format, pieces, argument_streaming=streaming)) == wanted
+            assert said(twin, format, pieces, argument_streaming=streaming) == wanted
 
 
 @every("text", ["Paris", "Paris<", "Well, then.", "f", "f\n", "f\n "])
 @every("format", ["inkling", "functionary"])
 def test_an_answer_of_a_word_that_was_cut_off(twin: ModuleType, format: str, text: str) -> None:
     """It may be the name of a tool, and is a text as long as nothing of a call came."""
-    assert said(scan(twin, format, [text.encode()], truncated=True)) == [text.strip()]
+    assert said(twin, format, [text.encode()], truncated=True) == [text.strip()]
 
 
 @pytest.mark.parametrize(
     ("format", "text"), [("functionary", 'f\n{"a'), ("inkling", 'f<|content_invoke_tool_json|>{"na')]
 )
 def test_a_call_at_the_beginning_that_was_cut_off(twin: ModuleType, format: str, text: str) -> None:
-    assert said(scan(twin, format, [text.encode()], truncated=True)) == []
+    assert said(twin, format, [text.encode()], truncated=True) == []
 
 
 def test_trinity_calls_while_it_thinks(twin: ModuleType) -> None:
     text = b'<think>Hm.\n<tool_call>{"name":"f","arguments":{"a":"x"}}</tool_call></think>Done.'
-    assert said(scan(twin, "trinity", [text])) == [("f", {"a": "x"}), "Done."]
-    assert said(scan(twin, "hermes", [text])) == ["Done."]
+    assert said(twin, "trinity", [text]) == [("f", {"a": "x"}), "Done."]
+    assert said(twin, "hermes", [text]) == ["Done."]
     text = text.removeprefix(b"<think>")
-    found = said(scan(twin, "trinity", [text], reasoning=ReasoningConfig(preopened=True)))
+    found = said(twin, "trinity", [text], reasoning=ReasoningConfig(preopened=True))
     assert found == [("f", {"a": "x"}), "Done."]

@@ -50,7 +50,6 @@ def scan(
 
 
 @pytest.mark.parametrize("name", list(GRAMMARS))
-@examples(2)
 @given(st.data(), any_settings, st.booleans(), st.booleans())
 def test_twins_and_oracle_agree_for_every_split(
     name: str, data: st.DataObject, settings: Settings, strict: bool, truncated: bool

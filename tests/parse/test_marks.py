@@ -6,7 +6,7 @@ from types import ModuleType
 
 from tests.cases import every
 from tests.options import route_options
-from toolwire.events import BlockKind, Delta, Open
+from tests.parse.reading import WHOLE, blocks, in_pieces, scanned
 from toolwire.scanner import open_scanner
 
 MENTIONS = [
@@ -50,18 +50,12 @@ FRAMES: list[tuple[str, str, list[str]]] = [
 
 
 def read(twin: ModuleType, format: str, text: str, size: int, tools: tuple[str, ...] = ("f",)) -> list[str]:
-    scanner = open_scanner(format, tools, options=route_options(), scanner=twin.CallScanner)
-    events = [event for at in range(0, len(text), size) for event in scanner.feed(text[at : at + size])]
-    found: dict[int, str] = {}
-    for event in [*events, *scanner.finish()]:
-        if isinstance(event, Open):
-            found[event.block] = (event.name or "") if event.kind is BlockKind.TOOL_CALL else ""
-        elif isinstance(event, Delta) and event.text != "{}":
-            found[event.block] += event.text
-    return list(found.values())
+    """Texts, and names of calls."""
+    found = blocks(scanned(twin, format, tools, in_pieces(text, size)))
+    return [(block.name or "") if block.is_call else block.text for block in found]
 
 
-@every("size", [1 << 20, 1, 7])
+@every("size", [WHOLE, 1, 7])
 @every("tools", [("f",), ()])
 @every(("format", "text"), MENTIONS)
 def test_a_mark_with_words_around_it_is_text(
@@ -70,7 +64,7 @@ def test_a_mark_with_words_around_it_is_text(
     assert read(twin, format, text, size, tools) == [text]
 
 
-@every("size", [1 << 20, 1, 7])
+@every("size", [WHOLE, 1, 7])
 @every(("format", "text", "parts"), FRAMES)
 def test_a_mark_that_frames_something_vanishes(
     twin: ModuleType, format: str, text: str, parts: list[str], size: int

@@ -10,10 +10,8 @@ from types import ModuleType
 from typing import Any
 
 from tests.cases import every
-from tests.options import route_options
 from tests.parse.conftest import some
-from toolwire import open_scanner
-from toolwire.events import BlockKind, Delta, Event, Fault, Open
+from tests.parse.reading import Calls, calls_and_text, scanned
 from toolwire.formats.base import ToolFormat
 from toolwire.formats.engine.keys import ARGUMENTS, METADATA, NAMES, WRAPPERS
 from toolwire.model import ToolSpec, ToolUse
@@ -44,18 +42,8 @@ def written(chosen: ToolFormat, arguments: Mapping[str, Any], name: str = "run")
     return (chosen.render_calls or (lambda uses: "".join(map(chosen.render_call, uses))))([use])
 
 
-def read(twin: ModuleType, name: str, tool: ToolSpec, pieces: Sequence[str], **options: Any) -> list[tuple[str, Any]]:
-    calls = {"recognise": "taught", "coerce": "off"} | options.pop("calls", {})
-    scanner = open_scanner(name, [tool], options=route_options(**options, **calls), scanner=twin.CallScanner)
-    events: list[Event] = [event for piece in pieces for event in scanner.feed(piece)]
-    events += scanner.finish()
-    assert not any(isinstance(event, Fault) for event in events)
-    opened = {event.block: event for event in events if isinstance(event, Open) and event.kind is BlockKind.TOOL_CALL}
-    said = dict.fromkeys(opened, "")
-    for event in events:
-        if isinstance(event, Delta) and event.block in said:
-            said[event.block] += event.text
-    return [(str(opened[block].name), json.loads(text)) for block, text in said.items()]
+def read(twin: ModuleType, name: str, tool: ToolSpec, pieces: Sequence[str], **options: Any) -> Calls:
+    return calls_and_text(scanned(twin, name, [tool], pieces, recognise="taught", coerce="off", **options))[0]
 
 
 def test_it_is_read_back(twin: ModuleType) -> None:

@@ -7,18 +7,17 @@ from collections.abc import Iterator
 from itertools import cycle, product
 from types import ModuleType
 
-import pytest
-
 from tests.cases import every
 from tests.corpus.answers import Answer
 from tests.corpus.formats import FORMATS
 from tests.corpus.quoted import CALLS, MANNERS, written
 from tests.options import route_options
 from tests.parse.conftest import some
-from tests.parse.test_recognition import Read, read
+from tests.parse.reading import WHOLE, blocks, in_pieces, scanned
+from tests.parse.test_recognition import read
 from toolwire.events import BlockKind, Delta, Open
+from toolwire.formats.recognised.recognition import Mode
 from toolwire.scanner import open_scanner
-from toolwire.stream_grammar import normalise
 
 BEFORE = (
     *("Let me use `list_files first.\n", 'It is 6" wide.\n', 'He said "go".\n', "Use `foo` then:\n\n"),
@@ -45,39 +44,31 @@ def answer(text: str, tools: tuple[str, ...]) -> Answer:
     return Answer("", text, tools, "")
 
 
-def shown(twin: ModuleType, text: str, size: int = 1 << 20, format: str = "hermes") -> list[tuple[str, str]]:
+def shown(twin: ModuleType, text: str, size: int = WHOLE) -> list[tuple[str, str]]:
     """The blocks of an answer: kind and text."""
-    scanner = open_scanner(format, ["f"], options=route_options(), scanner=twin.CallScanner)
-    events = [event for at in range(0, len(text), size) for event in scanner.feed(text[at : at + size])]
-    kinds = {}
-    found: list[tuple[str, str]] = []
-    for event in normalise([*events, *scanner.finish()]):
-        if isinstance(event, Open):
-            kinds[event.block] = event.kind.value
-        elif isinstance(event, Delta):
-            found.append((kinds[event.block], event.text))
-    return found
+    found = blocks(scanned(twin, "hermes", ["f"], in_pieces(text, size)))
+    return [(block.kind, block.text) for block in found if block.text]
 
 
-@pytest.mark.parametrize("mode", ["any", "taught"])
-def test_quotations_of_the_taught_form_are_text(twin: ModuleType, mode: str) -> None:
-    sizes = cycle((3, 1 << 20, 1 << 20, 3, 1 << 20))
-    for (format, manner), call, size in some(twin, zip(product(FORMATS, MANNERS), cycle(CALLS), sizes)):
+def test_quotations_of_the_taught_form_are_text(twin: ModuleType) -> None:
+    sizes = cycle((3, WHOLE, WHOLE, 3, WHOLE))
+    modes: Iterator[Mode] = cycle(("any", "any", "taught", "any", "taught", "any", "any"))
+    for (format, manner), call, size, mode in some(twin, zip(product(FORMATS, MANNERS), cycle(CALLS), sizes, modes)):
         text = manner(format, written(format, [call]), call)
         if text is not None:
-            got = read(twin, format.name, answer(text, (call.name, "list_files")), size, mode)  # type: ignore[arg-type]
+            got = read(twin, format.name, answer(text, (call.name, "list_files")), size, mode)
             assert got == ([], text), (format.title, manner.__name__, size)
 
 
-@pytest.mark.parametrize("size", [1 << 20, 2])
-def test_calls_behind_quotations_are_read(twin: ModuleType, size: int) -> None:
+def test_calls_behind_quotations_are_read(twin: ModuleType) -> None:
+    sizes = cycle((WHOLE, 2))
     for name, text, tools, title in some(twin, taught()):
-        plain: Read = read(twin, name, answer("Text\n" + text, tools), size)
+        plain = read(twin, name, answer("Text\n" + text, tools), WHOLE)
         if not plain[0]:
             continue  # the form counts only as a whole answer
-        in_line = read(twin, name, answer("word " + text, tools), size)[0]
+        in_line = read(twin, name, answer("word " + text, tools), 2)[0]
         places = (*BEFORE, *IN_LINE) if in_line else BEFORE
-        for before in places:
+        for before, size in zip(places, sizes, strict=False):
             calls, visible = read(twin, name, answer(before + text, tools), size)
             assert (calls, visible.strip()) == (plain[0], before.strip()), (title, before)
 
@@ -107,7 +98,7 @@ def test_calls_behind_quotations_are_read(twin: ModuleType, size: int) -> None:
         "`<think>`",
     ],
 )
-@every("size", [1 << 20, 1, 7])
+@every("size", [WHOLE, 1, 7])
 def test_mentions_are_text(twin: ModuleType, text: str, size: int) -> None:
     assert shown(twin, text, size) == [("text", text)]
 
@@ -131,7 +122,7 @@ def test_mentions_are_text(twin: ModuleType, text: str, size: int) -> None:
         (f"Use `<tool_call>`: {CALL}", "Use `<tool_call>`:"),
     ],
 )
-@every("size", [1 << 20, 1, 7])
+@every("size", [WHOLE, 1, 7])
 def test_calls_that_are_not_quoted(twin: ModuleType, text: str, visible: str, size: int) -> None:
     found = shown(twin, text, size)
     assert [body for kind, body in found if kind == "tool_call"] == ['{"a":1}'] * text.count(CALL)
@@ -149,7 +140,7 @@ def test_calls_that_are_not_quoted(twin: ModuleType, text: str, visible: str, si
         ("<think>a", "a", ""),
     ],
 )
-@every("size", [1 << 20, 1, 7])
+@every("size", [WHOLE, 1, 7])
 def test_thinking_ends_outside_of_code(twin: ModuleType, text: str, thought: str, rest: str, size: int) -> None:
     found = shown(twin, text, size)
     assert [body for kind, body in found if kind == "reasoning"] == [thought]

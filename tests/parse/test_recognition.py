@@ -3,20 +3,18 @@ are none stay."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from functools import cache
 from itertools import cycle
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 
 from tests.corpus.answers import Answer, no_calls, printed_calls
-from tests.options import route_options
 from tests.parse.conftest import some
+from tests.parse.reading import WHOLE, Calls, calls_and_text, in_pieces, scanned
 from toolwire.config import RouteOptions
-from toolwire.events import BlockKind, Delta, Event, Open
 from toolwire.formats.base import ToolFormat
 from toolwire.formats.recognised.recognition import Mode
 from toolwire.registry import registries
@@ -27,7 +25,6 @@ TAUGHT = ("sentinel", "hermes", "bare_json", "fenced_json", "auto", "qwen3_coder
 NOT_RECOGNISED = ("family/beam/", "family/functionary/", "family/ui_tars/", "family/phi4_mini/behind_prose")
 """Their markers are ordinary text, or mean something else elsewhere."""
 
-Read = tuple[list[tuple[str | None, Any]], str]
 A = TypeVar("A", bound=Answer)
 
 
@@ -36,45 +33,29 @@ def format_of(name: str) -> ToolFormat:
     return registries().formats.get(name)
 
 
-def read(twin: ModuleType, format: str, answer: Answer, size: int, mode: Mode = "any") -> Read:
+def read(twin: ModuleType, format: str, answer: Answer, size: int, mode: Mode = "any") -> tuple[Calls, str]:
     """The calls, and the visible text."""
-    options = route_options(recognise=mode)
-    scanner = open_scanner(format_of(format), answer.tools, options=options, scanner=twin.CallScanner)
-    events: list[Event] = []
-    for at in range(0, len(answer.text), size):
-        events += scanner.feed(answer.text[at : at + size])
-    events += scanner.finish()
-    names: dict[int, str | None] = {}
-    texts: dict[int, str] = {}
-    visible = ""
-    for event in events:
-        if isinstance(event, Open) and event.kind is BlockKind.TOOL_CALL:
-            names[event.block] = event.name
-            texts[event.block] = ""
-        elif isinstance(event, Delta) and event.block in names:
-            texts[event.block] += event.text
-        elif isinstance(event, Delta):
-            visible += event.text
-    return [(name, json.loads(texts[block] or "{}")) for block, name in names.items()], visible
+    pieces = in_pieces(answer.text, size)
+    return calls_and_text(scanned(twin, format_of(format), answer.tools, pieces, recognise=mode))
 
 
 def beside(twin: ModuleType, answers: Sequence[A]) -> list[tuple[str, A]]:
     """Each answer with the first format, and with one of the others in turn."""
     first, *others = TAUGHT
     return some(
-        twin, ((format, answer) for answer, other in zip(answers, cycle(others)) for format in (first, other)), 5
+        twin, ((format, answer) for answer, other in zip(answers, cycle(others)) for format in (first, other)), 13
     )
 
 
 def test_what_is_no_call_stays_as_it_was(twin: ModuleType) -> None:
     for format, answer in beside(twin, no_calls()):
-        assert read(twin, format, answer, 1 << 20) == read(twin, format, answer, 1 << 20, "taught"), answer.id
+        assert read(twin, format, answer, WHOLE) == read(twin, format, answer, WHOLE, "taught"), answer.id
 
 
 def test_what_is_a_call_is_found(twin: ModuleType) -> None:
     for format, answer in beside(twin, printed_calls()):
-        calls, text = read(twin, format, answer, 1 << 20)
-        if answer.id.startswith(NOT_RECOGNISED) and (calls, text) == read(twin, format, answer, 1 << 20, "taught"):
+        calls, text = read(twin, format, answer, WHOLE)
+        if answer.id.startswith(NOT_RECOGNISED) and (calls, text) == read(twin, format, answer, WHOLE, "taught"):
             continue
         if answer.mended:  # those of the form that is taught are mended later
             assert [name for name, _ in calls] == [call.name for call in answer.calls], answer.id
@@ -86,8 +67,8 @@ def test_what_is_a_call_is_found(twin: ModuleType) -> None:
 
 @pytest.mark.parametrize(("format", "size"), [("sentinel", 7), ("auto", 1)])
 def test_cuts_mean_nothing(twin: ModuleType, format: str, size: int) -> None:
-    for answer in some(twin, (*no_calls()[::3], *printed_calls())):
-        assert read(twin, format, answer, size) == read(twin, format, answer, 1 << 20), answer.id
+    for answer in some(twin, (*no_calls()[::6], *printed_calls()[::2])):
+        assert read(twin, format, answer, size) == read(twin, format, answer, WHOLE), answer.id
 
 
 def test_prose_behind_one_ends_the_wait(twin: ModuleType) -> None:

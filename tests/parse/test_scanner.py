@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import toolwire
-from tests.cases import every
 from tests.options import route_options
-from tests.parse.texts import PIECES
 from toolwire.config import LimitsConfig, ReasoningConfig
 from toolwire.errors import ClientFault
 from toolwire.events import BlockKind, Delta, Event, Fault, Finish, Open, Start
 from toolwire.folding import fold
-from toolwire.formats.base import ToolFormat
-from toolwire.formats.families import dsml, gemma, glm, harmony, invoke, json_tags, kimi, mistral, pythonic, qwen
 from toolwire.model import Text, ToolChoice, ToolSpec, ToolUse
-from toolwire.registry import registries
 from toolwire.scanner import read_tool
 from toolwire.support.conversion import ConfigError
 
@@ -108,114 +100,3 @@ def test_a_strict_failure_is_the_last_event() -> None:
 def test_an_unknown_format_is_named_with_a_suggestion() -> None:
     with pytest.raises(ConfigError, match="sentinel"):
         toolwire.open_scanner("sentinal")
-
-
-TYPED = {
-    "type": "function",
-    "name": "read_file",
-    "parameters": {
-        "type": "object",
-        "properties": {"path": {"type": "string"}, "n": {"type": ["number", "null"]}, "deep": {"type": "object"}},
-    },
-}
-ENCODINGS: dict[str, tuple[ToolFormat, str, list[str]]] = {
-    "tags, newlines around values": (
-        qwen.QWEN3_CODER,
-        "<tool_call>\n<function=read_file>\n<parameter=path>\n  if a < b: </tool_call>\n\n</parameter>\n<parameter=n>\n1.0\n"
-        "</parameter>\n</function>\n</tool_call>\n<tool_call>\n<function=read_file>\n</function>\n</tool_call>",
-        ['{"path":"  if a < b: </tool_call>\\n","n":1.0}', "{}"],
-    ),
-    "tags, keys and values": (
-        glm.GLM45,
-        "<tool_call>read_file\n<arg_key>path</arg_key>\n<arg_value> 7 </arg_value>\n<arg_key>deep</arg_key>\n<arg_value>"
-        "{'a': None}</arg_value>\n</tool_call>\n<tool_call>read_file<arg_key>n</arg_key><arg_value>None</arg_value></tool_call>",
-        ['{"path":" 7 ","deep":{"a":null}}', '{"n":null}'],
-    ),
-    "tags, quotes missing": (
-        invoke.MINIMAX_M2,
-        '<minimax:tool_call>\n<invoke name="read_file">\n<parameter name=path>a "b"</parameter>\n</invoke>\n'
-        "<invoke name='read_file'>\n</invoke>\n</minimax:tool_call>",
-        ['{"path":"a \\"b\\""}', "{}"],
-    ),
-    "tags, values typed": (
-        dsml.V32,
-        '<｜DSML｜function_calls>\n<｜DSML｜invoke name="read_file">\n<｜DSML｜parameter name="path" string="true"> 1\n'
-        '</｜DSML｜parameter>\n<｜DSML｜parameter name="any" string="false">{"max": 3}</｜DSML｜parameter>\n'
-        "</｜DSML｜invoke>\n</｜DSML｜function_calls>",
-        ['{"path":" 1\\n","any":{"max":3}}'],
-    ),
-    "JSON behind a name": (
-        mistral.FORMAT,
-        '[TOOL_CALLS]read_file[ARGS]{"path": "[TOOL_CALLS]", "n": 1e-07}[TOOL_CALLS]read_file[CALL_ID]abc123def[ARGS]{}',
-        ['{"path": "[TOOL_CALLS]", "n": 1e-07}', "{}"],
-    ),
-    "JSON behind an id": (
-        kimi.K2,
-        "<|tool_calls_section_begin|><|tool_call_begin|>functions.read_file:0 <|tool_call_argument_begin|>"
-        '{"path": "<|tool_call_end|>"}<|tool_call_end|><|tool_calls_section_end|>',
-        ['{"path": "<|tool_call_end|>"}'],
-    ),
-    "messages": (
-        harmony.FORMAT,
-        "<|channel|>commentary to=functions.read_file <|constrain|>json<|message|>"
-        '{"path": "a"}<|call|><|start|>assistant to=functions.read_file<|channel|>commentary<|constrain|>json<|message|>{}<|call|>',
-        ['{"path": "a"}', "{}"],
-    ),
-    "an array": (
-        json_tags.JAMBA,
-        '<tool_calls>[{"arguments": {"n": 1.50}, "name": "read_file"}]</tool_calls>',
-        ['{"n": 1.50}'],
-    ),
-    "objects side by side": (
-        json_tags.LLAMA3_JSON,
-        '{"name": "read_file", "parameters": {}}; {"name": "read_file", "parameters": {"path": "x"}}',
-        ["{}", '{"path": "x"}'],
-    ),
-    "names as keys": (json_tags.APERTUS, '<|tools_prefix|>[{"read_file": {"n": 1}}]<|tools_suffix|>', ['{"n": 1}']),
-    "Python": (
-        pythonic.PYTHONIC,
-        "[read_file(path='it's )]', n=None), read_file('x', 2)]",
-        ['{"path":"it\'s )]","n":null}', '{"path":"x","n":2}'],
-    ),
-    "Python, line by line": (
-        pythonic.OLMO3,
-        '<function_calls>\nread_file(path="x", n=null)\nread_file()\n</function_calls>',
-        ['{"path":"x","n":null}', "{}"],
-    ),
-    "braces": (
-        gemma.FUNCTIONGEMMA,
-        "<start_function_call>call:read_file{path:<escape>a, {b}<escape>,n:15,deep:{k:[true]}}<end_function_call>",
-        ['{"path":"a, {b}","n":15,"deep":{"k":[true]}}'],
-    ),
-}
-
-
-@every("kind", ENCODINGS)
-@every("size", [1, 7, 10_000])
-def test_every_encoding_is_read(kind: str, size: int) -> None:
-    tool_format, text, arguments = ENCODINGS[kind]
-    scanner = toolwire.open_scanner(tool_format, [TYPED])
-    events = [event for at in range(0, len(text), size) for event in scanner.feed(text[at : at + size])]
-    events += scanner.finish()
-    assert uses(events) == [("read_file", one) for one in arguments]
-    assert not [event for event in events if isinstance(event, Open) and event.kind is BlockKind.TEXT]
-
-
-@pytest.mark.parametrize("name", ["sentinel", "hermes", "fenced_json", "bare_json"])
-@settings(max_examples=60, deadline=None)
-@given(
-    arguments=st.dictionaries(
-        st.text(max_size=5), st.one_of(st.sampled_from(PIECES), st.text(max_size=20)), max_size=3
-    ),
-    size=st.integers(1, 9),
-)
-def test_what_a_format_writes_is_read_back(name: str, arguments: dict[str, str], size: int) -> None:
-    """The law of formats: `scan(render_call(call)) == call`, whatever the arguments hold and however it is cut. For all
-    the others, some of which cannot express everything, see tests/formats."""
-    text = json.dumps(arguments)
-    rendered = registries().formats.get(name).render_call(ToolUse("call_1", "read_file", text))
-    scanner = toolwire.open_scanner(name, ["read_file"])
-    events = [event for at in range(0, len(rendered), size) for event in scanner.feed(rendered[at : at + size])]
-    [(found, got)] = uses(events + scanner.finish())
-    assert found == "read_file"
-    assert json.loads(got) == arguments

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from types import ModuleType
 from typing import Any
 
-import pytest
-
-from toolwire import open_scanner
+from tests.cases import every
+from tests.parse.reading import Calls, blocks, calls_and_text, in_pieces, scanned
 from toolwire.config import CallsConfig, RouteOptions
-from toolwire.events import BlockKind, Delta, Open
 from toolwire.formats.model_families import format_for
 
 TOOLS = [
@@ -107,46 +104,23 @@ TEXT = [
 ]
 
 
-def read(
-    twin: ModuleType, model: str, text: str, size: int, monkeypatch: pytest.MonkeyPatch
-) -> tuple[list[tuple[str | None, Any]], str]:
+def read(twin: ModuleType, model: str, text: str, size: int) -> tuple[Calls, str]:
     """The calls and the visible text of an answer that comes in pieces of this size."""
-    monkeypatch.setattr("toolwire.scanner.CallScanner", twin.CallScanner)
     options = RouteOptions(calls=CallsConfig(recognise="any"))
-    scanner = open_scanner(format_for(model) or "auto", TOOLS, options=options)
-    events = [event for at in range(0, len(text), size) for event in scanner.feed(text[at : at + size])]
-    names: dict[int, str | None] = {}
-    texts: dict[int, str] = {}
-    said = ""
-    reasoning = set()
-    for event in [*events, *scanner.finish()]:
-        if isinstance(event, Open) and event.kind is BlockKind.TOOL_CALL:
-            names[event.block], texts[event.block] = event.name, ""
-        elif isinstance(event, Open) and event.kind is BlockKind.REASONING:
-            reasoning.add(event.block)
-        elif isinstance(event, Delta) and event.block in names:
-            texts[event.block] += event.text
-        elif isinstance(event, Delta) and event.block not in reasoning:
-            said += event.text
-    return [(name, json.loads(texts[block])) for block, name in names.items()], said
+    events = scanned(twin, format_for(model) or "auto", TOOLS, in_pieces(text, size), options=options)
+    said = "".join(block.text for block in blocks(events) if block.kind == "text")
+    return calls_and_text(events)[0], said
 
 
-@pytest.mark.parametrize(("model", "text", "calls", "said"), READ)
+@every(("model", "text", "calls", "said"), READ)
 def test_what_models_write_beside_their_form_is_read(
-    twin: ModuleType,
-    monkeypatch: pytest.MonkeyPatch,
-    model: str,
-    text: str,
-    calls: list[tuple[str, dict[str, Any]]],
-    said: str,
+    twin: ModuleType, model: str, text: str, calls: list[tuple[str, dict[str, Any]]], said: str
 ) -> None:
     for size in (len(text), 1, 7):
-        assert read(twin, model, text, size, monkeypatch) == (calls, said)
+        assert read(twin, model, text, size) == (calls, said)
 
 
-@pytest.mark.parametrize(("model", "text"), TEXT)
-def test_marks_that_frame_nothing_are_text(
-    twin: ModuleType, monkeypatch: pytest.MonkeyPatch, model: str, text: str
-) -> None:
+@every(("model", "text"), TEXT)
+def test_marks_that_frame_nothing_are_text(twin: ModuleType, model: str, text: str) -> None:
     for size in (len(text), 1, 7):
-        assert read(twin, model, text, size, monkeypatch) == ([], text)
+        assert read(twin, model, text, size) == ([], text)

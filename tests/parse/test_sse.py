@@ -106,29 +106,6 @@ def test_a_frame_of_exactly_the_bound_fits(twin: ModuleType) -> None:
         twin.SseFramer(frame_bytes=9).feed(b"data: 0123")
 
 
-def test_comments_that_keep_a_stream_alive_are_no_frames(twin: ModuleType) -> None:
-    framer = twin.SseFramer(frame_bytes=100)
-    for _ in range(50):
-        assert framer.feed(b": keep-alive\n\n") == []
-    assert framer.feed(b"event: ping\ndata: {}\r\n\r\n") == [("ping", b"{}")]
-
-
-def test_a_stream_may_end_without_the_blank_line(twin: ModuleType) -> None:
-    framer = twin.SseFramer()
-    assert framer.feed(b"data: x\n\ndata: [DONE]") == [(None, b"x")]
-    assert framer.finish() == [(None, b"[DONE]")]
-
-
-def test_a_huge_line_in_tiny_slices(twin: ModuleType) -> None:
-    framer = twin.SseFramer()
-    payload = b"x" * 500_000
-    data = b"data: " + payload + b"\n\n"
-    frames: list[Frame] = []
-    for at in range(0, len(data), 9):
-        frames += framer.feed(data[at : at + 9])
-    assert frames == [(None, payload)]
-
-
 @every("unit", [b"\r", b"\n", b"\r\n", b"data:\r", b":\n", b"data: x\r\r"])
 def test_many_short_lines_in_one_piece(twin: ModuleType, unit: bytes) -> None:
     """A search that began anew at every line would take minutes."""

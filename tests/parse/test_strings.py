@@ -20,7 +20,7 @@ from tests.parse.conftest import MODULES, load
 from tests.parse.texts import cuts
 from toolwire import open_scanner
 from toolwire.config import LimitsConfig
-from toolwire.events import Close, Delta, Event, Fault, Open
+from toolwire.events import Delta, Event, Fault, Open
 from toolwire.scan._pystring import JSON_STRING, NESTED_STRING, NO_STRING, certain
 from toolwire.scan.live import LiveCalls
 
@@ -122,30 +122,6 @@ def test_the_same_goes_out_as_if_every_byte_were_asked_for(
     found = [scan(twin, reader, format, pieces, limit, cut_off) for twin in twins for reader in (LiveCalls, Asked)]
     for other in found[1:]:
         assert other == found[0]
-
-
-@every("place", PLACES)
-def test_in_a_string_nobody_is_asked(twin: ModuleType, place: str) -> None:
-    """But where something stands that could end it."""
-    asked = []
-
-    class Counting(LiveCalls):
-        def pass_field(self, more: bytes, at: int) -> bool:
-            asked.append(more)
-            return super().pass_field(more, at)
-
-        def pass_value(self, more: str, whole: bool) -> None:
-            asked.append(more.encode())
-            super().pass_value(more, whole)
-
-    format, begin, end = PLACES[place]
-    body = {"Python, raw": "text of a file, "}.get(place, "text\\\\n of a file, ") * 500
-    pieces = [begin, *(body[at : at + 4] for at in range(0, len(body), 4)), end]
-    given_out = scan(twin, Counting, format, pieces, 1 << 20, False)
-    assert len(asked) < 100
-    assert [other for _, others in given_out for other in others][1:] == [repr(Close(0))]
-    written = json.loads("".join(said for said, _ in given_out))
-    assert len(str(written)) >= 500 * len("text of a file, ")
 
 
 @given(body=bodies, kind=st.sampled_from([JSON_STRING, NESTED_STRING]))

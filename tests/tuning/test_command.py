@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import re
@@ -21,7 +20,6 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from tests.e2e.conftest import post, serving
 from tests.e2e.engines import llamacpp
 from tests.tuning.conftest import ModelServer, Rule, prompt_of
 from tests.waiting import GUARD_S
@@ -136,33 +134,6 @@ def test_the_form_that_a_model_can_write_is_found_and_written(run: Run, model_se
     assert shown == [candidate["name"] for candidate in document["candidates"]]
 
 
-def test_what_is_written_runs(run: Run, model_server: Start, tmp_path: Path) -> None:
-    server = model_server(only_pythonic)
-    assert run("--backend", server.url, "--write", "best.yaml").exit_code == 0
-    body = {
-        "model": "whatever",
-        "messages": [{"role": "user", "content": "Weather in Oslo?"}],
-        "tools": [{"type": "function", "function": {"name": "get_weather", **CASES["tools"]["get_weather"]}}],  # type: ignore[call-overload]
-    }
-
-    async def asked() -> Any:
-        async with serving(load(tmp_path / "best.yaml", env={})) as gateway:
-            return (await post(gateway, body)).json()["choices"][0]["message"]
-
-    message = asyncio.run(asked())
-    assert [call["function"]["name"] for call in message["tool_calls"]] == ["get_weather"]
-
-
-def test_a_wording_may_be_what_helps(run: Run, model_server: Start, tmp_path: Path) -> None:
-    server = model_server(where_told("your whole answer is the call"))
-    formats = ("--format", "sentinel", "--format", "hermes")
-    result = run("--backend", server.url, *formats, "--write", "best.yaml")
-    assert result.exit_code == 0, result.output
-    config = load(tmp_path / "best.yaml", env={})
-    assert "your whole answer is the call" in (config.routes[0].options.prompt.template or "")
-    assert "template: |" in (tmp_path / "best.yaml").read_text("utf-8"), "a text that people can read"
-
-
 def test_a_template_of_ones_own_is_tried_and_survives_the_file(run: Run, model_server: Start, tmp_path: Path) -> None:
     template = "MINE ${HOME} {tools}\n{format} {policy}\n{examples}"
     (tmp_path / "mine.txt").write_text(template)
@@ -171,19 +142,7 @@ def test_a_template_of_ones_own_is_tried_and_survives_the_file(run: Run, model_s
     assert result.exit_code == 0, result.output
     assert "Best: hermes, mine" in result.output
     assert load(tmp_path / "best.yaml", env={}).routes[0].options.prompt.template == template
-
-
-def test_calls_may_be_demanded(run: Run, model_server: Start) -> None:
-    server = model_server(lambda body: OSLO)
-    result = run(
-        "--backend", server.url, "--choice", "required", "--format", "hermes", "--preset", "llamacpp", "--json", "-"
-    )
-    assert result.exit_code == 0, result.output
-    document = json.loads(result.stdout)
-    assert "hello" not in {case["id"] for case in document["cases"]}
-    constrained = {bool(body.get("grammar")) for body in server.bodies}
-    assert constrained == {True, False}, "with the grammar, and without"
-    assert {candidate["levels"].get("constraint") for candidate in document["candidates"]} >= {"-", "unconstrained"}
+    assert "template: |" in (tmp_path / "best.yaml").read_text("utf-8"), "a text that people can read"
 
 
 def test_nothing_that_is_secret_is_written(run: Run, model_server: Start, tmp_path: Path) -> None:
@@ -274,18 +233,17 @@ def test_a_model_has_to_be_named_where_there_are_several(run: Run, model_server:
     assert "several models: choose one with --model: m, n" in result.output
 
 
-def test_a_server_that_is_away_is_told_so() -> None:
-    result = CliRunner().invoke(main, ["tune", "--backend", "http://user:hunter2@127.0.0.1:9"])
-    assert result.exit_code == 1
-    assert "the model server at http://127.0.0.1:9 does not answer" in result.output
-
-
-def test_an_address_that_the_client_cannot_use_is_told_so(model_server: Start) -> None:
+def test_a_server_that_cannot_be_asked_is_told_so(model_server: Start) -> None:
+    """It is away, or the client can send either a login or a key."""
     url = model_server(only_pythonic).url.replace("http://", "http://user:hunter2@")
-    result = CliRunner().invoke(main, ["tune", "--backend", url, "--backend-key", "sesame"])
-    assert result.exit_code == 1
-    assert "the model server cannot be reached: " in result.output
-    assert "hunter2" not in result.output
+    for args, message in (
+        (("http://user:hunter2@127.0.0.1:9",), "the model server at http://127.0.0.1:9 does not answer"),
+        ((url, "--backend-key", "sesame"), "the model server cannot be reached: "),
+    ):
+        result = CliRunner().invoke(main, ["tune", "--backend", *args])
+        assert result.exit_code == 1
+        assert message in result.output
+        assert "hunter2" not in result.output
 
 
 def test_ctrl_c_keeps_what_was_measured(model_server: Start, tmp_path: Path) -> None:
@@ -338,12 +296,6 @@ def test_without_its_extra_there_are_plain_lines_on_a_terminal(monkeypatch: pyte
     assert type(view(print, terminal=True)) is PlainProgress
 
 
-def test_nothing_of_it_is_imported_before_it_is_run() -> None:
-    program = "import sys, toolwire.cli; print([n for n in sys.modules if n == 'rich' or n.startswith('toolwire.extras.tune')])"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert done.stdout.strip() == "[]"
-
-
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs pseudo-terminals")
 def test_on_a_terminal_there_are_a_table_and_a_bar_that_vanish(model_server: Start, tmp_path: Path) -> None:
     (tmp_path / "cases.json").write_text(json.dumps(CASES))
@@ -378,12 +330,15 @@ def test_on_a_terminal_there_are_a_table_and_a_bar_that_vanish(model_server: Sta
     assert b"\x1b" not in out
 
 
-def test_the_server_says_its_preset_and_the_configuration_names_it(
-    run: Run, model_server: Start, tmp_path: Path
-) -> None:
+def test_calls_may_be_demanded_of_a_server_that_says_its_preset(run: Run, model_server: Start, tmp_path: Path) -> None:
     server = model_server(lambda body: OSLO)
     server.upstream.listing = llamacpp()
-    result = run("--backend", server.url, "--choice", "required", "--format", "hermes", "--write", "best.yaml")
+    result = run(
+        "--backend", server.url, "--choice", "required", "--format", "hermes", "--json", "-", "--write", "best.yaml"
+    )
     assert result.exit_code == 0, result.output
-    assert {bool(body.get("grammar")) for body in server.bodies} == {True, False}
+    document = json.loads(result.stdout)
+    assert "hello" not in {case["id"] for case in document["cases"]}
+    assert {bool(body.get("grammar")) for body in server.bodies} == {True, False}, "with the grammar, and without"
+    assert {candidate["levels"].get("constraint") for candidate in document["candidates"]} >= {"-", "unconstrained"}
     assert load(tmp_path / "best.yaml", env={}).backends["default"].preset == "llamacpp"

@@ -45,12 +45,6 @@ def test_the_best_wins_and_others_are_asked_less() -> None:
     assert race.to_come == 0
 
 
-def test_a_case_goes_to_all_before_the_next_one() -> None:
-    race = Race(range(3), 20)
-    asked = play(race, lambda entrant, case: 0.5 + 0.01 * ((entrant + case) % 2))
-    assert asked[:6] == [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1), (2, 1)]
-
-
 def test_nothing_is_asked_twice() -> None:
     for seed in range(20):
         random = Random(seed)

@@ -1,12 +1,43 @@
-"""Corners of the naive reader that the corpora do not have."""
+"""The naive reader of printed calls: the corpora of answers, and corners that they do not have. The gateway is not
+asked."""
 
 from __future__ import annotations
 
+import json
+
 from tests.cases import every
-from tests.corpus.answers import all_tools
+from tests.corpus.answers import Answer, Call, all_tools, no_calls, printed_calls
 from toolwire.extras.tune.printed import MAX_CHARS, printed
+from toolwire.schemas.schema import compile_schema
 
 SCHEMAS = {name: tool["parameters"] for name, tool in all_tools().items()}
+
+
+def read(answer: Answer) -> list[Call]:
+    return [Call(call.name, dict(call.arguments)) for call in printed(answer.text, answer.schemas)]
+
+
+def test_expected_calls_fit_their_tools() -> None:
+    for answer in printed_calls():
+        assert answer.calls, answer.id
+        for call in answer.calls:
+            assert call.name in answer.offered, answer.id
+            flaw = compile_schema(answer.schemas[call.name]).check(json.dumps(call.arguments))
+            assert flaw is None, f"{answer.id}: {flaw}"
+
+
+def test_no_call_is_read_as_one() -> None:
+    assert len(no_calls()) >= 300
+    assert {answer.id: calls for answer in no_calls() if (calls := read(answer))} == {}
+
+
+def test_printed_calls_are_read() -> None:
+    assert len(printed_calls()) >= 150
+    assert {a.id: read(a) for a in printed_calls() if read(a) != ([] if a.mended else list(a.calls))} == {}
+
+
+def test_without_its_tools_nothing_is_a_call() -> None:
+    assert [answer.id for answer in printed_calls() if printed(answer.text, {})] == []
 
 
 @every(
@@ -30,6 +61,7 @@ SCHEMAS = {name: tool["parameters"] for name, tool in all_tools().items()}
         "<tool_call>" * 500,
         "<function=get_weather>" * 500,
         "`" * 5_000,
+        'There is one.\n[{"name": "list_files", "arguments": {}}]',  # behind prose a list is text
         "x" * MAX_CHARS + '\n{"name": "list_files"}',
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 
 import toolwire.extras.tune.space
 from tests.cases import every
-from toolwire.config import GatewayConfig, RouteOptions
+from toolwire.config import RouteOptions
 from toolwire.extras.tune.space import Space, TuningCandidate, build_space, neighbours, thinned
 from toolwire.extras.tune.wordings import WORDINGS
 from toolwire.prompting.prompt import check_template
@@ -152,8 +152,3 @@ def test_all_pairs_meet_where_there_is_room() -> None:
 def test_neighbours_differ_in_one_level() -> None:
     candidates = grid(3, 3, 2)
     assert len(list(neighbours(candidates, candidates[0]))) == 2 + 2 + 1
-
-
-def test_the_space_is_small_enough_for_a_gateway() -> None:
-    GatewayConfig()  # what a gateway is made of
-    assert len(space(choice="required").candidates) < 200
