@@ -108,6 +108,26 @@ async def test_another_server_gets_nothing_opaque(kind: type[Server], same: bool
             assert len(second.bodies) == number + 1
 
 
+@kinds
+async def test_servers_of_one_route_get_their_own_only(kind: type[Server]) -> None:
+    """R28.3: the same where another server of the route answers the next turn."""
+    first, second = listening(kind), listening(kind)
+    first.name = "one"
+    async with Upstream([first]) as one, Upstream([second]) as other:
+        backends = {
+            name: {"kind": kind.kind, "url": up.url, "identify_s": None, **kind.facts}
+            for name, up in (("one", one), ("two", other))
+        }
+        routes = [{"model": "*", "backends": ["one", "two"], "balance": "round_robin"}]
+        config = read_config({"backends": backends, "routes": routes, "defaults": {"mode": "native"}})
+        async with serving(config) as gateway:
+            for number, client in enumerate(CLIENTS, SERVERS.index(kind)):
+                await client(stream=number % 2 > 0).run(gateway)
+    for server, foreign in ((first, "two"), (second, "one")):
+        assert server.bodies
+        assert [text for body in server.bodies for text in opaque(body) if foreign in text or BEGINNING in text] == []
+
+
 # --- values that cannot be opened -----------------------------------------------------------------------------------
 
 
