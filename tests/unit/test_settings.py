@@ -5,15 +5,18 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
+import types
 from collections.abc import Callable, Mapping
+from enum import Enum
 from pathlib import Path
 from textwrap import dedent
-from typing import Any
+from typing import Any, Literal, Union, get_args, get_origin
 
 import jsonschema
 import pytest
 import yaml
 from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.cases import every, examples
 from toolwire.config import (
@@ -30,10 +33,8 @@ from toolwire.formats.engine.words import COMMON
 from toolwire.registry import registries
 from toolwire.startup.description import describe
 from toolwire.startup.names import check_names
-from toolwire.support.conversion import ConfigError, to_mapping
+from toolwire.support.conversion import ConfigError, hints_of, to_mapping
 from toolwire.support.plainyaml import parse_yaml
-
-from .test_conversion import values
 
 BACKEND = "backends: {main: {url: 'http://127.0.0.1:1/v1'}}\n"
 Loader = Callable[..., GatewayConfig]
@@ -387,6 +388,38 @@ def not_negative(section: Any) -> Any:
     changed = {name: not_negative(value) for name, value in found.items() if dataclasses.is_dataclass(value)}
     changed |= {name: abs(value) for name, value in found.items() if type(value) in (int, float)}
     return dataclasses.replace(section, **changed)
+
+
+def values(kind: Any) -> st.SearchStrategy[Any]:
+    """Any value of a type that a configuration may have."""
+    if kind is Any:
+        return st.none() | st.text(max_size=5) | st.integers() | st.lists(st.booleans(), max_size=2)
+    if get_origin(kind) in (Union, types.UnionType):
+        return st.one_of([st.none() if arg is type(None) else values(arg) for arg in get_args(kind)])
+    if get_origin(kind) is Literal:
+        return st.sampled_from(get_args(kind))
+    if dataclasses.is_dataclass(kind):
+        assert isinstance(kind, type)
+        return st.builds(kind, **{f.name: values(hints_of(kind)[f.name]) for f in dataclasses.fields(kind)})
+    if get_origin(kind) is tuple:
+        args = get_args(kind)
+        if args[-1] is Ellipsis:
+            return st.lists(values(args[0]), max_size=3).map(tuple)
+        return st.tuples(*(values(arg) for arg in args))
+    if get_origin(kind) is frozenset:
+        return st.frozensets(values(get_args(kind)[0]), max_size=3)
+    if get_origin(kind) is list:
+        return st.lists(values(get_args(kind)[0]), max_size=3)
+    if get_origin(kind) is Mapping:
+        return st.dictionaries(st.text(max_size=5), values(get_args(kind)[1]), max_size=3)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return st.sampled_from(kind)
+    return {
+        int: st.integers(),
+        bool: st.booleans(),
+        str: st.text(max_size=8),
+        float: st.floats(allow_nan=False, allow_infinity=False),
+    }[kind]
 
 
 @examples(0.3)
