@@ -13,7 +13,6 @@ from aiohttp.test_utils import TestServer
 
 from tests.e2e.conftest import CHAT, USER, Gateway, function, get, post, read_config
 from tests.waiting import GUARD_S
-from toolwire.app import create_app
 from toolwire.registry import registries
 from toolwire.startup.description import describe
 from toolwire.startup.names import check_names
@@ -184,17 +183,6 @@ async def test_a_server_that_is_down_gets_nothing(gateway: Gateway) -> None:
         assert (ready.status, ready.json()) == (200, {"status": "ready", "backends": {"a": "down", "b": "up"}})
         page = (await get(server, "/metrics")).body.decode()
     assert 'backend_errors_total{backend="a"' not in page, "nobody had to find out"
-
-
-async def test_health_checks_end_with_the_gateway() -> None:
-    async with asyncio.timeout(GUARD_S), Upstream() as a:
-        settings = config({"a": a.url}, {"health_check_s": 0.01}, backend="a")
-        before = asyncio.all_tasks()
-        server = TestServer(create_app(settings))
-        await server.start_server()
-        await until(server, "/metrics", 'toolwire_backend_up{backend="a"} 1.0')
-        await server.close()
-        assert {task for task in asyncio.all_tasks() - before if "health" in repr(task)} == set()
 
 
 # --- clients that go (R10.7) ----------------------------------------------------------------------------------------
