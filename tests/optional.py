@@ -2,7 +2,7 @@
 
 A program that is missing, too old, broken, or another one under the same name is a visible skip with its reason:
 
-    @pytest.mark.needs(GO)         the test is skipped if Go is not good enough (tests/conftest.py)
+    @pytest.mark.needs(NODE)       the test is skipped if Node is not good enough (tests/conftest.py)
     program(REDIS)                 the program's path, from a fixture or a helper; skips likewise
     lack(NODE)                     the reason, or None if it is good enough
 
@@ -59,8 +59,6 @@ CHROMIUM: Final = Tool(
 )  # fmt: skip
 FISH: Final = Tool("fish", ("fish",), ("--version",), r"fish, version (\d+)\.(\d+)", (3,), "fish")
 GIT: Final = Tool("git", ("git",), ("--version",), r"git version (\d+)\.(\d+)", (), "git")
-GO: Final = Tool("Go", ("go",), ("version",), r"go version go(\d+)\.(\d+)", (1, 21), "golang")
-"""The packages `maps` and `slices` came with 1.21; Debian 12 has 1.19."""
 HELM: Final = Tool("Helm", ("helm",), ("version", "--short"), r"v(\d+)\.(\d+)\.\d+", (3,))
 N8N: Final = Tool("n8n", ("n8n",), ("--version",), r"^(\d+)\.(\d+)\.\d+$", (2,))
 """Of gigabytes, so no test installs it."""

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests import optional
-from tests.optional import CHROMEDRIVER, GO, NODE, REDIS, Tool, lack, program
+from tests.optional import CHROMEDRIVER, NODE, REDIS, Tool, lack, program
+
+GO = Tool("Go", ("go",), ("version",), r"go version go(\d+)\.(\d+)", (1, 21), "golang")
 
 Put = Callable[..., str]
 
