@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 from aiohttp.test_utils import TestServer
 
-from tests.e2e.conftest import CHAT, USER, get, sdk, serving, upstream_config
+from tests.e2e.conftest import CHAT, USER, function, get, post, sdk, serving, upstream_config
 from tests.waiting import GUARD_S, until
 from toolwire.pipeline.handlers.status import SERVER_TOOLS
 from toolwire.testing import Say, Upstream
@@ -233,3 +233,12 @@ async def test_where_the_modules_stand_is_shown_to_those_with_a_key(folder: Path
         assert (broken["module"], broken["state"], broken["tools"]) == ("broken", "FAILED_VALIDATION", [])
         assert broken["error"] == {"kind": "TypeError", "message": "TOOLS must be a list or None, not int."}
         assert (maths["state"], [tool["name"] for tool in maths["tools"]]) == ("LOADED_WITH_TOOLS", ["add", "wait"])
+
+
+async def test_a_tool_of_the_clients_group_with_the_name_of_ours_is_the_clients(folder: Path) -> None:
+    inner = {"type": "function", **function("add", x="integer")["function"]}
+    group = {"type": "namespace", "name": "mine", "description": "x", "tools": [inner]}
+    async with Upstream([Say(block("mine__add", x=1))]) as upstream, before(folder, upstream) as server:
+        answer = (await post(server, {"input": "hi", "tools": [group]}, path="/v1/responses")).json()
+    (call,) = answer["output"]
+    assert (call["type"], call["namespace"], call["name"]) == ("function_call", "mine", "add")
