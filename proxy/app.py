@@ -120,7 +120,7 @@ def create_app(
         config = load(None, env={}, overrides=config)
     plugins = plugins or registries()
     check_names(config, plugins)
-    parts = _Parts(config, plugins, metrics or Metrics(), SharedResources(None if before is None else before[SHARED]))
+    parts = _ApplicationParts(config, plugins, metrics or Metrics(), SharedResources(None if before is None else before[SHARED]))
     routes = parts.routes()
     router = Router(routes)
     context = FeatureContext(config, plugins, parts.shared, router, parts.metrics, keyed=bool(parts.keys))
@@ -149,7 +149,7 @@ def create_app(
     return app
 
 
-class _Parts:
+class _ApplicationParts:
     """The parts of an application, made from its configuration before the application itself. Those in `shared` outlive
     the configuration."""
 
