@@ -35,10 +35,10 @@ from toolwire._version import __version__
 from toolwire.config import BackendConfig, RouteOptions, Timeouts
 from toolwire.extras.bench.report import table
 from toolwire.extras.demo.engine import ENGINE_PACKAGE, Engine, EngineError, find_weights
-from toolwire.extras.tune.asking import Ask, TuningGateway, identify_server
 from toolwire.extras.tune.cases import Case, load_cases, own_cases
+from toolwire.extras.tune.gateway import QuestionSettings, TuningGateway, identify_server
 from toolwire.extras.tune.report import COLUMNS, row
-from toolwire.extras.tune.scoring import ClientAnswer, Figures, mark
+from toolwire.extras.tune.scoring import ClientAnswer, Figures, score_answer
 from toolwire.extras.tune.space import FORMATS as USUAL
 from toolwire.formats.base import builtin_formats
 from toolwire.formats.model_families import format_for
@@ -155,7 +155,7 @@ class Results:
 
     def add(self, cell: Cell, format: str, case: Case, answer: ClientAnswer) -> None:
         """Adds an answer."""
-        marks = None if answer.fault is not None else mark(case, answer)
+        marks = None if answer.fault is not None else score_answer(case, answer)
         self.figures.setdefault((cell, format), Figures()).add(answer, marks)
 
     def lines(self) -> Iterator[str]:
@@ -185,7 +185,7 @@ async def measure(
     routes = [
         RouteOptions(mode="text") if name == DEFAULT else RouteOptions(mode="prompt", format=name) for name in formats
     ]
-    asks = {cell: Ask(choice=cell.choice, max_tokens=max_tokens, timeout_s=ANSWER_S) for cell in cells}
+    asks = {cell: QuestionSettings(choice=cell.choice, max_tokens=max_tokens, timeout_s=ANSWER_S) for cell in cells}
     todo = [(case, cell) for case in cases for cell in cells if cell.takes(case)]
     started = time.monotonic()
     async with contextlib.AsyncExitStack() as stack:

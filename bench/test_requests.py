@@ -18,7 +18,7 @@ from bench.test_scanner import policy
 from toolwire.config import LimitsConfig, PromptConfig
 from toolwire.formats.engine.toolset import KnownTools
 from toolwire.formats.families.sentinel import FORMAT
-from toolwire.ingress.bodies import read_json
+from toolwire.ingress.bodies import parse_body
 from toolwire.model import ModelRequest
 from toolwire.observability.logs import flush_logs, set_up_logging
 from toolwire.observability.telemetry import ACCESS, Metrics
@@ -28,7 +28,7 @@ from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.record import AccessRecord
 from toolwire.scan._grammar import Block
 from toolwire.schemas.schema import SchemaCache, compile_schema
-from toolwire.support.cache import Cache, CacheBudget
+from toolwire.support.cache import BudgetedCache, CacheBudget
 
 CHAT: Final = ChatProtocol()
 ARGUMENTS: Final = '{"city":"S\u00e3o Paulo","unit":"celsius","days":3}'
@@ -47,13 +47,13 @@ def read(tool_count: int) -> ModelRequest:
 def delivered(raw: bytes, known: KnownTools | None) -> ModelRequest:
     """Reads a small body as delivery does, without waiting."""
     try:
-        read_json(raw, LIMITS, known).send(None)
+        parse_body(raw, LIMITS, known).send(None)
     except StopIteration as done:
         return CHAT.read_request(done.value, raw)
     raise AssertionError("it waits")
 
 
-def taught(request: ModelRequest, cache: Cache[str]) -> ModelRequest:
+def taught(request: ModelRequest, cache: BudgetedCache[str]) -> ModelRequest:
     """Writes the tools into the prompt as `injection` does."""
     key = content_key(request, FORMAT.name, PROMPT)
     text = cache.get(key)
@@ -127,7 +127,7 @@ def test_finish(measure: Measure, tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", ["known tools", "new tools"])
 def test_injection(measure: Measure, name: str) -> None:
     request = read(10)
-    warm: Cache[str] = CacheBudget().cache("prompts")
+    warm: BudgetedCache[str] = CacheBudget().cache("prompts")
     work = {
         "known tools": lambda: taught(request, warm),
         "new tools": lambda: taught(request, CacheBudget().cache("prompts")),

@@ -40,11 +40,11 @@ from toolwire.pipeline.answers.reply import Reply
 from toolwire.pipeline.answers.stages import Stage
 from toolwire.pipeline.chain.middleware import Handler, Middleware
 from toolwire.pipeline.conversations.known_turns import KNOWN_TURNS, Continuing, EarlierTurns
-from toolwire.pipeline.conversations.stored import CONVERSATIONS, STORE_FAILURES, Conversations, away
+from toolwire.pipeline.conversations.stored import CONVERSATIONS, STORE_FAILURES, Conversations, store_fault
 from toolwire.pipeline.exchange.growth import read_budget, too_much
 from toolwire.pipeline.exchange.request_state import EXCHANGE, Exchange
-from toolwire.pipeline.exchange.served_tools import stand_for_servers
 from toolwire.pipeline.exchange.tool_memory import HiddenCalls, hidden_calls, left
+from toolwire.pipeline.exchange.tool_servers import tool_server_declarations
 from toolwire.pipeline.handlers.conversations import append, check_room, not_found
 from toolwire.pipeline.transforms.sealing import seal_reply
 from toolwire.pipeline.transforms.summarising import Summarising
@@ -54,7 +54,7 @@ from toolwire.protocols.shared.wire import dump_in_pieces
 from toolwire.protocols.turn_form import TurnForm
 from toolwire.record import AccessField
 from toolwire.store.base import BudgetExceeded, ReadBudget, StoreUnavailable
-from toolwire.store.opening import described
+from toolwire.store.factory import described
 from toolwire.support.bounded_json import count_values
 from toolwire.support.offload import OFFLOAD_BYTES, is_large, is_long, offload
 
@@ -98,7 +98,7 @@ class Conversation(Middleware):
             try:
                 turn = await run.queue(turn, form, exchange.write_options(), large=large)
             except StoreUnavailable as error:
-                raise away(error) from error
+                raise store_fault(error) from error
         prepares = lane is not None and exchange.body.get("generate") is False
         response = Reply.of(_nothing(exchange)) if prepares else await handler(request)
         if not isinstance(response, Reply):
@@ -188,7 +188,7 @@ async def _load(
             large = received.size + added > OFFLOAD_BYTES
             exchange.body, own = await offload(large, form.resolve_references, body, items, known)
     except StoreUnavailable as error:
-        raise away(error) from error
+        raise store_fault(error) from error
     except BudgetExceeded as error:
         param = "conversation" if named is not None else form.previous if previous is not None else "input"
         raise too_much(error.kind, limits, param) from None
@@ -203,7 +203,7 @@ async def _load(
     messages = await offload(large, form.full_conversation, body, earlier, own, past)
     before, model_request = model_request, await offload(large, form.with_tools, model_request, body, chain)
     if model_request is not before:
-        servers = stand_for_servers(exchange, model_request.tools)
+        servers = tool_server_declarations(exchange, model_request.tools)
         tools = exchange.route.permission.permitted(model_request.tools, servers)
         model_request = replace(model_request, tools=tools)
         exchange.received = replace(received, tools=tools, tool_choice=model_request.tool_choice)

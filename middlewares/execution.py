@@ -49,8 +49,8 @@ from toolwire.pipeline.answers.stages import Batches
 from toolwire.pipeline.chain.middleware import ChainPlace, Handler, Middleware
 from toolwire.pipeline.conversations.stored import CONVERSATIONS, STORE_FAILURES, Conversations
 from toolwire.pipeline.exchange.request_state import EXCHANGE, Exchange
-from toolwire.pipeline.exchange.served_tools import Key, ServedTools, without_served
 from toolwire.pipeline.exchange.tool_memory import ToolMemory, keep, keeps, leave, restored
+from toolwire.pipeline.exchange.tool_servers import Key, RequestToolServers, without_served
 from toolwire.pipeline.transforms.model_turns import LoopState, ModelTurn, Shown
 from toolwire.record import AccessField, CounterSpec, ObservedTool
 from toolwire.servertools.folder import CallProgress
@@ -117,7 +117,7 @@ class Execution(Middleware):
             return await handler(request)
         conversations = request.app[CONVERSATIONS]
         exchange.request = await restored(exchange, conversations, exchange.request)
-        served = None if servers is None else await ServedTools.open(exchange, servers)
+        served = None if servers is None else await RequestToolServers.open(exchange, servers)
         if served is not None:
             exchange.request = served.without(exchange.request)
         tools = NO_TOOLS if source is None else source.tools
@@ -198,7 +198,7 @@ class Loop:
         self,
         exchange: Exchange,
         tools: Tools,
-        served: ServedTools | None,
+        served: RequestToolServers | None,
         conversations: Conversations,
         asked: ModelRequest,
         ask: Ask,

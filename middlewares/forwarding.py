@@ -18,19 +18,19 @@ import orjson
 from toolwire.errors import ClientFault, quote
 from toolwire.events import Delta, Event, Finish, Open
 from toolwire.known.kinds import kinds_of, plain_in
-from toolwire.known.past import NUMBERED, SEALED, fold, once
+from toolwire.known.past import NUMBERED, SEALED, fold_items, make_once
 from toolwire.model import Message, ModelRequest, Reasoning, Text, ToolSpec, ToolUse, Usage, replace
 from toolwire.pipeline.answers.renaming import Renaming
 from toolwire.pipeline.answers.reply import Counting, Reply
 from toolwire.pipeline.chain.middleware import Middleware
 from toolwire.pipeline.exchange.request_state import Exchange
+from toolwire.pipeline.exchange.route_seals import DROPPED, server_name
 from toolwire.pipeline.exchange.routing import Route
-from toolwire.pipeline.exchange.sealed import DROPPED, server_name
 from toolwire.pipeline.transforms.sealing import Marking
 from toolwire.protocols.shared.call_ids import as_written
 from toolwire.protocols.shared.client_tools import is_client_tool
 from toolwire.protocols.shared.noise import KINDS, LEFT_OUT, NAMELESS, UNKNOWN_END
-from toolwire.protocols.shared.opaque import for_server
+from toolwire.protocols.shared.opaque_reasoning import for_server
 from toolwire.protocols.shared.wire import dump_in_pieces
 from toolwire.record import AccessField, CounterSpec
 from toolwire.support.offload import is_large
@@ -214,7 +214,7 @@ class _ServerRequests:
             and given_up is NONE
             and not needs_changes(sent, takes, wire, context, plain=self._plain)
         ):
-            if sent is asked and member.passes_bodies and asked.origin is not None:
+            if sent is asked and member.relays_bodies and asked.origin is not None:
                 body = asked.origin.body
             else:
                 body = _own_bytes(self._exchange, sent, member)
@@ -275,7 +275,7 @@ def _knows_tools(request: ModelRequest, member: WeightedServer) -> bool:
             return False
         return not is_client_tool(tool) or has_client_tool(tool, takes, wire)
 
-    return once(
+    return make_once(
         request.past, ("known tools", types, takes, wire), request.tools, lambda: all(map(known, request.tools))
     )
 
@@ -339,7 +339,7 @@ def _any_message(request: ModelRequest, key: str, test: Callable[[Message], bool
     def step(before: bool, messages: Sequence[Message], start: int, made: list[None]) -> bool:
         return before or any(map(test, messages))
 
-    return fold(request.past, key, request.messages, False, step)[1]
+    return fold_items(request.past, key, request.messages, False, step)[1]
 
 
 def name_of(member: WeightedServer | None) -> str:

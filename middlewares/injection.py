@@ -22,7 +22,7 @@ from toolwire.formats.base import ToolFormat, tagged_answer, whole_answer
 from toolwire.formats.engine.rendering import as_taught
 from toolwire.formats.engine.results import Escapes
 from toolwire.formats.engine.toolset import NAME_BYTES, SPEC_BYTES, ToolSet, note, note_of
-from toolwire.formats.gbnf.grammar import Around, GrammarBounds, Inexpressible
+from toolwire.formats.gbnf.grammar import AllowedText, GrammarBounds, Inexpressible
 from toolwire.formats.recognised.brackets import reading_brackets
 from toolwire.formats.recognised.recognition import recognised_markers
 from toolwire.known.kinds import history_in, plain_in
@@ -38,7 +38,7 @@ from toolwire.prompting.placing import SYSTEM, placed
 from toolwire.prompting.prompt import content_key, form_sentence, reminder, segment
 from toolwire.prompting.transcript import Flatten, guarded, inject
 from toolwire.scanner import reasoning_tags
-from toolwire.support.cache import Cache, CacheBudget, weight_of
+from toolwire.support.cache import BudgetedCache, CacheBudget, weight_of
 from toolwire.support.offload import is_large, offload
 from toolwire.upstream.servers.adapt import CLIENTS_OWN, needs_instructions, supported_format
 from toolwire.upstream.servers.presets import (
@@ -132,8 +132,8 @@ class Injection(Middleware):
         self._templates: dict[str, str] = {}
 
     def _open(self, budget: CacheBudget) -> None:
-        self._segments: Cache[tuple[str | None]] = budget.cache("prompts")
-        self._grammars: Cache[tuple[str | None]] = budget.cache("grammars")
+        self._segments: BudgetedCache[tuple[str | None]] = budget.cache("prompts")
+        self._grammars: BudgetedCache[tuple[str | None]] = budget.cache("grammars")
         self._files = FileTexts(budget)
 
     async def start(self, app: web.Application) -> None:
@@ -362,7 +362,7 @@ class Injection(Middleware):
         reasoning = route.options.reasoning
         called_inside = reasoning.scan_calls or tool_format.grammar.calls_in_reasoning
         thinking = () if called_inside else reasoning_tags(tool_format.grammar, reasoning)
-        around = Around(text=not forced, thinking=thinking, preopened=bool(thinking and reasoning.preopened))
+        around = AllowedText(text=not forced, thinking=thinking, preopened=bool(thinking and reasoning.preopened))
         # A named choice means one call; a small model would make more if the grammar allowed it.
         parallel = request.parallel_tool_calls and request.tool_choice.mode != "named"
         tools = request.callable_tools
@@ -390,13 +390,13 @@ class Injection(Middleware):
         return demanded and route.options.decoding.constrain == "required"
 
     @staticmethod
-    def _is_schema_enough(tool_format: ToolFormat, around: Around) -> bool:
+    def _is_schema_enough(tool_format: ToolFormat, around: AllowedText) -> bool:
         """Returns True if a JSON schema is enough to enforce a call: it makes the whole answer one JSON value, so the
         format must have no tags and the answer must be a call."""
         return tool_format.json_answer and not around.text and not around.preopened
 
     def _grammar(
-        self, tool_format: ToolFormat, tools: tuple[ToolSpec, ...], parallel: bool, around: Around
+        self, tool_format: ToolFormat, tools: tuple[ToolSpec, ...], parallel: bool, around: AllowedText
     ) -> str | None:
         if around.text or around.preopened:
             return whole_answer(tool_format, tools, parallel, self._bounds, around=around)
@@ -416,7 +416,7 @@ def _held(request: ModelRequest) -> ModelRequest:
     return request if choice is None else replace(request, tool_choice=choice)
 
 
-def _once(cache: Cache[tuple[str | None]], key: bytes, build: Callable[[], str | None]) -> str | None:
+def _once(cache: BudgetedCache[tuple[str | None]], key: bytes, build: Callable[[], str | None]) -> str | None:
     """Returns the cached text of `key`, and builds it if needed. Two threads may both build it, with equal results."""
     known = cache.get(key)
     if known is None:

@@ -20,8 +20,8 @@ from toolwire.errors import GatewayError, ModelFault
 from toolwire.events import Delta, Event, Fault, Finish
 from toolwire.pipeline.answers.reply import Reply
 from toolwire.pipeline.chain.middleware import ChainPlace, Handler, Middleware
-from toolwire.pipeline.exchange.heads import ADDED_HEADERS
 from toolwire.pipeline.exchange.request_state import EXCHANGE, Exchange
+from toolwire.pipeline.exchange.response_head import ADDED_HEADERS
 from toolwire.ratelimit.admission import ADMISSION, SLOT, Admission
 from toolwire.ratelimit.base import Bound, changes, gives_back
 from toolwire.ratelimit.slots import Slot
@@ -51,7 +51,7 @@ class RateLimit(Middleware):
         slot = request.get(SLOT)
         if admission is None or not (bounds or slot):
             return await handler(request)
-        booking = Booking(admission, bounds, slot, exchange)
+        booking = BookedUsage(admission, bounds, slot, exchange)
         if bounds:
             request[ADDED_HEADERS] = {**request.get(ADDED_HEADERS, {}), **await booking.make()}
         if slot is None and not gives_back(bounds):
@@ -71,7 +71,7 @@ class RateLimit(Middleware):
         return response
 
 
-class Booking:
+class BookedUsage:
     """The usage that one exchange has booked: `bounds`, and its `slot`."""
 
     def __init__(self, admission: Admission, bounds: Sequence[Bound], slot: Slot | None, exchange: Exchange) -> None:

@@ -46,7 +46,7 @@ from toolwire.pipeline.exchange.request_state import Exchange
 from toolwire.protocols.shared.wire import dump_in_pieces
 from toolwire.record import AccessField, CallDecision, CounterSpec
 from toolwire.support.offload import OFFLOAD_BYTES, OFFLOAD_MESSAGES, offload, weight
-from toolwire.upstream.servers.usage import added
+from toolwire.upstream.servers.usage import add_usage
 
 LOG: Final = logging.getLogger("toolwire.reask")
 
@@ -136,7 +136,7 @@ async def _accepted(
     again = 0
     while True:
         events = [event async for batch in batches for event in batch]
-        spent = added(spent, trial.usage)
+        spent = add_usage(spent, trial.usage)
         flaw = await offload(len(events) > OFFLOAD_MESSAGES, trial.flaw, events, limits, again)
         if flaw is None:
             break
@@ -233,7 +233,7 @@ class RetriedAnswer(Stage):
         spent: Usage | None = None
         while True:
             held, trial = attempt.held, attempt.trial
-            spent = added(spent, _usage(held))
+            spent = add_usage(spent, _usage(held))
             flaw = trial.flaw(held, self._limits, again)
             assert flaw is not None
             trial = _Trial(self._exchange, await trial.discard(flaw, held))
@@ -250,7 +250,7 @@ class RetriedAnswer(Stage):
                         break
                     if out:
                         begun = True
-                        yield _with_usage(out, added(spent, _usage(out)))
+                        yield _with_usage(out, add_usage(spent, _usage(out)))
             if begun:
                 return
             if not attempt.missed:

@@ -44,7 +44,7 @@ from toolwire.pipeline.chain.middleware import ChainPlace, Handler, Middleware, 
 from toolwire.pipeline.exchange.request_state import EXCHANGE, Exchange, ToolsBy
 from toolwire.record import AccessField, CounterSpec
 from toolwire.support.tasks import cancel_all
-from toolwire.upstream.pool.probing import Probed, probe
+from toolwire.upstream.pool.probing import ProbeResult, probe
 from toolwire.upstream.pool.server_pool import WeightedServer
 from toolwire.upstream.pool.verdicts import MOST, Cause, refuses_all_tools
 from toolwire.upstream.servers.upstream_errors import refuses_tools
@@ -93,7 +93,7 @@ class ToolMode(Middleware):
 
     def __init__(self, options: object = None, *, name: str | None = None) -> None:
         super().__init__(options, name=name)
-        self._probes: dict[tuple[str, str], asyncio.Task[Probed]] = {}
+        self._probes: dict[tuple[str, str], asyncio.Task[ProbeResult]] = {}
         self._doubted: dict[tuple[str, str], float] = {}
         """The time of the last test of a model that was caused by a request."""
 
@@ -177,7 +177,7 @@ class ToolMode(Middleware):
         verdicts = [templates.known(member.endpoint, model) for member, model in named]
         return all(verdict is not None and verdict.mode == "template" for verdict in verdicts)
 
-    def _probing(self, member: WeightedServer, model: str, doubt: Cause | None) -> asyncio.Task[Probed]:
+    def _probing(self, member: WeightedServer, model: str, doubt: Cause | None) -> asyncio.Task[ProbeResult]:
         """Returns the running test of a model, which simultaneous callers share; starts it if needed. Its result
         becomes a verdict. With a `doubt` (what a client's request suggests) only a result that confirms or refutes it
         does."""
@@ -185,7 +185,7 @@ class ToolMode(Middleware):
         task = self._probes.get(key)
         if task is None:
 
-            async def probed() -> Probed:
+            async def probed() -> ProbeResult:
                 result = await probe(member.endpoint, model)
                 if result.mode is not None and result.cause is not None:
                     if result.mode == "native" or doubt is None or doubt == result.cause:

@@ -26,7 +26,7 @@ from toolwire.events import MAX_CHOICES
 from toolwire.formats.engine.rendering import prompt_name
 from toolwire.formats.engine.toolset import ToolSet, note, note_of
 from toolwire.known.kinds import kinds_of, plain_in
-from toolwire.known.past import fold
+from toolwire.known.past import fold_items
 from toolwire.model import (
     Image,
     Message,
@@ -42,10 +42,10 @@ from toolwire.model import (
 from toolwire.pipeline.chain.middleware import Middleware
 from toolwire.pipeline.exchange.caches import CACHES
 from toolwire.pipeline.exchange.checked_calls import check_conversation
-from toolwire.pipeline.exchange.places import Places
+from toolwire.pipeline.exchange.field_positions import FieldPositions
 from toolwire.pipeline.exchange.request_state import Exchange
 from toolwire.protocols.shared.files import CONTENT_TYPES
-from toolwire.protocols.shared.served import ServedForm
+from toolwire.protocols.shared.tool_servers import ToolServerForm
 from toolwire.record import TOLERATED, AccessField, CounterSpec
 from toolwire.schemas.lenient import mended
 from toolwire.schemas.schema import (
@@ -126,7 +126,7 @@ class Validation(Middleware):
         unmodelled = request.extra or request.sampling.n > 1 or exchange.protocol.binding_fields
         if unmodelled and options.requests.unsupported == "error":
             _check_supported(exchange, request)
-        if request.sampling.n > MAX_CHOICES and not _passes_unchanged(exchange, request):
+        if request.sampling.n > MAX_CHOICES and not _is_relayed(exchange, request):
             raise ClientFault(
                 f"Invalid 'n': {request.sampling.n} answers; the most is {MAX_CHOICES}.",
                 code="invalid_value",
@@ -196,7 +196,7 @@ class Validation(Middleware):
     def _compiled_tools(self, exchange: Exchange, request: ModelRequest, compile_new: bool = True) -> _Decided:
         """Checks the tools one by one. Raises `ClientFault`, and `NotCompiled` if a schema had to be compiled without
         `compile_new`."""
-        places = Places(exchange.body)
+        places = FieldPositions(exchange.body)
         options, limits = exchange.route.options, exchange.route.limits
         _check_size(request, limits)
         schemas = ToolSchemas()
@@ -261,9 +261,9 @@ def _check_messages(exchange: Exchange, request: ModelRequest) -> None:
     if plain_in(request.messages, past := request.past):  # text needs none of these checks
         return
     kinds = kinds_of(request.messages, past)
-    places = Places(exchange.body)
+    places = FieldPositions(exchange.body)
     own = exchange.received.messages  # the other messages were stored, not sent
-    if echoed := fold(request.past, "echoed", own, 0, _count_calls)[1]:
+    if echoed := fold_items(request.past, "echoed", own, 0, _count_calls)[1]:
         exchange.record.count("echoed_calls", echoed)
     if exchange.protocol.whole_history:  # else a result may answer a call that only the client or the store knows
         check_conversation(exchange, request, places)
@@ -287,7 +287,7 @@ def _check_name(tool: ToolSpec, param: str, longest: int, *, relaxed: bool) -> N
         raise _tool_fault(f"Invalid tool name {quote(tool.name)}: expected 1 to {longest} {letters}.", param)
 
 
-def _served(exchange: Exchange) -> ServedForm | None:
+def _served(exchange: Exchange) -> ToolServerForm | None:
     """Returns how the client's protocol names tool servers, if the route allows them; else None."""
     return exchange.protocol.served if exchange.route.client_servers is not None else None
 
@@ -315,11 +315,11 @@ def _wants_hosted(exchange: Exchange, request: ModelRequest) -> bool:
 def _check_choice(exchange: Exchange, request: ModelRequest) -> None:
     """Checks R2.18: named tools exist, and a call is required only if there is a tool to call. The gateway's own tools,
     which are not in `tools`, count. If the client names tool servers, their tools are not known yet
-    (`toolwire.pipeline.exchange.served_tools`). Raises `ClientFault`."""
+    (`toolwire.pipeline.exchange.tool_servers`). Raises `ClientFault`."""
     form = _served(exchange)
     if form is not None and form.servers(exchange.body):
         return
-    choice, route, param = request.tool_choice, exchange.route, Places(exchange.body).choice
+    choice, route, param = request.tool_choice, exchange.route, FieldPositions(exchange.body).choice
     fault = partial(ClientFault, code="invalid_tool_choice", param=param)
     if choice.allowed is not None and len(choice.allowed) > route.limits.tools_max:
         raise fault(
@@ -345,7 +345,7 @@ def _check_form(exchange: Exchange, request: ModelRequest) -> None:
         raise ClientFault(
             f"The form of the answer has more than {most} bytes.",
             code="invalid_value",
-            param=Places(exchange.body).form,
+            param=FieldPositions(exchange.body).form,
             hint="Send a smaller schema, or raise `limits.schema_bytes`.",
         )
 
@@ -365,7 +365,7 @@ def _check_strict_parallel(body: Mapping[str, Any], request: ModelRequest) -> No
 
 def _check_supported(exchange: Exchange, request: ModelRequest) -> None:
     _check_binding(exchange, request)
-    if (request.sampling.n == 1 and not request.extra) or _passes_unchanged(exchange, request):
+    if (request.sampling.n == 1 and not request.extra) or _is_relayed(exchange, request):
         return
     pool, forward = exchange.route.pool, exchange.route.options.requests.forward_unknown
     takes = requestable(request, pool.capabilities, pool.protocol)
@@ -405,7 +405,7 @@ def _unsupported(name: str, instead: str) -> ClientFault:
     )
 
 
-def _passes_unchanged(exchange: Exchange, request: ModelRequest) -> bool:
+def _is_relayed(exchange: Exchange, request: ModelRequest) -> bool:
     """Returns True if the backend gets the client's own bytes and decides itself (R1.6)."""
     own = exchange.route.pool.protocol
     if own is None or own.name != exchange.protocol.name:
@@ -443,7 +443,7 @@ def _check_items(exchange: Exchange, request: ModelRequest) -> None:
         )
 
 
-def _check_images(exchange: Exchange, request: ModelRequest, places: Places) -> None:
+def _check_images(exchange: Exchange, request: ModelRequest, places: FieldPositions) -> None:
     takes = exchange.route.pool.capabilities
     if takes.images or takes.images_unknown or not takes.refuse_images:
         return

@@ -22,10 +22,10 @@ from .features import Feature, FeatureContext, features_of
 from .formats.engine.toolset import KnownTools
 from .ingress.auth import Keys
 from .ingress.budget import BODY_BUDGET, BodyBudget
-from .ingress.conversations import KnownConversations
+from .ingress.known_conversations import KnownConversations
 from .ingress.liveness import LIVENESS, LivenessMonitors
+from .ingress.loop_pacing import LoopPacer
 from .ingress.receiving import ignore_expect
-from .ingress.turns import Turns
 from .observability.telemetry import Metrics
 from .openapi import routes as openapi
 from .pipeline.chain.middleware import compose
@@ -33,10 +33,10 @@ from .pipeline.chain.proxied_requests import proxied_chain
 from .pipeline.conversations.known_turns import KNOWN_TURNS, KnownTurns
 from .pipeline.conversations.stored import CONVERSATIONS, Conversations
 from .pipeline.exchange.caches import CACHES
-from .pipeline.exchange.heads import OWN_MIDDLEWARES, set_common, timed
 from .pipeline.exchange.permission import Permission
+from .pipeline.exchange.response_head import OWN_MIDDLEWARES, set_common, with_timing_header
+from .pipeline.exchange.route_seals import seals_of_route
 from .pipeline.exchange.routing import ROUTER, Route, Router
-from .pipeline.exchange.sealed import sealed_of
 from .pipeline.exchange.shared_resources import SHARED, SharedResources
 from .pipeline.handlers.admitting import CONFIG as CONFIG
 from .pipeline.handlers.compacting import Compacting
@@ -61,7 +61,7 @@ from .pipeline.websocket.sockets import SOCKETS, Sockets
 from .protocols.base import ClientSide, ClientSides
 from .ratelimit.admission import ADMISSION, Admission
 from .ratelimit.base import Ledger
-from .ratelimit.opening import counting, make_ledger
+from .ratelimit.factory import counter_settings, make_ledger
 from .record import Observe
 from .registry import Registries, load_attribute, registries
 from .servertools.joined import source_of
@@ -70,12 +70,12 @@ from .startup.chains import chain_of, kind_of
 from .startup.introduction import introduction
 from .startup.layers import Chains
 from .startup.names import check_names
-from .startup.pass_through import pass_through_protocols
+from .startup.proxied_paths import proxied_protocols
 from .startup.template_use import begin_template_probes
-from .store.opening import make_store
+from .store.factory import make_store
 from .support.cache import CacheBudget
-from .support.collecting import COLLECTING, Collecting
 from .support.conversion import ConfigError
+from .support.garbage_collection import COLLECTING, CollectorThresholds
 from .support.seals import Seals, shared_secret
 from .upstream.pool.health import HEALTH, Health
 from .upstream.pool.server import UpstreamServer
@@ -120,7 +120,9 @@ def create_app(
         config = load(None, env={}, overrides=config)
     plugins = plugins or registries()
     check_names(config, plugins)
-    parts = _ApplicationParts(config, plugins, metrics or Metrics(), SharedResources(None if before is None else before[SHARED]))
+    parts = _ApplicationParts(
+        config, plugins, metrics or Metrics(), SharedResources(None if before is None else before[SHARED])
+    )
     routes = parts.routes()
     router = Router(routes)
     context = FeatureContext(config, plugins, parts.shared, router, parts.metrics, keyed=bool(parts.keys))
@@ -161,7 +163,7 @@ class _ApplicationParts:
         self.keys = Keys.load(config.auth)
         self.limited = has_limits(config, self.keys)
         self.clients = plugins.client_sides()
-        self.proxied = pass_through_protocols(config, self.clients)
+        self.proxied = proxied_protocols(config, self.clients)
         self.chains = Chains(plugins, metrics)
         self.server_tools = source_of(config.tools, plugins.tool_sources)
         self.client_servers = _client_servers(config, plugins)
@@ -207,7 +209,7 @@ class _ApplicationParts:
             by_family=formats.get if route.options.format == "auto" else None,
             server_tools=self.server_tools if runs_tools else None,
             client_servers=self.client_servers if runs_tools else None,
-            sealed=sealed_of(route, pool, self.endpoints, self.seals),
+            sealed=seals_of_route(route, pool, self.endpoints, self.seals),
             permission=Permission(layer.forbids for layer in layers if layer.forbids is not None),
         )
 
@@ -255,7 +257,7 @@ class _ApplicationParts:
         running = app.cleanup_ctx
         running += [_closing_caches, shared.running, _running_backends]
         if self.limited:
-            ledger = shared.take(LEDGER, counting(config.rate_limits), lambda: _ledger(config, metrics), _close)
+            ledger = shared.take(LEDGER, counter_settings(config.rate_limits), lambda: _ledger(config, metrics), _close)
             app[ADMISSION] = admission = Admission(config, ledger, metrics.rate_limited.inc)
             running.append(admission.running)
         if self.server_tools is not None:
@@ -270,7 +272,7 @@ class _ApplicationParts:
         """Returns what the paths of all protocols share. `observe` are observers of each exchange."""
         config, shared, metrics, caches = self.config, self.shared, self.metrics, app[CACHES]
         app[LIVENESS] = monitors = LivenessMonitors(config.server.keepalive_s)
-        app[COLLECTING] = collecting = shared.take(COLLECTING, None, Collecting)
+        app[COLLECTING] = collecting = shared.take(COLLECTING, None, CollectorThresholds)
         most, fair = config.limits.total_body_bytes, bool(self.keys)
         make_budget = partial(BodyBudget, most, fair=fair, gauge=(metrics.cells, metrics.body_bytes.at()))
         app[BODY_BUDGET] = budget = shared.take(BODY_BUDGET, (most, fair), make_budget)
@@ -283,7 +285,7 @@ class _ApplicationParts:
             monitors=monitors,
             budget=budget,
             collecting=collecting,
-            staggered=Turns(),
+            staggered=LoopPacer(),
             admission=app.get(ADMISSION),
             observe=observe,
         )
@@ -297,7 +299,7 @@ def _add_protocol(app: web.Application, serving: Serving, client: ClientSide, cl
     if client.compact_path is not None:
         _add_post(app, client.compact_path, Compacting(serving, client))
     for more in client.routes:
-        handler = timed(load_attribute(more.handler), clients)
+        handler = with_timing_header(load_attribute(more.handler), clients)
         for prefix in PREFIXES:
             if more.method == "GET":
                 app.router.add_get(prefix + more.path, handler)  # and `HEAD`
@@ -313,8 +315,8 @@ def _add_post(app: web.Application, path: str, delivery: Delivery) -> None:
 def _add_own_paths(app: web.Application, clients: ClientSides) -> None:
     """Adds the paths that belong to no protocol."""
     for prefix in PREFIXES:
-        app.router.add_get(prefix + "/models", timed(list_models, clients))
-        app.router.add_get(prefix + "/models/{id:.+}", timed(show_model, clients))
+        app.router.add_get(prefix + "/models", with_timing_header(list_models, clients))
+        app.router.add_get(prefix + "/models/{id:.+}", with_timing_header(show_model, clients))
     app.router.add_get("/", version)  # some clients first test whether the server answers
     for path in ALIVE:
         app.router.add_get(path, alive)

@@ -100,7 +100,8 @@ COMMON: Final = _OF_STREAM | {"server", "call"}
 """Keys that may stand in an `extra` beside the names of protocols: `logprobs` (of an answer or a delta, in Chat's
 form), `stop_sequence` (of an answer), `completed_at` (of a reply, Unix seconds), `source` and `live` (of a call found
 in text, see `toolwire.events.Open`), `server` (of reasoning and calls: the only server that may get their opaque fields
-back) and `call` (of reasoning: the `extra` of the call that follows), see `toolwire.protocols.shared.opaque`."""
+back) and `call` (of reasoning: the `extra` of the call that follows), see
+`toolwire.protocols.shared.opaque_reasoning`."""
 
 
 def fields_of(extra: Extra, protocol: str) -> Mapping[str, Any]:

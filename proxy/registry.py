@@ -72,7 +72,7 @@ TOOL_SOURCES: Final[Mapping[str, str]] = {
 FEATURES: Final[Mapping[str, str]] = {
     "telemetry": "toolwire.extras.otel.otlp:Telemetry",
     "capture": "toolwire.extras.capture.feature:Capturing",
-    "inspect": "toolwire.extras.inspector.opening:Inspector",
+    "inspect": "toolwire.extras.inspector.feature:Inspector",
 }
 """By section of the configuration (`toolwire.features`)."""
 

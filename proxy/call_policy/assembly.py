@@ -35,7 +35,7 @@ from .elements import Element, element_value, read_elements, text_value
 from .json_calls import TextArguments, json_calls, quick_call, read_nearly
 from .tags import key_of, name_of, unframed
 from .untyped import ParameterTypes, Types, kind_of_value, typed_value
-from .written import Settled, UnreadableArguments, WrittenArguments, WrittenCall, object_text
+from .written import ParsedArguments, UnreadableArguments, WrittenArguments, WrittenCall, object_text
 
 MAX_PIECES: Final = 2 * MAX_VALUES
 """A block with more fields (keys and values counted separately) is malformed."""
@@ -78,7 +78,7 @@ def assemble(block: Block, *, repair: bool) -> Assembly:
     return Assembly(list(_tagged_calls(block)))
 
 
-def begun(syntax: BlockSyntax, pieces: tuple[tuple[Field, str], ...]) -> WrittenCall:
+def begin_call(syntax: BlockSyntax, pieces: tuple[tuple[Field, str], ...]) -> WrittenCall:
     """Returns the call that these fields (which include a name) begin. Its arguments are not readable yet."""
     if syntax.whole is not None:
         return WrittenCall(pieces[0][1], UnreadableArguments(_BROKEN))
@@ -95,7 +95,7 @@ def member(syntax: BlockSyntax, key: str, value: str, known: ParameterTypes) -> 
     return f"{json_string(name)}:{text_value(text, types) if syntax.prefix else typed_value(text, types)}"
 
 
-def begun_member(syntax: BlockSyntax, key: str, begun: str, known: ParameterTypes) -> tuple[str, ValueKind]:
+def begin_member(syntax: BlockSyntax, key: str, begun: str, known: ParameterTypes) -> tuple[str, ValueKind]:
     """Returns the start of `member` (key and colon) and the kind of a value that starts with `begun`. Framing is not
     part of `begun`."""
     name, types = key_of(key, syntax)
@@ -112,11 +112,11 @@ class BracesArguments:
     text: str
     quote: str
 
-    def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
+    def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> ParsedArguments:
         text = self.text.strip(SPACE)
         if text[:1] != "{":
             raise ValueError("its arguments are no object")
-        return Settled(text if parses(text) else braces_value(text, self.quote, bare=repair))
+        return ParsedArguments(text if parses(text) else braces_value(text, self.quote, bare=repair))
 
 
 @dataclass(slots=True)
@@ -126,20 +126,20 @@ class PythonArguments:
 
     call: PythonCall
 
-    def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
+    def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> ParsedArguments:
         values = self.call.keywords
         if positional := self.call.positional:
             known = ParameterTypes(parameters)
             names = known.names
             if not values and len(positional) == 1 and _holds_all(positional[0], known):
-                return Settled(positional[0])
+                return ParsedArguments(positional[0])
             if len(positional) > len(names):
                 raise ValueError("it has arguments without a name")
             placed = dict(zip(names, positional, strict=False))
             if twice := placed.keys() & values.keys():
                 raise ValueError(f"it has two values for {', '.join(sorted(twice))}")
             values = placed | values
-        return Settled(object_text(values.items()))
+        return ParsedArguments(object_text(values.items()))
 
 
 def _holds_all(value: str, known: ParameterTypes) -> bool:
@@ -156,10 +156,10 @@ class TaggedArguments:
 
     values: list[tuple[str, str, Types | None]]
 
-    def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
+    def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> ParsedArguments:
         known = ParameterTypes(parameters)
         last = {key: (text, types) for key, text, types in self.values}
-        return Settled(
+        return ParsedArguments(
             object_text((key, typed_value(text, types or known.of(key))) for key, (text, types) in last.items())
         )
 
@@ -172,11 +172,11 @@ class ElementArguments:
     values: list[tuple[str, str, Types | None]]
     nested: list[Element]
 
-    def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
+    def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> ParsedArguments:
         known = ParameterTypes(parameters)
         members = [(key, text_value(text, known.of(key))) for key, text, _ in self.values]
         members += [(e.name, element_value(e, known.of(e.name), known.inside(e.name))) for e in self.nested]
-        return Settled(object_text(dict(members).items()))
+        return ParsedArguments(object_text(dict(members).items()))
 
 
 # --- whole calls: JSON and Python -----------------------------------------------------------------------------------
@@ -366,18 +366,18 @@ class LineArguments:
 
     text: str
 
-    def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
+    def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> ParsedArguments:
         known = ParameterTypes(parameters)
         own = {*known.names, *known.required}
         if self.text[:1] == "{" and parses(self.text):
             keys = read_json(self.text).keys()
             if not keys or not own or not keys.isdisjoint(own):
-                return Settled(self.text)
+                return ParsedArguments(self.text)
         elif (member := _MEMBER.match(self.text)) is not None and member[1] in own:
             raise ValueError("its arguments are no JSON")
         if not self.text:
-            return Settled("{}")
+            return ParsedArguments("{}")
         names = [name for name in known.names if name in known.required] or known.names
         if not names:
-            return Settled(object_text([(_UNKNOWN, json_string(self.text))]))
-        return Settled(object_text([(names[0], typed_value(self.text, known.of(names[0])))]))
+            return ParsedArguments(object_text([(_UNKNOWN, json_string(self.text))]))
+        return ParsedArguments(object_text([(names[0], typed_value(self.text, known.of(names[0])))]))

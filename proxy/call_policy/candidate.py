@@ -16,7 +16,7 @@ from ..scan._grammar import valid_text
 from ..support.duplicate_keys import each_key_once
 from .coercion import CoercionKind
 from .json_calls import raw_string, read_nearly
-from .written import Settled, WrittenCall
+from .written import ParsedArguments, WrittenCall
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class CandidateCall:
         return self.tool is not None and self.tool.kind == "custom"
 
 
-class Names(NamedTuple):
+class ToolNames(NamedTuple):
     """The tools by the names that the model knows, and the names that may be called (`allowed`; None allows any).
     `callable` are the callable tools' names in their order. `strict` is True if any tool is strict. `gateways`: see
     `are_gateways`."""
@@ -63,13 +63,13 @@ def are_gateways(tools: Iterable[ToolSpec]) -> bool:
     return bool(ours) and all(ours)
 
 
-def names_on_offer(tools: Sequence[ToolSpec] | None, choice: ToolChoice) -> Names:
+def names_on_offer(tools: Sequence[ToolSpec] | None, choice: ToolChoice) -> ToolNames:
     """Returns the callable names of `tools` under `choice`; with `tools` None every name is callable. Cached with the
     `ToolSet`."""
     if tools is None:
-        return Names({}, None)
+        return ToolNames({}, None)
     key = (names_on_offer, choice.mode, choice.name, choice.allowed)
-    noted: Names | None = note_of(tools, key)
+    noted: ToolNames | None = note_of(tools, key)
     if noted is not None:
         return noted
     known = by_prompt_name(tools)
@@ -77,11 +77,13 @@ def names_on_offer(tools: Sequence[ToolSpec] | None, choice: ToolChoice) -> Name
     wanted = {id(tool) for tool in ModelRequest("", (), tuple(tools), choice).callable_tools}
     callable_ = tuple(name for name, tool in known.items() if id(tool) in wanted)
     strict = any(tool.strict is True for tool in tools)
-    names = Names(known, frozenset(callable_), callable_, strict, are_gateways(tools))
+    names = ToolNames(known, frozenset(callable_), callable_, strict, are_gateways(tools))
     return note(tools, key, names, NAME_BYTES * len(tools))
 
 
-def settled(written: WrittenCall, tool: ToolSpec | None, options: CallsConfig, *, strict: bool) -> Settled:
+def parse_arguments(
+    written: WrittenCall, tool: ToolSpec | None, options: CallsConfig, *, strict: bool
+) -> ParsedArguments:
     """Returns the arguments of a call; for a custom tool, its free text. Raises `ValueError` if they cannot be read."""
     custom = tool is not None and tool.kind == "custom"
     try:
@@ -97,7 +99,7 @@ def settled(written: WrittenCall, tool: ToolSpec | None, options: CallsConfig, *
         text = None if raw is None else free_text(valid_text(raw))
         if text is None:
             raise
-        return Settled(text)
+        return ParsedArguments(text)
 
 
 # --- free text of custom tools ----------------------------------------------------------------------------------------

@@ -46,14 +46,14 @@ _Kinds = frozenset[CoercionKind]
 _NONE: Final[_Kinds] = frozenset()
 
 
-class Coerced(NamedTuple):
+class CoercedArguments(NamedTuple):
     """Converted arguments and the kinds of conversion, in the order of `COERCIONS`."""
 
     text: str
     kinds: tuple[CoercionKind, ...]
 
 
-def coerce(arguments: str, schema: ToolSchema) -> Coerced | None:
+def coerce(arguments: str, schema: ToolSchema) -> CoercedArguments | None:
     """Returns `arguments` (JSON text that does not fit `schema`) converted, or None if nothing can be converted."""
     if arguments.count(",") > MAX_REPAIRED_VALUES or not parses(arguments):
         return None
@@ -64,7 +64,7 @@ def coerce(arguments: str, schema: ToolSchema) -> Coerced | None:
         text, kinds = _Mender(schema, _SPARE_CHARS + FURTHER_CHECKS * len(arguments)).arguments(arguments)
     except (_TooMuch, ValueError, LookupError):  # too deep for the engine, or a position it cannot name
         return None
-    return Coerced(text, tuple(kind for kind in COERCIONS if kind in kinds)) if kinds else None
+    return CoercedArguments(text, tuple(kind for kind in COERCIONS if kind in kinds)) if kinds else None
 
 
 class _TooMuch(Exception):

@@ -23,7 +23,7 @@ import orjson
 
 from ..repair.relaxed_json import read_json
 from ..scan._grammar import BlockSyntax, EarlyCall, FoundCall, ValueKind, valid_text
-from .assembly import begun_member, member
+from .assembly import begin_member, member
 from .untyped import ParameterTypes, target
 
 _ANY: Final[Mapping[str, Any]] = {}
@@ -94,7 +94,7 @@ class SafeCall(EarlyCall):
 
     def value_kind(self, syntax: BlockSyntax, key: str, begun: str) -> tuple[str, ValueKind]:
         """Returns the key of an argument as JSON, and the kind of the value that begins with `begun`."""
-        return begun_member(syntax, key, begun, self._types)
+        return begin_member(syntax, key, begun, self._types)
 
 
 class _InputGate:

@@ -42,7 +42,7 @@ from ..repair.relaxed_json import (
 from ..scan._grammar import SPACE, BlockSyntax, valid_text
 from ..support.duplicate_keys import each_key_once
 from .untyped import ParameterTypes
-from .written import Settled, UnreadableArguments, WrittenArguments, WrittenCall, object_text
+from .written import ParsedArguments, UnreadableArguments, WrittenArguments, WrittenCall, object_text
 
 _COMBINED: Final = frozenset(("$ref", "allOf", "anyOf", "oneOf"))
 
@@ -113,22 +113,22 @@ class JsonArguments:
     taught: Literal["string", "object"]
     key: str | None = None
 
-    def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
+    def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> ParsedArguments:
         value = self.value
         if self.key is not None and parameters is not None and _may_declare(parameters, self.key):
             member = MemberArguments({self.key: (value, self.text)}, (self.key,), self.taught)
             return member.settle(parameters, repair=repair, objects=objects)
         if value is None:
-            return Settled("{}")
+            return ParsedArguments("{}")
         if isinstance(value, str):
-            return Settled(*_from_string(valid_text(value), repair))
+            return ParsedArguments(*_from_string(valid_text(value), repair))
         if not isinstance(value, dict):
             raise ValueError("its arguments are neither a string nor an object")
         if self.taught == "object":
-            return Settled(self.text)
+            return ParsedArguments(self.text)
         if not objects:
             raise ValueError("its arguments are an object where a string is required")
-        return Settled(compact_json(self.text), unwrapped=True)
+        return ParsedArguments(compact_json(self.text), unwrapped=True)
 
 
 @dataclass(slots=True)
@@ -138,12 +138,12 @@ class TextArguments:
     text: str
     taught: Literal["string", "object"]
 
-    def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
+    def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> ParsedArguments:
         text = self.text.strip(SPACE)
         if not text:
-            return Settled("{}")
+            return ParsedArguments("{}")
         if self.taught == "object" and text[0] == "{" and parses(text):
-            return Settled(text)
+            return ParsedArguments(text)
         value, text, _, kinds = _read_arguments(text, repair)
         settled = JsonArguments(value, text, self.taught).settle(parameters, repair=repair, objects=objects)
         return settled._replace(repaired=kinds + settled.repaired) if kinds else settled
@@ -159,7 +159,7 @@ class MemberArguments:
     taught: Literal["string", "object"]
     cut: bool = False
 
-    def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
+    def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> ParsedArguments:
         """Returns the arguments as JSON text, by rules 3 and 4; see `WrittenArguments.settle`. Raises `ValueError`."""
         taught = next((key for key in self.keys if self._has_value(key)), None)
         explicitly_empty = self._is_explicitly_empty()
@@ -176,7 +176,7 @@ class MemberArguments:
         known = ParameterTypes(parameters)
         flat = self._flat(known)
         fits_flat = bool(flat) and (parameters is None or _fits(flat, known))
-        readings: list[Settled] = []
+        readings: list[ParsedArguments] = []
         for key in wrapping:
             try:
                 reading = JsonArguments(*self.members[key], self.taught).settle(
@@ -239,11 +239,11 @@ class MemberArguments:
         kinds = [(known.of(key), _kind(self.members[key][0])) for key in wrapping]
         return all(types is None or kind in types for types, kind in kinds)
 
-    def _settled_flat(self, flat: Mapping[str, _Member], objects: bool) -> Settled:
+    def _settled_flat(self, flat: Mapping[str, _Member], objects: bool) -> ParsedArguments:
         if self.taught == "string" and not objects:
             raise ValueError("its arguments stand beside its name where a string is required")
         text = object_text((valid_text(key), text) for key, (_, text) in flat.items())
-        return Settled(text) if self.taught == "object" else Settled(compact_json(text), unwrapped=True)
+        return ParsedArguments(text) if self.taught == "object" else ParsedArguments(compact_json(text), unwrapped=True)
 
 
 def raw_string(arguments: WrittenArguments) -> str | None:

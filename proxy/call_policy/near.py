@@ -28,7 +28,7 @@ from ..model import ToolSpec
 from ..repair.relaxed_json import read_json
 from ..scan._grammar import FENCE, SPACE, BlockSyntax, Field
 from .assembly import PythonArguments
-from .candidate import Names
+from .candidate import ToolNames
 from .json_calls import JsonArguments, MemberArguments
 from .tags import name_of
 from .written import WrittenCall
@@ -128,11 +128,11 @@ def _is_prose(text: str) -> bool:
 # --- attempts ------------------------------------------------------------------------------------------------------
 
 
-def unreadable(
+def unreadable_block(
     why: str,
     syntax: BlockSyntax,
     body: str,
-    names: Names,
+    names: ToolNames,
     *,
     pieces: Sequence[tuple[Field, str]] = (),
     ended: bool = True,
@@ -190,7 +190,7 @@ def has_shape(written: WrittenCall) -> bool:
     return False
 
 
-def recites(written: WrittenCall, declared: Callable[[], Collection[str]]) -> bool:
+def is_tool_definition(written: WrittenCall, declared: Callable[[], Collection[str]]) -> bool:
     """Returns True if JSON is a tool's definition: a schema beside the name, perhaps a description, and nothing else.
     `declared` returns the tool's parameters; it is called only when needed."""
     match written.arguments:
@@ -280,7 +280,7 @@ def _first_word(syntax: BlockSyntax, body: str) -> Iterator[str]:
         yield found[1]
 
 
-def _named(written: Iterable[str], names: Names) -> tuple[str, ...]:
+def _named(written: Iterable[str], names: ToolNames) -> tuple[str, ...]:
     """Returns the tools that these names mean; empty if the first name means none."""
     tools: list[str] = []
     for name in written:
@@ -293,7 +293,7 @@ def _named(written: Iterable[str], names: Names) -> tuple[str, ...]:
     return tuple(tools)
 
 
-def tool_of(name: str, names: Names) -> str | None:
+def tool_of(name: str, names: ToolNames) -> str | None:
     """Returns the callable tool with this name, or with a name one edit away, or None."""
     for spelling in (name, re.sub(r":\d+\Z", "", name).removeprefix("functions.")):
         if names.allowed is not None and spelling in names.allowed:

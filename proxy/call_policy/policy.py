@@ -32,15 +32,15 @@ from ..model import CallKind, ToolChoice, ToolSpec
 from ..repair.relaxed_json import REPAIR_KINDS, compact_json
 from ..scan._grammar import AS_TEXT, DROPPED, Block, BlockSyntax, Decision, EarlyCall, Field, FoundCall, Why
 from ..schemas.schema import SchemaProblem
-from .assembly import begun
+from .assembly import begin_call
 from .candidate import CandidateCall
 from .coercion import coerce
 from .early import SafeCall
 from .ids import CallIds
 from .json_calls import settle_arguments
-from .near import NearMiss, near_name, unreadable
+from .near import NearMiss, near_name, unreadable_block
 from .recognised import Recogniser, Schemas, Unrecognised, checker
-from .taught import FailureCode, Rejected, TaughtReader, is_object, is_only_a_name
+from .taught import FailureCode, Rejected, TaughtReader, has_object_calls, is_only_a_name
 from .untyped import ParameterTypes
 
 __all__ = ["CallPolicy", "FailureCode", "settle_arguments", "strict_failure"]
@@ -168,7 +168,7 @@ class CallPolicy:
         gateway runs, tools whose client wants arguments in one piece, and where calls are compared
         (`dedupe_calls`)."""
         try:
-            written, tool, strict = self._taught.named(begun(syntax, pieces))
+            written, tool, strict = self._taught.named(begin_call(syntax, pieces))
         except Rejected:
             return None
         if self._calls.dedupe_calls or strict or self._taught.offered.gateways or self._is_full():
@@ -178,7 +178,7 @@ class CallPolicy:
         types = ParameterTypes(prompt_parameters(tool))
         if tool.server or tool.buffered:
             return None
-        if is_object(syntax) and any(key in types.names for key in syntax.parameters):
+        if has_object_calls(syntax) and any(key in types.names for key in syntax.parameters):
             return None  # only its end shows whether the value is all arguments or one of them
         custom = tool.kind == "custom"
         call = FoundCall(tool.name, "", "", "custom" if custom else "function", tool.namespace)
@@ -208,7 +208,7 @@ class CallPolicy:
         is dropped and counted, even if it is strict (C18); any other is text or a failure."""
         if syntax.untaught:
             if why == "end" and self.recognises:
-                self._note_untaught(unreadable(_UNENDED, syntax, body, self._taught.offered, ended=False))
+                self._note_untaught(unreadable_block(_UNENDED, syntax, body, self._taught.offered, ended=False))
             return AS_TEXT
         if why == "truncated" and is_only_a_name(syntax, body):
             return AS_TEXT
@@ -229,7 +229,7 @@ class CallPolicy:
     def broken(self, syntax: BlockSyntax, begun: str) -> None:
         """Reports the near miss of an untaught block that turned out to be text, if it is one."""
         if self.recognises:
-            self._note_untaught(unreadable(_BROKEN, syntax, begun, self._taught.offered, cut=True))
+            self._note_untaught(unreadable_block(_BROKEN, syntax, begun, self._taught.offered, cut=True))
 
     def _note_untaught(self, miss: NearMiss | None) -> None:
         """Counts and reports the near miss of a block in an untaught form, if it is one."""

@@ -27,10 +27,10 @@ from ..repair.relaxed_json import read_json
 from ..scan._grammar import SPACE, Block, BlockSyntax
 from ..schemas.schema import SchemaProblem, ToolSchema, compile_schema
 from .assembly import Assembly, assemble
-from .candidate import CandidateCall, Names, settled
-from .coercion import Coerced, coerce
+from .candidate import CandidateCall, ToolNames, parse_arguments
+from .coercion import CoercedArguments, coerce
 from .json_calls import MemberArguments
-from .near import NearMiss, is_template, misfit, recites, stands_for_values, tool_of, unreadable
+from .near import NearMiss, is_template, is_tool_definition, misfit, stands_for_values, tool_of, unreadable_block
 from .recovery import recover
 from .tagged_text import NoCall
 from .untyped import ParameterTypes
@@ -77,7 +77,7 @@ class Recogniser:
         # The last block in a known form that named a tool and was no call. `recovered` will see its text again.
         self._refused = ""
 
-    def calls(self, block: Block, names: Names) -> list[CandidateCall]:
+    def calls(self, block: Block, names: ToolNames) -> list[CandidateCall]:
         """Returns the calls in a block; none if it is text. Raises `Unrecognised` if it is text that names a tool on
         offer."""
         options = self._options
@@ -89,7 +89,7 @@ class Recogniser:
             assembly = assemble(block, repair=options.repair == "safe")
         except ValueError as error:
             detail = f"The model's tool call cannot be read: {error}."
-            miss = unreadable(detail, block.syntax, block.body, names, pieces=block.pieces)
+            miss = unreadable_block(detail, block.syntax, block.body, names, pieces=block.pieces)
             if miss is None:
                 return []
             self._refused = block.body
@@ -111,7 +111,7 @@ class Recogniser:
             raise _together(flaws, calls)
         return calls
 
-    def recovered(self, block: Block, names: Names) -> tuple[list[CandidateCall], int]:
+    def recovered(self, block: Block, names: ToolNames) -> tuple[list[CandidateCall], int]:
         """Returns the calls in a damaged or unknown form at the end of a block, and the number of characters before
         them. Raises `Unrecognised` if it is text that names a tool where calls name one, unless that was already raised
         for the same text: one attempt counts once."""
@@ -122,7 +122,7 @@ class Recogniser:
                 return [], 0
             raise
 
-    def _recovered(self, block: Block, names: Names) -> tuple[list[CandidateCall], int]:
+    def _recovered(self, block: Block, names: ToolNames) -> tuple[list[CandidateCall], int]:
         text = block.body
         callable_tools = {
             name: tool
@@ -134,14 +134,14 @@ class Recogniser:
                 text, callable_tools, lambda name: ParameterTypes(prompt_parameters(callable_tools[name]))
             )
         except NoCall as none:
-            miss = unreadable("The model's tool call cannot be read.", block.syntax, text, names, named=none.name)
+            miss = unreadable_block("The model's tool call cannot be read.", block.syntax, text, names, named=none.name)
             if none.name is None and miss is None:
                 return [], 0
             raise Unrecognised("arguments", miss) from None
         block = Block(_RECOVERED, text[recovered.before :], ())
         return [self._call(written, Assembly([]), names, block) for written in recovered.calls], recovered.before
 
-    def _by_schema(self, block: Block, names: Names) -> list[CandidateCall]:
+    def _by_schema(self, block: Block, names: ToolNames) -> list[CandidateCall]:
         """Returns the calls of a block as read with the help of the tools' schemas; none if that fails."""
         whole = f"{block.syntax.opener}{block.body}{block.syntax.closer}"
         try:
@@ -149,7 +149,7 @@ class Recogniser:
         except Unrecognised:
             return []
 
-    def _call(self, written: WrittenCall, assembly: Assembly, names: Names, block: Block) -> CandidateCall:
+    def _call(self, written: WrittenCall, assembly: Assembly, names: ToolNames, block: Block) -> CandidateCall:
         """Returns the first reading of a call that passes. Raises `Unrecognised`."""
         syntax, body = block.syntax, block.body
         flaw: Unrecognised | None = None
@@ -161,7 +161,7 @@ class Recogniser:
             try:
                 if strict and assembly.flaw is not None:
                     raise ValueError(assembly.flaw)
-                arguments, repaired, unwrapped = settled(reading, tool, self._options, strict=strict)
+                arguments, repaired, unwrapped = parse_arguments(reading, tool, self._options, strict=strict)
                 if (repaired or assembly.repaired) and is_template(body):
                     raise Unrecognised("arguments")
                 fitting = self._fitting(reading, tool, arguments, block)
@@ -182,10 +182,10 @@ class Recogniser:
             )
         raise flaw or Unrecognised("name", _misspelt(written, names, block))
 
-    def _fitting(self, reading: WrittenCall, tool: ToolSpec | None, arguments: str, block: Block) -> Coerced:
+    def _fitting(self, reading: WrittenCall, tool: ToolSpec | None, arguments: str, block: Block) -> CoercedArguments:
         """Returns the final arguments and how they were converted. Raises `Unrecognised`."""
         if tool is None or tool.kind == "custom":
-            return Coerced(arguments, ())
+            return CoercedArguments(arguments, ())
         if _defines(reading, tool, arguments):
             raise Unrecognised("definition", _recited(reading, block) if _recites(reading, tool) else None)
         if stands_for_values(arguments):
@@ -195,7 +195,7 @@ class Recogniser:
             raise Unrecognised("schema")
         flaw = schema.check(arguments)
         if flaw is None:
-            return Coerced(arguments, ())
+            return CoercedArguments(arguments, ())
         mends = self._options.coerce != "off" and tool.strict is not True
         mended = coerce(arguments, schema) if mends else None
         if mended is None or schema.check(mended.text) is not None:
@@ -237,7 +237,7 @@ def _together(flaws: list[Unrecognised], calls: list[CandidateCall]) -> Unrecogn
     return first
 
 
-def _misspelt(written: WrittenCall, names: Names, block: Block) -> NearMiss | None:
+def _misspelt(written: WrittenCall, names: ToolNames, block: Block) -> NearMiss | None:
     """Returns the near miss for a call whose name is one edit away from a tool's name, or None."""
     for reading in _readings(written):
         meant = tool_of(reading.name, names) if reading.name else None
@@ -250,7 +250,7 @@ def _misspelt(written: WrittenCall, names: Names, block: Block) -> NearMiss | No
 
 
 def _recites(reading: WrittenCall, tool: ToolSpec | None) -> bool:
-    return tool is not None and recites(reading, lambda: ParameterTypes(prompt_parameters(tool)).names)
+    return tool is not None and is_tool_definition(reading, lambda: ParameterTypes(prompt_parameters(tool)).names)
 
 
 def _recited(reading: WrittenCall, block: Block) -> NearMiss:

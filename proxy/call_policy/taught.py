@@ -15,17 +15,17 @@ from ..formats.engine.rendering import prompt_parameters
 from ..model import ToolChoice, ToolSpec
 from ..scan._grammar import Block, BlockSyntax, Field
 from .assembly import Assembly, assemble
-from .candidate import CandidateCall, Names, names_on_offer, settled
+from .candidate import CandidateCall, ToolNames, names_on_offer, parse_arguments
 from .json_calls import raw_arguments
 from .near import (
     NearMiss,
     is_marked,
     is_template,
+    is_tool_definition,
     means_call,
     misfit,
     near_name,
-    recites,
-    unreadable,
+    unreadable_block,
 )
 from .recognised import RECITED
 from .untyped import ParameterTypes
@@ -71,12 +71,12 @@ class TaughtReader:
     ) -> None:
         self._tools = tools
         self._choice = choice
-        self._names: Names | None = None
+        self._names: ToolNames | None = None
         self._options = options
         self._count = count
 
     @property
-    def offered(self) -> Names:
+    def offered(self) -> ToolNames:
         """The callable names. Computed on first use, because most answers contain no call."""
         if self._names is None:
             self._names = names_on_offer(self._tools, self._choice)
@@ -154,7 +154,7 @@ class TaughtReader:
         ended: bool = True,
     ) -> Rejected:
         """Returns the exception for a block that cannot be read, or has not `ended`."""
-        near = unreadable(detail, syntax, body, self.offered, pieces=pieces, ended=ended)
+        near = unreadable_block(detail, syntax, body, self.offered, pieces=pieces, ended=ended)
         counter, strict = "parse_failures", self.strict
         return Rejected("malformed_tool_arguments", detail, strict=strict, counter=counter, reason=reason, near=near)
 
@@ -171,7 +171,7 @@ class TaughtReader:
     def _read_call(self, written: WrittenCall, assembly: Assembly, block: Block) -> CandidateCall:
         written, tool, strict = self.named(written)
         name = written.name
-        if tool is not None and recites(written, lambda: ParameterTypes(prompt_parameters(tool)).names):
+        if tool is not None and is_tool_definition(written, lambda: ParameterTypes(prompt_parameters(tool)).names):
             detail = RECITED.format(quote(name))
             near = NearMiss(detail, (name,), block.body, "alone")
             raise Rejected(
@@ -185,7 +185,7 @@ class TaughtReader:
         try:
             if strict and assembly.flaw is not None:
                 raise ValueError(assembly.flaw)
-            arguments, repaired, unwrapped = settled(written, tool, self._options, strict=strict)
+            arguments, repaired, unwrapped = parse_arguments(written, tool, self._options, strict=strict)
             if (repaired or assembly.repaired) and is_template(block.body):
                 raise ValueError("it is a template")
         except ValueError as error:
@@ -210,7 +210,7 @@ class TaughtReader:
         if name is None or not self.offered.gateways or not means_call(syntax, block.body, written):
             return None
         try:
-            arguments = settled(written, None, self._options, strict=False).text
+            arguments = parse_arguments(written, None, self._options, strict=False).text
         except ValueError:
             if not is_marked(syntax):
                 return None
@@ -222,7 +222,7 @@ class TaughtReader:
 # --- heads of calls ---------------------------------------------------------------------------------------------------
 
 
-def is_object(syntax: BlockSyntax) -> bool:
+def has_object_calls(syntax: BlockSyntax) -> bool:
     """Returns True if the calls of this syntax are JSON objects or Python calls."""
     return any(branch.field in ("call", "calls") for node in syntax.nodes for branch in node)
 

@@ -10,7 +10,7 @@ from ..repair.literals import json_string
 from ..repair.relaxed_json import RepairKind
 
 
-class Settled(NamedTuple):
+class ParsedArguments(NamedTuple):
     """Arguments as JSON text, how they were repaired (R9.3), and whether they were an object where a string is taught
     (C2)."""
 
@@ -22,7 +22,7 @@ class Settled(NamedTuple):
 class WrittenArguments(Protocol):
     """The arguments of a call, as the model wrote them."""
 
-    def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
+    def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> ParsedArguments:
         """Returns the arguments for a tool with this schema (None: unknown). With `repair`, almost valid JSON is
         accepted; with `objects`, an object where a string is taught. Raises `ValueError` if they cannot be read."""
 
@@ -46,7 +46,7 @@ class UnreadableArguments:
 
     flaw: str
 
-    def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> Settled:
+    def settle(self, parameters: Mapping[str, Any] | None, *, repair: bool, objects: bool) -> ParsedArguments:
         raise ValueError(self.flaw)
 
 

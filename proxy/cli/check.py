@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from .common import USUAL_FILE, reported, say, usual_file
+from .common import USUAL_FILE, exit_on_error, say, usual_file
 from .tools import list_tools
 
 
@@ -43,7 +43,7 @@ def command(file: str | None, schema: bool, probe: bool) -> None:
     from ..startup.description import describe
     from ..startup.examination import examined
 
-    with reported():
+    with exit_on_error():
         config, mistakes = examined(file, registries())
     if mistakes.lines:
         say("Error: " + "\n".join(with_lines(mistakes.lines, Path(file).read_text("utf-8"))), err=True)
@@ -51,9 +51,9 @@ def command(file: str | None, schema: bool, probe: bool) -> None:
         say(f"{file}: valid")
         say(describe(config, registries()))
         if probe:
-            from ..startup.probed import probed
+            from ..startup.probe_report import probe_lines
 
-            for line in probed(config, registries()):
+            for line in probe_lines(config, registries()):
                 say(line)
     for line in mistakes.warnings:
         say(f"Warning: {line}", err=True)

@@ -54,7 +54,7 @@ def legible_errors() -> Iterator[None]:
 
 
 @contextmanager
-def reported(*others: type[Exception]) -> Iterator[None]:
+def exit_on_error(*others: type[Exception]) -> Iterator[None]:
     """Turns an error in a configuration, or of the types `others`, into a message and exit status 1."""
     from ..support.conversion import ConfigError
 
@@ -65,7 +65,7 @@ def reported(*others: type[Exception]) -> Iterator[None]:
         raise click.ClickException(str(error)) from error
 
 
-def written_file(flag: str, help: str) -> Callable[[Decorated], Decorated]:
+def output_file_option(flag: str, help: str) -> Callable[[Decorated], Decorated]:
     """Returns the option `flag` for a file that the command writes, `-` for standard output. It is opened at once, so
     that a long measurement does not end with a file that cannot be written. The parameter is `json_file` for
     `--json`."""

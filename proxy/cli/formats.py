@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from .common import formats, reported, say, say_json
+from .common import exit_on_error, formats, say, say_json
 
 INDENT = "    "
 
@@ -32,7 +32,7 @@ def command(names: tuple[str, ...], model: str | None, as_json: bool) -> None:
                 f"no format is known for {model!r}: `format: auto` teaches `hermes` and recognises calls in other forms"
             )
         names = (*names, family)
-    with reported():
+    with exit_on_error():
         found = list(_described(names))
     if as_json:
         say_json(json.dumps(found, indent=2, ensure_ascii=False))

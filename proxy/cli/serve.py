@@ -7,7 +7,7 @@ from functools import partial
 
 import click
 
-from .common import FORMATS, USUAL_FILE, formats, presets, reported, usual_file
+from .common import FORMATS, USUAL_FILE, exit_on_error, formats, presets, usual_file
 
 MODES = ("prompt", "template", "text", "native", "hybrid", "auto")
 
@@ -96,6 +96,6 @@ def command(
         "auth.keys": [api_key] if api_key else None,
     }
     read = partial(load, file, overrides=overrides)
-    with reported():
+    with exit_on_error():
         config = read()
     sys.exit(run(config, load=read))

@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .common import reported, say, say_json, usual_file
+from .common import exit_on_error, say, say_json, usual_file
 
 if TYPE_CHECKING:
     from ..config import ToolsConfig
 
 
 def list_tools(config: ToolsConfig, *, as_json: bool) -> None:
-    from ..servertools.joined import failed, lines, look
+    from ..servertools.joined import has_failures, status_lines, tools_status
 
-    shown = look(config)
+    shown = tools_status(config)
     data = {"modules": shown["modules"], "mcp": shown["mcp"]} if "mcp" in shown else shown["modules"]
     if as_json:
         say_json(json.dumps(data, indent=2))
     else:
-        for line in lines(shown):
+        for line in status_lines(shown):
             say(line)
-    if failed(shown):
+    if has_failures(shown):
         sys.exit(1)
 
 
@@ -61,7 +61,7 @@ def list_(folder: str | None, file: str | None, as_json: bool) -> None:
         config = ToolsConfig(folder=folder)
     else:
         file = file or usual_file("reading")
-        with reported():
+        with exit_on_error():
             config = ToolsConfig() if file is None else load(file).tools
     if config.folder is None and not config.mcp:
         raise click.UsageError("Name the tools: --folder FOLDER, or --config FILE with `tools.folder` or `tools.mcp`.")

@@ -8,15 +8,9 @@ from dataclasses import dataclass
 from .backend import BackendConfig
 from .chain import MiddlewareConfig, default_chain
 from .documented import doc
-from .keeping import (
-    BackgroundConfig,
-    CaptureConfig,
-    InspectConfig,
-    StoreConfig,
-    TelemetryConfig,
-    ToolsConfig,
-)
-from .listening import (
+from .options import RouteOptions
+from .route import RouteConfig
+from .server import (
     AuthConfig,
     CorsConfig,
     LimitsConfig,
@@ -24,8 +18,14 @@ from .listening import (
     ServerConfig,
     WebsocketConfig,
 )
-from .options import RouteOptions
-from .route import RouteConfig
+from .services import (
+    BackgroundConfig,
+    CaptureConfig,
+    InspectConfig,
+    StoreConfig,
+    TelemetryConfig,
+    ToolsConfig,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

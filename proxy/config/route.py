@@ -7,8 +7,8 @@ from typing import Literal
 
 from .chain import MiddlewareConfig
 from .documented import doc
-from .listening import RateLimitConfig
 from .options import RouteOptions
+from .server import RateLimitConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

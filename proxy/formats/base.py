@@ -27,7 +27,7 @@ from .engine.results import TOOL_RESPONSE, Escapes, ResultForm
 from .engine.templates import WITHOUT_FORMAT
 from .engine.values import Syntax
 from .engine.words import COMMON, Words
-from .gbnf.grammar import STANDARD, Around, GrammarBounds, Inexpressible, answer_grammar
+from .gbnf.grammar import STANDARD, AllowedText, GrammarBounds, Inexpressible, answer_grammar
 from .gbnf.tags import structural_tag
 
 __all__ = [
@@ -275,7 +275,7 @@ def whole_answer(
     parallel: bool,
     bounds: GrammarBounds = STANDARD,
     *,
-    around: Around,
+    around: AllowedText,
 ) -> str:
     """Returns the GBNF grammar of an answer in which calls of this format stand among other text (`around`). Raises
     `Inexpressible` if there is none."""

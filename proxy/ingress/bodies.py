@@ -29,7 +29,7 @@ from ..support.bounded_json import (
 )
 from ..support.duplicate_keys import duplicate_key
 from ..support.offload import OFFLOAD_BYTES, offload
-from .conversations import ConversationLookup, Cut
+from .known_conversations import ConversationLookup, TrimmedBody
 
 COUNTED_BYTES: Final = 1024 * 1024
 """Objects of a longer body are counted in a thread: 30 MB take 8 ms."""
@@ -41,13 +41,13 @@ class _Parts(NamedTuple):
     """A body without its known parts: the first `items` of its conversation, and its `tools`. `rest` is what remains
     to be parsed, with `openers` opening brackets."""
 
-    items: Cut | None
+    items: TrimmedBody | None
     tools: CutTools | None
     rest: bytes
     openers: int
 
 
-async def read_json(
+async def parse_body(
     body: bytes,
     limits: LimitsConfig,
     known: KnownTools | None = None,
@@ -57,7 +57,7 @@ async def read_json(
     """Returns the JSON object in `body`. Its `tools` are a `KnownList` if `known` is given and has or stores them. Its
     conversation is a `KnownItems` if `lookup` is given and the body can be looked up. Before a large body is parsed,
     `counted` is called with the number of objects and lists in it. Raises `ClientFault` `invalid_json`."""
-    items: Cut | None = None
+    items: TrimmedBody | None = None
     tools: CutTools | None = None
     rest = body
     if len(body) <= LARGE_BYTES:
@@ -99,7 +99,7 @@ def _read(
         try:
             value = _read_all(items.rest, limits, known)
         except ClientFault:
-            items = Cut(body, items.start)
+            items = TrimmedBody(body, items.start)
     if value is None:
         value = _read_all(body, limits, known)
     if items is not None and lookup is not None:

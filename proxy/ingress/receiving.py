@@ -9,7 +9,7 @@ Rules of this module:
    wait for one step only.
 3. Every byte counts against `limits.total_body_bytes` when it arrives (`toolwire.ingress.budget`), and every
    decompressed byte also against `limits.body_bytes`.
-4. After a refusal the rest of the body is not read: see `toolwire.pipeline.exchange.heads`.
+4. After a refusal the rest of the body is not read: see `toolwire.pipeline.exchange.response_head`.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ..model import Message, Text, ToolResult, ToolUse
-from .past import Past, fold
+from .past import Past, fold_items
 
 _HISTORY: Final = (ToolUse, ToolResult)
 
@@ -14,7 +14,7 @@ _HISTORY: Final = (ToolUse, ToolResult)
 def kinds_of(messages: Sequence[Message], past: Past | None) -> frozenset[type]:
     """Returns the types of all parts, including those inside tool results. Contains `Message` if the messages are not
     plain (see `plain_in`)."""
-    return fold(past, "kinds", messages, frozenset[type](), _more)[1]
+    return fold_items(past, "kinds", messages, frozenset[type](), _more)[1]
 
 
 def _more(before: frozenset[type], messages: Sequence[Message], start: int, made: list[None]) -> frozenset[type]:

@@ -1,21 +1,21 @@
 """Results that are kept for the next request of a conversation.
 
 An agent sends its whole conversation with every turn. A *fold* is a loop over all messages: reading, checking, escaping
-or writing them. It is a step function given to `fold`. `fold` saves a *checkpoint* in the request's `Past`: the items
-processed so far, the results, and the state after the last item (`carried`). In the next request `fold` continues from
-the longest checkpoint whose items are the same objects as the request's first items.
+or writing them. It is a step function given to `fold_items`. `fold_items` saves a *checkpoint* in the request's `Past`:
+the items processed so far, the results, and the state after the last item (`carried`). In the next request `fold_items`
+continues from the longest checkpoint whose items are the same objects as the request's first items.
 
 Rules of this module:
 
 1. A step is a pure function of its state and the next items. Counts and warnings are part of the state, so they are
    reported again. The key of the fold contains everything else that the result depends on.
-2. Items are compared by identity, never by value. `toolwire.ingress.conversations` has compared the bytes, and a fold
-   returns the same objects for the same first items. A middleware that changes messages needs no code for this: its
-   messages are new objects, so the folds after it process all of them.
+2. Items are compared by identity, never by value. `toolwire.ingress.known_conversations` has compared the bytes, and a
+   fold returns the same objects for the same first items. A middleware that changes messages needs no code for this:
+   its messages are new objects, so the folds after it process all of them.
 3. Each request has its own `Past`, which begins as a copy of the previous request's. A streamed request drops it when
    its answer begins (R34.3).
 
-Law: `fold` returns the same with and without a `Past`.
+Law: `fold_items` returns the same with and without a `Past`.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def _is_same_list(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
     return 2 * same_items(one, other) >= min(len(one), len(other))
 
 
-def fold(
+def fold_items(
     past: Past | None,
     key: Hashable,
     items: Sequence[Item],
@@ -273,11 +273,11 @@ def _continue_from(
     return made, carried
 
 
-def each(
+def map_items(
     past: Past | None, key: Hashable, items: tuple[Item, ...], change: Callable[[Item], Item | None]
 ) -> tuple[Item, ...]:
     """Returns the results of `change` for all items, without those that are None; the same object if no item changes.
-    `key` identifies this fold, as in `fold`."""
+    `key` identifies this fold, as in `fold_items`."""
 
     def step(same: bool, several: Sequence[Item], start: int, made: list[Item]) -> bool:
         changed = [change(item) for item in several]
@@ -288,11 +288,11 @@ def each(
     if past is None:
         same = step(True, items, 0, made)
     else:
-        made, same = fold(past, key, items, True, step)
+        made, same = fold_items(past, key, items, True, step)
     return items if same else tuple(made)
 
 
-def once(
+def make_once(
     past: Past | None, key: Hashable, items: Sequence[object], make: Callable[[], Made], text: str | bytes = ""
 ) -> Made:
     """Returns the result of `make`, which must depend only on the key, these few items and `text`. If an earlier

@@ -22,9 +22,9 @@ from typing import Any, Final
 
 from .._version import __version__
 from ..errors import CODES, GatewayError
-from ..pipeline.exchange.heads import TOKENIZER, USAGE_SOURCE
+from ..pipeline.exchange.response_head import TOKENIZER, USAGE_SOURCE
 from ..protocols.base import Allowance, ClientSide, owns
-from ..protocols.passed.protocol import VERSION, PassedProtocol
+from ..protocols.proxied.protocol import VERSION, ProxiedProtocol
 from ..protocols.shared.openai import TIME_HEADER
 from ..upstream.servers.client_ids import HEADER as CLIENT_ID
 from .parts import OWN, OWN_WORDS, SCHEMAS, Json, Part, read_part
@@ -73,7 +73,7 @@ class ApiSurface:
 
     endpoints: Sequence[ServedPath]
     sides: Sequence[ClientSide]
-    passed: Sequence[PassedProtocol] = ()
+    proxied: Sequence[ProxiedProtocol] = ()
     prefix: str = ""
     keyed: bool = False
     limited: bool = False
@@ -90,7 +90,7 @@ class _Speaker:
     def __init__(self, side: ClientSide) -> None:
         self.side = side
         tag = side.name if side.name.isidentifier() else re.sub(r"\W+", "_", side.name).strip("_")
-        if isinstance(side, PassedProtocol):
+        if isinstance(side, ProxiedProtocol):
             self.part = Part("passed", ({"name": "passed", "description": "Passed through unchanged."},))
         elif side.api is None:
             self.part = Part(tag, ({"name": tag},))
@@ -120,7 +120,7 @@ class _Document:
         self._served = served
         self._own = read_part(OWN, GATEWAY)
         self._speakers = [_Speaker(side) for side in served.sides]
-        self._passed = [_Speaker(side) for side in served.passed]
+        self._proxied = [_Speaker(side) for side in served.proxied]
         self._responses: Json = {}
         self._headers: Json = {}
 
@@ -174,9 +174,9 @@ class _Document:
         for one in served:
             if one.method.lower() not in _METHODS or self._is_private(one.path):
                 continue
-            passed = next((other.side for other in self._passed if other.side.path == _below(one.path)), None)
-            if isinstance(passed, PassedProtocol):
-                hidden = passed.versioned is not one.path.startswith(VERSION + "/")
+            proxied = next((other.side for other in self._proxied if other.side.path == _below(one.path)), None)
+            if isinstance(proxied, ProxiedProtocol):
+                hidden = proxied.versioned is not one.path.startswith(VERSION + "/")
             else:
                 hidden = (one.method, VERSION + one.path) in known
             if not hidden:
@@ -189,7 +189,7 @@ class _Document:
 
     def _operation(self, endpoint: ServedPath) -> tuple[Part, Json]:
         path = _below(endpoint.path)
-        speaker = next((one for one in (*self._passed, *self._speakers) if one.owns(path)), None)
+        speaker = next((one for one in (*self._proxied, *self._speakers) if one.owns(path)), None)
         part = self._own if speaker is None else speaker.part
         operation = part.paths.get(path, {}).get(endpoint.method.lower())
         if operation is None:
@@ -224,7 +224,7 @@ class _Document:
                 body["example"] = {"model": "NAME", **speaker.side.example}
             operation["requestBody"] = {"required": True, "content": {"application/json": body}}
             content[speaker.side.content_type.partition(";")[0]] = {"schema": {}}
-        if speaker is not None and isinstance(speaker.side, PassedProtocol):
+        if speaker is not None and isinstance(speaker.side, ProxiedProtocol):
             operation["description"] = "Request and answer are passed through unchanged."
         operation["responses"] = {"200": {"description": "The answer.", "content": content}}
         return operation
@@ -252,7 +252,7 @@ class _Document:
         if speaker is not None and asks:
             side = speaker.side
             own = [] if side.id_header is None else [side.id_header]
-            counted = [] if isinstance(side, PassedProtocol) else [USAGE_SOURCE, TOKENIZER]
+            counted = [] if isinstance(side, ProxiedProtocol) else [USAGE_SOURCE, TOKENIZER]
             limits = _limit_headers(side) if self._served.limited else []
             names += [*own, *counted, *limits]
         response.setdefault("headers", {}).update(self._named(names))
@@ -262,13 +262,13 @@ class _Document:
     def _errors(self, speaker: _Speaker | None, asks: bool, keyed: bool) -> Iterator[tuple[str, str]]:
         """Yields the statuses of an operation's errors and the names of their responses."""
         speakers = self._anybody() if speaker is None else [speaker]
-        passed = speaker is not None and isinstance(speaker.side, PassedProtocol)
+        proxied = speaker is not None and isinstance(speaker.side, ProxiedProtocol)
         statuses = speakers[0].statuses
         for status in statuses:
             if keyed if status == 401 else asks or status in ANY_PATH:
                 text = "; ".join(statuses[status])
                 # A request without a key is refused before its protocol is known (`ClientSides.of`).
-                words = self._anybody() if passed and status == 401 else speakers
+                words = self._anybody() if proxied and status == 401 else speakers
                 yield str(status), self._error(words, str(status), f"{text}.")
         yield "default", self._error(speakers, "", "Any other error.")
 
@@ -289,7 +289,7 @@ class _Document:
                 "headers": self._named([*_ON_ALL, *_times(speakers), *again]),
                 "content": {
                     "application/json": {
-                        "schema": _any_of(one.part.error or self._passed_error(one) for one in speakers)
+                        "schema": _any_of(one.part.error or self._proxied_error(one) for one in speakers)
                     }
                 },
             }
@@ -302,12 +302,12 @@ class _Document:
         return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
 
     def _form(self, speaker: _Speaker) -> str:
-        return speaker.part.error or self._passed_error(speaker) or f"{speaker.part.tag.capitalize()}Error"
+        return speaker.part.error or self._proxied_error(speaker) or f"{speaker.part.tag.capitalize()}Error"
 
-    def _passed_error(self, speaker: _Speaker) -> str | None:
+    def _proxied_error(self, speaker: _Speaker) -> str | None:
         """Returns the error schema of a passed-through protocol: that of the first protocol which writes errors in the
         same form. None if there is none."""
-        if not isinstance(speaker.side, PassedProtocol):
+        if not isinstance(speaker.side, ProxiedProtocol):
             return None
         error = GatewayError("", code="not_found")
         mine = speaker.side.write_error(error, "")

@@ -13,7 +13,7 @@ import orjson
 from aiohttp import web
 
 from ..pipeline.sending.delivery import CLIENTS
-from ..protocols.passed.protocol import PassedProtocol
+from ..protocols.proxied.protocol import ProxiedProtocol
 from .document import ApiSurface, ServedPath, document
 from .parts import Json
 
@@ -24,8 +24,8 @@ class OpenApi:
     """Serves the OpenAPI document of an application. The document is made on the first request; routes do not change
     after the start."""
 
-    def __init__(self, passed: Sequence[PassedProtocol], *, keyed: bool, limited: bool) -> None:
-        self._passed = passed
+    def __init__(self, proxied: Sequence[ProxiedProtocol], *, keyed: bool, limited: bool) -> None:
+        self._proxied = proxied
         self._keyed = keyed
         self._limited = limited
         self._written: bytes | None = None
@@ -43,7 +43,7 @@ class OpenApi:
             ServedPath(route.method, resource.canonical) for resource in app.router.resources() for route in resource
         ]
         sides = app[CLIENTS].sides
-        return document(ApiSurface(endpoints, sides, self._passed, prefix, self._keyed, self._limited))
+        return document(ApiSurface(endpoints, sides, self._proxied, prefix, self._keyed, self._limited))
 
 
 OPENAPI: Final = web.AppKey("toolwire.openapi", OpenApi)

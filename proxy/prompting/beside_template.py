@@ -18,7 +18,7 @@ from ..config import PromptConfig
 from ..formats.base import ToolFormat, escaping_for
 from ..formats.engine.results import Escapes
 from ..model import Message, ModelRequest, Part, Text, ToolChoice, ToolResult, ToolSpec, replace
-from .placing import SYSTEM, Placement, completed
+from .placing import SYSTEM, Placement, place_segment
 from .prompt import MAY, NEVER, policy
 from .transcript import TranscriptWriter, Write, write_each
 
@@ -72,7 +72,7 @@ def templated(
         escapes.markers = escaping_for(tool_format, also).markers
     past = request.past
     messages: Sequence[Message] = write_each(request.messages, ("templated", tool_format, also), writing, escapes, past)
-    messages = completed(messages, request.messages, beside, placement, reminder, wire, past)
+    messages = place_segment(messages, request.messages, beside, placement, reminder, wire, past)
     return replace(
         request,
         messages=tuple(messages),

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Literal
 
-from ..known.past import Past, once
+from ..known.past import Past, make_once
 from ..model import Message, OpaquePart, Part, Reasoning, Role, Text, ToolResult, replace
 
 Placement = Literal["append", "prepend", "separate", "user"]
@@ -50,7 +50,7 @@ def reminded(messages: Sequence[Message], reminder: str, wire: str | None) -> li
     return out
 
 
-def completed(
+def place_segment(
     messages: Sequence[Message],
     received: Sequence[Message],
     segment: str,
@@ -90,11 +90,11 @@ def placed(messages: Sequence[Message], segment: str, placement: Placement, past
     key = "placed", segment, placement
     if found is None:
         role: Role = "user" if placement == "user" else "system"
-        new = once(past, key, (), lambda: Message(role, (Text(segment),)))
+        new = make_once(past, key, (), lambda: Message(role, (Text(segment),)))
         out.insert(_after_systems(out) if placement in ("separate", "user") else 0, new)
     else:
         old, at_end = out[found], placement == "append"
-        out[found] = once(
+        out[found] = make_once(
             past,
             key,
             (old,),

@@ -32,7 +32,7 @@ from ..formats.recognised.brackets import RESULTS as BRACKET_RESULTS
 from ..formats.recognised.brackets import attribute as bracket_attribute
 from ..formats.recognised.brackets import is_word
 from ..known.kinds import history_in
-from ..known.past import Past, fold
+from ..known.past import Past, fold_items
 from ..model import (
     Attempt,
     Image,
@@ -49,7 +49,7 @@ from ..model import (
     ToolUse,
     replace,
 )
-from .placing import Placement, completed
+from .placing import Placement, place_segment
 
 Flatten = Literal["sentinel", "bracket", "native"]
 
@@ -97,7 +97,7 @@ def inject(
     elif flatten != "native":
         bracket = flatten == "bracket"
         messages = flattened(messages, tool_format, bracket=bracket, also=also, escapes=escapes, past=past)
-    messages = completed(messages, request.messages, segment, placement, reminder, wire, past)
+    messages = place_segment(messages, request.messages, segment, placement, reminder, wire, past)
     return replace(
         request,
         messages=tuple(messages),
@@ -154,7 +154,7 @@ def write_each(
     past: Past | None,
 ) -> list[Message]:
     """Returns the written form of each message. `writing` makes the function that writes one; its argument collects the
-    escapes made, and all of them are added to `escapes`. `key`: see `fold`."""
+    escapes made, and all of them are added to `escapes`. `key`: see `fold_items`."""
     if past is None:
         return list(map(writing(Escapes() if escapes is None else escapes), messages))
 
@@ -163,7 +163,7 @@ def write_each(
         out += map(writing(made), several)
         return before.and_those(made)
 
-    out, made = fold(past, key, messages, EscapesMade(), step)
+    out, made = fold_items(past, key, messages, EscapesMade(), step)
     if escapes is not None:
         escapes.add(made)
     return out
@@ -196,7 +196,7 @@ def flattened(
     it."""
     step = partial(_flatten_more, tool_format, bracket, also)
     key = "flattened", tool_format, bracket, also
-    out, flat = fold(past, key, messages, _Flat(frozenset(), 0, EscapesMade()), step, _before_results)
+    out, flat = fold_items(past, key, messages, _Flat(frozenset(), 0, EscapesMade()), step, _before_results)
     if escapes is not None:
         escapes.markers = escaping_of(tool_format, bracket, also).markers
         escapes.add(flat.escapes)

@@ -28,7 +28,7 @@ from .shared import openai
 from .shared.mending import Mending
 from .shared.noise import NoiseTest, Note, ignore_note, in_any, of_frame
 from .shared.numbers import MAX_CHOICES
-from .shared.served import ServedForm
+from .shared.tool_servers import ToolServerForm
 from .shared.wire import dump, load
 from .streams import StreamReader, StreamWriter, WriteOptions
 from .turn_form import TurnForm
@@ -131,7 +131,7 @@ class ClientSide(Protocol):
     """Error text for reading earlier answers below its `path`, in a protocol that does not store them."""
     turns: TurnForm | None = None
     """Stored conversations, if the protocol has them."""
-    served: ServedForm | None = None
+    served: ToolServerForm | None = None
     """MCP servers in requests, if the protocol can express them."""
     asks_opaque: bool = False
     """True if its clients can ask for reasoning as an encrypted text (`wants_opaque`)."""

@@ -30,7 +30,7 @@ import orjson
 
 from ..config import LimitsConfig
 from ..errors import quote
-from ..support.cache import Cache, CacheBudget, chars_of, weight_of
+from ..support.cache import BudgetedCache, CacheBudget, chars_of, weight_of
 from ._schema_walk import (
     BUDGET,
     Graph,
@@ -114,7 +114,7 @@ def compile_schema(
     *,
     strict: bool = False,
     patterns: bool = True,
-    parts: Cache[jsonschema_rs.Validator] | None = None,
+    parts: BudgetedCache[jsonschema_rs.Validator] | None = None,
 ) -> ToolSchema:
     """Returns the checker for a tool's `parameters`; None means "no parameters". Raises as `check_tool_schema`.
 
@@ -167,7 +167,7 @@ class ToolSchema:
         *,
         strict: bool,
         patterns: bool = True,
-        parts: Cache[jsonschema_rs.Validator] | None = None,
+        parts: BudgetedCache[jsonschema_rs.Validator] | None = None,
     ) -> None:
         if chars_of(parameters, 4 * limits.schema_bytes) > 4 * limits.schema_bytes:  # `chars_of` overestimates up to 4x
             raise SchemaProblem(f"The schema is far too large; the most is {limits.schema_bytes} bytes.")
@@ -413,8 +413,8 @@ class SchemaCache:
 
     def __init__(self, budget: CacheBudget) -> None:
         self.compiles = 0
-        self._known: Cache[ToolSchema | SchemaProblem] = budget.cache("schemas")
-        self._parts: Cache[jsonschema_rs.Validator] = budget.cache("schema_parts")
+        self._known: BudgetedCache[ToolSchema | SchemaProblem] = budget.cache("schemas")
+        self._parts: BudgetedCache[jsonschema_rs.Validator] = budget.cache("schema_parts")
 
     def __len__(self) -> int:
         return len(self._known)

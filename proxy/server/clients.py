@@ -34,12 +34,12 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from ..config import LimitsConfig, ServerConfig
 from ..errors import ClientFault, Defect, GatewayError, Unavailable, quote
-from ..ingress.turns import Turns
+from ..ingress.loop_pacing import LoopPacer
 from ..observability.logs import log_fields
 from ..observability.metrics import Counter, Gauge
-from ..pipeline.exchange.heads import request_id
+from ..pipeline.exchange.response_head import request_id
 from ..protocols.shared.wire import dump
-from .closing import LINGER_S, ClosingProtocol, answer, malformed
+from .closing import LINGER_S, ClosingProtocol, closing_answer, malformed
 from .descriptors import files_allowed, room
 from .parsing import SLICE_BYTES, SlicingHandler
 
@@ -80,7 +80,7 @@ class ClientServer(web.Server):
         super().__init__(handler, **options)
         self.open: set[ClientConnection] = set()
         self._refusals: set[ClosingProtocol] = set()
-        self.reads = Turns(READS_AT_ONCE)
+        self.reads = LoopPacer(READS_AT_ONCE)
         """Turns for reads of `READ_BYTES`. A connection without a turn is paused until it gets one."""
         self._gauge = open
         self._refused = refused
@@ -120,7 +120,7 @@ class ClientServer(web.Server):
             return ClientConnection(self, loop=asyncio.get_running_loop(), **self._options)
         ident = self._note_full()
         full = Unavailable(f"The gateway has {self._room.clients} connections open, and takes no more.")
-        return self._closing_protocol(answer(full, self.write_error(full, None, ident), ident))
+        return self._closing_protocol(closing_answer(full, self.write_error(full, None, ident), ident))
 
     def pre_shutdown(self) -> None:
         """Closes idle connections, and the others after their answer. A WebSocket closes by itself, because aiohttp
@@ -164,7 +164,7 @@ class ClientServer(web.Server):
         id, if known."""
         connection.forget()
         ident = self.note_refused(cause, transport, ident)
-        self._close_with(transport, answer(why, self.write_error(why, request, ident), ident))
+        self._close_with(transport, closing_answer(why, self.write_error(why, request, ident), ident))
 
     def leave(self, connection: ClientConnection, transport: asyncio.Transport) -> None:
         """Ends a connection after its last answer although the client is still sending."""

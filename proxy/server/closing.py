@@ -9,7 +9,7 @@ from typing import Final, cast
 from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 
 from ..errors import ClientFault, GatewayError
-from ..ingress.turns import Turns
+from ..ingress.loop_pacing import LoopPacer
 
 LINGER_S: Final = 2.0
 """Time that a refused client has to read the answer."""
@@ -23,7 +23,9 @@ class ClosingProtocol(asyncio.Protocol):
     the client may lose the answer. After `bytes` of such data reading stops.
     """
 
-    def __init__(self, words: bytes, alive: set[ClosingProtocol], linger_s: float, bytes: int, turns: Turns) -> None:
+    def __init__(
+        self, words: bytes, alive: set[ClosingProtocol], linger_s: float, bytes: int, turns: LoopPacer
+    ) -> None:
         self._words = words
         self._alive = alive
         self._linger_s = linger_s
@@ -73,7 +75,7 @@ class ClosingProtocol(asyncio.Protocol):
         self._transport.abort()
 
 
-def answer(fault: GatewayError, body: bytes, ident: str) -> bytes:
+def closing_answer(fault: GatewayError, body: bytes, ident: str) -> bytes:
     """Returns the bytes of the last answer of a connection. `body` is the error's."""
     fields = {
         **fault.headers,

@@ -21,10 +21,10 @@ from ..support.legible import visible_lines
 from .descriptors import allow_files, log_room
 from .hosting import AppFactory
 from .notify import READY, notify
-from .occupied import why_not_listening
+from .port_in_use import why_not_listening
 from .process import gateway, run
 from .sockets import bind, close, reserve
-from .starting import tell
+from .starting import log_start_notes
 
 LOG: Final = logging.getLogger("toolwire.serving")
 
@@ -48,7 +48,7 @@ def serve(
     allow_files()
     log_room(config.limits.connections)
     if create is None:
-        tell(config)
+        log_start_notes(config)
         import_module("toolwire.app")  # imported before forking, so that workers start fast and share memory
         create = gateway
     announce = announce or _print

@@ -17,7 +17,7 @@ from ..startup.ineffective import ineffective_parts
 LOG: Final = logging.getLogger("toolwire.serving")
 
 
-def tell(config: GatewayConfig) -> None:
+def log_start_notes(config: GatewayConfig) -> None:
     """Logs notes on the configured middlewares, a missing compiled scanner, and settings that cannot work."""
     if IMPLEMENTATION == "python":
         LOG.warning("%s", SLOW + (SWITCHED_OFF if os.environ.get("TOOLWIRE_NO_EXTENSIONS") else NOT_BUILT))

@@ -55,7 +55,7 @@ class NotRun(ToolModuleError):
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class ModuleContents:
     """The contents of a module: its `TOOLS`, not yet checked, and the handler that runs calls of them."""
 
     tools: Any

@@ -30,7 +30,7 @@ from ..model import ToolUse
 from ..observability.logs import log_fields
 from ..repair.characters import valid_text
 from .definition import MAX_NAME_CHARS, BadArguments, NotRun, ServerTool, ToolModuleError
-from .pool import Loaded, LoadState, ModuleGeneration, WorkerPool, load
+from .pool import LoadedModule, LoadState, ModuleGeneration, WorkerPool, load_module
 from .source import CallState, Enter, Result, Tools, unknown_tool
 from .worker.answers import MAX_RESULT_CHARS
 from .worker.sources import MAX_BYTES, MAX_FILES, FolderSnapshot, read
@@ -45,7 +45,7 @@ class Module:
 
     path: Path
     state: LoadState = LoadState.UNLOADED
-    loaded: Loaded | None = None
+    loaded: LoadedModule | None = None
     failure: ToolModuleError | None = None
     conflict: ToolModuleError | None = None
     logged_error: tuple[str, str] | None = None
@@ -163,7 +163,7 @@ class ToolFolder:
         try:
             if isinstance(source, str):
                 raise ToolModuleError("OSError", f"The file cannot be read: {source}.")
-            module.loaded = await load(generation, module.path.name, source, enter)
+            module.loaded = await load_module(generation, module.path.name, source, enter)
             module.failure = None
         except ToolModuleError as error:
             module.failure = error

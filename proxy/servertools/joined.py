@@ -134,7 +134,7 @@ async def _run(runners: Mapping[str, Tools], use: ToolUse, limit_s: float, enter
 # --- the list that `toolwire tools list` and `toolwire check` print ---------------------------------------------------
 
 
-def look(config: ToolsConfig) -> dict[str, Any]:
+def tools_status(config: ToolsConfig) -> dict[str, Any]:
     """Loads the modules of the folder and connects to the MCP servers once. Returns the same object as `GET
     /admin/tools` of a gateway that has just started. Runs the modules' code."""
     patience = max((server.connect_timeout_s for server in config.mcp), default=0.0)
@@ -148,13 +148,13 @@ def look(config: ToolsConfig) -> dict[str, Any]:
     return asyncio.run(once())
 
 
-def failed(shown: Mapping[str, Any]) -> bool:
+def has_failures(shown: Mapping[str, Any]) -> bool:
     """Returns True if a module cannot be used or a server cannot be reached."""
     bad = any(module["state"] == LoadState.FAILED_VALIDATION.value for module in shown["modules"])
     return bad or any(server["state"] != "up" for server in shown.get("mcp", ()))
 
 
-def lines(shown: Mapping[str, Any]) -> Iterator[str]:
+def status_lines(shown: Mapping[str, Any]) -> Iterator[str]:
     """Yields the lines of the list, as text for people."""
     if not shown["modules"] and shown["folder"] is not None:
         yield f"no module in {shown['folder']}"

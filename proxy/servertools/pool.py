@@ -26,7 +26,7 @@ from typing import Any, Final
 from ..config import ToolsConfig
 from ..support.legible import visible
 from ..support.tasks import BackgroundTasks
-from .definition import TIMED_OUT, Declared, NotRun, ServerTool, ToolModuleError, read_tools
+from .definition import TIMED_OUT, ModuleContents, NotRun, ServerTool, ToolModuleError, read_tools
 from .process import WorkerEnded, WorkerProcess
 from .source import Result
 from .worker.sources import FolderSnapshot
@@ -198,7 +198,7 @@ class ModuleGeneration:
         """Names of the modules that are loaded in advance."""
         self._is_warming = False
 
-    async def declare(self, name: str, text: bytes) -> Declared:
+    async def declare(self, name: str, text: bytes) -> ModuleContents:
         """Runs the module in the file `name` and returns its declarations. Modules run one after the other in one
         worker, which then serves the first calls. Raises `ToolModuleError` if the module fails or takes too long,
         `NotRun` if no process was free."""
@@ -218,7 +218,7 @@ class ModuleGeneration:
             kind, message = map(str, failed) if isinstance(failed, list) and len(failed) == 2 else ("", "")
             raise ToolModuleError(kind, message)
         try:
-            declared = Declared(
+            declared = ModuleContents(
                 decode(answer.get("declared")), partial(self._call, name) if answer.get("handler") else None
             )
         except NotDeclarable as error:
@@ -335,14 +335,16 @@ class LoadState(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedModule:
     """The tools of a loaded module, and the generation that runs them."""
 
     generation: ModuleGeneration
     tools: tuple[ServerTool, ...]
 
 
-async def load(generation: ModuleGeneration, name: str, text: bytes, entered: Callable[[LoadState], None]) -> Loaded:
+async def load_module(
+    generation: ModuleGeneration, name: str, text: bytes, entered: Callable[[LoadState], None]
+) -> LoadedModule:
     """Runs `text`, the content of the file `name`, and returns its tools. Calls `entered` with each state on the way.
 
     Raises `ToolModuleError`; its kind is `TimeoutError` if loading took too long.
@@ -350,4 +352,4 @@ async def load(generation: ModuleGeneration, name: str, text: bytes, entered: Ca
     entered(LoadState.LOADING)
     declared = await generation.declare(name, text)
     entered(LoadState.VALIDATING_TOOLS)
-    return Loaded(generation, read_tools(declared.tools, declared.handler, name.removesuffix(".py")))
+    return LoadedModule(generation, read_tools(declared.tools, declared.handler, name.removesuffix(".py")))

@@ -143,7 +143,7 @@ class WorkerProcess:
 
     async def _send(self, frame: dict[str, Any]) -> None:
         with suppress(OSError):  # it has ended: `_received` raises
-            await self._loop.sock_sendall(self._data, frames.packed(frame))
+            await self._loop.sock_sendall(self._data, frames.encode_frame(frame))
 
     async def _received(self) -> dict[str, Any]:
         frame = await self._frames.get()
@@ -191,7 +191,7 @@ class WorkerProcess:
                         raise frames.BadFrame("too much")
                     if len(buffer) < end:
                         break
-                    self._frames.put_nowait(frames.unpacked(bytes(buffer[frames.HEAD.size : end])))
+                    self._frames.put_nowait(frames.decode_frame(bytes(buffer[frames.HEAD.size : end])))
                     del buffer[:end]
         except OSError:
             pass

@@ -15,15 +15,15 @@ from ..configuration.mistakes import Mistakes
 from ..configuration.settings import read_section
 from ..configuration.telemetry_variables import MISSING, is_installed
 from ..pipeline.chain.middleware import instantiate
-from ..ratelimit.opening import make_ledger
+from ..ratelimit.factory import make_ledger
 from ..registry import Registries
-from ..store.opening import make_store
+from ..store.factory import make_store
 from ..support.conversion import ConfigError, from_mapping
 from ..support.linear import linear
 from ..upstream.pool.server import UpstreamServer
 from ..upstream.pool.server_pool import pool_of
 from .chains import chain_mistakes
-from .pass_through import pass_through_protocols
+from .proxied_paths import proxied_protocols
 
 
 def check_names(config: GatewayConfig, plugins: Registries) -> None:
@@ -49,7 +49,7 @@ def name_mistakes(
     with _noted(problems):
         make_ledger(config.rate_limits)
     with _noted(problems):
-        pass_through_protocols(config, plugins.client_sides())
+        proxied_protocols(config, plugins.client_sides())
     _servers(config, plugins, known, problems)
     with _noted(problems, "defaults.format"):
         plugins.formats.get(config.defaults.format)

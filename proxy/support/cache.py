@@ -40,7 +40,7 @@ class CacheUse:
 
 @dataclass(slots=True, eq=False)
 class _Entry:
-    cache: Cache[Any]
+    cache: BudgetedCache[Any]
     key: Hashable
     value: Any
     weight: int
@@ -60,13 +60,13 @@ class CacheBudget:
         self._lock = Lock()
         self._order: OrderedDict[_Entry, None] = OrderedDict()  # used longest ago first
 
-    def cache(self, name: str) -> Cache[Any]:
+    def cache(self, name: str) -> BudgetedCache[Any]:
         """Returns a new, empty cache. Caches with the same name are counted together. The name must not come from a
         request."""
         use = self.use.setdefault(name, CacheUse())
         if self._report is not None:
             self._report(name, use)
-        return Cache(self, name)
+        return BudgetedCache(self, name)
 
     def close(self) -> None:
         """Evicts everything and stops reporting: another application may already report under the same names."""
@@ -101,7 +101,7 @@ class CacheBudget:
             self._report(name, use)
 
 
-class Cache(Generic[V]):
+class BudgetedCache(Generic[V]):
     """The entries of one owner. Created by `CacheBudget.cache`."""
 
     def __init__(self, budget: CacheBudget, name: str) -> None:

@@ -64,7 +64,7 @@ def views(data: bytes) -> Iterator[DecodedView]:
         yield view
 
 
-def without(text: str, words: Iterable[bytes], by: str) -> str:
+def replace_words(text: str, words: Iterable[bytes], by: str) -> str:
     """Returns the text with all `words` replaced by `by`, also where they are spelled with escapes."""
     data = text.encode(errors="surrogatepass")
     words = tuple(words)

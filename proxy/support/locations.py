@@ -4,7 +4,7 @@ Rules:
 
 1. Scheme, host and port must be equal after normalisation: lower case, default port, the shortest form of IPv6
    addresses, the ASCII form of international names. Hosts are compared as text: `0x7f.1` does not equal `127.0.0.1` and
-   must be listed as such. The request is sent to the normalised URL (`written`), so it does not matter how other
+   must be listed as such. The request is sent to the normalised URL (`normalised_url`), so it does not matter how other
    parsers would read the original.
 2. Path and query must be equal, or begin with the pattern if that ends with `*`.
 3. Ambiguous URLs are always refused: with credentials (`user@`), a fragment, backslashes, control characters or blanks,
@@ -62,7 +62,7 @@ def location(url: str) -> Location:
     return parts.scheme, host, _PORTS[parts.scheme] if port is None else port, where
 
 
-def written(where: Location) -> str:
+def normalised_url(where: Location) -> str:
     """Returns the normalised URL of a location. Requests go to this one."""
     scheme, host, port, path = where
     server = f"[{host}]" if ":" in host else host

@@ -21,7 +21,7 @@ from tests.waiting import until
 from toolwire.config import BackendConfig
 from toolwire.errors import BackendFault
 from toolwire.testing import close_server
-from toolwire.upstream.client.wire_answer import WireAnswer
+from toolwire.upstream.client.wire_answer import HttpAnswer
 from toolwire.upstream.client.wire_client import WireClient
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -154,7 +154,7 @@ class Peer:
             await asyncio.sleep(0)
 
 
-async def post(client: WireClient, body: bytes = b"{}", *, stream: bool = False) -> WireAnswer:
+async def post(client: WireClient, body: bytes = b"{}", *, stream: bool = False) -> HttpAnswer:
     """A request, up to the head of its answer."""
     return await client.post(body, stream=stream, request_id="r")
 

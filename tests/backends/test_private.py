@@ -22,8 +22,8 @@ from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Opaqu
 from toolwire.formats.families import sentinel
 from toolwire.model import ModelReply, ReplyChoice, Text, ToolChoice, ToolSpec, ToolUse
 from toolwire.pipeline.answers.stage_chain import StageChain
-from toolwire.pipeline.paths.pass_through import PassThrough
 from toolwire.pipeline.paths.relay import Relay
+from toolwire.pipeline.paths.relay_path import RelayPath
 from toolwire.pipeline.paths.stream_path import StreamPath
 from toolwire.pipeline.paths.stream_paths import FastPath, Transcode
 from toolwire.pipeline.scanning.offered_tools import OfferedTools
@@ -35,7 +35,13 @@ from toolwire.protocols.streams import WriteOptions
 from toolwire.testing import chunk, frame, read_frames
 from toolwire.upstream.servers.leak_detection import MOST_FIELDS, LeakDetector, check_reply, check_whole, leak_detector
 from toolwire.upstream.servers.private_data import HIDDEN, NOTHING, PrivateData, forms, part_size, private_of
-from toolwire.upstream.servers.upstream_errors import MAX_MESSAGE_CHARS, clean, cleaned, hidden, read_refusal
+from toolwire.upstream.servers.upstream_errors import (
+    MAX_MESSAGE_CHARS,
+    clean_error,
+    clean_text,
+    hide_private,
+    read_refusal,
+)
 
 KEY = "Upstream/Key+0123456789-abcdefghij"
 OTHER = "other.token~9876543210"
@@ -121,7 +127,7 @@ FORMS: dict[str, Callable[[str], str]] = {
 def test_no_error_shows_a_secret(form: str, around: str) -> None:
     said = FORMS[form](KEY)
     text = around.format(said)
-    shown = clean(text, private=PRIVATE)
+    shown = clean_text(text, private=PRIVATE)
     for known in forms(KEY):
         assert known[: part_size(known)] not in shown
         assert known[-part_size(known) :] not in shown
@@ -139,7 +145,7 @@ def test_a_secret_at_the_place_where_a_message_is_cut(length: int) -> None:
     reader = ChatProtocol().reader(frame_bytes=1 << 16)
     (fault,) = reader.feed(frame({"error": {"message": text}}))
     assert isinstance(fault, Fault)
-    for shown in (cleaned(fault.error, private=PRIVATE).message, clean(text, private=PRIVATE)):
+    for shown in (clean_error(fault.error, private=PRIVATE).message, clean_text(text, private=PRIVATE)):
         assert not any(KEY[:size] in shown for size in range(4, len(KEY)))
         assert len(shown) <= MAX_MESSAGE_CHARS
 
@@ -148,7 +154,7 @@ def test_a_secret_in_an_error_that_is_only_quoted() -> None:
     for error in ({"code": 401, "seen": f"Bearer {KEY}"}, [KEY], {"a": ["x" * 170, KEY]}):
         with pytest.raises(BackendFault) as caught:
             ChatProtocol().read_reply(json.dumps({"error": error}).encode())
-        shown = cleaned(caught.value, private=PRIVATE).message
+        shown = clean_error(caught.value, private=PRIVATE).message
         assert not any(KEY[:size] in shown for size in range(4, len(KEY)))
 
 
@@ -157,7 +163,7 @@ def test_a_secret_in_an_error_that_is_only_quoted() -> None:
 def test_the_own_address_goes_whole(url: str, around: str) -> None:
     private = private_of(BackendConfig(kind="openai_chat", url=url))
     for text in (url, url.removeprefix("http://"), url.removeprefix("http://").removesuffix("/v1")):
-        assert clean(around.format(text), private=private) == around.format("[address]")
+        assert clean_text(around.format(text), private=private) == around.format("[address]")
 
 
 @pytest.mark.parametrize(
@@ -173,16 +179,16 @@ def test_the_own_address_goes_whole(url: str, around: str) -> None:
     ],
 )
 def test_addresses_and_words(text: str, shown: str) -> None:
-    assert clean(text, private=PRIVATE) == shown
-    assert clean(shown, private=PRIVATE) == shown
+    assert clean_text(text, private=PRIVATE) == shown
+    assert clean_text(shown, private=PRIVATE) == shown
 
 
 def test_hiding_twice_changes_nothing() -> None:
     fault = BackendFault(f"no {KEY} at gpu-1.internal:1", code="upstream_auth", transient=True, upstream_status=401)
-    once = hidden(fault, private=PRIVATE)
+    once = hide_private(fault, private=PRIVATE)
     assert once.message == f"no {HIDDEN} at [address]"
     assert (once.code, once.transient, once.upstream_status) == ("upstream_auth", True, 401)
-    assert hidden(once, private=PRIVATE) is once
+    assert hide_private(once, private=PRIVATE) is once
 
 
 def test_nobody_can_guess_it_letter_by_letter() -> None:
@@ -190,7 +196,7 @@ def test_nobody_can_guess_it_letter_by_letter() -> None:
     of it is."""
     for place in (slice(0, 11), slice(5, 17), slice(-11, None), slice(3, -3)):
         guess = KEY[place]
-        assert clean(f"no model {guess}", private=PRIVATE) == f"no model {guess}"
+        assert clean_text(f"no model {guess}", private=PRIVATE) == f"no model {guess}"
         assert not PRIVATE.occurs_in(guess.encode())
 
 
@@ -212,7 +218,7 @@ def test_hostile_errors_take_no_time() -> None:
         "…" * 2**18,
         KEY[:-1] * 2**15,
     ):
-        assert len(clean(text, private=PRIVATE)) <= MAX_MESSAGE_CHARS
+        assert len(clean_text(text, private=PRIVATE)) <= MAX_MESSAGE_CHARS
 
 
 # --- in answers -----------------------------------------------------------------------------------------------------
@@ -250,7 +256,7 @@ PATHS = ["raw", "events", "gate"]
 def path_of(kind: str, private: PrivateData = PRIVATE) -> StreamPath:
     writer = ChatWriter(WriteOptions(request=REQUEST, created=1))
     if kind == "raw":
-        return PassThrough(Relay(ChatProtocol(), 1 << 16, private), writer)
+        return RelayPath(Relay(ChatProtocol(), 1 << 16, private), writer)
     if kind == "events":
         return Transcode(ChatReader(1 << 16), StageChain([]), writer, private)
     offer = OfferedTools((ToolSpec("f"),), ToolChoice(), True, sentinel.FORMAT, (ToolSpec("f"),))

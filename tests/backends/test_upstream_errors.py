@@ -9,7 +9,7 @@ from tests.cases import every
 from toolwire.errors import BackendFault, ClientFault
 from toolwire.protocols.shared import openai
 from toolwire.upstream.servers.private_data import PrivateData
-from toolwire.upstream.servers.upstream_errors import MAX_MESSAGE_CHARS, clean, cleaned, read_refusal
+from toolwire.upstream.servers.upstream_errors import MAX_MESSAGE_CHARS, clean_error, clean_text, read_refusal
 
 
 def said(message: str, **more: object) -> bytes:
@@ -160,18 +160,18 @@ def test_read_message(body: bytes, message: str) -> None:
     ],
 )
 def test_clean(text: str, shown: str) -> None:
-    assert clean(text) == shown
+    assert clean_text(text) == shown
 
 
 def test_clean_hides_private_words_and_shortens() -> None:
-    assert clean("gpu-node says no", private=PrivateData(hosts=("gpu-node",))) == "[address] says no"
-    assert len(clean("x" * 10_000)) == MAX_MESSAGE_CHARS
+    assert clean_text("gpu-node says no", private=PrivateData(hosts=("gpu-node",))) == "[address] says no"
+    assert len(clean_text("x" * 10_000)) == MAX_MESSAGE_CHARS
 
 
 def test_cleaned_keeps_an_error_that_says_nothing_secret() -> None:
     error = BackendFault("fine")
-    assert cleaned(error) is error
-    other = cleaned(BackendFault("at 10.1.1.1", code="upstream_timeout"))
+    assert clean_error(error) is error
+    other = clean_error(BackendFault("at 10.1.1.1", code="upstream_timeout"))
     assert (type(other), other.message, other.code, other.status) == (
         BackendFault,
         "at [address]",

@@ -21,7 +21,7 @@ from toolwire.config import BackendConfig, Pool, Timeouts
 from toolwire.errors import BackendFault
 from toolwire.testing import Answer as Scripted
 from toolwire.testing import Upstream
-from toolwire.upstream.client.wire_answer import INBOX_BYTES, WireAnswer
+from toolwire.upstream.client.wire_answer import INBOX_BYTES, HttpAnswer
 from toolwire.upstream.client.wire_client import WireClient
 from toolwire.upstream.client.wire_connection import (
     FIRST_READ_BYTES,
@@ -39,12 +39,12 @@ PUSHED = CHUNKED + chunked(*STREAM)
 INTERIM = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n"
 
 
-async def post(peer: Peer, **config: Any) -> tuple[Any, WireAnswer]:
+async def post(peer: Peer, **config: Any) -> tuple[Any, HttpAnswer]:
     client = peer.client(**config)
     return client, await client.post(b"{}", stream=True, request_id="r")
 
 
-async def fault_of(answer: WireAnswer) -> BackendFault:
+async def fault_of(answer: HttpAnswer) -> BackendFault:
     with pytest.raises(BackendFault) as caught:
         await answer.read(LIMIT)
     return caught.value
@@ -119,7 +119,7 @@ class Reads:
         self.transport = Transport()
         self.connection = HttpConnection(self, memoryview(bytearray(READ_BYTES)))
         self.connection.connection_made(cast(asyncio.Transport, self.transport))
-        self.answer = WireAnswer(self.connection, Timeouts(), 0.0, self.give_back)
+        self.answer = HttpAnswer(self.connection, Timeouts(), 0.0, self.give_back)
         self.connection.expect(self.answer)
 
     def feed(self, data: bytes) -> None:
@@ -128,7 +128,7 @@ class Reads:
             self.connection.get_buffer(-1)[: len(data)] = data
             self.connection.buffer_updated(len(data))
 
-    def give_back(self, answer: WireAnswer) -> None:
+    def give_back(self, answer: HttpAnswer) -> None:
         """As a client does that keeps nothing."""
         self.connection.answer = None
         self.transport.abort()
@@ -207,7 +207,7 @@ def cut(wire: bytes, places: Sequence[int]) -> list[bytes]:
     return [wire[a:b] for a, b in pairwise(edges)]
 
 
-async def outcome(answer: WireAnswer) -> BackendFault | None:
+async def outcome(answer: HttpAnswer) -> BackendFault | None:
     """How an answer ends that has ended."""
     try:
         await answer.head()

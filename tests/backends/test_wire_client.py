@@ -15,7 +15,7 @@ from tests.backends.peers import CHUNKED, LIMIT, Peer, ask, chunked, fault_of, p
 from tests.waiting import GUARD_S, until
 from toolwire.config import BackendConfig, Pool, Timeouts
 from toolwire.errors import BackendFault
-from toolwire.upstream.client.wire_answer import WireAnswer
+from toolwire.upstream.client.wire_answer import HttpAnswer
 from toolwire.upstream.client.wire_client import WireClient
 
 # --- reuse ----------------------------------------------------------------------------------------------------------
@@ -369,7 +369,7 @@ async def test_a_pump_that_is_cancelled_calls_its_sink_no_more() -> None:
         await client.close()
 
 
-async def _some(answer: WireAnswer) -> Any:
+async def _some(answer: HttpAnswer) -> Any:
     async for data in answer.reads():
         yield data
         return

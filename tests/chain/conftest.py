@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from toolwire.config import ToolsConfig
-from toolwire.servertools.definition import Declared
+from toolwire.servertools.definition import ModuleContents
 from toolwire.servertools.source import Result
-from toolwire.servertools.worker.answers import raised, returned
+from toolwire.servertools.worker.answers import answer_for_error, answer_for_value
 from toolwire.servertools.worker.sources import FolderSnapshot
 
 
@@ -31,16 +31,16 @@ class Here:
     async def close(self) -> None:
         pass
 
-    async def declare(self, name: str, text: bytes) -> Declared:
+    async def declare(self, name: str, text: bytes) -> ModuleContents:
         module: dict[str, Any] = {"__name__": name, "__file__": str(self._folder / name)}
         exec(text, module)
-        return Declared(module["TOOLS"], partial(self._call, module["handle_tool_call"]))
+        return ModuleContents(module["TOOLS"], partial(self._call, module["handle_tool_call"]))
 
     async def _call(self, handler: Any, tool: str, values: dict[str, Any], limit_s: float, left_s: float) -> Result:
         try:
-            answer = returned(handler(tool, values), self._config.on_oversize)
+            answer = answer_for_value(handler(tool, values), self._config.on_oversize)
         except Exception as error:
-            answer = raised(error)
+            answer = answer_for_error(error)
         return Result(answer.text, failed=answer.failed)
 
 

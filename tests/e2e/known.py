@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from toolwire.configuration.settings import load
-from toolwire.ingress import conversations
+from toolwire.ingress import known_conversations
 from toolwire.server.process import gateway
 from toolwire.server.simulated import SimulatedGateway
 
@@ -256,7 +256,7 @@ class Both:
         self.knowing, self.fresh = Asked(64 * 1024 * 1024), Asked(0)
         self.runner.run(self.knowing.played.__aenter__())
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(conversations, "LEAST_BYTES", 2**62)
+            patch.setattr(known_conversations, "LEAST_BYTES", 2**62)
             self.runner.run(self.fresh.played.__aenter__())
 
     def close(self) -> None:

@@ -25,7 +25,7 @@ from tests.e2e.conftest import CHAT, Gateway, function, gateway_before, get, pos
 from tests.waiting import GUARD_S, until
 from toolwire.cli import main
 from toolwire.config import CaptureConfig
-from toolwire.extras.capture.files import Captured, Entry, is_capture, read_capture, write_capture
+from toolwire.extras.capture.files import CapturedExchange, Entry, is_capture, read_capture, write_capture
 from toolwire.extras.capture.recorder import MEMORY_BYTES, CaptureFolder, Captures
 from toolwire.extras.capture.recording import RecordingError
 from toolwire.extras.replay.reproduction import reproduced, settled
@@ -277,7 +277,7 @@ entries = st.builds(
 def test_what_is_written_is_read(written: list[Entry]) -> None:
     content = write_capture({"request_id": "r"}, written)
     assert is_capture(content)
-    assert read_capture(content) == Captured({"toolwire_capture": 1, "request_id": "r"}, tuple(written))
+    assert read_capture(content) == CapturedExchange({"toolwire_capture": 1, "request_id": "r"}, tuple(written))
 
 
 @every("content", [b'{"toolwire_capture": 2}', b'{"toolwire_capture": 1}\n{', b'{"toolwire_capture": 1}\n{"at": 1}'])

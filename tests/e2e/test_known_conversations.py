@@ -16,7 +16,7 @@ from bench.inprocess import Work
 from tests.cases import every, examples, first_and_in_turn
 from tests.e2e.known import PATHS, ROUTES, Both, body_of
 from tests.protocols.published import SHARED
-from toolwire.ingress import conversations
+from toolwire.ingress import known_conversations
 from toolwire.support import offload
 
 TOOLS = [
@@ -68,7 +68,7 @@ steps = st.tuples(st.integers(0, 12), tails, st.sampled_from([0, 0, 0, 1, 2]), s
 def both() -> Iterator[Both]:
     """The two gateways. Nothing is too small to be known there, nor to be written as a large request."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(conversations, "LEAST_BYTES", 0)
+        patch.setattr(known_conversations, "LEAST_BYTES", 0)
         patch.setattr(offload, "OFFLOAD_BYTES", 0)
         pair = Both()
         yield pair

@@ -16,7 +16,7 @@ from toolwire.configuration.settings import load
 from toolwire.events import Delta, Event, Kind
 from toolwire.extras.demo.engine import Engine
 from toolwire.formats.base import whole_answer
-from toolwire.formats.gbnf.grammar import Around
+from toolwire.formats.gbnf.grammar import AllowedText
 from toolwire.formats.gbnf.rules import MAX_REPEAT
 from toolwire.model import Constraint, ModelRequest, ToolSpec
 from toolwire.pipeline.chain.middleware import Middleware
@@ -55,9 +55,9 @@ async def test_the_server_takes_the_grammars_of_every_format(
     if kind == 0:
         gbnf = tool_format.gbnf(tools, True)
     elif kind == 1:
-        gbnf = whole_answer(tool_format, tools, True, around=Around(text=True, thinking=tags))
+        gbnf = whole_answer(tool_format, tools, True, around=AllowedText(text=True, thinking=tags))
     else:
-        gbnf = whole_answer(tool_format, tools, False, around=Around(thinking=tags, preopened=True))
+        gbnf = whole_answer(tool_format, tools, False, around=AllowedText(thinking=tags, preopened=True))
     status, said = await taken(engine, gbnf)
     assert status == 200, said
 

@@ -34,7 +34,7 @@ MINUTE = {"requests_per_min": 60, "tokens_per_min": 6000}
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Moved by hand."""
     clock = Clock()
-    monkeypatch.setattr("toolwire.ratelimit.opening.MemoryLedger", lambda: MemoryLedger(now=clock))
+    monkeypatch.setattr("toolwire.ratelimit.factory.MemoryLedger", lambda: MemoryLedger(now=clock))
     return clock
 
 
@@ -271,7 +271,7 @@ async def test_counts_that_are_away_refuse_what_is_limited_if_so_configured(
         async def book(self, *_: Any) -> Any:
             raise LedgerUnavailable("the Redis server cannot be reached")
 
-    monkeypatch.setattr("toolwire.ratelimit.opening.MemoryLedger", Away)
+    monkeypatch.setattr("toolwire.ratelimit.factory.MemoryLedger", Away)
     server = await gateway(limited(auth={"keys": [{"key": "a", "concurrent": 5}, "b"]}))
     answer = await post(server, {"messages": USER}, headers={"x-api-key": "a"})
     assert (answer.status, answer.json()["error"]["code"]) == (503, "store_unavailable")

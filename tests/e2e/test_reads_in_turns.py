@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.edge import Gateway, Start, answered, head
-from tests.unit.test_turns import Passes
+from tests.unit.test_loop_pacing import Passes
 from tests.waiting import GUARD_S, until
 from toolwire.server.clients import READ_BYTES, READS_AT_ONCE, ClientConnection
 from toolwire.server.closing import ClosingProtocol

@@ -176,7 +176,7 @@ async def test_nobody_is_asked_again(gateway: Gateway, name: str) -> None:
 
 @LANES
 async def test_a_stream_that_began_is_never_begun_again(gateway: Gateway, tools: list[Any]) -> None:
-    """Which chunks begin one: `tests/unit/test_beginning.py`."""
+    """Which chunks begin one: `tests/unit/test_first_content.py`."""
     first = _cut_after(ROLE, chunk({"reasoning_content": "Hel"}))
     async with asyncio.timeout(GUARD_S), Upstream([first]) as one, Upstream([Say("never")]) as two:
         answer = await post(await gateway(config(one.url, two.url)), ask(tools, stream=True))

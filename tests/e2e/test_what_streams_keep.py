@@ -19,7 +19,7 @@ from tests.cases import first_and_in_turn
 from tests.e2e.known import PATHS
 from tests.waiting import until
 from toolwire.configuration.settings import load
-from toolwire.ingress.conversations import Conversation
+from toolwire.ingress.known_conversations import KnownConversation
 from toolwire.known.past import Past
 from toolwire.model import Message, Text
 from toolwire.server.process import gateway
@@ -113,6 +113,6 @@ async def test_streams_of_one_conversation_share_its_messages(api: str, mode: st
         only_what_is_new()
         async with streams(api, mode, count, cache_bytes=64 * 1024 * 1024):
             gc.collect()
-            assert alive(Conversation) == 1
+            assert alive(KnownConversation) == 1
             held.append(alive(Message))
     assert held[1] < held[0] + 3 * 20, "few messages for each further turn"

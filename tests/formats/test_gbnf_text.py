@@ -22,7 +22,7 @@ from toolwire.events import Finish, Start
 from toolwire.folding import fold
 from toolwire.formats.base import ToolFormat, whole_answer
 from toolwire.formats.families import harmony
-from toolwire.formats.gbnf.grammar import Around, Inexpressible
+from toolwire.formats.gbnf.grammar import AllowedText, Inexpressible
 from toolwire.formats.gbnf.notation import literal, sequence
 from toolwire.formats.gbnf.rules import GrammarBounds
 from toolwire.formats.gbnf.text import Pattern, TextWithout, spaced, units
@@ -44,10 +44,10 @@ STOP = ToolUse("call_2", "stop", "{}")
 THINK = ReasoningConfig()
 
 
-def around(tool_format: ToolFormat, **more: Any) -> Around:
+def around(tool_format: ToolFormat, **more: Any) -> AllowedText:
     grammar = tool_format.grammar
     thinking = () if grammar.calls_in_reasoning else reasoning_tags(grammar, THINK)
-    return Around(**{"text": True, "thinking": thinking, **more})
+    return AllowedText(**{"text": True, "thinking": thinking, **more})
 
 
 @cache
@@ -240,7 +240,7 @@ def test_a_format_without_a_layout_says_so() -> None:
         gbnf=harmony.FORMAT.gbnf,
     )
     with pytest.raises(Inexpressible, match="own"):
-        whole_answer(own, TOOLS, True, around=Around(text=True))
+        whole_answer(own, TOOLS, True, around=AllowedText(text=True))
 
 
 # --- the automaton --------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.strategies import json_objects
 from toolwire.formats.engine import longjson
-from toolwire.formats.engine.longjson import Number, TooMuch, compact, quoted, read_json, sound
+from toolwire.formats.engine.longjson import Number, TooMuch, compact, join_surrogates, quoted, read_long_json
 
 strings = st.text(st.sampled_from('ab"\\/\n\x7fé\u2028😀\ud83d\ude00 {[,:'), max_size=60)
 values = st.recursive(
@@ -44,7 +44,7 @@ def plain(text: str) -> Any:
 def test_what_is_read_is_the_same(value: Any, spelled: Any) -> None:
     text = spelled(value)
     try:
-        found = read_json(text)
+        found = read_long_json(text)
     except TooMuch:  # neither long keys nor very many values are looked at
         return
     assert found == plain(text)
@@ -60,10 +60,10 @@ def test_what_is_no_json_is_none(value: Any, at: int, more: str) -> None:
         expected = plain(broken)
     except ValueError:
         with pytest.raises(ValueError):
-            read_json(broken)
+            read_long_json(broken)
     else:
         with suppress(TooMuch):
-            assert read_json(broken) == expected
+            assert read_long_json(broken) == expected
 
 
 @short
@@ -76,15 +76,15 @@ def test_what_is_written_is_the_same(value: Any) -> None:
 @given(text=strings)
 def test_strings(text: str) -> None:
     assert quoted(text) == json.dumps(text, ensure_ascii=False)
-    sound(text).encode()  # has a UTF-8 form
+    join_surrogates(text).encode()  # has a UTF-8 form
     if not any("\ud800" <= char <= "\udfff" for char in text):
-        assert sound(text) is text
+        assert join_surrogates(text) is text
 
 
 def test_what_has_too_many_values_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(longjson, "MOST_VALUES", 50)
     monkeypatch.setattr(longjson, "LONG_CHARS", 1000)
-    assert len(read_json(json.dumps(["x" * 100] * 20 + ["y" * 2000]))) == 21
+    assert len(read_long_json(json.dumps(["x" * 100] * 20 + ["y" * 2000]))) == 21
     for value in (["x" * 20] * 60, [[]] * 1000, {str(n): n for n in range(300)}, [10**2000, 10**2000, 10**2000]):
         with pytest.raises(TooMuch):
-            read_json(json.dumps(value))
+            read_long_json(json.dumps(value))

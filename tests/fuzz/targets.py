@@ -32,7 +32,7 @@ from toolwire.config import LimitsConfig, ReasoningConfig
 from toolwire.errors import CODES, ClientFault, GatewayError
 from toolwire.events import Event, Fault, Finish, Start
 from toolwire.formats.base import ToolFormat
-from toolwire.ingress.bodies import read_json
+from toolwire.ingress.bodies import parse_body
 from toolwire.pipeline.paths.relay import Relay
 from toolwire.protocols.base import ClientSide, ServerSide
 from toolwire.protocols.chat.protocol import ChatProtocol
@@ -349,7 +349,7 @@ def _request(protocol: ClientSide, valid_ones: list[dict[str, Any]], data: bytes
             raw = raw[:at] + tape.raw(tape.byte() % 3) + raw[at + tape.byte() % 3 :]
     limits = LimitsConfig(json_depth=tape.pick([128, 6]), json_values=tape.pick([100_000, 40]))
     try:
-        body = asyncio.run(read_json(raw, limits))
+        body = asyncio.run(parse_body(raw, limits))
         request = protocol.read_request(body, raw)
     except ClientFault as fault:
         assert fault.status == CODES[fault.code].status
@@ -383,7 +383,7 @@ def messages_request(data: bytes) -> None:
 def body(data: bytes) -> None:
     """Any bytes as a body: what the JSON parser says, or a refusal."""
     try:
-        value = asyncio.run(read_json(data, LimitsConfig()))
+        value = asyncio.run(parse_body(data, LimitsConfig()))
     except ClientFault as fault:
         assert fault.code == "invalid_json"
     else:

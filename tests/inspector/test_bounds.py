@@ -17,7 +17,7 @@ from tests.inspector.inspected import asked, inspecting
 from tests.inspector.test_routes import HERS, HIS, KEYED, bearer
 from tests.waiting import GUARD_S
 from toolwire.config import LimitsConfig
-from toolwire.extras.capture.files import Captured, Entry, read_capture, write_capture
+from toolwire.extras.capture.files import CapturedExchange, Entry, read_capture, write_capture
 from toolwire.extras.capture.recording import RecordingError
 from toolwire.extras.inspector import answer as answers
 from toolwire.extras.inspector import prompt, uploads
@@ -196,7 +196,7 @@ async def test_one_request_id_of_several_keys() -> None:
 # --- what is shown --------------------------------------------------------------------------------------------------
 
 
-def captured(text: str = "", *, request: bytes = b'{"model":"m","messages":[]}', **entries: int) -> Captured:
+def captured(text: str = "", *, request: bytes = b'{"model":"m","messages":[]}', **entries: int) -> CapturedExchange:
     """A capture of a streamed answer with this text. `entries`: so many further ones of a kind."""
     sse = frame(chunk({"content": text})) + frame(chunk({}, "stop")) + frame("[DONE]")
     head = {"content-type": "text/event-stream"}
@@ -209,7 +209,7 @@ def captured(text: str = "", *, request: bytes = b'{"model":"m","messages":[]}',
         Entry("output", 0.2, data=sse),
         Entry("end", 0.3, fields={"status": 200, "format": "hermes"}),
     ]
-    return Captured({"request_id": "r", "endpoint": "chat"}, tuple(made))
+    return CapturedExchange({"request_id": "r", "endpoint": "chat"}, tuple(made))
 
 
 def test_what_is_within_the_bounds_is_left_alone() -> None:
@@ -223,7 +223,7 @@ def test_reads_and_rounds_beyond_the_bounds_are_left_out() -> None:
     assert sum(entry.kind == "received" for entry in capture.entries) == MOST_READS
     assert capture.head["left_out_bytes"] == 101 * len(b": \n\n")
     rounds = tuple(Entry("sent", 0.0, number, b"{}") for number in range(1, 10 * MOST_ROUNDS))
-    shown = within_bounds(Captured({}, rounds), LIMITS)
+    shown = within_bounds(CapturedExchange({}, rounds), LIMITS)
     assert len(shown.calls) == MOST_ROUNDS
     assert len(view(shown, registries())["rounds"]) == MOST_ROUNDS
 
@@ -233,11 +233,11 @@ def test_json_that_is_dear_to_parse_is_left_out(kind: Any) -> None:
     whole = Entry(kind, 0.0, 1 if kind in ("sent", "received") else 0, b'{"choices":' + MANY + b"}")
     streamed = Entry(kind, 0.0, whole.call, b'data: {"choices":' + MANY + b"}\n\n")
     for entry in (whole, streamed):
-        shown = within_bounds(Captured({}, (entry,)), LIMITS)
+        shown = within_bounds(CapturedExchange({}, (entry,)), LIMITS)
         assert shown.head["left_out_bytes"] == len(entry.data)
         assert not shown.bytes_of(kind)
     large = Entry(kind, 0.0, whole.call, b'{"x":"' + b"y" * (MOST_BYTES + 1) + b'"}')
-    assert not within_bounds(Captured({}, (large,)), LIMITS).bytes_of(kind)
+    assert not within_bounds(CapturedExchange({}, (large,)), LIMITS).bytes_of(kind)
 
 
 @every("value", [MANY, DEEP])
@@ -329,7 +329,7 @@ def test_comparing_a_prompt_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None
         Entry("sent", 0.0, 1, conversation(30, ", changed")) if entry.kind == "sent" else entry
         for entry in capture.entries
     )
-    messages = view(Captured(capture.head, changed), registries())["rounds"][0]["prompt"]["messages"]
+    messages = view(CapturedExchange(capture.head, changed), registries())["rounds"][0]["prompt"]["messages"]
     kinds = [span["kind"] for message in messages for span in message["spans"]]
     assert kinds[0] != "unread" == kinds[-1]
     assert "".join(span["text"] for span in messages[-1]["spans"]) == "message number 29, changed"

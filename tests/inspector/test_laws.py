@@ -14,7 +14,7 @@ from tests.cases import examples
 from tests.e2e.conftest import function, read_config, serving
 from tests.inspector.inspected import CALL, WEATHER, Inspected, asked, covers, lane, part
 from toolwire.config import RouteOptions
-from toolwire.extras.capture.files import Captured, Entry
+from toolwire.extras.capture.files import CapturedExchange, Entry
 from toolwire.extras.inspector.output import frames
 from toolwire.extras.inspector.view import view
 from toolwire.registry import registries
@@ -74,7 +74,7 @@ def answers(draw: st.DrawFn) -> tuple[str, list[str], list[str]]:
     return text, draw(cut(text)), draw(cut(text))
 
 
-def capture(pieces: Sequence[str], *, finish: str | None = "stop", **more: Any) -> Captured:
+def capture(pieces: Sequence[str], *, finish: str | None = "stop", **more: Any) -> CapturedExchange:
     """An exchange in which the server sent these pieces."""
     body = orjson.dumps(asked("/v1/chat/completions", *TOOLS, stream=True))
     frames = [frame(chunk({"content": piece})) for piece in pieces]
@@ -89,7 +89,7 @@ def capture(pieces: Sequence[str], *, finish: str | None = "stop", **more: Any) 
     }
     ended = [] if finish is None else [Entry("end", 9.0, fields={"status": 200, "format": "hermes"})]
     answered = {"status": 200, "headers": {"content-type": "text/event-stream"}}
-    return Captured(
+    return CapturedExchange(
         head,
         (
             Entry("request", 0.0, data=body),

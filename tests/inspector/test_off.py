@@ -40,7 +40,7 @@ assert before
 assert all(not delivery._observe for delivery in before)
 assert not [resource.canonical for resource in app.router.resources() if "inspect" in resource.canonical]
 app = create_app({"backends": {"mock": {"kind": "mock"}}, "store": {"kind": "memory"}, "inspect": True})
-assert "toolwire.extras.inspector.opening" in sys.modules
+assert "toolwire.extras.inspector.feature" in sys.modules
 after = [one for one in served() if one not in before]
 assert after
 assert any(delivery._observe for delivery in after)

@@ -14,7 +14,7 @@ from tests.linear.work import work
 from tests.unit.test_validation import CHAT, Case
 from toolwire.config import LimitsConfig
 from toolwire.errors import ClientFault
-from toolwire.ingress.bodies import read_json
+from toolwire.ingress.bodies import parse_body
 from toolwire.pipeline.exchange.request_state import Exchange
 from toolwire.record import AccessRecord
 
@@ -106,7 +106,7 @@ def read(body: bytes) -> None:
 
     async def reading() -> None:
         case = Case()
-        value = await read_json(body, LIMITS)
+        value = await parse_body(body, LIMITS)
         request = CHAT.read_request(value, body)
         exchange = Exchange("r", CHAT, case.route, request, request, value, AccessRecord())
         await case.middleware.on_request(exchange, request)

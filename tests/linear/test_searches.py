@@ -29,7 +29,7 @@ from toolwire.scan import _pyguard, _pyparse, _pysse
 from toolwire.scan._grammar import Grammar
 from toolwire.upstream.servers.leak_detection import LeakDetector
 from toolwire.upstream.servers.private_data import PrivateData
-from toolwire.upstream.servers.upstream_errors import clean
+from toolwire.upstream.servers.upstream_errors import clean_text
 
 UNITS: Final = (
     *("a", " ", "\n", "\r", "\t", "\\", '"', "'", "`", "<", ">", "{", "[", "(", "}", "]", ",", ":", ".", "=", "%", "*"),
@@ -83,7 +83,7 @@ SEARCHES: Final[Mapping[str, Callable[[str], object]]] = MappingProxyType(
         "secret in bytes": lambda text: SECRET.occurs_in(CountedBytes(text.encode())),
         "secrets in frames": _leaks,
         "relayed frames": _relay,
-        "errors of servers": lambda text: clean(text, private=SECRET),
+        "errors of servers": lambda text: clean_text(text, private=SECRET),
         "stop sequences": _stopping,
         "closed thoughts": lambda text: closes_thoughts(CountedText(text), [("<think>", "</think>")]),
         "repair": lambda text: repair_json(CountedText("[" + text)),

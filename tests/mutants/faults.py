@@ -216,12 +216,12 @@ FAULTS: Final = (
         "a cited text is streamed into the plain one before it and loses its citations", WRITERS,
     ),
     Fault(
-        "messages-signature-of-a-server", "proxy/protocols/messages/streamed.py",
+        "messages-signature-of-a-server", "proxy/protocols/messages/block_streams.py",
         'self.fields.get("signature", self._signing.signature)', "self._signing.signature",
         "a server's thinking cannot be given back: its signature is replaced by the gateway's", WRITERS,
     ),
     Fault(
-        "messages-half-a-character", "proxy/protocols/messages/streamed.py",
+        "messages-half-a-character", "proxy/protocols/messages/block_streams.py",
         "        if self._half:\n            text = self._half + text\n", "        if self._half:\n",
         "characters that are cut between deltas are lost", WRITERS,
     ),
@@ -421,7 +421,7 @@ FAULTS: Final = (
     ),
     Fault(
         "reask-counts", "middlewares/reask.py",
-        "        spent = added(spent, trial.usage)\n", "        spent = trial.usage\n",
+        "        spent = add_usage(spent, trial.usage)\n", "        spent = trial.usage\n",
         "tokens of answers that were thrown away are not counted", ("tests/chain/test_reask.py", "tests/e2e/test_reask.py"),
     ),
     Fault(
@@ -559,7 +559,7 @@ FAULTS: Final = (
     ),
     Fault(
         "background-late-end", "proxy/pipeline/conversations/background_run.py",
-        "lambda now: turn if runs(now) else None", "lambda now: turn",
+        "lambda now: turn if is_running(now) else None", "lambda now: turn",
         "a response that was said to have failed is complete later", ("tests/e2e/test_background.py",),
     ),
     Fault(
@@ -610,7 +610,7 @@ FAULTS: Final = (
     ),
     Fault(
         "template-server-that-reads", "proxy/upstream/pool/template_probing.py",
-        '        return Probed("prompt", "read")\n', '        return Probed("template", "called")\n',
+        '        return ProbeResult("prompt", "read")\n', '        return ProbeResult("template", "called")\n',
         "a server that reads calls is taken to leave them", ("tests/e2e/test_template_probe.py",),
     ),
     Fault(
@@ -667,14 +667,14 @@ FAULTS: Final = (
         "a late result is written as if nobody had called", ("tests/e2e/test_known_conversations.py",),
     ),
     Fault(
-        "known-trailing-comma", "proxy/ingress/conversations.py",
+        "known-trailing-comma", "proxy/ingress/known_conversations.py",
         'or following.startswith(b"]")', "",
-        "a body that is no JSON is taken for one", ("tests/unit/test_conversations.py",),
+        "a body that is no JSON is taken for one", ("tests/unit/test_known_conversations.py",),
     ),
     Fault(
-        "known-values-uncounted", "proxy/ingress/conversations.py",
+        "known-values-uncounted", "proxy/ingress/known_conversations.py",
         "openers, commas = self.conversation.marks[self.known - 1]", "openers, commas = 0, 0",
-        "a conversation grows beyond `limits.json_values`", ("tests/unit/test_conversations.py",),
+        "a conversation grows beyond `limits.json_values`", ("tests/unit/test_known_conversations.py",),
     ),
     Fault(
         "known-tools-are-new", "proxy/ingress/bodies.py",
@@ -712,9 +712,9 @@ FAULTS: Final = (
         "a model that copies a text as it was asked to is asked again", ("tests/chain/test_near_misses.py",),
     ),
     Fault(
-        "known-signs-of-the-rest", "proxy/ingress/conversations.py",
+        "known-signs-of-the-rest", "proxy/ingress/known_conversations.py",
         "found | _signs(cut.rest))", "_signs(cut.rest))",
-        "sealed reasoning in a known message is sent to a server as it is", ("tests/unit/test_conversations.py",),
+        "sealed reasoning in a known message is sent to a server as it is", ("tests/unit/test_known_conversations.py",),
     ),
     Fault(
         "texts-twice", "proxy/protocols/shared/wire.py",
@@ -722,8 +722,8 @@ FAULTS: Final = (
         "texts that are not ASCII take twice their memory while a stream is open", ("tests/e2e/test_what_streams_keep.py",),
     ),
     Fault(
-        "known-reasoning-anew", "proxy/protocols/shared/opaque.py",
-        'fold(past, ("opened", key), messages', 'fold(None, ("opened", key), messages',
+        "known-reasoning-anew", "proxy/protocols/shared/opaque_reasoning.py",
+        'fold_items(past, ("opened", key), messages', 'fold_items(None, ("opened", key), messages',
         "a turn with reasoning that was sent back costs all of its conversation", ("tests/unit/test_seals.py",),
     ),
     Fault(
@@ -743,9 +743,9 @@ FAULTS: Final = (
         "the text of a conversation goes with its first turn", ("tests/store/test_sqlite.py",),
     ),
     Fault(
-        "known-of-another", "proxy/ingress/conversations.py",
+        "known-of-another", "proxy/ingress/known_conversations.py",
         "        lookup.owner,\n", "",
-        "a key's conversation is known to another one", ("tests/unit/test_conversations.py",),
+        "a key's conversation is known to another one", ("tests/unit/test_known_conversations.py",),
     ),
     Fault(
         "known-results-apart", "proxy/protocols/messages/request_writer.py",
@@ -821,7 +821,7 @@ FAULTS: Final = (
         "an argument is changed in bytes that pass", ("tests/e2e/test_renamed_models.py",),
     ),
     Fault(
-        "sealed-for-every-key", "proxy/pipeline/exchange/sealed.py",
+        "sealed-for-every-key", "proxy/pipeline/exchange/route_seals.py",
         'contexts = tuple((owner, self.route, server)', 'contexts = tuple(("", self.route, server)',
         "reasoning of one key does not come back, or that of another does", ("tests/e2e/test_reasoning_returns.py",),
     ),
@@ -831,12 +831,12 @@ FAULTS: Final = (
         "anybody can write reasoning", ("tests/e2e/test_reasoning_returns.py",),
     ),
     Fault(
-        "signatures-for-every-server", "proxy/protocols/shared/opaque.py",
+        "signatures-for-every-server", "proxy/protocols/shared/opaque_reasoning.py",
         "return extra.get(SERVER, server) != server or bool(sealed_in(extra))", "return bool(sealed_in(extra))",
         "a server gets what another one signed, and refuses it", ("tests/e2e/test_reasoning_returns.py",),
     ),
     Fault(
-        "calls-lose-signatures", "proxy/protocols/shared/opaque.py",
+        "calls-lose-signatures", "proxy/protocols/shared/opaque_reasoning.py",
         "extra = merged(extra, of_call)", "extra = merged(extra, EMPTY)",
         "Gemini refuses a call without its signature", ("tests/e2e/test_reasoning_returns.py",),
     ),

@@ -11,8 +11,8 @@ from toolwire.config import ResponsesConfig
 from toolwire.events import Event
 from toolwire.model import ModelRequest
 from toolwire.protocols.responses.items import own_items, whole_items
-from toolwire.protocols.responses.kept_items import listed
 from toolwire.protocols.responses.protocol import ResponsesProtocol
+from toolwire.protocols.responses.stored_items import listed_item
 from toolwire.protocols.streams import WriteOptions
 
 RESPONSES = ResponsesProtocol()
@@ -31,7 +31,7 @@ def options(body: Mapping[str, Any] | None = None, **kwargs: Any) -> WriteOption
 
 def input_items(body: Mapping[str, Any], response_id: str) -> tuple[Mapping[str, Any], ...]:
     """The items of a request's `input` as they are listed."""
-    return tuple(listed(item, response_id, place) for place, item in enumerate(whole_items(own_items(body))))
+    return tuple(listed_item(item, response_id, place) for place, item in enumerate(whole_items(own_items(body))))
 
 
 def write(events: Iterable[Event], opts: WriteOptions | None = None) -> bytes:

@@ -26,8 +26,8 @@ from toolwire.errors import BackendFault
 from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
 from toolwire.folding import fold
 from toolwire.model import EMPTY, OpaquePart, ToolSpec, ToolUse
-from toolwire.protocols.responses.served import ResponsesServed
-from toolwire.protocols.shared.served import ServedTool
+from toolwire.protocols.responses.tool_servers import ResponsesToolServers
+from toolwire.protocols.shared.tool_servers import ToolServerTool
 from toolwire.protocols.streams import TextWriter, WriteOptions
 from toolwire.stream_grammar import check
 
@@ -85,7 +85,7 @@ MESSAGES: dict[str, Block] = {
     "custom": call("raw", kind="custom"),
     "unmodelled": unmodelled("messages", lambda n: {"type": "x", "x": mark(n, "field"), "input": {"a": 1}}),
 }
-SERVED = ResponsesServed()
+SERVED = ResponsesToolServers()
 ADD = ToolUse("call_a", "add", '{"a":1}', namespace="calc")
 RESPONSES: dict[str, Block] = {
     "noted": prose(TEXT, "noted #", opened="annotations", protocol="responses"),
@@ -101,7 +101,7 @@ RESPONSES: dict[str, Block] = {
     "own_item": own_item,
     "served": lambda n: [SERVED.began(ADD, None), SERVED.ran(ADD, f"said {n}", False, None)],
     "served_in_vain": lambda n: [SERVED.ran(ADD, f"no {n}", True, f"mcpr_{n}")],
-    "listed": lambda n: [SERVED.listed(f"calc{n}", [ServedTool("add", ToolSpec("add"))], None)],
+    "listed": lambda n: [SERVED.listed(f"calc{n}", [ToolServerTool("add", ToolSpec("add"))], None)],
     "unmodelled": unmodelled("responses", lambda n: {"type": "web_search_call", "x": mark(n, "field")}),
 }
 

@@ -18,13 +18,13 @@ from toolwire.protocols.base import ServerSide
 from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.protocols.completions.protocol import CompletionsProtocol
 from toolwire.protocols.messages.protocol import MessagesProtocol
-from toolwire.protocols.passed.protocol import PassedProtocol
+from toolwire.protocols.proxied.protocol import ProxiedProtocol
 from toolwire.protocols.responses.protocol import ResponsesProtocol
 from toolwire.protocols.shared.noise import KINDS, LEFT_OUT
 from toolwire.support.offload import OFFLOAD_BYTES
-from toolwire.upstream.pool.beginning import Beginning
+from toolwire.upstream.pool.first_content import FirstContentBuffer
 
-CHAT, TEXT, PASSED = ChatProtocol(), CompletionsProtocol(), PassedProtocol("/v1/completions")
+CHAT, TEXT, PASSED = ChatProtocol(), CompletionsProtocol(), ProxiedProtocol("/v1/completions")
 MESSAGES, RESPONSES = MessagesProtocol(), ResponsesProtocol()
 SERVERS: dict[str, ServerSide] = {
     "chat": CHAT,
@@ -164,7 +164,7 @@ def test_it_does_not_pass_as_bytes(server: str, odd: bytes, kind: str) -> None:
 @every(("server", "odd", "kind"), CASES)
 def test_another_server_may_still_be_asked(server: str, odd: bytes, kind: str) -> None:
     """It is no beginning of an answer."""
-    beginning = Beginning(SERVERS[server].is_empty_frame)
+    beginning = FirstContentBuffer(SERVERS[server].is_empty_frame)
     assert beginning.feed(odd) == b""
     assert kind in KINDS
 

@@ -15,8 +15,8 @@ from tests.ratelimit.test_ledgers import REQUESTS, granted
 from tests.waiting import GUARD_S
 from toolwire.config import RateLimitConfig, RateLimitsConfig
 from toolwire.ratelimit.base import LedgerUnavailable, MemoryLedger
+from toolwire.ratelimit.factory import counter_settings, make_ledger
 from toolwire.ratelimit.failover import FailoverLedger
-from toolwire.ratelimit.opening import counting, make_ledger
 from toolwire.ratelimit.sqlite import SqliteLedger
 from toolwire.registry import registries
 from toolwire.startup.description import describe
@@ -109,8 +109,8 @@ def test_where_the_counts_are(tmp_path: Path) -> None:
 def test_other_limits_leave_the_counts_where_they_are() -> None:
     one = RateLimitsConfig(url=REDIS)
     other = dataclasses.replace(one, per_key=RateLimitConfig(concurrent=1), in_flight=5, expected_output_tokens=7)
-    assert counting(one) == counting(other)
-    assert counting(one) != counting(dataclasses.replace(one, on_store_failure="closed"))
+    assert counter_settings(one) == counter_settings(other)
+    assert counter_settings(one) != counter_settings(dataclasses.replace(one, on_store_failure="closed"))
 
 
 async def test_a_file_that_cannot_be_used_is_tried_again(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tests.cases import every
 from tests.servertools.test_definition import BAD, GOOD
 from toolwire.servertools.definition import ToolModuleError, read_tools
 from toolwire.servertools.output_log import MAX_CHARS, MAX_LINE, MAX_LINES, OutputLog
-from toolwire.servertools.worker.frames import HEAD, BadFrame, packed, unpacked
+from toolwire.servertools.worker.frames import HEAD, BadFrame, decode_frame, encode_frame
 from toolwire.servertools.worker.values import MAX_NODES, MAX_TEXT, NotDeclarable, decode, encode
 from toolwire.support.legible import visible
 
@@ -121,7 +121,7 @@ def test_law_no_bytes_of_a_worker_make_the_gateway_fail(sent: Any) -> None:
 @given(st.binary() | st.text().map(str.encode) | JSON.map(json.dumps).map(str.encode))
 def test_law_a_frame_is_an_object_or_no_frame(text: bytes) -> None:
     try:
-        assert isinstance(unpacked(text), dict)
+        assert isinstance(decode_frame(text), dict)
     except BadFrame:
         pass
 
@@ -129,14 +129,14 @@ def test_law_a_frame_is_an_object_or_no_frame(text: bytes) -> None:
 @every("text", ["[" * 100_000, '{"a":' * 100_000, '{"a":' + "9" * 10_000 + "}", "", "null"])
 def test_frames_that_are_made_to_hurt(text: str) -> None:
     with pytest.raises(BadFrame):
-        unpacked(text.encode())
+        decode_frame(text.encode())
 
 
 @given(st.dictionaries(st.text(), st.text() | st.integers() | st.booleans() | st.lists(st.text())))
 def test_a_frame_says_what_was_packed(value: dict[str, Any]) -> None:
-    frame = packed(value)
+    frame = encode_frame(value)
     assert HEAD.unpack(frame[: HEAD.size])[0] == len(frame) - HEAD.size
-    assert repr(unpacked(frame[HEAD.size :])) == repr(value)
+    assert repr(decode_frame(frame[HEAD.size :])) == repr(value)
 
 
 class Seen(logging.Handler):

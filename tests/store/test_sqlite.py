@@ -20,7 +20,7 @@ import pytest
 
 from tests.store.turns import Clock, turn
 from tests.waiting import GUARD_S
-from toolwire.protocols.shared.turn import Beginning, Place, StoredTurn, Written
+from toolwire.protocols.shared.turn import Beginning, Place, StoredBeginning, StoredTurn
 from toolwire.protocols.shared.wire import dump, load
 from toolwire.store.base import StoreUnavailable
 from toolwire.store.encoding import SAID, TurnTooLarge, encode
@@ -180,7 +180,7 @@ def saying(ident: str, texts: list[str], before: StoredTurn | None = None, **cha
     """A turn whose input are messages, which go on where those of the turn `before` end."""
     items = [dump({"role": "user", "content": each}) for each in texts]
     pieces = [b'{"input":', *(b"%b%b" % (b"," if at else b"[", item) for at, item in enumerate(items))]
-    beginning = Beginning(pieces, sum(map(len, pieces)), Written(), None if before is None else place(before))
+    beginning = Beginning(pieces, sum(map(len, pieces)), StoredBeginning(), None if before is None else place(before))
     said = b'],"resource":%b}' % dump({"output": [], "id": ident})
     return replace(turn(ident, **changes), input=(), output=(), said=said, beginning=beginning)
 

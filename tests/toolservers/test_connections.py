@@ -11,7 +11,7 @@ import pytest
 from tests.toolservers.scripted import AWAY, OTHER, URL, Seen, scripted
 from tests.waiting import until
 from toolwire.extras.mcp import from_clients
-from toolwire.extras.mcp.from_clients import FULL, MOST, SHARE, SILENT, ClientServers, Lease, NotListed
+from toolwire.extras.mcp.from_clients import FULL, MOST, SHARE, SILENT, ClientServers, McpLease, NotListed
 
 LIST = ["https://tools.example/*", OTHER]
 
@@ -119,7 +119,7 @@ async def test_who_gives_up_waiting_gives_it_back(seen: Seen, monkeypatch: pytes
 
 async def test_nothing_is_leased_when_the_gateway_stops(seen: Seen) -> None:
     servers = ClientServers(LIST, "cut")
-    leases: list[Lease] = []
+    leases: list[McpLease] = []
     async with servers.running():
         leases.append(await servers.lease(URL, {}))
     with pytest.raises(NotListed, match="stopping"):
@@ -140,9 +140,9 @@ async def test_headers_are_shown_nowhere(seen: Seen) -> None:
 # --- shares of keys -------------------------------------------------------------------------------------------------
 
 
-async def taken(servers: ClientServers, owner: str, most: int = 100) -> tuple[list[Lease], str]:
+async def taken(servers: ClientServers, owner: str, most: int = 100) -> tuple[list[McpLease], str]:
     """As many servers as one key gets, and why it gets no more."""
-    leases: list[Lease] = []
+    leases: list[McpLease] = []
     while len(leases) < most:
         try:
             leases.append(await servers.lease(URL, {"key": owner, "n": str(len(leases))}, owner))

@@ -13,7 +13,7 @@ import pytest
 import toolwire.extras.tune
 from tests.cases import every
 from toolwire.extras.tune.cases import load_cases, own_cases, read_cases, spread
-from toolwire.extras.tune.scoring import ClientAnswer, Made, mark
+from toolwire.extras.tune.scoring import ClientAnswer, ClientCall, score_answer
 from toolwire.support.conversion import ConfigError
 
 FOLDER = Path(toolwire.extras.tune.__file__).parent
@@ -92,15 +92,15 @@ def test_a_perfect_answer_gets_all_points_and_silence_does_not(case: Any) -> Non
         free = {key: "x" for key in schema.get("required", ()) if key not in call.arguments}
         arguments = EXAMPLES.get(case.id) or {**free, **value_of(call.arguments)}
         jsonschema.validate(arguments, schema)
-        made.append(Made(call.names[0], json.dumps(arguments)))
+        made.append(ClientCall(call.names[0], json.dumps(arguments)))
     text = {"answer-sum": "1,887,357", "answer-weather": "Snow, at -4 degrees.", "answer-order": "On Friday."}
-    assert mark(case, ClientAnswer(tuple(reversed(made)), text.get(case.id, ""))).points == 1
+    assert score_answer(case, ClientAnswer(tuple(reversed(made)), text.get(case.id, ""))).points == 1
     if case.calls:
-        assert mark(case, ClientAnswer(text="I would call a tool.")).points == 0
-        assert mark(case, ClientAnswer(tuple(made) * 2)).points < 1
+        assert score_answer(case, ClientAnswer(text="I would call a tool.")).points == 0
+        assert score_answer(case, ClientAnswer(tuple(made) * 2)).points < 1
     else:
         name = next(iter(case.schemas))
-        assert mark(case, ClientAnswer((Made(name, "{}"),))).points == 0
+        assert score_answer(case, ClientAnswer((ClientCall(name, "{}"),))).points == 0
 
 
 def test_the_shipped_file_fits_the_shipped_schema_by_another_judge() -> None:

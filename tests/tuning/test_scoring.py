@@ -15,11 +15,11 @@ from toolwire.extras.tune.scoring import (
     RIGHT_TOOL,
     SILENT,
     ClientAnswer,
+    ClientCall,
     Figures,
-    Made,
     Score,
     added_up,
-    mark,
+    score_answer,
 )
 
 WEATHER = {
@@ -39,8 +39,8 @@ def case(*calls: dict[str, Any], **more: Any) -> Case:
     return read_cases({"cases": [given]}, "x")[0]
 
 
-def made(name: str, arguments: Any) -> Made:
-    return Made(name, arguments if isinstance(arguments, str) else json.dumps(arguments))
+def made(name: str, arguments: Any) -> ClientCall:
+    return ClientCall(name, arguments if isinstance(arguments, str) else json.dumps(arguments))
 
 
 OSLO = {"name": "get_weather", "arguments": {"city": "Oslo"}}
@@ -75,7 +75,7 @@ SAYS = case(says={"$contains": "four"})
     ],
 )  # fmt: skip
 def test_marks(asked: Case, answer: ClientAnswer, marks: Score) -> None:
-    assert mark(asked, answer) == marks
+    assert score_answer(asked, answer) == marks
     assert marks.false_call == (marks.called and not marks.wanted)
 
 
@@ -87,9 +87,9 @@ def test_points_grow_with_how_far_an_answer_came() -> None:
 def test_figures_count_faults_apart() -> None:
     right = ClientAnswer((made("get_weather", {"city": "Oslo"}),), output_tokens=10, input_tokens=100, seconds=2)
     results = [
-        (right, mark(ONE, right)),
-        (ClientAnswer(text=json.dumps(OSLO), output_tokens=20), mark(ONE, ClientAnswer(text=json.dumps(OSLO)))),
-        (ClientAnswer((made("get_time", {}),)), mark(NONE, ClientAnswer((made("get_time", {}),)))),
+        (right, score_answer(ONE, right)),
+        (ClientAnswer(text=json.dumps(OSLO), output_tokens=20), score_answer(ONE, ClientAnswer(text=json.dumps(OSLO)))),
+        (ClientAnswer((made("get_time", {}),)), score_answer(NONE, ClientAnswer((made("get_time", {}),)))),
         (ClientAnswer(fault="502 upstream_error: it burns"), None),
         (ClientAnswer(fault="502 upstream_error: it burns"), None),
     ]

@@ -11,7 +11,7 @@ import pytest
 from tests.waiting import GUARD_S
 from toolwire.config import RouteOptions
 from toolwire.extras.tune.cases import Case, read_cases
-from toolwire.extras.tune.scoring import ClientAnswer, Made
+from toolwire.extras.tune.scoring import ClientAnswer, ClientCall
 from toolwire.extras.tune.space import TuningCandidate, thinned
 from toolwire.extras.tune.tuner import FAULTS_IN_A_ROW, Progress, Tuner, common_cases
 from toolwire.support.conversion import ConfigError
@@ -26,7 +26,9 @@ CASES = read_cases(
     },
     "x",
 )
-RIGHT = {case.id: ClientAnswer((Made("f", f'{{"n": {case.id[1:]}}}'),), output_tokens=7, seconds=0.5) for case in CASES}
+RIGHT = {
+    case.id: ClientAnswer((ClientCall("f", f'{{"n": {case.id[1:]}}}'),), output_tokens=7, seconds=0.5) for case in CASES
+}
 SILENT = ClientAnswer(text="Hello.")
 
 

@@ -17,8 +17,8 @@ import orjson
 from toolwire.events import Finish, Start
 from toolwire.extras.middlewares import cache as answers
 from toolwire.formats.engine.toolset import KnownList, KnownTools, new_set, note
-from toolwire.ingress.conversations import ConversationLookup, KnownConversations
-from toolwire.known.past import fold
+from toolwire.ingress.known_conversations import ConversationLookup, KnownConversations
+from toolwire.known.past import fold_items
 from toolwire.middlewares import injection
 from toolwire.model import Message, Text, ToolSpec
 from toolwire.pipeline.exchange.file_texts import FileTexts
@@ -160,7 +160,9 @@ def conversations(budget: CacheBudget) -> Fill:
         known.keep(cut, value, lookup, len(body))
         past = value["messages"].past
         for key in range(3):
-            fold(past, key, value["messages"], 0, lambda carried, more, start, made: made.extend(map(_made, more)) or 0)
+            fold_items(
+                past, key, value["messages"], 0, lambda carried, more, start, made: made.extend(map(_made, more)) or 0
+            )
         return past
 
     def _made(item: dict[str, Any]) -> Message:

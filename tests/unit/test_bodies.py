@@ -14,7 +14,7 @@ import pytest
 from tests.cases import every
 from toolwire.config import LimitsConfig
 from toolwire.errors import ClientFault
-from toolwire.ingress.bodies import read_json
+from toolwire.ingress.bodies import parse_body
 from toolwire.support import bounded_json
 from toolwire.support.bounded_json import LARGE_BYTES, PIECE_BYTES
 
@@ -23,7 +23,7 @@ MIB = 1024 * 1024
 
 
 def read(body: bytes, limits: LimitsConfig = LIMITS) -> dict[str, Any]:
-    return asyncio.run(read_json(body, limits))
+    return asyncio.run(parse_body(body, limits))
 
 
 def fault(body: bytes, limits: LimitsConfig = LIMITS) -> ClientFault:
@@ -158,7 +158,7 @@ async def test_a_large_body_is_parsed_in_slices_in_a_thread(monkeypatch: pytest.
 
     monkeypatch.setattr(orjson, "loads", watched)
     body = b'{"a":"' + b"a" * (8 * MIB - 16) + b'"}'
-    assert len((await read_json(body, LIMITS))["a"]) == 8 * MIB - 16
+    assert len((await parse_body(body, LIMITS))["a"]) == 8 * MIB - 16
     assert max(sizes) <= PIECE_BYTES + 16
 
 

@@ -261,7 +261,7 @@ UNBUDGETED: Final[Mapping[str, str]] = {
         call_policy/assembly.py:_own_syntax call_policy/assembly.py:is_line call_policy/json_calls.py:_head
         formats/base.py:escaping_for formats/base.py:escaping_in_calls formats/recognised/brackets.py:reading_brackets
         formats/recognised/recognition.py:recognised_markers formats/recognised/recognition.py:recognising
-        pipeline/scanning/preopened.py:in_sight pipeline/scanning/preopened.py:marks_of
+        pipeline/scanning/preopened.py:keep_closing_tags pipeline/scanning/preopened.py:marks_of
         pipeline/scanning/preopened.py:pairs_of pipeline/scanning/scanners.py:not_taught
         prompting/transcript.py:turn_escaping scan/_grammar.py:only scan/_grammar.py:without_calls
         scan/_plan.py:_own_nodes scan/_plan.py:plan scan/blocks.py:_whole scanner.py:reasoning_tags

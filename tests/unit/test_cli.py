@@ -27,7 +27,7 @@ from toolwire.configuration.settings import load
 from toolwire.extras.bench.recorded import scanned
 from toolwire.fastparse import IMPLEMENTATION
 from toolwire.formats.base import builtin_formats
-from toolwire.server.starting import tell
+from toolwire.server.starting import log_start_notes
 
 Run = Callable[..., Result]
 BACKEND = "http://127.0.0.1:9/v1"
@@ -312,7 +312,7 @@ def test_the_start_warns_of_what_cannot_work(caplog: pytest.LogCaptureFixture) -
         MiddlewareConfig(use="forwarding"),
     )
     with caplog.at_level("WARNING", "toolwire.serving"):
-        tell(GatewayConfig(backends={"m": BackendConfig(kind="mock")}, chain=chain))
+        log_start_notes(GatewayConfig(backends={"m": BackendConfig(kind="mock")}, chain=chain))
     (line,) = [record.getMessage() for record in caplog.records if "cannot work" in record.getMessage()]
     assert line.startswith("this cannot work: chain[1]: `transformation` has no effect without `injection`")
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.cases import every
 from toolwire.extras.demo import engine, walkthrough
-from toolwire.extras.demo.show import Answer, columns, curl, paragraph
+from toolwire.extras.demo.show import StreamedAnswer, columns, curl, paragraph
 from toolwire.extras.demo.walkthrough import DemoError, check_server_tool, example, read_call
 from toolwire.model import ToolUse
 from toolwire.servertools.joined import source_of
@@ -29,7 +29,7 @@ def call_deltas(*arguments: str) -> list[dict[str, Any]]:
 
 
 def test_a_call_is_put_together_from_its_chunks() -> None:
-    seen = read_call(Answer(frames(*call_deltas('{"city":"Pa', 'ris","unit":"celsius"}'))))
+    seen = read_call(StreamedAnswer(frames(*call_deltas('{"city":"Pa', 'ris","unit":"celsius"}'))))
     assert (seen.id, seen.function.name) == ("call_1", "get_weather")
     assert seen.function.arguments_json() == {"city": "Paris", "unit": "celsius"}
 
@@ -47,7 +47,7 @@ def test_a_call_is_put_together_from_its_chunks() -> None:
 )
 def test_anything_else_is_a_failure_with_its_reason(answer: list[str], reason: str) -> None:
     with pytest.raises(DemoError, match=reason):
-        read_call(Answer(answer))
+        read_call(StreamedAnswer(answer))
 
 
 @every(
@@ -64,23 +64,23 @@ def test_a_tool_of_the_gateway_was_run_and_the_client_saw_nothing_of_it(
     answer: list[str], results: list[str], reason: str | None
 ) -> None:
     if reason is None:
-        check_server_tool(Answer(answer), results)
+        check_server_tool(StreamedAnswer(answer), results)
     else:
         with pytest.raises(DemoError, match=reason):
-            check_server_tool(Answer(answer), results)
+            check_server_tool(StreamedAnswer(answer), results)
 
 
 def test_an_answer_is_shown_with_joined_text() -> None:
     """R35.1. One row for the text however it was cut, and for arguments as well."""
     texts = [{"role": "assistant", "content": ""}, {"content": "On Sun"}, {"content": "day."}, {"content": None}]
-    assert Answer(frames(*texts, reason="stop")).lines() == ["content: On Sunday.", "finish_reason: stop"]
-    assert Answer(frames(*call_deltas('{"city":', '"Oslo"}'))).lines() == [
+    assert StreamedAnswer(frames(*texts, reason="stop")).lines() == ["content: On Sunday.", "finish_reason: stop"]
+    assert StreamedAnswer(frames(*call_deltas('{"city":', '"Oslo"}'))).lines() == [
         "tool call: get_weather",
         'arguments: {"city":"Oslo"}',
         "id: call_1",
         "finish_reason: tool_calls",
     ]
-    cut = Answer(frames({"content": "On"}, reason="stop", end='{"error":{"message":"x"}}'))
+    cut = StreamedAnswer(frames({"content": "On"}, reason="stop", end='{"error":{"message":"x"}}'))
     assert cut.lines()[-1] == '{"error":{"message":"x"}}'
     assert not cut.complete
 

@@ -7,14 +7,14 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from tests.cases import every
 from toolwire.errors import BackendFault
-from toolwire.upstream.servers.hops import HEADER, MOST, came_through
+from toolwire.upstream.servers.hops import HEADER, MOST, read_hops
 
 OWN = "0" * 16
 OTHERS = [f"{number:016x}" for number in range(1, MOST + 2)]
 
 
 def through(*fields: str) -> str:
-    return came_through(CIMultiDictProxy(CIMultiDict([(HEADER, field) for field in fields])), OWN)
+    return read_hops(CIMultiDictProxy(CIMultiDict([(HEADER, field) for field in fields])), OWN)
 
 
 @every(

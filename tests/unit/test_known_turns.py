@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.cases import every
 from tests.store.turns import turn
-from toolwire.known.past import fold
+from toolwire.known.past import fold_items
 from toolwire.model import Message, Text
 from toolwire.pipeline.conversations.known_turns import Continuing, EarlierTurns, KnownTurns
 from toolwire.protocols.shared.turn import StoredTurn
@@ -147,7 +147,7 @@ async def test_results_for_earlier_messages_are_reused() -> None:
         own = (Message("user", (Text(f"{number + 1}"),)),)
         earlier = await talk.read(number, own=own)
         assert all(one is other for one, other in zip(earlier.turns[-1].input, before, strict=False))
-        fold(earlier.past, "f", [*[one for each in earlier.turns for one in each.messages], *own], 0, step)
+        fold_items(earlier.past, "f", [*[one for each in earlier.turns for one in each.messages], *own], 0, step)
         before = own
     assert steps == [0, 2, 3, 5], "the first in two parts, the others from where the one before ended"
 
@@ -162,7 +162,7 @@ async def test_memory_is_that_of_the_latest_version() -> None:
         assert use.entries == 1
         assert 10_000 * (number + 1) < use.bytes < 13_000 * (number + 1)
     before = use.bytes
-    fold(earlier.past, "f", ["y"], 0, _long)
+    fold_items(earlier.past, "f", ["y"], 0, _long)
     assert use.bytes > before + 50_000
 
 

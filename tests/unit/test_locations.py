@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cases import every
-from toolwire.support.locations import AllowList, location, written
+from toolwire.support.locations import AllowList, location, normalised_url
 
 EXACT = AllowList(["https://Tools.Example/mcp", "http://127.0.0.1:8000/", "http://[::1]:9/x", "https://bücher.example"])
 BEGINS = AllowList(["https://tools.example/a/*", "https://tools.example/b*", "https://any.example/*"])
@@ -91,7 +91,7 @@ def test_letters_that_only_older_readers_take_for_others(pattern: str, url: str)
     ],
 )
 def test_what_was_compared_is_asked(url: str, asked: str) -> None:
-    assert written(location(url)) == asked
+    assert normalised_url(location(url)) == asked
     assert location(asked) == location(url)
 
 

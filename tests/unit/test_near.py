@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.cases import every
 from toolwire.call_policy.candidate import names_on_offer
-from toolwire.call_policy.near import NAME_CHARS, NearMiss, is_near, near_name, stand, unreadable
+from toolwire.call_policy.near import NAME_CHARS, NearMiss, is_near, near_name, stand, unreadable_block
 from toolwire.formats.families import bare_json, deepseek, fenced_json, hermes, invoke, qwen, sentinel
 from toolwire.model import ToolChoice, ToolSpec
 from toolwire.scan._grammar import BlockSyntax, Grammar
@@ -70,7 +70,7 @@ NAMES = names_on_offer((READ, WRITE), ToolChoice())
     ],
 )
 def test_text_that_was_meant_as_a_call(syntax: BlockSyntax, body: str, tools: list[str]) -> None:
-    miss = unreadable("so", syntax, body, NAMES)
+    miss = unreadable_block("so", syntax, body, NAMES)
     assert miss is not None
     assert ([*miss.tools], miss.why, miss.text) == (tools, "so", body)
 
@@ -90,7 +90,7 @@ def test_text_that_was_meant_as_a_call(syntax: BlockSyntax, body: str, tools: li
     ],
 )
 def test_text_that_was_not(syntax: BlockSyntax, body: str) -> None:
-    assert unreadable("so", syntax, body, NAMES) is None
+    assert unreadable_block("so", syntax, body, NAMES) is None
 
 
 ATTEMPT = NearMiss("so", ("read_file",), "{2*pi}")

@@ -22,7 +22,7 @@ from toolwire.model import Message, ModelRequest, Origin, Text
 from toolwire.protocols.shared import wire
 from toolwire.protocols.shared.request_schema import RequestSchema
 from toolwire.protocols.shared.wire import PIECE_CHARS, dump, dump_in_pieces, dump_request
-from toolwire.support.collecting import HUGE_VALUES, RARELY, Collecting
+from toolwire.support.garbage_collection import HUGE_VALUES, RARELY, CollectorThresholds
 from toolwire.support.offload import OFFLOAD_BYTES, OFFLOAD_MESSAGES, in_thread, is_large, is_long
 from toolwire.testing import Say, Upstream
 from toolwire.upstream.servers.base import fold_batches
@@ -276,7 +276,7 @@ def thresholds() -> Iterator[None]:
 
 @pytest.mark.usefixtures("thresholds")
 def test_full_collections_are_rare_while_huge_requests_run() -> None:
-    collecting = Collecting()
+    collecting = CollectorThresholds()
     huge = [make_mocked_request("POST", "/") for _ in range(2)]
     small = make_mocked_request("POST", "/")
     collecting.hold(small, HUGE_VALUES - 1)

@@ -20,9 +20,9 @@ from toolwire.known.past import (
     REPORTED_BYTES,
     KnownItems,
     Past,
-    each,
-    fold,
-    once,
+    fold_items,
+    make_once,
+    map_items,
     past_of,
 )
 
@@ -58,8 +58,8 @@ def test_law_with_a_past_a_stage_makes_the_same(several: list[list[str]], odd: s
     for items in several:
         past = Past(0, past)
         for key in ("a", "b"):
-            made = fold(past, key, items, 0, Stage(odd), lambda items, at: max(0, at - back))
-            assert made == fold(None, key, items, 0, Stage(odd))
+            made = fold_items(past, key, items, 0, Stage(odd), lambda items, at: max(0, at - back))
+            assert made == fold_items(None, key, items, 0, Stage(odd))
 
 
 @given(several=st.lists(words, min_size=1, max_size=6))
@@ -71,7 +71,7 @@ def test_law_the_weight_is_that_of_what_is_kept(several: list[list[str]]) -> Non
         before = past.weight
         grown.clear()
         past.grown = grown.append
-        fold(past, "a", items, 0, Stage())
+        fold_items(past, "a", items, 0, Stage())
     places = past.places("a")
     each = sum(ITEM_BYTES * len(left.items) + LEFT_BYTES for left in places)
     made = [bytes_of(left.made, left.items) for left in places]
@@ -85,10 +85,10 @@ def test_only_what_is_new_is_done() -> None:
     past, said = Past(0), [f"{number:03}" for number in range(100)]
     for turn in range(5):
         past, stage = Past(0, past), Stage()
-        fold(past, "goes on", said[: 50 + 2 * turn], 0, stage)
+        fold_items(past, "goes on", said[: 50 + 2 * turn], 0, stage)
         assert stage.seen == (50 if not turn else 2)
         past, stage = Past(0, past), Stage()
-        fold(past, "its end moves", [*said[: 50 + 2 * turn], f"{turn + 900}"], 0, stage)
+        fold_items(past, "its end moves", [*said[: 50 + 2 * turn], f"{turn + 900}"], 0, stage)
         assert stage.seen == (51 if not turn else 3)
 
 
@@ -98,34 +98,36 @@ def test_a_stage_goes_on_in_each_of_several_lists() -> None:
     for turn in range(3):
         past, stage = Past(0, past), Stage()
         for first in said[:2]:
-            fold(past, "a", [first, *said[2 : 50 + 2 * turn]], 0, stage)
+            fold_items(past, "a", [first, *said[2 : 50 + 2 * turn]], 0, stage)
         assert stage.seen == (2 * 49 if not turn else 2 * 2)
 
 
 def test_a_stage_goes_on_from_where_it_can() -> None:
     past, stage = Past(0), Stage()
-    fold(past, "a", ["1", "2"], 0, stage)
-    fold(past, "a", ["1", "2", "3"], 0, stage)
+    fold_items(past, "a", ["1", "2"], 0, stage)
+    fold_items(past, "a", ["1", "2", "3"], 0, stage)
     refusing = Stage("4")
-    assert fold(past, "a", ["1", "2", "3", "4"], 0, refusing)[1] == 10
+    assert fold_items(past, "a", ["1", "2", "3", "4"], 0, refusing)[1] == 10
     assert refusing.seen == 2  # from behind "2"
 
 
 def test_equal_items_that_are_not_the_same_are_others() -> None:
     past = Past(0)
     first: list[object] = [[1], [2]]
-    fold(past, "a", first, 0, lambda carried, items, start, made: made.extend(map(repr, items)) or carried)
+    fold_items(past, "a", first, 0, lambda carried, items, start, made: made.extend(map(repr, items)) or carried)
     again: list[object] = [[1.0], first[1]]
-    made, _ = fold(past, "a", again, 0, lambda carried, items, start, made: made.extend(map(repr, items)) or carried)
+    made, _ = fold_items(
+        past, "a", again, 0, lambda carried, items, start, made: made.extend(map(repr, items)) or carried
+    )
     assert made == ["[1.0]", "[2]"]
 
 
 def test_one_object_is_made_once() -> None:
     past, item = Past(0), "item"
-    assert once(past, "a", (item,), lambda: [1]) is once(Past(0, past), "a", (item,), lambda: [2])
-    assert once(past, "a", ("other",), lambda: [3]) == [3]
-    assert once(past, "b", (), lambda: [4]) is once(past, "b", (), lambda: [5])
-    assert once(None, "a", (item,), lambda: [6]) == [6]
+    assert make_once(past, "a", (item,), lambda: [1]) is make_once(Past(0, past), "a", (item,), lambda: [2])
+    assert make_once(past, "a", ("other",), lambda: [3]) == [3]
+    assert make_once(past, "b", (), lambda: [4]) is make_once(past, "b", (), lambda: [5])
+    assert make_once(None, "a", (item,), lambda: [6]) == [6]
 
 
 @pytest.mark.parametrize(
@@ -137,7 +139,7 @@ def test_law_items_are_changed_one_by_one_as_without_a_past(change: Any, several
     past = Past(0)
     for items in map(tuple, several):
         past = Past(0, past)
-        changed = each(past, "a", items, change)
+        changed = map_items(past, "a", items, change)
         assert changed == tuple(found for item in items if (found := change(item)) is not None)
         assert (changed is items) == all(change(item) is item for item in items)
 
@@ -154,7 +156,7 @@ def test_a_past_that_is_let_go_lives_as_long_as_its_conversation() -> None:
 def test_stages_are_bounded_and_items_know_their_past() -> None:
     past = Past(0)
     for key in range(MOST_KEYS + 1):
-        fold(past, key, ["1"], 0, Stage())
+        fold_items(past, key, ["1"], 0, Stage())
     assert past.places(MOST_KEYS)
     assert not past.places(0)
     assert past.weight == bytes_of(["011"]) + ITEM_BYTES + LEFT_BYTES

@@ -36,8 +36,8 @@ from toolwire.model import (
 from toolwire.pipeline.scanning.offered_tools import OfferedTools
 from toolwire.pipeline.scanning.preopened import (
     MAX_LEARNED,
-    Learned,
     Pair,
+    PreopenedMemory,
     PreopenedReasoning,
     closes_thoughts,
     kind_of,
@@ -127,7 +127,7 @@ class Known:
         self.form: ToolFormat = FORMATS.get(form)
         self.tools = tools
         self.options = route_options(**options)
-        self.learned = Learned()
+        self.learned = PreopenedMemory()
         self.record = AccessRecord()
 
     def stage(
@@ -479,7 +479,7 @@ def test_what_is_learned_holds_for_requests_of_that_kind(other: tuple[str, str, 
 
 
 def test_little_is_remembered() -> None:
-    learned = Learned()
+    learned = PreopenedMemory()
     assert [learned.is_news(what) for what in ("a", "b", "a")] == [True, True, False]
     pair: Pair = THINK
     for number in range(2 * MAX_LEARNED):

@@ -13,7 +13,7 @@ from tests.unit.test_imports import ROOT, everything
 from toolwire.registry import CLIENT_PROTOCOLS, SERVER_PROTOCOLS
 
 SHARED = re.compile(
-    r"toolwire\.protocols(\.(base|sides|streams|turn_form|(passed|stored)(\.\w+)?|shared(\.\w+)?|completions\.chat_templates))?"
+    r"toolwire\.protocols(\.(base|sides|streams|turn_form|(proxied|stored)(\.\w+)?|shared(\.\w+)?|completions\.chat_templates))?"
 )
 """Modules that are no single protocol's."""
 

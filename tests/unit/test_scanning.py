@@ -34,7 +34,7 @@ from toolwire.model import (
     replace,
 )
 from toolwire.pipeline.scanning.offered_tools import OfferedTools
-from toolwire.pipeline.scanning.preopened import Learned, PreopenedReasoning
+from toolwire.pipeline.scanning.preopened import PreopenedMemory, PreopenedReasoning
 from toolwire.pipeline.scanning.scan_stage import ScanStage
 from toolwire.record import AccessRecord
 from toolwire.scan._grammar import Grammar, valid_text
@@ -137,7 +137,7 @@ def test_what_a_stage_takes_is_what_comes_of_the_events(
     def answer(taken: bool) -> tuple[object, Counter[str]]:
         counts: Counter[str] = Counter()
         offer = OfferedTools((tool,), ToolChoice(), parallel, form, (tool,))
-        learned = PreopenedReasoning("r", Learned(), lambda: None, AccessRecord(), whole=True)
+        learned = PreopenedReasoning("r", PreopenedMemory(), lambda: None, AccessRecord(), whole=True)
         options = RouteOptions(calls=CallsConfig(stop_after_call=False))
         scan = ScanStage(offer, options, LimitsConfig(), lambda name: counts.update([name]), preopened=learned)
         try:

@@ -13,7 +13,7 @@ import pytest
 from tests.cases import every
 from toolwire.known.past import Past
 from toolwire.model import Message, Reasoning, Text
-from toolwire.protocols.shared.opaque import Carried, for_server, opened
+from toolwire.protocols.shared.opaque_reasoning import SealedContent, for_server, open_sealed_texts
 from toolwire.support.seals import MARK, PAYLOAD_BYTES, BrokenSeal, Seals, is_sealed, sealed_in, shared_secret
 
 SEALS = Seals(b"secret")
@@ -97,22 +97,22 @@ def test_reasoning_of_earlier_turns_is_opened_once() -> None:
     """The messages are the same objects in the next turn, so that later stages know them; dropped texts count again."""
     opened_texts: list[str] = []
 
-    def open_sealed(value: str) -> tuple[Carried, str] | None:
+    def open_sealed(value: str) -> tuple[SealedContent, str] | None:
         opened_texts.append(value)
-        return None if value == broken else (Carried("Hm", "messages", {"signature": value}), "server")
+        return None if value == broken else (SealedContent("Hm", "messages", {"signature": value}), "server")
 
     broken = seal(b"broken")
     said = tuple(
         Message("assistant", (Reasoning("", {"messages": {"signature": value}}), Text("Yes.")))
         for value in (seal(b"a"), broken, seal(b"b"))
     )
-    without = [opened(said[:turn], open_sealed) for turn in (2, 3)]
+    without = [open_sealed_texts(said[:turn], open_sealed) for turn in (2, 3)]
     opened_texts.clear()
     past = Past(0)
-    first, dropped = opened(said[:2], open_sealed, past)
+    first, dropped = open_sealed_texts(said[:2], open_sealed, past)
     fitted = for_server(first, "another server", past)
     past = Past(0, past)
-    second, dropped_again = opened(said, open_sealed, past)
+    second, dropped_again = open_sealed_texts(said, open_sealed, past)
     assert [(first, dropped), (second, dropped_again)] == without
     assert dropped == dropped_again == 1
     assert len(opened_texts) == 3

@@ -20,8 +20,8 @@ from toolwire.model import Message, ModelRequest, Text
 from toolwire.pipeline.answers.stage_chain import StageChain
 from toolwire.pipeline.answers.stages import FinishStage, WatchStage
 from toolwire.pipeline.chain.middleware import Middleware
-from toolwire.pipeline.paths.pass_through import PassThrough, SideReader
 from toolwire.pipeline.paths.relay import Relay
+from toolwire.pipeline.paths.relay_path import RelayPath, SideReader
 from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.protocols.chat.reader import ChatReader
 from toolwire.protocols.chat.writer import ChatWriter
@@ -58,7 +58,7 @@ async def passed(pieces: Sequence[bytes], seen: Seen | None, error: BackendFault
         owner = runner(skip=False)
         stages = [WatchStage(seen.see, owner), FinishStage(seen.settle, owner, changes=False)]
         side = SideReader(ChatReader(FRAME_BYTES), StageChain(stages))
-    path = PassThrough(Relay(ChatProtocol(), FRAME_BYTES), ChatWriter(WRITE), side)
+    path = RelayPath(Relay(ChatProtocol(), FRAME_BYTES), ChatWriter(WRITE), side)
     out = b""
     for piece in pieces:
         out += path.feed(piece)

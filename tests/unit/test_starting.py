@@ -15,7 +15,7 @@ from tests.cases import every
 from toolwire.configuration.settings import load
 from toolwire.registry import registries
 from toolwire.server import starting
-from toolwire.server.occupied import occupant, why_not_listening
+from toolwire.server.port_in_use import occupant, why_not_listening
 from toolwire.startup.chains import start_notes
 from toolwire.startup.description import describe
 
@@ -93,7 +93,7 @@ def test_where_conversations_are_stored(
 ) -> None:
     settings = config(**({} if store is None else {"store": store}), **more)
     caplog.set_level(logging.INFO, "toolwire.serving")
-    starting.tell(settings)
+    starting.log_start_notes(settings)
     why = "`store.kind` is `none`" if store else "no chain has `conversation`"
     line = f"conversations are not stored: {why}" if said is None else f"conversations are stored {said}"
     assert [caplog.messages[-1]] == start_notes(settings, registries()) == [line]
@@ -111,11 +111,11 @@ def test_a_scanner_that_is_not_compiled_is_a_warning(
 ) -> None:
     monkeypatch.setenv("TOOLWIRE_NO_EXTENSIONS", switched)
     monkeypatch.setattr(starting, "IMPLEMENTATION", "python")
-    starting.tell(config())
+    starting.log_start_notes(config())
     (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert "the compiled scanner is not in use" in record.getMessage()
     assert said in record.getMessage()
     caplog.clear()
     monkeypatch.setattr(starting, "IMPLEMENTATION", "compiled")
-    starting.tell(config())
+    starting.log_start_notes(config())
     assert all(record.levelno < logging.WARNING for record in caplog.records)

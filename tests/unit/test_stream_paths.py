@@ -24,7 +24,7 @@ from toolwire.pipeline.answers.stage_chain import StageChain
 from toolwire.pipeline.answers.stages import FinishStage, Stage, WatchStage
 from toolwire.pipeline.paths.stream_paths import FastPath, Transcode, allows_fast_path
 from toolwire.pipeline.scanning.offered_tools import OfferedTools
-from toolwire.pipeline.scanning.preopened import Learned, PreopenedReasoning, kind_of
+from toolwire.pipeline.scanning.preopened import PreopenedMemory, PreopenedReasoning, kind_of
 from toolwire.pipeline.scanning.scan_stage import ScanStage
 from toolwire.pipeline.transforms.unwrapping import UnwrapStage
 from toolwire.protocols.chat.reader import ChatReader
@@ -68,7 +68,7 @@ def beginning(learned: str) -> PreopenedReasoning | None:
     these tags."""
     if not learned:
         return None
-    known = Learned()
+    known = PreopenedMemory()
     if learned != "nothing":
         known.put(kind_of("", "up", REQUEST), ("<think>", "</think>"))
     return PreopenedReasoning("r", known, lambda: ("up", REQUEST), AccessRecord(), whole=False)

@@ -22,8 +22,8 @@ from toolwire.formats.engine.toolset import (
     note,
     note_of,
 )
-from toolwire.ingress.bodies import read_json
-from toolwire.ingress.conversations import ConversationLookup, KnownConversations
+from toolwire.ingress.bodies import parse_body
+from toolwire.ingress.known_conversations import ConversationLookup, KnownConversations
 from toolwire.model import ToolSpec
 from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.protocols.responses.protocol import ResponsesProtocol
@@ -45,7 +45,7 @@ def body(listed: Any, **more: Any) -> bytes:
 
 
 def read(raw: bytes, known: KnownTools, limits: LimitsConfig = LIMITS) -> dict[str, Any]:
-    value = asyncio.run(read_json(raw, limits, known))
+    value = asyncio.run(parse_body(raw, limits, known))
     assert value == orjson.loads(raw)
     return value
 
@@ -84,7 +84,7 @@ def test_known_tools_are_no_part_of_what_is_new() -> None:
     for turn in range(1, 4):
         fields = [("messages", said[:turn]), ("tools", tools(600))]
         raw = orjson.dumps(dict(fields[:: -1 if turn == 3 else 1]))
-        value = asyncio.run(read_json(raw, LIMITS, known, lookup))
+        value = asyncio.run(parse_body(raw, LIMITS, known, lookup))
         assert value == orjson.loads(raw)
         new.append(value["messages"].past.new)
     assert new[0] > OFFLOAD_BYTES
@@ -129,7 +129,7 @@ def test_each_protocol_has_its_own_set() -> None:
 )
 def test_every_body_reads_as_if_nothing_were_known(raw: bytes) -> None:
     known = KnownTools(CacheBudget().cache("tools"))
-    asyncio.run(read_json(body(tools(2)), LIMITS, known))
+    asyncio.run(parse_body(body(tools(2)), LIMITS, known))
     for _ in range(3):
         read(raw, known)
 
@@ -143,7 +143,7 @@ def test_tools_that_occur_twice_are_refused_whether_known_or_not(before: bytes, 
     read(body(tools(2)), known)
     raw = b"{" + before + b'"tools":' + orjson.dumps(tools(2)) + after + b"}"
     with pytest.raises(ClientFault, match='"tools" twice'):
-        asyncio.run(read_json(raw, LIMITS, known))
+        asyncio.run(parse_body(raw, LIMITS, known))
 
 
 def test_a_body_that_is_malformed_elsewhere_is_reported_as_it_is() -> None:
@@ -152,9 +152,9 @@ def test_a_body_that_is_malformed_elsewhere_is_reported_as_it_is() -> None:
     read(good, known)
     bad = good[:-1] + b",}"
     with pytest.raises(ClientFault) as fresh:
-        asyncio.run(read_json(bad, LIMITS))
+        asyncio.run(parse_body(bad, LIMITS))
     with pytest.raises(ClientFault) as knowing:
-        asyncio.run(read_json(bad, LIMITS, known))
+        asyncio.run(parse_body(bad, LIMITS, known))
     assert knowing.value.message == fresh.value.message
 
 
@@ -167,7 +167,7 @@ def test_limits_hold_for_the_whole_body(limits: LimitsConfig) -> None:
     for _ in range(5):
         nested = [nested]
     with pytest.raises(ClientFault) as caught:
-        asyncio.run(read_json(body(listed, x=nested, y=list(range(90))), limits, known))
+        asyncio.run(parse_body(body(listed, x=nested, y=list(range(90))), limits, known))
     assert caught.value.code == "invalid_json"
 
 

@@ -8,7 +8,7 @@ from typing import Any, BinaryIO, TextIO
 
 import click
 
-from ...cli.common import FORMATS, formats, reported, say, written_file
+from ...cli.common import FORMATS, exit_on_error, formats, output_file_option, say
 from ..replay.chunks_option import chunkings, chunks_of
 
 
@@ -110,8 +110,8 @@ def command() -> None:
     metavar="N",
     help="Compare the time for 1,000 deltas, 10,000 and so on up to N; 0 skips this.",
 )
-@written_file("--json", "Write all figures; - prints them.")
-@written_file("--plot", "Write a chart (SVG).")
+@output_file_option("--json", "Write all figures; - prints them.")
+@output_file_option("--plot", "Write a chart (SVG).")
 def parse(
     formats_: tuple[str, ...],
     file: BinaryIO | None,
@@ -140,7 +140,7 @@ def parse(
         raise click.UsageError("--chunks recorded is for a recording: give --input FILE.")
     if cases and file is not None:
         raise click.UsageError("--case is for the built-in texts, --input for a recording: give one of them.")
-    with reported(RecordingError):
+    with exit_on_error(RecordingError):
         plan = MeasurePlan(
             formats=formats_of(formats_),
             recording=None if file is None else Recording(file.read()),
@@ -162,7 +162,7 @@ def parse(
 @click.option(
     "--requests", type=click.IntRange(1), default=400, show_default=True, metavar="N", help="Requests of each kind."
 )
-@written_file("--json", "Write all figures; - prints them.")
+@output_file_option("--json", "Write all figures; - prints them.")
 def gateway(file: str | None, format_: str | None, requests: int, json_file: TextIO | None) -> None:
     """Measure the time that the gateway adds to a request and to a streamed frame.
 
@@ -173,5 +173,5 @@ def gateway(file: str | None, format_: str | None, requests: int, json_file: Tex
     from .command import run_gateway
 
     overrides = {"defaults.format": format_, "backends.*.url": None if file else "http://127.0.0.1"}
-    with reported():
+    with exit_on_error():
         run_gateway(load(file, overrides=overrides), requests, say=say, json_file=json_file)

@@ -54,7 +54,7 @@ class RecordedCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Captured:
+class CapturedExchange:
     """A whole capture."""
 
     head: Mapping[str, Any]
@@ -121,10 +121,10 @@ def split_captures(content: bytes) -> list[bytes]:
     return [content[begin:end] for begin, end in zip(starts, [*starts[1:], len(content)], strict=True)]
 
 
-def read_captures(content: bytes) -> list[tuple[Captured, bytes]]:
+def read_captures(content: bytes) -> list[tuple[CapturedExchange, bytes]]:
     """Returns the captures in a file, each with its part of the file. Raises `RecordingError`, see `read_capture`; if
     there are several, with the number of the capture."""
-    parts, captures = split_captures(content), list[tuple[Captured, bytes]]()
+    parts, captures = split_captures(content), list[tuple[CapturedExchange, bytes]]()
     for number, part in enumerate(parts, 1):
         try:
             captures.append((read_capture(part), part))
@@ -160,7 +160,7 @@ _OF_KIND: Final[Mapping[str, Mapping[str, type]]] = {
 _WORDS: Final[Mapping[type, str]] = {str: "text", dict: "a mapping", int: "a whole number", list: "a list"}
 
 
-def read_capture(content: bytes, load: Callable[[bytes], Any] | None = None) -> Captured:
+def read_capture(content: bytes, load: Callable[[bytes], Any] | None = None) -> CapturedExchange:
     """Returns the capture in a file. `load` parses a line and raises `ValueError`; by default a line may hold as many
     values as a response of a model server.
 
@@ -183,7 +183,7 @@ def read_capture(content: bytes, load: Callable[[bytes], Any] | None = None) -> 
         raise RecordingError(f"line {number} of the capture cannot be read: {problem}") from error
     except RecursionError as error:
         raise RecordingError(f"line {number} of the capture cannot be read: nested too deeply") from error
-    return Captured(head, tuple(entries))
+    return CapturedExchange(head, tuple(entries))
 
 
 def _head(line: dict[str, Any]) -> dict[str, Any]:

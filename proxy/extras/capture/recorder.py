@@ -49,9 +49,9 @@ from ...registry import usual_server
 from ...support.conversion import to_mapping
 from ...support.tasks import BackgroundTasks
 from ...upstream.servers.private_data import PrivateData, private_of
-from .covering import cover, harmless, presented_key
 from .files import Entry, Kind, write_capture
 from .heading import question_of, session_of
+from .masking import harmless_headers, mask_secrets, presented_key
 from .verdict import CallOutcome, judge
 
 LOG: Final = logging.getLogger("toolwire.capture")
@@ -280,7 +280,7 @@ class Capture:
             "request_id": request_id,
             "exchange_id": self.exchange_id,
             "path": self.covered(request.path),
-            "headers": self.covered(harmless(request.headers)),
+            "headers": self.covered(harmless_headers(request.headers)),
         }
         self._headers = request.headers
         self._note("session", session_of(self._headers, None, self.covered))
@@ -381,7 +381,9 @@ class Capture:
         if self.running and self.record is not None:
             head = {**head, "so_far": self.covered(self.fields)}
         captures = self._captures
-        return write_capture(head, cover(tuple(self._entries), captures.redaction, self._secrets, captures.private))
+        return write_capture(
+            head, mask_secrets(tuple(self._entries), captures.redaction, self._secrets, captures.private)
+        )
 
     def add(self, kind: Kind, call: int = 0, data: bytes = b"", fields: Mapping[str, Any] = EMPTY) -> None:
         """Records an entry, unless a limit is reached."""
@@ -440,7 +442,7 @@ class CaptureOfCall(BackendObserver):
     def answered(self, status: int, headers: Mapping[str, str]) -> None:
         """Records status and headers of the response."""
         self._outcome.status = status
-        self._capture.add("answered", self._number, fields={"status": status, "headers": harmless(headers)})
+        self._capture.add("answered", self._number, fields={"status": status, "headers": harmless_headers(headers)})
 
     def received(self, data: bytes) -> None:
         """Records bytes of the response."""

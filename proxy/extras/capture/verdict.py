@@ -65,7 +65,7 @@ not taught or is damaged, one that does not fit its tool's schema;
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CaptureVerdict:
     """The verdict on an exchange. `called` are the names of the tools that were called."""
 
     kind: VerdictKind
@@ -146,7 +146,7 @@ def judge(
     code: str | None = None,
     message: str = "",
     written: Collection[BlockKind] | None = None,
-) -> Verdict | None:
+) -> CaptureVerdict | None:
     """Returns the verdict on an exchange; None for one without tools that did not fail. `offered`: the request had
     tools; `choice` is the mode of its `tool_choice`. `code` and `message` are those of the error with which the
     exchange ended, `written` the kinds of content in the last answer, None if unknown."""
@@ -159,14 +159,14 @@ def judge(
         names = ", ".join(map(quote, called[:MOST_NAMES])) or "a tool"
         more = f" and {len(called) - MOST_NAMES} more" if len(called) > MOST_NAMES else ""
         sentence = f"Called {names}{more}{how}{_again(outcomes)}{after.rstrip('.')}."
-        return Verdict(kind, sentence, tuple(called[:MOST_NAMES]))
+        return CaptureVerdict(kind, sentence, tuple(called[:MOST_NAMES]))
     if code is None and not offered:
         return None
     kind, reason = _why_not(outcomes, used, choice if offered else "auto", code, message)
     if not reason:
         reason = _nothing_tried(written)
     reason = f"No call: {reason}" if offered else reason[:1].upper() + reason[1:]
-    return Verdict(kind, f"{reason.rstrip('.')}{_again(outcomes)}.")
+    return CaptureVerdict(kind, f"{reason.rstrip('.')}{_again(outcomes)}.")
 
 
 def _error(code: str | None, message: str) -> str:

@@ -22,7 +22,7 @@ from ...events import BlockKind, Call, Close, Delta, Event, Finish, Open
 from ...model import FinishReason, ToolUse, Usage
 from ...protocols.shared.wire import dump
 from ...upstream.servers.private_data import PrivateData
-from ...upstream.servers.usage import added
+from ...upstream.servers.usage import add_usage
 from . import failures
 
 _SUMMARY: Final = "item/reasoning/summaryTextDelta"
@@ -93,7 +93,7 @@ class TurnEvents:
             case "rawResponseItem/completed":
                 self._raw(params.get("item"))
             case "rawResponse/completed" if self._calls:
-                self._usage = added(self._usage, read_usage(params.get("usage")))
+                self._usage = add_usage(self._usage, read_usage(params.get("usage")))
                 return self.finish_calls()
             case "item/tool/call" if params.get("tool") in self._names:
                 arguments = params.get("arguments")

@@ -15,7 +15,7 @@ import orjson
 from ...errors import BackendFault, ClientFault, GatewayError
 from ...model import FinishReason
 from ...upstream.servers.private_data import PrivateData
-from ...upstream.servers.upstream_errors import clean, read_refusal
+from ...upstream.servers.upstream_errors import clean_text, read_refusal
 from .rpc import RpcError
 
 OVERLOADED: Final = -32001
@@ -57,7 +57,7 @@ def request_error(error: RpcError, private: PrivateData) -> GatewayError:
     if error.code == OVERLOADED:
         return _with_status(529, error.message, private)
     data = error.data if isinstance(error.data, dict) else {}
-    text = clean(error.message, private=private)
+    text = clean_text(error.message, private=private)
     if data.get("input_error_code") == "input_too_large":
         return ClientFault(
             text or "The prompt is too long for the model server.", code="context_length_exceeded", upstream_status=400
@@ -102,7 +102,7 @@ def turn_error(error: Mapping[str, Any], private: PrivateData) -> GatewayError:
 
 def broken_off(text: str, private: PrivateData) -> BackendFault:
     """Returns the error for an answer that ended before it was complete."""
-    shown = clean(text, private=private)
+    shown = clean_text(text, private=private)
     return BackendFault(
         f"The model's answer broke off: {shown}" if shown else "The model's answer broke off.",
         code="upstream_disconnected",

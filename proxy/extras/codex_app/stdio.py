@@ -24,7 +24,7 @@ from typing import Final
 from ...errors import BackendFault
 from ...support.lines import LineSplitter, OversizedLine
 from ...upstream.servers.private_data import HIDDEN, PrivateData
-from ...upstream.servers.upstream_errors import MOST_READ_CHARS, clean
+from ...upstream.servers.upstream_errors import MOST_READ_CHARS, clean_text
 from .transport import MOST_UNSENT, READ_BYTES, Transport, TransportBroken
 
 LOG: Final = logging.getLogger("toolwire.backends")
@@ -181,7 +181,7 @@ def _shown(line: bytes, private: PrivateData) -> str:
     """Returns a line for the log, without secrets and control characters."""
     text = line[:MOST_READ_CHARS].decode(errors="replace")
     text = _TOKEN.sub(HIDDEN, _NAMED.sub(rf"\1{HIDDEN}", text))
-    return clean("".join(c if c.isprintable() else " " for c in text), private=private)
+    return clean_text("".join(c if c.isprintable() else " " for c in text), private=private)
 
 
 def _ending(code: int | None) -> str:

@@ -20,7 +20,7 @@ STACKED_BELOW: Final = 60
 """The width below which the two columns stand one below the other."""
 
 
-class Answer:
+class StreamedAnswer:
     """A streamed answer as a client puts it together: `text`, `calls`, `reason`, and `error` if it ended with one.
     `complete` is True if the stream ended as it must. Raises `ValueError` for a frame that is no chunk."""
 

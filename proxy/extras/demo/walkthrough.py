@@ -49,13 +49,13 @@ from ...openai_types import ToolCall
 from ...pipeline.chain.middleware import Middleware
 from ...pipeline.exchange.request_state import Exchange
 from ...registry import registries
-from ...server.occupied import why_not_listening
+from ...server.port_in_use import why_not_listening
 from ...server.process import call_on_signal
 from ...server.serving import base_url, page_url
 from ...server.sockets import bind, close
 from ...support.legible import visible, visible_lines
 from .engine import Engine, EngineError, Weights, find_weights
-from .show import LOG_WIDTH, WIDEST, Answer, client_lines, columns, curl, paragraph
+from .show import LOG_WIDTH, WIDEST, StreamedAnswer, client_lines, columns, curl, paragraph
 
 WEIGHTS_VARIABLE: Final = "TOOLWIRE_DEMO_WEIGHTS"
 SHA256_VARIABLE: Final = "TOOLWIRE_DEMO_SHA256"
@@ -288,7 +288,7 @@ def _introduction(weights: Weights) -> str:
     return paragraph(f"{text} Scanner: {IMPLEMENTATION}.", _width())
 
 
-def _show_sides(wrote: str, answer: Answer) -> None:
+def _show_sides(wrote: str, answer: StreamedAnswer) -> None:
     """Prints the model's text beside the answer that the client got."""
     left = [line for line in wrote.splitlines() if line.strip()]
     shown = columns(
@@ -408,7 +408,7 @@ async def _show_server_tool(running: Running) -> None:
     _say(paragraph(ran, _width()), flush=True)
 
 
-def check_server_tool(answer: Answer, results: Sequence[str]) -> None:
+def check_server_tool(answer: StreamedAnswer, results: Sequence[str]) -> None:
     """Raises `DemoError` unless a tool was run without an error and the client saw nothing of it."""
     _check_complete(answer)
     if not results or results[0].startswith("Error: "):
@@ -417,7 +417,7 @@ def check_server_tool(answer: Answer, results: Sequence[str]) -> None:
         raise DemoError("The client saw a call that the gateway should have hidden.")
 
 
-def read_call(answer: Answer) -> ToolCall:
+def read_call(answer: StreamedAnswer) -> ToolCall:
     """Returns the one call of an answer. Raises `DemoError` if it is missing or does not fit `WEATHER`."""
     _check_complete(answer)
     calls = answer.calls
@@ -431,16 +431,16 @@ def read_call(answer: Answer) -> ToolCall:
     return calls[0]
 
 
-def _check_complete(answer: Answer) -> None:
+def _check_complete(answer: StreamedAnswer) -> None:
     if not answer.complete:
         raise DemoError(f"The stream ended early: {answer.error or f'{answer.frames} frames'}")
 
 
-async def _ask(running: Running, body: Mapping[str, Any], ident: str) -> Answer:
+async def _ask(running: Running, body: Mapping[str, Any], ident: str) -> StreamedAnswer:
     """Returns the answer. Raises `DemoError`."""
     try:
         url = f"{running.base}/chat/completions"
-        return Answer(await asyncio.wait_for(_frames(url, body, ident), CALL_TIMEOUT_S))
+        return StreamedAnswer(await asyncio.wait_for(_frames(url, body, ident), CALL_TIMEOUT_S))
     except (aiohttp.ClientError, TimeoutError, ValueError) as error:
         raise DemoError(f"The call failed: {type(error).__name__} {error}") from error
 

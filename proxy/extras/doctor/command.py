@@ -13,12 +13,12 @@ from ...config import GatewayConfig
 from ...configuration.checks import effective_routes
 from ...configuration.mistakes import Mistakes
 from ...registry import Registries
-from ...servertools.joined import look
+from ...servertools.joined import tools_status
 from ...servertools.pool import LoadState
 from ...startup.examination import examined
 from ...support.conversion import ConfigError
 from .files import files
-from .finding import Finding, cleaned, ok, problem, warning
+from .finding import Finding, clean_findings, ok, problem, warning
 from .installation import installation
 from .machine import machine
 from .servers import servers
@@ -45,7 +45,7 @@ def examine_all(
         config, mistakes = examined(file, plugins, overrides)
     except ConfigError as error:
         mistakes_found = [_mistake(line) for line in error.problems]
-        return cleaned([*mistakes_found, *installation(GatewayConfig())], str)
+        return clean_findings([*mistakes_found, *installation(GatewayConfig())], str)
     broken = {name: mistakes.below(f"backends.{name}") for name in config.backends}
     tell(_waiting(config, probe_s))
     with _quiet(), ThreadPoolExecutor() as at_once:  # all that waits for others
@@ -66,7 +66,7 @@ def examine_all(
             text = text.replace(secret, COVER)
         return text
 
-    return cleaned(findings, clean)
+    return clean_findings(findings, clean)
 
 
 def _waiting(config: GatewayConfig, probe_s: float | None) -> str:
@@ -106,7 +106,7 @@ def _tools(config: GatewayConfig, mistakes: Mistakes) -> Iterator[Finding]:
     tools = config.tools
     if (tools.folder is None and not tools.mcp) or mistakes.below("tools"):
         return
-    shown = look(tools)
+    shown = tools_status(tools)
     bad = [module for module in shown["modules"] if module["state"] == LoadState.FAILED_VALIDATION.value]
     for module in bad:
         error = f"{module['error']['kind']}: {module['error']['message']}"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...config import GatewayConfig
-from ...store.opening import sqlite_path
+from ...store.factory import sqlite_path
 from ...support.conversion import SECRET_KEYS
 from ...support.plainyaml import read_yaml
 from .finding import Finding, ok, problem, warning

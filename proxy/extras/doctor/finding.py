@@ -73,7 +73,7 @@ def count(findings: Iterable[Finding]) -> dict[str, int]:
     return {"problem": levels.count("problem"), "warning": levels.count("warning")}
 
 
-def cleaned(findings: Iterable[Finding], clean: Callable[[str], str]) -> list[Finding]:
+def clean_findings(findings: Iterable[Finding], clean: Callable[[str], str]) -> list[Finding]:
     """Returns the findings with `clean` applied to each text, and each text as one printable line."""
 
     def line(text: str) -> str:

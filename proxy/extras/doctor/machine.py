@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from ...config import GatewayConfig
 from ...server.descriptors import room
-from ...server.occupied import why_not_listening
+from ...server.port_in_use import why_not_listening
 from ...server.sockets import bind, close
 from .finding import Finding, ok, problem, warning
 

@@ -23,12 +23,12 @@ from ...errors import GatewayError, quote
 from ...model import ModelRequest
 from ...registry import Registries
 from ...startup.enforceable import why_not
-from ...startup.probed import WORDS, asked_model
+from ...startup.probe_report import WORDS, known_model_name
 from ...startup.template_use import format_of_served
 from ...support.conversion import ConfigError
 from ...upstream.client.connections import disconnected
 from ...upstream.client.tls import tls_context
-from ...upstream.pool.probing import ASKED, Probed, probe
+from ...upstream.pool.probing import ASKED, ProbeResult, probe
 from ...upstream.pool.server import UpstreamServer
 from ...upstream.pool.server_pool import WeightedServer, pool_of
 from ...upstream.pool.template_probing import WORDS as TEMPLATE_WORDS
@@ -330,7 +330,7 @@ def _enforcing(area: str, endpoint: UpstreamServer, route: RouteConfig) -> Itera
 
 async def _asked(member: WeightedServer, route: RouteConfig) -> str | None:
     try:
-        return await asked_model(member, route)
+        return await known_model_name(member, route)
     except GatewayError:
         return None
 
@@ -399,18 +399,18 @@ async def _calling(
         yield _silent(area, what) if cause == "silent" else ok(area, what)
 
 
-async def _probed(probing: Awaitable[Probed], probe_s: float) -> Probed:
+async def _probed(probing: Awaitable[ProbeResult], probe_s: float) -> ProbeResult:
     """Returns the result of a test request, for which the server has `probe_s`."""
     try:
         async with asyncio.timeout(probe_s):
             return await probing
     except TimeoutError:
-        return Probed(None, None, f"it did not answer within {probe_s:g} s")
+        return ProbeResult(None, None, f"it did not answer within {probe_s:g} s")
     except Exception as error:  # an error of a plug-in
-        return Probed(None, None, f"it failed: {type(error).__name__}")
+        return ProbeResult(None, None, f"it failed: {type(error).__name__}")
 
 
-def _said(result: Probed) -> str:
+def _said(result: ProbeResult) -> str:
     return f": {result.said}" if result.said else "."
 
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from ...config import GatewayConfig, StoreConfig
 from ...configuration.mistakes import Mistakes
 from ...store.base import StoreUnavailable
-from ...store.opening import make_store
+from ...store.factory import make_store
 from .finding import Finding, ok, problem
 
 AREA: Final = "stores"

@@ -31,10 +31,10 @@ from ...scan.spans import Span
 from ...scanner import build_scanner
 from ..capture.files import Entry
 from ..capture.verdict import CHOICE, SECOND_CALL
-from .asked import Asked
 from .bounds import READ_CHARS
+from .captured_request import CapturedRequest
 from .judgements import Judgement, Notes, judgements_of
-from .text_spans import FedText, Piece, SpanKind, TextSpan, joined
+from .text_spans import CallPiece, FedText, SpanKind, TextSpan, join_spans
 
 COVER: Final = Redaction().text
 """Covers what looks like a key. Each read is covered in the capture, but not a key that came in several reads."""
@@ -65,7 +65,7 @@ class MadeCall:
 
 
 @dataclass(slots=True)
-class Answer:
+class ServerAnswer:
     """One answer of a server. `text` is all that the model wrote: visible text, reasoning, and the arguments of native
     calls. `reason` is the finish reason, None if the answer did not end."""
 
@@ -77,15 +77,15 @@ class Answer:
     judgements: list[Judgement] = field(default_factory=list)
 
 
-def read_answer(
+def read_server_answer(
     reads: Sequence[Entry],
     *,
     streamed: bool,
     whole: bool,
-    asked: Asked,
+    asked: CapturedRequest,
     first_call: int,
     decisions: Iterable[CallDecision] = (),
-) -> Answer:
+) -> ServerAnswer:
     """Returns the answer whose body came in `reads`. `whole`: the body is complete. `first_call` is the number of its
     first call, `decisions` are those that were recorded."""
     reading = _Reading(asked, first_call, decisions)
@@ -94,14 +94,16 @@ def read_answer(
     return reading.answer()
 
 
-def read_text(text: str, asked: Asked) -> Answer:
+def read_text(text: str, asked: CapturedRequest) -> ServerAnswer:
     """Returns the answer that is this text."""
     reading = _Reading(asked, 1)
     reading.take(0.0, [*text_block(0, text), Finish()])
     return reading.answer()
 
 
-def _events(reads: Sequence[Entry], streamed: bool, whole: bool, asked: Asked) -> Iterator[tuple[float, list[Event]]]:
+def _events(
+    reads: Sequence[Entry], streamed: bool, whole: bool, asked: CapturedRequest
+) -> Iterator[tuple[float, list[Event]]]:
     """Yields the events of the answer, with the time at which they came. A body that is no answer has none."""
     if not reads:
         return
@@ -122,7 +124,7 @@ def _events(reads: Sequence[Entry], streamed: bool, whole: bool, asked: Asked) -
 class _NotingPolicy(CallPolicy):
     """The call policy of the route, with notes on what it decides."""
 
-    def __init__(self, asked: Asked, notes: Notes) -> None:
+    def __init__(self, asked: CapturedRequest, notes: Notes) -> None:
         self._notes = notes
         super().__init__(
             asked.offer.known,
@@ -163,14 +165,14 @@ class _NotingPolicy(CallPolicy):
 class _Reading:
     """Reads the events of one answer."""
 
-    def __init__(self, asked: Asked, first_call: int, decisions: Iterable[CallDecision] = ()) -> None:
+    def __init__(self, asked: CapturedRequest, first_call: int, decisions: Iterable[CallDecision] = ()) -> None:
         self._asked = asked
         self._recorded = {(one.start, one.end): one for one in decisions if one.start is not None}
         self._grammar = ScannerFactory(asked.offer, asked.options, asked.limits).grammar
         self._notes = Notes(asked.names)
         self._policy = _NotingPolicy(asked, self._notes)
         self._next = first_call
-        self._answer = Answer()
+        self._answer = ServerAnswer()
         self._pieces: list[str] = []
         self._place = 0  # the length of the text
         self._kinds: dict[int, BlockKind] = {}  # of the server's blocks
@@ -187,11 +189,11 @@ class _Reading:
         inside = scanner.state == "reasoning"  # no tags, no reasoning
         return scanner, FedText(self._answer.spans, options.calls.trim == "edge", inside)
 
-    def answer(self) -> Answer:
+    def answer(self) -> ServerAnswer:
         """Returns the answer, as far as it has come."""
         answer = self._answer
         answer.text = COVER("".join(self._pieces))
-        answer.spans = joined(answer.spans, self._place)
+        answer.spans = join_spans(answer.spans, self._place)
         return answer
 
     def take(self, at: float, events: Iterable[Event]) -> None:
@@ -297,7 +299,7 @@ class _Reading:
             self._notes.repeat(recorded)
         said = self._notes.take()
         if span.kind != "block":
-            self._vanish(span, [Piece(span.end - span.start, "markup")])
+            self._vanish(span, [CallPiece(span.end - span.start, "markup")])
             return
         text = self._fed.text(span)
         judgements, of_calls = judgements_of(said, text, decision)
@@ -305,22 +307,22 @@ class _Reading:
             self._vanish(span, self._pieces_of(text, decision, of_calls))
         elif decision.error is not None or (decision.drop and not decision.reasoning):
             kind: SpanKind = "dropped" if decision.drop else "refused"
-            self._vanish(span, [Piece(span.end - span.start, kind, None, judgements)])
+            self._vanish(span, [CallPiece(span.end - span.start, kind, None, judgements)])
         elif decision.drop:
-            self._vanish(span, [Piece(span.end - span.start, "reasoning")])
+            self._vanish(span, [CallPiece(span.end - span.start, "reasoning")])
             return
         elif judgements and not self._fed.refuse(span, judgements):
             return
         self._answer.judgements += [*judgements, *chain.from_iterable(of_calls)]
 
-    def _vanish(self, span: Span, pieces: Sequence[Piece]) -> None:
+    def _vanish(self, span: Span, pieces: Sequence[CallPiece]) -> None:
         for judgement in self._fed.vanish(span, pieces):
             self._answer.judgements.remove(judgement)
 
-    def _pieces_of(self, text: str, decision: Decision, of_calls: Sequence[Sequence[Judgement]]) -> list[Piece]:
+    def _pieces_of(self, text: str, decision: Decision, of_calls: Sequence[Sequence[Judgement]]) -> list[CallPiece]:
         """Returns the parts of a block with calls: each call in the text that it gives as its source, the last one up
         to the end."""
-        pieces: list[Piece] = []
+        pieces: list[CallPiece] = []
         at = text.find(decision.reasoning) if decision.reasoning else 0
         if at >= 0 and decision.reasoning:
             pieces.append(_piece(text[:at], "markup"))
@@ -349,5 +351,5 @@ class _Reading:
         return call
 
 
-def _piece(text: str, kind: SpanKind, call: int | None = None, judgements: Sequence[Judgement] = ()) -> Piece:
-    return Piece(len(text.encode()), kind, call, judgements)
+def _piece(text: str, kind: SpanKind, call: int | None = None, judgements: Sequence[Judgement] = ()) -> CallPiece:
+    return CallPiece(len(text.encode()), kind, call, judgements)

@@ -13,7 +13,7 @@ from typing import Final
 from ...config import LimitsConfig
 from ...support.bounded_json import BoundExceeded, JsonBounds, loads
 from ...support.offload import OFFLOAD_BYTES
-from ..capture.files import Captured, Entry, Kind
+from ..capture.files import CapturedExchange, Entry, Kind
 from ..capture.recording import RecordingError
 from .output import frames
 
@@ -51,7 +51,7 @@ COMPARED_STEPS: Final = 100_000_000
 """The limit of character comparisons for finding the client's texts in a prompt. Texts beyond it are `unread`."""
 
 
-def within_bounds(captured: Captured, limits: LimitsConfig) -> Captured:
+def within_bounds(captured: CapturedExchange, limits: LimitsConfig) -> CapturedExchange:
     """Returns the capture without the parts beyond the limits. A body with more JSON values than a request may have
     (`limits.json_values`, `limits.json_depth`) is left out completely."""
     groups: dict[tuple[Kind, int], list[Entry]] = {}

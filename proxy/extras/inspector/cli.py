@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 import click
 
-from ...cli.common import reported, say
+from ...cli.common import exit_on_error, say
 
 HOST = "127.0.0.1"
 
@@ -29,18 +29,18 @@ def command(file: BinaryIO, port: int, html: BinaryIO | None) -> None:
     FILE holds one or several captures, downloaded from the inspector or from `GET /admin/captures/ID`; - reads standard
     input. Ctrl-C ends it. To see the exchanges of a running gateway, use `toolwire serve --inspect`.
     """
-    from ..capture.files import Captured, is_capture, read_captures
+    from ..capture.files import CapturedExchange, is_capture, read_captures
     from ..capture.recording import RecordingError
     from .offline import offline, show
     from .sharing import share
 
-    def captures() -> list[tuple[Captured, bytes]]:
+    def captures() -> list[tuple[CapturedExchange, bytes]]:
         content = file.read()
         if not is_capture(content):
             raise click.ClickException(f"{file.name} is not a capture of a toolwire gateway")
         return read_captures(content)
 
-    with reported(RecordingError):
+    with exit_on_error(RecordingError):
         if html is not None:
             html.write(share(captures()))
             return
@@ -51,7 +51,7 @@ def command(file: BinaryIO, port: int, html: BinaryIO | None) -> None:
 @contextmanager
 def _listening(port: int) -> Iterator[list[socket.socket]]:
     """Yields sockets that listen on this port. Raises `click.ClickException` if that is not possible."""
-    from ...server.occupied import why_not_listening
+    from ...server.port_in_use import why_not_listening
     from ...server.sockets import bind, close
 
     sockets: list[socket.socket] = []

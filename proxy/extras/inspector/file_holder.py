@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...registry import Registries
-from ..capture.files import Captured
-from .asked import so_far
+from ..capture.files import CapturedExchange
+from .captured_request import latest_notes
 from .holders import Counts
 from .ring import Changes, Row, make_row
 from .view import began
@@ -19,11 +19,11 @@ class FileHolder:
 
     name = "file"
 
-    def __init__(self, captures: Sequence[tuple[Captured, bytes]]) -> None:
+    def __init__(self, captures: Sequence[tuple[CapturedExchange, bytes]]) -> None:
         self.rows: list[Row] = []
         self._contents: dict[str, bytes] = {}
         for number, (captured, content) in enumerate(captures, 1):
-            row = make_row(captured.head, so_far(captured), began(captured)) | {"bytes": len(content)}
+            row = make_row(captured.head, latest_notes(captured), began(captured)) | {"bytes": len(content)}
             ident = str(row["id"] or "opened")
             while ident in self._contents:  # clients choose ids
                 ident = f"{ident}-{number}"

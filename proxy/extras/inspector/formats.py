@@ -7,17 +7,17 @@ from typing import Any
 
 from ...formats.base import ToolFormat
 from ...registry import Registries
-from ..capture.files import Captured
-from .answer import COVER, Answer, read_text
-from .asked import Asked, read_asked
+from ..capture.files import CapturedExchange
+from .answer import COVER, ServerAnswer, read_text
 from .bounds import FORMATS_CHARS
+from .captured_request import CapturedRequest, read_captured_request
 from .rounds import rounds_of
 
 
-def read_in_all_formats(captured: Captured, plugins: Registries) -> dict[str, Any]:
+def read_in_all_formats(captured: CapturedExchange, plugins: Registries) -> dict[str, Any]:
     """Returns the result of reading the last answer's text in each format, without recognition of other formats; the
     exchange's own format is first."""
-    asked = read_asked(captured, plugins)
+    asked = read_captured_request(captured, plugins)
     text = next((one.answer.text for one in reversed(list(rounds_of(captured, asked)))), "")
     left_out = max(0, len(text) - FORMATS_CHARS)
     text = text[:FORMATS_CHARS]
@@ -30,7 +30,7 @@ def read_in_all_formats(captured: Captured, plugins: Registries) -> dict[str, An
     return {"text": text, "left_out_chars": left_out, "formats": list(results.values())}
 
 
-def _read(text: str, format_: ToolFormat, asked: Asked) -> dict[str, Any]:
+def _read(text: str, format_: ToolFormat, asked: CapturedRequest) -> dict[str, Any]:
     options = replace(asked.options, calls=replace(asked.options.calls, recognise="taught"))
     answer = read_text(text, replace(asked, options=options, offer=replace(asked.offer, format=format_)))
     return {
@@ -41,5 +41,5 @@ def _read(text: str, format_: ToolFormat, asked: Asked) -> dict[str, Any]:
     }
 
 
-def _of_kind(answer: Answer, *kinds: str) -> str:
+def _of_kind(answer: ServerAnswer, *kinds: str) -> str:
     return "".join(answer.text[span.begin : span.end] for span in answer.spans if span.kind in kinds)

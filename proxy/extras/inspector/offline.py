@@ -20,7 +20,7 @@ from ...observability.telemetry import Metrics
 from ...pipeline.sending.delivery import boundary
 from ...registry import registries
 from ...server.serving import page_url
-from ..capture.files import Captured
+from ..capture.files import CapturedExchange
 from ..capture.recording import RecordingError
 from .file_holder import FileHolder, file_setup
 from .holders import LAST_S, Holder, Holders
@@ -38,7 +38,7 @@ class _File(Holders):
         return [self._source]
 
 
-def offline(captures: Sequence[tuple[Captured, bytes]]) -> web.Application:
+def offline(captures: Sequence[tuple[CapturedExchange, bytes]]) -> web.Application:
     """Returns the application that shows the captures of a file. Raises `RecordingError` if one is invalid."""
     plugins = registries()
     try:

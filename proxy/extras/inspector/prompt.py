@@ -20,8 +20,8 @@ from ...model import Message, OpaquePart, Part, Reasoning, Refusal, Text, ToolRe
 from ...protocols.base import ClientSide, ServerSide
 from ...protocols.shared.wire import BOUNDS
 from ...support.bounded_json import loads
-from .asked import Asked
 from .bounds import COMPARED_STEPS, MOST_MESSAGES
+from .captured_request import CapturedRequest
 
 COMPARED_CHARS: Final = 20_000
 """The length up to which texts are compared word by word. A longer text that is not found as a whole is injected."""
@@ -42,7 +42,7 @@ _SHOWN_APART: Final = frozenset({"messages", "tools", "prompt", "input", "instru
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class MessagePiece:
     """A piece of a message. Its kind is `client`, `injected`, `history`, `escaped`, or `unread` if it was not compared.
     `tools` are the tools that it names. Lines that name different tools are different pieces."""
 
@@ -52,24 +52,24 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class PromptMessage:
     """A message of the prompt."""
 
     role: str
-    pieces: tuple[Piece, ...]
+    pieces: tuple[MessagePiece, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
     """The prompt: its messages, the names of the tools in the request body, and the other parameters."""
 
-    messages: tuple[Said, ...]
+    messages: tuple[PromptMessage, ...]
     tools: tuple[str, ...]
     parameters: Mapping[str, Any]
 
 
 def read_prompt(
-    body: bytes, server: ServerSide, sides: Sequence[ClientSide], asked: Asked, rendered: bytes = b""
+    body: bytes, server: ServerSide, sides: Sequence[ClientSide], asked: CapturedRequest, rendered: bytes = b""
 ) -> Prompt:
     """Returns the prompt in a request body. `rendered` is the prompt that the server's chat template made of it, if the
     server tells."""
@@ -78,13 +78,13 @@ def read_prompt(
     except ValueError:
         sent = None
     if not isinstance(sent, dict):
-        return Prompt((Said("", (Piece(body.decode(errors="replace"), "client"),)),), (), {})
+        return Prompt((PromptMessage("", (MessagePiece(body.decode(errors="replace"), "client"),)),), (), {})
     written = [("", rendered.decode(errors="replace"))] if rendered else list(_messages(sent, body, server, sides))
     ours = _Ours(asked.history, asked.names, ran=any(tool.server for tool in asked.offer.tools))
-    messages = [Said(role, tuple(ours.pieces(text, role))) for role, text in _shown(written)]
+    messages = [PromptMessage(role, tuple(ours.pieces(text, role))) for role, text in _shown(written)]
     if (left := len(written) - len(messages)) > 0:
-        note = Piece(f"… {left} messages are not shown …", "unread")
-        messages.insert(len(messages) // 2, Said("", (note,)))
+        note = MessagePiece(f"… {left} messages are not shown …", "unread")
+        messages.insert(len(messages) // 2, PromptMessage("", (note,)))
     tools = sent.get("tools")
     names = tuple(filter(None, map(_tool_name, tools))) if isinstance(tools, list) else ()
     parameters = {key: value for key, value in sent.items() if key not in _SHOWN_APART}
@@ -154,17 +154,17 @@ class _Ours:
         longest_first = sorted(map(re.escape, names), key=len, reverse=True)
         self._named = re.compile(rf"(?<![\w-])(?:{'|'.join(longest_first)})(?![\w-])") if names else None
 
-    def pieces(self, text: str, role: str) -> Iterator[Piece]:
+    def pieces(self, text: str, role: str) -> Iterator[MessagePiece]:
         """Yields the pieces of a message."""
         for piece, kind in self._finder.marked(text):
             answers = role in _ANSWERS or (role not in _INSTRUCTS and _RESULT.search(piece))
             if kind == "injected" and self._had_calls and answers:
                 kind = "history"
             if kind in ("client", "unread") or self._named is None:
-                yield Piece(piece, kind)
+                yield MessagePiece(piece, kind)
                 continue
             for names, lines in groupby(piece.splitlines(keepends=True), self._mentioned):
-                yield Piece("".join(lines), kind, names)
+                yield MessagePiece("".join(lines), kind, names)
 
     def _mentioned(self, line: str) -> tuple[str, ...]:
         return () if self._named is None else tuple(dict.fromkeys(self._named.findall(line)))

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ...record import CallDecision
-from ..capture.files import Captured, Entry, Kind
+from ..capture.files import CapturedExchange, Entry, Kind
 from ..capture.verdict import decisions_of
-from .answer import Answer, read_answer
-from .asked import Asked
+from .answer import ServerAnswer, read_server_answer
+from .captured_request import CapturedRequest
 from .judgements import Judgement, coerced, repaired
 
 _STREAM: Final = "text/event-stream"
@@ -25,7 +25,7 @@ class Round:
     entries: Sequence[Entry]
     streamed: bool
     status: int
-    answer: Answer
+    answer: ServerAnswer
     judgements: Sequence[Judgement]
 
     def first(self, kind: Kind) -> Mapping[str, Any]:
@@ -47,7 +47,7 @@ class Round:
         return b"".join(entry.data for entry in self.all("prompt"))
 
 
-def rounds_of(captured: Captured, asked: Asked) -> Iterator[Round]:
+def rounds_of(captured: CapturedExchange, asked: CapturedRequest) -> Iterator[Round]:
     """Yields the rounds of an exchange in order. Tool calls are numbered across rounds."""
     entries: dict[int, list[Entry]] = {}
     for entry in captured.entries:
@@ -64,7 +64,7 @@ def rounds_of(captured: Captured, asked: Asked) -> Iterator[Round]:
         reads = [entry for entry in mine if entry.kind == "received" and status == 200]
         whole = captured.complete and (number != last or bool(captured.end))
         decisions = decisions_of(mine)
-        answer = read_answer(
+        answer = read_server_answer(
             reads, streamed=streamed, whole=whole, asked=asked, first_call=calls + 1, decisions=decisions
         )
         calls += len(answer.calls)
@@ -80,7 +80,7 @@ def _first(entries: Sequence[Entry], kind: Kind) -> Mapping[str, Any]:
 
 
 def _of_round(
-    entries: Sequence[Entry], status: int, answer: Answer, decisions: Iterable[CallDecision], *, last: bool
+    entries: Sequence[Entry], status: int, answer: ServerAnswer, decisions: Iterable[CallDecision], *, last: bool
 ) -> list[Judgement]:
     failed = _first(entries, "failed")
     found: list[Judgement] = []
@@ -103,7 +103,7 @@ def _of_round(
 _FATES: Final = {"refused": "Text, not a call", "misfit": "Passed on as it is", "failed": "Ended the answer"}
 
 
-def finish_calls(answer: Answer, decisions: Iterable[CallDecision]) -> None:
+def finish_calls(answer: ServerAnswer, decisions: Iterable[CallDecision]) -> None:
     """Updates the calls of an answer to the form in which they were sent, and adds the decisions about them."""
     for decision in decisions:
         index = decision.index

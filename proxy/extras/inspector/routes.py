@@ -28,15 +28,15 @@ from ...config import GatewayConfig
 from ...configuration.checks import is_loopback
 from ...errors import ClientFault, GatewayError, quote
 from ...ingress.auth import ApiKey
-from ...ingress.bodies import read_json
+from ...ingress.bodies import parse_body
 from ...ingress.liveness import LIVENESS
 from ...ingress.receiving import ignore_expect
-from ...pipeline.handlers.admitting import AdmittedRequest, ConcurrencyLimit, admitted
+from ...pipeline.handlers.admitting import AdmittedRequest, ConcurrencyLimit, admit
 from ...pipeline.sending.delivery import API_KEY, OWNER
 from ...protocols.shared.wire import dump, dump_in_pieces
 from ...registry import Registries
 from ...support.offload import in_thread
-from ..capture.files import Captured, is_capture
+from ..capture.files import CapturedExchange, is_capture
 from ..capture.recording import RecordingError
 from ..capture.routes import visible_owner
 from .feed import Feed
@@ -92,7 +92,7 @@ EXPORT_BODY: Final = 64 * 1024
 _UNNAMED: Final = re.compile(r"[^\w.-]", re.ASCII)
 """Characters that must not be in the name of a file, nor in a header."""
 
-Read = Callable[[Captured, Registries], dict[str, Any]]
+Read = Callable[[CapturedExchange, Registries], dict[str, Any]]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Work = Callable[[web.Request, AdmittedRequest], Awaitable[web.Response]]
 
@@ -162,7 +162,7 @@ class Pages:
             brings = request.method == "POST"
             async with (
                 self._reads.take(request[OWNER]),
-                admitted(request, limited=brings, counted=brings) as asking,
+                admit(request, limited=brings, counted=brings) as asking,
             ):
                 return await asking.send(await work(request, asking))
 
@@ -271,7 +271,7 @@ class Pages:
     async def _export(self, request: web.Request, asking: AdmittedRequest) -> web.Response:
         """Answers with several exchanges in one file: their captures one after the other, or the page that holds
         them. The body has their ids (`ids`) and the kind of file (`as`: `captures` or `html`)."""
-        body = await read_json(await asking.body(EXPORT_BODY, self._body_s), self._limits)
+        body = await parse_body(await asking.body(EXPORT_BODY, self._body_s), self._limits)
         ids, kind = body.get("ids"), body.get("as", "captures")
         if not isinstance(ids, list) or not ids or not all(isinstance(ident, str) for ident in ids):
             raise ClientFault("Expected `ids`, a list of ids of exchanges.", code="invalid_value", param="ids")

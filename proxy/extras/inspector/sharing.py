@@ -21,7 +21,7 @@ from typing import Any, Final
 from ...config import LimitsConfig
 from ...protocols.shared.wire import dump_in_pieces
 from ...registry import Registries, registries
-from ..capture.files import Captured
+from ..capture.files import CapturedExchange
 from ..capture.recording import RecordingError
 from .bounds import within_bounds
 from .file_holder import FileHolder, file_setup
@@ -45,7 +45,9 @@ def assets() -> dict[str, bytes]:
 
 
 def share(
-    captures: Sequence[tuple[Captured, bytes]], plugins: Registries | None = None, limits: LimitsConfig | None = None
+    captures: Sequence[tuple[CapturedExchange, bytes]],
+    plugins: Registries | None = None,
+    limits: LimitsConfig | None = None,
 ) -> bytes:
     """Returns the page with these captures, each given as read and as bytes. Raises `RecordingError` if one cannot be
     read."""
@@ -57,7 +59,7 @@ def share(
     return page_with(data)
 
 
-def _data(captures: Sequence[tuple[Captured, bytes]], plugins: Registries) -> dict[str, Any]:
+def _data(captures: Sequence[tuple[CapturedExchange, bytes]], plugins: Registries) -> dict[str, Any]:
     holder = FileHolder(captures)
     exchanges = {
         row["id"]: {

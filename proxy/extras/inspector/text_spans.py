@@ -37,7 +37,7 @@ class TextSpan:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class CallPiece:
     """A part of a block of calls, and what became of it; `size` is its length in bytes."""
 
     size: int
@@ -95,7 +95,7 @@ class FedText:
         self._refused.append(_Refused(span.start, span.end, judgements))
         return True
 
-    def vanish(self, span: Span, pieces: Sequence[Piece]) -> list[Judgement]:
+    def vanish(self, span: Span, pieces: Sequence[CallPiece]) -> list[Judgement]:
         """Makes the spans of a block or tag that does not go out as text. Returns the judgements that no longer hold:
         text that was refused in another form has become this block."""
         undone = [one for one in self._refused if one.end > span.start]
@@ -195,7 +195,7 @@ class FedText:
         return self._places[index] + len(self._raw[self._starts[index] : start].decode())
 
 
-def joined(spans: Sequence[TextSpan], end: int) -> list[TextSpan]:
+def join_spans(spans: Sequence[TextSpan], end: int) -> list[TextSpan]:
     """Returns the spans in the order of the answer, neighbours of one kind as one. Gaps, and the rest up to `end`, are
     `open`."""
     whole: list[TextSpan] = []

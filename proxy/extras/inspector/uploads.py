@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from ...config import LimitsConfig
 from ...support.bounded_json import BoundExceeded, JsonBounds, count_values, loads
-from ..capture.files import Captured, read_capture
+from ..capture.files import CapturedExchange, read_capture
 from ..capture.recorder import MOST_ENTRIES
 from ..capture.recording import RecordingError
 from .bounds import within_bounds
@@ -18,7 +18,7 @@ VALUES_PER_LINE: Final = 16
 """The average limit of values per line; a line has seven fields."""
 
 
-def open_capture(content: bytes, limits: LimitsConfig) -> Captured:
+def open_capture(content: bytes, limits: LimitsConfig) -> CapturedExchange:
     """Returns the capture in a file, within the limits of what is shown. A line may have as many JSON values as a
     request (`limits.json_values`, `limits.json_depth`), all lines together `MOST_LINES * VALUES_PER_LINE`. Call it
     in a thread: it yields to other threads between slices.

@@ -17,10 +17,10 @@ from ...protocols.base import ServerSide
 from ...protocols.shared.wire import BOUNDS
 from ...registry import Registries
 from ...support.bounded_json import loads
-from ..capture.files import Captured, Entry
-from .answer import COVER, Answer, MadeCall
-from .asked import read_asked, so_far
+from ..capture.files import CapturedExchange, Entry
+from .answer import COVER, MadeCall, ServerAnswer
 from .bounds import SHOWN_CHARS
+from .captured_request import latest_notes, read_captured_request
 from .judgements import Judgement
 from .output import SentCall, read_output
 from .prompt import Prompt, read_prompt
@@ -54,10 +54,10 @@ UNREADABLE: Final = (ArithmeticError, AttributeError, LookupError, RecursionErro
 """Exceptions that reading an invalid capture may raise."""
 
 
-def view(captured: Captured, plugins: Registries) -> dict[str, Any]:
+def view(captured: CapturedExchange, plugins: Registries) -> dict[str, Any]:
     """Returns the exchange as JSON."""
-    asked = read_asked(captured, plugins)
-    head, end = captured.head, so_far(captured)
+    asked = read_captured_request(captured, plugins)
+    head, end = captured.head, latest_notes(captured)
     running = not captured.end and "so_far" in head
     rounds = list(rounds_of(captured, asked))
     judgements = [judgement for one in rounds for judgement in (*one.answer.judgements, *one.judgements)]
@@ -109,7 +109,7 @@ def _facts(end: Mapping[str, Any]) -> list[list[Any]]:
     return [[_FACTS.get(name, name.replace("_", " ")), value] for name, value in end.items() if name not in _ELSEWHERE]
 
 
-def began(captured: Captured) -> float:
+def began(captured: CapturedExchange) -> float:
     """Returns the start of an exchange in Unix time; 0 if its capture does not contain it."""
     try:
         return datetime.fromisoformat(captured.head.get("time", "")).timestamp()
@@ -147,7 +147,7 @@ def _prompt(prompt: Prompt) -> dict[str, Any]:
     }
 
 
-def _raw(answer: Answer, places: Places) -> dict[str, Any]:
+def _raw(answer: ServerAnswer, places: Places) -> dict[str, Any]:
     units = _utf16(answer.text)
     spans: list[dict[str, Any]] = []
     for span in answer.spans:
@@ -193,7 +193,7 @@ def _judgement(judgement: Judgement) -> dict[str, Any]:
     return fields | ({"call": judgement.calls[0]} if judgement.calls else {})
 
 
-def _client(captured: Captured, reader: ServerSide | None, calls: Sequence[MadeCall]) -> dict[str, Any]:
+def _client(captured: CapturedExchange, reader: ServerSide | None, calls: Sequence[MadeCall]) -> dict[str, Any]:
     output = [entry for entry in captured.entries if entry.kind == "output"]
     streamed = bool(output) and output[0].data.lstrip()[:1] not in (b"{", b"[")
     events, sent = read_output(output, reader, streamed=streamed)
@@ -243,7 +243,7 @@ def _reader(endpoint: Any, plugins: Registries) -> ServerSide | None:
     return next((server for server in servers if server.name == endpoint), None)
 
 
-def _request(captured: Captured) -> dict[str, Any]:
+def _request(captured: CapturedExchange) -> dict[str, Any]:
     raw = captured.bytes_of("request")
     try:
         if len(raw) > SHOWN_CHARS:

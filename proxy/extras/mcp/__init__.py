@@ -9,7 +9,7 @@
 | `frames` | the messages between gateway and host |
 | `host` | the host process: speaks MCP with one server |
 | `pipes`, `addresses` | connections to a server: a process, or HTTP |
-| `sifting` | removes invalid tools from a server's list |
+| `invalid_tools` | removes invalid tools from a server's list |
 | `contents` | translates results of calls for models |
 
 Only the modules that run in the host (the last four rows) import the MCP SDK, which is large. The gateway never imports

@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 
 from ...config import McpServerConfig
 from ...servertools.source import NotListed
-from ...support.locations import AllowList, location, written
+from ...support.locations import AllowList, location, normalised_url
 from .server import McpServer, OnOversize
 
 LOG: Final = logging.getLogger("toolwire.tools")
@@ -62,7 +62,7 @@ class _Connection:
             await self.over.wait()
 
 
-class Lease:
+class McpLease:
     """A server in use by one request, until `close`."""
 
     def __init__(self, server: McpServer, give_back: Callable[[], None]) -> None:
@@ -118,13 +118,13 @@ class ClientServers:
             for connection in self._connections.values()
         ]
 
-    async def lease(self, url: str, headers: Mapping[str, str], owner: str = "") -> Lease:
+    async def lease(self, url: str, headers: Mapping[str, str], owner: str = "") -> McpLease:
         """Returns a lease of the server after it has listed its tools. `url` must be permitted (`refusal`). `owner`
         stands for the client's key; it is empty if there are no keys. Raises `NotListed` if the server fails or no
         place is free."""
-        key: _Key = written(location(url)), tuple(sorted(headers.items()))
+        key: _Key = normalised_url(location(url)), tuple(sorted(headers.items()))
         connection = await self._connection(key, owner)
-        lease = Lease(connection.server, lambda: self._give_back(key, connection, owner))
+        lease = McpLease(connection.server, lambda: self._give_back(key, connection, owner))
         try:
             async with asyncio.timeout(LISTING_S):
                 await connection.server.settled.wait()

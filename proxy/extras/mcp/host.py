@@ -41,12 +41,12 @@ from ... import __version__
 from ...servertools.source import is_allowed
 from ...servertools.worker.guardian import adopt_orphans
 from ...servertools.worker.leftovers import kill_children
-from ...support.escapes import without
+from ...support.escapes import replace_words
 from .addresses import http_client
 from .contents import Part, parts_of
 from .frames import HEAD, MAX_FRAME_BYTES, MAX_LISTING_BYTES, MAX_TOOLS, Frame, HostSettings
+from .invalid_tools import InvalidToolFilter, filtered_streams
 from .pipes import GRACE_S, MAX_MESSAGE_BYTES, ConnectionFailed, piped
-from .sifting import Sieve, sifted
 
 HIDDEN: Final = "[hidden]"
 _PATH: Final = re.compile(r"(https?://[^\s/?#]+)[/?#]\S*", re.IGNORECASE)
@@ -145,11 +145,11 @@ class ServerConnection:
         self._changed = asyncio.Event()
         self._broken = asyncio.Event()
         self._why: str | None = None
-        self._sieve = Sieve()
+        self._sieve = InvalidToolFilter()
 
     def hide(self, text: str) -> str:
         """Returns the text with each secret replaced by `HIDDEN`."""
-        return without(text, self._secrets, HIDDEN) if self._secrets else text
+        return replace_words(text, self._secrets, HIDDEN) if self._secrets else text
 
     def hide_all(self, value: Any) -> Any:
         """Returns a JSON value with the secrets in its strings replaced. Member names and types stay unchanged.
@@ -214,7 +214,7 @@ class ServerConnection:
                 http = await stack.enter_async_context(http_client(settings.headers, trust_env=settings.trust_env))
                 transport = streamable_http_client(settings.url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES)
             client = Client(
-                sifted(transport, self._sieve),
+                filtered_streams(transport, self._sieve),
                 client_info=types.Implementation(name="toolwire", version=__version__),
                 message_handler=self._noticed,
                 mode="legacy" if settings.handshake else "auto",

@@ -35,7 +35,7 @@ from ...pipeline.exchange.caches import CACHES
 from ...pipeline.exchange.request_state import EXCHANGE, Exchange
 from ...record import AccessField
 from ...stream_grammar import normalise
-from ...support.cache import Cache as AnswerCache
+from ...support.cache import BudgetedCache as AnswerCache
 from ...support.cache import CacheBudget, weight_of
 
 EVENT_BYTES: Final = 300

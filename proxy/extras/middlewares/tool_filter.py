@@ -25,7 +25,7 @@ from ...model import ModelRequest, ToolChoice, ToolSpec, ToolUse
 from ...pipeline.answers.reply import Reply
 from ...pipeline.chain.middleware import ChainPlace, Middleware
 from ...pipeline.exchange.request_state import Exchange
-from ...pipeline.exchange.served_tools import stand_for_servers
+from ...pipeline.exchange.tool_servers import tool_server_declarations
 from ...protocols.shared.tool_names import is_item, names_of
 from ...record import AccessField, CallDecision
 
@@ -76,7 +76,7 @@ class ToolFilter(Middleware):
         """Removes denied tools from the request. Raises `ClientFault` `tool_not_allowed`, or `invalid_tool_choice` if
         the client requires a call that is no longer possible."""
         permission = exchange.route.permission
-        permitted = permission.permitted(request.tools, stand_for_servers(exchange, request.tools))
+        permitted = permission.permitted(request.tools, tool_server_declarations(exchange, request.tools))
         if permitted is not request.tools:
             if self.options.on_denied == "refuse":
                 raise _refused(request.tools, permitted)
@@ -98,7 +98,7 @@ class _FilteredCalls:
         self._exchange = exchange
         self._permission = exchange.route.permission
         offered = self._permission.permitted(
-            exchange.request.tools, stand_for_servers(exchange, exchange.request.tools)
+            exchange.request.tools, tool_server_declarations(exchange, exchange.request.tools)
         )
         self._offered = {name for tool in offered for name in names_of(tool)}
         self._taken = {name for tool in exchange.state.get(ToolFilter, ()) for name in names_of(tool)}

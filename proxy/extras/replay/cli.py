@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 
 import click
 
-from ...cli.common import FORMATS, formats, reported, say, say_json
+from ...cli.common import FORMATS, exit_on_error, formats, say, say_json
 from .chunks_option import chunkings, chunks_of
 
 
@@ -46,7 +46,7 @@ def command(file: BinaryIO, format_: str | None, chunks: Any, as_json: bool) -> 
     from .steps import Summary, show, show_json
 
     recording, found, outcome = file.read(), Summary(), Outcome()
-    with reported(RecordingError):
+    with exit_on_error(RecordingError):
         if is_capture(recording):
             captures = [captured for captured, _ in read_captures(recording)]
             lines = show_captures(captures, format=format_, chunks=chunks, outcome=outcome, as_json=as_json)

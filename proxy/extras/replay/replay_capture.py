@@ -12,7 +12,7 @@ from ...protocols.base import ServerSide
 from ...record import CallDecision
 from ...registry import registries
 from ...support.conversion import ConfigError
-from ..capture.files import Captured, RecordedCall
+from ..capture.files import CapturedExchange, RecordedCall
 from ..capture.recording import Chunks, RecordingError, recorded_protocol
 from ..capture.verdict import decisions_of
 from ..inspector.view import UNREADABLE
@@ -36,7 +36,7 @@ class Outcome:
 
 
 def show_captures(
-    captures: Iterable[Captured], *, format: str | None, chunks: Chunks, outcome: Outcome, as_json: bool
+    captures: Iterable[CapturedExchange], *, format: str | None, chunks: Chunks, outcome: Outcome, as_json: bool
 ) -> Iterator[str]:
     """Yields the lines of the captures, one after the other, and fills `outcome`. Raises `RecordingError` for a capture
     that no gateway has written."""
@@ -49,7 +49,9 @@ def show_captures(
             raise RecordingError(f"the capture cannot be read: {error}") from error
 
 
-def _shown(captured: Captured, format: str | None, chunks: Chunks, outcome: Outcome, as_json: bool) -> Iterator[str]:
+def _shown(
+    captured: CapturedExchange, format: str | None, chunks: Chunks, outcome: Outcome, as_json: bool
+) -> Iterator[str]:
     head, calls = captured.head, captured.calls
     chosen = (
         format or captured.end.get("format") or head.get("config", {}).get("defaults", {}).get("format", "sentinel")
@@ -87,7 +89,7 @@ def _brief(decision: CallDecision) -> str:
     return ", ".join(filter(None, (decision.kind, name, f"{where} {notes}".strip(), decision.why)))
 
 
-def _reproduced(captured: Captured, outcome: Outcome, as_json: bool) -> Iterator[str]:
+def _reproduced(captured: CapturedExchange, outcome: Outcome, as_json: bool) -> Iterator[str]:
     try:
         again = reproduce(captured)
     except (RecordingError, ConfigError) as error:

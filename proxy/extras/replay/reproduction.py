@@ -20,8 +20,8 @@ from yarl import URL
 from ...config import DEFAULT_CHAIN, BackendConfig, LimitsConfig
 from ...observability.redaction import Redaction
 from ...registry import registries
-from ..capture.covering import harmless
-from ..capture.files import Captured
+from ..capture.files import CapturedExchange
+from ..capture.masking import harmless_headers
 from ..capture.recorded_backend import NOWHERE, RecordedBackend, replayable
 from ..capture.recording import RecordingError
 
@@ -75,12 +75,12 @@ def settled(body: bytes) -> bytes:
     return _COMMENT.sub(b"", _TIMES.sub(rb"\g<1>0", _IDS.sub(numbered, body)))
 
 
-def reproduce(captured: Captured) -> Reproduction:
+def reproduce(captured: CapturedExchange) -> Reproduction:
     """Runs a capture again. Raises `RecordingError` if it is incomplete or contains too little."""
     return asyncio.run(reproduced(captured))
 
 
-async def reproduced(captured: Captured) -> Reproduction:
+async def reproduced(captured: CapturedExchange) -> Reproduction:
     """Runs a capture again in the running event loop; see `reproduce`."""
     from ...app import create_app  # imported here, because programs that only read captures need no gateway
 
@@ -124,7 +124,7 @@ async def reproduced(captured: Captured) -> Reproduction:
         },
         plugins=plugins,
     )
-    headers = {**harmless(captured.head.get("headers", {})), "X-Request-Id": captured.head["request_id"]}
+    headers = {**harmless_headers(captured.head.get("headers", {})), "X-Request-Id": captured.head["request_id"]}
     for unwanted in ("content-encoding", "transfer-encoding"):
         headers.pop(unwanted, None)
     try:

@@ -2,6 +2,6 @@
 
 From the inside out: `matching` compares values with expected ones, `cases` has the questions, `printed` finds calls
 that stayed text, `scoring` gives points for answers, `space` lists the candidates, `halving` decides which candidate
-gets which question next, `asking` sends questions through the gateway, `tuner` runs it all, `show` and `report` print
+gets which question next, `gateway` sends questions through the gateway, `tuner` runs it all, `show` and `report` print
 it.
 """

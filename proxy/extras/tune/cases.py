@@ -34,7 +34,7 @@ MESSAGE_CHARS: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ExpectedCall:
     """An expected call: of one of these tools, with these arguments (see `matching`). Other arguments may have any
     value."""
 
@@ -51,7 +51,7 @@ class Case:
     topic: str
     messages: tuple[Mapping[str, Any], ...]
     tools: tuple[Mapping[str, Any], ...]
-    calls: tuple[Expected, ...]
+    calls: tuple[ExpectedCall, ...]
     says: Any = None
 
     @property
@@ -147,7 +147,7 @@ class _Reader:
             topic=item["topic"],
             messages=messages,
             tools=tools,
-            calls=tuple(Expected(_names(call), call.get("arguments") or {}) for call in item["calls"]),
+            calls=tuple(ExpectedCall(_names(call), call.get("arguments") or {}) for call in item["calls"]),
             says=item.get("says"),
         )
         self._check(case, path)

@@ -8,7 +8,7 @@ from typing import TextIO
 
 import click
 
-from ...cli.common import formats, presets, reported, say, written_file
+from ...cli.common import exit_on_error, formats, output_file_option, presets, say
 
 
 @click.command("tune")
@@ -88,8 +88,8 @@ from ...cli.common import formats, presets, reported, say, written_file
 @click.option(
     "--write", type=click.Path(dir_okay=False, path_type=Path), help="Write a configuration with the best settings."
 )
-@written_file("--json", "Write all figures and answers; - prints them.")
-@written_file("--plot", "Write a chart (SVG).")
+@output_file_option("--json", "Write all figures and answers; - prints them.")
+@output_file_option("--plot", "Write a chart (SVG).")
 @click.pass_context
 def command(
     context: click.Context,
@@ -118,10 +118,10 @@ def command(
     Questions with known answers are sent through the gateway to the model server. The result is a table, and with
     --write a configuration for `toolwire serve`. Ctrl-C stops and keeps the results so far (exit status 130).
     """
-    from .asking import Ask
     from .command import TuningPlan, command_line, run
+    from .gateway import QuestionSettings
 
-    ask = Ask(choice=choice, max_tokens=max_tokens, temperature=temperature, seed=seed, timeout_s=timeout)
+    ask = QuestionSettings(choice=choice, max_tokens=max_tokens, temperature=temperature, seed=seed, timeout_s=timeout)
     plan = TuningPlan(
         url=backend,
         key=backend_key,
@@ -138,6 +138,6 @@ def command(
         write=write,
         command=command_line(context),
     )
-    with reported():
+    with exit_on_error():
         status = run(plan, say=say, tell=partial(say, err=True), json_file=json_file, plot_file=plot_file)
     context.exit(status)

@@ -23,10 +23,10 @@ from ...registry import registries
 from ...startup.names import check_names
 from ...support.conversion import ConfigError
 from ...support.legible import visible_json
-from .asking import Ask, TuningGateway, identify_server, uses_template, without_password
 from .cases import Case, load_cases, own_cases
+from .gateway import QuestionSettings, TuningGateway, identify_server, uses_template, without_password
 from .plot import svg
-from .report import About, as_json, as_text, as_yaml
+from .report import ReportHeader, as_json, as_text, as_yaml
 from .show import ProgressView, view
 from .space import build_space
 from .tuner import Progress, Tuner
@@ -52,7 +52,7 @@ class TuningPlan:
     templates: tuple[Path, ...] = ()
     most: int = 16
     concurrency: int = 1
-    ask: Ask = field(default_factory=Ask)
+    ask: QuestionSettings = field(default_factory=QuestionSettings)
     write: Path | None = None
     command: tuple[str, ...] = ()
 
@@ -89,7 +89,7 @@ def run(
     return INTERRUPTED if progress.stopped else int(winner is None or bool(progress.trouble))
 
 
-async def _tune(plan: TuningPlan, shown: ProgressView, tell: Callable[[str], object]) -> tuple[Progress, About]:
+async def _tune(plan: TuningPlan, shown: ProgressView, tell: Callable[[str], object]) -> tuple[Progress, ReportHeader]:
     plugins = registries()
     settings = {"url": plan.url, "api_key": plan.key, "preset": plan.preset}
     config = load(None, env={}, overrides={f"backends.default.{key}": value for key, value in settings.items()})
@@ -109,7 +109,7 @@ async def _tune(plan: TuningPlan, shown: ProgressView, tell: Callable[[str], obj
         wordings=wordings,
         by_template=await uses_template(backend, plugins, model),
     )
-    about = About(backend, model, plan.ask, plan.command, space.missing)
+    about = ReportHeader(backend, model, plan.ask, plan.command, space.missing)
     tell(f"tuning {model} at {about.server}; Ctrl-C stops and keeps the results so far")
     routes = [candidate.options for candidate in space.candidates]
     async with TuningGateway(backend, model, routes, plan.ask, plugins) as gateway:

@@ -7,7 +7,7 @@ from typing import Final
 from xml.sax.saxutils import escape, quoteattr
 
 from ..bench.svg import PALETTE, TEXT_STYLE, picture, text
-from .report import About
+from .report import ReportHeader
 from .scoring import Figures, share
 from .space import TuningCandidate
 from .tuner import Progress
@@ -22,7 +22,7 @@ STYLE: Final = f"{TEXT_STYLE}.guide{{stroke:#ccc;stroke-width:1}}.score{{fill:#d
 DOTS: Final = ("called", "right tool", "fits", "right values", "false calls")
 
 
-def svg(progress: Progress, about: About) -> str:
+def svg(progress: Progress, about: ReportHeader) -> str:
     """Returns the chart as SVG text."""
     by_number = {candidate.number: candidate for candidate in progress.candidates}
     shown = [number for number in progress.best if number in progress.results]

@@ -14,7 +14,7 @@ from ..._version import __version__
 from ...config import BackendConfig
 from ...upstream.servers.presets import AUTO
 from ..bench.report import table
-from .asking import Ask, without_password
+from .gateway import QuestionSettings, without_password
 from .scoring import Figures, share
 from .space import TuningCandidate
 from .tuner import Progress, common_cases
@@ -43,12 +43,12 @@ COLUMNS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class ReportHeader:
     """The tuned model and the settings. `command` is the command line."""
 
     backend: BackendConfig
     model: str
-    ask: Ask
+    ask: QuestionSettings
     command: Sequence[str]
     missing: Sequence[str]
 
@@ -84,7 +84,7 @@ def _mean(total: float, count: int, digits: int) -> str:
     return "" if value is None else f"{value:.{digits}f}"
 
 
-def as_text(progress: Progress, about: About, *, most: int | None = None) -> Iterator[str]:
+def as_text(progress: Progress, about: ReportHeader, *, most: int | None = None) -> Iterator[str]:
     """Yields the results as aligned Markdown, best first; `most`: only this many, and the default."""
     by_number = {candidate.number: candidate for candidate in progress.candidates}
     measured = [number for number in progress.best if number in progress.results]
@@ -151,7 +151,7 @@ def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _text)
 
 
-def as_yaml(progress: Progress, about: About, winner: TuningCandidate) -> str:
+def as_yaml(progress: Progress, about: ReportHeader, winner: TuningCandidate) -> str:
     """Returns a configuration file with the winner's options, with the figures as a comment. Contains no key."""
     lines = [
         f"toolwire {__version__} tuned this for {about.model}.",
@@ -197,7 +197,7 @@ def _plain(value: Any) -> Any:
 # --- JSON -------------------------------------------------------------------------------------------------------------
 
 
-def as_json(progress: Progress, about: About) -> dict[str, Any]:
+def as_json(progress: Progress, about: ReportHeader) -> dict[str, Any]:
     """Returns all results."""
     by_number = {candidate.number: candidate for candidate in progress.candidates}
     winner = progress.winner

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ...schemas.schema import compile_schema
-from .cases import Case, Expected
+from .cases import Case, ExpectedCall
 from .matching import fits, pairs_up
 from .printed import printed
 
@@ -27,7 +27,7 @@ SILENT: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class ClientCall:
     """A call that a client got. `arguments` is JSON text."""
 
     name: str
@@ -39,7 +39,7 @@ class ClientAnswer:
     """The answer that a client got. `fault`: the error of the model server, if it failed. `failed`: the error code, if
     the gateway rejected the model's answer."""
 
-    calls: tuple[Made, ...] = ()
+    calls: tuple[ClientCall, ...] = ()
     text: str = ""
     input_tokens: int = 0
     output_tokens: int = 0
@@ -66,7 +66,7 @@ class Score:
         return self.called and not self.wanted
 
 
-def mark(case: Case, answer: ClientAnswer) -> Score:
+def score_answer(case: Case, answer: ClientAnswer) -> Score:
     """Returns the score of an answer without a `fault`."""
     schemas = case.schemas
     called = bool(answer.calls)
@@ -88,7 +88,7 @@ def mark(case: Case, answer: ClientAnswer) -> Score:
     )
 
 
-def _as_expected(expected: Expected, made: Made) -> bool:
+def _as_expected(expected: ExpectedCall, made: ClientCall) -> bool:
     return made.name in expected.names and fits(expected.arguments, _object(made.arguments))
 
 

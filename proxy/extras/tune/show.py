@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from ...support.legible import visible
 from .report import COLUMNS, row
-from .tuner import Progress, Sees
+from .tuner import Progress, ProgressListener
 
 ROWS: Final = 12
 """The number of candidates shown: the remaining ones, then the last dropped ones."""
@@ -19,7 +19,7 @@ EVERY: Final = 25
 """The number of answers between two plain lines."""
 
 
-class ProgressView(Sees, Protocol):
+class ProgressView(ProgressListener, Protocol):
     """A progress output from start to end."""
 
     def shown(self) -> contextlib.AbstractContextManager[None]:

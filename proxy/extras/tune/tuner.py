@@ -19,7 +19,7 @@ from ...support.conversion import ConfigError
 from ...support.tasks import cancel_all
 from .cases import Case
 from .halving import FIRST, Race
-from .scoring import ClientAnswer, Figures, Score, added_up, mark
+from .scoring import ClientAnswer, Figures, Score, added_up, score_answer
 from .space import TuningCandidate, neighbours, thinned
 
 FAULTS_IN_A_ROW: Final = 12
@@ -29,8 +29,8 @@ ROUNDS_OF_NEIGHBOURS: Final = 2
 """How often the neighbours of the winner are tried, if the candidates were thinned out."""
 
 
-class Asks(Protocol):
-    """Answers questions. `toolwire.extras.tune.asking.TuningGateway` is the implementation."""
+class Questioner(Protocol):
+    """Answers questions. `toolwire.extras.tune.gateway.TuningGateway` is the implementation."""
 
     async def ask(self, route: int, case: Case) -> ClientAnswer:
         """Returns the answer of a candidate, by its number, to a case."""
@@ -80,7 +80,7 @@ class Progress:
         return next((by_number[number] for number in self.best if self.figures(number).answered), None)
 
 
-class Sees(Protocol):
+class ProgressListener(Protocol):
     """Receives progress updates."""
 
     def update(self, progress: Progress) -> None:
@@ -92,10 +92,10 @@ class Tuner:
 
     def __init__(
         self,
-        asks: Asks,
+        asks: Questioner,
         candidates: Sequence[TuningCandidate],
         cases: Sequence[Case],
-        sees: Sees,
+        sees: ProgressListener,
         *,
         most: int,
         first: int = FIRST,
@@ -168,7 +168,7 @@ class Tuner:
 
     async def _result(self, number: int, case: Case) -> TuningResult:
         answer = await self._asks.ask(number, case)
-        return TuningResult(answer, None if answer.fault is not None else mark(case, answer))
+        return TuningResult(answer, None if answer.fault is not None else score_answer(case, answer))
 
     def _keep(self, race: Race, number: int, case: Case, place: int, result: TuningResult) -> None:
         self.progress.results.setdefault(number, {})[case.id] = result

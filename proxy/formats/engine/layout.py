@@ -19,7 +19,7 @@ from typing import Any, Final, Literal
 
 from ...model import ToolUse
 from .escaping import Escaping
-from .longjson import compact, sound
+from .longjson import compact, join_surrogates
 from .rendering import json_value, prompt_name, taught_arguments
 from .values import JSON, PYTHON, Syntax, read_object
 
@@ -78,12 +78,12 @@ class Tagged:
         r"""Returns a key in which characters that could end it are written as `\uXXXX`."""
         if self.entities:
             key = key.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
-        shown = _UNSAFE_IN_KEY.sub(lambda found: f"\\u{ord(found[0]):04x}", sound(key))
+        shown = _UNSAFE_IN_KEY.sub(lambda found: f"\\u{ord(found[0]):04x}", join_surrogates(key))
         return _short(escaping.json(shown))
 
     def _value(self, value: Any, escaping: Escaping) -> str:
         if type(value) is str:
-            return self.strings + escaping.value(sound(value))
+            return self.strings + escaping.value(join_surrogates(value))
         return self.others.replace("{type}", json_type(value)) + JSON.write(value, escaping.value)
 
 

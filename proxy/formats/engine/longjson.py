@@ -43,7 +43,7 @@ def _refuse(word: str) -> NoReturn:
 _DECODER: Final = json.JSONDecoder(parse_int=Number, parse_float=Number, parse_constant=_refuse)
 
 
-def read_json(text: str) -> Any:
+def read_long_json(text: str) -> Any:
     """Returns the value of a JSON text, numbers as `Number`. Raises `ValueError` or `RecursionError`, and `TooMuch` for
     a long text with too many values."""
     if len(text) <= LONG_CHARS:
@@ -150,7 +150,7 @@ def _has_long(value: Any) -> bool:
     return False
 
 
-def sound(text: str) -> str:
+def join_surrogates(text: str) -> str:
     """Returns `text` with surrogate pairs joined and lone surrogates replaced, see `valid_text`."""
     if text.isascii() or not any(_HALF.search(text, at, at + SLICE_CHARS) for at in range(0, len(text), SLICE_CHARS)):
         return text

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from ...fastparse import array_start, item_ends, json_marks
 from ...model import ToolSpec
-from ...support.cache import Cache, weight_of
+from ...support.cache import BudgetedCache, weight_of
 
 T = TypeVar("T")
 
@@ -193,7 +193,7 @@ class KnownTools:
     """The recent lists of tools, as far as `cache` has room. Large bodies are read in threads, so calls may be
     concurrent."""
 
-    def __init__(self, cache: Cache[tuple[KnownList, ...]]) -> None:
+    def __init__(self, cache: BudgetedCache[tuple[KnownList, ...]]) -> None:
         self._known = cache
         self._mark = token_hex(16)  # random, so that no text of a client can look like the mark
         self._mark_text = b'"%b"' % self._mark.encode()

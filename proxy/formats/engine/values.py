@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from .longjson import Number, compact, quoted, read_json, sound
+from .longjson import Number, compact, join_surrogates, quoted, read_long_json
 
 __all__ = ["JSON", "PYTHON", "Escape", "Number", "Syntax", "escape_json", "read_object"]
 
@@ -26,7 +26,7 @@ _BARE_KEY: Final = re.compile(r"[\w.-]+")
 def read_object(text: str) -> dict[str, Any] | None:
     """Returns the JSON object in `text`, with its numbers as `Number`, or None if it is something else."""
     try:
-        value = read_json(text)
+        value = read_long_json(text)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
@@ -76,7 +76,7 @@ class Syntax:
 
     def string(self, text: str, escape: Escape | None = None) -> str:
         """Returns a string."""
-        text = sound(text)
+        text = join_surrogates(text)
         if escape is not None:
             text = escape(text)
         if not self.quote:

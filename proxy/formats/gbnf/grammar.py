@@ -26,7 +26,7 @@ from .notation import Expression, Inexpressible, choice, literal, optional, sequ
 from .rules import STANDARD, GrammarBounds
 from .text import SPACE, Pattern, TextWithout, Unit, Where, spaced, units
 
-__all__ = ["CALLS_ONLY", "STANDARD", "Around", "GrammarBounds", "Inexpressible", "answer_grammar"]
+__all__ = ["CALLS_ONLY", "STANDARD", "AllowedText", "GrammarBounds", "Inexpressible", "answer_grammar"]
 
 _NUMBER: Final = "[0-9]+"
 _SPACES: Final = r"[ \t\r\n]*"
@@ -35,7 +35,7 @@ _KEY: Final = re.compile(r'"([^"]*)"')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Around:
+class AllowedText:
     """The text allowed around the calls of an answer. `text`: before the calls, or instead of them. `thinking`: tags
     between which the model may reason first. `preopened`: the answer begins inside the first of these."""
 
@@ -44,7 +44,7 @@ class Around:
     preopened: bool = False
 
 
-CALLS_ONLY: Final = Around()
+CALLS_ONLY: Final = AllowedText()
 
 
 def answer_grammar(
@@ -55,7 +55,7 @@ def answer_grammar(
     *,
     reads: Grammar | None = None,
     framing: Grammar | None = None,
-    around: Around = CALLS_ONLY,
+    around: AllowedText = CALLS_ONLY,
 ) -> str:
     """Returns the grammar of an answer that calls one of `tools` (name, schema of the arguments), or several if
     `parallel`. `reads` is the grammar that finds the format's calls; text requires it. `framing` surrounds ordinary
@@ -129,7 +129,7 @@ class _CallRules:
 class _AnswerRules:
     """An answer with text and reasoning besides calls."""
 
-    def __init__(self, calls: _CallRules, reads: Grammar | None, framing: Grammar | None, around: Around) -> None:
+    def __init__(self, calls: _CallRules, reads: Grammar | None, framing: Grammar | None, around: AllowedText) -> None:
         self._calls = calls
         self._rules = calls.rules
         self._syntaxes = reads.syntaxes if reads is not None else ()

@@ -44,7 +44,7 @@ from ...model import (
     lasting,
     replace,
 )
-from .stages import Owner, Stage, broken
+from .stages import Stage, StageOwner, stage_fault
 
 MERGED: Final = 256
 """This many neighbouring fragments of a held call are merged. A call has some dozens. A call of a hundred thousand
@@ -80,7 +80,7 @@ class MapStage(Stage):
     """Runs one function over a stream. For `live` see `Reply.map`. An unexpected exception ends the stream with a
     `Fault` in the middleware's name, or switches the stage off (`on_failure: skip`)."""
 
-    def __init__(self, function: MapFunction, wants: Kind, owner: Owner | None, *, live: bool = False) -> None:
+    def __init__(self, function: MapFunction, wants: Kind, owner: StageOwner | None, *, live: bool = False) -> None:
         self._wants: int = wants.value
         self._holds = bool(self._wants & _FINISHED_CALL)
         self.ignores_text = not self._wants & _TEXTS
@@ -143,7 +143,7 @@ class MapStage(Stage):
             out: list[Event] = []
             self._give(result, out)
         except Exception as error:
-            fault = broken(self._owner, error)
+            fault = stage_fault(self._owner, error)
             if fault is not None:
                 raise fault.error from None
             self._on = False
@@ -177,7 +177,7 @@ class MapStage(Stage):
                 else:
                     out.append(event)
             except Exception as error:
-                fault = broken(self._owner, error)
+                fault = stage_fault(self._owner, error)
                 if fault is not None:
                     out.append(fault)
                     return out

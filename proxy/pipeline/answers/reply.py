@@ -34,11 +34,11 @@ from .stages import (
     Batches,
     FinishFunction,
     FinishStage,
-    Owner,
     ReplyTest,
     RewriteFunction,
     RewriteStage,
     Stage,
+    StageOwner,
     WatchStage,
 )
 
@@ -57,14 +57,14 @@ class Reply(web.StreamResponse):
     """Headers are sent with the first bytes of the body in one system call, as in aiohttp's own `Response`."""
 
     # Initial values on the class, so that they cost an answer nothing.
-    owner: Owner | None = None
+    owner: StageOwner | None = None
     renaming: Renaming | None = None
     """Replacement of the model's name in unchanged bytes, if a route renames it."""
     waited_s = 0.0
     closed = False
     sealed = False
     """True once the stages of `toolwire.pipeline.transforms.sealing` that the answer needs are declared."""
-    _counting: tuple[Callable[[], Counting], Owner | None] | None = None
+    _counting: tuple[Callable[[], Counting], StageOwner | None] | None = None
     _keeps_bytes = False
     _fills = False
     _always = False

@@ -33,7 +33,7 @@ RewriteFunction = Callable[[Batches], Batches]
 ReplyTest = Callable[[ModelReply], bool]
 
 
-class Owner(Protocol):
+class StageOwner(Protocol):
     """The middleware that declared a stage: `toolwire.pipeline.chain.middleware.Layer`."""
 
     skip: bool
@@ -91,7 +91,9 @@ class WatchStage(Stage):
     changes = False
     ignores_text = True
 
-    def __init__(self, function: Callable[[Event], None], owner: Owner | None, unless: ReplyTest | None = None) -> None:
+    def __init__(
+        self, function: Callable[[Event], None], owner: StageOwner | None, unless: ReplyTest | None = None
+    ) -> None:
         self._function = function
         self._owner = owner
         self._unless = unless
@@ -108,7 +110,7 @@ class WatchStage(Stage):
                     self._function(event)
                 except Exception as error:
                     self._on = False
-                    fault = broken(self._owner, error)
+                    fault = stage_fault(self._owner, error)
                     return events if fault is None else [*events[:index], fault]
         return events
 
@@ -123,7 +125,7 @@ class FinishStage:
     def __init__(
         self,
         function: Callable[[Event], Awaitable[object]],
-        owner: Owner | None,
+        owner: StageOwner | None,
         *,
         changes: bool = True,
         unless: ReplyTest | None = None,
@@ -156,7 +158,7 @@ class FinishStage:
                 return self._following(given, last)
             raise TypeError(f"what is given for the last event is a {type(given).__name__}, no event and no generator")
         except Exception as error:
-            return broken(self._owner, error) or last
+            return stage_fault(self._owner, error) or last
 
     async def _following(self, given: Following, last: Event) -> Following:
         async with aclosing(given) as batches:
@@ -164,7 +166,7 @@ class FinishStage:
                 async for batch in batches:
                     yield batch
             except Exception as error:
-                yield [broken(self._owner, error) or last]
+                yield [stage_fault(self._owner, error) or last]
 
 
 class RewriteStage:
@@ -175,7 +177,7 @@ class RewriteStage:
     changes: Final = True
     ignores_text: Final = False
 
-    def __init__(self, function: RewriteFunction, owner: Owner | None, *, holds: bool = False) -> None:
+    def __init__(self, function: RewriteFunction, owner: StageOwner | None, *, holds: bool = False) -> None:
         self.holds_calls = holds
         self._function = function
         self._owner = owner
@@ -242,7 +244,7 @@ def collected(function: Callable[[ModelReply], Awaitable[ModelReply]]) -> Rewrit
     return whole
 
 
-def broken(owner: Owner | None, error: Exception) -> Fault | None:
+def stage_fault(owner: StageOwner | None, error: Exception) -> Fault | None:
     """Returns the `Fault` that ends a stream after a stage of `owner` raised `error`, or None if the stream continues
     without the stage. Raises `error` if the stage has no owner."""
     if owner is None:

@@ -24,13 +24,13 @@ from aiohttp import EMPTY_PAYLOAD, StreamReader, web, web_exceptions
 from aiohttp.base_protocol import BaseProtocol
 
 from ...errors import GatewayError
-from ...ingress.bodies import read_json
+from ...ingress.bodies import parse_body
 from ...known.past import KnownItems
 from ...support.offload import OFFLOAD_BYTES, OFFLOAD_OBJECTS, offload
 from ..answers.reply import Reply
-from ..exchange.heads import ADDED_HEADERS, is_enclosed
 from ..exchange.request_state import EXCHANGE, Exchange
-from ..paths.whole import WholeReply, completed, taken
+from ..exchange.response_head import ADDED_HEADERS, is_enclosed
+from ..paths.whole import WholeReply, complete_reply, reply_for_response
 from .middleware import Handler, Layer
 
 
@@ -54,7 +54,7 @@ class PlainLayer(Layer):
                 given_on = await _replaced_body(sent, stream, body)
                 if given_on is not None:
                     await self._take_body(given_on, exchange, untouched)
-                unread(sent, _body_of(exchange))
+                set_unread_body(sent, _body_of(exchange))
                 response = await handler(sent)
                 if isinstance(response, Reply):
                     response = await _for_plain(exchange, response)
@@ -65,19 +65,21 @@ class PlainLayer(Layer):
                 refused = http_fault(error, exchange)
                 raise refused from error
             finally:
-                unread(request, body)
+                set_unread_body(request, body)
                 if sent is not request and ADDED_HEADERS in sent:
                     request[ADDED_HEADERS] = sent[ADDED_HEADERS]
 
-        stream = unread(request, body)
+        stream = set_unread_body(request, body)
         response = await super().around(request, inner)
         if isinstance(response, web.HTTPException):
             raise response  # aiohttp also allows middlewares to return it
         if refused is not None and response.status >= 400:
             exchange.record.ended_by(refused.error)  # the middleware may have replaced the error response
         if isinstance(response, WholeReply):
-            return taken(exchange, response, response) if response.replaced else response
-        return response if given is None or isinstance(response, Reply) else taken(exchange, response, given)
+            return reply_for_response(exchange, response, response) if response.replaced else response
+        return (
+            response if given is None or isinstance(response, Reply) else reply_for_response(exchange, response, given)
+        )
 
     async def _take_body(self, body: bytes, exchange: Exchange, untouched: bool) -> None:
         """Uses `body` as the client's body. The route stays the same. Raises `ClientFault` if it cannot be read, and
@@ -85,7 +87,7 @@ class PlainLayer(Layer):
         if not untouched:
             self.report(ValueError("it changed the body of a request that was changed before: put it further out"))
             raise self.defect()
-        value = await read_json(body, exchange.route.limits)
+        value = await parse_body(body, exchange.route.limits)
         large = len(body) > OFFLOAD_BYTES or body.count(b"{") > OFFLOAD_OBJECTS
         received = await offload(large, exchange.protocol.read_request, value, body)
         exchange.body, exchange.received, exchange.request = value, received, received
@@ -120,7 +122,7 @@ def _adopt(sent: web.Request, request: web.Request) -> None:
 async def _for_plain(exchange: Exchange, reply: Reply) -> Reply:
     """Returns the reply in the form that a plain middleware gets."""
     if not exchange.received.stream:
-        return await completed(exchange, reply)
+        return await complete_reply(exchange, reply)
     reply.headers.setdefault("Content-Type", exchange.protocol.content_type)
     return reply
 
@@ -128,7 +130,7 @@ async def _for_plain(exchange: Exchange, reply: Reply) -> Reply:
 # --- the request ----------------------------------------------------------------------------------------------------
 
 
-class Unread(StreamReader):
+class UnreadBody(StreamReader):
     """A body that can be read again. It becomes a stream at its first use, which is rare."""
 
     __slots__ = ("_held",)
@@ -151,9 +153,9 @@ class Unread(StreamReader):
         return object.__getattribute__(self, name)
 
 
-def unread(request: web.Request, body: bytes) -> StreamReader:
+def set_unread_body(request: web.Request, body: bytes) -> StreamReader:
     """Makes a request unread, with `body` as its body."""
-    request._payload = stream = Unread(body)
+    request._payload = stream = UnreadBody(body)
     request._read_bytes = request._post = None
     request._cache.pop("content", None)
     request._cache.pop("body_exists", None)

@@ -17,11 +17,11 @@ from aiohttp import web
 
 from ...errors import ClientFault
 from ...model import ModelRequest
-from ...protocols.passed.protocol import PassedProtocol
+from ...protocols.proxied.protocol import ProxiedProtocol
 from ...protocols.shared.wire import dump_in_pieces
 from ...support.offload import is_large
+from ...upstream.pool.proxied import open_proxied
 from ...upstream.pool.server_pool import WeightedServer
-from ...upstream.pool.unchanged import open_unchanged
 from ...upstream.pool.wire_attempts import WireAttempts
 from ..answers.renaming import Renaming
 from ..answers.reply import Reply
@@ -30,33 +30,33 @@ from ..exchange.routing import Handler
 from .middleware import Layer, compose
 
 
-def proxied_chain(layers: Sequence[Layer], passed: PassedProtocol) -> Handler:
-    """Returns the chain of a route for requests at the path of `passed`."""
+def proxied_chain(layers: Sequence[Layer], proxied: ProxiedProtocol) -> Handler:
+    """Returns the chain of a route for requests at the path of `proxied`."""
     for layer in layers:
         if layer.proxied_requests == "forbids":
-            return _forbidden(layer.name, passed)
+            return _forbidden(layer.name, proxied)
 
-    async def pass_on(request: web.Request) -> web.StreamResponse:
+    async def forward(request: web.Request) -> web.StreamResponse:
         exchange = request[EXCHANGE]
-        reply = await _pass_on(exchange, passed)
+        reply = await _forward(exchange, proxied)
         if exchange.note(reply):
             await exchange.end()
         return reply
 
-    return compose([layer for layer in layers if layer.proxied_requests == "runs"], passed, pass_on)
+    return compose([layer for layer in layers if layer.proxied_requests == "runs"], proxied, forward)
 
 
-def _forbidden(name: str, passed: PassedProtocol) -> Handler:
+def _forbidden(name: str, proxied: ProxiedProtocol) -> Handler:
     async def refuse(request: web.Request) -> web.StreamResponse:
         raise ClientFault(
-            f"Nothing passes at {passed.path} for this model: the route's chain has `{name}`, which would not see it.",
+            f"Nothing passes at {proxied.path} for this model: the route's chain has `{name}`, which would not see it.",
             code="not_found",
         )
 
     return refuse
 
 
-async def _pass_on(exchange: Exchange, passed: PassedProtocol) -> Reply:
+async def _forward(exchange: Exchange, proxied: ProxiedProtocol) -> Reply:
     route, asked, record = exchange.route, exchange.request, exchange.record
 
     sent = asked
@@ -74,13 +74,13 @@ async def _pass_on(exchange: Exchange, passed: PassedProtocol) -> Reply:
         record=record,
         request_id=exchange.id,
         large=is_large(asked),
-        opening=partial(open_unchanged, passed),
-        protocol=passed,
+        opening=partial(open_proxied, proxied),
+        protocol=proxied,
     )
     await source.open()
     reply = Reply(source, streamed=asked.stream)
     if sent.model != exchange.received.model:
-        reply.renaming = Renaming(exchange.received.model, passed.model_in)
+        reply.renaming = Renaming(exchange.received.model, proxied.model_in)
     return reply
 
 

@@ -34,7 +34,7 @@ def lease_id(ident: str) -> str:
     return f"lease_{ident}"
 
 
-def runs(turn: StoredTurn | None) -> bool:
+def is_running(turn: StoredTurn | None) -> bool:
     """Returns True if the turn exists and its response is not over."""
     return turn is not None and turn.status in RUNNING
 
@@ -168,7 +168,7 @@ class EventReplay:
         now = await self._conversations.get(turn.id, turn.owner)
         if now is None:
             return b""
-        ended = await settled(self._conversations, now, self._form)
+        ended = await current_turn(self._conversations, now, self._form)
         return self._form.last_frame(ended, self._number) if self._number > self._after else b""
 
     async def _come(self) -> bytes:
@@ -193,10 +193,10 @@ class EventReplay:
         return frames
 
 
-async def settled(conversations: Conversations, turn: StoredTurn, form: TurnForm) -> StoredTurn:
+async def current_turn(conversations: Conversations, turn: StoredTurn, form: TurnForm) -> StoredTurn:
     """Returns the turn as it is now. A response without a worker is first stored as failed (rule 2). Raises
     `StoreUnavailable`."""
-    if not runs(turn) or MARK not in turn.extra:
+    if not is_running(turn) or MARK not in turn.extra:
         return turn
     if await conversations.present([(lease_id(turn.id), turn.owner)]):
         return turn
@@ -205,7 +205,7 @@ async def settled(conversations: Conversations, turn: StoredTurn, form: TurnForm
         code="response_lost",
     )
     failed = await conversations.change(
-        turn.id, turn.owner, lambda now: form.ended(now, "failed", error) if now and runs(now) else None
+        turn.id, turn.owner, lambda now: form.ended(now, "failed", error) if now and is_running(now) else None
     )
     return failed or await conversations.get(turn.id, turn.owner) or turn
 

@@ -19,7 +19,7 @@ from ...protocols.streams import WriteOptions
 from ...protocols.turn_form import TurnForm
 from ...store.base import StoreUnavailable
 from ...support.offload import offload
-from .background_events import MARK, EventLog, lease_id, runs
+from .background_events import MARK, EventLog, is_running, lease_id
 from .stored import Conversations
 
 LOG: Final = logging.getLogger("toolwire.background")
@@ -87,7 +87,7 @@ class BackgroundRun:
 
     async def put(self, turn: StoredTurn) -> None:
         """Stores the result, unless the response is over (rule 3). Raises `StoreUnavailable`."""
-        await self._conversations.change(turn.id, turn.owner, lambda now: turn if runs(now) else None)
+        await self._conversations.change(turn.id, turn.owner, lambda now: turn if is_running(now) else None)
 
     async def _take_place(self, account: str, most: int, me: tuple[str, str]) -> None:
         for last in (False, True):
@@ -157,7 +157,9 @@ class BackgroundRun:
         try:
             await self._log.flush()
             await self._conversations.change(
-                turn.id, turn.owner, lambda now: self._form.ended(now, status, error) if now and runs(now) else None
+                turn.id,
+                turn.owner,
+                lambda now: self._form.ended(now, status, error) if now and is_running(now) else None,
             )
         except StoreUnavailable as away:
             LOG.error("response %s: its end could not be kept: %s", turn.id, away)

@@ -28,7 +28,7 @@ from ...known.past import Past
 from ...model import Message
 from ...protocols.shared.turn import ANSWERED, StoredTurn
 from ...store.base import ReadBudget
-from ...support.cache import Cache
+from ...support.cache import BudgetedCache
 from ...support.offload import OFFLOAD_BYTES, offload
 
 
@@ -77,7 +77,7 @@ class _Conversation(NamedTuple):
 class KnownTurns:
     """The turns of the latest conversations, as many as `cache` has room for."""
 
-    def __init__(self, cache: Cache[_Conversation]) -> None:
+    def __init__(self, cache: BudgetedCache[_Conversation]) -> None:
         self._cache = cache
 
     async def read(self, source: TurnSource, owner: str, ident: str, request: Continuing) -> EarlierTurns | None:
@@ -125,7 +125,7 @@ class KnownTurns:
             conversation = _Conversation(turns, number, values, weight, request.own, past, mark)
             self._cache.put(key, conversation, weight + past.weight)
 
-            def grown(by: int) -> None:  # must not refer to `past`: see `toolwire.ingress.conversations`
+            def grown(by: int) -> None:  # must not refer to `past`: see `toolwire.ingress.known_conversations`
                 entry = self._cache.get(key)
                 if entry is not None and entry.mark is mark:
                     self._cache.grow(key, by)

@@ -219,6 +219,6 @@ def _mark_of(ident: str) -> str:
 CONVERSATIONS: Final = web.AppKey("toolwire.conversations", Conversations)
 
 
-def away(error: StoreUnavailable) -> Unavailable:
+def store_fault(error: StoreUnavailable) -> Unavailable:
     """Returns the client's error for an unavailable store."""
     return Unavailable(f"The response store cannot be used now: {error}.", code="store_unavailable", retry_after_s=5)

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ...errors import ClientFault, quote
-from ...known.past import fold
+from ...known.past import fold_items
 from ...model import Message, ModelRequest, ToolResult, ToolUse
 from ...tolerances import MOVED, NO_CALL, REPEATED
-from .places import Places
+from .field_positions import FieldPositions
 from .request_state import Exchange
 
 
@@ -28,7 +28,7 @@ class _Checked(NamedTuple):
     """Tolerated mistakes: the name of the tolerance and the call id."""
 
 
-def check_conversation(exchange: Exchange, request: ModelRequest, places: Places) -> None:
+def check_conversation(exchange: Exchange, request: ModelRequest, places: FieldPositions) -> None:
     """Checks R2.7 to R2.9 and C14: ids are unique, and every result answers an earlier call, directly after it or
     counted as moved. Raises `ClientFault`."""
     strict = exchange.route.options.requests.validation == "strict"
@@ -46,7 +46,7 @@ def check_conversation(exchange: Exchange, request: ModelRequest, places: Places
             raise
 
     key, initial = ("checked", strict), _Checked({}, frozenset(), -1, 0, ())
-    checked = fold(request.past, key, request.messages, initial, step)[1]
+    checked = fold_items(request.past, key, request.messages, initial, step)[1]
     tolerate(checked.tolerated)
     if checked.moved:
         exchange.record.count("moved_results", checked.moved)
@@ -60,7 +60,7 @@ def _checked(
     start: int,
     tolerated: list[tuple[str, str]],
     strict: bool,
-    places: Places,
+    places: FieldPositions,
 ) -> _Checked:
     """Returns the state after these messages, the first of which has the index `start`. Adds tolerated mistakes to
     `tolerated`. Raises `ClientFault`."""
@@ -99,7 +99,7 @@ def _checked(
     return _Checked(called, frozenset(answered), asked, moved, tuple(tolerated))
 
 
-def _without_call(call_id: str, places: Places, index: int, number: int | None) -> ClientFault:
+def _without_call(call_id: str, places: FieldPositions, index: int, number: int | None) -> ClientFault:
     """Returns the fault for a result without its call: the `number`-th of a message, or None if no call was made
     before."""
     if number is None:

@@ -10,7 +10,7 @@ from typing import Final
 from ...known.kinds import kinds_of
 from ...model import ModelRequest, OpaquePart, Part, ToolResult, replace
 from ...protocols.shared.files import PDF, FileContent
-from ...support.cache import Cache, CacheBudget, weight_of
+from ...support.cache import BudgetedCache, CacheBudget, weight_of
 from ...support.offload import offload
 from ...support.pdf_text import pdf_text
 from ...upstream.pool.concession_retries import find_concessions
@@ -28,7 +28,7 @@ class FileTexts:
     """Extracts the texts of files in requests."""
 
     def __init__(self, budget: CacheBudget) -> None:
-        self._known: Cache[str] = budget.cache("file_texts")
+        self._known: BudgetedCache[str] = budget.cache("file_texts")
         self._turns = asyncio.Semaphore(READERS)
 
     async def read(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:

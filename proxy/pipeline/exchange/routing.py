@@ -22,9 +22,9 @@ from ...observability.metrics import OTHER
 from ...servertools.source import ClientToolServers, ToolSource
 from ...upstream.pool.server_pool import ServerPool
 from ...upstream.servers.identity import Identity
-from ..scanning.preopened import Learned
+from ..scanning.preopened import PreopenedMemory
 from .permission import NOTHING_FORBIDDEN, Permission
-from .sealed import Sealed
+from .route_seals import RouteSeals
 
 MAX_FOUND: Final = 1024
 """Maximum number of model names in a cache."""
@@ -58,8 +58,8 @@ class Route:
     server_tools: ToolSource | None = None
     client_servers: ClientToolServers | None = None
     permission: Permission = NOTHING_FORBIDDEN
-    sealed: Sealed | None = None
-    learned: Learned = field(default_factory=Learned, compare=False)
+    sealed: RouteSeals | None = None
+    learned: PreopenedMemory = field(default_factory=PreopenedMemory, compare=False)
     made: dict[object, Any] = field(default_factory=dict, compare=False, repr=False)
     """A cache of values that are derived from the route, each under a key of its user."""
     _formats: dict[str, tuple[Identity | None, ToolFormat]] = field(default_factory=dict, compare=False, repr=False)

@@ -15,13 +15,13 @@ from aiohttp import web
 
 from ...config import GatewayConfig
 from ...errors import ClientFault
-from ...ingress.bodies import read_json
+from ...ingress.bodies import parse_body
 from ...ingress.budget import BODY_BUDGET, BodyShare
 from ...ingress.liveness import LIVENESS, LivenessMonitor
 from ...ingress.receiving import read_body
 from ...ratelimit.admission import ADMISSION
 from ...ratelimit.slots import Slot
-from ..exchange.heads import SLICE_BYTES
+from ..exchange.response_head import SLICE_BYTES
 from ..sending.delivery import API_KEY, CLIENTS, OWNER
 
 CONFIG: Final = web.AppKey("toolwire.config", GatewayConfig)
@@ -52,7 +52,7 @@ class AdmittedRequest:
             raise ClientFault(
                 f"The body must be application/json, not {request.content_type[:100]}.", code="unsupported_media_type"
             )
-        return await read_json(raw, config.limits) if raw else {}
+        return await parse_body(raw, config.limits) if raw else {}
 
     def hold(self, size: int) -> None:
         """Counts bytes that are read for the request until it is answered. Raises as `send`."""
@@ -75,9 +75,7 @@ class AdmittedRequest:
 
 
 @asynccontextmanager
-async def admitted(
-    request: web.Request, *, limited: bool = True, counted: bool = False
-) -> AsyncIterator[AdmittedRequest]:
+async def admit(request: web.Request, *, limited: bool = True, counted: bool = False) -> AsyncIterator[AdmittedRequest]:
     """Admits a request until the context is left. It takes a share of the body budget. `limited`: it also counts
     against `in_flight` and the `concurrent` of its key. `counted`: it also counts against the requests per minute of
     its key. A client that disconnects cancels the work in the context.

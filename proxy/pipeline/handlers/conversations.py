@@ -25,9 +25,9 @@ from ...protocols.shared.wire import dump, dump_in_pieces
 from ...protocols.turn_form import ConversationForm, Items
 from ...store.base import StoreUnavailable
 from ...support.offload import OFFLOAD_BYTES, is_long, offload
-from ..conversations.stored import CONVERSATIONS, Conversations, away
+from ..conversations.stored import CONVERSATIONS, Conversations, store_fault
 from ..sending.delivery import CLIENTS, OWNER
-from .admitting import AdmittedRequest, admitted
+from .admitting import AdmittedRequest, admit
 from .responses import Page, list_of
 
 NOBODY: Final = ""
@@ -180,11 +180,11 @@ def _form(request: web.Request) -> ConversationForm:
 @asynccontextmanager
 async def _asked(request: web.Request) -> AsyncIterator[AdmittedRequest]:
     """Admits a request under the limits. Errors of the store inside the context become `Unavailable`."""
-    async with admitted(request, counted=True) as asked:
+    async with admit(request, counted=True) as asked:
         try:
             yield asked
         except StoreUnavailable as error:
-            raise away(error) from error
+            raise store_fault(error) from error
 
 
 async def _items(form: ConversationForm, body: dict[str, Any]) -> Items:

@@ -30,8 +30,8 @@ from ...upstream.servers.base import Backend, Capabilities, TokenCounter, WireSo
 from ...upstream.servers.tokenizing import BY_SERVER
 from ...upstream.servers.usage import Estimator
 from ..answers.reply import Reply
-from ..exchange.heads import TOKENIZER, USAGE_SOURCE
 from ..exchange.request_state import EXCHANGE, Exchange
+from ..exchange.response_head import TOKENIZER, USAGE_SOURCE
 from ..exchange.routing import Route
 from ..sending.delivery import Delivery, Serving
 

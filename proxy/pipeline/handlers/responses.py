@@ -18,12 +18,12 @@ from ...protocols.shared.wire import dump, dump_in_pieces
 from ...protocols.turn_form import TurnForm
 from ...store.base import StoreUnavailable
 from ...support.offload import OFFLOAD_BYTES, OFFLOAD_MESSAGES, offload
-from ..conversations.background_events import MARK, forget_events, settled
-from ..conversations.stored import CONVERSATIONS, away
+from ..conversations.background_events import MARK, current_turn, forget_events
+from ..conversations.stored import CONVERSATIONS, store_fault
 from ..exchange.tool_memory import memory_ids
 from ..sending.background import BACKGROUND
 from ..sending.delivery import CLIENTS, OWNER
-from .admitting import AdmittedRequest, admitted
+from .admitting import AdmittedRequest, admit
 
 MAX_PAGE: Final = 100
 DEFAULT_PAGE: Final = 20
@@ -145,14 +145,14 @@ async def _turn(request: web.Request, *, limited: bool = True) -> AsyncIterator[
     store, also inside the context, become `Unavailable`."""
     ident, owner = request.match_info["id"], request[OWNER]
     conversations = request.app[CONVERSATIONS]
-    async with admitted(request, limited=limited, counted=limited) as asked:
+    async with admit(request, limited=limited, counted=limited) as asked:
         try:
             turn = await conversations.get_counted(ident, owner, asked.hold)
             if turn is None or turn.status == "kept":  # "kept": stored results of tools, a lease, events
                 raise ClientFault(f"Response with id {quote(ident)} not found.", code="not_found")
-            yield await settled(conversations, turn, _form(request)), asked
+            yield await current_turn(conversations, turn, _form(request)), asked
         except StoreUnavailable as error:
-            raise away(error) from error
+            raise store_fault(error) from error
 
 
 async def _answer(asked: AdmittedRequest, turn: StoredTurn, write: Callable[[], bytes]) -> web.StreamResponse:

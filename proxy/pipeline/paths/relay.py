@@ -27,10 +27,10 @@ from ...protocols.base import ServerSide
 from ...protocols.shared.noise import LEFT_OUT, Note, ignore_note
 from ...protocols.shared.wire import empty_answer_fault, load
 from ...support.offload import OFFLOAD_BYTES, offload
-from ...upstream.pool.beginning import Beginning
+from ...upstream.pool.first_content import FirstContentBuffer
 from ...upstream.servers.leak_detection import LeakDetector, leak_detector
 from ...upstream.servers.private_data import NOTHING, PrivateData, secret_fault
-from ...upstream.servers.upstream_errors import cleaned
+from ...upstream.servers.upstream_errors import clean_error
 from ..answers.renaming import Renaming
 
 _ENDS: Final = (b"\n\n", b"\n\r\n", b"\r\r")
@@ -200,7 +200,7 @@ class Relay:
 
     def _is_error_alone(self, data: bytes) -> bool:
         """Returns True if an error came before any part of an answer, so that it can still become an HTTP status."""
-        return self.fault is not None and not Beginning(self._protocol.is_empty_frame).feed(data)
+        return self.fault is not None and not FirstContentBuffer(self._protocol.is_empty_frame).feed(data)
 
     def _up_to_secret(self, leaks: LeakDetector, data: bytes) -> bytes:
         shown = leaks.frames(data)
@@ -237,7 +237,9 @@ class Relay:
     def _error(self, frame: bytes) -> GatewayError | None:
         """Returns the error in a frame; None if it holds none."""
         events = self._protocol.reader(frame_bytes=len(frame), note=self._note).feed(frame)
-        return next((cleaned(event.error, private=self._private) for event in events if isinstance(event, Fault)), None)
+        return next(
+            (clean_error(event.error, private=self._private) for event in events if isinstance(event, Fault)), None
+        )
 
     def _is_whole(self) -> bool:
         """Returns True if the buffer holds a frame that lacks only its blank line."""

@@ -1,7 +1,7 @@
 """Three paths from the bytes of a server's stream to the bytes for the client. One is chosen for each answer.
 
-- **pass-through**: the client speaks the server's protocol and no middleware changes anything. The bytes are sent
-  unchanged; for watching middlewares they are also read into events (`toolwire.pipeline.paths.pass_through`).
+- **relay**: the client speaks the server's protocol and no middleware changes anything. The bytes are sent
+  unchanged; for watching middlewares they are also read into events (`toolwire.pipeline.paths.relay_path`).
 - **fast path**: the server sends text in chunks of Chat and no middleware reads text. Like **transcode**, but the text
   of a frame that holds nothing else goes from the frame's bytes to the scanner. If no call can begin in it, it is
   copied into a frame for the client. Law: the output equals that of transcode, byte for byte.
@@ -30,14 +30,14 @@ from ...support.offload import OFFLOAD_BYTES, in_thread
 from ...upstream.servers.base import WireSource
 from ...upstream.servers.leak_detection import leak_detector
 from ...upstream.servers.private_data import NOTHING, PrivateData
-from ...upstream.servers.upstream_errors import cleaned
+from ...upstream.servers.upstream_errors import clean_error
 from ..answers.reply import Reply
 from ..answers.stage_chain import StageChain
 from ..answers.stages import Stage, WatchStage
 from ..exchange.request_state import Exchange
 from ..scanning.scan_stage import ScanStage
-from .pass_through import PassThrough, SideReader
 from .relay import Relay
+from .relay_path import RelayPath, SideReader
 from .stream_path import StreamPath
 from .whole import note_usage
 
@@ -49,17 +49,17 @@ def choose(exchange: Exchange, reply: Reply) -> tuple[StreamPath, WireSource | N
     reply's events."""
     source, protocol = reply.wire, exchange.protocol
     writer = protocol.writer(exchange.write_options())
-    passes = reply.streamed and reply.unchanged_source(protocol.name) is not None
+    relays = reply.streamed and reply.unchanged_source(protocol.name) is not None
     chain = reply.chain() if reply.streamed and source is not None else None
     if chain is None or source is None:
         return Transcode(None, StageChain(()), writer), None
     frame_bytes = exchange.route.limits.frame_bytes
     choices = choices_of(exchange.request.sampling.n)
-    if passes:
+    if relays:
         relay, side = Relay(source.protocol, frame_bytes, source.private, reply.renaming, source.note), None
         if chain.stages:
             side = SideReader(source.protocol.reader(frame_bytes=frame_bytes, choices=choices), chain)
-        return PassThrough(relay, writer, side, lambda usage: note_usage(exchange, usage, None)), source
+        return RelayPath(relay, writer, side, lambda usage: note_usage(exchange, usage, None)), source
     reader = source.protocol.reader(frame_bytes=frame_bytes, choices=choices, note=source.note)
     if _copies_text(type(reader), type(writer)) and allows_fast_path(chain):
         fast = cast("ProseReader", reader), chain, cast("TextWriter", writer)
@@ -145,7 +145,7 @@ class Transcode(StreamPath):
         if isinstance(last, Finish | Fault):
             self.drained = True
             if isinstance(last, Fault):
-                events[-1] = Fault(cleaned(last.error, private=self._private))
+                events[-1] = Fault(clean_error(last.error, private=self._private))
         shown = self._chain.feed(events)
         self.works = self._chain.works or self._behind
         return self._write(shown) if shown or self._chain.waits else b""
@@ -184,7 +184,7 @@ class Transcode(StreamPath):
         self._write([])
 
     def give_up(self, error: GatewayError) -> bytes:
-        return self._write(self._chain.give_up(Fault(cleaned(error, private=self._private))))
+        return self._write(self._chain.give_up(Fault(clean_error(error, private=self._private))))
 
     async def settle(self) -> bytes:
         out = await self._read_deferred() if self._ends else b""

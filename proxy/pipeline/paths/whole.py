@@ -29,11 +29,11 @@ from ...support.bounded_json import loads
 from ...support.offload import OFFLOAD_BYTES, is_long, offload
 from ...upstream.servers.base import EventSource, WireSource
 from ...upstream.servers.leak_detection import check_whole
-from ...upstream.servers.upstream_errors import cleaned
+from ...upstream.servers.upstream_errors import clean_error
 from ..answers.reply import Reply
 from ..answers.stages import Batches
-from ..exchange.heads import TOKENIZER, USAGE_SOURCE
 from ..exchange.request_state import Exchange
+from ..exchange.response_head import TOKENIZER, USAGE_SOURCE
 from ..transforms.sealing import seal_reply
 
 JSON: Final = "application/json"
@@ -42,40 +42,40 @@ JSON: Final = "application/json"
 async def body_of(exchange: Exchange, reply: Reply) -> bytes:
     """Returns the body of a whole answer after all stages. Raises the `GatewayError` with which it broke off."""
     if isinstance(reply, WholeReply) and not reply.touched:
-        await show(reply, reply.source.said)
+        await show_to_stages(reply, reply.source.said)
         return reply.source.written()
     wire = None if reply.streamed else reply.unchanged_source(exchange.protocol.name)
     if wire is not None:
-        return await checked(reply, wire, await reply.wire_body())
+        return await check_body(reply, wire, await reply.wire_body())
     answer = await _said(exchange, reply)
     if not is_long(answer):
         return exchange.protocol.write_reply(answer, exchange.write_options())
     return await offload(True, exchange.protocol.write_reply, answer, exchange.write_options().for_large_answer())
 
 
-async def completed(exchange: Exchange, reply: Reply) -> WholeReply:
+async def complete_reply(exchange: Exchange, reply: Reply) -> WholeReply:
     """Reads the answer and runs it through the stages. Returns the same reply, which then holds the result. Raises the
     `GatewayError` with which the answer broke off."""
     if isinstance(reply, WholeReply) and not reply.touched:
-        await show(reply, reply.source.said)
+        await show_to_stages(reply, reply.source.said)
         reply.settled()
         return reply
     seal_reply(reply, exchange)
     before = reply.source
     wire = None if reply.streamed else reply.unchanged_source(exchange.protocol.name)
     if wire is not None:
-        known = Known(
-            exchange, before, body=await checked(reply, wire, await reply.wire_body()), protocol=wire.protocol
+        known = WholeAnswerSource(
+            exchange, before, body=await check_body(reply, wire, await reply.wire_body()), protocol=wire.protocol
         )
         if len(known.written()) > OFFLOAD_BYTES:
             await known.prepare()
     else:
-        known = Known(exchange, before, answer=await _said(exchange, reply))
+        known = WholeAnswerSource(exchange, before, answer=await _said(exchange, reply))
         await known.prepare()
     return WholeReply.become(reply, known)
 
 
-def taken(exchange: Exchange, response: web.StreamResponse, given: WholeReply) -> web.StreamResponse:
+def reply_for_response(exchange: Exchange, response: web.StreamResponse, given: WholeReply) -> web.StreamResponse:
     """Returns the reply for the response of a middleware that got `given`.
 
     If the client's protocol can read the response's body, that is `given` with this body, so that outer middlewares see
@@ -84,7 +84,7 @@ def taken(exchange: Exchange, response: web.StreamResponse, given: WholeReply) -
     body = _plain_body(response)
     if body is not None:
         with suppress(GatewayError):
-            known = Known(exchange, given.source, answer=exchange.protocol.read_reply(body), body=body)
+            known = WholeAnswerSource(exchange, given.source, answer=exchange.protocol.read_reply(body), body=body)
             if response is not given:
                 for name in _aiohttp_names(given):
                     del vars(given)[name]
@@ -116,7 +116,7 @@ def _aiohttp_names(response: web.Response) -> list[str]:
     return [name for name in vars(response) if hasattr(plain, name)]
 
 
-async def checked(reply: Reply, wire: WireSource, body: bytes) -> bytes:
+async def check_body(reply: Reply, wire: WireSource, body: bytes) -> bytes:
     """Checks an unchanged body, shows it to watching stages and returns the bytes to send. Raises the `GatewayError` in
     the body, or that with which a stage ends the answer."""
     large = len(body) > OFFLOAD_BYTES
@@ -127,9 +127,9 @@ async def checked(reply: Reply, wire: WireSource, body: bytes) -> bytes:
     if reply.stages:
         if large:
             read = await offload(True, _read, wire, body)
-            await show(reply, lambda: _given(read))
+            await show_to_stages(reply, lambda: _given(read))
         else:
-            await show(reply, lambda: wire.protocol.read_reply(body, note=wire.note))
+            await show_to_stages(reply, lambda: wire.protocol.read_reply(body, note=wire.note))
     return body
 
 
@@ -144,7 +144,7 @@ def _checked(wire: WireSource, body: bytes, judged: bool) -> bytes:
         try:
             wire.protocol.read_reply(body)
         except GatewayError as error:
-            raise cleaned(error, private=wire.private) from None
+            raise clean_error(error, private=wire.private) from None
     elif (shown := without_noise(value, wire.protocol.items_in, wire.note)) is not value or (
         judged and has_duplicates(body, value)
     ):
@@ -167,7 +167,7 @@ def _given(read: ModelReply | GatewayError) -> ModelReply:
     return read
 
 
-async def show(reply: Reply, said: Callable[[], ModelReply]) -> None:
+async def show_to_stages(reply: Reply, said: Callable[[], ModelReply]) -> None:
     """Shows an answer whose bytes are sent unchanged to watching stages. Raises the `GatewayError` with which a stage
     ends it."""
     chain = reply.chain() if reply.stages else None
@@ -206,7 +206,7 @@ def note_usage(exchange: Exchange, usage: Usage | None, reply: Reply | None) -> 
             reply.headers[TOKENIZER] = usage.tokenizer or "bytes"
 
 
-class Known(EventSource):
+class WholeAnswerSource(EventSource):
     """A complete answer: as a reply, as bytes, or both. Each form is made from the other when it is needed.
 
     `before` is the source of the answer and is closed with it. `body` are bytes to send unchanged; `protocol` is their
@@ -268,7 +268,7 @@ class Known(EventSource):
 class WholeReply(web.Response, Reply):
     """A complete answer that has not been sent."""
 
-    source: Known
+    source: WholeAnswerSource
 
     @property
     def protocol(self) -> ServerSide | None:
@@ -276,7 +276,7 @@ class WholeReply(web.Response, Reply):
         return self.source.protocol
 
     @classmethod
-    def become(cls, reply: Reply, known: Known) -> WholeReply:
+    def become(cls, reply: Reply, known: WholeAnswerSource) -> WholeReply:
         """Turns `reply` itself into a `WholeReply` with this answer, so that code with a reference to it, or that has
         set headers on it, sees the answer."""
         reply.source, reply.wire, reply.streamed = known, None, False

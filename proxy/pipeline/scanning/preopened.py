@@ -160,7 +160,7 @@ def marks_of(pairs: tuple[Pair, ...]) -> ReasoningTags:
 
 
 @lru_cache(maxsize=256)
-def in_sight(grammar: Grammar, config: ReasoningConfig) -> Grammar:
+def keep_closing_tags(grammar: Grammar, config: ReasoningConfig) -> Grammar:
     """Returns the grammar without syntaxes for these closing tags, so that a scanner leaves them in the text."""
     closers = {closer for _, closer in pairs_of(grammar, config)}
     return replace(grammar, syntaxes=tuple(syntax for syntax in grammar.syntaxes if syntax.opener not in closers))
@@ -177,7 +177,7 @@ def may_be_preopened(text: str, pairs: Iterable[Pair]) -> bool:
     return closed >= 0 and all(text.find(opener, 0, closed) < 0 for opener, _ in pairs)
 
 
-def visible(events: Iterable[Event]) -> str:
+def text_before_reasoning(events: Iterable[Event]) -> str:
     """Returns the text of an answer up to the first reasoning block that was opened, with `BLOCK` for a call."""
     pieces: list[str] = []
     texts: set[int] = set()
@@ -217,7 +217,7 @@ def closes_thoughts(text: str, pairs: Iterable[Pair]) -> Pair | None:
 
 def closes_at_once(head: str, pairs: Iterable[Pair]) -> Pair | None:
     """Returns the pair of the closing tag with which a stream begins, if it ends reasoning; else None. See
-    `tells_nothing_yet`."""
+    `is_undecided`."""
     head = head[:HEAD_CHARS]
     word = head.lstrip(SPACE)
     for pair in pairs:
@@ -278,7 +278,7 @@ def _is_fenced(fences: Iterable[re.Match[str]], at: int) -> bool:
 # --- knowledge of a route -------------------------------------------------------------------------------------------
 
 
-class Learned:
+class PreopenedMemory:
     """The knowledge of one route about how answers begin. For each kind of request it holds the tags inside which
     answers begin, or None if they do not."""
 
@@ -338,7 +338,7 @@ class PreopenedReasoning:
     def __init__(
         self,
         route: str,
-        learned: Learned,
+        learned: PreopenedMemory,
         asked: Callable[[], tuple[str, ModelRequest] | None],
         record: AccessRecord,
         *,
@@ -408,7 +408,7 @@ def _shown(name: str) -> str:
 # --- the beginning of a stream --------------------------------------------------------------------------------------
 
 
-def tells_nothing_yet(head: str, learned: Pair | None, pairs: Iterable[Pair]) -> bool:
+def is_undecided(head: str, learned: Pair | None, pairs: Iterable[Pair]) -> bool:
     """Returns True if more of a stream is needed to know how it begins. With `learned` an opening tag decides,
     otherwise a closing one."""
     if len(head) >= HEAD_CHARS:

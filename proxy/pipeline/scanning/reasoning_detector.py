@@ -22,9 +22,9 @@ from .preopened import (
     PreopenedReasoning,
     closes_at_once,
     closes_thoughts,
+    is_undecided,
     may_be_preopened,
-    tells_nothing_yet,
-    visible,
+    text_before_reasoning,
 )
 from .scanners import ScannerFactory
 
@@ -148,7 +148,7 @@ class ReasoningDetector:
             if learned is not None:
                 self.inside[choice] = learned
             return True
-        if tells_nothing_yet(head, learned, self._pairs):
+        if is_undecided(head, learned, self._pairs):
             return False
         if word.startswith(self._openers):
             self.said.pop(choice, None)
@@ -194,7 +194,7 @@ class ReasoningDetector:
         outside of reasoning."""
         if not self._is_closed(text) or not may_be_preopened(text, self._pairs):
             return None
-        said = visible(self._factory.plainly(text))
+        said = text_before_reasoning(self._factory.plainly(text))
         return closes_thoughts(said + BLOCK if choice in self._called else said, self._pairs)
 
     def _closes(self, text: str, pair: Pair) -> bool:
@@ -206,7 +206,9 @@ class ReasoningDetector:
         markers = self._factory.markers
         if markers is not None and not any(marker in before for marker in markers):
             return True
-        return any(opener in before for opener in self._openers) or pair[1] in visible(self._factory.plainly(text))
+        return any(opener in before for opener in self._openers) or pair[1] in text_before_reasoning(
+            self._factory.plainly(text)
+        )
 
 
 def _is_call(event: Event) -> bool:

@@ -28,7 +28,7 @@ from ...scan._grammar import Grammar, without_calls
 from ...scan.spans import Span
 from ...scanner import Signs, build_scanner, signs_of, triggers
 from .offered_tools import OfferedTools
-from .preopened import Pair, ReasoningTags, in_sight, marks_of, pairs_of
+from .preopened import Pair, ReasoningTags, keep_closing_tags, marks_of, pairs_of
 
 _PER_CHOICE: Final = 1 << 32
 _NOTHING: Final = Grammar(syntaxes=())
@@ -203,7 +203,7 @@ class ScannerFactory:
         """Returns the events of a text, without counting or reporting anything."""
         policy = self._policy(0, self.options, _UNCOUNTED, None)
         scanner = build_scanner(
-            in_sight(self.grammar, self.options.reasoning), policy, self.options, self._limits, trim=False
+            keep_closing_tags(self.grammar, self.options.reasoning), policy, self.options, self._limits, trim=False
         )
         return [*scanner.feed(text), *scanner.finish()]
 

@@ -31,7 +31,7 @@ from ..conversations.background_events import EventReplay
 from ..conversations.background_run import BackgroundRun
 from ..conversations.stored import Conversations
 from ..exchange.request_state import Exchange
-from .detached import ResponseSink, detached
+from .detached import ResponseSink, without_connection
 
 END_S: Final = 5.0
 """Seconds that a stopping application waits for its responses to end."""
@@ -70,7 +70,7 @@ class Background:
                 hint="Leave it out. The operator sets `store.kind`.",
             )
         run = exchange.background = BackgroundRun(self.config, self.conversations)
-        alone = detached(request, ResponseSink(run.write))
+        alone = without_connection(request, ResponseSink(run.write))
         task = asyncio.get_running_loop().create_task(self._carry_out(run, exchange, alone, work))
         request[DETACHED] = True
         self._runs.add(run)

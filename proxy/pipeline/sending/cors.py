@@ -7,9 +7,9 @@ Rules:
    Therefore any request header is allowed, and credentials (cookies) are not.
 3. Every answer has the headers: streams, errors, and answers to a wrong key.
 
-Disabled, it costs nothing; enabled, aiohttp writes the heads of answers (see `toolwire.pipeline.exchange.heads`).
-Source: the Fetch standard. The packages for aiohttp need each route registered with them and leave out error answers,
-and only four headers are needed, so none is used.
+Disabled, it costs nothing; enabled, aiohttp writes the heads of answers (see
+`toolwire.pipeline.exchange.response_head`). Source: the Fetch standard. The packages for aiohttp need each route
+registered with them and leave out error answers, and only four headers are needed, so none is used.
 """
 
 from __future__ import annotations

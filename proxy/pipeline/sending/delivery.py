@@ -26,12 +26,12 @@ from ...config import GatewayConfig
 from ...errors import ClientFault, Defect, GatewayError
 from ...formats.engine.toolset import KnownTools
 from ...ingress.auth import ApiKey, Keys
-from ...ingress.bodies import read_json
+from ...ingress.bodies import parse_body
 from ...ingress.budget import BodyBudget, BodyShare
-from ...ingress.conversations import ConversationLookup, KnownConversations
+from ...ingress.known_conversations import ConversationLookup, KnownConversations
 from ...ingress.liveness import LivenessMonitor, LivenessMonitors
+from ...ingress.loop_pacing import LoopPacer
 from ...ingress.receiving import read_body
-from ...ingress.turns import Turns
 from ...known.past import SEALED, Past, past_of
 from ...model import EMPTY, ModelRequest, merged
 from ...observability.telemetry import Metrics
@@ -40,15 +40,15 @@ from ...protocols.shared.turn import StoredTurn
 from ...protocols.shared.wire import dump, dump_in_pieces
 from ...ratelimit.admission import SLOT, Admission
 from ...record import AccessRecord, ExchangeObserver, Observe, ReadRequest
-from ...support.collecting import Collecting
+from ...support.garbage_collection import CollectorThresholds
 from ...support.offload import OFFLOAD_BYTES, OFFLOAD_OBJECTS, is_large, offload
 from ...upstream.servers import client_ids
-from ...upstream.servers.hops import HEADER, HOPS, came_through
+from ...upstream.servers.hops import HEADER, HOPS, read_hops
 from ..answers.reply import Reply
 from ..chain.middleware import Handler
-from ..chain.plain import HttpFault, unread
-from ..exchange.heads import ADDED_HEADERS, REQUEST_ID, TIMED, move_head, request_id
+from ..chain.plain import HttpFault, set_unread_body
 from ..exchange.request_state import EXCHANGE, Exchange
+from ..exchange.response_head import ADDED_HEADERS, REQUEST_ID, TIMED, move_head, request_id
 from ..exchange.routing import Route, Router
 from ..exchange.tolerant import read_mended
 from ..paths.whole import own_response
@@ -110,7 +110,7 @@ def boundary(
                 named = client_ids.CLIENT_ID.set(given)
                 request[ADDED_HEADERS] = {client_ids.HEADER: given}
             if HEADER in headers:
-                hops = HOPS.set(came_through(headers, own))
+                hops = HOPS.set(read_hops(headers, own))
             authorization, api_key = headers.getall("Authorization", _NONE), headers.getall("x-api-key", _NONE)
             if len(authorization) > 1 or len(api_key) > 1:
                 raise _ambiguous("Authorization" if len(authorization) > 1 else "x-api-key")
@@ -213,8 +213,8 @@ class Serving:
     conversations: KnownConversations
     monitors: LivenessMonitors
     budget: BodyBudget
-    collecting: Collecting
-    staggered: Turns
+    collecting: CollectorThresholds
+    staggered: LoopPacer
     admission: Admission | None
     observe: Sequence[Observe]
 
@@ -420,8 +420,8 @@ class Delivery:
         raw = await read_body(request, self._limits.body_bytes, self._body_s, share)
         if self._admission is not None and (slot := request.get(SLOT)) is not None:
             slot.arrived()
-        unread(request, raw)
-        body: Mapping[str, Any] = await read_json(
+        set_unread_body(request, raw)
+        body: Mapping[str, Any] = await parse_body(
             raw,
             self._limits,
             self._known,

@@ -9,7 +9,7 @@ from typing import Any
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 
-from ..chain.plain import unread
+from ..chain.plain import set_unread_body
 from ..exchange.request_state import EXCHANGE
 
 
@@ -64,7 +64,7 @@ class ResponseSink(AbstractStreamWriter):
         """Does nothing: a detached request has no reader."""
 
 
-def detached(request: web.Request, sink: ResponseSink) -> web.Request:
+def without_connection(request: web.Request, sink: ResponseSink) -> web.Request:
     """Returns the same request without its connection."""
     client: Any = _NoClient(request)
     alone = web.Request(
@@ -79,5 +79,5 @@ def detached(request: web.Request, sink: ResponseSink) -> web.Request:
     )
     alone._match_info = request._match_info
     origin = alone[EXCHANGE].received.origin
-    unread(alone, b"" if origin is None else origin.body)
+    set_unread_body(alone, b"" if origin is None else origin.body)
     return alone

@@ -27,7 +27,7 @@ from ...upstream.servers.base import WireSource
 from ...upstream.servers.private_data import PrivateData, secret_fault
 from ..answers.reply import Reply
 from ..exchange.request_state import Exchange
-from ..paths.whole import JSON, checked, show
+from ..paths.whole import JSON, check_body, show_to_stages
 
 WHOLE_BYTES: Final = 64 * 1024
 
@@ -46,7 +46,7 @@ async def relay(request: web.Request, exchange: Exchange, reply: Reply, wire: Wi
     async with aclosing(wire.body_in_parts()) as parts:
         begin = await _gather(parts, WHOLE_BYTES)
         if len(begin) <= WHOLE_BYTES or _PASSES.match(begin) is None:
-            return await checked(reply, wire, begin + await _gather(parts, None))
+            return await check_body(reply, wire, begin + await _gather(parts, None))
         if reply.renaming is not None:
             begin = await offload(True, reply.renaming.whole, begin)
         try:
@@ -110,7 +110,7 @@ async def _send(
         show_output(record, data)
         await reply.write(data)  # waits for a slow client
     if reply.stages:
-        await show(reply, lambda: _counted(protocol, end) or _counted(protocol, begin) or _UNCOUNTED)
+        await show_to_stages(reply, lambda: _counted(protocol, end) or _counted(protocol, begin) or _UNCOUNTED)
     await reply.write_eof()
     record.status = reply.status
 

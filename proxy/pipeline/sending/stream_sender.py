@@ -29,17 +29,17 @@ from aiohttp.http import StreamWriter
 from ...errors import BackendFault, Defect, GatewayError
 from ...events import Event, Fault, Finish
 from ...ingress.liveness import LivenessMonitor
-from ...protocols.passed.protocol import PassedProtocol
+from ...protocols.proxied.protocol import ProxiedProtocol
 from ...protocols.streams import KEEPALIVE
 from ...upstream.client.connections import too_large
 from ...upstream.servers.base import WireSource
 from ..answers.reply import Reply
 from ..chain.plain import release
-from ..exchange.heads import is_enclosed, send_whole
 from ..exchange.request_state import Exchange
-from ..paths.pass_through import PassThrough
+from ..exchange.response_head import is_enclosed, send_whole
+from ..paths.relay_path import RelayPath
 from ..paths.stream_paths import Transcode, choose
-from ..paths.whole import Known, WholeReply, body_of, note_usage
+from ..paths.whole import WholeAnswerSource, WholeReply, body_of, note_usage
 from .relayed_body import relay, show_output
 
 LOG: Final = logging.getLogger("toolwire")
@@ -62,7 +62,7 @@ async def send(request: web.Request, exchange: Exchange, reply: Reply, monitor: 
         await StreamSender(request, exchange, reply, monitor).run()
         return reply
     body: bytes | None
-    wire = reply.unchanged_source(exchange.protocol.name) if type(exchange.protocol) is PassedProtocol else None
+    wire = reply.unchanged_source(exchange.protocol.name) if type(exchange.protocol) is ProxiedProtocol else None
     if wire is not None and not is_enclosed(request):
         body = await relay(request, exchange, reply, wire)
         if body is None:
@@ -72,7 +72,7 @@ async def send(request: web.Request, exchange: Exchange, reply: Reply, monitor: 
     exchange.record.wrote()
     show_output(exchange.record, body)
     if not await send_whole(request, reply, body):
-        reply = WholeReply.become(reply, Known(exchange, reply.source, body=body))
+        reply = WholeReply.become(reply, WholeAnswerSource(exchange, reply.source, body=body))
     exchange.record.status = reply.status
     return reply
 
@@ -87,7 +87,7 @@ class StreamSender:
         self._reply = reply
         self._monitor = monitor
         self._path, self._wire = choose(exchange, reply)
-        bounded = self._wire is not None and not isinstance(self._path, PassThrough)
+        bounded = self._wire is not None and not isinstance(self._path, RelayPath)
         self._room = exchange.route.limits.stream_bytes if bounded else maxsize  # bytes the server may still send
         self._outputs = [observer.output for observer in exchange.record.observers if observer.output is not None]
         self._transport: asyncio.Transport | None = None  # the client's; None if writing has to wait

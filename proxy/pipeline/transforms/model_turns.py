@@ -19,7 +19,7 @@ from dataclasses import replace
 from ...events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start, is_live
 from ...folding import Folding
 from ...model import Part, Refusal, Text, ToolUse, Usage
-from ...upstream.servers.usage import added
+from ...upstream.servers.usage import add_usage
 from ..exchange.tool_memory import marked_id
 
 BREAK = "\n\n"
@@ -42,7 +42,7 @@ class LoopState:
 
     def count(self, usage: Usage | None) -> None:
         """Adds the token counts of a round."""
-        self.usage = added(self.usage, usage)
+        self.usage = add_usage(self.usage, usage)
 
 
 class Shown:

@@ -1,5 +1,5 @@
 """Reasoning that clients send back: opaque fields of servers, and the text of reasoning, are sealed for clients and
-opened again (`toolwire.protocols.shared.opaque`, docs/adr/0054).
+opened again (`toolwire.protocols.shared.opaque_reasoning`, docs/adr/0054).
 
 Rules:
 
@@ -20,11 +20,11 @@ from typing import Final
 from ...events import BlockKind, Close, Delta, Event, Open
 from ...model import EMPTY, Extra, ModelReply, Part, Reasoning, ToolUse, fields_of, merged, replace
 from ...protocols.base import ClientSide, ServerSide
-from ...protocols.shared.opaque import CALL, SERVER, Carried, marked, without_opaque
+from ...protocols.shared.opaque_reasoning import CALL, SERVER, SealedContent, with_server, without_opaque
 from ..answers.reply import Reply
 from ..answers.stages import Stage
 from ..exchange.request_state import Exchange
-from ..exchange.sealed import DROPPED, Sealed
+from ..exchange.route_seals import DROPPED, RouteSeals
 
 LOG: Final = logging.getLogger("toolwire")
 
@@ -123,7 +123,7 @@ class Marking(Stage):
         return before, without_opaque(extra, self._protocol, self._opaque)
 
     def _marked(self, extra: Extra) -> Extra:
-        return marked(extra, self._protocol, self._opaque, self._asked())
+        return with_server(extra, self._protocol, self._opaque, self._asked())
 
 
 class Sealing(Stage):
@@ -134,7 +134,7 @@ class Sealing(Stage):
 
     def __init__(
         self,
-        sealed: Sealed,
+        sealed: RouteSeals,
         client: ClientSide,
         wire: ServerSide | None,
         owner: str,
@@ -212,7 +212,7 @@ class Sealing(Stage):
         fields = fields_of(extra[CALL] if of_call else extra, self._protocol) if server else EMPTY
         said = text if self._holds_text and not of_call else None
         shown = self._without_opaque(extra)
-        sealed = self._seal(Carried(said, self._protocol, fields, of_call), server)
+        sealed = self._seal(SealedContent(said, self._protocol, fields, of_call), server)
         if sealed is None:
             return shown
         return merged(shown, {self._client.name: self._client.carried(sealed, BARE if of_call else fields)})
@@ -224,10 +224,10 @@ class Sealing(Stage):
         opaque = self._wire.opaque_fields
         fields = {key: value for key, value in fields_of(extra, self._protocol).items() if key in opaque}
         shown = self._without_opaque(extra)
-        sealed = self._seal(Carried(None, self._protocol, fields, of_call=True), extra[SERVER])
+        sealed = self._seal(SealedContent(None, self._protocol, fields, of_call=True), extra[SERVER])
         return shown if sealed is None else merged(shown, {self._client.name: self._client.carried_call(sealed)})
 
-    def _seal(self, carried: Carried, server: str) -> str | None:
+    def _seal(self, carried: SealedContent, server: str) -> str | None:
         sealed = self._sealed.seal(carried, self._owner, server)
         if sealed is None:
             self._failed()

@@ -130,7 +130,7 @@ def request_of(handshake: web.Request, body: bytes, writer: EventWriter) -> web.
     return request
 
 
-async def answer(handshake: web.Request, request: web.Request) -> None:
+async def answer_message(handshake: web.Request, request: web.Request) -> None:
     """Lets the application answer `request` and sends the whole answer. Raises `ConnectionError` if the client has
     disconnected."""
     try:

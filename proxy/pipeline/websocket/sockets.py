@@ -29,16 +29,16 @@ from aiohttp.http import WSMsgType
 
 from ...config import GatewayConfig, WebsocketConfig
 from ...errors import ClientFault, Defect, GatewayError, Unavailable, quote
-from ...ingress.bodies import read_json
+from ...ingress.bodies import parse_body
 from ...ingress.budget import BODY_BUDGET, BodyShare
 from ...ingress.liveness import LIVENESS
-from ...protocols.shared.socket_messages import Create, fault_event, read_create, read_stream_id
+from ...protocols.shared.socket_messages import CreateMessage, fault_event, read_create, read_stream_id
 from ...protocols.shared.wire import dumper
 from ...support.offload import OFFLOAD_BYTES, offload
 from ...support.tasks import BackgroundTasks
 from ..sending.delivery import OWNER
 from .lane_memory import LANE, LaneMemory, make_memory
-from .socket_exchange import EventWriter, answer, request_of
+from .socket_exchange import EventWriter, answer_message, request_of
 
 LOG: Final = logging.getLogger("toolwire")
 
@@ -138,7 +138,7 @@ def _stopping() -> Unavailable:
 class Waiting:
     """A `response.create` that waits for its turn. `share` holds the bytes of its `body`."""
 
-    create: Create
+    create: CreateMessage
     body: bytes
     share: BodyShare
 
@@ -306,7 +306,7 @@ class ClientSocket:
         share = BodyShare(self._budget, self._owner)
         try:
             share.take(len(raw))
-            message = await read_json(raw, self._limits)
+            message = await parse_body(raw, self._limits)
             stream_id = read_stream_id(message)
             create = read_create(message)
             large = len(raw) > OFFLOAD_BYTES
@@ -374,7 +374,7 @@ class ClientSocket:
         request = request_of(self._request, waiting.body, writer)
         request[LANE] = lane.memory
         try:
-            await answer(self._request, request)
+            await answer_message(self._request, request)
         except ConnectionError:
             raise
         except Exception:

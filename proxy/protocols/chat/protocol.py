@@ -24,7 +24,7 @@ from ..base import ClientSide, ServerSide
 from ..shared import openai
 from ..shared.noise import in_chat, with_deltas
 from ..shared.wire import load
-from .opaque import OPAQUE, REASONING
+from .extra_fields import OPAQUE, REASONING
 from .reader import ChatReader
 from .reply import read_reply, read_usage, write_reply
 from .request import mended, read_request

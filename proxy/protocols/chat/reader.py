@@ -37,7 +37,7 @@ from ..shared.wire import (
     read_frame,
     unfinished_call_fault,
 )
-from .opaque import PROTOCOL, of_deltas, opaque_of, without
+from .extra_fields import PROTOCOL, of_deltas, opaque_of, other_fields
 from .reply import (
     AN_ANSWER,
     CHOICE,
@@ -170,7 +170,7 @@ class ChatReader(SseReader):
         opaque = EMPTY
         if rest:
             opaque = opaque_of(rest)
-            rest = without(rest, opaque)
+            rest = other_fields(rest, opaque)
         reason = choice.get("finish_reason")
         reason = reason if isinstance(reason, str) else None
         extra = probabilities(choice["logprobs"]) if choice.get("logprobs") else None

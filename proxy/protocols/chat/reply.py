@@ -60,10 +60,10 @@ from ..shared.wire import (
     read_answer,
     shorten,
     unfinished_call_fault,
-    unreadable,
+    unreadable_answer,
 )
 from ..streams import WriteOptions
-from .opaque import CALL_FIELDS, PROTOCOL, REASONING, call_extra, joined, opaque_of, without
+from .extra_fields import CALL_FIELDS, PROTOCOL, REASONING, call_extra, join_fields, opaque_of, other_fields
 from .request_writer import write_call
 
 _ONLY_OBJECTS: Final = frozenset({dict})
@@ -111,7 +111,7 @@ def read_reply(body: bytes, choices: int = MAX_CHOICES, note: Note = ignore_note
         beside = top_level(answer)
     wire_choices = answer.get("choices")
     if not isinstance(wire_choices, list) or not wire_choices or not _ONLY_OBJECTS.issuperset(map(type, wire_choices)):
-        raise unreadable("The model server's answer has no choices", answer)
+        raise unreadable_answer("The model server's answer has no choices", answer)
     ordered = _in_order(wire_choices, choices)
     read = tuple([_read_choice(choice, note) for choice in ordered])
     if not any(choice.parts for choice in read) and any(map(_lacks_names, read, ordered)):
@@ -184,7 +184,7 @@ def _read_choice(choice: Mapping[str, Any], note: Note) -> ReplyChoice:
     if reason not in FinishReason.WHOLE and any(map(has_incomplete_arguments, whole)):
         reason = cut_off_reason(reason)
     parts += whole
-    return ReplyChoice(tuple(parts), reason, choice_extra(choice, without(rest, opaque)))
+    return ReplyChoice(tuple(parts), reason, choice_extra(choice, other_fields(rest, opaque)))
 
 
 def rest_of(value: Mapping[str, Any], known: frozenset[str]) -> Mapping[str, Any]:
@@ -395,7 +395,7 @@ def write_reply(reply: ModelReply, options: WriteOptions) -> bytes:
     if reply.extra and (rest := fields_of(reply.extra, PROTOCOL)):
         answer = {"choices": body.pop("choices"), "usage": body.pop("usage")}
         beside = {key: value for key, value in rest.items() if key not in PASSED}
-        body = {**beside, **body, **passed(rest), **answer}
+        body = {**beside, **body, **repeated_fields(rest), **answer}
     if usage.missing == "both":
         del body["usage"]
     return dumper(options.large)(body)
@@ -411,7 +411,7 @@ def _write_choice(index: int, choice: ReplyChoice, options: WriteOptions) -> dic
         elif isinstance(part, ToolUse):
             uses.append(part)
         elif isinstance(part, Reasoning):
-            opaque = joined(opaque, fields_of(part.extra, PROTOCOL)) if part.extra else opaque
+            opaque = join_fields(opaque, fields_of(part.extra, PROTOCOL)) if part.extra else opaque
             if not part.text:
                 continue
             reasoning += part.text
@@ -467,7 +467,7 @@ def reply_id(answer_id: str) -> str:
     return answer_id if answer_id.startswith("chatcmpl-") else f"chatcmpl-{uuid4().hex}"
 
 
-def passed(fields: Mapping[str, Any]) -> dict[str, str]:
+def repeated_fields(fields: Mapping[str, Any]) -> dict[str, str]:
     """Returns the unmodelled fields that are repeated in every chunk."""
     return {key: valid_text(fields[key]) for key in PASSED if isinstance(fields.get(key), str)}
 

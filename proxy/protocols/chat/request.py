@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from ...errors import ClientFault, quote
 from ...formats.engine.toolset import ToolSet, known_set, new_set
-from ...known.past import fold, past_of
+from ...known.past import fold_items, past_of
 from ...model import (
     EMPTY,
     LIKE_SERVER,
@@ -44,7 +44,7 @@ from ...model import (
 from ..shared.mending import Mending, objects
 from ..shared.request_schema import RequestSchema
 from ..shared.wire import rest_of
-from .opaque import CALL_FIELDS, OPAQUE, PROTOCOL, REASONING, call_extra, nested_rest_of, opaque_of
+from .extra_fields import CALL_FIELDS, OPAQUE, PROTOCOL, REASONING, call_extra, nested_rest_of, opaque_of
 
 MODELLED: Final = frozenset(
     {
@@ -128,7 +128,7 @@ def read_request(body: Mapping[str, Any], raw: bytes) -> ModelRequest:
         tools = ToolSet((*tools, *map(_legacy_function, body["functions"])))
     return ModelRequest(
         model=body["model"],
-        messages=tuple(fold(past, "chat.read", items, _Called({}, ""), _read_more)[0]),
+        messages=tuple(fold_items(past, "chat.read", items, _Called({}, ""), _read_more)[0]),
         tools=tools,
         tool_choice=_read_choice(body, tools),
         parallel_tool_calls=body.get("parallel_tool_calls") is not False,

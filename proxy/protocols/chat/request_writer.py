@@ -14,7 +14,7 @@ from itertools import compress
 from operator import attrgetter, ne
 from typing import Any, Final
 
-from ...known.past import Past, fold, once
+from ...known.past import Past, fold_items, make_once
 from ...model import (
     EMPTY,
     LIKE_SERVER,
@@ -36,7 +36,7 @@ from ...repair.characters import valid_text
 from ...scan._grammar import SPACE
 from ..shared.call_ids import as_written, at_most
 from ..shared.wire import dump, rest_of
-from .opaque import PROTOCOL, joined, nest
+from .extra_fields import PROTOCOL, join_fields, nest
 from .request import SPEAKERS, TOOL_FIELDS
 
 ID_CHARS: Final = 40
@@ -63,7 +63,7 @@ def write_request(request: ModelRequest) -> dict[str, Any]:
     """Returns the JSON object of a request to a chat backend."""
     body: dict[str, Any] = {"model": request.model, "messages": write_messages(request.messages, request.past)}
     if request.tools:
-        body["tools"] = once(
+        body["tools"] = make_once(
             request.past, "Chat tools", request.tools, lambda: [write_tool(tool) for tool in request.tools]
         )
         if request.tool_choice.mode != "auto" or request.tool_choice.allowed is not None:
@@ -92,7 +92,7 @@ def write_request(request: ModelRequest) -> dict[str, Any]:
 def write_messages(messages: Sequence[Message], past: Past | None = None) -> list[dict[str, Any]]:
     """Returns the `messages` array. Each tool result of a message becomes a `tool` message before the rest of the
     message. Assistant messages with nothing that Chat can express are left out."""
-    return fold(past, "chat.write", messages, 0, _write_more)[0]
+    return fold_items(past, "chat.write", messages, 0, _write_more)[0]
 
 
 def _write_more(_: int, messages: Sequence[Message], start: int, out: list[dict[str, Any]]) -> int:
@@ -149,7 +149,7 @@ def _write_message(message: Message, parts: list[Part]) -> dict[str, Any]:
         written["reasoning_content"] = reasoning
     for part in parts:
         if isinstance(part, Reasoning) and part.extra:
-            opaque = joined(opaque, fields_of(part.extra, PROTOCOL))
+            opaque = join_fields(opaque, fields_of(part.extra, PROTOCOL))
     if calls:
         written["tool_calls"] = calls
     return {**written, **opaque, **fields_of(message.extra, PROTOCOL)}

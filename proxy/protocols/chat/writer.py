@@ -28,8 +28,8 @@ from ...repair.characters import valid_text
 from ...scan._grammar import SPACE
 from ..shared.wire import dump
 from ..streams import KEEPALIVE, TextFrame, WriteOptions
-from .opaque import PROTOCOL, joined, nest
-from .reply import PASSED, finish_word, passed, reasoning_keys, reply_id, write_usage
+from .extra_fields import PROTOCOL, join_fields, nest
+from .reply import PASSED, finish_word, reasoning_keys, repeated_fields, reply_id, write_usage
 
 DONE: Final = b"data: [DONE]\n\n"
 
@@ -106,7 +106,7 @@ class ChatWriter:
             "model": self._options.request.model,
         }
         if fields := extra.get(PROTOCOL):
-            self._identity.update(passed(fields))
+            self._identity.update(repeated_fields(fields))
             self._rest = {key: value for key, value in fields.items() if key not in PASSED}
         self._head = self._head_with(EMPTY)
 
@@ -143,7 +143,7 @@ class ChatWriter:
                 return _CallBlock(answer, opened, out)
             case BlockKind.REASONING:
                 field = self._options.reasoning_field
-                opaque = EMPTY if field == "drop" else joined(fields_of(opened.extra, PROTOCOL), EMPTY)
+                opaque = EMPTY if field == "drop" else join_fields(fields_of(opened.extra, PROTOCOL), EMPTY)
                 if field == "inline":
                     return _InlineReasoningBlock(answer, self._options.reasoning_tags, opaque)
                 return _ReasoningBlock(answer, reasoning_keys(field), opaque, shown=field != "drop")
@@ -284,7 +284,7 @@ class _InlineReasoningBlock(_TextBlock):
         self._opaque = opaque
 
     def learn(self, extra: Extra, out: list[bytes]) -> None:
-        self._opaque = joined(self._opaque, fields_of(extra, PROTOCOL))
+        self._opaque = join_fields(self._opaque, fields_of(extra, PROTOCOL))
 
     def put(self, text: str, extra: Mapping[str, Any] | None, out: list[bytes]) -> None:
         super().put(text if self._opened else self._tags[0] + text, extra, out)
@@ -331,7 +331,7 @@ class _ReasoningBlock(_KeyedBlock):
 
     def learn(self, extra: Extra, out: list[bytes]) -> None:
         if self._shown:
-            self._opaque = joined(self._opaque, fields_of(extra, PROTOCOL))
+            self._opaque = join_fields(self._opaque, fields_of(extra, PROTOCOL))
 
     def close(self, out: list[bytes], status: BlockStatus) -> None:
         if self._opaque:

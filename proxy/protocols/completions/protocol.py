@@ -1,6 +1,6 @@
 """The legacy text protocol (`/completions`), for backends that know no roles.
 
-It has no client side: requests to `/v1/completions` are passed through (`toolwire.protocols.passed.protocol`). For a
+It has no client side: requests to `/v1/completions` are passed through (`toolwire.protocols.proxied.protocol`). For a
 backend, a conversation becomes one text, by a chat template (`toolwire.protocols.completions.chat_templates`); by
 default
 

@@ -109,7 +109,7 @@ def read_block(block: Mapping[str, Any], names: Mapping[str, str] = EMPTY) -> Pa
 
 def arguments_of(value: Any) -> str:
     """Returns the `input` of a call as JSON text. Some servers send it as text already."""
-    if isinstance(value, str) and is_object(value):
+    if isinstance(value, str) and begins_as_object(value):
         return value
     return "{}" if value is None else dump(value).decode()
 
@@ -239,7 +239,7 @@ def input_of(use: ToolUse) -> Any:
     return value if isinstance(value, dict) else {"input": value}
 
 
-def is_object(text: str) -> bool:
+def begins_as_object(text: str) -> bool:
     """True if arguments begin like an object."""
     return text.lstrip(SPACE).startswith("{")
 

@@ -5,8 +5,8 @@ state machine from a module beside this one, usable without the server (R4.6).
 
 `blocks.py` converts content blocks; `request.py` reads requests, `request_writer.py` writes them; `reply.py` reads and
 writes whole answers and holds what whole and streamed answers share; `reader.py` reads streams, `writer.py` writes
-them, with `streamed.py` for their blocks; `errors.py` errors; `ids.py` ids and signatures. Their docstrings list what
-the protocol cannot express; docs/adr/0030 explains the mapping.
+them, with `block_streams.py` for their blocks; `errors.py` errors; `ids.py` ids and signatures. Their docstrings list
+what the protocol cannot express; docs/adr/0030 explains the mapping.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from ..shared import openai
 from ..shared.noise import Note, ignore_note, in_messages
 from ..shared.numbers import MAX_CHOICES
 from ..shared.wire import dump, frame_type
+from .block_streams import frame
 from .blocks import PART_FIELDS, PROTOCOL
 from .errors import status_of, write_error, write_limits
 from .ids import gateway_call_id
@@ -28,7 +29,6 @@ from .reader import MessagesReader
 from .reply import read_reply, read_usage, thinking_of, write_reply
 from .request import HEADERS, mended, read_request
 from .request_writer import COUNTED, write_request
-from .streamed import frame
 from .writer import MessagesWriter
 
 VERSION: Final = "2023-06-01"

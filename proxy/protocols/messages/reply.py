@@ -45,9 +45,9 @@ from ..shared.call_deltas import new_call_id
 from ..shared.ends import cut_off_reason, finish_words, meaning, read_end
 from ..shared.noise import LEFT_OUT, NAMELESS, Note, ignore_note, of_item
 from ..shared.numbers import MAX_PARTS, rest_of_counts, too_many, usage_of, with_rest
-from ..shared.wire import dumper, nameless_call_fault, read_answer, rest_of, unreadable
+from ..shared.wire import dumper, nameless_call_fault, read_answer, rest_of, unreadable_answer
 from ..streams import WriteOptions
-from .blocks import PROTOCOL, input_of, is_object, read_block, write_block
+from .blocks import PROTOCOL, begins_as_object, input_of, read_block, write_block
 from .errors import read_error
 from .ids import message_id
 
@@ -167,7 +167,7 @@ def write_reply(reply: ModelReply, options: WriteOptions) -> bytes:
 
 
 def _write(part: Part) -> Mapping[str, Any] | None:
-    if not isinstance(part, ToolUse) or part.kind == "custom" or not is_object(part.arguments):
+    if not isinstance(part, ToolUse) or part.kind == "custom" or not begins_as_object(part.arguments):
         return write_block(part)
     block = write_block(replace(part, arguments=""))
     text = valid_text(part.arguments)
@@ -241,7 +241,7 @@ def read_reply(body: bytes, note: Note = ignore_note) -> ModelReply:
         raise error
     content = answer.get("content")
     if not isinstance(content, list):
-        raise unreadable("The model server's answer has no content", answer)
+        raise unreadable_answer("The model server's answer has no content", answer)
     if len(content) > MAX_PARTS:
         raise too_many("blocks", MAX_PARTS)
     parts: list[Part] = []

@@ -20,7 +20,7 @@ from ...errors import ClientFault, quote
 from ...fastparse import with_own_texts
 from ...formats.engine.rendering import prompt_name
 from ...formats.engine.toolset import ToolSet, known_set, new_set, note, note_of
-from ...known.past import Past, fold, once, past_of
+from ...known.past import Past, fold_items, make_once, past_of
 from ...model import (
     EMPTY,
     Message,
@@ -39,7 +39,7 @@ from ...model import (
 from ...support.cache import weight_of
 from ...tolerances import ARGUMENTS
 from ..shared.client_tools import with_distinct_names
-from ..shared.mending import Mending, is_object, object_of, objects
+from ..shared.mending import Mending, is_json_object, object_of, objects
 from ..shared.request_schema import RequestSchema
 from ..shared.wire import dump, load, rest_of
 from .blocks import PROTOCOL, read_content
@@ -106,7 +106,7 @@ def read_request(body: Mapping[str, Any], raw: bytes) -> ModelRequest:
     choice = body.get("tool_choice") or EMPTY
     return ModelRequest(
         model=body["model"],
-        messages=(*system, *fold(past, "messages.read", items, EMPTY, _read_more)[0]),
+        messages=(*system, *fold_items(past, "messages.read", items, EMPTY, _read_more)[0]),
         tools=tools,
         tool_choice=_read_choice(body.get("tool_choice"), tools),
         parallel_tool_calls=choice.get("disable_parallel_tool_use") is not True,
@@ -185,7 +185,7 @@ def _read_system(system: Any, past: Past | None) -> tuple[Sequence[Mapping[str, 
     parts = read_content(system)
     messages = (Message("system", parts),) if parts else ()
     if past is not None:
-        messages = once(past, "messages.system", (), lambda: messages, dump(with_own_texts(system)))
+        messages = make_once(past, "messages.system", (), lambda: messages, dump(with_own_texts(system)))
     return notes, messages
 
 
@@ -292,7 +292,7 @@ def _mended_input(value: Any, mending: Mending) -> Any:
         return value
     mending.note(ARGUMENTS)
     text = value if isinstance(value, str) else dump(value).decode()
-    return load(text if is_object(text) else object_of(text))
+    return load(text if is_json_object(text) else object_of(text))
 
 
 # --- tools that come and go in a conversation -------------------------------------------------------------------------
@@ -361,7 +361,7 @@ def _is_search(tool: ToolSpec) -> bool:
 
 def changes_in(messages: Sequence[Mapping[str, Any]], past: Past | None) -> Sequence[Change]:
     """Returns the tool changes in these messages, in order."""
-    return fold(past, "messages.tools", messages, 0, _more_changes)[0]
+    return fold_items(past, "messages.tools", messages, 0, _more_changes)[0]
 
 
 def _more_changes(_: int, messages: Sequence[Mapping[str, Any]], start: int, changes: list[Change]) -> int:

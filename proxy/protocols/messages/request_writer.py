@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from ...known.past import Past, fold, once
+from ...known.past import Past, fold_items, make_once
 from ...model import (
     EMPTY,
     Message,
@@ -60,7 +60,7 @@ def write_request(request: ModelRequest) -> dict[str, Any]:
         body["system"] = write_content(system)
     tools = _offered(request)
     if tools:
-        body["tools"] = once(request.past, "Messages tools", tools, lambda: write_tools(tools))
+        body["tools"] = make_once(request.past, "Messages tools", tools, lambda: write_tools(tools))
         if choice := write_choice(request.tool_choice, parallel=request.parallel_tool_calls):
             body["tool_choice"] = choice
     own = rest_of(protocol_fields, _NOT_IN_BODY)
@@ -113,7 +113,7 @@ def write_messages(
     messages: Sequence[Message], past: Past | None = None
 ) -> tuple[Sequence[Mapping[str, Any]], Sequence[dict[str, Any]]]:
     """Returns the blocks of `system`, and the `messages` array."""
-    out, end = fold(past, "messages.write", messages, _Written(), _write_more, _before_results)
+    out, end = fold_items(past, "messages.write", messages, _Written(), _write_more, _before_results)
     return end.system, out or [{"role": "user", "content": _BEGIN}]
 
 

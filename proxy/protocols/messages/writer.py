@@ -25,11 +25,7 @@ from ...events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish
 from ...model import EMPTY, Extra, Usage, fields_of
 from ..shared.text_sinks import InlineReasoning, TextSink
 from ..streams import KEEPALIVE, TextFrame, WriteOptions
-from .blocks import PROTOCOL
-from .errors import error_object
-from .ids import message_id
-from .reply import first_usage, reasoning_placement, stop_fields, write_usage
-from .streamed import (
+from .block_streams import (
     CallBlock,
     ContentBlock,
     OpaqueBlock,
@@ -38,6 +34,10 @@ from .streamed import (
     TextBlock,
     frame,
 )
+from .blocks import PROTOCOL
+from .errors import error_object
+from .ids import message_id
+from .reply import first_usage, reasoning_placement, stop_fields, write_usage
 
 PING: Final = frame("ping")
 STOP: Final = frame("message_stop")
@@ -51,7 +51,7 @@ class MessagesWriter:
         self._reasoning = reasoning_placement(options)
         self._out: list[bytes] = []
         self.send: Callable[[bytes], None] = self._out.append
-        """Takes a frame; see `streamed.BlockStream`."""
+        """Takes a frame; see `block_streams.BlockStream`."""
         self._blocks: dict[int, _QueuedBlock] = {}
         self._waiting: deque[_QueuedBlock] = deque()
         self._open: ContentBlock | None = None  # the block that has begun and not ended
@@ -214,7 +214,7 @@ class MessagesWriter:
     # --- for blocks -------------------------------------------------------------------------------------------------
 
     def begin(self, content: ContentBlock) -> int:
-        """Ends the previous block and returns the index of `content`; see `streamed.BlockStream`."""
+        """Ends the previous block and returns the index of `content`; see `block_streams.BlockStream`."""
         if self._text is not None and content is not self._text:
             self._leave_text()
         if self._open is not None:
@@ -226,7 +226,7 @@ class MessagesWriter:
         return self._count - 1
 
     def finished(self, content: ContentBlock, *, called: bool = False) -> None:
-        """Ends `content` if it is open; see `streamed.BlockStream`."""
+        """Ends `content` if it is open; see `block_streams.BlockStream`."""
         self._called = self._called or called
         if self._open is content:
             self._open = None

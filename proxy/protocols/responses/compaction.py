@@ -20,8 +20,8 @@ from ..shared.wire import dump
 from .ids import new_response_id
 from .item_writer import write_items
 from .items import own_items, whole_items
-from .kept_items import listed
 from .resource import write_usage
+from .stored_items import listed_item
 from .summaries import REQUEST, is_summary, summary_item
 
 PATH: Final = "/responses/compact"
@@ -51,7 +51,7 @@ def write_compacted(reply: ModelReply, messages: Iterable[Message]) -> bytes:
     parts = reply.choices[0].parts if reply.choices else ()
     item = summary_item("".join(part.text for part in parts if isinstance(part, Text)))
     ident = new_response_id()
-    own = [listed(item, ident, place) for place, item in enumerate(_user_items(tuple(messages)[:-1]))]
+    own = [listed_item(item, ident, place) for place, item in enumerate(_user_items(tuple(messages)[:-1]))]
     return dump(
         {
             "id": ident,

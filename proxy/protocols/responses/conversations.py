@@ -16,9 +16,9 @@ from ..shared.turn import StoredTurn
 from ..shared.wire import dump_in_pieces, load
 from ..turn_form import ConversationForm, Items
 from .items import whole_items
-from .kept_items import listed
 from .request import SHAPE
 from .resource import conversation_of
+from .stored_items import listed_item
 
 PREFIX: Final = "conv_"
 
@@ -63,7 +63,7 @@ class ResponsesConversations(ConversationForm):
     def with_ids(self, items: Iterable[Mapping[str, Any]]) -> Items:
         seed = token_hex(16)
         whole = (item for item in whole_items(items) if item["type"] != "item_reference")
-        return [listed(item, seed, place) for place, item in enumerate(whole)]
+        return [listed_item(item, seed, place) for place, item in enumerate(whole)]
 
     def resource(self, turn: StoredTurn) -> dict[str, Any]:
         return {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ...known.past import KnownItems, fold
+from ...known.past import KnownItems, fold_items
 
 _NONE: Final = frozenset[Any]()
 
@@ -13,7 +13,7 @@ _NONE: Final = frozenset[Any]()
 def types_in(items: Any) -> frozenset[Any]:
     """Returns the `type`s of all items of an input; an empty set if the input is a string."""
     if isinstance(items, KnownItems):
-        return fold(items.past, "responses.types", items, _NONE, _more)[1]
+        return fold_items(items.past, "responses.types", items, _NONE, _more)[1]
     return frozenset([item.get("type") for item in items]) if isinstance(items, list) else _NONE
 
 

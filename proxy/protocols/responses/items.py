@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from ...known.past import KnownItems, Past, fold
+from ...known.past import KnownItems, Past, fold_items
 from ...model import (
     EMPTY,
     CallKind,
@@ -74,7 +74,7 @@ def read_items(items: str | Sequence[Mapping[str, Any]]) -> tuple[Message, ...]:
         for item in whole_items(items):
             reading.take(item)
         return reading.end()
-    messages, end = fold(items.past, "responses.read", items, _Read(), _read_more)
+    messages, end = fold_items(items.past, "responses.read", items, _Read(), _read_more)
     return tuple(messages) if end.turn is None else (*messages, Message("assistant", end.turn))
 
 
@@ -126,10 +126,10 @@ def whole_items(items: str | Iterable[Mapping[str, Any]]) -> Iterator[Mapping[st
         yield {"type": "message", "role": "user", "content": bare}
 
 
-def joined(messages: Sequence[Message], past: Past | None) -> tuple[Message, ...]:
+def join_messages(messages: Sequence[Message], past: Past | None) -> tuple[Message, ...]:
     """Returns the messages of several requests and answers as if all had been read from one list of items. `past` holds
     the results of the conversation's earlier requests."""
-    made, end = fold(past, "responses.join", messages, _Read(), _join_more)
+    made, end = fold_items(past, "responses.join", messages, _Read(), _join_more)
     return tuple(made) if end.turn is None else (*made, Message("assistant", end.turn))
 
 

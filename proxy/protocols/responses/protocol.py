@@ -7,8 +7,8 @@ state machine from a module beside this one, usable without the server (R4.6).
 conversation; `tools_in_input.py` reads tools among them; `client_tools.py` has the tools that the client runs, and
 their items; `resource.py` the response object; `reply.py` whole answers and their items; `reader.py` reads streams,
 `writer.py` writes them, with `output.py` for their items; `turns.py` stored conversations; `compaction.py` compaction,
-with `summaries.py`; `served.py` tool servers that the client names, with `served_items.py`; `conversations.py`
-conversations with ids of their own. Their docstrings list what the protocol cannot express.
+with `summaries.py`; `tool_servers.py` tool servers that the client names, with `tool_server_items.py`;
+`conversations.py` conversations with ids of their own. Their docstrings list what the protocol cannot express.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .reply import read_reply, write_reply
 from .request import mended, read_request
 from .request_writer import COUNTED, ENCRYPTED, own_body, write_request
 from .resource import read_usage
-from .served import ResponsesServed, secrets
+from .tool_servers import ResponsesToolServers, tool_server_secrets
 from .turns import ResponsesTurns
 from .writer import ResponsesWriter
 
@@ -73,7 +73,7 @@ class ResponsesProtocol(ClientSide, ServerSide):
     )
     count_path = "/responses/input_tokens"
     compact_path = "/responses/compact"
-    served = ResponsesServed()
+    served = ResponsesToolServers()
     binding_fields = (("prompt", "Send its text as 'instructions' and 'input'."),)
     end_marks = tuple(end.encode() for end in ENDS)
     usual = b'"output_index":'
@@ -121,7 +121,7 @@ class ResponsesProtocol(ClientSide, ServerSide):
         return {"encrypted_content": sealed}
 
     def secrets(self, request: ModelRequest) -> Sequence[str]:
-        return secrets(request.tools)
+        return tool_server_secrets(request.tools)
 
     def show_result(self, use: ToolUse, text: str) -> Opaque:
         item = {"type": "function_call_output", "call_id": use.call_id, "output": text, "status": "completed"}

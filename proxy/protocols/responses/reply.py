@@ -54,7 +54,7 @@ from ..shared.client_tools import ITEM_TYPE
 from ..shared.ends import cut_off_reason, finish_words, read_end
 from ..shared.noise import LEFT_OUT, NAMELESS, Note, ignore_note, of_item
 from ..shared.numbers import MAX_PARTS, too_many, whole_number
-from ..shared.wire import nameless_call_fault, read_answer, unreadable
+from ..shared.wire import nameless_call_fault, read_answer, unreadable_answer
 from ..streams import WriteOptions
 from .client_tools import item_types, read_client_call
 from .ids import derived_id
@@ -372,11 +372,11 @@ def read_reply(body: bytes, note: Note = ignore_note) -> ModelReply:
         raise error
     output = answer.get("output")
     if not isinstance(output, list):
-        raise unreadable("The model server's answer has no output", answer)
+        raise unreadable_answer("The model server's answer has no output", answer)
     if len(output) > MAX_PARTS:
         raise too_many("items", MAX_PARTS)
     if not output and answer.get("status") in ("queued", "in_progress"):
-        raise unreadable("The model server's response is not finished; its status is", answer["status"])
+        raise unreadable_answer("The model server's response is not finished; its status is", answer["status"])
     parts: list[Part] = []
     lacks_name = False
     for item in output:

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from ...errors import ClientFault, quote
 from ...formats.engine.toolset import ToolSet, known_set, new_set
-from ...known.past import Past, fold, once, past_of
+from ...known.past import Past, fold_items, make_once, past_of
 from ...model import (
     EMPTY,
     Extra,
@@ -197,7 +197,7 @@ def instructions_of(body: Mapping[str, Any], past: Past | None) -> Message | Non
     instructions = body.get("instructions")
     if not instructions:
         return None
-    return once(past, "responses.instructions", (), lambda: Message("system", (Text(instructions),)), instructions)
+    return make_once(past, "responses.instructions", (), lambda: Message("system", (Text(instructions),)), instructions)
 
 
 def with_earlier_tools(request: ModelRequest, body: Mapping[str, Any], earlier: Sequence[Any]) -> ModelRequest:
@@ -392,7 +392,7 @@ def with_namespaces(
         return renamed
 
     key = "namespaces", tuple(sorted((name, tool.name, tool.namespace) for name, tool in by_name.items()))
-    return tuple(fold(past, key, messages, EMPTY, step)[0])
+    return tuple(fold_items(past, key, messages, EMPTY, step)[0])
 
 
 def _namespaced_names(tool: ToolSpec) -> set[str]:

@@ -20,7 +20,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from ...known.kinds import kinds_of
-from ...known.past import fold, once
+from ...known.past import fold_items, make_once
 from ...model import EMPTY, Message, ModelRequest, Reasoning, Text, ToolChoice, ToolSpec, fields_of
 from ..shared.call_ids import at_most
 from ..shared.client_tools import is_client_tool
@@ -99,10 +99,10 @@ def _without_stored(items: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str,
 def write_request(request: ModelRequest) -> dict[str, Any]:
     """Returns the JSON object of a request to a Responses server."""
     instructions, messages = _instructions(request.messages)
-    items = fold(request.past, "responses.write", messages, 0, _write_more)[0]
+    items = fold_items(request.past, "responses.write", messages, 0, _write_more)[0]
     body: dict[str, Any] = {"model": request.model, "input": items, "store": False}
     if request.tools:
-        body["tools"] = once(request.past, "Responses tools", request.tools, lambda: write_tools(request.tools))
+        body["tools"] = make_once(request.past, "Responses tools", request.tools, lambda: write_tools(request.tools))
         if request.tool_choice.mode != "auto" or request.tool_choice.allowed is not None:
             body["tool_choice"] = write_choice(request.tool_choice, request.tools)
         if not request.parallel_tool_calls:

@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import Any, Final, Literal, overload
 
 from ...errors import GatewayError
-from ...known.past import Past, build_on_earlier, fold, past_of
+from ...known.past import Past, build_on_earlier, fold_items, past_of
 from ...model import Message, ModelReply, ModelRequest, OpaquePart
-from ..shared.turn import Beginning, Place, StoredTurn, TurnStatus, Written
+from ..shared.turn import Beginning, Place, StoredBeginning, StoredTurn, TurnStatus
 from ..shared.wire import PIECE_CHARS, dump, dump_in_pieces, item_pieces, load
 from ..streams import WriteOptions
 from ..turn_form import TurnForm
@@ -22,12 +22,12 @@ from .conversations import ResponsesConversations
 from .ids import new_response_id, response_of
 from .item_types import types_in
 from .item_writer import write_items
-from .items import PROTOCOL, joined, own_items, read_items, whole_items
-from .kept_items import answered, listed, made_output
+from .items import PROTOCOL, join_messages, own_items, read_items, whole_items
 from .output import QUEUED, head_of
 from .reply import Origins, broken_off, write_finished
 from .request import instructions_of, with_earlier_tools
 from .resource import resource, response_error, write_begun, write_resource
+from .stored_items import listed_item, messages_of_output, output_of_messages
 from .summaries import asks_summary, summary_item
 from .tools_in_input import carried_tools
 
@@ -50,7 +50,7 @@ class ResponsesTurns(TurnForm):
         self, body: Mapping[str, Any], earlier: Sequence[Message], own: Sequence[Message], past: Past | None
     ) -> tuple[Message, ...]:
         """Returns `instructions`, then all messages in order, as if they had come as items of one input."""
-        messages = joined((*earlier, *own), past)
+        messages = join_messages((*earlier, *own), past)
         first = instructions_of(body, past)
         return messages if first is None else (first, *messages)
 
@@ -62,7 +62,7 @@ class ResponsesTurns(TurnForm):
         return replace(turn, said={"input": said["input"], "resource": {"output": said["resource"]["output"]}})
 
     def with_tools(self, request: ModelRequest, body: Mapping[str, Any], earlier: Sequence[StoredTurn]) -> ModelRequest:
-        inputs, _ = fold(request.past, "responses.carrying", earlier, True, _carrying)
+        inputs, _ = fold_items(request.past, "responses.carrying", earlier, True, _carrying)
         return with_earlier_tools(request, body, inputs)
 
     def asks_summary(self, body: Mapping[str, Any]) -> bool:
@@ -156,7 +156,7 @@ class ResponsesTurns(TurnForm):
             return {**_value(turn)["resource"], "status": turn.status}
         options = WriteOptions(request=ModelRequest(turn.model, ()), created=int(turn.created))
         status = "completed" if turn.status == "kept" else turn.status
-        return resource(options, turn.id, status, made_output(turn.output, turn.id))
+        return resource(options, turn.id, status, output_of_messages(turn.output, turn.id))
 
     def listed(self, turn: StoredTurn) -> Sequence[Mapping[str, Any]]:
         items = [*whole_items(_value(turn)["input"])] if turn.said else write_items(turn.input)
@@ -183,7 +183,7 @@ class ListedItems(Sequence[Mapping[str, Any]]):
         if isinstance(place, slice):
             return [self[each] for each in range(len(self))[place]]
         index = range(len(self))[place]
-        return listed(self._items[index], self._ident, index)
+        return listed_item(self._items[index], self._ident, index)
 
 
 def _carrying(before: bool, turns: Sequence[StoredTurn], start: int, inputs: list[Any]) -> bool:
@@ -211,7 +211,7 @@ def _ended(
 ) -> StoredTurn:
     """Returns `turn` with its answer, whose response object is `shown`."""
     has_other_fields = any(part.extra for parts in origins for part in parts if not isinstance(part, OpaquePart))
-    output = answered(shown["output"], origins) if has_other_fields else ()
+    output = messages_of_output(shown["output"], origins) if has_other_fields else ()
     return _with_input(turn, shown["status"], options, written, output)
 
 
@@ -263,12 +263,12 @@ def _input(options: WriteOptions) -> Beginning | bytes:
     pieces = [_HEAD, *([dump_in_pieces(items)] if isinstance(items, str) else item_pieces(items, past)[:-1])]
     length = sum(map(len, pieces))
     if past is None:
-        return Beginning(pieces, length, Written())
+        return Beginning(pieces, length, StoredBeginning())
     before: list[Place] = []
 
-    def make(earlier: list[Written]) -> Written:
+    def make(earlier: list[StoredBeginning]) -> StoredBeginning:
         before.extend([one.place for one in earlier if one.place is not None])
-        return Written()
+        return StoredBeginning()
 
     written = build_on_earlier(past, "stored", items, make)
     return Beginning(pieces, length, written, before[0] if before else None)

@@ -42,7 +42,7 @@ from .output import (
 )
 from .reply import CallNames, as_shown, end_time, is_item, opaque_item, outcome, written_as
 from .resource import resource, response_id, take_begun, write_resource
-from .served_items import CALL, as_announced, closing_frame, is_own, opening_frames
+from .tool_server_items import CALL, as_announced, closing_frame, is_own, opening_frames
 
 DONE: Final = b"data: [DONE]\n\n"
 

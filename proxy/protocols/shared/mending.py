@@ -55,7 +55,7 @@ class Mending:
         return "{}" if value is None else dump(value).decode()
 
 
-def is_object(arguments: str) -> bool:
+def is_json_object(arguments: str) -> bool:
     """True if arguments are the text of a JSON object."""
     text = arguments.strip()
     if text == "{}":
@@ -80,7 +80,7 @@ def object_of(arguments: str) -> str:
         value = arguments
     if value is None:
         return "{}"
-    if isinstance(value, str) and is_object(value):
+    if isinstance(value, str) and is_json_object(value):
         return value
     return dump({"input": value}).decode()
 

@@ -21,7 +21,7 @@ import orjson
 
 from ...errors import ClientFault, quote
 from ...fastparse import with_own_texts
-from ...known.past import Past, fold, past_of
+from ...known.past import Past, fold_items, past_of
 
 LARGE_BYTES: Final = 64 * 1024
 """Longer bodies are checked in pieces, so that other threads can run in between: the engine holds the interpreter lock,
@@ -123,7 +123,7 @@ def _fits(name: str, body: Mapping[str, Any], field: str, past: Past) -> bool:
         return carried
 
     try:
-        fold(past, ("fits", name), items, 0, step)
+        fold_items(past, ("fits", name), items, 0, step)
     except _Misfit:
         return False
     return is_valid({**own, field: with_own_texts(items[-1:])})

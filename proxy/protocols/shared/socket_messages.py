@@ -25,7 +25,7 @@ HEADERS: Final = ("retry-after", "x-should-retry", REQUEST_ID)
 
 
 @dataclass(frozen=True, slots=True)
-class Create:
+class CreateMessage:
     """A `response.create` message. `body` is the body of an HTTP request, always streamed."""
 
     body: Mapping[str, Any]
@@ -38,7 +38,7 @@ class Create:
         return previous if isinstance(previous, str) else None
 
 
-def read_create(message: Mapping[str, Any]) -> Create:
+def read_create(message: Mapping[str, Any]) -> CreateMessage:
     """Returns the `response.create` in a client's message. Raises `ClientFault` for other messages and wrong fields."""
     kind, generate = message.get("type"), message.get("generate")
     if kind != CREATE:
@@ -55,7 +55,7 @@ def read_create(message: Mapping[str, Any]) -> Create:
     body = {name: value for name, value in message.items() if name not in MEMBERS}
     if generate is not False:
         body.pop("generate", None)
-    return Create({**body, "stream": True}, stream_id)
+    return CreateMessage({**body, "stream": True}, stream_id)
 
 
 def read_stream_id(message: Mapping[str, Any]) -> str | None:

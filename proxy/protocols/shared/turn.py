@@ -33,7 +33,7 @@ class Place(NamedTuple):
     length: int
 
 
-class Written:
+class StoredBeginning:
     """A beginning in a conversation's results (`toolwire.known.past`). `place` is set when a store has written it."""
 
     __slots__ = ("place",)
@@ -51,7 +51,7 @@ class Beginning:
 
     pieces: Sequence[bytes]
     length: int
-    written: Written
+    written: StoredBeginning
     before: Place | None = None
 
 

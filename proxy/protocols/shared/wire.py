@@ -20,7 +20,7 @@ import orjson
 
 from ...errors import BackendFault, quote
 from ...fastparse import json_marks, with_own_texts
-from ...known.past import Past, fold, once
+from ...known.past import Past, fold_items, make_once
 from ...model import EMPTY
 from ...repair.characters import valid_text
 from ...support.bounded_json import PIECE_BYTES, BoundExceeded, DuplicateKey, JsonBounds, is_deep, loads
@@ -82,7 +82,7 @@ def read_answer(body: bytes) -> dict[str, Any]:
     not an object."""
     value = read_body(body)
     if not isinstance(value, dict):
-        raise unreadable("The model server's answer is not a JSON object", value)
+        raise unreadable_answer("The model server's answer is not a JSON object", value)
     return value
 
 
@@ -94,7 +94,7 @@ def read_frame(frame: bytes, name: str = "a frame") -> dict[str, Any]:
     except ValueError as error:
         raise _unread(f"The model server sent {name} that", "is not a JSON object", frame, error) from None
     if not isinstance(value, dict):
-        raise unreadable(f"The model server sent {name} that is not a JSON object", value)
+        raise unreadable_answer(f"The model server sent {name} that is not a JSON object", value)
     return value
 
 
@@ -103,7 +103,7 @@ def _unread(subject: str, what: str, text: bytes, error: ValueError) -> BackendF
     if isinstance(error, BoundExceeded | DuplicateKey):
         limit = ", the most that the gateway reads" if isinstance(error, BoundExceeded) else ""
         return BackendFault(f"{subject} {error}{limit}.", code="upstream_invalid_response")
-    return unreadable(f"{subject} {what}", text[:300].decode("utf-8", "replace"))
+    return unreadable_answer(f"{subject} {what}", text[:300].decode("utf-8", "replace"))
 
 
 def frame_type(name: str | None, data: bytes) -> str | None:
@@ -118,7 +118,7 @@ def frame_type(name: str | None, data: bytes) -> str | None:
     return kind if isinstance(kind, str) else None
 
 
-def unreadable(what: str, value: Any) -> BackendFault:
+def unreadable_answer(what: str, value: Any) -> BackendFault:
     """Returns the fault for an answer of the wrong form."""
     return BackendFault(f"{what}: {quote(value)}.", code="upstream_invalid_response")
 
@@ -228,7 +228,7 @@ def dump_request(body: Mapping[str, Any], field: str | None, past: Past | None) 
         if key == field and isinstance(item, list):
             pieces += item_pieces(item, past)
         elif key == "tools" and isinstance(item, list):
-            pieces.append(once(past, "written tools", item, partial(dump_in_pieces, item)))
+            pieces.append(make_once(past, "written tools", item, partial(dump_in_pieces, item)))
         else:
             pieces.append(dump_in_pieces(item))
     if light:
@@ -242,7 +242,7 @@ def item_pieces(items: Sequence[Any], past: Past | None) -> list[bytes]:
     `dump_in_pieces`."""
     if not items:
         return [b"[]"]
-    return [*fold(past, "written", items, 0, _dump_more)[0], b"]"]
+    return [*fold_items(past, "written", items, 0, _dump_more)[0], b"]"]
 
 
 def _dump_more(_: int, items: Sequence[Any], start: int, made: list[bytes]) -> int:

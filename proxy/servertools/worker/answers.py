@@ -22,7 +22,7 @@ class HandlerAnswer:
     failed: bool
 
 
-def returned(value: object, on_oversize: OnOversize) -> HandlerAnswer:
+def answer_for_value(value: object, on_oversize: OnOversize) -> HandlerAnswer:
     """Returns the answer for a handler's return value."""
     if not isinstance(value, str):
         if inspect.iscoroutine(value):
@@ -35,7 +35,7 @@ def returned(value: object, on_oversize: OnOversize) -> HandlerAnswer:
     return HandlerAnswer(str.__getitem__(value, slice(0, MAX_RESULT_CHARS)), False)
 
 
-def raised(error: BaseException) -> HandlerAnswer:
+def answer_for_error(error: BaseException) -> HandlerAnswer:
     """Returns the answer for an exception of a handler."""
     try:
         text = str(error)

@@ -16,13 +16,13 @@ class BadFrame(ValueError):
     """Bytes that are not a frame of a JSON object."""
 
 
-def packed(value: Any) -> bytes:
+def encode_frame(value: Any) -> bytes:
     """Returns a value as a frame."""
     text = json.dumps(value).encode("ascii")
     return HEAD.pack(len(text)) + text
 
 
-def unpacked(text: bytes) -> dict[str, Any]:
+def decode_frame(text: bytes) -> dict[str, Any]:
     """Returns the object in the body of a frame. Raises `BadFrame`."""
     try:
         value = json.loads(text.decode("ascii"))

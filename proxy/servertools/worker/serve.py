@@ -27,8 +27,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
-from .answers import HandlerAnswer, raised, returned
-from .frames import HEAD, packed, unpacked
+from .answers import HandlerAnswer, answer_for_error, answer_for_value
+from .frames import HEAD, decode_frame, encode_frame
 from .importing import Modules
 from .leftovers import Leftovers
 from .sources import decode_snapshot
@@ -67,7 +67,7 @@ def _received(channel: socket.socket) -> dict[str, Any] | None:
     """Returns the next frame; None at the end."""
     head = _exactly(channel, HEAD.size)
     text = None if head is None else _exactly(channel, HEAD.unpack(head)[0])
-    return None if text is None else unpacked(text)
+    return None if text is None else decode_frame(text)
 
 
 def _exactly(channel: socket.socket, size: int) -> bytes | None:
@@ -109,7 +109,7 @@ class Worker:
         """Sends a frame. Ends the process if it is a fork (rule 2)."""
         if os.getpid() != self._pid:
             os._exit(0)
-        self._channel.sendall(packed(what))
+        self._channel.sendall(encode_frame(what))
 
     def load(self, asked: dict[str, Any]) -> None:
         """Runs a module, and sends its declarations or the reason why it cannot be used."""
@@ -141,7 +141,7 @@ class Worker:
                 self._awaited(handler, tool, values) if is_coroutine(handler) else self._returned(handler(tool, values))
             )
         except BaseException as error:
-            answer = raised(error)
+            answer = answer_for_error(error)
             spent = isinstance(error, MemoryError)
         self._flush()
         left = os.getpid() == self._pid and not self._leftovers.end()
@@ -150,7 +150,7 @@ class Worker:
         self._clean()
 
     def _returned(self, value: object) -> HandlerAnswer:
-        return returned(value, self._on_oversize)
+        return answer_for_value(value, self._on_oversize)
 
     # --- coroutines -------------------------------------------------------------------------------------------------
 
@@ -170,7 +170,7 @@ class Worker:
             except MemoryError:
                 raise
             except BaseException as error:
-                return raised(error)
+                return answer_for_error(error)
 
         loop = self._side_loop()
         task = loop.create_task(run())

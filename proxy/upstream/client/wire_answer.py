@@ -39,7 +39,7 @@ class AnswerConnection(Protocol):
         """True if the connection is open."""
 
 
-class WireAnswer:
+class HttpAnswer:
     """One answer. `status` is 0 until its head has arrived. `give_back` is called once, when the answer no longer needs
     its connection."""
 
@@ -77,7 +77,7 @@ class WireAnswer:
         connection: AnswerConnection,
         timeouts: Timeouts,
         started: float,
-        give_back: Callable[[WireAnswer], None],
+        give_back: Callable[[HttpAnswer], None],
     ) -> None:
         self.queued_s = connection.queued_s
         self._connection: AnswerConnection | None = connection

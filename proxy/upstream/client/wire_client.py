@@ -44,7 +44,7 @@ from .connections import (
     untrusted,
 )
 from .tls import log_untrusted, tls_context
-from .wire_answer import WireAnswer
+from .wire_answer import HttpAnswer
 from .wire_connection import READ_BYTES, HttpConnection
 from .wire_proxy import authorization, open_tunnel, proxy_for
 
@@ -98,7 +98,7 @@ class WireClient:
         """Time from which the server counts as in step again."""
         self._now = self._loop.time
         self._poll = select.poll() if hasattr(select, "poll") else None
-        self._answers: dict[WireAnswer, HttpConnection] = {}
+        self._answers: dict[HttpAnswer, HttpConnection] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         self.dial: Callable[[], Awaitable[HttpConnection]] = self._dial
@@ -108,7 +108,7 @@ class WireClient:
 
     async def post(
         self, body: bytes, *, stream: bool, request_id: str, headers: Mapping[str, str] | None = None
-    ) -> WireAnswer:
+    ) -> HttpAnswer:
         """Sends a request and waits for the answer's head. Raises `BackendFault`, and `ValueError` for `headers` that
         cannot be sent."""
         if not request_id.isprintable():
@@ -119,7 +119,7 @@ class WireClient:
         fresh = False
         while True:
             connection = await self._connection(started, fresh=fresh)
-            answer = WireAnswer(connection, self.timeouts, started, self._give_back)
+            answer = HttpAnswer(connection, self.timeouts, started, self._give_back)
             self._answers[answer] = connection
             if self._timer is None:
                 self._timer = self._loop.call_later(self._patrol_s, self._on_timer)
@@ -159,7 +159,7 @@ class WireClient:
             while waiting and now - waiting[0].since >= self._pool.idle_s:
                 waiting.popleft().transport.abort()
 
-    def _give_back(self, answer: WireAnswer) -> None:
+    def _give_back(self, answer: HttpAnswer) -> None:
         """Takes back the connection of an answer that no longer needs it: keeps or closes it."""
         connection = self._answers.pop(answer)
         connection.answer = None
@@ -297,7 +297,7 @@ class WireClient:
         self._timer = None if idle else self._loop.call_later(self._patrol_s, self._on_timer)
 
 
-async def _send(answer: WireAnswer, connection: HttpConnection, head: bytes, body: bytes) -> None:
+async def _send(answer: HttpAnswer, connection: HttpConnection, head: bytes, body: bytes) -> None:
     """Writes a large request in pieces, as fast as the server reads them. Stops when an error answer comes early."""
     answer.sending = True
     connection.transport.write(head)

@@ -19,7 +19,7 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from ...errors import BackendFault
 from .connections import VERSIONS, disconnected, not_http
-from .wire_answer import WireAnswer
+from .wire_answer import HttpAnswer
 
 READ_BYTES: Final = 64 * 1024
 """Maximum size of a read."""
@@ -58,7 +58,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self.transport: asyncio.Transport
         self.fd = -1
         """The socket's file descriptor, or -1."""
-        self.answer: WireAnswer | None = None
+        self.answer: HttpAnswer | None = None
         self.reused = False
         self.keep = True
         """True if another request may follow."""
@@ -87,7 +87,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         """True if the connection is open."""
         return not self._closed and not self.transport.is_closing()
 
-    def expect(self, answer: WireAnswer) -> None:
+    def expect(self, answer: HttpAnswer) -> None:
         """Called when a request is sent: the following bytes belong to `answer`."""
         self.answer = answer
         self._fields = {}

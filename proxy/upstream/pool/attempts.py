@@ -36,7 +36,7 @@ from ..client.connections import disconnected, timed_out
 from ..servers.base import EventSource
 from ..servers.leak_detection import check_reply, leak_detector
 from ..servers.retry_after import wait_s
-from ..servers.upstream_errors import hidden
+from ..servers.upstream_errors import hide_private
 from .server import is_failure
 from .server_pool import ServerPool, WeightedServer
 
@@ -265,7 +265,7 @@ class Attempts(EventSource):
                 if not isinstance(error, GatewayError):
                     self._release()
                     raise
-                fault = hidden(error, private=self.private)
+                fault = hide_private(error, private=self.private)
                 self._fail(fault)
             self._release()
             if not self._retries_with_less(fault):
@@ -274,7 +274,7 @@ class Attempts(EventSource):
     async def _retry_answer(self, fault: GatewayError) -> None:
         """Begins another attempt after the answer failed with `fault`. Raises `fault`, without private data, if it
         cannot be retried."""
-        fault = hidden(fault, private=self.private)
+        fault = hide_private(fault, private=self.private)
         if self._began:
             self._blame(fault)
             raise fault

@@ -37,7 +37,7 @@ MAX_TOKENS: Final = 1024
 """Enough for a model that reasons before it calls."""
 
 
-class Probed(NamedTuple):
+class ProbeResult(NamedTuple):
     """The result of a probe. `mode` is None if it has shown nothing. `said` is the server's refusal, or the reason why
     there was no result."""
 
@@ -46,7 +46,7 @@ class Probed(NamedTuple):
     said: str = ""
 
 
-async def probe(endpoint: UpstreamServer, model: str) -> Probed:
+async def probe(endpoint: UpstreamServer, model: str) -> ProbeResult:
     """Asks a started server for a tool call of its `model`. Never raises errors of the server."""
     backend = endpoint.backend
     request = ModelRequest(model, (ASKED,), (TOOL,), sampling=Sampling(max_tokens=MAX_TOKENS))
@@ -61,16 +61,16 @@ async def probe(endpoint: UpstreamServer, model: str) -> Probed:
     except GatewayError as error:
         LOG.info("backend %s, model %s: the probe failed: %s", quote(endpoint.name), quote(model), error.message)
         return (
-            Probed("prompt", "refused", error.message)
+            ProbeResult("prompt", "refused", error.message)
             if refuses_all_tools(error)
-            else Probed(None, None, error.message)
+            else ProbeResult(None, None, error.message)
         )
     return _result_of(reply)
 
 
-def _result_of(reply: ModelReply) -> Probed:
+def _result_of(reply: ModelReply) -> ProbeResult:
     if any(call.name == TOOL.name for call in reply.calls):
-        return Probed("native", "called")
+        return ProbeResult("native", "called")
     if any(choice.reason == FinishReason.LENGTH for choice in reply.choices):
-        return Probed(None, None, "its answer was cut off")
-    return Probed("prompt", "silent")
+        return ProbeResult(None, None, "its answer was cut off")
+    return ProbeResult("prompt", "silent")

@@ -18,7 +18,7 @@ from ...errors import BackendFault, GatewayError, quote
 from ..servers.base import Backend
 from ..servers.identity import MOST_NAMES, NAME_CHARS, Identity
 from ..servers.private_data import NOTHING, PrivateData
-from ..servers.upstream_errors import hidden
+from ..servers.upstream_errors import hide_private
 from .breaker import Breaker
 from .lessons import Lessons
 from .model_names import ModelNames
@@ -135,7 +135,7 @@ class UpstreamServer:
         except TimeoutError:
             fault: GatewayError = BackendFault(f"It did not say {what} within {PATIENCE_S:g} s.")
         except GatewayError as error:
-            fault = hidden(error, private=self.private)
+            fault = hide_private(error, private=self.private)
         except Exception:  # a plug-in's
             LOG.exception("backend %r cannot say %s", self.name, what)
             fault = BackendFault("It failed.")

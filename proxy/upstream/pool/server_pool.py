@@ -30,10 +30,10 @@ from .template_probing import TemplateProbes
 
 
 class WeightedServer:
-    """A server as a member of a route. `passes_bodies`: the unchanged body of a client with the same protocol is sent
+    """A server as a member of a route. `relays_bodies`: the unchanged body of a client with the same protocol is sent
     as it is, because neither the protocol nor the configuration changes bodies."""
 
-    __slots__ = ("endpoint", "name", "passes_bodies", "upstream_model", "weight")
+    __slots__ = ("endpoint", "name", "relays_bodies", "upstream_model", "weight")
 
     def __init__(self, endpoint: UpstreamServer, weight: float = 1.0, upstream_model: str | None = None) -> None:
         self.endpoint = endpoint
@@ -42,7 +42,7 @@ class WeightedServer:
         self.upstream_model = upstream_model
         config, wire = endpoint.config, endpoint.backend.protocol
         own = wire is not None and type(wire).own_body is not ServerSide.own_body
-        self.passes_bodies = not own and config.max_tokens_field is None and config.default_max_tokens is None
+        self.relays_bodies = not own and config.max_tokens_field is None and config.default_max_tokens is None
 
     @property
     def busy(self) -> int:

@@ -27,7 +27,7 @@ from ...support.tasks import cancel_all
 from ..servers.adapt import adapt
 from ..servers.base import TokenCounter
 from ..servers.presets import LEAVES_TEXT, preset_of
-from .probing import TOOL, Probed
+from .probing import TOOL, ProbeResult
 from .server import UpstreamServer
 from .verdicts import MOST, Cause, Verdict, Verdicts, refuses_all_tools
 
@@ -94,7 +94,7 @@ class TemplateProbes:
             async with asyncio.timeout(PROBE_S):
                 result = await probe_template(endpoint, model, special_tokens=special_tokens)
         except TimeoutError:
-            result = Probed(None, None, f"it took longer than {PROBE_S:g} s")
+            result = ProbeResult(None, None, f"it took longer than {PROBE_S:g} s")
         except Exception:  # an error of a plug-in
             LOG.exception("backend %s cannot be probed", quote(endpoint.name))
             return
@@ -120,7 +120,7 @@ def _served_name(endpoint: UpstreamServer, model: str) -> str:
     return model if served is None else served.name
 
 
-async def probe_template(endpoint: UpstreamServer, model: str, *, special_tokens: bool = False) -> Probed:
+async def probe_template(endpoint: UpstreamServer, model: str, *, special_tokens: bool = False) -> ProbeResult:
     """Asks a started server whether the chat template of its `model` can teach tools. Never raises errors of the
     server."""
     takes = endpoint.backend.capabilities
@@ -136,23 +136,25 @@ async def probe_template(endpoint: UpstreamServer, model: str, *, special_tokens
         reply = await _answer(endpoint, request)
     except GatewayError as error:
         return (
-            Probed("prompt", "refused", error.message)
+            ProbeResult("prompt", "refused", error.message)
             if refuses_all_tools(error)
-            else Probed(None, None, error.message)
+            else ProbeResult(None, None, error.message)
         )
     if reply.calls:
-        return Probed("prompt", "read")
+        return ProbeResult("prompt", "read")
     if TOOL.name in reply.text:
-        return Probed("template", "called")
+        return ProbeResult("template", "called")
     tokens = await _tool_tokens(endpoint, request, reply)
     if tokens is None:
-        return Probed(None, None, "its answer does not name the tool, and it does not count the tokens of a prompt")
+        return ProbeResult(
+            None, None, "its answer does not name the tool, and it does not count the tokens of a prompt"
+        )
     if tokens < LEAST_TOKENS:
-        return Probed("prompt", "unseen")
+        return ProbeResult("prompt", "unseen")
     known = endpoint.identity
     if takes.template_choice == "none" and preset_of(endpoint.config, known) in LEAVES_TEXT:
-        return Probed("template", "shown")
-    return Probed("prompt", "silent")
+        return ProbeResult("template", "shown")
+    return ProbeResult("prompt", "silent")
 
 
 async def _answer(endpoint: UpstreamServer, request: ModelRequest) -> ModelReply:

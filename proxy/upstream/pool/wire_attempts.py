@@ -14,10 +14,10 @@ from typing import Final
 
 from ..client.connections import disconnected
 from ..servers.base import WireSource
-from ..servers.upstream_errors import cleaned
+from ..servers.upstream_errors import clean_error
 from .attempts import Attempts
-from .beginning import Beginning
 from .constraint_retries import refusal_in_band
+from .first_content import FirstContentBuffer
 from .oddities import report_oddity
 from .server_pool import WeightedServer
 
@@ -62,7 +62,7 @@ class WireAttempts(Attempts, WireSource):
         self.note = self._source.note = partial(report_oddity, self._record, member, self._request_id)
 
     async def _pump(self, source: WireSource, sink: Callable[[bytes], None]) -> None:
-        beginning = Beginning(self.protocol.is_empty_frame)
+        beginning = FirstContentBuffer(self.protocol.is_empty_frame)
 
         def begin(data: bytes) -> None:
             if content := beginning.feed(data):
@@ -83,4 +83,4 @@ class WireAttempts(Attempts, WireSource):
     def _look(self, data: bytes) -> None:
         """Checks the first bytes of a stream. Raises the error if the server refuses the request in them."""
         if self._relaxation is not None and (refused := refusal_in_band(data, self.protocol)) is not None:
-            raise cleaned(refused, private=self.private)
+            raise clean_error(refused, private=self.private)

@@ -22,7 +22,7 @@ from ...formats.engine.rendering import (
     with_groups,
 )
 from ...known.kinds import kinds_of, plain_in
-from ...known.past import Past, each, once
+from ...known.past import Past, make_once, map_items
 from ...model import (
     EMPTY,
     Extra,
@@ -184,7 +184,7 @@ def needs_changes(
             return True
         if takes.short_names and any(len(tool.name) > SHORT_NAME_CHARS for tool in request.tools):
             return True
-        if once(request.past, "incomplete tools", request.tools, lambda: any(map(_is_incomplete, request.tools))):
+        if make_once(request.past, "incomplete tools", request.tools, lambda: any(map(_is_incomplete, request.tools))):
             return True
     sampling, limits = request.sampling, Limits(wire.most_temperature, wire.efforts, context)
     if not is_usual(sampling, limits) and fit_sampling(request, limits, NONE, _silent) is not sampling:
@@ -370,7 +370,7 @@ def keep_part_fields(
         parts = each_filtered(message.parts) if _has_fields(message) else message.parts
         return message if parts is message.parts else replace(message, parts=parts)
 
-    return each(past, ("fields", known, wire), messages, fit)
+    return map_items(past, ("fields", known, wire), messages, fit)
 
 
 def _has_extra(part: Part) -> bool:
@@ -409,7 +409,7 @@ def fit_tools(
         fit = sent if own else (_fit_tool(tool, takes, wire) for tool in with_groups(sent))
         return tuple(map(_with_complete_schema, fit))
 
-    tools = once(request.past, ("fit tools", takes, wire, own), request.tools, fitted)
+    tools = make_once(request.past, ("fit tools", takes, wire, own), request.tools, fitted)
     fitting = len(tools) == len(request.tools) and all(map(is_, tools, request.tools))
     choice = request.tool_choice if fitting or own else _fit_choice(request, takes, wire)
     if not takes.choice_objects and (wanted := choice.names) is not None:
@@ -458,7 +458,7 @@ def _own_forms(request: ModelRequest, takes: Capabilities, wire: ServerSide | No
     def known() -> bool:
         return any(is_client_tool(tool) and has_client_tool(tool, takes, wire) for tool in request.tools)
 
-    return takes.client_tools or once(request.past, ("own forms", takes, wire), request.tools, known)
+    return takes.client_tools or make_once(request.past, ("own forms", takes, wire), request.tools, known)
 
 
 def _fit_tool(tool: ToolSpec, takes: Capabilities, wire: ServerSide | None) -> ToolSpec:
@@ -505,4 +505,4 @@ def _fit_calls(
         parts = tuple(map(fit_part, message.parts))
         return message if all(map(is_, parts, message.parts)) else replace(message, parts=parts)
 
-    return each(request.past, ("calls", takes, wire, own_forms, own), request.messages, fit)
+    return map_items(request.past, ("calls", takes, wire, own_forms, own), request.messages, fit)

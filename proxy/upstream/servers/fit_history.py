@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import is_
 from typing import Final, NamedTuple
 
-from ...known.past import Past, fold, reuse_equal
+from ...known.past import Past, fold_items, reuse_equal
 from ...model import Message, Part, Text, ToolResult, ToolUse, replace
-from ...protocols.shared.mending import is_object, object_of
+from ...protocols.shared.mending import is_json_object, object_of
 from ...tolerances import ARGUMENTS, MOVED, NO_CALL, REPEATED, UNANSWERED
 
 Tell = Callable[[str, str], None]
@@ -25,7 +25,7 @@ _AGAIN: Final = "[another result of the same tool call]\n"
 
 def with_paired_results(messages: tuple[Message, ...], tell: Tell, past: Past | None = None) -> tuple[Message, ...]:
     """Returns the messages with every result right after its call, or the same object if nothing has to change."""
-    if past is not None and fold(past, "settled", messages, _Settled(), _check_more)[1] == _Settled():
+    if past is not None and fold_items(past, "settled", messages, _Settled(), _check_more)[1] == _Settled():
         return messages
     with_objects = _with_objects(messages, tell)
     if with_objects is messages and _in_order(messages):
@@ -47,7 +47,11 @@ def _with_objects(messages: tuple[Message, ...], tell: Tell) -> tuple[Message, .
 
 
 def _with_object(use: ToolUse) -> ToolUse:
-    return use if use.kind == "custom" or is_object(use.arguments) else replace(use, arguments=object_of(use.arguments))
+    return (
+        use
+        if use.kind == "custom" or is_json_object(use.arguments)
+        else replace(use, arguments=object_of(use.arguments))
+    )
 
 
 _NO_CALLS: Final[frozenset[str]] = frozenset()

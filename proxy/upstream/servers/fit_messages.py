@@ -11,7 +11,7 @@ from typing import Final
 
 from ...folding import add_part
 from ...formats.engine.results import mark_failed
-from ...known.past import Past, each
+from ...known.past import Past, map_items
 from ...model import Message, OpaquePart, Part, Reasoning, Text, ToolResult, fields_of, merged, replace
 from ...protocols.base import ServerSide
 from ...protocols.shared.wire import dump
@@ -36,7 +36,7 @@ def fit_parts(messages: tuple[Message, ...], wire: ServerSide | None, past: Past
     become their JSON as text, without embedded files. If the protocol has no field for a failed result, its text says
     so.
     """
-    return each(past, ("parts", wire), messages, lambda message: _fit_parts(message, wire))
+    return map_items(past, ("parts", wire), messages, lambda message: _fit_parts(message, wire))
 
 
 def _fit_parts(message: Message, wire: ServerSide | None) -> Message | None:

@@ -28,7 +28,7 @@ HOPS: Final[ContextVar[str]] = ContextVar("toolwire.hops", default="")
 """The gateways that the current request came through before this one, in the header's form."""
 
 
-def came_through(headers: CIMultiDictProxy[str], own: str) -> str:
+def read_hops(headers: CIMultiDictProxy[str], own: str) -> str:
     """Returns the gateways that a request came through, or an empty text. A malformed header is ignored. Raises
     `BackendFault` `backend_loop` if `own`, the name of this gateway, is among them, or if there are too many."""
     text = ", ".join(headers.getall(HEADER, ()))
@@ -36,11 +36,11 @@ def came_through(headers: CIMultiDictProxy[str], own: str) -> str:
         return ""
     names = dict.fromkeys(text.replace(" ", "").split(","))
     if own in names or len(names) > MOST:
-        raise loop()
+        raise loop_fault()
     return ", ".join(names)
 
 
-def loop() -> GatewayError:
+def loop_fault() -> GatewayError:
     """Returns the error for a request that came back."""
     return BackendFault(
         "The gateway's own request came back to it.",

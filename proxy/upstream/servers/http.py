@@ -30,7 +30,7 @@ from ...events import Event, Fault, Finish
 from ...folding import unfold
 from ...model import ModelReply, ModelRequest, fields_of
 from ...protocols.base import ServerSide
-from ...protocols.passed.protocol import PassedProtocol
+from ...protocols.proxied.protocol import ProxiedProtocol
 from ...protocols.shared.numbers import choices_of
 from ...protocols.shared.wire import dump, dump_request
 from ...protocols.streams import WriteOptions
@@ -51,7 +51,7 @@ from .presets import AUTO, GENERIC, OPENAI_HOST, capabilities
 from .private_data import private_of
 from .server_queries import API_VERSION, PROBE_S, ServerQueries, engine_url
 from .tokenizing import Ask, count, count_text, rendered, renders
-from .upstream_errors import cleaned, read_refusal
+from .upstream_errors import clean_error, read_refusal
 
 LOG: Final = logging.getLogger("toolwire.backends")
 
@@ -175,23 +175,23 @@ class HttpBackend:
             raise await self._refused(answer, self.wire)
         return HttpSource(self, request, answer, self.wire)
 
-    async def pass_on(
+    async def send_proxied(
         self,
-        passed: PassedProtocol,
+        proxied: ProxiedProtocol,
         request: ModelRequest,
         body: bytes,
         *,
         request_id: str,
         observer: BackendObserver | None = None,
     ) -> HttpSource:
-        """Sends a body unchanged to the path of `passed`, waits until the server accepts it, and returns its source
+        """Sends a body unchanged to the path of `proxied`, waits until the server accepts it, and returns its source
         (R24.3). Raises `GatewayError`."""
         if self.client is None:
             raise self._not_started()
-        client = self._others.get(passed.name)
+        client = self._others.get(proxied.name)
         if client is None:
-            base = self.base if passed.versioned else engine_url(self.base)
-            client = self._others[passed.name] = self._connections(base.joinpath(passed.path.lstrip("/")))
+            base = self.base if proxied.versioned else engine_url(self.base)
+            client = self._others[proxied.name] = self._connections(base.joinpath(proxied.path.lstrip("/")))
         further = self._further(request) if request.server_headers or HOPS.get() or CLIENT_ID.get() else None
         if observer is not None:
             observer.sent(body)
@@ -200,8 +200,8 @@ class HttpBackend:
             observer.answered(answer.status, answer.headers)
             answer = ObservedAnswer(answer, observer)
         if answer.status != 200:
-            raise await self._refused(answer, passed)
-        return HttpSource(self, request, answer, passed)
+            raise await self._refused(answer, proxied)
+        return HttpSource(self, request, answer, proxied)
 
     def _written(self, request: ModelRequest) -> Mapping[str, Any]:
         body = with_limit_field(self.wire.write_request(request), self.capabilities, self.wire)
@@ -356,10 +356,10 @@ class HttpSource(WireSource):
     async def pump(self, sink: Callable[[bytes], None]) -> None:
         """Passes the wire bytes of the stream to `sink`. A whole answer, whatever its content type, is converted to a
         stream."""
-        passed = type(self._wire) is PassedProtocol  # cheaper than `isinstance` of a class that is a `Protocol`
-        if self._streams and passed:
+        proxied = type(self._wire) is ProxiedProtocol  # cheaper than `isinstance` of a class that is a `Protocol`
+        if self._streams and proxied:
             await self._answer.pump(sink)
-        elif passed:
+        elif proxied:
             raise wrong_kind("did not stream, which it was asked to")
         elif not self._streams:
             sink(await self._as_stream(await self.reply()))
@@ -429,7 +429,7 @@ class HttpSource(WireSource):
         """Returns the bytes of the whole answer. A stream that was not requested is converted. Raises
         `BackendFault`."""
         if self._streams:
-            if isinstance(self._wire, PassedProtocol):
+            if isinstance(self._wire, ProxiedProtocol):
                 raise wrong_kind("streams what was not to be")
             reply = await self.reply()
             return self._wire.write_reply(reply, WriteOptions(request=self._request, created=reply.created))
@@ -460,7 +460,7 @@ class HttpSource(WireSource):
             read = partial(self._wire.read_reply, choices=choices_of(self._request.sampling.n), note=self.note)
             return await offload(True, read, body) if len(body) > OFFLOAD_BYTES else read(body)
         except (BackendFault, ClientFault) as error:
-            raise cleaned(error, private=self._backend.private) from None
+            raise clean_error(error, private=self._backend.private) from None
 
     async def close(self) -> None:
         """Reuses the connection if the answer has ended, else closes it."""
@@ -481,7 +481,7 @@ class HttpSource(WireSource):
         """Notes whether the last event ends the stream, and cleans the message of an in-band error."""
         last = events[-1] if events else None
         if isinstance(last, Fault):
-            events[-1] = Fault(cleaned(last.error, private=self._backend.private))
+            events[-1] = Fault(clean_error(last.error, private=self._backend.private))
         self._ended = isinstance(last, Fault | Finish)
 
 

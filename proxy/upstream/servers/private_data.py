@@ -33,7 +33,7 @@ from yarl import URL
 
 from ...config import BackendConfig
 from ...errors import BackendFault
-from ...support.escapes import views, without
+from ...support.escapes import replace_words, views
 
 LOG: Final = logging.getLogger("toolwire.backends")
 
@@ -116,7 +116,7 @@ class PrivateData:
                 text = _without(text, form, form[:size])
                 text = _without(text, form, form[-size:])
         if self.secrets:
-            text = without(text, self.parts, _STAND_IN)
+            text = replace_words(text, self.parts, _STAND_IN)
         for word in self.words:
             text = re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", _STAND_IN, text)
         return text

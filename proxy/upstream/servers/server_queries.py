@@ -26,7 +26,7 @@ from ...protocols.shared.wire import BOUNDS, dumper
 from ...support.bounded_json import loads
 from ...support.offload import OFFLOAD_BYTES, is_large, is_long, offload
 from ..client.sessions import BodyInPieces, connection_fault
-from .hops import HEADER, HOPS, loop
+from .hops import HEADER, HOPS, loop_fault
 from .identity import Identity, Probe, is_stranger, probes_for, read_listed
 from .presets import OPENAI_HOST
 from .private_data import PrivateData
@@ -255,7 +255,7 @@ def read_model_list(status: int, body: bytes) -> list[Any]:
             hint="Check the backend's `api_key`.",
         )
     if status == 508:
-        raise loop()
+        raise loop_fault()
     if status != 200:
         message = f"The model server answered {status} when it was asked for its models."
         raise BackendFault(message, hint=HINT, upstream_status=status)

@@ -14,7 +14,7 @@ from ...errors import MAX_VALUE_CHARS, BackendFault, ClientFault, GatewayError
 from ...protocols.shared import openai
 from ...protocols.shared.server_errors import is_overflow
 from ..client.connections import redirected
-from .hops import loop
+from .hops import loop_fault
 from .private_data import ADDRESS, NOTHING, PrivateData
 from .retry_after import as_headers
 
@@ -83,7 +83,7 @@ def read_refusal(
     has them (`ServerSide.read_refusal`).
     """
     text, code = read(body)
-    text = clean(text, private=private)
+    text = clean_text(text, private=private)
     if status >= 500 and _says_no_tools(status, text):  # the request's fault, so a retry is useless
         transient = False
         error: GatewayError = ClientFault(text, code="upstream_rejected")
@@ -142,7 +142,7 @@ def _refusal(status: int, headers: Mapping[str, str], text: str, code: str | Non
                 headers=as_headers(headers),
             )
         case 508:
-            return loop()
+            return loop_fault()
         case 529:
             return BackendFault(f"The model server has too much to do{suffix}", code="overloaded")
         case _ if 300 <= status < 400:
@@ -166,7 +166,7 @@ def _no_model(text: str) -> ClientFault:
     )
 
 
-def clean(text: str, *, private: PrivateData = NOTHING) -> str:
+def clean_text(text: str, *, private: PrivateData = NOTHING) -> str:
     """Returns `text` as a client may see it: one paragraph without stack traces, addresses and keys, shortened."""
     trace = _TRACE.search(text)
     if trace is not None:
@@ -210,12 +210,12 @@ def _without_last_word(text: str) -> str:
     return text[:end] + "…"
 
 
-def cleaned(error: GatewayError, *, private: PrivateData = NOTHING) -> GatewayError:
+def clean_error(error: GatewayError, *, private: PrivateData = NOTHING) -> GatewayError:
     """Returns the same error with a message that a client may see. For errors inside a 200 stream."""
-    return _with_message(clean(error.message, private=private), error)
+    return _with_message(clean_text(error.message, private=private), error)
 
 
-def hidden(error: GatewayError, *, private: PrivateData) -> GatewayError:
+def hide_private(error: GatewayError, *, private: PrivateData) -> GatewayError:
     """Returns the same error without private data. For messages that were cleaned without knowing all private data."""
     return _with_message(private.show(private.hide_hosts(private.hide(error.message))), error)
 

@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from ...known.kinds import plain_in
-from ...known.past import fold, once
+from ...known.past import fold_items, make_once
 from ...model import (
     Image,
     Message,
@@ -138,10 +138,10 @@ class Estimator:
 
     def _count_large(self, request: ModelRequest) -> int:
         key = "tokens", self.tokenizer
-        messages = fold(request.past, key, request.messages, _NOTHING, self._count_more)[1]
+        messages = fold_items(request.past, key, request.messages, _NOTHING, self._count_more)[1]
         fixed = MESSAGE_TOKENS * (len(request.messages) + 1) + IMAGE_TOKENS * messages.images
         tools = request.tools
-        size = messages.size + once(request.past, (*key, "tools"), tools, lambda: self._size(_tool_texts(tools)))
+        size = messages.size + make_once(request.past, (*key, "tools"), tools, lambda: self._size(_tool_texts(tools)))
         return fixed + (size if self.exact else -(-size // BYTES_PER_TOKEN))
 
     def _count_more(self, before: _Counted, messages: Sequence[Message], start: int, made: list[None]) -> _Counted:
@@ -284,7 +284,7 @@ def _images(parts: Iterable[Part]) -> int:
     )
 
 
-def added(first: Usage | None, second: Usage | None) -> Usage | None:
+def add_usage(first: Usage | None, second: Usage | None) -> Usage | None:
     """Returns the sum of the usage of two requests. None means unknown; then the other one is returned."""
     if first is None or second is None:
         return first or second

@@ -1,0 +1,117 @@
+"""Fields of Chat's messages and calls that the model has no place for: the opaque ones of reasoning, which only their
+server understands (OpenRouter's `reasoning_details`, and Gemini's `extra_content` if it holds a signature), and other
+unmodelled ones, which are stored and written back in their original shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+from typing import Any, Final
+
+from ...model import EMPTY, Extra, fields_of, scoped
+from ..shared.wire import rest_of
+
+PROTOCOL: Final = "chat"
+REASONING: Final = ("reasoning_content", "reasoning", "reasoning_text")
+"""Names of reasoning among servers and clients; vLLM and OpenRouter use the second one."""
+OPAQUE: Final = ("reasoning_details", "extra_content")
+_SIGNATURE: Final = "thought_signature"
+_GROWING: Final = ("text", "summary")
+
+
+def opaque_of(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the opaque fields among the fields of a message or a delta."""
+    opaque: dict[str, Any] = {}
+    if isinstance(details := fields.get("reasoning_details"), list) and details:
+        opaque["reasoning_details"] = details
+    if isinstance(extra := fields.get("extra_content"), dict) and any(
+        isinstance(value, dict) and _SIGNATURE in value for value in extra.values()
+    ):
+        opaque["extra_content"] = extra
+    return opaque or EMPTY
+
+
+def other_fields(fields: Mapping[str, Any], opaque: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the other fields."""
+    return {key: value for key, value in fields.items() if key not in opaque} or EMPTY if opaque else fields
+
+
+def join_fields(first: Mapping[str, Any], second: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the joined opaque fields of two parts of one message."""
+    if not first or not second:
+        return {key: value for key, value in (first or second).items() if key in OPAQUE} or EMPTY
+    both = {**join_fields(first, EMPTY), **join_fields(second, EMPTY)}
+    if "reasoning_details" in first and "reasoning_details" in second:
+        both["reasoning_details"] = [*first["reasoning_details"], *second["reasoning_details"]]
+    return both
+
+
+def of_deltas(deltas: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Returns the opaque fields of a streamed message from those of its deltas: neighbouring pieces of one entry are
+    joined."""
+    fields: dict[str, Any] = {}
+    pieces: list[Any] = []
+    for delta in deltas:
+        fields |= delta
+        pieces += delta.get("reasoning_details", ())
+    if pieces:
+        fields["reasoning_details"] = [_entry(list(group)) for _, group in groupby(pieces, _Places())]
+    return fields or EMPTY
+
+
+class _Places:
+    """Key function for grouping pieces: the type and index of their entry, or a unique number for a piece without an
+    index."""
+
+    def __init__(self) -> None:
+        self._alone = 0
+
+    def __call__(self, piece: Any) -> tuple[Any, ...]:
+        if isinstance(piece, dict) and isinstance(piece.get("index"), int):
+            return (piece.get("type"), piece["index"])
+        self._alone += 1
+        return (self._alone,)
+
+
+def _entry(pieces: list[Any]) -> Any:
+    if len(pieces) == 1:
+        return pieces[0]
+    whole: dict[str, Any] = {}
+    for piece in pieces:
+        whole |= {key: value for key, value in piece.items() if value is not None or key not in whole}
+    for key in _GROWING:
+        if texts := [piece[key] for piece in pieces if isinstance(piece.get(key), str)]:
+            whole[key] = "".join(texts)
+    return whole
+
+
+# --- unmodelled fields ------------------------------------------------------------------------------------------------
+
+
+CALL_FIELDS: Final = frozenset({"name", "arguments", "input"})
+
+
+def nested_rest_of(outer: Mapping[str, Any], key: str, inner: Mapping[str, Any], known: frozenset[str]) -> Extra:
+    """Returns the unmodelled fields of an object with another object `inner` under `key`, in the same shape; `known`
+    are the modelled fields of `inner`."""
+    rest = {k: value for k, value in outer.items() if k not in (key, "type", "id") and value is not None}
+    if inside := rest_of(inner, known):
+        rest[key] = inside
+    return scoped(PROTOCOL, rest)
+
+
+def nest(written: dict[str, Any], key: str, extra: Extra) -> dict[str, Any]:
+    """Returns the object `written` with the fields from `nested_rest_of` added."""
+    fields = fields_of(extra, PROTOCOL)
+    if not fields:
+        return written
+    inside = fields.get(key)
+    rest = {k: value for k, value in fields.items() if k != key}
+    inner = {**inside, **written[key]} if isinstance(inside, Mapping) else written[key]
+    return {**rest, **written, key: inner}
+
+
+def call_extra(call: Mapping[str, Any], key: str) -> Extra:
+    """Returns the unmodelled fields of a call whose name stands under `key`, in a request or in an answer."""
+    inner = call.get(key)
+    return nested_rest_of(call, key, inner if isinstance(inner, Mapping) else EMPTY, CALL_FIELDS)
