@@ -15,6 +15,9 @@ class BackgroundTasks:
     def __init__(self) -> None:
         self._running: set[asyncio.Task[Any]] = set()
 
+    def __len__(self) -> int:
+        return len(self._running)
+
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Runs a coroutine as a task."""
         task = asyncio.get_running_loop().create_task(work)
