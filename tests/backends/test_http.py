@@ -325,7 +325,7 @@ async def test_headers_that_cannot_be_sent_are_refused_at_the_start(connect: Con
 
 
 async def overdue(backend: HttpBackend) -> GatewayError:
-    """What a limit ends with: in the stream, or before it where the machine paused for so long."""
+    """Returns the error of a limit: in the stream, or before it where the machine paused for so long."""
     try:
         return await fault_of(backend)
     except BackendFault as fault:

@@ -38,7 +38,7 @@ def script(mode: str, *steps: tuple[str, dict[str, Any], str]) -> list[dict[str,
 
 
 async def run(agents: Any, server: Any, tools: Any, *, streamed: bool, model: str = "m", **settings: Any) -> str:
-    """What an agent with these tools says at last."""
+    """Returns the last text of an agent with these tools."""
     async with sdk(server) as client:
         agent = agents.Agent(
             name="clerk",

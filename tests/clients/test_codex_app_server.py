@@ -83,7 +83,7 @@ def streamed(*frames: Mapping[str, Any], hang: bool = False) -> Answer:
 
 
 def texts(model: Upstream) -> list[str]:
-    """What the user said, in each request."""
+    """Returns the user's text of each request."""
     return [
         "".join(
             part.get("text", "")

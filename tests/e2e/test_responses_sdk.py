@@ -95,7 +95,7 @@ def check_ids(response: Response) -> None:
 
 
 def results_of(calls: Sequence[Any], files: Files) -> list[Any]:
-    """What the tools give for these calls."""
+    """Returns the results of the tools for these calls."""
     return [
         {
             "type": "function_call_output",

@@ -172,7 +172,7 @@ NATIVE: dict[str, tuple[Sequence[Part], list[Said], list[Any]]] = {
         [{**group, "tools": [tool("read_file")]} for group in GROUPS],
     ),
 }
-"""What a model server says, what the client must get, and the tools on offer."""
+"""Cases: the answer of a model server, the one that the client must get, and the tools on offer."""
 
 
 async def test_every_native_answer(gateway: Gateway) -> None:

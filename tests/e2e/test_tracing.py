@@ -312,7 +312,7 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 async def test_a_collector_gets_everything_before_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What variables say: `tests/unit/test_telemetry_variables.py`."""
+    """The variables alone: `tests/unit/test_telemetry_variables.py`."""
     async with Upstream([TAKEN]) as collector, Upstream([Say("hi", usage=(1, 2))]) as upstream:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
         monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")

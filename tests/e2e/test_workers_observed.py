@@ -55,7 +55,7 @@ class Client:
         return sum(sample.value for sample in samples if sample.name == "toolwire_requests_total") == wanted
 
     def workers(self) -> set[int]:
-        """Those that have answered, by the log."""
+        """Returns the workers that have answered, by the log."""
         lines = map(json.loads, self._gateway.log.splitlines())
         return {line["pid"] for line in lines if line["logger"] == "toolwire.access"}
 

@@ -130,7 +130,7 @@ def test_spans_cover_the_text_however_it_came(case: tuple[str, list[str], list[s
 @examples(0.5)
 @given(answers())
 def test_while_it_runs_nothing_is_said_that_turns_out_wrong(case: tuple[str, list[str], list[str]]) -> None:
-    """What had been decided stays so; only what was open is decided later."""
+    """Earlier decisions stay; only what was open is decided later."""
     text, pieces, _ = case
     end = view(capture(pieces), PLUGINS)
     for upto in range(len(pieces) + 1):
