@@ -119,11 +119,12 @@ def loads(text: bytes, bounds: JsonBounds, parse: Parse | None = None, count: Co
 
 
 def is_json(text: str) -> bool:
-    """True if `text` is JSON. A text of more than `UNBROKEN_BYTES` characters is not parsed and gives False."""
+    """True if `text` is JSON, in whose strings halves of characters may stand. A text of more than `UNBROKEN_BYTES`
+    characters is not parsed and gives False."""
     if len(text) > UNBROKEN_BYTES:
         return False
     try:
-        loads(text.encode(), _OF_TEXT)
+        loads(text.encode(errors="replace"), _OF_TEXT)
     except ValueError:
         return False
     return True

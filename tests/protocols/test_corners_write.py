@@ -168,7 +168,7 @@ PAIRS = [pytest.param(side, name, id=f"{side.name}-{name}") for side in SIDES fo
 PLAIN = ("text", "thought", "refusal", "call")
 CUT = call('{"a":', cut=True)
 """What a limit of length may leave at the end of an answer."""
-BLANK = ("half_arguments", "no_arguments", "blank_arguments")
+BLANK = ("no_arguments", "blank_arguments")
 """Under a limit of length these would be cut off."""
 
 
