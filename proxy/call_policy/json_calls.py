@@ -71,6 +71,7 @@ def _from_string(text: str, repair: bool) -> tuple[str, tuple[RepairKind, ...]]:
         return "{}", ()
     if parses(text):
         return _unquoted(text), ()
+    text = _said_once(text)
     _, repaired, _, kinds = _read_arguments(text, repair)
     return repaired, kinds
 
@@ -82,6 +83,15 @@ def _unquoted(text: str) -> str:
     inner = read_json(text)
     is_object = isinstance(inner, str) and inner.lstrip(SPACE).startswith("{") and parses(inner)
     return inner if is_object else text
+
+
+_NOTHING: Final = re.compile(r"\s*(?:\{\s*\}|null|\"\")(?=\s*[{n\"])")
+
+
+def _said_once(text: str) -> str:
+    """Returns arguments without an empty value before them, which servers send until the arguments come."""
+    found = _NOTHING.match(text)
+    return text if found is None else text[found.end() :]
 
 
 def _read_arguments(text: str, repair: bool) -> tuple[Any, str, str | None, tuple[RepairKind, ...]]:

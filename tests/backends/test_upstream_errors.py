@@ -116,6 +116,7 @@ def test_context_length(body: bytes) -> None:
         (b'{"error":"a string"}', "a string"),
         (b'{"message":"old style","code":400}', "old style"),
         (b'{"detail":"not found"}', "not found"),
+        *((body, "boom") for body in (b'{"code":1,"msg":"boom"}', b'[{"errors":[{"error_msg":"boom"}]}]')),
         (b'{"detail":[{"loc":["body"],"msg":"bad"}]}', '[{"loc":["body"],"msg":"bad"}]'),
         (b"short text", "short text"),
         (b"<html><body>nginx</body></html>", ""),

@@ -113,6 +113,14 @@ CHAT_SHAPES: dict[str, tuple[Any, Any]] = {
     "calls beside empty text": (chat(calling(NAME, content=""), calling(of(arguments=READ_A), content=None)), [A]),
     "the last chunk twice": (chat(calling(NAME), calling(of(arguments=READ_A)), frame(chunk({}, "tool_calls"))), [A]),
     "a whole call twice": (chat(calling(of(id="x", name="read", arguments=READ_A)), calling(of(id="x", name="read", arguments=READ_A), end="stop")), [A]),
+    "calls as an object": (chat(frame(chunk({"tool_calls": of(id="x", name="read", arguments=READ_A)}))), [A]),
+    "no function": (chat(calling({"index": 0, "id": "x", "name": "read", "arguments": {"path": "a"}})), [A]),
+    "arguments as parameters": (chat(calling({"function": {"name": "read", "parameters": {"path": "a"}}})), [A]),
+    "nothing before the arguments": (chat(calling(of(id="x", name="read", arguments="{}")), calling(of(arguments=READ_A))), [A]),
+    "the old field as well": (chat(calling(of(id="x", name="read", arguments=READ_A), function_call={"name": "read", "arguments": READ_A})), [A]),
+    "a message for a delta": ([frame({**whole_chat(of(id="x", name="read", arguments=READ_A))})], [A]),
+    "another label": (Answer(chat(calling(of(id="x", name="read", arguments=READ_A))), headers=JSON), [A]),
+    "no label": (Answer(chat(calling(of(id="x", name="read", arguments=READ_A)))), [A]),
     "a whole answer": (whole_chat({"id": "x", "function": {"name": "read", "arguments": READ_A}}), [A]),
     "whole: an object, no id": (whole_chat({"function": {"name": "read", "arguments": {"path": "a"}}}), [A]),
     "whole: no name": (whole_chat({"id": "x", "function": {"arguments": READ_A}}), INVALID),
@@ -265,7 +273,7 @@ async def test_a_call_leaves_whole_and_named_or_not_at_all(kind: str) -> None:
         for number, (name, (sent, expected)) in enumerate(SHAPES[kind].items()):
             steps, types = ([orjson.dumps(sent)], [JSON, SSE]) if isinstance(sent, dict) else (sent, [SSE])
             for (path, stream), current in product(ways[number % 3 :: 3], types):
-                now = Answer(steps, headers=current)
+                now = sent if isinstance(sent, Answer) else Answer(steps, headers=current)
                 got = await post(server, asking(path, stream), path=path)
                 where = (name, path, stream, current, got.status, got.body)
                 if isinstance(expected, str):

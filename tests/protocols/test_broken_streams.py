@@ -156,11 +156,22 @@ def test_whatever_stands_in_the_place_of_a_value(name: str) -> None:
 UPSTREAM = (BackendFault, 502, "upstream_error", "GPU on fire")
 OVERLOADED = (BackendFault, 503, "overloaded", "Overloaded")
 TOO_LONG = (ClientFault, 400, "context_length_exceeded", "prompt is too long: 2 > 1")
+ODD_ERRORS: list[dict[str, Any]] = [
+    {"type": "error", "message": "GPU on fire"},
+    {"error": {"error": {"message": "GPU on fire"}}},
+    {"errors": [{"message": "GPU on fire", "code": 7003}]},
+    {"code": "InternalError", "message": "GPU on fire", "request_id": "x"},
+    {"code": 1301, "msg": "GPU on fire"},
+    {"error_code": 336003, "error_msg": "GPU on fire"},
+    {"choices": None, "base_resp": {"status_code": 1008, "status_msg": "GPU on fire"}},
+]
+"""Of services whose errors are not OpenAI's: DashScope, z.ai, Qianfan, MiniMax, Cloudflare."""
 ERRORS: list[tuple[str, bytes, tuple[type[GatewayError], int, str, str]]] = [
     *((name, sse({"error": {"message": "GPU on fire", "type": "x", "code": 500}}), UPSTREAM) for name in SERVERS),
     *((name, sse({"error": "GPU on fire"}), UPSTREAM) for name in ("chat", "responses")),
     *((name, b'event: error\ndata: {"message": "GPU on fire"}\n\n', UPSTREAM) for name in ("chat", "responses")),
     ("chat", sse({"object": "error", "message": "GPU on fire", "code": 500}), UPSTREAM),
+    *(("chat", sse(body), UPSTREAM) for body in ODD_ERRORS),
     ("chat", sse({"error": {"message": TOO_LONG[-1], "code": "context_length_exceeded"}}), TOO_LONG),
     ("chat", sse({"error": {"message": "x" * 9999}}), (BackendFault, 502, "upstream_error", "x" * 499 + "…")),
     *(
@@ -221,7 +232,7 @@ def test_what_is_no_answer(name: str) -> None:
 @every(
     ("name", "body", "wanted"),
     [
-        ("chat", {"error": {"message": "GPU on fire"}}, UPSTREAM),
+        *(("chat", body, UPSTREAM) for body in ({"error": {"message": "GPU on fire"}}, *ODD_ERRORS)),
         ("chat", {"error": {"message": TOO_LONG[-1], "code": "context_length_exceeded"}}, TOO_LONG),
         ("messages", {"type": "error", "error": {"type": "api_error", "message": "GPU on fire"}}, UPSTREAM),
         ("messages", {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}, OVERLOADED),

@@ -303,10 +303,50 @@ def test_the_deprecated_function_call() -> None:
     assert (use.name, use.arguments) == ("f", '{"x":1}')
 
 
-@every("key", ["reasoning_content", "reasoning", "reasoning_text"])
-def test_reasoning(key: str) -> None:
-    got = fold(read(chunk({key: "hm"}) + chunk({"content": "so"}) + chunk({"refusal": "no"}, "stop") + DONE))
-    assert got.choices[0].parts == (Reasoning("hm"), Text("so"), Refusal("no"))
+@every(
+    "thought",
+    [
+        *({key: "hm"} for key in ("reasoning_content", "reasoning", "reasoning_text", "thinking", "thinking_content")),
+        {"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}]},
+        {"content": [{"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]}]},
+        {"reasoning_details": [{"type": "reasoning.text", "text": "hm", "index": 0}]},
+        {"reasoning": "hm", "reasoning_details": [{"type": "reasoning.text", "text": "hm", "index": 0}]},
+    ],
+)
+@every(
+    "text",
+    [
+        "so",
+        ["so"],
+        ["s", "o"],
+        {"type": "text", "text": "so"},
+        [{"text": "so"}],
+        [{"type": "output_text", "text": "so"}],
+    ],
+)
+def test_spellings_of_prose(thought: dict[str, Any], text: Any) -> None:
+    """Streamed, in a whole answer, and in a whole answer as the only chunk of a stream."""
+    refused = chunk({"refusal": "no"}, "stop") + DONE
+    both = {**thought, "content": [*thought.get("content", ()), *(text if isinstance(text, list) else [text])]}
+    whole = {"choices": [{"index": 0, "message": {**both, "refusal": "no"}, "finish_reason": "stop"}]}
+    for got in (
+        fold(read(chunk(thought) + chunk({"content": text}) + refused)),
+        fold(read(frame(whole) + DONE)),
+        CHAT.read_reply(json.dumps(whole).encode()),
+    ):
+        assert [(type(part), getattr(part, "text", "")) for part in got.choices[0].parts] == [
+            *((Reasoning, "hm"), (Text, "so"), (Refusal, "no"))
+        ]
+
+
+@every(
+    "end",
+    [b'data: "[DONE]"\n\n', b"data: [done]\n\n", b"event: done\ndata: DONE\n\n", b"event: ping\ndata: 1\n\n" + DONE],
+)
+def test_spellings_of_the_end(end: bytes) -> None:
+    frames = chunk({"content": "so"}) + chunk({}, "stop") + end
+    for data in (frames, frames.replace(b"\n\n", b"\n")):  # the second without blank lines
+        assert fold(read(data)).choices[0].parts == (Text("so"),)
 
 
 def test_a_first_chunk_without_choices() -> None:

@@ -8,11 +8,12 @@ from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import Any, Final
 
+from ...formats.engine.keys import ARGUMENTS
 from ...model import EMPTY, Extra, fields_of, scoped
 from ..shared.wire import rest_of
 
 PROTOCOL: Final = "chat"
-REASONING: Final = ("reasoning_content", "reasoning", "reasoning_text")
+REASONING: Final = ("reasoning_content", "reasoning", "reasoning_text", "thinking", "thinking_content")
 """Names of reasoning among servers and clients; vLLM and OpenRouter use the second one."""
 OPAQUE: Final = ("reasoning_details", "extra_content")
 _SIGNATURE: Final = "thought_signature"
@@ -89,6 +90,8 @@ def _entry(pieces: list[Any]) -> Any:
 
 
 CALL_FIELDS: Final = frozenset({"name", "arguments", "input"})
+_NAME: Final = frozenset({"name"})
+_OTHER_NAMES: Final = frozenset(ARGUMENTS) - {"arguments"}
 
 
 def nested_rest_of(outer: Mapping[str, Any], key: str, inner: Mapping[str, Any], known: frozenset[str]) -> Extra:
@@ -109,6 +112,37 @@ def nest(written: dict[str, Any], key: str, extra: Extra) -> dict[str, Any]:
     rest = {k: value for k, value in fields.items() if k != key}
     inner = {**inside, **written[key]} if isinstance(inside, Mapping) else written[key]
     return {**rest, **written, key: inner}
+
+
+def usual_call(call: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns a server's call with name and arguments under `function`; servers also write them beside the id, or the
+    arguments under another key. The same object if there is nothing to move."""
+    inner = call.get("function")
+    if isinstance(inner, dict):
+        if "arguments" in inner or inner.keys() <= _NAME or _OTHER_NAMES.isdisjoint(inner):
+            return call
+    elif "custom" in call or not isinstance(call.get("name"), str):
+        return call
+    else:
+        inner = {key: call[key] for key in ("name", *ARGUMENTS) if key in call}
+        call = {key: value for key, value in call.items() if key not in inner}
+    given = next((inner[key] for key in ARGUMENTS if inner.get(key) is not None), None)
+    rest = {key: value for key, value in inner.items() if key not in ARGUMENTS}
+    return {**call, "function": {**rest, "arguments": given}}
+
+
+def calls_of(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Returns the calls of a server's message or delta, also that of the legacy field if it does not repeat one."""
+    calls = message.get("tool_calls")
+    if isinstance(calls, dict):
+        calls = [calls]
+    elif not isinstance(calls, list):
+        calls = []
+    calls = [usual_call(call) for call in calls if isinstance(call, dict)]
+    legacy = message.get("function_call")
+    if isinstance(legacy, dict) and all(call.get("function") != legacy for call in calls):
+        calls.append({"function": legacy})
+    return calls
 
 
 def call_extra(call: Mapping[str, Any], key: str) -> Extra:

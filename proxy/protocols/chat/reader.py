@@ -30,14 +30,14 @@ from ..shared import noise
 from ..shared.call_deltas import CallDelta, CallDeltas
 from ..shared.ends import cut_off_reason, read_end
 from ..shared.numbers import MAX_CALLS, MAX_CHOICES, index_of, too_many, whole_number
-from ..shared.sse_reader import SseReader
+from ..shared.sse_reader import SseReader, is_done
 from ..shared.wire import (
     empty_answer_fault,
     nameless_call_fault,
     read_frame,
     unfinished_call_fault,
 )
-from .extra_fields import PROTOCOL, of_deltas, opaque_of, other_fields
+from .extra_fields import PROTOCOL, REASONING, calls_of, of_deltas, opaque_of, other_fields
 from .reply import (
     AN_ANSWER,
     CHOICE,
@@ -45,6 +45,8 @@ from .reply import (
     MESSAGE,
     arguments_text,
     choice_extra,
+    finish_of,
+    message_of,
     probabilities,
     prose,
     read_error,
@@ -83,12 +85,13 @@ class ChatReader(SseReader):
             super()._at_end()
 
     def _frame(self, name: str | None, frame: bytes) -> None:
-        if not frame.startswith(b"{") and frame.strip() == b"[DONE]":
-            self._end()
-            return
-        if not frame.startswith(b"{") and (kind := noise.of_text(frame)) is not None:
-            self.note(noise.LEFT_OUT, kind)
-            return
+        if not frame.startswith(b"{"):
+            if is_done(frame):
+                self._end()
+                return
+            if (kind := noise.of_text(frame, name)) is not None:
+                self.note(noise.LEFT_OUT, kind)
+                return
         chunk = read_frame(frame)
         prose = self.open_prose
         if name is None and prose is not None and prose[1] is BlockKind.TEXT and self._is_text(chunk, prose[0]):
@@ -163,35 +166,28 @@ class ChatReader(SseReader):
         answer = self._answers.get(index) if type(index) is int else None
         if answer is None:
             answer = self._answer(index, position)
-        delta = choice.get("delta")
-        if not isinstance(delta, dict):
-            delta = {"content": choice.get("text")}
+        delta = message_of(choice, "delta") if answer.has_begun else message_of(choice, "delta", "message")
         rest = EMPTY if delta.keys() <= MESSAGE else rest_of(delta, MESSAGE)
         opaque = EMPTY
         if rest:
             opaque = opaque_of(rest)
             rest = other_fields(rest, opaque)
-        reason = choice.get("finish_reason")
-        reason = reason if isinstance(reason, str) else None
+        reason = finish_of(choice)
         extra = probabilities(choice["logprobs"]) if choice.get("logprobs") else None
         before = len(self.out)
         if opaque:
             answer.opaque(self, opaque)
         first = {**(extra or EMPTY), PROTOCOL: {"delta": rest}} if rest and not reason else extra
-        for kind, text in prose(delta) if delta else ():
+        for kind, text in prose(delta, details=bool(opaque) and answer.only_details(delta)) if delta else ():
             if text:
                 answer.prose(self, kind, text, first)
                 first = extra
         has_content = len(self.out) > before or bool(opaque)
         if has_content and not reason:
             self._news = EMPTY  # they concern its tokens (rule 5)
-        calls = delta.get("tool_calls")
-        if isinstance(calls, list):
-            for place, call in enumerate(calls):
-                if isinstance(call, dict):
-                    answer.call(self, call, None if len(calls) == 1 else place)
-        if isinstance(delta.get("function_call"), dict):
-            answer.call(self, {"function": delta["function_call"]}, None)
+        calls = calls_of(delta) if delta.get("tool_calls") or delta.get("function_call") else ()
+        for place, call in enumerate(calls):
+            answer.call(self, call, None if len(calls) == 1 else place)
         if reason:
             answer.reason = read_end(reason, self.note)
             if rest or extra or not choice.keys() <= CHOICE:
@@ -260,6 +256,8 @@ class _ChoiceBlocks:
     __slots__ = (
         "_drafts",
         "_ends_in_prose",
+        "_has_reasoned",
+        "_only_details",
         "_opaque",
         "_prose",
         "ending",
@@ -277,9 +275,15 @@ class _ChoiceBlocks:
         self.ending: Extra = EMPTY
         self.index = index
         self._prose: tuple[int, BlockKind] | None = None  # the open block of prose
-        self._ends_in_prose = False
+        self._ends_in_prose = self._has_reasoned = False
+        self._only_details: bool | None = None
         self._opaque: list[Mapping[str, Any]] = []  # opaque fields of the open reasoning
         self._drafts: CallDeltas | None = None  # None until there is a call
+
+    @property
+    def has_begun(self) -> bool:
+        """True if the answer has any content."""
+        return self._prose is not None or self._ends_in_prose or self._drafts is not None
 
     def ended(self, choice: Mapping[str, Any], rest: Mapping[str, Any]) -> None:
         """Stores unmodelled fields of the last chunk."""
@@ -287,7 +291,14 @@ class _ChoiceBlocks:
 
     def prose(self, reader: ChatReader, kind: BlockKind, text: str, extra: Mapping[str, Any] | None) -> None:
         """Adds text, reasoning or refusal."""
+        self._has_reasoned = self._has_reasoned or kind is BlockKind.REASONING
         reader.out.append(Delta(self._block(reader, kind), text, extra))
+
+    def only_details(self, delta: Mapping[str, Any]) -> bool:
+        """True if `reasoning_details` alone have the text of the reasoning, which goes on with `delta`."""
+        if self._only_details is None:
+            self._only_details = not (self._has_reasoned or any(map(delta.get, REASONING)))
+        return self._only_details
 
     def opaque(self, reader: ChatReader, fields: Mapping[str, Any]) -> None:
         """Adds opaque fields of the reasoning."""

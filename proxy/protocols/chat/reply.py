@@ -52,7 +52,7 @@ from ..shared.numbers import (
     whole_number,
     with_rest,
 )
-from ..shared.server_errors import OVERFLOW_CODES, fault_of, is_overflow
+from ..shared.server_errors import OVERFLOW_CODES, error_in, fault_of, is_overflow
 from ..shared.wire import (
     dump,
     dumper,
@@ -63,7 +63,7 @@ from ..shared.wire import (
     unreadable_answer,
 )
 from ..streams import WriteOptions
-from .extra_fields import CALL_FIELDS, PROTOCOL, REASONING, call_extra, join_fields, opaque_of, other_fields
+from .extra_fields import CALL_FIELDS, PROTOCOL, REASONING, call_extra, calls_of, join_fields, opaque_of, other_fields
 from .request_writer import write_call
 
 _ONLY_OBJECTS: Final = frozenset({dict})
@@ -92,6 +92,11 @@ _TOTALS: Final = frozenset({"prompt_tokens", "completion_tokens", "total_tokens"
 
 AN_ANSWER: Final = "a choice"
 """Name of a choice in the fault for a wrong index."""
+
+_TEXT_PARTS: Final = frozenset({"text", "output_text"})
+_REASONING_PARTS: Final = frozenset({"thinking", "reasoning", "reasoning_text"})
+_TEXT_KEYS: Final = ("text", "thinking", "reasoning", "content", "summary", "parts", "value")
+"""Keys under which content parts of servers hold their text."""
 
 Prose = Literal[BlockKind.TEXT, BlockKind.REASONING, BlockKind.REFUSAL]
 
@@ -142,9 +147,7 @@ def _in_order(choices: list[Mapping[str, Any]], most: int) -> list[Mapping[str, 
 def _read_choice(choice: Mapping[str, Any], note: Note) -> ReplyChoice:
     if choice.get("error") and (error := read_error(choice)) is not None:
         raise error
-    message = choice.get("message")
-    if not isinstance(message, dict):
-        message = {"content": choice.get("text")}  # the legacy text protocol
+    message = message_of(choice, "message", "delta")
     if message.keys() <= _PLAIN_MESSAGE and type(text := message.get("content")) is str:
         return ReplyChoice(
             (Text(text),) if text else (), _reason_of(choice, note), choice_extra(choice, EMPTY)
@@ -161,17 +164,13 @@ def _read_choice(choice: Mapping[str, Any], note: Note) -> ReplyChoice:
         parts.append(Text(texts[BlockKind.TEXT]))
     if texts.get(BlockKind.REFUSAL):
         parts.append(Refusal(texts[BlockKind.REFUSAL]))
-    calls = message.get("tool_calls")
-    if not isinstance(calls, list):
-        calls = []
-    if message.get("function_call"):
-        calls = [*calls, {"function": message["function_call"]}]
+    calls = calls_of(message)
     if len(calls) > MAX_CALLS:
         raise too_many("calls", MAX_CALLS)
     reason = _reason_of(choice, note)
-    has_reason = bool(choice.get("finish_reason"))
+    has_reason = bool(finish_of(choice))
     ended = has_reason and reason in FinishReason.WHOLE
-    uses = [_read_call(call, ended=ended) for call in calls if isinstance(call, dict)]
+    uses = [_read_call(call, ended=ended) for call in calls]
     named = [use for use in uses if use.name.strip(SPACE)]  # R29.2
     for _ in range(len(uses) - len(named)):
         note(NAMELESS, "")
@@ -208,8 +207,14 @@ def choice_extra(choice: Mapping[str, Any], message: Mapping[str, Any]) -> Extra
 
 
 def _reason_of(choice: Mapping[str, Any], note: Note) -> str:
+    word = finish_of(choice)
+    return read_end(word, note) if word else "stop"
+
+
+def finish_of(choice: Mapping[str, Any]) -> str:
+    """Returns the word for the end of a choice, "" if it has not ended. SGLang's own API puts it into an object."""
     word = choice.get("finish_reason")
-    return read_end(word, note) if word and isinstance(word, str) else "stop"
+    return text_of(word.get("type") if isinstance(word, dict) else word)
 
 
 def probabilities(logprobs: Any) -> Mapping[str, Any]:
@@ -247,8 +252,8 @@ def _token(token: Any, chance: Any) -> dict[str, Any]:
 
 def _lacks_names(choice: ReplyChoice, wire: Mapping[str, Any]) -> bool:
     """True if a choice consists of calls without a name only and was not cut off by a limit."""
-    message = wire.get("message")
-    called = isinstance(message, dict) and bool(message.get("tool_calls") or message.get("function_call"))
+    message = message_of(wire, "message", "delta")
+    called = bool(message.get("tool_calls") or message.get("function_call"))
     return called and not choice.parts and choice.reason in FinishReason.WHOLE
 
 
@@ -278,33 +283,55 @@ def reply_call_extra(call: Mapping[str, Any], kind: str) -> Extra:
     return call_extra({key: value for key, value in call.items() if key != "index"}, kind)
 
 
-def prose(source: Mapping[str, Any]) -> Iterator[tuple[Prose, str]]:
+def message_of(choice: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
+    """Returns the message of a choice, which stands under the first of these keys that holds an object, or is the text
+    of the legacy protocol."""
+    for key in keys:
+        message = choice.get(key)
+        if isinstance(message, dict):
+            return message
+    return {"content": choice.get("text")}
+
+
+def prose(source: Mapping[str, Any], *, details: bool = True) -> Iterator[tuple[Prose, str]]:
     """Yields the texts of a message or a delta with their kinds, in the order of rule 3. Content parts other than text
-    and reasoning are left out."""
+    and reasoning are left out. `details`: without a field for reasoning its text is that of `reasoning_details`."""
     for key in REASONING:
         reasoning = source.get(key)
         if reasoning and isinstance(reasoning, str):
             yield BlockKind.REASONING, reasoning
             break  # servers that fill two of them repeat the same text
+    else:
+        if details:
+            for text in _texts(source.get("reasoning_details")):
+                yield BlockKind.REASONING, text
     content = source.get("content")
     if isinstance(content, str):
         yield BlockKind.TEXT, content
-    elif isinstance(content, list):
-        for part in content:
-            match part:
-                case {"type": "text", "text": str(text)}:
+    elif content:
+        for part in content if isinstance(content, list) else (content,):
+            kind = text_of(part.get("type", "text")) if isinstance(part, dict) else "text"
+            if kind in _TEXT_PARTS:
+                for text in _texts(part):
                     yield BlockKind.TEXT, text
-                case {"type": "thinking", "thinking": str(text)}:
+            elif kind in _REASONING_PARTS:
+                for text in _texts(part):
                     yield BlockKind.REASONING, text
-                case {"type": "thinking", "thinking": list(pieces)}:
-                    for piece in pieces:
-                        if isinstance(piece, dict):
-                            yield BlockKind.REASONING, text_of(piece.get("text"))
-                case _:
-                    pass
     refusal = source.get("refusal")
     if refusal and isinstance(refusal, str):
         yield BlockKind.REFUSAL, refusal
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yields the texts in a content part: itself, or what it holds under the keys of text, one or several."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts(item)
+    elif isinstance(value, dict):
+        held = next((value[key] for key in _TEXT_KEYS if value.get(key)), None)
+        yield from _texts(held)
 
 
 def arguments_text(value: Any) -> str:
@@ -357,21 +384,14 @@ def read_usage(usage: Any) -> Usage | None:
 
 def read_error(answer: Mapping[str, Any]) -> GatewayError | None:
     """Returns the error in a body or a frame, or None. It has the server's message, shortened (R10.8)."""
-    error = answer.get("error")
-    if not error and answer.get("object") == "error":
-        error = answer
-    if not error and answer.get("detail") and "choices" not in answer:
-        detail = answer["detail"]
-        error = detail if isinstance(detail, str) else {"message": dump(detail).decode()}
-    if not error:
+    error = error_in(answer)
+    if error is None:
         return None
     words: tuple[str, ...] = ()
-    message = ""
+    message = error
     if isinstance(error, dict):
         words = text_of(error.get("code")), text_of(error.get("type"))
         message = text_of(error.get("message"))
-    elif isinstance(error, str):
-        message = error
     message = shorten(message) or f"The model server reported {quote(error)}."
     if not OVERFLOW_CODES.isdisjoint(words) or is_overflow(message):
         return ClientFault(message, code="context_length_exceeded", param="messages")

@@ -14,7 +14,7 @@ from typing import Any, Final
 from ...errors import BackendFault, ClientFault, GatewayError, quote
 from ..base import Allowance
 from ..chat.reply import text_of
-from ..shared.server_errors import fault_of, is_overflow, read_overflow, status_in
+from ..shared.server_errors import error_in, fault_of, is_overflow, read_overflow, status_in
 from ..shared.wire import dump, shorten
 
 OVERLOADED: Final = 529
@@ -97,8 +97,8 @@ def write_limits(allowances: Sequence[Allowance], now: float) -> dict[str, str]:
 
 def read_error(value: Mapping[str, Any]) -> GatewayError | None:
     """Returns the error in a body or a frame; None if it holds none. It has the server's message, shortened (R10.8)."""
-    error = value.get("error")
-    if not error and value.get("type") != "error":
+    error = error_in(value)
+    if error is None:
         return None
     kind = text_of(error.get("type")) if isinstance(error, dict) else ""
     text = text_of(error.get("message")) if isinstance(error, dict) else text_of(error)

@@ -67,7 +67,7 @@ class MessagesReader(SseReader):
     # --- frames -----------------------------------------------------------------------------------------------------
 
     def _frame(self, name: str | None, frame: bytes) -> None:
-        if not frame.startswith(b"{") and (left := noise.of_text(frame)) is not None:
+        if not frame.startswith(b"{") and (left := noise.of_text(frame, name)) is not None:
             self.note(noise.LEFT_OUT, left)
             return
         value = read_frame(frame, "an event")

@@ -78,7 +78,7 @@ class ResponsesReader(SseReader):
         if frame.strip() == b"[DONE]":
             self._at_end()  # everything after it is ignored
             return
-        if not frame.startswith(b"{") and (left := noise.of_text(frame)) is not None:
+        if not frame.startswith(b"{") and (left := noise.of_text(frame, name)) is not None:
             self.note(noise.LEFT_OUT, left)
             return
         value = read_frame(frame)

@@ -49,15 +49,16 @@ def named(word: object) -> str | None:
     return _NAMES.get(word.rpartition(".")[2].strip().lower().replace("-", "").replace("_", "").replace(" ", ""))
 
 
-def of_text(data: bytes) -> str | None:
-    """Returns the kind of noise in a frame's data that is not an object: a comment, a word, or empty. None if the data
-    may be anything else."""
+def of_text(data: bytes, name: str | None = None) -> str | None:
+    """Returns the kind of noise in a frame's data that is not an object: a comment, a word, or empty, or anything in a
+    frame with such a `name`. None if the data may be anything else."""
     text = data[: 2 * _MAX_CHARS].strip()
     if text in _BLANK:
         return "empty" if text or not data.strip() else None
     if text.startswith(b":"):
         return "comment"
-    return named(text.strip(b'":').decode("latin-1")) if len(text) <= _MAX_CHARS else None
+    word = named(text.strip(b'":').decode("latin-1")) if len(text) <= _MAX_CHARS else None
+    return word or named(name)
 
 
 def in_chat(name: str | None, value: Mapping[str, Any]) -> str | None:
@@ -122,7 +123,7 @@ def of_frame(judge: NoiseTest, name: str | None, data: bytes) -> str | None:
     """Returns the kind of noise of an unparsed frame; None if the frame must not be left out. `judge` is one of
     `in_chat` and its like."""
     if not data.lstrip().startswith(b"{"):
-        return of_text(data)
+        return of_text(data, name)
     try:
         value = load(data)
     except ValueError:

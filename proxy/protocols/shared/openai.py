@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import orjson
 
-from .server_errors import OVERFLOW_CODES
+from .server_errors import OVERFLOW_CODES, error_object
 
 PARAMETERS: Final[Mapping[str, Any]] = {"type": "object", "properties": {"at": {"type": "string"}}, "required": ["at"]}
 TOOL: Final[Mapping[str, Any]] = {
@@ -33,19 +33,16 @@ def read_refusal(body: bytes) -> tuple[str, str | None]:
     except orjson.JSONDecodeError:
         text = body.decode("utf-8", "replace").strip()
         return ("" if text.startswith("<") else text), None
+    error = error_object(parsed)
     code: str | None = None
-    if isinstance(parsed, dict):
-        error = parsed.get("error", parsed)
-        if isinstance(error, dict):
-            words = [error.get("code"), error.get("type")]
-            code = next((w for w in words if isinstance(w, str) and w in _KNOWN_CODES), None)
-            code = "context_length_exceeded" if code in OVERFLOW_CODES else code
-            if error.get("param") == "model":
-                code = code or "model_not_found"
-            parsed = error.get("message") or error.get("detail") or ""
-        else:
-            parsed = error
-    return (parsed if isinstance(parsed, str) else orjson.dumps(parsed).decode() if parsed else ""), code
+    if isinstance(error, dict):
+        words = [error["code"], error.get("type")]
+        code = next((w for w in words if isinstance(w, str) and w in _KNOWN_CODES), None)
+        code = "context_length_exceeded" if code in OVERFLOW_CODES else code
+        if error.get("param") == "model":
+            code = code or "model_not_found"
+        error = error["message"]
+    return error or "", code
 
 
 def duration(seconds: float) -> str:

@@ -15,6 +15,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ...errors import BackendFault, ClientFault, GatewayError
+from .wire import dump
+
+MAX_NESTING: Final = 4
+"""Levels of error objects in each other that are read."""
 
 MAX_CHARS: Final = 2_000
 """Length of the part of a message that is searched."""
@@ -99,6 +103,51 @@ def read_overflow(text: str) -> Overflow | None:
         if not output and prompt < window:  # "greater than the context length (n_keep: 8210 >= n_ctx: 4096)"
             prompt, window = window, prompt
     return Overflow(prompt, output, window) if prompt and window and prompt + output > window else None
+
+
+# --- forms of error bodies --------------------------------------------------------------------------------------------
+
+
+_INSIDE: Final = ("error", "errors", "base_resp")
+"""Keys under which servers put the error object, or a list with one. The last is MiniMax's."""
+_MESSAGES: Final = ("message", "msg", "error_msg", "error_message", "status_msg", "detail")
+_CODES: Final = ("code", "error_code", "status_code")
+_SIGNS: Final = frozenset({*_INSIDE, *_CODES, "detail"})
+_ANSWERS: Final = ("choices", "data", "output", "result", "results", "response")
+_FINE: Final = frozenset({"", "0", "200", "ok", "success"})
+
+
+def error_in(answer: Mapping[str, Any]) -> Any:
+    """Returns the error object, or the text, in a body or a frame that says that it is an error; None for all others.
+    Services differ in where the error stands, and what its message and its code are called."""
+    if answer.get("error"):
+        return error_object(answer)
+    if "error" in (answer.get("object"), answer.get("type")):
+        return error_object(answer) or answer
+    if _SIGNS.isdisjoint(answer) or any(answer.get(key) for key in _ANSWERS):
+        return None
+    found = error_object(answer)
+    if answer.get("errors") or answer.get("detail"):
+        return found
+    failed = isinstance(found, dict) and str(found.get("code") or "").lower() not in _FINE
+    return found if failed and found.get("message") else None
+
+
+def error_object(body: Any) -> Any:
+    """Returns the error object in an error's body with its `message` and `code` under these keys, or the text that
+    stands in its place; None if there is neither."""
+    for _ in range(MAX_NESTING):
+        if isinstance(body, list):
+            body = body[0] if body else None
+        elif isinstance(body, dict) and (inner := next((body[key] for key in _INSIDE if body.get(key)), None)):
+            body = inner
+        else:
+            break
+    if not isinstance(body, dict):
+        return body if body is None or isinstance(body, str) else dump(body).decode()
+    message = next((body[key] for key in _MESSAGES if body.get(key)), "")
+    code = next((body[key] for key in _CODES if body.get(key)), None)
+    return {**body, "message": message if isinstance(message, str) else dump(message).decode(), "code": code}
 
 
 # --- errors inside of an answer ---------------------------------------------------------------------------------------

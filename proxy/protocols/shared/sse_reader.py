@@ -30,7 +30,15 @@ class SseReader:
                 if self._ended:
                     break
                 if frame and (data is not None or _is_whole(frame)):
-                    self._frame(name, frame)
+                    try:
+                        self._frame(name, frame)
+                    except BackendFault:
+                        lines = frame.split(b"\n")  # some servers leave out the blank lines between frames
+                        if len(lines) == 1 or not all(map(_is_whole, lines)):
+                            raise
+                        for line in lines:
+                            if not self._ended:
+                                self._frame(name, line)
         except FrameTooLarge as error:
             self._fault(BackendFault(f"The model server's answer: {error}.", code="upstream_invalid_response"))
         except BackendFault as error:
@@ -63,10 +71,16 @@ class SseReader:
             self.out.append(Fault(error))
 
 
+def is_done(frame: bytes) -> bool:
+    """True for `[DONE]`, also in quotes or in small letters, as some servers write it."""
+    return frame.strip(b' "[]').upper() == b"DONE"
+
+
 def _is_whole(frame: bytes) -> bool:
     """True if a last frame without a blank line after it was not cut."""
     try:
         load(frame)
     except ValueError:
-        return frame.strip() == b"[DONE]"
+        lines = frame.split(b"\n")
+        return is_done(frame) or (len(lines) > 1 and all(map(_is_whole, lines)))
     return True

@@ -163,7 +163,7 @@ def _is_utf8(text: bytes) -> bool:
 
 def _parse_leniently(text: bytes | str) -> Any:
     if isinstance(text, bytes):
-        text = text.decode("utf-8", "replace")
+        text = text.decode("utf-8-sig", "replace")
     try:
         return _LENIENT.decode(text)
     except RecursionError:

@@ -14,6 +14,11 @@ def is_whole(data: bytes) -> bool:
     return data.lstrip()[:1] == b"{"
 
 
+def is_stream(body: bytes) -> bool:
+    """True if an answer that is not labelled as a stream is the text of one."""
+    return body[:64].lstrip(b"\xef\xbb\xbf \r\n").startswith((b"data:", b"event:", b": "))
+
+
 def may_be_stream(content_type: str) -> bool:
     """True if an answer of this content type is a stream when one was requested. JSON and HTML never are; for other
     types the server is assumed to do as requested."""

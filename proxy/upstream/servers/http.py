@@ -27,7 +27,7 @@ from ..._version import __version__
 from ...config import BackendConfig, LimitsConfig
 from ...errors import BackendFault, ClientFault, GatewayError, quote
 from ...events import Event, Fault, Finish
-from ...folding import unfold
+from ...folding import fold, unfold
 from ...model import ModelReply, ModelRequest, fields_of
 from ...protocols.base import ServerSide
 from ...protocols.proxied.protocol import ProxiedProtocol
@@ -37,7 +37,7 @@ from ...protocols.streams import WriteOptions
 from ...record import BackendObserver
 from ...support.offload import OFFLOAD_BYTES, in_thread, is_large, is_long, offload
 from ..client.connections import OUT_OF_STEP_S, UpstreamAnswer, UpstreamClient, check_header, too_large
-from ..client.content import STREAM, is_whole, may_be_stream
+from ..client.content import STREAM, is_stream, is_whole, may_be_stream
 from ..client.sessions import open_session
 from ..client.wire_client import OURS, WireClient
 from . import client_ids
@@ -353,6 +353,11 @@ class HttpSource(WireSource):
         kind = answer.content_type
         self._streams = kind == STREAM or (request.stream and may_be_stream(kind))
 
+    @property
+    def _reading(self) -> dict[str, Any]:
+        """Options of the protocol's readers."""
+        return {"choices": choices_of(self._request.sampling.n), "note": self.note}
+
     async def pump(self, sink: Callable[[bytes], None]) -> None:
         """Passes the wire bytes of the stream to `sink`. A whole answer, whatever its content type, is converted to a
         stream."""
@@ -396,8 +401,7 @@ class HttpSource(WireSource):
                 yield unfold(await self.reply())
                 return
             limits = self._backend.limits
-            choices = choices_of(self._request.sampling.n)
-            reader = self._wire.reader(frame_bytes=limits.frame_bytes, choices=choices, note=self.note)
+            reader = self._wire.reader(frame_bytes=limits.frame_bytes, **self._reading)
             size = held = 0
             whole = bytearray()
             async for data in self._answer.reads():
@@ -457,10 +461,15 @@ class HttpSource(WireSource):
         """Parses the whole answer in `body`, or else in the bytes that arrive."""
         try:
             body = await self.body() if body is None else body
-            read = partial(self._wire.read_reply, choices=choices_of(self._request.sampling.n), note=self.note)
+            read = partial(self._read_stream if is_stream(body) else self._wire.read_reply, **self._reading)
             return await offload(True, read, body) if len(body) > OFFLOAD_BYTES else read(body)
         except (BackendFault, ClientFault) as error:
             raise clean_error(error, private=self._backend.private) from None
+
+    def _read_stream(self, body: bytes, **options: Any) -> ModelReply:
+        """Parses a whole answer that is a stream with another label."""
+        reader = self._wire.reader(frame_bytes=self._backend.limits.frame_bytes, **options)
+        return fold([*reader.feed(body), *reader.finish()])
 
     async def close(self) -> None:
         """Reuses the connection if the answer has ended, else closes it."""
