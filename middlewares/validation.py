@@ -224,7 +224,10 @@ class Validation(Middleware):
                 if better is not tool.parameters:
                     tool = tools[index] = replace(tool, parameters=better)
                     unchecked = tool.name
-            get = partial(self._schemas.get, tool.parameters, limits, strict=strict, compile_new=compile_new)
+            optional = strict and not exchange.protocol.strict_requires_all
+            get = partial(
+                self._schemas.get, tool.parameters, limits, strict=strict, optional=optional, compile_new=compile_new
+            )
             try:
                 schema = schemas.put(prompt_name(tool), get, strict=strict)
                 unchecked = tool.name if schema.dropped else unchecked

@@ -94,6 +94,8 @@ class ClientSide(Protocol):
     none."""
     example: Mapping[str, Any]
     """Example of a streaming request without `model`, with one tool: `look`, which takes a text `at`."""
+    strict_requires_all: bool = True
+    """True if a strict tool must list all its properties in `required` (R3.6), as at OpenAI."""
     whole_history: bool = True
     """True if a request holds its whole conversation, so a result without its call is a mistake (R2.8; R8.4 for the
     others)."""

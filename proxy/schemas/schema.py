@@ -113,18 +113,22 @@ def compile_schema(
     limits: LimitsConfig | None = None,
     *,
     strict: bool = False,
+    optional: bool = False,
     patterns: bool = True,
     parts: BudgetedCache[jsonschema_rs.Validator] | None = None,
 ) -> ToolSchema:
     """Returns the checker for a tool's `parameters`; None means "no parameters". Raises as `check_tool_schema`.
 
-    Without `patterns`, those that can be dropped are not enforced. `parts` caches what `ToolSchema.flaws` compiles.
+    With `optional`, a strict schema need not require every property, as at Anthropic. Without `patterns`, those that
+    can be dropped are not enforced. `parts` caches what `ToolSchema.flaws` compiles.
     Takes up to 40 ms for a schema at the default limits and 0.1 ms for an ordinary one, so keep the result
     (`SchemaCache`).
     """
     if parameters is None:
         return ToolSchema({"type": "object"}, LimitsConfig(), strict=False, parts=parts)
-    return ToolSchema(parameters, limits or LimitsConfig(), strict=strict, patterns=patterns, parts=parts)
+    return ToolSchema(
+        parameters, limits or LimitsConfig(), strict=strict, optional=optional, patterns=patterns, parts=parts
+    )
 
 
 Path = tuple[str | int, ...]
@@ -166,6 +170,7 @@ class ToolSchema:
         limits: LimitsConfig,
         *,
         strict: bool,
+        optional: bool = False,
         patterns: bool = True,
         parts: BudgetedCache[jsonschema_rs.Validator] | None = None,
     ) -> None:
@@ -192,7 +197,7 @@ class ToolSchema:
             raise SchemaProblem(f"The schema has {properties} properties; the most is {limits.schema_properties}.")
         _check_against_meta_schema(schema)
         if strict:
-            _check_strict(self._graph)
+            _check_strict(self._graph, optional=optional)
         self.pattern_bytes, self.dropped = settle_patterns(self._graph, strict=strict, enforce=patterns)
         self._engine = _compile(schema, dialect)
         self._schema = schema
@@ -357,7 +362,7 @@ def _refuse(uri: str) -> NoReturn:
     raise LookupError("nothing outside the schema is read")
 
 
-def _check_strict(graph: Graph) -> None:
+def _check_strict(graph: Graph, *, optional: bool) -> None:
     """Checks the rules for `strict: true` (R3.6), outer objects first. Raises `SchemaProblem`."""
     for node in sorted(graph.nodes, key=lambda n: len(n.path)):
         if not _is_object(node):
@@ -365,7 +370,7 @@ def _check_strict(graph: Graph) -> None:
         schema = node.schema
         required = schema.get("required") or ()
         for name in schema.get("properties") or ():
-            if name not in required:
+            if name not in required and not optional:
                 raise SchemaProblem(
                     f"strict: every property must be listed in `required`; {quote(name)} is not."
                     " To make it optional, let its type include null.",
@@ -425,6 +430,7 @@ class SchemaCache:
         limits: LimitsConfig | None = None,
         *,
         strict: bool = False,
+        optional: bool = False,
         patterns: bool = True,
         compile_new: bool = True,
     ) -> ToolSchema:
@@ -436,7 +442,7 @@ class SchemaCache:
             text = json_text(parameters)
         except TypeError as error:
             raise SchemaProblem(f"The schema cannot be written as JSON: {error}.") from None
-        kind = (b"strict" if strict else b"") + (b"" if patterns else b"laxer")
+        kind = (b"strict" if strict else b"") + (b"opt" if optional else b"") + (b"" if patterns else b"laxer")
         key = blake2b(text, digest_size=16, salt=kind).digest()
         known = self._known.get(key)
         if known is None:
@@ -444,7 +450,9 @@ class SchemaCache:
                 raise NotCompiled
             self.compiles += 1
             try:
-                known = compile_schema(parameters, limits, strict=strict, patterns=patterns, parts=self._parts)
+                known = compile_schema(
+                    parameters, limits, strict=strict, optional=optional, patterns=patterns, parts=self._parts
+                )
                 weight = known.weight
             except SchemaProblem as problem:
                 known = type(problem)(problem.message, problem.path)  # without the traceback, which holds the schema

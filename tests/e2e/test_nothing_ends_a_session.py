@@ -425,6 +425,12 @@ async def test_an_odd_schema_keeps_its_tool(ask: Sessions, client: str, server: 
         assert given["type"] == "object"
 
 
+async def test_a_strict_tool_of_messages_may_have_optional_properties(ask: Sessions) -> None:
+    """As at Anthropic; OpenAI demands all of them (R3.6)."""
+    tool = {**TOOL["messages"]("read", {**SCHEMA, "required": [], "additionalProperties": False}), "strict": True}
+    await ask("messages", "text", {**user("messages", TEXT["messages"]), "tools": [tool]})
+
+
 # --- histories ------------------------------------------------------------------------------------------------------
 
 

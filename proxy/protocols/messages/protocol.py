@@ -52,6 +52,7 @@ class MessagesProtocol(ClientSide, ServerSide):
         "stream": True,
     }
     instructs_anywhere = False
+    strict_requires_all = False
     reports_stop_sequence = True
     client_header = "anthropic-version"
     id_header = "request-id"
