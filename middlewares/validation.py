@@ -44,7 +44,7 @@ from toolwire.pipeline.exchange.caches import CACHES
 from toolwire.pipeline.exchange.checked_calls import check_conversation
 from toolwire.pipeline.exchange.field_positions import FieldPositions
 from toolwire.pipeline.exchange.request_state import Exchange
-from toolwire.protocols.shared.files import CONTENT_TYPES
+from toolwire.protocols.shared.files import CONTENT_TYPES, read_file
 from toolwire.protocols.shared.tool_servers import ToolServerForm
 from toolwire.record import TOLERATED, AccessField, CounterSpec
 from toolwire.schemas.lenient import mended
@@ -434,6 +434,7 @@ def _check_items(exchange: Exchange, request: ModelRequest) -> None:
         if isinstance(part, OpaquePart)
         and (wire is None or part.protocol != wire.name)
         and not (form is not None and form.is_server_item(part))
+        and read_file(part) is None
     ]
     kinds = [str(part.payload.get("type")) for part in foreign if isinstance(part.payload, Mapping)]
     kinds = [kind for kind in kinds if kind not in _SEEN_ELSEWHERE]

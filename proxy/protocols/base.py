@@ -271,6 +271,8 @@ class ServerSide(Protocol):
     """True if most servers take only text in tool results; images are then moved behind the result."""
     most_temperature: float = 2.0
     """The highest temperature that its servers accept."""
+    warms_cache: bool = False
+    """True if a limit of 0 tokens asks for no answer, only for a prompt in the server's cache."""
     efforts: tuple[str, ...] = ()
     """Levels of reasoning effort that its servers know; empty if they differ between servers."""
     files: bool = False

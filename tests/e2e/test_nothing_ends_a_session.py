@@ -322,6 +322,23 @@ async def test_other_files_become_text_or_a_note(ask: Sessions, client: str, ser
     assert seen.told == {told}
 
 
+TEXTS: Final = {
+    "search_result": {"source": "https://x/y", "title": "Prices", "content": [{"type": "text", "text": "42 EUR"}]},
+    "compaction": {"content": "42 EUR"},
+    "document": {"source": {"type": "text", "data": "42 EUR"}, "context": "Prices"},
+    "input_text": {"text": "42 EUR"},
+}
+
+
+@every("server", SERVERS)
+@every("kind", TEXTS)
+async def test_blocks_that_are_text_reach_every_server(ask: Sessions, server: str, kind: str) -> None:
+    seen = await ask("messages", server, user("messages", {"type": kind, **TEXTS[kind]}))
+    assert "42 EUR" in seen.text
+    assert ("Prices" in seen.text) == (kind in ("search_result", "document"))
+    assert "Continue." not in seen.text
+
+
 async def test_what_a_chat_server_has_no_form_for(ask: Sessions, caplog: pytest.LogCaptureFixture) -> None:
     """Content becomes a note, other items are left out with a notice: nothing is lost in silence."""
     for part, told in (("input_file", "files_omitted"), ("input_image", "images_omitted")):
@@ -547,6 +564,14 @@ async def test_a_limit_that_is_refused(ask: Sessions, client: str, server: str, 
     seen = await ask(client, server, body, body, script=[Refuse(400, words), says(kind, Text("ok"))])
     sent = [one[LIMIT["chat" if server == "text" else server]] for one in seen.bodies]
     assert sent == [100_000, wanted, wanted if lasting else 100_000]
+
+
+@every("server", SERVERS)
+async def test_a_limit_of_nothing(ask: Sessions, server: str) -> None:
+    """Anthropic's way to fill the cache."""
+    seen = await ask("messages", server, {**user("messages", TEXT["messages"]), "max_tokens": 0})
+    limits = {"messages": {"max_tokens": 0}, "responses": {"max_output_tokens": 16}}
+    assert seen.bodies[-1].items() >= limits.get(server, {"max_tokens": 1}).items()
 
 
 async def test_a_context_that_is_known() -> None:

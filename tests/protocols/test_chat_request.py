@@ -285,9 +285,10 @@ def test_content_parts() -> None:
         {"type": "text", "text": ""},
         {"type": "image_url", "image_url": {"url": "data:,x", "detail": "low"}},
         {"type": "input_audio", "input_audio": {"data": "x"}},
+        {"type": "input_text", "text": "more"},
     ]
     got = read(messages({"role": "user", "content": parts})).messages[1].parts
-    assert got == (Text("see"), Image("data:,x", "low"), OpaquePart("chat", parts[3]))
+    assert got == (Text("see"), Image("data:,x", "low"), OpaquePart("chat", parts[3]), Text("more"))
     assert read(messages({"role": "tool", "tool_call_id": "c", "content": ""})).messages[1].parts == (
         ToolResult("c", ()),
     )

@@ -177,7 +177,7 @@ def test_sampling() -> None:
 
 FAULTS: dict[str, tuple[dict[str, Any], str, str]] = {
     "no limit": ({"max_tokens": None}, "max_tokens", "missing_required_parameter"),
-    "a limit of nothing": ({"max_tokens": 0}, "max_tokens", "invalid_value"),
+    "a limit below nothing": ({"max_tokens": -1}, "max_tokens", "invalid_value"),
     "messages": ({"messages": []}, "messages", "invalid_value"),
     "a text": ({"messages": "hi"}, "messages", "invalid_type"),
     "role": ({"messages": [{"role": "tool", "content": ""}]}, "messages[0].role", "invalid_value"),

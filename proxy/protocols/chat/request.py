@@ -246,7 +246,7 @@ def _parts(content: str | Iterable[Mapping[str, Any]] | None) -> list[Part]:
     parts: list[Part] = []
     for item in content:
         match item["type"]:
-            case "text":
+            case "text" | "input_text" | "output_text" if isinstance(item.get("text"), str):
                 extra = EMPTY if len(item) == 2 else scoped(PROTOCOL, rest_of(item, _TEXT_FIELDS))
                 if item["text"] or extra:
                     parts.append(Text(item["text"], extra))

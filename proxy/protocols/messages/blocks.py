@@ -79,7 +79,7 @@ def read_content(content: Any, names: Mapping[str, str] = EMPTY) -> tuple[Part, 
 def read_block(block: Mapping[str, Any], names: Mapping[str, str] = EMPTY) -> Part | None:
     """Returns the part of one block; None if it is empty."""
     match block:
-        case {"type": "text", "text": str(text)}:
+        case {"type": "text" | "input_text" | "output_text", "text": str(text)}:
             extra = block_extra(block, TEXT)
             return Text(text, extra) if text or extra else None
         case {"type": "thinking", "thinking": str(text)}:
@@ -100,7 +100,9 @@ def read_block(block: Mapping[str, Any], names: Mapping[str, str] = EMPTY) -> Pa
             return Image(f"data:{kind};base64,{data}", extra=_image_extra(block, source, _BASE64))
         case {"type": "image", "source": {"type": "url", "url": str(url)} as source}:
             return Image(url, extra=_image_extra(block, source, _URL))
-        case {"type": "document", "source": {"type": "text", "data": str(text)} as source} if text:
+        case {"type": "document", "source": {"type": "text", "data": str(text)} as source} if text and not block.get(
+            "context"
+        ):
             shown = {**block, "source": rest_of(source, frozenset({"data"}))}
             return Text(text, {PROTOCOL: {"document": shown}})
         case _:

@@ -70,6 +70,7 @@ class MessagesProtocol(ClientSide, ServerSide):
     images = True
     files = True
     most_temperature = 1.0
+    warms_cache = True
     efforts = ("low", "medium", "high", "xhigh", "max")
     counted_fields = COUNTED
     limit_fields = ("max_tokens",)

@@ -364,6 +364,8 @@ def _mended_item(item: dict[str, Any], mending: Mending) -> dict[str, Any]:
             return {**item, "call_id": mending.result_id(item.get("call_id"))}
         case None | "message" if "role" in item:
             return {**item, "content": mending.content(item.get("content"))}
+        case None if "id" in item:  # a reference needs no type
+            return {**item, "type": "item_reference"}
     return item
 
 

@@ -86,6 +86,11 @@ def read_file(part: OpaquePart) -> FileContent | None:
             return _named(payload)
         case {"type": "document"}:
             return _document(payload)
+        case {"type": "search_result", "content": list(blocks)}:
+            name, source = _text(payload.get("title")), _text(payload.get("source"))
+            return FileContent(name or source, "text/plain", text=_joined([{"text": source}, *blocks]))
+        case {"type": "compaction", "content": str(text)} if text:
+            return FileContent("summary of the conversation", "text/plain", text=text)
         case _:
             return None
 
@@ -104,21 +109,26 @@ def _named(file: Mapping[str, Any]) -> FileContent:
 def _document(block: Mapping[str, Any]) -> FileContent:
     name = _text(block.get("title"))
     source: Any = block.get("source")
+    about = {"text": block.get("context")}
     match source:
         case {"type": "base64", "data": str(data)}:
             return FileContent(name, _text(source.get("media_type")) or PDF, data=data)
         case {"type": "url", "url": str(url)}:
             return FileContent(name, PDF, url=url)
         case {"type": "text", "data": str(text)}:
-            return FileContent(name, "text/plain", text=text)
+            return FileContent(name, "text/plain", text=_joined([about, {"text": text}]))
         case {"type": "content", "content": content}:
             blocks = [{"text": content}] if isinstance(content, str) else content if isinstance(content, list) else []
-            texts = [one.get("text") for one in blocks if isinstance(one, Mapping)]
-            return FileContent(name, "text/plain", text="\n".join(text for text in texts if isinstance(text, str)))
+            return FileContent(name, "text/plain", text=_joined([about, *blocks]))
         case {"type": "file", "file_id": str(ident)}:
             return FileContent(name, _UNKNOWN, file_id=ident)
         case _:
             return FileContent(name, _UNKNOWN)
+
+
+def _joined(blocks: list[Any]) -> str:
+    texts = [one.get("text") for one in blocks if isinstance(one, Mapping)]
+    return "\n".join(text for text in texts if isinstance(text, str))
 
 
 def _text(value: Any) -> str | None:

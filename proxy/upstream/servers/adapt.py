@@ -129,6 +129,8 @@ def adapt(
         sampling = fit_sampling(request, limits, given_up, tell)
     if sampling.max_tokens is None and takes.default_max_tokens is not None:
         sampling = replace(sampling, max_tokens=takes.default_max_tokens)
+    if sampling.max_tokens == 0 and (wire is None or not wire.warms_cache):
+        sampling = replace(sampling, max_tokens=1)
     if sampling.reasoning_effort is not None and not (takes.reasoning_effort or "reasoning_effort" in known):
         sampling = replace(sampling, reasoning_effort=None)
     if sampling.n > 1 and not takes.multiple_choices:

@@ -60,7 +60,10 @@ def is_sent(part: OpaquePart, in_result: bool, takes: Capabilities, wire: Server
     """True if a file (`in_result`: in a tool result) can be sent to the server as a file."""
     if wire is None or takes.files is False or (in_result and wire.results_are_text):
         return False
-    return part.protocol == wire.name or takes.files is True or wire.files
+    if part.protocol == wire.name:
+        return True
+    file = read_file(part) if takes.files is True or wire.files else None
+    return file is not None and write_file(file, wire.name) is not None
 
 
 def files_in(messages: Iterable[Message]) -> Iterator[tuple[OpaquePart, FileContent, bool]]:
@@ -76,12 +79,8 @@ def files_in(messages: Iterable[Message]) -> Iterator[tuple[OpaquePart, FileCont
 def _fitted(part: OpaquePart, in_result: bool, takes: Capabilities, wire: ServerSide | None, tell: Tell) -> Part:
     if is_sent(part, in_result, takes, wire):
         assert wire is not None
-        if part.protocol == wire.name:
-            return part
-        file = read_file(part)
-        written = None if file is None else write_file(file, wire.name)
-        if written is not None:
-            return written
+        file = None if part.protocol == wire.name else read_file(part)
+        return (None if file is None else write_file(file, wire.name)) or part
     return as_text_or_note(part, tell)
 
 
