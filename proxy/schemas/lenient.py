@@ -4,9 +4,11 @@ Rules:
 
 1. A replacement has the same meaning or is less strict: a draft-04 bound becomes a number, null and meaningless values
    are removed, types of other languages become JSON types.
-2. A reference to a missing part of the schema is removed. One that leads out of the schema stays, and is refused
+2. Tuples in the form of draft 7 (`items` is a list) become those of 2020-12 unless `$schema` names an early draft:
+   clients remove it.
+3. A reference to a missing part of the schema is removed. One that leads out of the schema stays, and is refused
    (R3.4).
-3. If nothing has to be changed, the same object is returned.
+4. If nothing has to be changed, the same object is returned.
 """
 
 from __future__ import annotations
@@ -64,6 +66,8 @@ def complete(parameters: Mapping[str, Any] | None) -> Mapping[str, Any]:
 class _Mending:
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
+        dialect = root.get("$schema")
+        self._early = isinstance(dialect, str) and "json-schema.org/draft-0" in dialect
 
     def schema(self, schema: Mapping[str, Any], depth: int) -> Mapping[str, Any]:
         """Returns one schema and its subschemas, made valid."""
@@ -71,6 +75,8 @@ class _Mending:
             return schema
         out: dict[str, Any] = {}
         changed = False
+        if isinstance(schema.get("items"), list) and not self._early:
+            changed, schema = True, _with_tuple(schema)
         for key, value in schema.items():
             better = self._value(schema, key, value, depth)
             changed = changed or better is not value
@@ -101,6 +107,8 @@ class _Mending:
             return value
         if isinstance(value, Mapping):
             return self._mapped(value, depth) if key in _MAPPED else self.schema(value, depth + 1)
+        if value == [] and (key in _MAPPED or key == "prefixItems"):
+            return {} if key in _MAPPED else _LEFT_OUT
         if isinstance(value, list) and key not in _MAPPED:
             better = [self.schema(one, depth + 1) if isinstance(one, Mapping) else one for one in value]
             return value if all(a is b for a, b in zip(better, value, strict=True)) else better
@@ -130,13 +138,20 @@ class _Mending:
 _LEFT_OUT: Final = object()
 
 
+def _with_tuple(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns a schema whose `items` is a list with the keywords of 2020-12."""
+    others = {key: value for key, value in schema.items() if key not in ("items", "additionalItems")}
+    further = {"items": schema["additionalItems"]} if "additionalItems" in schema else {}
+    return {**others, "prefixItems": schema["items"], **further}
+
+
 def _type(value: Any) -> Any:
     """Returns a type, or several; `_LEFT_OUT` if any type is allowed."""
     if isinstance(value, str):
         if value in _TYPES:
             return value
         small = value.lower()
-        return _LEFT_OUT if small == "any" else small if small in _TYPES else _OTHER_TYPES.get(small, value)
+        return _LEFT_OUT if small in ("any", "") else small if small in _TYPES else _OTHER_TYPES.get(small, value)
     if not isinstance(value, list):
         return value
     better = [_type(one) if one is not None else "null" for one in value]

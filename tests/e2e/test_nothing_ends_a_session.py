@@ -418,6 +418,8 @@ ODD_SCHEMAS: Final[dict[str, Any]] = {
     "unknown dialect": {"$schema": "https://example.com/schema", "type": "object", "properties": {}},
     "no type": {"properties": {"a": {"type": "string"}}},
     "empty": {},
+    "tuple of draft 7": {"properties": {"l": {"items": [{"type": "string"}], "additionalItems": False}}},
+    "lists in place of objects": {"properties": {"a": {"type": "", "properties": []}}, "$defs": []},
     "null type": {"type": None, "properties": {"a": {"type": "string"}}},
     "list of types at the root": {"type": ["object", "null"], "properties": {}},
     "null": None,

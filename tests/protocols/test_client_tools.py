@@ -384,6 +384,13 @@ def test_a_result_names_its_call_by_the_item() -> None:
     assert write_request(got)["input"][1] == {**item, "status": "completed"}
 
 
+def test_a_call_without_a_call_id_is_named_by_its_item() -> None:
+    """As Codex reads and sends `local_shell_call`."""
+    item = {"type": "local_shell_call_output", "id": "lsh_1", "output": "x"}
+    call, result, _ = request({**ITEMS[1], "id": "lsh_1", "call_id": None}, item).messages
+    assert [part.call_id for part in (*call.parts, *result.parts)] == ["lsh_1", "lsh_1"]  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize(
     "item", [{"type": kind} for kind in ("shell_call", "shell_call_output", "computer_call", "apply_patch_call_output")]
 )

@@ -110,6 +110,12 @@ def test_what_an_agent_sends() -> None:
     assert last.parts == (ToolResult("toolu_3", ()),)
 
 
+def test_a_result_in_the_assistants_message_is_one() -> None:
+    use, result = {"type": "tool_use", "id": "t1", "name": "read"}, {"type": "tool_result", "tool_use_id": "t1"}
+    said = asked(messages=[*USER, {"role": "assistant", "content": [use, result]}]).messages[1:]
+    assert [(message.role, len(message.parts)) for message in said] == [("assistant", 1), ("tool", 1)]
+
+
 def test_a_document_of_text_is_text_for_everybody() -> None:
     block = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "Read."}, "title": "T"}
     pdf = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "AA=="}}

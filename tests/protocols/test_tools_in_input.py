@@ -103,7 +103,9 @@ def test_what_is_deferred_is_on_offer_once_it_was_found() -> None:
 
 
 def test_a_search_of_the_server_stays_a_hosted_tool() -> None:
-    assert names(read(tools=[{"type": "tool_search"}])) == [(None, "tool_search", "hosted")]
+    """Only OpenAI's server could find the others; for the rest all are on offer."""
+    offered = names(read(tools=[{"type": "tool_search"}, LATE]))
+    assert offered == [(None, "tool_search", "hosted"), (None, "late", "function")]
 
 
 def test_a_search_is_a_call_and_its_output_says_what_was_found() -> None:

@@ -210,6 +210,10 @@ def _read_more(
             role = "tool"
         if names:
             parts = tuple(map(_with_read_id, parts))
+        if role == "assistant" and any(isinstance(part, ToolResult) for part in parts):
+            results = tuple(part for part in parts if isinstance(part, ToolResult))
+            messages += (Message(role, tuple(part for part in parts if part not in results)), Message("tool", results))
+            continue
         messages.append(Message(role, parts, None, scoped(PROTOCOL, rest_of(item, MESSAGE_FIELDS))))
     return names
 

@@ -177,7 +177,7 @@ class MessageCollector:
             case kind if kind in SUMMARIES and (summary := read_summary(item)) is not None:
                 self._end_turn()
                 self._messages.append(summary)
-            case _ if (use := read_client_call(item)) is not None:
+            case _ if (use := read_client_call(item, _text_or_none(item.get("id")) or None)) is not None:
                 self.call(use)
             case _ if (result := read_output(item, self._call_of)) is not None:
                 self._end_turn()

@@ -33,7 +33,8 @@ def carried_tools(items: Any) -> Iterator[tuple[str, bool, list[Mapping[str, Any
 
 def searches(tools: Iterable[ToolSpec]) -> bool:
     """True if the client's search is among the tools."""
-    return any(tool.name == SEARCH and fields_of(tool.extra, PROTOCOL).get("type") == SEARCH for tool in tools)
+    found = (tool for tool in tools if tool.name == SEARCH and tool.kind != "hosted")
+    return any(fields_of(tool.extra, PROTOCOL).get("type") == SEARCH for tool in found)
 
 
 def not_deferred(tools: Iterable[ToolSpec]) -> list[ToolSpec]:
