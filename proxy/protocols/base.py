@@ -305,6 +305,8 @@ class ServerSide(Protocol):
     marks_failed_results: bool = False
     """True if a request has a field for failed tools (`ToolResult.is_error`); otherwise only the result's text shows
     it."""
+    shows_refusals: bool = True
+    """True if a model sees the refusal in an earlier answer. Chat has a field for it that most templates ignore."""
     bare_reasoning: bool = False
     """True if a request can hold reasoning without text that only its server understands."""
     opaque_fields: frozenset[str] = frozenset()

@@ -19,6 +19,7 @@ from toolwire.model import (
     ModelRequest,
     OpaquePart,
     Reasoning,
+    Refusal,
     Sampling,
     Text,
     ToolChoice,
@@ -189,9 +190,16 @@ def test_neighbouring_texts_are_one() -> None:
     """R5.9: many servers take only a plain string, in messages and in results."""
     result = ToolResult("c", (Text("d"), Text("e")))
     images = (Text("a"), Text("b"), Image("u"), Text("c"))
-    request = ask(Message("system", (Text("s"), Text("t"))), Message("user", images), Message("tool", (result,)))
-    parts = [message.parts for message in adapt(request, Capabilities(images=True)).messages]
+    cached = Text("s", {"messages": {"cache_control": {"type": "ephemeral"}}})  # another protocol's field
+    request = ask(Message("system", (cached, Text("t"))), Message("user", images), Message("tool", (result,)))
+    parts = [message.parts for message in adapt(request, Capabilities(images=True), wire=ChatProtocol()).messages]
     assert parts == [(Text("st"),), (Text("ab"), Image("u"), Text("c")), (ToolResult("c", (Text("de"),)),)]
+
+
+def test_a_refusal_is_text_where_templates_show_nothing_else() -> None:
+    said = ask(USER, Message("assistant", (Refusal("no"),)), USER)
+    assert adapt(said, Capabilities(), wire=ChatProtocol()).messages[1].parts == (Text("no"),)
+    assert adapt(said, Capabilities(), wire=ResponsesProtocol()).messages[1].parts == (Refusal("no"),)
 
 
 def test_what_is_unknown_in_a_result_is_its_text() -> None:

@@ -344,7 +344,7 @@ async def test_what_a_chat_server_has_no_form_for(ask: Sessions, caplog: pytest.
     for part, told in (("input_file", "files_omitted"), ("input_image", "images_omitted")):
         seen = await ask("responses", "text", user("responses", {"type": part, "file_id": "file_1"}))
         assert seen.told == {told}
-    item = {"type": "shell_call", "id": "sh_1", "action": {}}
+    item = {"type": "shell_call", "action": {}}
     await ask("responses", "text", {"input": [{"role": "user", "content": "hi"}, item]})
     assert "shell_call" in caplog.text
 

@@ -153,6 +153,12 @@ def test_tools() -> None:
     assert (first.name, first.kind, first.parameters, first.strict) == ("read", "function", TOOL["input_schema"], None)
     assert (second.description, second.strict) == ("Reads.", True)
     assert (hosted.name, hosted.kind, hosted.received) == ("web_search", "hosted", search)
+    inner = {"name": "read", "parameters": TOOL["input_schema"]}
+    assert (
+        asked(tools=[{"type": "function", **inner}]).tools
+        == asked(tools=[{"type": "function", "function": inner}]).tools
+    )
+    assert asked(tools=[{"type": "function", **inner}]).tools[0].kind == "function"
 
 
 def test_sampling() -> None:

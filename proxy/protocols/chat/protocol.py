@@ -89,6 +89,7 @@ class ChatProtocol(ClientSide, ServerSide):
     usual = b'"delta":{'
     stops = 4
     results_are_text = True
+    shows_refusals = False
     time_header = openai.TIME_HEADER
     limit_fields = ("max_tokens", "max_completion_tokens")
 

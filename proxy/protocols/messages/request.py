@@ -235,8 +235,20 @@ def _read_tool(tool: Mapping[str, Any]) -> tuple[ToolSpec, ...]:
         about, parameters, strict = tool.get("description"), tool.get("input_schema"), tool.get("strict")
         buffered = tool.get("eager_input_streaming") is False
         return (ToolSpec(tool["name"], about, parameters, strict, extra={PROTOCOL: tool}, buffered=buffered),)
+    if kind == "function" and (function := _function(tool)) is not None:
+        return (function,)
     hosted = ToolSpec(name if isinstance(name, str) else str(kind), kind="hosted", extra={PROTOCOL: tool})
     return client_tools(tool) or (hosted,)
+
+
+def _function(tool: Mapping[str, Any]) -> ToolSpec | None:
+    """Returns the tool of a definition in OpenAI's shapes; None if it has no name."""
+    inner = tool.get("function")
+    about = inner if isinstance(inner, Mapping) else tool
+    match about.get("name"), about.get("description"), about.get("parameters"), about.get("strict"):
+        case str(name), (str() | None) as said, (Mapping() | None) as parameters, (bool() | None) as strict:
+            return ToolSpec(name, said, parameters, strict)
+    return None
 
 
 def _read_choice(choice: Any, tools: tuple[ToolSpec, ...]) -> ToolChoice:

@@ -335,7 +335,7 @@ def _known_extra(extra: Extra, known: Container[str], wire: ServerSide | None) -
     taken = fields
     if not all(name in known for name in fields):
         taken = {**wire.known_fields(fields), **{name: value for name, value in fields.items() if name in known}}
-    return extra if len(extra) == 1 and taken == fields else scoped(wire.name, taken)
+    return extra if fields and len(extra) == 1 and taken == fields else scoped(wire.name, taken)
 
 
 def _without_stream_options(extra: Extra) -> Extra:

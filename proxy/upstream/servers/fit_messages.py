@@ -12,7 +12,7 @@ from typing import Final
 from ...folding import add_part
 from ...formats.engine.results import mark_failed
 from ...known.past import Past, map_items
-from ...model import Message, OpaquePart, Part, Reasoning, Text, ToolResult, fields_of, merged, replace
+from ...model import Message, OpaquePart, Part, Reasoning, Refusal, Text, ToolResult, fields_of, merged, replace
 from ...protocols.base import ServerSide
 from ...protocols.shared.wire import dump
 from ...support.legible import without_files
@@ -44,6 +44,8 @@ def _fit_parts(message: Message, wire: ServerSide | None) -> Message | None:
     for part in message.parts:
         if isinstance(part, ToolResult):
             part = _fit_result(part, wire)
+        elif isinstance(part, Refusal) and wire is not None and not wire.shows_refusals:
+            part = Text(part.text)
         if _is_expressible(part, wire):
             add_part(parts, part)
     if message.parts and (message.role == "assistant" or not parts) and _is_only_reasoning(parts):
