@@ -191,9 +191,9 @@ def test_neighbouring_texts_are_one() -> None:
     result = ToolResult("c", (Text("d"), Text("e")))
     images = (Text("a"), Text("b"), Image("u"), Text("c"))
     cached = Text("s", {"messages": {"cache_control": {"type": "ephemeral"}}})  # another protocol's field
-    request = ask(Message("system", (cached, Text("t"))), Message("user", images), Message("tool", (result,)))
+    request = ask(Message("system", (cached, Text("t"))), Message("user", images), CALL, Message("tool", (result,)))
     parts = [message.parts for message in adapt(request, Capabilities(images=True), wire=ChatProtocol()).messages]
-    assert parts == [(Text("st"),), (Text("ab"), Image("u"), Text("c")), (ToolResult("c", (Text("de"),)),)]
+    assert parts == [(Text("st"),), (Text("ab"), Image("u"), Text("c")), CALL.parts, (ToolResult("c", (Text("de"),)),)]
 
 
 def test_a_refusal_is_text_where_templates_show_nothing_else() -> None:
