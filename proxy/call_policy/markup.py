@@ -5,7 +5,7 @@ Rules of this module:
 1. A tag is any short text between angle brackets of any spelling, or a word in square brackets. Bars, blanks and a
    prefix between bars or before a colon are not part of its word: `<｜DSML｜invoke name="f">`,
    `< | DSML | invoke name="f">`, `<DSML invoke name="f">` and `<ns:invoke name="f">` are read alike, and so is
-   `<vendor_tool_call>`.
+   `<vendor_tool_call>`. A backslash behind the bracket is an escape (`formats/engine/escaping.py`): that is no tag.
 2. Members are `key: value`, `key = value` or `"key=value`, with quotes of any kind or none.
 3. Every reader only moves forwards, so reading is linear.
 """
@@ -24,7 +24,7 @@ from ..scan._grammar import SPACE
 from .untyped import Types, typed_value
 
 _TAG: Final = re.compile(
-    r"""[<‹]((?:[^<>‹›\n"]|"(?:[^"\n<>]|<[|｜][^"\n<>]{0,40}>){0,200}"){1,200})[>›]|\[([A-Za-z_/]{2,40})\]"""
+    r"""[<‹](?!\\)((?:[^<>‹›\n"]|"(?:[^"\n<>]|<[|｜][^"\n<>]{0,40}>){0,200}"){1,200})[>›]|\[([A-Za-z_/]{2,40})\]"""
 )
 _PREFIX: Final = re.compile(r"[A-Z]{2,12}\s+(?=/?(?:tool|function|invoke|parameter|call|arg)(?:_?\w+)?(?:\s|\Z))")
 _VENDOR: Final = re.compile(r"\A[a-z0-9]+_(?=(?:arg_key|arg_value|tool_calls?|function_calls?)\Z)")

@@ -12,6 +12,10 @@ from typing import Final
 from tests.corpus.damaged import DAMAGED
 
 UNDAMAGED: Final = (
+    # copies of data, in which markers are escaped
+    r'<\|tools_prefix|>[{"shell":{"cmd":"ls"}}]<\|tools_suffix|>',
+    r'<\|start|>assistant<\|channel|>commentary to=functions.shell<\|message|>{"cmd":"ls"}<\|call|>',
+    r'<\｜tool▁calls▁begin｜><\｜tool▁call▁begin｜>shell<\｜tool▁sep｜>{"cmd":"ls"}<\｜tool▁call▁end｜><\｜tool▁calls▁end｜>',
     # explanations of a form
     "A call of `shell` is written so: <tool_use><name>shell</name>, then its parameters.",
     "<tool_use> opens a call, <name>shell</name> says which tool it is.",
