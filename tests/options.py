@@ -1,4 +1,5 @@
-"""Options of a route, each by its own name: tests that are about one need not say in which section it stands."""
+"""Options of a route, each by its own name: tests that are about one need not say in which section it stands. And the
+middlewares that work only under an option."""
 
 from __future__ import annotations
 
@@ -6,7 +7,11 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final
 
-from toolwire.config import RouteOptions
+from toolwire.config import DEFAULT_CHAIN, RouteOptions
+from toolwire.registry import registries
+
+IDLE: Final = {name for name in DEFAULT_CHAIN if "idle" in vars(registries().middlewares.get(name))} - {"reask"}
+"""Middlewares of the default chain that are left out unless the configuration has work for them."""
 
 _SECTION_OF: Final = {
     inner.name: section.name

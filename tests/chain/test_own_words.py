@@ -13,6 +13,8 @@ from typing import Any, ClassVar
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
+from tests.cases import every
+from tests.options import IDLE
 from toolwire.app import create_app
 from toolwire.config import DEFAULT_CHAIN, ON_DEMAND, GatewayConfig
 from toolwire.configuration.settings import load
@@ -151,21 +153,23 @@ def test_a_counter_means_one_thing(plugins: Registries) -> None:
         create_app(config("mine", *DEFAULT_CHAIN), plugins=plugins)
 
 
-@pytest.mark.parametrize(
-    ("sections", "idle"),
+@every(
+    ("sections", "resting"),
     [
-        ({}, {"execution", "loop_detection", "tool_mode"}),
-        ({"tools": {"folder": "."}}, {"loop_detection", "tool_mode"}),
-        ({"limits": {"calls_per_conversation": 3}}, {"execution", "tool_mode"}),
-        ({"defaults": {"loop_detect": {"repeats": 2}}}, {"execution", "tool_mode"}),
-        ({"defaults": {"bad_answers": {"reask": 0}}}, {"execution", "loop_detection", "reask", "tool_mode"}),
-        ({"defaults": {"mode": "hybrid"}}, {"execution", "loop_detection"}),
-        ({"defaults": {"mode": "auto"}}, {"execution", "loop_detection"}),
+        ({}, IDLE),
+        ({"tools": {"folder": "."}}, IDLE - {"execution"}),
+        ({"limits": {"calls_per_conversation": 3}}, IDLE - {"loop_detection"}),
+        ({"defaults": {"loop_detect": {"repeats": 2}}}, IDLE - {"loop_detection"}),
+        ({"defaults": {"bad_answers": {"reask": 0}}}, IDLE | {"reask"}),
+        ({"defaults": {"mode": "hybrid"}}, IDLE - {"tool_mode"}),
+        ({"defaults": {"mode": "auto"}}, IDLE - {"tool_mode"}),
     ],
 )
-def test_built_in_ones_without_work_are_left_out(sections: dict[str, Any], idle: set[str], plugins: Registries) -> None:
+def test_built_in_ones_without_work_are_left_out(
+    sections: dict[str, Any], resting: set[str], plugins: Registries
+) -> None:
     settings = config(**sections, routes=[{"model": "*"}])
-    assert names(settings, plugins) == [name for name in DEFAULT_CHAIN if name not in idle]
+    assert names(settings, plugins) == [name for name in DEFAULT_CHAIN if name not in resting]
     assert names(settings, plugins, limited=True)[: len(ON_DEMAND)] == list(ON_DEMAND)
 
 

@@ -20,6 +20,7 @@ from click.testing import CliRunner, Result
 import toolwire.extras.demo.walkthrough
 import toolwire.server.serving
 from docs.generate import ROOT, pages
+from tests.options import IDLE
 from toolwire.cli import main
 from toolwire.config import DEFAULT_CHAIN, BackendConfig, GatewayConfig, KeyConfig, MiddlewareConfig, RouteOptions
 from toolwire.configuration.config_schema import schema
@@ -138,10 +139,6 @@ def test_wrong_use_is_2_and_a_bad_configuration_1(
     assert result.exit_code == status, result.output
     assert message in result.output
     assert served == []
-
-
-IDLE = {"loop_detection", "execution", "tool_mode"}
-"""Middlewares of the default chain without work under the configuration below."""
 
 
 def test_check_shows_what_a_file_means(run: Run, tmp_path: Path) -> None:

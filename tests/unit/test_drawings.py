@@ -16,18 +16,12 @@ from docs.drawings import DRAWN, Step, way
 from tests.cases import every
 from tests.e2e.conftest import USER, function
 from tests.e2e.edge import Start, head, starting
+from tests.options import IDLE
 from tests.unit.test_imports import name_of_room
 from toolwire.scan.transitions import TRANSITIONS
 from toolwire.testing import Say, Upstream
 
-IDLE = {
-    *(
-        "toolwire.middlewares.conversation",
-        "toolwire.middlewares.loop_detection",
-        "toolwire.middlewares.execution",
-        "toolwire.middlewares.tool_mode",
-    ),
-}
+NO_STEP = {f"toolwire.middlewares.{name}" for name in ("conversation", *IDLE)}
 """Of the chain, what has nothing to do for a Chat request without server-side tools."""
 
 EVERYWHERE = {
@@ -75,9 +69,9 @@ async def visited(start: Start) -> list[str]:
 async def test_a_request_takes_the_steps_that_are_drawn(start: Start) -> None:
     seen = await visited(start)
     steps = [step.module for part in way().values() for step in part]
-    assert set(steps) - set(seen) == IDLE
+    assert set(steps) - set(seen) == NO_STEP
     rest = iter(seen)
-    assert [step for step in steps if step not in IDLE and step not in rest] == []
+    assert [step for step in steps if step not in NO_STEP and step not in rest] == []
     rooms = {name_of_room(module) for module in seen} - {name_of_room(module) for module in steps}
     assert rooms <= EVERYWHERE
 

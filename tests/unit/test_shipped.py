@@ -14,16 +14,15 @@ import pytest
 from tests.cases import every
 from toolwire.config import MiddlewareConfig
 from toolwire.configuration.settings import load
-from toolwire.registry import registries
+from toolwire.registry import OPTIONAL, registries
 from toolwire.startup.names import check_names
 from toolwire.support.conversion import ConfigError, to_mapping
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs" / "reference" / "middleware.md"
-SHIPPED = ("cache", "model_alias", "prompt_guard", "redact", "request_log", "tool_filter")
 
 
-@every("name", SHIPPED)
+@every("name", OPTIONAL)
 def test_the_reference_has_every_option_with_its_default(name):
     section = REFERENCE.read_text("utf-8").partition(f"### `{name}`\n")[2].partition("\n### ")[0].partition("\n## ")[0]
     shown = dict(re.findall(r"^- `(\w+)` \(`(.*?)`\): ", section, re.MULTILINE))
@@ -41,7 +40,7 @@ def test_what_is_not_asked_for_is_not_even_imported():
         "import sys; from toolwire.app import create_app; create_app({'backends': {'m': {'kind': 'mock'}}});"
         "print([name for name in sys.modules if name in sys.argv[1:]])"
     )
-    modules = [*(f"toolwire.extras.middlewares.{name}" for name in SHIPPED), "toolwire.support.patterns", "re2"]
+    modules = [*(f"toolwire.extras.middlewares.{name}" for name in OPTIONAL), "toolwire.support.patterns", "re2"]
     done = subprocess.run(
         [sys.executable, "-c", program, *modules], capture_output=True, text=True, cwd=ROOT, check=True
     )
