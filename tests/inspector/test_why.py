@@ -14,6 +14,7 @@ from toolwire.testing import Refuse, Say, Script
 ADD = function("add", a="integer", b={"type": "array", "items": {"type": "string"}})
 STRICT = function("weather", strict=True, city="string")
 MISSPELLED = CALL.replace("weather", "wether")
+NAMELESS = 'No call: The model called the tool "wether", which is not on offer'
 BROKEN = '<tool_call>{"name": "weather", "arguments": {"city": }}</tool_call>'
 LOOSE = "<weather>\n<city>Paris</city>\n</weather>"
 BEGUN = '<tool_call>{"name": "weather", "arguments": {"ci'
@@ -28,6 +29,7 @@ OWN_CALL = whole({"content": None, "tool_calls": [OWN]}, finish="tool_calls")
 MISTRAL = '[TOOL_CALLS][{"name": "weather", "arguments": {"city": "Paris"}}]'
 DENIED = [{"use": "tool_filter", "options": {"deny": ["add"]}}, *DEFAULT_CHAIN]
 THOUGHT = whole({"content": None, "reasoning_content": f"I call it. {CALL}"})
+LOST = "No call: the connection to the server was lost"
 UNREAD = "No call: The model's tool call cannot be read: "
 MISFIT = 'Called "add", but the call of "add" does not fit its schema: '
 
@@ -59,10 +61,7 @@ TABLE: list[tuple[str, str, Script, Any, dict[str, Any]]] = [
         *("demanded", Say("It is warm."), WEATHER, ONCE | body(tool_choice="required")),
     ),
     ("No call: `tool_choice` is `none`.", "unwanted", Say("It is warm."), WEATHER, body(tool_choice="none")),
-    (
-        'No call: The model called the tool "wether", which is not on offer.',
-        *("attempted", Say(MISSPELLED), WEATHER, ONCE),
-    ),
+    (f"{NAMELESS}.", "attempted", Say(MISSPELLED), WEATHER, ONCE),
     (UNREAD, "attempted", Say(BROKEN), WEATHER, ONCE),
     (UNREAD, "attempted", Say(BROKEN), STRICT, ONCE),
     (MISFIT, "misfit", Say(call("add", {"a": "x"})), ADD, ONCE),
@@ -78,10 +77,10 @@ TABLE: list[tuple[str, str, Script, Any, dict[str, Any]]] = [
     ("No call: the answer was cut inside a call (length).", "cut", Say(BEGUN, finish="length"), WEATHER, ONCE),
     (CUT_BEFORE, "cut", Say("I will now", finish="length"), WEATHER, ONCE),
     (
-        "No call: the connection to the server was lost inside a call: ",
+        f"{LOST} inside a call: The model server closed the connection (upstream_disconnected).",
         *("lost", Say(f"I look. {BEGUN}", cut=True), WEATHER, ONCE),
     ),
-    ("No call: the connection to the server was lost: ", "lost", Say("I", cut=True), WEATHER, ONCE),
+    (f"{LOST}: ", "lost", Say("I", cut=True), WEATHER, ONCE),
     (
         "No call: the gateway refused the request: ",
         *("refused", Say("-"), WEATHER, body(tool_choice={"type": "function", "function": {"name": "wether"}})),
@@ -121,10 +120,23 @@ async def test_without_tools_only_a_failure_has_a_sentence() -> None:
     assert view["why"] is None
 
 
-async def test_an_answer_that_was_rejected_before() -> None:
-    async with answering(Say(MISSPELLED), Say(CALL)) as (gateway, _):
-        _, view = await gateway.ask(asked(CHAT, WEATHER, stream=True))
-    assert view["why"] == 'Called "weather", after 1 answer that the gateway rejected.'
+@every(
+    ("turn", "choice", "words"),
+    [
+        (Say(CALL), "auto", 'Called "weather", after 1 rejected answer: The model called the tool "wether", which'),
+        (
+            Say("It is warm."),
+            "auto",
+            "No call: the model answered with text, after 1 rejected answer: The model called",
+        ),
+        (Say("No."), "required", "No call: The model did not call a tool, as `tool_choice` demands, after 1 rejected"),
+        (Say(MISSPELLED), "auto", f"{NAMELESS}, after 1 rejected answer."),
+    ],
+)
+async def test_an_answer_that_was_rejected_before(turn: Script, choice: str, words: str) -> None:
+    async with answering(Say(MISSPELLED), turn) as (gateway, _):
+        _, view = await gateway.ask(asked(CHAT, WEATHER, stream=True, tool_choice=choice))
+    assert view["why"].startswith(words)
 
 
 async def test_recorded_decisions_say_where_the_block_stands() -> None:

@@ -52,7 +52,7 @@ from ...upstream.servers.private_data import PrivateData, private_of
 from .files import Entry, Kind, write_capture
 from .heading import question_of, session_of
 from .masking import harmless_headers, mask_secrets, presented_key
-from .verdict import CallOutcome, judge
+from .verdict import CallOutcome, error_text, judge
 
 LOG: Final = logging.getLogger("toolwire.capture")
 
@@ -480,7 +480,7 @@ class CaptureOfCall(BackendObserver):
             self._record_request()
         code = error.code if isinstance(error, GatewayError) else type(error).__name__
         self._outcome.status = self._outcome.status or getattr(error, "upstream_status", None) or 0
-        self._outcome.failure = f"{str(error)[:MESSAGE_CHARS]} ({code})"
+        self._outcome.failure = error_text(code, str(error)[:MESSAGE_CHARS])
         self._capture.add("failed", self._number, fields={"code": code, "message": str(error)})
 
 

@@ -155,7 +155,7 @@ def judge(
     unchecked = offered and any(one.of("found") and not one.of("made", "misfit", "refused", "failed") for one in used)
     if called or unchecked:
         kind, how = _how(used)
-        after = f". Then the exchange failed: {_error(code, message)}" if code not in (None, CLIENT_LEFT) else ""
+        after = f". Then the exchange failed: {error_text(code, message)}" if code not in (None, CLIENT_LEFT) else ""
         names = ", ".join(map(quote, called[:MOST_NAMES])) or "a tool"
         more = f" and {len(called) - MOST_NAMES} more" if len(called) > MOST_NAMES else ""
         sentence = f"Called {names}{more}{how}{_again(outcomes)}{after.rstrip('.')}."
@@ -164,12 +164,14 @@ def judge(
         return None
     kind, reason = _why_not(outcomes, used, choice if offered else "auto", code, message)
     if not reason:
-        reason = _nothing_tried(written)
+        reason = _nothing_tried(written, outcomes)
+    again = _again(outcomes, None if kind == "demanded" else reason)
     reason = f"No call: {reason}" if offered else reason[:1].upper() + reason[1:]
-    return CaptureVerdict(kind, f"{reason.rstrip('.')}{_again(outcomes)}.")
+    return CaptureVerdict(kind, f"{reason.rstrip('.')}{again}.")
 
 
-def _error(code: str | None, message: str) -> str:
+def error_text(code: str | None, message: str) -> str:
+    """Returns an error as the end of a sentence."""
     return f"{message.rstrip('.')} ({code})" if message else str(code)
 
 
@@ -191,9 +193,14 @@ def _how(used: Iterable[CallOutcome]) -> tuple[VerdictKind, str]:
     return "called", ""
 
 
-def _again(outcomes: Iterable[CallOutcome]) -> str:
-    count = sum(one.discarded for one in outcomes)
-    return f", after {count} answer{'s' if count > 1 else ''} that the gateway rejected" if count else ""
+def _again(outcomes: Iterable[CallOutcome], said: str | None = "") -> str:
+    """Returns how many answers were rejected, and why the last of them was, unless the sentence says that: it has
+    `said`, or is about a demanded call (None)."""
+    rejected = [one.of("discarded")[-1].why for one in outcomes if one.discarded]
+    if not rejected:
+        return ""
+    why = "" if said is None or (said and rejected[-1].startswith(said)) else f": {rejected[-1].rstrip('.')}"
+    return f", after {len(rejected)} rejected answer{'s' if len(rejected) > 1 else ''}{why}"
 
 
 def _why_not(
@@ -205,7 +212,7 @@ def _why_not(
     if not outcomes:
         if code is None:
             return "none", "no server was asked"
-        return "refused", f"the gateway refused the request: {_error(code, message)}"
+        return "refused", f"the gateway refused the request: {error_text(code, message)}"
     if choice == "none" and code is None:
         return "unwanted", "`tool_choice` is `none`"
     if not used:
@@ -243,16 +250,17 @@ def _why_not_in(last: CallOutcome, code: str | None, message: str) -> tuple[Verd
     if missed := last.of("missed"):
         return "demanded", missed[-1].why
     if code is not None:
-        return "failed", f"the exchange ended with the error {_error(code, message)}"
+        return "failed", f"the exchange ended with the error {error_text(code, message)}"
     return "none", ""
 
 
-def _nothing_tried(written: Collection[BlockKind] | None) -> str:
+def _nothing_tried(written: Collection[BlockKind] | None, outcomes: Iterable[CallOutcome]) -> str:
     if written is not None and not written:
         return "the answer is empty"
     if written is not None and set(written) == {BlockKind.REASONING}:
         return "the model wrote only reasoning"
-    return "the model answered with text and never tried to call a tool"
+    tried = any(one.discarded for one in outcomes)
+    return f"the model answered with text{'' if tried else ' and never tried to call a tool'}"
 
 
 def dropped(notes: Collection[str]) -> str:
