@@ -113,8 +113,9 @@ async def run_chain(
     """Sends one request through a gateway in this process and returns the answer that the client gets.
 
     `chain` is a configuration, whose backends are all replaced by `backend`, or a list of middlewares, outermost first,
-    each a name, a dotted path, a `MiddlewareConfig`, or a middleware object; `forwarding` is added. `body` without
-    `model` gets one. `options` are the route's, for a list; by default nothing is retried.
+    each a name, a dotted path, a `MiddlewareConfig`, or a middleware object; `forwarding` is added. `replies` are the
+    model's, each a text or a mapping (`toolwire.upstream.servers.mock`). `body` without `model` gets one. `options` are
+    the route's, for a list; by default nothing is retried.
     """
     from .app import create_app  # only here: the server below is of use to programs without a gateway, too
 

@@ -26,7 +26,7 @@ from toolwire.configuration.settings import load
 from toolwire.observability.telemetry import Metrics
 from toolwire.registry import registries
 from toolwire.startup.names import check_names
-from toolwire.upstream.servers.presets import CONSTRAINTS
+from toolwire.upstream.servers.presets import CONSTRAINTS, PRESETS
 
 BACKENDS = Path("docs/how-to/backends.md")
 CONFIGURATION = Path("docs/reference/configuration.md")
@@ -164,6 +164,15 @@ def test_alerts_are_about_metrics_that_exist() -> None:
     named = set(re.findall(r"\b(toolwire_[a-z_]+?)(?:_bucket)?\b(?!-)", read(Path("docs/how-to/observe.md"))))
     assert named
     assert named <= real
+
+
+def test_every_preset_is_named() -> None:
+    rows = re.findall(r"^\|.*\| `(\w+)` \|[^|]*\|$", read(BACKENDS).partition("\n## ")[0], re.MULTILINE)
+    (key,) = re.findall(r"^- `preset` \(.*", read(CONFIGURATION), re.MULTILINE)
+    (option,) = re.findall(
+        r"^- `--preset` `NAME`: .* sent to it: (.*?)\.", read(Path("docs/reference/cli.md")), re.MULTILINE
+    )
+    assert {*rows} == {*re.findall(r"`(\w+)`", key)} - {"preset", "auto"} == {*option.split(", ")} == {*PRESETS}
 
 
 def test_every_feature_for_constrained_decoding_is_described() -> None:
