@@ -99,3 +99,8 @@ def gateway(folder: str, config: Mapping[str, Any], *, quiet: bool = False) -> I
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def workers_of(pid: int) -> list[int]:
+    """Returns the worker processes of the gateway."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

@@ -16,9 +16,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import shutil
-import signal
 import socket
 import sys
 import tempfile
@@ -31,6 +29,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
+
+from bench import played
 
 LIMITS: Final = {"bronze": 120, "silver": 240, "gold": 480, "platinum": 960}
 """Requests per minute of each key."""
@@ -68,26 +68,6 @@ class Client:
             if response.status != 200:
                 self.refused.set()
                 await asyncio.sleep(CONNECTIONS * 60 / LIMITS[self.key] / TOO_MUCH)
-
-
-@asynccontextmanager
-async def gateway(folder: Path, config: dict[str, Any]) -> AsyncIterator[str]:
-    """A gateway in its own processes; yields its address."""
-    file = folder / "gateway.json"
-    file.write_text(json.dumps(config))
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "toolwire", "serve", "--config", str(file), "--port", "0", "--log-level", "error"),
-        stdout=asyncio.subprocess.PIPE,
-        env={**os.environ, "STATE_DIRECTORY": str(folder)},
-    )
-    try:
-        assert process.stdout is not None
-        line = await asyncio.wait_for(process.stdout.readline(), START_S)
-        yield line.decode().split()[-1].removesuffix("/v1")
-    finally:
-        if process.returncode is None:
-            process.send_signal(signal.SIGTERM)
-        await process.wait()
 
 
 @asynccontextmanager
@@ -155,23 +135,24 @@ def report(title: str, got: dict[str, Counter[int]], seconds: float) -> bool:
 
 async def run(seconds: float, redis_url: str | None) -> int:
     """Runs both parts and returns the exit status."""
+    server = {"port": 0, "log_level": "error"}
     config: dict[str, Any] = {
         "auth": {"keys": [{"key": key, "name": key, "requests_per_min": limit} for key, limit in LIMITS.items()]},
         "backends": {"mock": {"kind": "mock", "script": ["Hello."]}},
+        "store": {"kind": "none"},
     }
     fair = []
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        async with gateway(folder, {**config, "server": {"workers": 2}}) as url:
+    with tempfile.TemporaryDirectory() as folder:
+        with played.gateway(folder, {**config, "server": {**server, "workers": 2}}) as (url, _):
             fair.append(report("Two workers", *await measure([url], seconds)))
         async with AsyncExitStack() as stack:
             try:
-                redis_url = redis_url or await stack.enter_async_context(redis(folder))
+                redis_url = redis_url or await stack.enter_async_context(redis(Path(folder)))
             except FileNotFoundError:
                 print("\nSKIPPED: two gateways need a Redis server (Debian: apt-get install redis-server)")
                 return 0 if all(fair) else 1
-            shared = {**config, "rate_limits": {"url": redis_url}}
-            urls = [await stack.enter_async_context(gateway(folder, shared)) for _ in range(2)]
+            shared = {**config, "server": server, "rate_limits": {"url": redis_url}}
+            urls = [stack.enter_context(played.gateway(folder, shared))[0] for _ in range(2)]
             fair.append(report("Two gateways with one Redis", *await measure(urls, seconds)))
     return 0 if all(fair) else 1
 

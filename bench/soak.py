@@ -245,11 +245,6 @@ def _check_call(text: str, number: int, tally: Tally) -> None:
 # --- the gateway ----------------------------------------------------------------------------------------------------
 
 
-def workers_of(pid: int) -> list[int]:
-    """Returns the worker processes of the gateway."""
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
 def memory_of(pid: int) -> int:
     """Returns the private memory in KiB, without memory shared with the parent."""
     text = Path(f"/proc/{pid}/smaps_rollup").read_text()
@@ -263,7 +258,7 @@ async def watch(gateway: int, tally: Tally, seconds: float, kill_every: float | 
     while (now := time.monotonic()) < begin + seconds:
         await asyncio.sleep(min(REPORT_S, begin + seconds - now + 0.01))
         memory = {}
-        for pid in workers_of(gateway):
+        for pid in played.workers_of(gateway):
             try:
                 memory[pid] = memory_of(pid)
             except OSError:
@@ -339,7 +334,7 @@ def main() -> int:
             known, pid = running.enter_context(played.gateway(folder, _configured(server, with_cache)))
             uncached = {**with_cache, "limits": {"cache_bytes": 1}}
             without, _ = running.enter_context(played.gateway(folder, _configured(server, uncached)))
-            (worker,) = workers_of(pid) or [pid]  # one worker is the process itself
+            (worker,) = played.workers_of(pid) or [pid]  # one worker is the process itself
             work = soak_agents.run([known, without], worker, given.agents, given.minutes, given.seed, memory_of)
             return 0 if soak_agents.report(*asyncio.run(work), grew, GROWTH) else 1
         server = running.enter_context(played.model_server(model_server, given.pace))

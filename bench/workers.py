@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
-import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Final
 
-from bench.callgrind import ROOT
+from bench import played
 from bench.load import load
 from bench.test_gateway import Cell, contestant
 
@@ -29,29 +27,23 @@ CELLS: Final = (
     Cell("whole answers, no tools", 0, 4_000, 32),
     Cell("whole answers, 10 tools, a call in each", 10, 2_000, 32, call=True),
     Cell("streams of 50 frames, 10 tools, a call in each", 10, 500, 32, frames=50, call=True),
-    Cell("Responses, kept, 10 tools, a call in each", 10, 500, 32, frames=50, call=True, responses=True),
+    Cell("Responses, kept, 10 tools, a call in each", 10, 500, 32, frames=50, call=True, api="responses"),
 )
 ROUNDS: Final = 7
 TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
 
 
+@dataclass(frozen=True, slots=True)
 class Gateway:
     """A gateway in its own processes."""
 
-    name = "gateway"
-
-    def __init__(self, running: subprocess.Popen[str], port: int) -> None:
-        self._running = running
-        self.port = port
+    pid: int
+    port: int
+    name: str = "gateway"
 
     def cpu_s(self) -> float:
         """Returns the CPU time of all its processes so far."""
-        pid = self._running.pid
-        return sum(map(_cpu_s, [pid, *_children(pid)]))
-
-
-def _children(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        return sum(map(_cpu_s, [self.pid, *played.workers_of(self.pid)]))
 
 
 def _cpu_s(pid: int) -> float:
@@ -63,23 +55,13 @@ def _cpu_s(pid: int) -> float:
 def gateway(upstream: str, workers: int) -> Iterator[Gateway]:
     """Starts a gateway as an operator does, and ends it afterwards."""
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "gateway.json"
         config = {
             "backends": {"default": {"url": upstream}},
             "server": {"port": 0, "workers": workers},
             "store": {"path": f"{folder}/responses.sqlite3"},
         }
-        file.write_text(json.dumps(config))
-        command = [sys.executable, "-m", "toolwire", "serve", "--config", str(file)]
-        with subprocess.Popen(
-            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        ) as running:
-            assert running.stdout is not None
-            line = running.stdout.readline()
-            if not line:
-                raise RuntimeError(f"it did not start: try `{' '.join(command)}`")
-            yield Gateway(running, int(line.rpartition(":")[2].split("/")[0]))
-            running.send_signal(signal.SIGTERM)
+        with played.gateway(folder, config, quiet=True) as (url, pid):
+            yield Gateway(pid, int(url.rpartition(":")[2]))
 
 
 def cost_us(cell: Cell, who: Gateway) -> float:
