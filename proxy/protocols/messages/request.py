@@ -210,11 +210,12 @@ def _read_more(
             role = "tool"
         if names:
             parts = tuple(map(_with_read_id, parts))
-        if role == "assistant" and any(isinstance(part, ToolResult) for part in parts):
-            results = tuple(part for part in parts if isinstance(part, ToolResult))
-            messages += (Message(role, tuple(part for part in parts if part not in results)), Message("tool", results))
-            continue
+        results = tuple(part for part in parts if isinstance(part, ToolResult)) if role == "assistant" else ()
+        if results:
+            parts = tuple(part for part in parts if not isinstance(part, ToolResult))
         messages.append(Message(role, parts, None, scoped(PROTOCOL, rest_of(item, MESSAGE_FIELDS))))
+        if results:
+            messages.append(Message("tool", results))
     return names
 
 
