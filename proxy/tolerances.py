@@ -16,6 +16,7 @@ NO_CALL: Final = "result_without_call"
 REPEATED: Final = "result_repeated"
 MOVED: Final = "result_moved"
 CONTENT: Final = "content_mended"
+HALVES: Final = "half_characters"
 IMAGES: Final = "images_omitted"
 IMAGES_MOVED: Final = "images_moved"
 FILES: Final = "files_omitted"
@@ -36,6 +37,7 @@ TOLERANCES: Final[Mapping[str, str]] = {
     REPEATED: "A call had more than one result: the later ones are shown as text.",
     MOVED: "A result did not stand right behind its call: it was moved there.",
     CONTENT: "The content of a message was null or missing.",
+    HALVES: "The body had halves of surrogate pairs: U+FFFD stands in their place.",
     IMAGES: "Images for a model that takes none: a note stands in their place.",
     IMAGES_MOVED: "Images in results, for a server whose results are text: they stand in a user message behind them.",
     FILES: "Files for a model server that takes none: a note stands in their place.",

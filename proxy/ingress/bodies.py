@@ -5,10 +5,13 @@ parsed in a thread.
 
 A body with a duplicate key is refused: the gateway, a middleware and the model server could each use a different value.
 NUL in strings is allowed. Lone surrogates, invalid UTF-8, NaN and Infinity are errors. Measurements: docs/adr/0003.
+Clients that cut a text between the halves of an emoji send one half as an escape, in every later turn as well:
+`without_halves` makes such a body readable (R28.4).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
@@ -34,7 +37,37 @@ from .known_conversations import ConversationLookup, TrimmedBody
 COUNTED_BYTES: Final = 1024 * 1024
 """Objects of a longer body are counted in a thread: 30 MB take 8 ms."""
 
+MOST_HALVES: Final = 1_000
+"""Halves of surrogate pairs that are replaced in one body."""
+_WHOLE: Final = re.compile(
+    rb"(?:[^\\]++|\\[^u]|\\u(?![dD][89a-fA-F])|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})*+"
+)
+_HALF: Final = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+
 _HINT: Final = "Send one JSON object in UTF-8."
+
+
+async def without_halves(body: bytes, fault: ClientFault) -> bytes:
+    """Returns a body that was refused for `fault`, with U+FFFD for each escape of half a surrogate pair. Raises `fault`
+    if that was not the reason."""
+    better = body
+    if "surrogate" in fault.message:
+        better = await offload(len(body) > OFFLOAD_BYTES, _without_halves, body)
+    if better is body:
+        raise fault
+    return better
+
+
+def _without_halves(body: bytes) -> bytes:
+    pieces: list[bytes] = []
+    at = 0
+    while (whole := _WHOLE.match(body, at)) is not None and whole.end() < len(body):
+        half = _HALF.match(body, whole.end())
+        if half is None or len(pieces) == MOST_HALVES:
+            return body
+        pieces.append(whole[0])
+        at = half.end()
+    return b"\\ufffd".join([*pieces, body[at:]]) if pieces else body
 
 
 class _Parts(NamedTuple):

@@ -576,6 +576,17 @@ async def test_a_limit_of_nothing(ask: Sessions, server: str) -> None:
     assert seen.bodies[-1].items() >= limits.get(server, {"max_tokens": 1}).items()
 
 
+@every("client", CLIENTS)
+async def test_half_a_character(ask: Sessions, client: str) -> None:
+    """A client cuts its text inside an emoji; every later turn sends the half again."""
+    body = {**user(client, {**TEXT[client], "text": r"a HALF \\ud83d b"}), "tools": [TOOL[client]("read", SCHEMA)]}
+    raw = orjson.dumps(whole(client, body)).replace(b"HALF", rb"\ud83d\ude00 \ud83d")
+    seen = await ask(client, "text", body, raw=raw)
+    assert "a 😀 � " in seen.text
+    assert r"\\ud83d b" in seen.text
+    assert seen.told == {"half_characters"}
+
+
 async def test_a_context_that_is_known() -> None:
     """A limit beyond all of the context is never sent to a server that has said how large that is."""
     async with gateway_before([says("openai_chat", Text("ok"))], defaults={"mode": "native"}) as (gateway, up):

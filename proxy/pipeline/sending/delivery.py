@@ -26,7 +26,7 @@ from ...config import GatewayConfig
 from ...errors import ClientFault, Defect, GatewayError
 from ...formats.engine.toolset import KnownTools
 from ...ingress.auth import ApiKey, Keys
-from ...ingress.bodies import parse_body
+from ...ingress.bodies import parse_body, without_halves
 from ...ingress.budget import BodyBudget, BodyShare
 from ...ingress.known_conversations import ConversationLookup, KnownConversations
 from ...ingress.liveness import LivenessMonitor, LivenessMonitors
@@ -42,6 +42,7 @@ from ...ratelimit.admission import SLOT, Admission
 from ...record import AccessRecord, ExchangeObserver, Observe, ReadRequest
 from ...support.garbage_collection import CollectorThresholds
 from ...support.offload import OFFLOAD_BYTES, OFFLOAD_OBJECTS, is_large, offload
+from ...tolerances import HALVES
 from ...upstream.servers import client_ids
 from ...upstream.servers.hops import HEADER, HOPS, read_hops
 from ..answers.reply import Reply
@@ -374,10 +375,14 @@ class Delivery:
 
     async def _exchange(self, request: web.Request, record: AccessRecord, ident: str, share: BodyShare) -> Exchange:
         """Reads a request up to its exchange. Raises `GatewayError`."""
-        raw, body = await self._read_body(request, share)
+        raw, body, halves = await self._read_body(request, share)
         owner = share.account
         key = request[API_KEY] if owner else None
         route = await self._find_route(_model_of(body), key, record)
+        if halves is not None:
+            if route.options.requests.validation == "strict":
+                raise halves
+            record.tolerate(HALVES, "the body was mended", ident)
         past = past_of(body.get(self._protocol.items_field or "")) if len(raw) >= self._conversations.least else None
         received, body = await self._read_request(route, raw, body, past, record, ident)
         if self._protocol.field_headers:
@@ -410,9 +415,11 @@ class Delivery:
             headers=request.headers,
         )
 
-    async def _read_body(self, request: web.Request, share: BodyShare) -> tuple[bytes, Mapping[str, Any]]:
-        """Returns the bytes and the JSON object of the body. They ask for a stream if the answer is made in the
-        background."""
+    async def _read_body(
+        self, request: web.Request, share: BodyShare
+    ) -> tuple[bytes, Mapping[str, Any], ClientFault | None]:
+        """Returns the bytes and the JSON object of the body, and the fault if halves of characters had to be replaced.
+        They ask for a stream if the answer is made in the background."""
         if request.headers.get("Content-Type") != "application/json" != request.content_type:
             raise ClientFault(
                 f"The body must be application/json, not {request.content_type[:100]}.", code="unsupported_media_type"
@@ -421,20 +428,26 @@ class Delivery:
         if self._admission is not None and (slot := request.get(SLOT)) is not None:
             slot.arrived()
         set_unread_body(request, raw)
-        body: Mapping[str, Any] = await parse_body(
-            raw,
-            self._limits,
-            self._known,
-            self._lookup(share) if len(raw) >= self._conversations.least else None,
-            lambda objects: self._collecting.hold(request, objects),
-        )
+        halves: ClientFault | None = None
+        try:
+            body: Mapping[str, Any] = await parse_body(
+                raw,
+                self._limits,
+                self._known,
+                self._lookup(share) if len(raw) >= self._conversations.least else None,
+                lambda objects: self._collecting.hold(request, objects),
+            )
+        except ClientFault as fault:
+            raw, halves = await without_halves(raw, fault), fault
+            set_unread_body(request, raw)
+            body = await parse_body(raw, self._limits, self._known, self._lookup(share))
         if self._monitors.streams or (body.get("stream") is True and len(self._monitors.running) > 1):
             await self._staggered.wait()  # so that streams send between two requests, which cost more this way
         if self._detaches and body.get("background") is True and self._protocol.turns is not None:
             request[APART] = body.get("stream") is True
             body = {**body, "stream": True}
             raw = dump_in_pieces(body)
-        return raw, body
+        return raw, body, halves
 
     async def _find_route(self, model: str, key: ApiKey | None, record: AccessRecord) -> Route:
         """Returns the route for a model. Raises `ClientFault` if there is none or the key may not use it."""

@@ -29,7 +29,7 @@ from aiohttp.http import WSMsgType
 
 from ...config import GatewayConfig, WebsocketConfig
 from ...errors import ClientFault, Defect, GatewayError, Unavailable, quote
-from ...ingress.bodies import parse_body
+from ...ingress.bodies import parse_body, without_halves
 from ...ingress.budget import BODY_BUDGET, BodyShare
 from ...ingress.liveness import LIVENESS
 from ...protocols.shared.socket_messages import CreateMessage, fault_event, read_create, read_stream_id
@@ -306,7 +306,10 @@ class ClientSocket:
         share = BodyShare(self._budget, self._owner)
         try:
             share.take(len(raw))
-            message = await parse_body(raw, self._limits)
+            try:
+                message = await parse_body(raw, self._limits)
+            except ClientFault as fault:
+                message = await parse_body(await without_halves(raw, fault), self._limits)
             stream_id = read_stream_id(message)
             create = read_create(message)
             large = len(raw) > OFFLOAD_BYTES
