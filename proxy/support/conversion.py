@@ -226,9 +226,13 @@ def _read(kind: Any, value: Any, path: str, rules: ConversionRules, base: Any = 
     if options_of(kind) is not None:
         return _read_option(kind, value, path)
     if kind is str:
-        if isinstance(value, str):
-            return str(value)
-        raise _type_mismatch(kind, value, path)
+        if not isinstance(value, str):
+            raise _type_mismatch(kind, value, path)
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:  # bytes of a variable that are not UTF-8, or half a surrogate pair
+            raise ConfigError(f"{path}: not valid UTF-8 at character {error.start}{_source(value)}") from None
+        return str(value)
     if kind in (int, float, bool):
         return _read_scalar(kind, value, path)
     if dataclasses.is_dataclass(kind):

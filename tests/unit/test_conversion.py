@@ -79,6 +79,7 @@ def test_what_is_written_reads_back(value: Any) -> None:
     [
         ({}, "at.name: required, text"),
         ({"name": 5}, "at.name: expected text, got 5"),
+        ({"name": "a\ud800"}, "at.name: not valid UTF-8 at character 1"),
         ({"name": "x", "nam": 1}, "at.nam: unknown key, did you mean 'name'?"),
         ({"name": "x", "limit": True}, "at.limit: expected an integer, got true"),
         ({"name": "x", "limit": "5"}, 'at.limit: expected an integer, got "5"'),
