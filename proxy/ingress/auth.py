@@ -138,6 +138,7 @@ def _digest(key: str) -> bytes:
 
 
 def _digest_of_entry(entry: str) -> bytes:
+    entry = entry.strip()  # a secret in a variable often ends with a line end, which no header can carry
     if not entry.startswith(_PREFIX):
         return _digest(entry)
     try:

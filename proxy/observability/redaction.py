@@ -127,8 +127,8 @@ def words_of(secrets: Iterable[str]) -> tuple[bytes, ...]:
 def known_secrets(config: GatewayConfig) -> Iterator[str]:
     """Yields the secret words of a configuration."""
     for key in config.auth.keys:
-        if not key.key.startswith("sha256:"):
-            yield key.key
+        if not (word := key.key.strip()).startswith("sha256:"):
+            yield word
     for backend in config.backends.values():
         private = private_of(backend)
         yield from (form for secret in private.secrets for form in forms(secret))

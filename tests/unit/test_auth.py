@@ -37,7 +37,7 @@ def loaded(folder: Path, name: str, text: str) -> Keys:
         ("Basic x", "secret"),
     ],
 )
-@every("entry", ["secret", hash_key("secret"), "sha256:" + hash_key("secret")[7:].upper()])
+@every("entry", ["secret", "secret\n", hash_key("secret"), "sha256:" + hash_key("secret")[7:].upper()])
 def test_a_key_is_known_plain_or_hashed(entry: str, authorization: str | None, api_key: str | None) -> None:
     found = keys("other", entry).check(authorization, api_key)
     assert found is not None
