@@ -66,6 +66,12 @@ def test_links_lead_somewhere() -> None:
     assert not broken
 
 
+def test_rows_stand_in_tables() -> None:
+    """A row behind an empty line is a paragraph with bars."""
+    loose = re.compile(r"\n\n(\|.*\|)\n(?!\|[ :|-]+\|\n)")
+    assert not [(page, row) for page in PAGES for row in loose.findall(FENCE.sub("", read(page)))]
+
+
 # --- commands -------------------------------------------------------------------------------------------------------
 
 
