@@ -93,4 +93,4 @@ class _Commands(click.Group):
     "--version", is_flag=True, expose_value=False, is_eager=True, callback=_version, help="Show the versions and exit."
 )
 def main() -> None:
-    """A gateway that turns the text of models into exact OpenAI tool calls."""
+    """A gateway that turns the text of models into exact tool calls."""

@@ -21,10 +21,10 @@ from .tools import list_tools
     help="Also send one small request with a tool to each route's servers, and show how they handle tools.",
 )
 def command(file: str | None, schema: bool, probe: bool) -> None:
-    """Check a configuration FILE (default: toolwire.yaml) and show its routes, its middlewares and its server-side
-    tools.
+    """Check a configuration, and show what it means.
 
-    All mistakes are listed at once. Plug-ins and tool modules are imported and run. No server is contacted, unless
+    FILE (default: toolwire.yaml) is shown as its routes, middlewares and server-side tools, or as its mistakes. All
+    mistakes are listed at once. Plug-ins and tool modules are imported and run. No server is contacted, unless
     --probe is given: then the routes' servers and the MCP servers are.
 
     The exit status is 1 if there is a mistake or a source of tools that cannot be used. To examine the machine and the

@@ -25,15 +25,15 @@ _of_shell: Callable[[Callable[..., None]], Callable[..., None]] = click.argument
 
 @click.group("completion")
 def command() -> None:
-    """Set up the shell's completion of commands, options, formats and files."""
+    """Set up the shell's completion of commands, options and names."""
 
 
 @command.command("install")
 @_of_shell
 @click.pass_context
 def install_(context: click.Context, shell: str) -> None:
-    """Write the completion script where the SHELL (default: the one you use) looks for it, and print its path. Running
-    it again changes nothing."""
+    """Write the script where the SHELL looks for it. Prints its path; running it again changes nothing. SHELL is by
+    default the one you use."""
     try:
         for line in install(shell, context.find_root().command, os.environ):
             say(line)
@@ -45,14 +45,14 @@ def install_(context: click.Context, shell: str) -> None:
 @_of_shell
 @click.pass_context
 def show_(context: click.Context, shell: str) -> None:
-    """Print the script that `install` would write for this SHELL (default: the one you use)."""
+    """Print the script for the SHELL (default: the one you use)."""
     say(script(shell, context.find_root().command), nl=False)
 
 
 @command.command("uninstall")
 @_of_shell
 def uninstall_(shell: str) -> None:
-    """Remove the files and lines that `install` has written for this SHELL (default: the one you use)."""
+    """Remove what `install` has written. SHELL is by default the one you use."""
     try:
         for line in uninstall(shell, os.environ):
             say(line)

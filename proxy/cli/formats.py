@@ -18,8 +18,8 @@ INDENT = "    "
 @click.option("--model", metavar="NAME", help="Show only the format of this model, as `format: auto` would find it.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(names: tuple[str, ...], model: str | None, as_json: bool) -> None:
-    """List the formats in which models write calls, or only those with a NAME: their models, and an example of a call.
-    Formats of plug-ins are included.
+    """List the formats in which models write calls. Only those with a NAME are listed if there is one. A format is
+    listed with its models and an example of a call. Formats of plug-ins are included.
 
     The exit status is 1 if no format is known for the --model.
     """

@@ -12,8 +12,8 @@ from .common import USUAL_FILE, say
 @click.command("init")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path), default=USUAL_FILE)
 def command(file: Path) -> None:
-    """Write a commented example configuration to FILE (default: toolwire.yaml), and toolwire.schema.json beside it,
-    which lets editors with a YAML language server complete and check the file. An existing FILE is not overwritten."""
+    """Write a commented example configuration. It goes to FILE (default: toolwire.yaml), which is not overwritten.
+    Beside it, toolwire.schema.json lets editors with a YAML language server complete and check the file."""
     from ..configuration.first_file import write_first_file
 
     try:

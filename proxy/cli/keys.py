@@ -14,7 +14,7 @@ def command() -> None:
 
 @command.command("new")
 def new_() -> None:
-    """Print a new client key, and its hash for `auth.keys` or the key file."""
+    """Print a new client key, and its hash for the configuration."""
     from ..ingress.auth import hash_key, new_key
 
     key = new_key()

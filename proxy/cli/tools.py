@@ -46,8 +46,8 @@ def command() -> None:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_(folder: str | None, file: str | None, as_json: bool) -> None:
-    """Load the tool modules of a folder, connect to the MCP servers of a configuration, and show their states and
-    tools. The modules and server commands are run.
+    """Show tool modules and MCP servers, their states and their tools. The modules of a folder are loaded, and the MCP
+    servers of a configuration connected: modules and server commands are run.
 
     The exit status is 1 if a module cannot be used or a server cannot be reached.
     """

@@ -285,6 +285,7 @@ def test_help_names_no_page_that_a_wheel_does_not_have(run: Run) -> None:
     for path, command in every_command(main, ()):
         text = run(*path, "--help").output
         assert not re.search(r"docs/|\.md\b", text), path
+        assert "..." not in text.partition("\nCommands:\n")[2], "the first sentence of a command is cut"
         assert command.help or path == ()
     assert "https://toolwire.github.io/toolwire/" in run("--help").output
     texts = [json.dumps(schema()), (ROOT / "proxy/configuration/example.yaml").read_text("utf-8")]

@@ -125,11 +125,10 @@ def parse(
     json_file: TextIO | None,
     plot_file: TextIO | None,
 ) -> None:
-    """Measure the time to find calls in streamed deltas, for the compiled scanner, its Python twin, naive parsers and
-    other libraries.
+    """Measure the time to find calls in streamed deltas.
 
-    A parser is measured only if it finds the right calls. The exit status is 1 if no parser could be measured, or if
-    the two scanners disagree.
+    The compiled scanner, its Python twin, naive parsers and other libraries are compared. A parser is measured only if
+    it finds the right calls. The exit status is 1 if no parser could be measured, or if the two scanners disagree.
     """
     from ..capture.recording import RecordingError
     from .command import formats_of, run
@@ -164,7 +163,7 @@ def parse(
 )
 @output_file_option("--json", "Write all figures; - prints them.")
 def gateway(file: str | None, format_: str | None, requests: int, json_file: TextIO | None) -> None:
-    """Measure the time that the gateway adds to a request and to a streamed frame.
+    """Measure the time that the gateway adds to requests and frames.
 
     Requests go alternately to a scripted model server and through the gateway. Only the first route of the
     configuration is measured; its backends are not contacted.

@@ -14,8 +14,8 @@ import click
     "--port", type=click.IntRange(0, 65535), default=8665, show_default=True, help="Port; 0 takes a free one."
 )
 def command(once: bool, host: str, port: int) -> None:
-    """Start a small real model behind the gateway, and show one tool call as the model writes it and as the client gets
-    it."""
+    """Show tool calls of a small real model behind the gateway. Each is shown as the model writes it and as the client
+    gets it."""
     from .walkthrough import run
 
     sys.exit(run(host=host, port=port, once=once))

@@ -31,7 +31,7 @@ from ...cli.common import USUAL_FILE, say, say_json, usual_file
 def command(
     file: str | None, backend: str | None, backend_key: str | None, probe: bool, timeout: float, as_json: bool
 ) -> None:
-    """Find problems of an installation, and say why they matter and what to do.
+    """Find problems of an installation, and say what to do.
 
     Examines the configuration FILE (default: toolwire.yaml), the installed package, the machine, files, the server-side
     tools (their modules are run), and each model server, which gets requests. Changes nothing.

@@ -24,7 +24,7 @@ HOST = "127.0.0.1"
     help="Write the page with the captures into this file, which opens in any browser; - is standard output.",
 )
 def command(file: BinaryIO, port: int, html: BinaryIO | None) -> None:
-    """Show captures in the inspector: the prompt, the model's output and the client's response.
+    """Show captures in the inspector.
 
     FILE holds one or several captures, downloaded from the inspector or from `GET /admin/captures/ID`; - reads standard
     input. Ctrl-C ends it. To see the exchanges of a running gateway, use `toolwire serve --inspect`.

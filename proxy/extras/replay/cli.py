@@ -33,8 +33,8 @@ from .chunks_option import chunkings, chunks_of
     "--json", "as_json", is_flag=True, help="Print lines of JSON: one for each step, then one with the calls."
 )
 def command(file: BinaryIO, format_: str | None, chunks: Any, as_json: bool) -> None:
-    """Show step by step how a recorded answer is read: bytes in, the scanner's state, the text it holds back, events
-    out.
+    """Show step by step how a recorded answer is read. A step has the bytes in, the scanner's state, the text it holds
+    back, and the events out.
 
     FILE is a stream of server-sent events with Chat chunks, plain text of a model, or one or several captures; - reads
     standard input. At the end it prints the calls, and whether they are the same however the recording is split; for a

@@ -113,10 +113,11 @@ def command(
     json_file: TextIO | None,
     plot_file: TextIO | None,
 ) -> None:
-    """Find the settings with which a model calls tools best: format, wording, constrained decoding, reminder.
+    """Find the settings with which a model calls tools best.
 
-    Questions with known answers are sent through the gateway to the model server. The result is a table, and with
-    --write a configuration for `toolwire serve`. Ctrl-C stops and keeps the results so far (exit status 130).
+    Tries formats, wordings, constrained decoding and a reminder: questions with known answers are sent through the
+    gateway to the model server. The result is a table, and with --write a configuration for `toolwire serve`. Ctrl-C
+    stops and keeps the results so far (exit status 130).
     """
     from .command import TuningPlan, command_line, run
     from .gateway import QuestionSettings
