@@ -374,10 +374,16 @@ class ServerSide(Protocol):
     def is_empty_frame(self, name: str | None, data: bytes) -> bool:
         """True if a frame with this event name and data holds neither part of an answer nor an error. Servers send such
         frames before they compute anything, so a retry on another server is still possible."""
-        return self.left_out(name, data) is not None or self.is_silent(name, data)
+        try:
+            value = load(data)
+        except ValueError:
+            value = None
+        if not isinstance(value, dict):
+            return self.left_out(name, data) is not None
+        return self.noise_of(name, value) is not None or self.is_silent(name, value)
 
-    def is_silent(self, name: str | None, data: bytes) -> bool:
-        """True for such a frame that is not noise (`left_out`)."""
+    def is_silent(self, name: str | None, value: Mapping[str, Any]) -> bool:
+        """True for such a frame, with this event name and content, that is not noise (`left_out`)."""
         return False
 
     def left_out(self, name: str | None, data: bytes) -> str | None:

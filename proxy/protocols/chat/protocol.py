@@ -23,7 +23,6 @@ from typing import Any, Final
 from ..base import ClientSide, ServerSide
 from ..shared import openai
 from ..shared.noise import in_chat, with_deltas
-from ..shared.wire import load
 from .extra_fields import OPAQUE, REASONING
 from .reader import ChatReader
 from .reply import read_reply, read_usage, write_reply
@@ -45,13 +44,9 @@ def missing_end(tail: bytes) -> bytes | None:
     return b"data: [DONE]\n\n" if _FINISHED.search(tail) is not None else None
 
 
-def is_silent(name: str | None, data: bytes) -> bool:
+def is_silent(name: str | None, value: Mapping[str, Any]) -> bool:
     """True if a frame is a chunk without text, calls, error and finish reason."""
-    try:
-        value = load(data)
-    except ValueError:
-        return False
-    if name is not None or not isinstance(value, dict) or value.get("error") or value.get("object") == "error":
+    if name is not None or value.get("error") or value.get("object") == "error":
         return False
     choices = value.get("choices")
     return isinstance(choices, list) and all(map(_is_silent, choices))

@@ -20,7 +20,7 @@ from ..base import ClientSide, ListedModel, ServerSide
 from ..shared import openai
 from ..shared.noise import Note, ignore_note, in_messages
 from ..shared.numbers import MAX_CHOICES
-from ..shared.wire import dump, frame_type
+from ..shared.wire import dump, frame_type, type_of
 from .block_streams import frame
 from .blocks import PART_FIELDS, PROTOCOL
 from .errors import status_of, write_error, write_limits
@@ -124,9 +124,9 @@ class MessagesProtocol(ClientSide, ServerSide):
     def read_reply(self, body: bytes, *, choices: int = MAX_CHOICES, note: Note = ignore_note) -> ModelReply:
         return read_reply(body, note)
 
-    def is_silent(self, name: str | None, data: bytes) -> bool:
+    def is_silent(self, name: str | None, value: Mapping[str, Any]) -> bool:
         """True for `message_start` and `ping`, which come before any content."""
-        return frame_type(name, data) in ("message_start", "ping")
+        return type_of(name, value) in ("message_start", "ping")
 
     def is_end(self, name: str | None, data: bytes) -> bool:
         return frame_type(name, data) == "message_stop"

@@ -22,7 +22,7 @@ from ..base import ClientSide, ProtocolPath, ServerSide
 from ..shared import openai
 from ..shared.noise import Note, ignore_note, in_responses
 from ..shared.numbers import MAX_CHOICES
-from ..shared.wire import frame_type
+from ..shared.wire import frame_type, type_of
 from ..streams import WriteOptions
 from .compaction import asking, write_compacted
 from .items import PROTOCOL, known_fields
@@ -138,9 +138,9 @@ class ResponsesProtocol(ClientSide, ServerSide):
     def read_reply(self, body: bytes, *, choices: int = MAX_CHOICES, note: Note = ignore_note) -> ModelReply:
         return read_reply(body, note)
 
-    def is_silent(self, name: str | None, data: bytes) -> bool:
+    def is_silent(self, name: str | None, value: Mapping[str, Any]) -> bool:
         """True for the events that announce a response."""
-        return frame_type(name, data) in _ANNOUNCED
+        return type_of(name, value) in _ANNOUNCED
 
     def is_end(self, name: str | None, data: bytes) -> bool:
         return frame_type(name, data) in ENDS

@@ -112,9 +112,12 @@ def frame_type(name: str | None, data: bytes) -> str | None:
         value = load(data)
     except ValueError:
         return None
-    if not isinstance(value, dict) or value.get("error"):
-        return None
-    kind = value.get("type", name)
+    return type_of(name, value) if isinstance(value, dict) else None
+
+
+def type_of(name: str | None, value: Mapping[str, Any]) -> str | None:
+    """Returns the type of a frame with this event name and content; None for an error."""
+    kind = None if value.get("error") else value.get("type", name)
     return kind if isinstance(kind, str) else None
 
 
