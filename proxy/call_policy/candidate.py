@@ -21,8 +21,8 @@ from .written import ParsedArguments, WrittenCall
 
 @dataclass(slots=True)
 class CandidateCall:
-    """A call that can be read and named a callable tool. `repaired`, `coerced` and `unwrapped` are counted once it is
-    emitted."""
+    """A call that could be read and that names a callable tool. What was done to it (`repaired`, `coerced`,
+    `unwrapped`) is counted when the call is sent."""
 
     name: str
     arguments: str

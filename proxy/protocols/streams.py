@@ -66,8 +66,8 @@ class StreamWriter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TextFrame:
-    """The bytes around the escaped text in a frame with the next text of one block: `head`, text, `tail`. In a protocol
-    with numbered frames: `head`, the next `number`, `middle`, text, `tail`."""
+    """A frame with text of one block, as the bytes around the escaped text: the frame is `head`, text, `tail`. In a
+    protocol with numbered frames it is `head`, `number`, `middle`, text, `tail`."""
 
     head: bytes
     tail: bytes

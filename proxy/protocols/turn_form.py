@@ -17,9 +17,9 @@ class TurnForm(Protocol):
     shown. Attributes and methods with a default may be left out by subclasses.
 
     A turn is stored in the form of `toolwire.model` (`toolwire.protocols.shared.turn`), so a later request may use
-    another protocol. A turn's `extra` holds what the protocol shows of it and messages cannot express; Responses stores
-    everything in its own form (`said`). `body` is always a client's parsed JSON; an item is one entry of a request's
-    input or an answer's output.
+    another protocol. A turn's `extra` holds the rest that the protocol shows of it, which messages cannot express;
+    Responses stores everything in its own form (`said`). `body` is always a client's parsed JSON; an item is one entry
+    of a request's input or an answer's output.
     """
 
     previous: str

@@ -19,7 +19,7 @@ from typing import Final
 
 
 def between(opener: str, words: str, closer: str) -> tuple[str, ...]:
-    """Returns each word between `opener` and `closer`."""
+    """Returns `opener + word + closer` for each of the words, which blanks separate."""
     return tuple(f"{opener}{word}{closer}" for word in words.split())
 
 

@@ -136,7 +136,8 @@ class FinishStage:
         self._unless = unless
 
     async def whole(self, reply: ModelReply) -> ModelReply | None:
-        """See `Stage`. Only a function that keeps the last event can be called without the other events."""
+        """See `Stage`. Returns None, so that the reply is processed as events, if the function may replace the last
+        event: it may need the events before it."""
         if self._unless is not None and self._unless(reply):
             return reply
         if self.changes:

@@ -130,7 +130,7 @@ def list_of(page: Sequence[Mapping[str, Any]], more: bool, nobody: str | None = 
 
 
 async def cancel(request: web.Request) -> web.StreamResponse:
-    """Stops a running response and returns it; a finished one stays unchanged. The request takes no place among the
+    """Stops a running response and returns it; a finished one stays unchanged. The request does not count as one of the
     concurrent ones, because the response may hold the last place of this key."""
     form = _form(request)
     async with _turn(request, limited=False) as (turn, asked):

@@ -35,8 +35,8 @@ class SideReader:
         self._fault: Fault | None = None
 
     async def settle(self, fault: Event | None) -> Fault | None:
-        """Lets the stages process the end that was read, or `fault`, before it is sent. Returns the `Fault` with which
-        a stage ends the answer."""
+        """Passes the end of the answer to the stages before it is sent: the end that was read, or `fault` if the answer
+        broke off. Returns the `Fault` with which a stage ends the answer instead, or None."""
         if fault is not None and not (self.ended or self.broke):
             self._feed([fault])
         self._note(await self._chain.settle())

@@ -48,8 +48,8 @@ class StreamPath:
         return b""
 
     async def settle(self) -> bytes:
-        """Does the work that must precede the last event, and returns the remaining bytes to send. Called after `over`.
-        The path may `continue` afterwards."""
+        """Does the work that must precede the last event, and returns the remaining bytes to send. Called once the path
+        is `over`. Sets `continues` if another answer follows."""
         raise NotImplementedError
 
     def fail(self, error: GatewayError) -> bytes:
