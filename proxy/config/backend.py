@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from .documented import doc
 
@@ -216,3 +217,12 @@ class BackendConfig:
     script: Any = doc("`mock` only: the scripted answers, or the path of a file with them.", default=None)
     codex: CodexConfig = doc("`codex_app_server` only.", default_factory=CodexConfig)
     options: Mapping[str, Any] = doc("Options of a plug-in backend, or of a `template`.", default_factory=dict)
+
+    @property
+    def public_url(self) -> str:
+        """`url` for messages: without user, password and query. Empty if there is none or it is malformed."""
+        try:
+            parts = urlsplit(self.url or "")
+        except ValueError:
+            return ""
+        return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()

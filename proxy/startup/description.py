@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from typing import Final
-from urllib.parse import urlsplit
 
 from ..config import EndpointConfig, GatewayConfig, RateLimitConfig, RouteConfig
 from ..configuration.checks import effective_routes, has_limits
@@ -30,8 +29,7 @@ def describe(config: GatewayConfig, plugins: Registries) -> str:
     lines += _limits(config, keys) if limited else ()
     lines += start_notes(config, plugins)
     for name, backend in config.backends.items():
-        url = urlsplit(backend.url or "")
-        address = f" at {url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}" if backend.url else ""
+        address = f" at {backend.public_url}" if backend.url else ""
         run = f" run as {backend.command[0]}" if backend.command else ""
         lines.append(f"backend {name}: {backend.kind}{address}{run}, preset {backend.preset}")
     for route in effective_routes(config):

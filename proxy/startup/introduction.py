@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from yarl import URL
-
 from ..config import RouteOptions
 from ..errors import quote
 from ..formats.base import ToolFormat
@@ -36,7 +34,9 @@ def introduction(routes: Sequence[Route], endpoint: UpstreamServer) -> str:
     engine = "an OpenAI-compatible server" if identity.engine is None else ENGINES[identity.engine]
     version = f" {identity.version}" if identity.version else ""
     preset = preset_of(config, identity)
-    words = [f"Backend {quote(endpoint.name)} at {_place(endpoint)} is {engine}{version}; {_models(identity)}."]
+    words = [
+        f"Backend {quote(endpoint.name)} at {config.public_url or 'its address'} is {engine}{version}; {_models(identity)}."
+    ]
     if config.preset == AUTO:
         words.append(f"Preset: {preset}.")
     elif preset != identity.engine and identity.engine is not None:
@@ -47,14 +47,6 @@ def introduction(routes: Sequence[Route], endpoint: UpstreamServer) -> str:
     if len(lines) > SHOWN:
         words.append(f"And {len(lines) - SHOWN} more routes.")
     return " ".join(words)
-
-
-def _place(endpoint: UpstreamServer) -> str:
-    try:
-        url = URL(endpoint.config.url or "").with_user(None).with_query(None)
-    except ValueError:
-        return "its address"
-    return str(url)
 
 
 def _models(identity: Identity) -> str:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from aiohttp import web
-from yarl import URL
 
 from ...errors import GatewayError, quote
 from ...support.legible import visible
@@ -205,16 +204,8 @@ async def _check_models(endpoint: UpstreamServer) -> None:
 
 
 def _complaint(endpoint: UpstreamServer, fault: str) -> str:
-    return f"{fault}{_place(endpoint)} Requests for it fail until that changes."
-
-
-def _place(endpoint: UpstreamServer) -> str:
-    """Returns a sentence with the server's URL for the log; empty if there is none."""
-    try:
-        url = URL(endpoint.config.url or "").with_user(None).with_query(None)
-    except ValueError:
-        return ""
-    return f" It is asked at {url}." if url.host else ""
+    url = endpoint.config.public_url
+    return f"{fault}{f' It is asked at {url}.' if url else ''} Requests for it fail until that changes."
 
 
 async def _is_up(endpoint: UpstreamServer) -> bool:
