@@ -21,6 +21,8 @@ from ...ingress.liveness import LIVENESS, LivenessMonitor
 from ...ingress.receiving import read_body
 from ...ratelimit.admission import ADMISSION
 from ...ratelimit.slots import Slot
+from ...store.base import StoreUnavailable
+from ..conversations.stored import store_fault
 from ..exchange.response_head import SLICE_BYTES
 from ..sending.delivery import API_KEY, CLIENTS, OWNER
 
@@ -78,7 +80,8 @@ class AdmittedRequest:
 async def admit(request: web.Request, *, limited: bool = True, counted: bool = False) -> AsyncIterator[AdmittedRequest]:
     """Admits a request until the context is left. It takes a share of the body budget. `limited`: it also counts
     against `in_flight` and the `concurrent` of its key. `counted`: it also counts against the requests per minute of
-    its key. A client that disconnects cancels the work in the context.
+    its key. A client that disconnects cancels the work in the context. Errors of the response store in the context
+    become `Unavailable`.
 
     Raises `ClientFault` `rate_limit_exceeded`, `Unavailable` `overloaded` or `store_unavailable`.
     """
@@ -97,6 +100,8 @@ async def admit(request: web.Request, *, limited: bool = True, counted: bool = F
         if reason is None or request.writer.output_size:
             raise
         raise reason from None
+    except StoreUnavailable as error:
+        raise store_fault(error) from error
     finally:
         monitor.end()
         share.release()

@@ -12,8 +12,7 @@ Rules:
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from aiohttp import web
@@ -23,12 +22,11 @@ from ...errors import ClientFault, quote
 from ...protocols.shared.turn import StoredTurn
 from ...protocols.shared.wire import dump, dump_in_pieces
 from ...protocols.turn_form import ConversationForm, Items
-from ...store.base import StoreUnavailable
-from ...support.offload import OFFLOAD_BYTES, is_long, offload
-from ..conversations.stored import CONVERSATIONS, Conversations, store_fault
+from ...support.offload import is_long, offload
+from ..conversations.stored import CONVERSATIONS, Conversations
 from ..sending.delivery import CLIENTS, OWNER
 from .admitting import AdmittedRequest, admit
-from .responses import Page, list_of
+from .responses import Page, list_of, send_turn
 
 NOBODY: Final = ""
 """The first and the last id of an empty list, because the published type requires strings."""
@@ -38,7 +36,7 @@ async def create(request: web.Request) -> web.StreamResponse:
     """Creates a conversation with `items` and `metadata`."""
     form = _form(request)
     conversations = request.app[CONVERSATIONS]
-    async with _asked(request) as asked:
+    async with admit(request, counted=True) as asked:
         body = await asked.json()
         if not conversations.keeps:
             raise ClientFault(
@@ -51,36 +49,36 @@ async def create(request: web.Request) -> web.StreamResponse:
         turn = form.new(request[OWNER], body.get("metadata") or {}, items, now, now + conversations.max_age_s)
         check_room(form, turn, conversations.config)
         await conversations.put(turn)
-        return await _send(asked, turn, lambda: dump(form.resource(turn)))
+        return await send_turn(asked, turn, lambda: dump(form.resource(turn)))
 
 
 async def read(request: web.Request) -> web.StreamResponse:
     """Returns the conversation without its items."""
     form = _form(request)
-    async with _asked(request) as asked:
+    async with admit(request, counted=True) as asked:
         turn = await _found(request, asked)
-        return await _send(asked, turn, lambda: dump(form.resource(turn)))
+        return await send_turn(asked, turn, lambda: dump(form.resource(turn)))
 
 
 async def update(request: web.Request) -> web.StreamResponse:
     """Replaces the metadata."""
     form = _form(request)
-    async with _asked(request) as asked:
+    async with admit(request, counted=True) as asked:
         body = await asked.json()
         if "metadata" not in body:
             raise form.missing("metadata")
         form.check({"metadata": body["metadata"]})
         metadata = body["metadata"] or {}
         turn = await _change(request, lambda turn, until: form.changed(turn, until, metadata=metadata))
-        return await _send(asked, turn, lambda: dump(form.resource(turn)))
+        return await send_turn(asked, turn, lambda: dump(form.resource(turn)))
 
 
 async def delete(request: web.Request) -> web.StreamResponse:
     """Deletes the conversation and its items."""
-    async with _asked(request) as asked:
+    async with admit(request, counted=True) as asked:
         turn = await _found(request, asked)
         await request.app[CONVERSATIONS].delete(turn.id, turn.owner)
-        return await _send(
+        return await send_turn(
             asked, turn, lambda: dump({"id": turn.id, "object": "conversation.deleted", "deleted": True})
         )
 
@@ -89,15 +87,15 @@ async def list_items(request: web.Request) -> web.StreamResponse:
     """Returns the items in pages (`limit`, `after`), newest first unless `order=asc`."""
     form = _form(request)
     page = Page(request.query)
-    async with _asked(request) as asked:
+    async with admit(request, counted=True) as asked:
         turn = await _found(request, asked)
-        return await _send(asked, turn, lambda: page.write(form.items_of(turn), NOBODY))
+        return await send_turn(asked, turn, lambda: page.write(form.items_of(turn), NOBODY))
 
 
 async def add_items(request: web.Request) -> web.StreamResponse:
     """Appends `items` to the conversation and returns them."""
     form = _form(request)
-    async with _asked(request) as asked:
+    async with admit(request, counted=True) as asked:
         body = await asked.json()
         if body.get("items") is None:
             raise form.missing("items")
@@ -110,16 +108,16 @@ async def add_items(request: web.Request) -> web.StreamResponse:
             return longer
 
         turn = await _change(request, work)
-        return await _send(asked, turn, lambda: list_of(items, False, NOBODY))
+        return await send_turn(asked, turn, lambda: list_of(items, False, NOBODY))
 
 
 async def read_item(request: web.Request) -> web.StreamResponse:
     """Returns one item."""
     form = _form(request)
-    async with _asked(request) as asked:
+    async with admit(request, counted=True) as asked:
         turn = await _found(request, asked)
         item = form.items_of(turn)[_place(form, turn, request.match_info["item"])]
-        return await _send(asked, turn, lambda: dump_in_pieces(item))
+        return await send_turn(asked, turn, lambda: dump_in_pieces(item))
 
 
 async def delete_item(request: web.Request) -> web.StreamResponse:
@@ -131,9 +129,9 @@ async def delete_item(request: web.Request) -> web.StreamResponse:
         at, items = _place(form, turn, ident), form.items_of(turn)
         return form.changed(turn, until, items=[*items[:at], *items[at + 1 :]])
 
-    async with _asked(request) as asked:
+    async with admit(request, counted=True) as asked:
         turn = await _change(request, work)
-        return await _send(asked, turn, lambda: dump(form.resource(turn)))
+        return await send_turn(asked, turn, lambda: dump(form.resource(turn)))
 
 
 # --- shared by all ----------------------------------------------------------------------------------------------------
@@ -177,16 +175,6 @@ def _form(request: web.Request) -> ConversationForm:
     return turns.conversations
 
 
-@asynccontextmanager
-async def _asked(request: web.Request) -> AsyncIterator[AdmittedRequest]:
-    """Admits a request under the limits. Errors of the store inside the context become `Unavailable`."""
-    async with admit(request, counted=True) as asked:
-        try:
-            yield asked
-        except StoreUnavailable as error:
-            raise store_fault(error) from error
-
-
 async def _items(form: ConversationForm, body: dict[str, Any]) -> Items:
     """Returns the items in a body, with ids. Raises `ClientFault` for invalid items."""
     await offload(True, form.check, body)
@@ -226,8 +214,3 @@ def _place(form: ConversationForm, turn: StoredTurn, ident: str) -> int:
         if item["id"] == ident:
             return place
     raise ClientFault(f"Item with id {quote(ident)} not found in conversation {quote(turn.id)}.", code="not_found")
-
-
-async def _send(asked: AdmittedRequest, turn: StoredTurn, write: Callable[[], bytes]) -> web.StreamResponse:
-    body = await offload(turn.size > OFFLOAD_BYTES or len(turn.said) > OFFLOAD_BYTES, write)
-    return await asked.send(web.Response(body=body, content_type="application/json"))

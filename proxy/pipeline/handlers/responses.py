@@ -16,10 +16,9 @@ from ...errors import ClientFault, quote
 from ...protocols.shared.turn import RUNNING, StoredTurn
 from ...protocols.shared.wire import dump, dump_in_pieces
 from ...protocols.turn_form import TurnForm
-from ...store.base import StoreUnavailable
 from ...support.offload import OFFLOAD_BYTES, OFFLOAD_MESSAGES, offload
 from ..conversations.background_events import MARK, current_turn, forget_events
-from ..conversations.stored import CONVERSATIONS, store_fault
+from ..conversations.stored import CONVERSATIONS
 from ..exchange.tool_memory import memory_ids
 from ..sending.background import BACKGROUND
 from ..sending.delivery import CLIENTS, OWNER
@@ -43,7 +42,7 @@ async def read(request: web.Request) -> web.StreamResponse:
                     hint="Ask for it without `stream`.",
                 )
             return await follower.send(request, asked.monitor)
-        return await _answer(asked, turn, lambda: dump_in_pieces(form.shown(turn)))
+        return await send_turn(asked, turn, lambda: dump_in_pieces(form.shown(turn)))
 
 
 async def delete(request: web.Request) -> web.StreamResponse:
@@ -56,14 +55,14 @@ async def delete(request: web.Request) -> web.StreamResponse:
         for ident in (turn.id, *memory_ids(turn)):
             await conversations.delete(ident, turn.owner)
         await forget_events(conversations, turn)
-        return await _answer(asked, turn, lambda: dump({"id": turn.id, "object": "response", "deleted": True}))
+        return await send_turn(asked, turn, lambda: dump({"id": turn.id, "object": "response", "deleted": True}))
 
 
 async def list_input(request: web.Request) -> web.StreamResponse:
     """Returns the input items of a response, newest first unless `order=asc`, in pages (`limit`, `after`)."""
     form, page = _form(request), Page(request.query)
     async with _turn(request) as (turn, asked):
-        return await _answer(asked, turn, lambda: page.write(form.listed(turn)))
+        return await send_turn(asked, turn, lambda: page.write(form.listed(turn)))
 
 
 def _after(query: Mapping[str, str]) -> int | None:
@@ -135,29 +134,26 @@ async def cancel(request: web.Request) -> web.StreamResponse:
     form = _form(request)
     async with _turn(request, limited=False) as (turn, asked):
         ended = await request.app[CONVERSATIONS].cancel(turn) if turn.status in RUNNING else turn
-        return await _answer(asked, ended, lambda: dump_in_pieces(form.shown(ended)))
+        return await send_turn(asked, ended, lambda: dump_in_pieces(form.shown(ended)))
 
 
 @asynccontextmanager
 async def _turn(request: web.Request, *, limited: bool = True) -> AsyncIterator[tuple[StoredTurn, AdmittedRequest]]:
     """Yields the turn that a request names, with the admitted request. `limited`: the request counts against the
-    limits. The bytes of a large turn count in the body budget (R33.2). Raises `ClientFault` `not_found`. Errors of the
-    store, also inside the context, become `Unavailable`."""
+    limits. The bytes of a large turn count in the body budget (R33.2). Raises `ClientFault` `not_found`."""
     ident, owner = request.match_info["id"], request[OWNER]
     conversations = request.app[CONVERSATIONS]
     async with admit(request, limited=limited, counted=limited) as asked:
-        try:
-            turn = await conversations.get_counted(ident, owner, asked.hold)
-            if turn is None or turn.status == "kept":  # "kept": stored results of tools, a lease, events
-                raise ClientFault(f"Response with id {quote(ident)} not found.", code="not_found")
-            yield await current_turn(conversations, turn, _form(request)), asked
-        except StoreUnavailable as error:
-            raise store_fault(error) from error
+        turn = await conversations.get_counted(ident, owner, asked.hold)
+        if turn is None or turn.status == "kept":  # "kept": stored results of tools, a lease, events
+            raise ClientFault(f"Response with id {quote(ident)} not found.", code="not_found")
+        yield await current_turn(conversations, turn, _form(request)), asked
 
 
-async def _answer(asked: AdmittedRequest, turn: StoredTurn, write: Callable[[], bytes]) -> web.StreamResponse:
+async def send_turn(asked: AdmittedRequest, turn: StoredTurn, write: Callable[[], bytes]) -> web.StreamResponse:
     """Sends the body that `write` returns. A large turn is written in a thread."""
-    body = await offload(turn.size > OFFLOAD_BYTES or len(turn.messages) > OFFLOAD_MESSAGES, write)
+    large = max(turn.size, len(turn.said)) > OFFLOAD_BYTES or len(turn.messages) > OFFLOAD_MESSAGES
+    body = await offload(large, write)
     return await asked.send(web.Response(body=body, content_type="application/json"))
 
 
