@@ -313,7 +313,7 @@ async def test_they_are_no_calls_of_the_client(gate: Any, ids: str) -> None:
 async def test_the_latest_rounds_are_kept_as_far_as_there_is_room(
     gate: Any, client: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(toolwire.pipeline.exchange.tool_memory, "MAX_CHARS", 40)
+    monkeypatch.setattr(toolwire.pipeline.exchange.tool_memory, "MAX_BYTES", 100)
     script = [
         *(turn("prompt", "", ("add", {"a": n, "b": 1000})) for n in (1, 2, 3)),
         turn("prompt", "Now you.", ("look", {})) if client else "So.",

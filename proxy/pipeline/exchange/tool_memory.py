@@ -14,7 +14,7 @@ Rules:
 2. An unavailable store fails no answer and no request. It is logged and counted.
 3. Stored calls belong to the client's key, like everything in the store. A conversation that continues from them
    extends their life. They are deleted with the response for which they were stored.
-4. At most `MAX_CHARS` of one answer are stored: whole rounds, the latest ones. The model's text in them is left out,
+4. At most `MAX_BYTES` of one answer are stored: whole rounds, the latest ones. The model's text in them is left out,
    because the client got it in the answer.
 """
 
@@ -28,9 +28,10 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
 from ...call_policy.ids import new_call_id
-from ...model import Image, Message, ModelRequest, Part, Text, ToolResult, ToolUse
+from ...model import Message, ModelRequest, Part, ToolResult, ToolUse
 from ...protocols.shared.turn import StoredTurn
 from ...store.base import BudgetExceeded, ReadBudget, StoreUnavailable
+from ...support.offload import weight
 from .growth import read_budget, too_much
 from .request_state import Exchange
 
@@ -41,8 +42,8 @@ LOG: Final = logging.getLogger("toolwire.tools")
 
 MAX_LOOKUPS: Final = 256
 """Look-ups for one request, for its latest calls. Bounded because a client can invent such ids."""
-MAX_CHARS: Final = 4 * 1024 * 1024
-"""Characters of arguments and results together."""
+MAX_BYTES: Final = 4 * 1024 * 1024
+"""Bytes of the calls and results together, as JSON."""
 _FREE: Final = len("call_") + 24
 _MARK_BYTES: Final = 4
 
@@ -82,31 +83,14 @@ class ToolMemory:
                 rounds[-1].append(message)
         if self.uses:
             rounds.append([Message("assistant", tuple(self.uses)), Message("tool", tuple(self.results))])
-        left = MAX_CHARS
+        left = MAX_BYTES
         for at in reversed(range(len(rounds))):
-            left -= sum(map(_size, rounds[at]))
+            left -= weight(rounds[at])
             if left < 0:
                 LOG.warning("%d rounds of calls of server-side tools are too large to be kept", at + 1)
                 rounds = rounds[at + 1 :]
                 break
         return tuple([message for group in rounds for message in group])
-
-
-def _size(message: Message) -> int:
-    """Returns the number of characters of a message's calls and results."""
-    size = 0
-    for part in message.parts:
-        for inner in part.parts if isinstance(part, ToolResult) else (part,):
-            match inner:
-                case ToolUse():
-                    size += len(inner.name) + len(inner.arguments)
-                case Text():
-                    size += len(inner.text)
-                case Image():
-                    size += len(inner.url)
-                case _:
-                    size += len(repr(inner))
-    return size
 
 
 class HiddenCalls(frozenset[str]):
