@@ -17,9 +17,9 @@ Law: the same turns are returned with and without the cache.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from aiohttp import web
 
@@ -30,16 +30,7 @@ from ...protocols.shared.turn import ANSWERED, StoredTurn
 from ...store.base import ReadBudget
 from ...support.cache import BudgetedCache
 from ...support.offload import OFFLOAD_BYTES, offload
-
-
-class TurnSource(Protocol):
-    """The source of turns: see `ResponseStore`."""
-
-    async def get(self, ident: str, owner: str, budget: ReadBudget) -> StoredTurn | None: ...
-
-    async def get_many(self, idents: Sequence[str], owner: str, budget: ReadBudget) -> Sequence[StoredTurn] | None: ...
-
-    async def present(self, turns: Collection[tuple[str, str]]) -> set[tuple[str, str]]: ...
+from .stored import Conversations
 
 
 class Continuing(NamedTuple):
@@ -80,7 +71,7 @@ class KnownTurns:
     def __init__(self, cache: BudgetedCache[_Conversation]) -> None:
         self._cache = cache
 
-    async def read(self, source: TurnSource, owner: str, ident: str, request: Continuing) -> EarlierTurns | None:
+    async def read(self, source: Conversations, owner: str, ident: str, request: Continuing) -> EarlierTurns | None:
         """Returns the turn `ident` with those before it; None if any is missing. Raises `BudgetExceeded`, and
         `StoreUnavailable`."""
         budget = request.budget
