@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-import toolwire.extras.tune.space
 from tests.cases import every
 from toolwire.config import RouteOptions
-from toolwire.extras.tune.space import Space, TuningCandidate, build_space, neighbours, thinned
+from toolwire.extras.tune.space import TuningCandidate, build_space, neighbours, thinned
 from toolwire.extras.tune.wordings import WORDINGS
 from toolwire.prompting.prompt import check_template
 from toolwire.registry import registries
@@ -20,12 +19,14 @@ from toolwire.upstream.servers.presets import PRESETS
 PLUGINS = registries()
 
 
-def space(*, choice: str = "auto", preset: str = "llamacpp", model: str = "m", **more: Any) -> Space:
+def space(
+    *, choice: str = "auto", preset: str = "llamacpp", model: str = "m", **more: Any
+) -> tuple[TuningCandidate, ...]:
     return build_space(PLUGINS, choice=choice, capabilities=PRESETS[preset], model=model, **more)
 
 
 def test_the_defaults_come_first_and_nothing_twice() -> None:
-    found = space().candidates
+    found = space()
     assert found[0].options == RouteOptions()
     assert found[0].overrides == {}
     assert [candidate.number for candidate in found] == list(range(len(found)))
@@ -35,7 +36,7 @@ def test_the_defaults_come_first_and_nothing_twice() -> None:
 
 
 def test_every_candidate_is_what_its_overrides_say() -> None:
-    for candidate in space(choice="required").candidates:
+    for candidate in space(choice="required"):
         assert from_mapping(RouteOptions, candidate.overrides) == candidate.options
 
 
@@ -51,31 +52,31 @@ def test_wordings_are_templates_that_load(name: str, format: str) -> None:
 
 
 def test_every_format_meets_every_wording() -> None:
-    found = {(c.levels["format"], c.levels["wording"]) for c in space(formats=("hermes", "bare_json")).candidates}
+    found = {(c.levels["format"], c.levels["wording"]) for c in space(formats=("hermes", "bare_json"))}
     assert set(product(("hermes", "bare_json"), WORDINGS)) <= found
 
 
 def test_the_models_own_form_is_tried_first() -> None:
-    found = space(model="unsloth/gemma-4-27b-it-GGUF").candidates
+    found = space(model="unsloth/gemma-4-27b-it-GGUF")
     assert found[1].levels["format"] == "gemma4"
 
 
 def test_native_is_one_candidate_without_wordings() -> None:
-    (found,) = [c for c in space().candidates if c.options.mode == "native"]
+    (found,) = [c for c in space() if c.options.mode == "native"]
     assert found.overrides == {"mode": "native"}
 
 
 def test_the_models_own_template_is_a_candidate() -> None:
-    found = [c for c in space(choice="required", model="qwen3-8b").candidates if c.options.mode == "template"]
+    found = [c for c in space(choice="required", model="qwen3-8b") if c.options.mode == "template"]
     assert {c.levels["format"] for c in found} == {"template"}
     assert {c.levels["wording"] for c in found} == {"standard", "no policy"}
     assert {"mode": "template"} in [c.overrides for c in found]
     assert {"mode": "template", "decoding": {"constrain": "off"}} in [c.overrides for c in found]
-    assert {c.levels["wording"] for c in space(wordings={"standard": WORDINGS["standard"]}).candidates} == {"standard"}
+    assert {c.levels["wording"] for c in space(wordings={"standard": WORDINGS["standard"]})} == {"standard"}
 
 
 def test_where_the_template_teaches_by_default_that_comes_first_and_is_written() -> None:
-    first, *others = space(by_template=True).candidates
+    first, *others = space(by_template=True)
     assert (first.name, first.overrides, first.options.mode) == ("auto (template)", {"mode": "template"}, "template")
     assert all(other.options != first.options for other in others)
 
@@ -86,8 +87,8 @@ def test_an_unknown_format_is_a_mistake() -> None:
 
 
 def test_constraints_are_tried_where_they_can_be_met() -> None:
-    def constrained(found: Space) -> set[str]:
-        return {c.levels["format"] for c in found.candidates if c.options.decoding.constrain == "off"}
+    def constrained(found: tuple[TuningCandidate, ...]) -> set[str]:
+        return {c.levels["format"] for c in found if c.options.decoding.constrain == "off"}
 
     assert constrained(space(choice="required")) >= {"sentinel", "hermes", "pythonic"}
     assert constrained(space(choice="required", preset="ollama")) == {"bare_json"}
@@ -95,25 +96,12 @@ def test_constraints_are_tried_where_they_can_be_met() -> None:
     assert constrained(space(choice="auto")) == set()
 
 
-def test_options_that_this_version_lacks_are_said_to_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    read = toolwire.extras.tune.space._read
-    monkeypatch.setattr(
-        toolwire.extras.tune.space,
-        "_read",
-        lambda overrides: None if "constrain_auto" in overrides.get("decoding", {}) else read(overrides),
-    )
-    found = space()
-    assert found.missing == ("decoding.constrain_auto",)
-    assert {c.levels["constraint"] for c in found.candidates} == {"-"}
-
-
 def test_constraints_and_reminders_are_tried_together() -> None:
     found = space(formats=("hermes",))
-    assert found.missing == ()
-    overrides = [candidate.overrides for candidate in found.candidates]
+    overrides = [candidate.overrides for candidate in found]
     assert {"format": "hermes", "decoding": {"constrain_auto": "on"}, "prompt": {"reminder": True}} in overrides
     assert {"format": "hermes", "decoding": {"constrain_auto": "off"}} in overrides
-    assert len([c for c in found.candidates if c.levels["format"] == "hermes"]) == len(WORDINGS) * 3 * 2
+    assert len([c for c in found if c.levels["format"] == "hermes"]) == len(WORDINGS) * 3 * 2
 
 
 # --- fewer ------------------------------------------------------------------------------------------------------------

@@ -56,19 +56,8 @@ class Model:
         return self.rule(route, case)
 
 
-class Watcher:
-    def __init__(self) -> None:
-        self.stages: list[str] = []
-        self.last: Progress | None = None
-
-    def update(self, progress: Progress) -> None:
-        if progress.stage not in self.stages:
-            self.stages.append(progress.stage)
-        self.last = progress
-
-
 async def tune(model: Any, candidates: list[TuningCandidate], **more: Any) -> Progress:
-    return await Tuner(model, candidates, CASES, Watcher(), **{"most": 24, **more}).run()
+    return await Tuner(model.ask, candidates, CASES, lambda progress: None, **{"most": 24, **more}).run()
 
 
 async def test_the_best_is_found() -> None:
@@ -161,7 +150,8 @@ async def test_stopping_keeps_what_was_measured_and_gives_up_the_rest() -> None:
                     raise
             return await super().ask(route, case)
 
-    tuner = Tuner(Hangs(lambda route, case: RIGHT[case.id]), grid(4), CASES, Watcher(), most=24, concurrency=3)
+    model = Hangs(lambda route, case: RIGHT[case.id])
+    tuner = Tuner(model.ask, grid(4), CASES, lambda progress: None, most=24, concurrency=3)
     task = asyncio.ensure_future(tuner.run())
     await asyncio.wait_for(hanging.wait(), GUARD_S)
     tuner.stop()

@@ -44,7 +44,7 @@ def command() -> None:
 @command.command()
 @click.option(
     "--format",
-    "formats_",
+    "formats",
     multiple=True,
     metavar="NAME|all",
     shell_complete=formats,
@@ -96,6 +96,7 @@ def command() -> None:
 )
 @click.option(
     "--budget",
+    "budget_s",
     type=click.FloatRange(0, min_open=True),
     default=2.0,
     show_default=True,
@@ -112,19 +113,7 @@ def command() -> None:
 )
 @output_file_option("--json", "Write all figures; - prints them.")
 @output_file_option("--plot", "Write a chart (SVG).")
-def parse(
-    formats_: tuple[str, ...],
-    file: BinaryIO | None,
-    chunks: Any,
-    cases: tuple[str, ...],
-    contestants: tuple[str, ...],
-    seed: int,
-    repeat: int,
-    budget: float,
-    growth: int,
-    json_file: TextIO | None,
-    plot_file: TextIO | None,
-) -> None:
+def parse(file: BinaryIO | None, json_file: TextIO | None, plot_file: TextIO | None, **options: Any) -> None:
     """Measure the time to find calls in streamed deltas.
 
     The compiled scanner, its Python twin, naive parsers and other libraries are compared. A parser is measured only if
@@ -135,22 +124,13 @@ def parse(
     from .parse import MeasurePlan
     from .recorded import Recording
 
-    if chunks == "recorded" and file is None:
+    if options["chunks"] == "recorded" and file is None:
         raise click.UsageError("--chunks recorded is for a recording: give --input FILE.")
-    if cases and file is not None:
+    if options["cases"] and file is not None:
         raise click.UsageError("--case is for the built-in texts, --input for a recording: give one of them.")
+    options["formats"] = formats_of(options["formats"])
     with exit_on_error(RecordingError):
-        plan = MeasurePlan(
-            formats=formats_of(formats_),
-            recording=None if file is None else Recording(file.read()),
-            chunks=chunks,
-            contestants=contestants,
-            cases=cases,
-            seed=seed,
-            repeat=repeat,
-            budget_s=budget,
-            growth=growth,
-        )
+        plan = MeasurePlan(**options, recording=None if file is None else Recording(file.read()))
         status = run(plan, say=say, tell=partial(say, err=True), json_file=json_file, plot_file=plot_file)
     sys.exit(status)
 

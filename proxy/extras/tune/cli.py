@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import click
 
@@ -12,9 +13,13 @@ from ...cli.common import exit_on_error, formats, output_file_option, presets, s
 
 
 @click.command("tune")
-@click.option("--backend", metavar="URL", required=True, help="URL of the model server, with or without /v1.")
+@click.option("--backend", "url", metavar="URL", required=True, help="URL of the model server, with or without /v1.")
 @click.option(
-    "--backend-key", metavar="KEY", envvar="MODEL_SERVER_KEY", help="Key sent to it. Safer: set MODEL_SERVER_KEY."
+    "--backend-key",
+    "key",
+    metavar="KEY",
+    envvar="MODEL_SERVER_KEY",
+    help="Key sent to it. Safer: set MODEL_SERVER_KEY.",
 )
 @click.option(
     "--preset",
@@ -39,7 +44,7 @@ from ...cli.common import exit_on_error, formats, output_file_option, presets, s
 )
 @click.option(
     "--format",
-    "formats_",
+    "formats",
     multiple=True,
     metavar="NAME",
     shell_complete=formats,
@@ -79,6 +84,7 @@ from ...cli.common import exit_on_error, formats, output_file_option, presets, s
 @click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Sampling seed.")
 @click.option(
     "--timeout",
+    "timeout_s",
     type=click.FloatRange(0, min_open=True),
     default=120.0,
     show_default=True,
@@ -91,28 +97,7 @@ from ...cli.common import exit_on_error, formats, output_file_option, presets, s
 @output_file_option("--json", "Write all figures and answers; - prints them.")
 @output_file_option("--plot", "Write a chart (SVG).")
 @click.pass_context
-def command(
-    context: click.Context,
-    backend: str,
-    backend_key: str | None,
-    preset: str,
-    model: str | None,
-    cases: Path | None,
-    number: int | None,
-    choice: str,
-    formats_: tuple[str, ...],
-    wordings: tuple[str, ...],
-    templates: tuple[Path, ...],
-    most: int,
-    concurrency: int,
-    max_tokens: int,
-    temperature: float,
-    seed: int,
-    timeout: float,
-    write: Path | None,
-    json_file: TextIO | None,
-    plot_file: TextIO | None,
-) -> None:
+def command(context: click.Context, /, json_file: TextIO | None, plot_file: TextIO | None, **options: Any) -> None:
     """Find the settings with which a model calls tools best.
 
     Tries formats, wordings, constrained decoding and a reminder: questions with known answers are sent through the
@@ -122,23 +107,8 @@ def command(
     from .command import TuningPlan, command_line, run
     from .gateway import QuestionSettings
 
-    ask = QuestionSettings(choice=choice, max_tokens=max_tokens, temperature=temperature, seed=seed, timeout_s=timeout)
-    plan = TuningPlan(
-        url=backend,
-        key=backend_key,
-        preset=preset,
-        model=model,
-        cases=cases,
-        number=number,
-        formats=formats_,
-        wordings=wordings,
-        templates=templates,
-        most=most,
-        concurrency=concurrency,
-        ask=ask,
-        write=write,
-        command=command_line(context),
-    )
+    ask = QuestionSettings(**{field.name: options.pop(field.name) for field in fields(QuestionSettings)})
+    plan = TuningPlan(**options, ask=ask, command=command_line(context))
     with exit_on_error():
         status = run(plan, say=say, tell=partial(say, err=True), json_file=json_file, plot_file=plot_file)
     context.exit(status)

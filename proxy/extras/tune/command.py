@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TextIO
 
@@ -27,7 +27,7 @@ from .cases import Case, load_cases, own_cases
 from .gateway import QuestionSettings, TuningGateway, identify_server, uses_template, without_password
 from .plot import svg
 from .report import ReportHeader, as_json, as_text, as_yaml
-from .show import ProgressView, view
+from .show import LiveProgress, PlainProgress, view
 from .space import build_space
 from .tuner import Progress, Tuner
 from .wordings import WORDINGS, Wording, from_template
@@ -38,23 +38,23 @@ INTERRUPTED: Final = 130
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningPlan:
-    """The values of the flags. `number`: how many cases; None: all. `formats`, `wordings` and `templates` restrict the
-    candidates. `command` is the command line, without keys."""
+    """The values of the flags, by the names that `toolwire.extras.tune.cli` gives them. `number`: how many cases; None:
+    all. `formats`, `wordings` and `templates` restrict the candidates. `command` is the command line, without keys."""
 
     url: str
-    key: str | None = None
-    preset: str = "auto"
-    model: str | None = None
-    cases: Path | None = None
-    number: int | None = None
-    formats: tuple[str, ...] = ()
-    wordings: tuple[str, ...] = ()
-    templates: tuple[Path, ...] = ()
-    most: int = 16
-    concurrency: int = 1
-    ask: QuestionSettings = field(default_factory=QuestionSettings)
-    write: Path | None = None
-    command: tuple[str, ...] = ()
+    key: str | None
+    preset: str
+    model: str | None
+    cases: Path | None
+    number: int | None
+    formats: tuple[str, ...]
+    wordings: tuple[str, ...]
+    templates: tuple[Path, ...]
+    most: int
+    concurrency: int
+    ask: QuestionSettings
+    write: Path | None
+    command: tuple[str, ...]
 
 
 def run(
@@ -89,7 +89,9 @@ def run(
     return INTERRUPTED if progress.stopped else int(winner is None or bool(progress.trouble))
 
 
-async def _tune(plan: TuningPlan, shown: ProgressView, tell: Callable[[str], object]) -> tuple[Progress, ReportHeader]:
+async def _tune(
+    plan: TuningPlan, shown: PlainProgress | LiveProgress, tell: Callable[[str], object]
+) -> tuple[Progress, ReportHeader]:
     plugins = registries()
     settings = {"url": plan.url, "api_key": plan.key, "preset": plan.preset}
     config = load(None, env={}, overrides={f"backends.default.{key}": value for key, value in settings.items()})
@@ -100,7 +102,7 @@ async def _tune(plan: TuningPlan, shown: ProgressView, tell: Callable[[str], obj
     wordings = _wordings(plan)
     cases = chosen_cases(plan)
     backend, capabilities, model = await identify_server(backend, plugins, plan.model)
-    space = build_space(
+    candidates = build_space(
         plugins,
         choice=plan.ask.choice,
         capabilities=capabilities,
@@ -109,11 +111,11 @@ async def _tune(plan: TuningPlan, shown: ProgressView, tell: Callable[[str], obj
         wordings=wordings,
         by_template=await uses_template(backend, plugins, model),
     )
-    about = ReportHeader(backend, model, plan.ask, plan.command, space.missing)
+    about = ReportHeader(backend, model, plan.ask, plan.command)
     tell(f"tuning {model} at {about.server}; Ctrl-C stops and keeps the results so far")
-    routes = [candidate.options for candidate in space.candidates]
+    routes = [candidate.options for candidate in candidates]
     async with TuningGateway(backend, model, routes, plan.ask, plugins) as gateway:
-        tuner = Tuner(gateway, space.candidates, cases, shown, most=plan.most, concurrency=plan.concurrency)
+        tuner = Tuner(gateway.ask, candidates, cases, shown.update, most=plan.most, concurrency=plan.concurrency)
         with _interruptible(tuner.stop), shown.shown():
             return await tuner.run(), about
 
@@ -172,11 +174,11 @@ def command_line(context: click.Context) -> tuple[str, ...]:
     for parameter in context.command.params:
         name = parameter.name or ""
         is_given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-        if not is_given or name in ("backend_key", "write", "json_file", "plot_file"):
+        if not is_given or name in ("key", "write", "json_file", "plot_file"):
             continue
         value = context.params[name]
         for item in value if isinstance(value, tuple) else (value,):
-            words += [parameter.opts[0], without_password(str(item)) if name == "backend" else str(item)]
+            words += [parameter.opts[0], without_password(str(item)) if name == "url" else str(item)]
     return tuple(words)
 
 

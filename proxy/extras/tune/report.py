@@ -50,7 +50,6 @@ class ReportHeader:
     model: str
     ask: QuestionSettings
     command: Sequence[str]
-    missing: Sequence[str]
 
     @property
     def server(self) -> str:
@@ -102,8 +101,6 @@ def as_text(progress: Progress, about: ReportHeader, *, most: int | None = None)
         yield from (f"Fault of the model server: {fault}" for fault in dict.fromkeys(faults))
     yield ""
     yield from decision(progress)
-    if about.missing:
-        yield f"Not tried, because this version does not have these options: {', '.join(about.missing)}."
 
 
 def decision(progress: Progress) -> Iterator[str]:
@@ -215,7 +212,6 @@ def as_json(progress: Progress, about: ReportHeader) -> dict[str, Any]:
         "stopped": progress.stopped,
         "trouble": progress.trouble or None,
         "decided": progress.decided,
-        "missing": list(about.missing),
         "cases": [{"id": case.id, "topic": case.topic, "turns": case.turns} for case in progress.cases],
         "best": None if winner is None else winner.name,
         "candidates": [

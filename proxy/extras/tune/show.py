@@ -6,24 +6,17 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
-from typing import Final, Protocol
+from typing import Final
 
 from ...support.legible import visible
 from .report import COLUMNS, row
-from .tuner import Progress, ProgressListener
+from .tuner import Progress
 
 ROWS: Final = 12
 """The number of candidates shown: the remaining ones, then the last dropped ones."""
 
 EVERY: Final = 25
 """The number of answers between two plain lines."""
-
-
-class ProgressView(ProgressListener, Protocol):
-    """A progress output from start to end."""
-
-    def shown(self) -> contextlib.AbstractContextManager[None]:
-        """A context in which the output is visible."""
 
 
 class PlainProgress:
@@ -37,7 +30,7 @@ class PlainProgress:
 
     @contextlib.contextmanager
     def shown(self) -> Iterator[None]:
-        """Does nothing; see `ProgressView`."""
+        """Does nothing: lines stay."""
         yield
 
     def update(self, progress: Progress) -> None:
@@ -113,6 +106,6 @@ class LiveProgress:
         self._live.update(Group(table, self._bar))
 
 
-def view(say: Callable[[str], object], *, terminal: bool) -> ProgressView:
+def view(say: Callable[[str], object], *, terminal: bool) -> PlainProgress | LiveProgress:
     """Returns the output to use: the table if standard error is a `terminal` and `rich` is installed, else lines."""
     return LiveProgress() if terminal and find_spec("rich") is not None else PlainProgress(say)

@@ -2,8 +2,7 @@
 
 Rules:
 
-1. A candidate is a small set of route options over the defaults. The configuration itself decides whether an option
-   exists and accepts a value; unknown ones are reported as missing.
+1. A candidate is a small set of route options over the defaults.
 2. The first candidate is always the behaviour of `toolwire serve --backend URL`, so that the gain of tuning is known:
    the defaults, with the model's chat template if a test has shown that it can describe tools.
 3. If there are too many candidates, they are thinned out so that as many pairs of levels as possible remain.
@@ -19,7 +18,7 @@ from typing import Any, Final
 from ...config import RouteOptions
 from ...formats.model_families import format_for
 from ...registry import Registries
-from ...support.conversion import ConfigError, from_mapping
+from ...support.conversion import from_mapping
 from ...upstream.servers.base import Capabilities
 from ...upstream.servers.presets import SCHEMA_CONSTRAINTS
 from .wordings import WORDINGS, Wording
@@ -43,6 +42,9 @@ class Level:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
+_REMINDERS: Final = (Level("reminder", "-"), Level("reminder", "reminder", {"prompt.reminder": True}))
+
+
 @dataclass(frozen=True, slots=True)
 class TuningCandidate:
     """A combination of settings. `levels` by dimension; `overrides`: its route options as in a file."""
@@ -58,14 +60,6 @@ class TuningCandidate:
         return ", ".join(name for name in self.levels.values() if name not in ("standard", "-"))
 
 
-@dataclass(frozen=True, slots=True)
-class Space:
-    """All candidates, and the options that would give more candidates but do not exist in this version."""
-
-    candidates: tuple[TuningCandidate, ...]
-    missing: tuple[str, ...]
-
-
 def build_space(
     plugins: Registries,
     *,
@@ -75,16 +69,13 @@ def build_space(
     formats: Sequence[str] = (),
     wordings: Mapping[str, Wording] = WORDINGS,
     by_template: bool = False,
-) -> Space:
+) -> tuple[TuningCandidate, ...]:
     """Returns the candidates for a model behind a backend with these capabilities, with this `tool_choice` (`auto` or
     `required`). `formats`: only these. `by_template`: by default the model's chat template describes the tools.
     Raises `ConfigError` for an unknown format."""
     family = format_for(model)
     names = tuple(formats) or tuple(dict.fromkeys(filter(None, (family, TEMPLATE, *FORMATS, NATIVE))))
-    missing: list[str] = []
-    others = [
-        _offered(levels, missing) for levels in (_constraints(choice, capabilities), _reminders()) if len(levels) > 1
-    ]
+    others = [levels for levels in (_constraints(choice, capabilities), _REMINDERS) if levels]
     start = {"mode": TEMPLATE} if by_template else {}
     default = from_mapping(RouteOptions, start)
     name = f"{default.format} ({default.mode})" if by_template else default.format
@@ -96,17 +87,17 @@ def build_space(
         if name == TEMPLATE and wordings is WORDINGS:
             settings["no policy"] = {"prompt.beside_template": ""}
         kind = Level("format", name, {"format": name} if own is not None else {"mode": name})
-        groups = [_offered([Level("wording", key, options) for key, options in settings.items()], missing)]
+        groups: list[Sequence[Level]] = [[Level("wording", key, options) for key, options in settings.items()]]
         groups += [group[:1] for group in others] if name == NATIVE else others
         for chosen in product([kind], *groups):
             if (own is None or not own.json_answer) and _has_no_effect(chosen, capabilities):
                 continue
             overrides = nested({path: value for level in chosen for path, value in level.options.items()})
-            options = _read(overrides)
-            if options is not None and all(options != known.options for known in candidates):
+            options = from_mapping(RouteOptions, overrides)
+            if all(options != known.options for known in candidates):
                 named = {level.dimension: level.name for level in chosen}
                 candidates.append(TuningCandidate(len(candidates), named, overrides, options))
-    return Space(tuple(candidates), tuple(dict.fromkeys(missing)))
+    return tuple(candidates)
 
 
 def nested(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -133,33 +124,11 @@ def _constraints(choice: str, capabilities: Capabilities) -> Sequence[Level]:
     )
 
 
-def _reminders() -> Sequence[Level]:
-    return (Level("reminder", "-"), Level("reminder", "reminder", {"prompt.reminder": True}))
-
-
-def _offered(levels: Iterable[Level], missing: list[str]) -> list[Level]:
-    """Returns the levels whose options this version has; adds the others to `missing`."""
-    out = []
-    for level in levels:
-        if _read(nested(level.options)) is not None:
-            out.append(level)
-        else:
-            missing += level.options
-    return out
-
-
 def _has_no_effect(levels: Iterable[Level], capabilities: Capabilities) -> bool:
     """Returns True if a level has no effect: a backend that accepts JSON Schemas cannot enforce a format with tags."""
     return capabilities.constrain in SCHEMA_CONSTRAINTS and any(
         level.dimension == "constraint" and level.name != "-" for level in levels
     )
-
-
-def _read(overrides: Mapping[str, Any]) -> RouteOptions | None:
-    try:
-        return from_mapping(RouteOptions, overrides)
-    except ConfigError:
-        return None
 
 
 # --- fewer ------------------------------------------------------------------------------------------------------------

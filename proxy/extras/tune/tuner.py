@@ -1,4 +1,4 @@
-"""Runs a tuning: `halving` chooses the questions, `asking` gets the answers, `scoring` gives points.
+"""Runs a tuning: `halving` chooses the questions, `gateway` gets the answers, `scoring` gives points.
 
 Rules:
 
@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 from ...support.conversion import ConfigError
 from ...support.tasks import cancel_all
 from .cases import Case
-from .halving import FIRST, Race
+from .halving import Race
 from .scoring import ClientAnswer, Figures, Score, added_up, score_answer
 from .space import TuningCandidate, neighbours, thinned
 
@@ -27,13 +27,6 @@ FAULTS_IN_A_ROW: Final = 12
 
 ROUNDS_OF_NEIGHBOURS: Final = 2
 """How often the neighbours of the winner are tried, if the candidates were thinned out."""
-
-
-class Questioner(Protocol):
-    """Answers questions. `toolwire.extras.tune.gateway.TuningGateway` is the implementation."""
-
-    async def ask(self, route: int, case: Case) -> ClientAnswer:
-        """Returns the answer of a candidate, by its number, to a case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,32 +73,24 @@ class Progress:
         return next((by_number[number] for number in self.best if self.figures(number).answered), None)
 
 
-class ProgressListener(Protocol):
-    """Receives progress updates."""
-
-    def update(self, progress: Progress) -> None:
-        """Called after each change."""
-
-
 class Tuner:
-    """Finds the best of `candidates`. At most `most` of them take part in the first race; see `halving`."""
+    """Finds the best of `candidates`. At most `most` of them take part in the first race; see `halving`. `ask` returns
+    the answer of a candidate, by its number, to a case; `update` is called after each change."""
 
     def __init__(
         self,
-        asks: Questioner,
+        ask: Callable[[int, Case], Awaitable[ClientAnswer]],
         candidates: Sequence[TuningCandidate],
         cases: Sequence[Case],
-        sees: ProgressListener,
+        update: Callable[[Progress], object],
         *,
         most: int,
-        first: int = FIRST,
         concurrency: int = 1,
     ) -> None:
         self.progress = Progress(candidates, cases)
-        self._asks = asks
-        self._sees = sees
+        self._ask = ask
+        self._update = update
         self._most = most
-        self._first = first
         self._concurrency = concurrency
         self._faults = 0
         self._ending = asyncio.Event()
@@ -140,7 +125,7 @@ class Tuner:
     async def _race(self, entrants: Sequence[TuningCandidate]) -> None:
         """Runs one race, to its end or until it is stopped."""
         cases = self.progress.cases
-        race = Race([candidate.number for candidate in entrants], len(cases), first=self._first)
+        race = Race([candidate.number for candidate in entrants], len(cases))
         places = {case.id: place for place, case in enumerate(cases)}
         for number in list(race.active):
             self.progress.out.pop(number, None)
@@ -167,7 +152,7 @@ class Tuner:
             await cancel_all(running)
 
     async def _result(self, number: int, case: Case) -> TuningResult:
-        answer = await self._asks.ask(number, case)
+        answer = await self._ask(number, case)
         return TuningResult(answer, None if answer.fault is not None else score_answer(case, answer))
 
     def _keep(self, race: Race, number: int, case: Case, place: int, result: TuningResult) -> None:
@@ -189,7 +174,7 @@ class Tuner:
         progress.to_come = race.to_come
         progress.decided = race.decided
         progress.seconds = time.monotonic() - started
-        self._sees.update(progress)
+        self._update(progress)
 
     def _rank_of_others(self, number: int) -> tuple[int, float, int]:
         """Returns the rank of a candidate that is not in the race: by number of answers, then by score."""
