@@ -60,6 +60,7 @@ __all__ = [
 STRICT_PROPERTIES: Final = 100
 STRICT_LEVELS: Final = 5
 FURTHER_CHECKS: Final = 20
+MOST_FLAWS: Final = 1000
 """Converting arguments that do not fit may cost this many times the cost of one check."""
 
 _DRAFT_7: Final = "http://json-schema.org/draft-07/schema"
@@ -236,12 +237,12 @@ class ToolSchema:
             value, values=values, chars=len(arguments), budget=BUDGET // FURTHER_CHECKS
         )
 
-    def flaws(self, value: Any, where: Path = (), most: int = 1000) -> list[Flaw]:
-        """Returns the flaws of a value under the part of the schema at `where`, at most the first `most`."""
+    def flaws(self, value: Any, where: Path = ()) -> list[Flaw]:
+        """Returns the flaws of a value under the part of the schema at `where`, at most the first `MOST_FLAWS`."""
         errors = self._part(where).iter_errors(value)
         return [
             Flaw(tuple(error.instance_path), tuple(error.schema_path[:-1]), str(error.schema_path[-1]))
-            for error in islice(errors, most)
+            for error in islice(errors, MOST_FLAWS)
         ]
 
     def at(self, where: Path) -> Any:

@@ -9,8 +9,11 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Final
+
+from aiohttp import web
 
 from .clients import limit_unsent
 
@@ -85,3 +88,20 @@ def close(sockets: Sequence[socket.socket]) -> None:
     """Closes all sockets."""
     for sock in sockets:
         sock.close()
+
+
+@asynccontextmanager
+async def served(
+    app: web.Application, sockets: Sequence[socket.socket] = (), *, stop_s: float = 1.0
+) -> AsyncIterator[str]:
+    """Serves an application, for tools and demos: at these sockets, or at a free port of the loopback interface. Yields
+    `http://127.0.0.1:PORT`. At the end running requests have `stop_s` left."""
+    sockets = sockets or bind("127.0.0.1", 0)
+    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=stop_s)
+    await runner.setup()
+    try:
+        for each in sockets:
+            await web.SockSite(runner, each).start()
+        yield f"http://127.0.0.1:{sockets[0].getsockname()[1]}"
+    finally:
+        await runner.cleanup()

@@ -33,7 +33,6 @@ from toolwire.model import (
 from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.protocols.responses.item_writer import write_items
 from toolwire.protocols.responses.items import read_items
-from toolwire.protocols.responses.request import read_messages
 
 CAPTURED = captured_responses_requests()
 
@@ -182,12 +181,6 @@ def test_outputs(output: Any, parts: tuple[Part, ...]) -> None:
 
 def test_instructions_come_first() -> None:
     assert of([{"role": "system", "content": "b"}], instructions="a")[0] == Message("system", (Text("a"),))
-    earlier = [
-        {"type": "message", "role": "user", "content": "before"},
-        {"type": "message", "role": "user", "content": "now"},
-    ]
-    got = read_messages({"instructions": "a", "input": "now"}, earlier)
-    assert [message.text for message in got] == ["a", "before", "now"]
 
 
 def test_input_may_be_left_out_only_after_another_response() -> None:

@@ -13,16 +13,17 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from aiohttp import ClientSession, web
+from aiohttp import ClientSession
 
 from ...app import create_app
 from ...config import AuthConfig, GatewayConfig, RouteConfig, StoreConfig
 from ...configuration.checks import effective_routes
 from ...registry import registries
+from ...server.sockets import served
 from ...support.conversion import ConfigError
 from ..capture.recording import SEED
 from .corpus import TOOLS, large_call, prose, rendered
@@ -101,10 +102,10 @@ def measure(config: GatewayConfig, requests: int) -> list[Measured]:
 async def _measure(config: GatewayConfig, requests: int) -> list[Measured]:
     route = effective_routes(config)[0]
     async with contextlib.AsyncExitStack() as stack:
-        upstream = await stack.enter_async_context(_serving(create_app(_model_server(route))))
-        gateway = await stack.enter_async_context(_serving(create_app(_pointed_at(config, upstream))))
+        upstream = await stack.enter_async_context(served(create_app(_model_server(route))))
+        gateway = await stack.enter_async_context(served(create_app(_pointed_at(config, f"{upstream}/v1"))))
         client = await stack.enter_async_context(ClientSession())
-        ways = (upstream, gateway)
+        ways = (f"{upstream}/v1", f"{gateway}/v1")
         return [await _ask(client, work, ways, _model(route), requests) for work in WORKS]
 
 
@@ -135,18 +136,6 @@ def _pointed_at(config: GatewayConfig, url: str) -> GatewayConfig:
 def _model(route: RouteConfig) -> str:
     """Returns a model name that matches the route."""
     return route.model.replace("*", "bench").replace("?", "x")
-
-
-@contextlib.asynccontextmanager
-async def _serving(app: web.Application) -> AsyncIterator[str]:
-    """Serves an application on a free port of the loopback interface, and yields its base URL."""
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
-    finally:
-        await runner.cleanup()
 
 
 async def _ask(client: ClientSession, work: Work, ways: tuple[str, str], model: str, requests: int) -> Measured:

@@ -24,7 +24,6 @@ from typing import Any, Final
 
 import aiohttp
 import jsonschema_rs
-from aiohttp import web
 
 from ..._version import __version__
 from ...app import create_app
@@ -52,7 +51,7 @@ from ...registry import registries
 from ...server.port_in_use import why_not_listening
 from ...server.process import call_on_signal
 from ...server.serving import base_url, page_url
-from ...server.sockets import bind, close
+from ...server.sockets import bind, close, served
 from ...support.legible import visible, visible_lines
 from .engine import Engine, EngineError, Weights, find_weights
 from .show import LOG_WIDTH, WIDEST, StreamedAnswer, client_lines, columns, curl, paragraph
@@ -185,12 +184,7 @@ async def _gateway(host: str, port: int, weights: str | None, sha256: str | None
         plugins = registries()
         plugins.middlewares.register(RawText.NAME, recorder)
         config = configuration(weights_file.model, engine.url, engine.key)
-        app = create_app(config, plugins=plugins)
-        runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=STOP_S)
-        stack.push_async_callback(runner.cleanup)
-        await runner.setup()
-        for listener in sockets:
-            await web.SockSite(runner, listener).start()
+        await stack.enter_async_context(served(create_app(config, plugins=plugins), sockets, stop_s=STOP_S))
         port = sockets[0].getsockname()[1]
         base, page = base_url(host, port), page_url(host, port)
         yield Running(base, page, weights_file.model, recorder, engine, config.tools)

@@ -20,6 +20,7 @@ from ...observability.telemetry import Metrics
 from ...pipeline.sending.delivery import boundary
 from ...registry import registries
 from ...server.serving import page_url
+from ...server.sockets import served
 from ..capture.files import CapturedExchange
 from ..capture.recording import RecordingError
 from .file_holder import FileHolder, file_setup
@@ -81,15 +82,9 @@ def show(app: web.Application, sockets: Sequence[socket.socket], announce: Calla
 
     async def run() -> None:
         stopping = _stop_event()
-        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=LAST_S)
-        await runner.setup()
-        try:
-            for listening in sockets:
-                await web.SockSite(runner, listening).start()
+        async with served(app, sockets, stop_s=LAST_S):
             announce(page_url(*sockets[0].getsockname()[:2]))
             await stopping.wait()
-        finally:
-            await runner.cleanup()
 
     try:
         asyncio.run(run())

@@ -15,14 +15,13 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import aiohttp
 import orjson
-from aiohttp import web
 
 from ...app import create_app
 from ...config import (
@@ -39,6 +38,7 @@ from ...config import (
 from ...errors import GatewayError
 from ...formats.model_families import format_for
 from ...registry import Registries
+from ...server.sockets import served
 from ...support.conversion import ConfigError
 from ...upstream.pool.server import UpstreamServer
 from ...upstream.pool.template_probing import probe_template
@@ -151,7 +151,7 @@ class TuningGateway:
     async def __aenter__(self) -> TuningGateway:
         async with contextlib.AsyncExitStack() as stack:
             stack.enter_context(quiet())
-            self._url = await stack.enter_async_context(_served(create_app(self._config, plugins=self._plugins)))
+            self._url = await stack.enter_async_context(served(create_app(self._config, plugins=self._plugins)))
             self._client = await stack.enter_async_context(
                 aiohttp.ClientSession(
                     headers={"Authorization": f"Bearer {self._key}", "Content-Type": "application/json"},
@@ -236,17 +236,6 @@ def read_answer(case: Case, status: int, body: Mapping[str, Any], seconds: float
     if status in _OURS and not theirs:
         raise ConfigError(f"the case {case.id!r} cannot be asked: {message}")
     return ClientAnswer(fault=f"{status} {code}: {message}", seconds=seconds)
-
-
-@contextlib.asynccontextmanager
-async def _served(app: web.Application) -> AsyncIterator[str]:
-    runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=1.0)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
 
 
 @contextlib.contextmanager

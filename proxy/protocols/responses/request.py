@@ -184,12 +184,11 @@ def _check_fields(body: Mapping[str, Any]) -> None:
         raise SHAPE.missing("input")
 
 
-def read_messages(body: Mapping[str, Any], items: Sequence[Mapping[str, Any]] | None = None) -> tuple[Message, ...]:
-    """Returns the conversation of a request: `instructions` as a system message, then `items`, or the body's own
-    `input`. Pass `items` if earlier turns come before the input (R12.3)."""
-    all_items = own_items(body) if items is None else items
-    first = instructions_of(body, past_of(all_items))
-    return read_items(all_items) if first is None else (first, *read_items(all_items))
+def read_messages(body: Mapping[str, Any]) -> tuple[Message, ...]:
+    """Returns the conversation of a request: `instructions` as a system message, then its `input`."""
+    items = own_items(body)
+    first = instructions_of(body, past_of(items))
+    return read_items(items) if first is None else (first, *read_items(items))
 
 
 def instructions_of(body: Mapping[str, Any], past: Past | None) -> Message | None:

@@ -109,8 +109,8 @@ class ConcessionRetries:
 class CombinedRetries:
     """Several `RetryWithLess`, the most specific first."""
 
-    def __init__(self, *several: RetryWithLess | None) -> None:
-        self._several = tuple(one for one in several if one is not None)
+    def __init__(self, *several: RetryWithLess) -> None:
+        self._several = several
 
     def should_retry(self, member: WeightedServer, fault: GatewayError) -> bool:
         """True if `member`, which failed with `fault`, gets the request again with less."""
