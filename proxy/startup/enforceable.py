@@ -17,7 +17,7 @@ def why_not(feature: str, tool_format: ToolFormat | None) -> str | None:
     """Returns why a server with this feature cannot enforce calls of this format; None if it can. Without a format:
     whether it can enforce calls of any format."""
     if feature == "none":
-        return "no feature for that is known of this server"
+        return "the server has no known feature for that"
     if tool_format is None:
         return None
     if feature in SCHEMA_CONSTRAINTS and not tool_format.json_answer:
@@ -44,8 +44,8 @@ def unenforceable(config: GatewayConfig, plugins: Registries, known: Mistakes) -
             reason = _reason(config, name, route, plugins)
             if reason is not None:
                 yield (
-                    f"{where}: `required`, but calls cannot be enforced on the backend {name!r}: {reason}; requests that require a call"
-                    "would be refused. Expected `auto`, or a server that can (`preset`, `constrain` of the backend)"
+                    f"{where}: `required`, but calls cannot be enforced on the backend {name!r}: {reason}; requests that require a "
+                    "call would be refused. Expected `auto`, or a server that can (`preset`, `constrain` of the backend)"
                 )
                 break
 

@@ -90,7 +90,7 @@ def _two_keys(config: GatewayConfig) -> Iterator[str]:
         has_key = any(header.lower() == "authorization" for header in backend.headers) or bool(backend.api_key)
         if has_key and "@" in urlsplit(backend.url or "").netloc:
             yield (
-                f"backends.{name}.url: it contains a user, and a key is set as well: both use the same header,"
+                f"backends.{name}.url: it contains a user, and a key is set as well: both use the same header, "
                 "Authorization; give one of them"
             )
 

@@ -55,12 +55,7 @@ def _models(identity: Identity) -> str:
     sole = identity.sole
     if sole is not None:
         others = len(identity.models) - 1
-        more = f", and {others} more by name" if others else ""
-        return (
-            f"it serves {_model(sole)}{more}, whatever model is asked for"
-            if not others
-            else f"it serves {_model(sole)}{more}"
-        )
+        return f"it serves {_model(sole)}, {f'and {others} more by name' if others else 'whatever model is asked for'}"
     named = ", ".join(_model(served) for served in identity.models[:SHOWN])
     more = f" and {len(identity.models) - SHOWN} more" if len(identity.models) > SHOWN else ""
     return f"it serves {named}{more}"

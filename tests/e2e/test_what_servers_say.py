@@ -289,7 +289,7 @@ PYTHON_TAG = '{{ "<|python_tag|>" }}{"name": ..., "parameters": ...}'
         (ollama("qwen2.5:0.5b", "llama3.2:1b"), "llama3.2:1b", "llama3_json", None),
         (ollama("qwen2.5:0.5b", "llama3.2:1b"), "qwen2.5:0.5b", "hermes", None),
         (llamacpp(NAMELESS), "llama-3.1", "llama3_json", None),
-        (llamacpp(NAMELESS), "gpt-4o", "hermes", "no name tells"),
+        (llamacpp(NAMELESS), "gpt-4o", "hermes", "the model's family is unknown"),
         (llamacpp("qwen2.5-coder-7b"), "gpt-4o", "llama3_json", "as configured"),
     ],
 )  # fmt: skip

@@ -119,7 +119,7 @@ MISTAKES: list[tuple[str, Any, str]] = [
     (
         "routes.2.options",
         {"decoding": {"constrain": "required"}},
-        "routes[2].options.decoding.constrain: `required`, but calls cannot be enforced on the backend 'm'",
+        "known feature for that; requests that require a call would be refused. Expected `auto`",
     ),
     (
         "routes.0.options",
@@ -136,7 +136,7 @@ MISTAKES: list[tuple[str, Any, str]] = [
     ("routes.0.sticky_by", "a b", "routes[0].sticky_by: expected `prompt` or"),
     ("backends.a.headers", {"a b": "c"}, "backends.a.headers: not an HTTP header: 'a b'"),
     ("backends.a.api_key", "x\n", "backends.a.api_key: not an HTTP header"),
-    ("backends.b", {"url": "http://ada:pw@127.0.0.1:8", "api_key": "k"}, "backends.b.url: it contains a user, and"),
+    ("backends.b", {"url": "http://ada:pw@127.0.0.1:8", "api_key": "k"}, "both use the same header, Authorization"),
     ("limits.body_bytes", 0, "limits.body_bytes: 0 refuses everything"),
     (
         "routes.0.options",

@@ -223,7 +223,7 @@ UNKNOWN = {"/v1/models": {"data": [{"id": "qwen"}]}, "/v1/chat/completions": CAL
         (SAID_ONLY, {}, "it did not call the tool (`mode: prompt`)", "warning"),
         (SAID_ONLY, {"defaults": {"mode": "native"}}, "it did not call the tool", "problem"),
         (UNKNOWN, {"routes": [{**ODD_ROUTE, "options": {}}]}, 'requests "quen" from it, which it does not', "warning"),
-        (UNKNOWN, {"routes": [ODD_ROUTE]}, "`constrain: required`, but no feature for that is known", "problem"),
+        (UNKNOWN, {"routes": [ODD_ROUTE]}, "`constrain: required`, but the server has no known feature", "problem"),
     ],
 )
 def test_a_server_that_is_no_good(run: Run, serve: Serve, paths: Paths, more: Any, said: str, how: str) -> None:

@@ -125,7 +125,7 @@ class Route:
                 return found, "its chat template says so"
         if found := format_for(model):
             return found, "the requested name says so"
-        return None, "no name tells the model's family"
+        return None, "the model's family is unknown"
 
     def require(self, model: str) -> None:
         """Raises `ClientFault` `model_not_found` for a model that no server lists, if the options require a listed
