@@ -209,7 +209,7 @@ class MemberArguments:
         if empty is None and self.cut:
             raise ValueError("it breaks off before its arguments")
         if empty is None and flat:
-            raise ValueError(f"what stands beside its name is not the tool's arguments: {', '.join(flat)[:100]}")
+            raise ValueError(f"the keys beside its name are not the tool's arguments: {', '.join(flat)[:100]}")
         return JsonArguments(*(empty or _ABSENT), self.taught).settle(parameters, repair=repair, objects=objects)
 
     @property
@@ -251,7 +251,7 @@ class MemberArguments:
 
     def _settled_flat(self, flat: Mapping[str, _Member], objects: bool) -> ParsedArguments:
         if self.taught == "string" and not objects:
-            raise ValueError("its arguments stand beside its name where a string is required")
+            raise ValueError("its arguments are beside its name, not in a string")
         text = object_text((valid_text(key), text) for key, (_, text) in flat.items())
         return ParsedArguments(text) if self.taught == "object" else ParsedArguments(compact_json(text), unwrapped=True)
 

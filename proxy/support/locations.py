@@ -43,11 +43,11 @@ def location(url: str) -> Location:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        raise ValueError("it is no URL") from error
+        raise ValueError("it is not a URL") from error
     if parts.scheme not in _PORTS:
         raise ValueError("it does not begin with `https://` or `http://`")
     if "@" in parts.netloc:
-        raise ValueError("it says who is to log in; send a header instead")
+        raise ValueError("it contains a user; send a header instead")
     if "#" in url:
         raise ValueError("it has a fragment")
     host = _host(parts.hostname or "")
@@ -104,11 +104,11 @@ class AllowList:
             except ValueError as error:
                 raise ValueError(f"{pattern!r}: {error}") from None
             if "*" in bare:
-                raise ValueError(f"{pattern!r}: `*` may stand at the end only")
+                raise ValueError(f"{pattern!r}: `*` is only allowed at the end")
             if bare is pattern or bare == pattern:
                 self._exact.add(parsed)
             elif not re.match(r"[a-z]+://[^/?]+/", bare, re.IGNORECASE):
-                raise ValueError(f"{pattern!r}: `*` may stand behind the host and a `/` only")
+                raise ValueError(f"{pattern!r}: `*` is only allowed after the host and a `/`")
             else:
                 self._begin.append(parsed)
 

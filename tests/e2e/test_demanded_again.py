@@ -141,7 +141,7 @@ async def test_a_call_in_a_thought_that_never_closes(gateway: Gateway, path: str
         assert b"I have to read it" not in answer.body
         assert b"read_file" in answer.body
     assert len(upstream.posts) == 2
-    assert "inside of a thought that has no end" in upstream.posts[1].json["messages"][-1]["content"]
+    assert "in reasoning that has no end" in upstream.posts[1].json["messages"][-1]["content"]
 
 
 async def test_what_is_only_considered(gateway: Gateway) -> None:

@@ -71,7 +71,7 @@ TABLE: list[tuple[str, str, Script, Any, dict[str, Any]]] = [
         *("denied", OWN_CALL, WEATHER, NATIVE | body(stream=False) | {"chain": DENIED}),
     ),
     (
-        'No call: The call of "weather" stands inside of a thought that has no end.',
+        'No call: The call of "weather" is in reasoning that has no end.',
         *("in_reasoning", THOUGHT, WEATHER, ONCE | body(stream=False)),
     ),
     ("No call: the answer was cut inside a call (length).", "cut", Say(BEGUN, finish="length"), WEATHER, ONCE),

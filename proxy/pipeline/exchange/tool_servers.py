@@ -265,7 +265,7 @@ def _not_permitted(server: ToolServer, why: str) -> ClientFault:
         f"The server {quote(server.label)} may not be asked by this gateway: {why}.",
         code="tool_server_not_allowed",
         param=f"{server.param}.server_url",
-        hint="Who runs the gateway permits URLs in `tools.mcp_from_clients`.",
+        hint="The operator permits URLs in `tools.mcp_from_clients`.",
     )
 
 

@@ -45,7 +45,7 @@ class ReasoningCalls(Stage):
             names = self._factory.calls_at_end("".join(p.text for p in choice.parts if isinstance(p, Reasoning)))
             if names:
                 shown = ", ".join(map(quote, dict.fromkeys(names)))
-                why = f"The call of {shown} stands inside of a thought that has no end."
+                why = f"The call of {shown} is in reasoning that has no end."
                 self._decided(CallDecision("in_reasoning", why, number, names[0]))
                 self._near(number, NearMiss(why, names))
         return reply
