@@ -139,6 +139,8 @@ class Transformation(Middleware):
             reply.map(stage)
             if offer.tools and not exchange.received.stream:
                 reply.map(ReasoningCalls(stage.factory, exchange.nearly, record.decided))
+            elif offer.tools and record.observers:
+                reply.watch(ReasoningCalls(stage.factory, None, record.decided).see)
             if taught is not None:
                 record.note("format", offer.format.name)
             exchange.at_end(lambda: record.count("scanned_bytes", stage.scanned_bytes))

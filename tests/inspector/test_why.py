@@ -28,7 +28,8 @@ NATIVE: dict[str, Any] = {"defaults": {"mode": "native", "bad_answers": {"reask"
 OWN_CALL = whole({"content": None, "tool_calls": [OWN]}, finish="tool_calls")
 MISTRAL = '[TOOL_CALLS][{"name": "weather", "arguments": {"city": "Paris"}}]'
 DENIED = [{"use": "tool_filter", "options": {"deny": ["add"]}}, *DEFAULT_CHAIN]
-THOUGHT = whole({"content": None, "reasoning_content": f"I call it. {CALL}"})
+THOUGHT = 'No call: The call of "weather" is in reasoning that has no end.'
+THINKING = whole({"content": None, "reasoning_content": f"I call it. {CALL}"})
 LOST = "No call: the connection to the server was lost"
 UNREAD = "No call: The model's tool call cannot be read: "
 MISFIT = 'Called "add", but the call of "add" does not fit its schema: '
@@ -70,10 +71,8 @@ TABLE: list[tuple[str, str, Script, Any, dict[str, Any]]] = [
         'No call: The model called the tool "add", which `tool_filter` denies.',
         *("denied", OWN_CALL, WEATHER, NATIVE | body(stream=False) | {"chain": DENIED}),
     ),
-    (
-        'No call: The call of "weather" is in reasoning that has no end.',
-        *("in_reasoning", THOUGHT, WEATHER, ONCE | body(stream=False)),
-    ),
+    (THOUGHT, "in_reasoning", THINKING, WEATHER, ONCE | body(stream=False)),
+    (THOUGHT, "in_reasoning", Say(f"<think>I call it. {CALL}"), WEATHER, {}),
     ("No call: the answer was cut inside a call (length).", "cut", Say(BEGUN, finish="length"), WEATHER, ONCE),
     (CUT_BEFORE, "cut", Say("I will now", finish="length"), WEATHER, ONCE),
     (

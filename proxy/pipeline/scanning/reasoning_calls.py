@@ -4,12 +4,13 @@ Some models write a call without closing the reasoning block before it, and some
 reasoning. Such an answer has neither text nor calls. A call at the end of its reasoning is a near miss, and the model
 is asked again. A call that is followed by more reasoning was only considered.
 
-Only whole answers are checked: a stream has already sent its reasoning.
+A stream has already sent its reasoning, so it is only checked if the exchange is observed, and not asked for again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from ...call_policy.near import NearMiss
 from ...errors import quote
@@ -20,17 +21,20 @@ from ...record import CallDecision
 from ..answers.stages import Stage
 from .scanners import ScannerFactory
 
+MOST_OBSERVED: Final = 4096
+"""A stream with more events is not checked: that would hold the event loop."""
+
 
 class ReasoningCalls(Stage):
-    """Reports calls in unclosed reasoning to `near`, with the number of the answer, and the decision to `decided`.
-    Changes nothing."""
+    """Reports calls in unclosed reasoning to `near` if there is one, with the number of the answer, and the decision to
+    `decided`. Changes nothing."""
 
     changes = False
 
     def __init__(
         self,
         factory: ScannerFactory,
-        near: Callable[[int, NearMiss], None],
+        near: Callable[[int, NearMiss], None] | None,
         decided: Callable[[CallDecision], None],
     ) -> None:
         self._factory = factory
@@ -47,7 +51,8 @@ class ReasoningCalls(Stage):
                 shown = ", ".join(map(quote, dict.fromkeys(names)))
                 why = f"The call of {shown} is in reasoning that has no end."
                 self._decided(CallDecision("in_reasoning", why, number, names[0]))
-                self._near(number, NearMiss(why, names))
+                if self._near is not None:
+                    self._near(number, NearMiss(why, names))
         return reply
 
     def feed(self, events: list[Event]) -> list[Event]:
@@ -55,6 +60,11 @@ class ReasoningCalls(Stage):
         if events and isinstance(events[-1], Finish):
             self.whole(fold(self._events))
         return events
+
+    def see(self, event: Event) -> None:
+        """Watches one event of a stream."""
+        if len(self._events) < MOST_OBSERVED:
+            self.feed([event])
 
 
 def _only_thinks(choice: ReplyChoice) -> bool:
