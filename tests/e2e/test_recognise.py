@@ -42,6 +42,22 @@ async def test_a_call_in_a_form_that_nobody_taught(
             assert (*meant(path, answer, stream)[:2], ended(path, answer, stream)) == wanted, (path, stream)
 
 
+@every(
+    "model, says",
+    [
+        ("magistral-small", '[THINK]Hm[/THINK][TOOL_CALLS]read[ARGS]{"path": "a"}'),
+        ("Seed-OSS-36B", "<seed:think>Hm</seed:think><seed:tool_call>\n<function=read>\n<parameter=path>a</parameter>\n</function>\n</seed:tool_call>"),
+        ("gpt-oss-20b", '<|channel|>analysis<|message|>Hm<|end|><|start|>assistant to=functions.read<|channel|>commentary json<|message|>{"path": "a"}<|call|>'),
+    ],
+)  # fmt: skip
+async def test_a_native_server_leaves_the_models_own_words(model: str, says: str) -> None:
+    """The thought as well as the call, in the form of the model's family."""
+    async with serving(mock_config([{"text": says, "chunk": 3}], mode="native")) as server:
+        for path, stream in product(CLIENTS, (False, True)):
+            answer = await post(server, {**asking(path, stream), "model": model}, path=path)
+            assert meant(path, answer, stream)[:3] == ("", READ, "Hm"), (path, stream)
+
+
 async def test_it_is_counted_by_form(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="toolwire.access")
     says = f"{CALL} {CALL.replace('read', 'sub')} {CALL.replace('path', 'file')}"

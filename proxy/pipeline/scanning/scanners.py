@@ -24,21 +24,31 @@ from ...formats.engine.rendering import prompt_name
 from ...formats.recognised.recognition import recognising
 from ...model import Message, ToolUse
 from ...record import CallDecision, Decided
-from ...scan._grammar import Grammar, without_calls
+from ...scan._grammar import Grammar, Node, without_calls
 from ...scan.spans import Span
 from ...scanner import Signs, build_scanner, signs_of, triggers
 from .offered_tools import OfferedTools
 from .preopened import Pair, ReasoningTags, keep_closing_tags, marks_of, pairs_of
 
 _PER_CHOICE: Final = 1 << 32
-_NOTHING: Final = Grammar(syntaxes=())
 
 
 @lru_cache(maxsize=256)
 def not_taught(tool_format: ToolFormat) -> ToolFormat:
-    """Returns the format for a request in which it was not taught: without its grammar, so that only forms that are
-    always recognised are found."""
-    return replace(tool_format, grammar=_NOTHING)
+    """Returns the format for a request in which it was not taught: its calls are found like those of other forms; its
+    reasoning and its framing are the model's own."""
+    syntaxes = tool_format.grammar.syntaxes
+    calls = {one.opener for one in syntaxes if any(map(_holds, one.nodes))}
+    own = tuple(
+        replace(one, untaught=True, family=one.family or tool_format.name) if one.opener in calls else one
+        for one in syntaxes
+    )
+    return replace(tool_format, grammar=replace(tool_format.grammar, syntaxes=own))
+
+
+def _holds(node: Node) -> bool:
+    """True if a part of a call may stand here; framing has no such node."""
+    return any(branch.read != "nothing" for branch in node)
 
 
 @dataclass(slots=True)
