@@ -10,19 +10,16 @@ A stream has already sent its reasoning, so it is only checked if the exchange i
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 from ...call_policy.near import NearMiss
 from ...errors import quote
-from ...events import Event, Finish
+from ...events import Delta, Event, Finish
 from ...folding import fold
 from ...model import FinishReason, ModelReply, Reasoning, ReplyChoice
 from ...record import CallDecision
+from ...support.offload import OFFLOAD_BYTES
 from ..answers.stages import Stage
 from .scanners import ScannerFactory
-
-MOST_OBSERVED: Final = 4096
-"""A stream with more events is not checked: that would hold the event loop."""
 
 
 class ReasoningCalls(Stage):
@@ -41,6 +38,7 @@ class ReasoningCalls(Stage):
         self._near = near
         self._decided = decided
         self._events: list[Event] = []
+        self._size = 0
 
     def whole(self, reply: ModelReply) -> ModelReply:
         for number, choice in enumerate(reply.choices):
@@ -62,9 +60,12 @@ class ReasoningCalls(Stage):
         return events
 
     def see(self, event: Event) -> None:
-        """Watches one event of a stream."""
-        if len(self._events) < MOST_OBSERVED:
+        """Watches one event of a stream. A long stream is not checked, because that would hold the event loop."""
+        self._size += len(event.text) + 1 if isinstance(event, Delta) else 1
+        if self._size <= OFFLOAD_BYTES:
             self.feed([event])
+        else:
+            self._events.clear()
 
 
 def _only_thinks(choice: ReplyChoice) -> bool:
