@@ -182,8 +182,8 @@ class _ServerRequests:
             signs = origin.body if past is None else past.signs
             self.own = not (  # data of the gateway is not for servers
                 SEALED in signs
-                or (self._reasons and _has_only_reasoning(asked))
-                or (NUMBERED in signs and _has_numbered_ids(asked))
+                or (self._reasons and _any_message(asked, _has_only_reasoning))
+                or (NUMBERED in signs and _any_message(asked, _has_numbered_id))
             )
         self._conceding = ConcessionRetries(exchange.owner)
         self._relaxation: ConstraintRetries | None = None
@@ -230,7 +230,7 @@ class _ServerRequests:
         exchange, backend = self._exchange, member.endpoint.backend
         if self._relaxation is not None and not self._relaxation.applies(member, sent.model):
             sent = replace(sent, constraint=None)
-        if not self._plain and _has_part_fields(sent):
+        if not self._plain and _any_message(sent, _has_part_fields):
             messages = for_server(sent.messages, name_of(member), sent.past)
             sent = sent if messages is sent.messages else replace(sent, messages=messages)
         takes = requestable(exchange.received, backend.capabilities, backend.protocol)
@@ -306,40 +306,28 @@ def _sticky_key(exchange: Exchange) -> bytes:
     return "\0".join(words).encode(errors="backslashreplace")
 
 
-def _has_numbered_ids(request: ModelRequest) -> bool:
-    """Returns True if call ids have to be sent to the server in its own form (R28.6)."""
-
-    def numbered(message: Message) -> bool:
-        return any(isinstance(part, ToolUse) and as_written(part.call_id) != part.call_id for part in message.parts)
-
-    return _any_message(request, "numbered_ids", numbered)
+def _has_numbered_id(message: Message) -> bool:
+    """Returns True if the id of a call has to be sent to the server in the server's own form (R28.6)."""
+    return any(isinstance(part, ToolUse) and as_written(part.call_id) != part.call_id for part in message.parts)
 
 
-def _has_part_fields(request: ModelRequest) -> bool:
+def _has_part_fields(message: Message) -> bool:
     """Returns True if a call or reasoning has unmodelled fields, which may be private data of a server."""
-
-    def extended(message: Message) -> bool:
-        return any(part.extra for part in message.parts if isinstance(part, Reasoning | ToolUse))
-
-    return _any_message(request, "part_fields", extended)
+    return any(part.extra for part in message.parts if isinstance(part, Reasoning | ToolUse))
 
 
-def _has_only_reasoning(request: ModelRequest) -> bool:
-    """Returns True if an assistant message has nothing but reasoning."""
-
-    def only_reasoning(message: Message) -> bool:
-        return message.role == "assistant" and all(isinstance(part, Reasoning) for part in message.parts)
-
-    return _any_message(request, "only_reasoning", only_reasoning)
+def _has_only_reasoning(message: Message) -> bool:
+    """Returns True for an assistant message with nothing but reasoning."""
+    return message.role == "assistant" and all(isinstance(part, Reasoning) for part in message.parts)
 
 
-def _any_message(request: ModelRequest, key: str, test: Callable[[Message], bool]) -> bool:
-    """Returns True if a message passes the test, which is noted with the conversation under `key`."""
+def _any_message(request: ModelRequest, test: Callable[[Message], bool]) -> bool:
+    """Returns True if a message passes the test. The result is noted with the conversation, under the test."""
 
     def step(before: bool, messages: Sequence[Message], start: int, made: list[None]) -> bool:
         return before or any(map(test, messages))
 
-    return fold_items(request.past, key, request.messages, False, step)[1]
+    return fold_items(request.past, test, request.messages, False, step)[1]
 
 
 def name_of(member: WeightedServer | None) -> str:

@@ -43,6 +43,15 @@ def _own(side: ClientSide) -> Iterator[str]:
     yield from side.write_limits([Allowance("requests", 1, 1, 0), Allowance("tokens", 1, 1, 0)], 0)
 
 
+def origin_fault(origin: str) -> GatewayError:
+    """Returns the error for a web page that may not use the gateway."""
+    return GatewayError(
+        f"Pages of {quote(origin)} may not use this gateway.",
+        code="origin_not_allowed",
+        hint="The operator can list them in `cors.origins`.",
+    )
+
+
 class Cors:
     """Tells browsers which web pages may read answers. `clients` are the served protocols: the path of a refused
     preflight tells whose error envelope it gets."""
@@ -81,12 +90,7 @@ class Cors:
     def _preflight(self, request: web.Request) -> web.Response:
         origin = request.headers["Origin"]
         if not self._allows(origin):
-            error = GatewayError(
-                f"Pages of {quote(origin)} may not use this gateway.",
-                code="origin_not_allowed",
-                hint="The operator can list them in `cors.origins`.",
-            )
-            return error_response(error, self._clients.of(request.path, request.headers), "")
+            return error_response(origin_fault(origin), self._clients.of(request.path, request.headers), "")
         headers = {"Access-Control-Allow-Methods": METHODS, "Access-Control-Max-Age": self._max_age}
         wanted = request.headers.get("Access-Control-Request-Headers")
         if wanted is not None:

@@ -28,7 +28,7 @@ from aiohttp import WSCloseCode, web
 from aiohttp.http import WSMsgType
 
 from ...config import GatewayConfig, WebsocketConfig
-from ...errors import ClientFault, Defect, GatewayError, Unavailable, quote
+from ...errors import ClientFault, Defect, GatewayError, Unavailable
 from ...ingress.bodies import parse_body, without_halves
 from ...ingress.budget import BODY_BUDGET, BodyShare
 from ...ingress.liveness import LIVENESS
@@ -36,6 +36,7 @@ from ...protocols.shared.socket_messages import CreateMessage, fault_event, read
 from ...protocols.shared.wire import dumper
 from ...support.offload import OFFLOAD_BYTES, offload
 from ...support.tasks import BackgroundTasks
+from ..sending.cors import origin_fault
 from ..sending.delivery import OWNER
 from .lane_memory import LANE, LaneMemory, make_memory
 from .socket_exchange import EventWriter, answer_message, request_of
@@ -67,11 +68,7 @@ class Sockets:
     def check_origin(self, origin: str | None) -> None:
         """Raises `GatewayError` `origin_not_allowed` for a web page that may not use the gateway."""
         if origin is not None and not self._origins & {origin, "*"}:
-            raise GatewayError(
-                f"Pages of {quote(origin)} may not use this gateway.",
-                code="origin_not_allowed",
-                hint="The operator can list them in `cors.origins`.",
-            )
+            raise origin_fault(origin)
 
     def enter(self, owner: str) -> None:
         """Counts a connection. Raises `Unavailable` or `ClientFault` if there are too many."""
