@@ -57,6 +57,14 @@ async def test_tools_of_a_stored_turn_are_on_offer(stream: bool) -> None:
         assert '"at"' not in told.split("</tools>")[0]
 
 
+async def test_settings_of_a_stored_turn_are_in_force() -> None:
+    update = {"type": "configuration_update", "text": {"format": {"type": "json_object"}}}
+    async with gateway_before([Say("{}")], backend={"response_format": ["json_object"]}) as (server, upstream):
+        first = (await post(server, {"input": [update, HI]}, path=RESPONSES)).json()
+        await post(server, {"input": "On.", "previous_response_id": first["id"]}, path=RESPONSES)
+    assert [request.json["response_format"] for request in upstream.requests] == [{"type": "json_object"}] * 2
+
+
 async def test_they_can_be_demanded() -> None:
     async with gateway_before([Say("Hello."), Say(CALL)], defaults={"mode": "prompt"}) as (server, _):
         first = (await post(server, {"input": [additional(LOOK), HI]}, path=RESPONSES)).json()

@@ -102,6 +102,18 @@ def test_what_is_deferred_is_on_offer_once_it_was_found() -> None:
     assert names(found) == [(None, "tool_search", "function"), ("mail", "send", "function")]
 
 
+def test_settings_of_the_input_are_in_force_until_the_next() -> None:
+    first = {
+        "type": "configuration_update",
+        "reasoning": {"effort": "low"},
+        "text": {"format": {"type": "json_object"}},
+    }
+    later = {"type": "configuration_update", "reasoning": {"effort": "high"}}
+    request = read(first, HI, later, {**later, "reasoning": None, "text": 5}, reasoning={"effort": "medium"})
+    assert (request.sampling.reasoning_effort, request.response_format) == ("high", {"type": "json_object"})
+    assert read(HI, reasoning={"effort": "medium"}).sampling.reasoning_effort == "medium"
+
+
 def test_a_search_of_the_server_stays_a_hosted_tool() -> None:
     """Only OpenAI's server could find the others; for the rest all are on offer."""
     offered = names(read(tools=[{"type": "tool_search"}, LATE]))

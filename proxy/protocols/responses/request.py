@@ -45,6 +45,7 @@ from ..shared.mending import Mending, objects
 from ..shared.request_schema import RequestSchema
 from .client_tools import chosen_tool, client_tool, item_types
 from .items import PROTOCOL, own_items, read_items
+from .settings_in_input import settings_in
 from .summaries import asks_summary
 from .tools_in_input import carried_tools, in_force, not_deferred
 
@@ -100,7 +101,7 @@ def read_request(body: Mapping[str, Any], raw: bytes) -> ModelRequest:
         listed = body["tools"]
         tools = new_set(listed, "responses", not_deferred(with_distinct_names(_read_tools(listed, "tools", EMPTY))))
     tools = _with_carried(tools, body.get("input"))
-    reasoning = body.get("reasoning") or EMPTY
+    settings = _settings(body)
     top_k = body.get("top_k")
     stream = body.get("stream") is True
     return ModelRequest(
@@ -115,16 +116,22 @@ def read_request(body: Mapping[str, Any], raw: bytes) -> ModelRequest:
             max_tokens=None if body.get("max_output_tokens") is None else int(body["max_output_tokens"]),
             presence_penalty=body.get("presence_penalty"),
             frequency_penalty=body.get("frequency_penalty"),
-            reasoning_effort=reasoning.get("effort"),
+            reasoning_effort=settings["effort"],
             top_k=top_k if type(top_k) is int else None,
         ),
-        response_format=_read_format((body.get("text") or EMPTY).get("format")),
+        response_format=_read_format(settings["format"]),
         stream=stream,
         include_usage=stream,
         extra=_parameters(body),
         origin=Origin(PROTOCOL, raw, past),
         protocol_fields=scoped(PROTOCOL, _own_fields(body)),
     )
+
+
+def _settings(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the effort and the format in force at the end of the input."""
+    effort = (body.get("reasoning") or EMPTY).get("effort")
+    return {"effort": effort, "format": (body.get("text") or EMPTY).get("format"), **settings_in(body.get("input"))}
 
 
 def _summary_request(body: Mapping[str, Any]) -> ModelRequest:
@@ -199,11 +206,16 @@ def instructions_of(body: Mapping[str, Any], past: Past | None) -> Message | Non
     return make_once(past, "responses.instructions", (), lambda: Message("system", (Text(instructions),)), instructions)
 
 
-def with_earlier_tools(request: ModelRequest, body: Mapping[str, Any], earlier: Sequence[Any]) -> ModelRequest:
-    """Returns the request with the tools in the inputs of `earlier` turns added, oldest first (R28.1); the same object
-    if there are none."""
+def with_earlier_inputs(request: ModelRequest, body: Mapping[str, Any], earlier: Sequence[Any]) -> ModelRequest:
+    """Returns the request with the tools and settings in the inputs of `earlier` turns added, oldest first (R28.1); the
+    same object if there are none."""
     if not earlier or asks_summary(body):
         return request
+    settings = {key: value for items in (*earlier, body.get("input")) for key, value in settings_in(items).items()}
+    if settings:
+        settings = {**_settings(body), **settings}
+        sampling = replace(request.sampling, reasoning_effort=settings["effort"])
+        request = replace(request, sampling=sampling, response_format=_read_format(settings["format"]))
     own = not_deferred(_read_tools(body.get("tools") or (), "tools", EMPTY))
     tools = _with_carried(ToolSet(own), body.get("input"), earlier)
     return replace(request, tools=tools, tool_choice=_read_choice(body.get("tool_choice"), tools))

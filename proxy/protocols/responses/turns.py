@@ -25,10 +25,11 @@ from .item_writer import write_items
 from .items import PROTOCOL, join_messages, own_items, read_items, whole_items
 from .output import QUEUED, head_of
 from .reply import Origins, broken_off, write_finished
-from .request import instructions_of, with_earlier_tools
+from .request import instructions_of, with_earlier_inputs
 from .resource import resource, response_error, write_begun, write_resource
 from .stored_items import listed_item, messages_of_output, output_of_messages
 from .summaries import asks_summary, summary_item
+from .settings_in_input import settings_in
 from .tools_in_input import carried_tools
 
 _REFERENCE: Final = "item_reference"
@@ -63,7 +64,7 @@ class ResponsesTurns(TurnForm):
 
     def with_tools(self, request: ModelRequest, body: Mapping[str, Any], earlier: Sequence[StoredTurn]) -> ModelRequest:
         inputs, _ = fold_items(request.past, "responses.carrying", earlier, True, _carrying)
-        return with_earlier_tools(request, body, inputs)
+        return with_earlier_inputs(request, body, inputs)
 
     def asks_summary(self, body: Mapping[str, Any]) -> bool:
         return asks_summary(body)
@@ -187,8 +188,9 @@ class ListedItems(Sequence[Mapping[str, Any]]):
 
 
 def _carrying(before: bool, turns: Sequence[StoredTurn], start: int, inputs: list[Any]) -> bool:
-    """Adds the inputs that list tools."""
-    inputs += [items for turn in turns if turn.said and any(carried_tools(items := _value(turn)["input"]))]
+    """Adds the inputs that list tools or change settings."""
+    given = [_value(turn)["input"] for turn in turns if turn.said]
+    inputs += [items for items in given if any(carried_tools(items)) or settings_in(items)]
     return before
 
 
