@@ -1,4 +1,4 @@
-"""Claude Code's needs from every kind of server: an overflow in Anthropic's words, and failed results (R28.6)."""
+"""Claude Code's needs from every kind of server: an overflow in Anthropic's words, failed results (R28.6), compaction."""
 
 from __future__ import annotations
 
@@ -89,3 +89,13 @@ async def test_a_failed_result_reaches_the_model(gateway: Gateway, kind: str, mo
             else:
                 assert told.strip() in json.dumps(sent), content
                 assert json.dumps(sent).count("Error: ") == 1, content
+
+
+async def test_a_compaction_is_refused_where_no_server_makes_one(gateway: Gateway) -> None:
+    """The client would take an ordinary answer for the block that it asked for. Counting ignores the field."""
+    server = await gateway(script=["Hello."])
+    body = asked(compaction={"type": "summarize"})
+    assert (await post(server, body, path=f"{MESSAGES}/count_tokens")).status == 200
+    error = await post(server, body, path=MESSAGES)
+    assert error.status == 400
+    assert "'compaction' is not supported" in error.json()["error"]["message"]

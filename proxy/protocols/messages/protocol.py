@@ -53,6 +53,7 @@ class MessagesProtocol(ClientSide, ServerSide):
     }
     instructs_anywhere = False
     strict_requires_all = False
+    binding_fields = (("compaction", "Ask for a summary in a message."),)
     reports_stop_sequence = True
     client_header = "anthropic-version"
     id_header = "request-id"
@@ -90,7 +91,7 @@ class MessagesProtocol(ClientSide, ServerSide):
 
     def read_counted(self, body: Mapping[str, Any], raw: bytes) -> ModelRequest:
         """Returns the request in a body posted to `count_path`, which needs no `max_tokens`."""
-        return self.read_request({"max_tokens": 1, **body}, raw)
+        return self.read_request({"max_tokens": 1, **body, "compaction": None}, raw)
 
     def write_models(self, models: Sequence[ListedModel], *, for_codex: bool = False) -> bytes:
         edges = {"first_id": models[0].name if models else None, "last_id": models[-1].name if models else None}

@@ -5,10 +5,11 @@ state machine from a module beside this one, usable without the server (R4.6).
 
 `request.py` reads requests, `request_writer.py` writes them; `items.py` and `item_writer.py` convert items of a
 conversation; `tools_in_input.py` reads tools among them, `settings_in_input.py` settings; `client_tools.py` has the
-tools that the client runs, and their items; `resource.py` the response object; `reply.py` whole answers and their items; `reader.py` reads streams,
-`writer.py` writes them, with `output.py` for their items; `turns.py` stored conversations; `compaction.py` compaction,
-with `summaries.py`; `tool_servers.py` tool servers that the client names, with `tool_server_items.py`;
-`conversations.py` conversations with ids of their own. Their docstrings list what the protocol cannot express.
+tools that the client runs, and their items; `resource.py` the response object; `reply.py` whole answers and their
+items; `reader.py` reads streams, `writer.py` writes them, with `output.py` for their items; `turns.py` stored
+conversations; `compaction.py` compaction, with `summaries.py`; `tool_servers.py` tool servers that the client names,
+with `tool_server_items.py`; `conversations.py` conversations with ids of their own. Their docstrings list what the
+protocol cannot express.
 """
 
 from __future__ import annotations

@@ -27,9 +27,9 @@ from .output import QUEUED, head_of
 from .reply import Origins, broken_off, write_finished
 from .request import instructions_of, with_earlier_inputs
 from .resource import resource, response_error, write_begun, write_resource
+from .settings_in_input import settings_in
 from .stored_items import listed_item, messages_of_output, output_of_messages
 from .summaries import asks_summary, summary_item
-from .settings_in_input import settings_in
 from .tools_in_input import carried_tools
 
 _REFERENCE: Final = "item_reference"
