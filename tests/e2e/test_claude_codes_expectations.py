@@ -1,4 +1,4 @@
-"""Claude Code's needs from every kind of server: an overflow in Anthropic's words, failed results (R28.6), compaction."""
+"""Claude Code's needs from every kind of server: overflows in Anthropic's words, failed results (R28.6), compaction."""
 
 from __future__ import annotations
 
