@@ -119,23 +119,22 @@ async def test_without_tools_only_a_failure_has_a_sentence() -> None:
     assert view["why"] is None
 
 
+REJECTED = ", after 1 rejected answer"
+
+
 @every(
     ("turn", "choice", "words"),
     [
-        (Say(CALL), "auto", 'Called "weather", after 1 rejected answer: The model called the tool "wether", which'),
-        (
-            Say("It is warm."),
-            "auto",
-            "No call: the model answered with text, after 1 rejected answer: The model called",
-        ),
-        (Say("No."), "required", "No call: The model did not call a tool, as `tool_choice` demands, after 1 rejected"),
-        (Say(MISSPELLED), "auto", f"{NAMELESS}, after 1 rejected answer."),
+        (Say(CALL), "auto", f'Called "weather"{REJECTED}: The model called the tool "wether"'),
+        (Say("It is warm."), "auto", f"No call: the model answered with text{REJECTED}: The model called"),
+        (Say("No."), "required", f"as `tool_choice` demands{REJECTED}: The model called"),
+        (Say(MISSPELLED), "auto", f"{NAMELESS}{REJECTED}."),
     ],
 )
 async def test_an_answer_that_was_rejected_before(turn: Script, choice: str, words: str) -> None:
     async with answering(Say(MISSPELLED), turn) as (gateway, _):
         _, view = await gateway.ask(asked(CHAT, WEATHER, stream=True, tool_choice=choice))
-    assert view["why"].startswith(words)
+    assert words in view["why"]
 
 
 async def test_recorded_decisions_say_where_the_block_stands() -> None:

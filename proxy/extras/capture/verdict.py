@@ -165,7 +165,7 @@ def judge(
     kind, reason = _why_not(outcomes, used, choice if offered else "auto", code, message)
     if not reason:
         reason = _nothing_tried(written, outcomes)
-    again = _again(outcomes, None if kind == "demanded" else reason)
+    again = _again(outcomes, reason)
     reason = f"No call: {reason}" if offered else reason[:1].upper() + reason[1:]
     return CaptureVerdict(kind, f"{reason.rstrip('.')}{again}.")
 
@@ -193,13 +193,12 @@ def _how(used: Iterable[CallOutcome]) -> tuple[VerdictKind, str]:
     return "called", ""
 
 
-def _again(outcomes: Iterable[CallOutcome], said: str | None = "") -> str:
-    """Returns how many answers were rejected, and why the last of them was, unless the sentence says that: it has
-    `said`, or is about a demanded call (None)."""
+def _again(outcomes: Iterable[CallOutcome], said: str = "") -> str:
+    """Returns how many answers were rejected, and why the last of them was, unless that is `said`."""
     rejected = [one.of("discarded")[-1].why for one in outcomes if one.discarded]
     if not rejected:
         return ""
-    why = "" if said is None or (said and rejected[-1].startswith(said)) else f": {rejected[-1].rstrip('.')}"
+    why = "" if said and rejected[-1].startswith(said) else f": {rejected[-1].rstrip('.')}"
     return f", after {len(rejected)} rejected answer{'s' if len(rejected) > 1 else ''}{why}"
 
 
