@@ -267,6 +267,8 @@ class ServerSide(Protocol):
     end_marks: tuple[bytes, ...]
     """Byte strings of which every last frame of a stream contains one, and few others do. Only frames with one of them
     are passed to `is_end`."""
+    strict_requires_all: bool = True
+    """As on the side of clients."""
     results_are_text: bool = False
     """True if most servers take only text in tool results; images are then moved behind the result."""
     most_temperature: float = 2.0

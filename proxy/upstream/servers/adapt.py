@@ -409,7 +409,8 @@ def fit_tools(
     def fitted() -> tuple[ToolSpec, ...]:
         sent = tuple(tool for tool in request.tools if own or tool.kind != "hosted" or _is_known(tool, takes, wire))
         fit = sent if own else (_fit_tool(tool, takes, wire) for tool in with_groups(sent))
-        return tuple(map(_with_complete_schema, fit))
+        fit = map(_with_complete_schema, fit)
+        return tuple(fit) if own else tuple(_with_strictness(tool, wire) for tool in fit)
 
     tools = make_once(request.past, ("fit tools", takes, wire, own), request.tools, fitted)
     fitting = len(tools) == len(request.tools) and all(map(is_, tools, request.tools))
@@ -440,6 +441,25 @@ def _is_incomplete(tool: ToolSpec) -> bool:
 def _with_complete_schema(tool: ToolSpec) -> ToolSpec:
     """Returns the tool with parameters as every server accepts them."""
     return replace(tool, parameters=complete(tool.parameters)) if _is_incomplete(tool) else tool
+
+
+def _with_strictness(tool: ToolSpec, wire: ServerSide | None) -> ToolSpec:
+    """Returns the tool without `strict` if it has optional properties, which the client's protocol allows and the
+    server's does not. The gateway judges its calls all the same."""
+    if tool.strict is not True or wire is None or not wire.strict_requires_all or wire.name in tool.extra:
+        return tool
+    return tool if _lists_all(tool.parameters) else replace(tool, strict=None)
+
+
+def _lists_all(schema: Any) -> bool:
+    """True if every object in a schema lists all its properties in `required`."""
+    if isinstance(schema, list):
+        return all(map(_lists_all, schema))
+    if not isinstance(schema, Mapping):
+        return True
+    named, listed = schema.get("properties"), schema.get("required")
+    complete_here = not isinstance(named, Mapping) or set(named) <= set(listed if isinstance(listed, list) else ())
+    return complete_here and all(map(_lists_all, schema.values()))
 
 
 def _is_known(tool: ToolSpec, takes: Capabilities, wire: ServerSide | None) -> bool:
