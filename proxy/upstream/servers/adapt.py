@@ -409,8 +409,8 @@ def fit_tools(
     def fitted() -> tuple[ToolSpec, ...]:
         sent = tuple(tool for tool in request.tools if own or tool.kind != "hosted" or _is_known(tool, takes, wire))
         fit = sent if own else (_fit_tool(tool, takes, wire) for tool in with_groups(sent))
-        fit = map(_with_complete_schema, fit)
-        return tuple(fit) if own else tuple(_with_strictness(tool, wire) for tool in fit)
+        whole = tuple(map(_with_complete_schema, fit))
+        return whole if own else tuple([_with_strictness(tool, wire) for tool in whole])
 
     tools = make_once(request.past, ("fit tools", takes, wire, own), request.tools, fitted)
     fitting = len(tools) == len(request.tools) and all(map(is_, tools, request.tools))
