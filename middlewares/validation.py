@@ -280,14 +280,16 @@ def _count_calls(before: int, messages: Sequence[Message], start: int, made: lis
     return before + sum(isinstance(part, ToolUse) for message in messages for part in message.parts)
 
 
-def _tool_fault(message: str, param: str) -> ClientFault:
-    return ClientFault(message, code="invalid_tool_schema", param=param)
+def _tool_fault(message: str, param: str, hint: str | None = None) -> ClientFault:
+    return ClientFault(message, code="invalid_tool_schema", param=param, hint=hint)
 
 
 def _check_name(tool: ToolSpec, param: str, longest: int, *, relaxed: bool) -> None:
     if not validate_tool_name(tool.name, relaxed=relaxed, longest=longest):
         letters = "letters, digits, `_`, `-`, `.`, `/` and `:`" if relaxed else "letters, digits, `_` and `-`"
-        raise _tool_fault(f"Invalid tool name {quote(tool.name)}: expected 1 to {longest} {letters}.", param)
+        taken = validate_tool_name(tool.name, relaxed=True, longest=longest)
+        hint = "Rename it, or set `requests.tool_names: relaxed` for the route." if taken else None
+        raise _tool_fault(f"Invalid tool name {quote(tool.name)}: expected 1 to {longest} {letters}.", param, hint)
 
 
 def _served(exchange: Exchange) -> ToolServerForm | None:

@@ -47,6 +47,14 @@ _HALF: Final = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _HINT: Final = "Send one JSON object in UTF-8."
 
 
+async def parse_mended(body: bytes, limits: LimitsConfig) -> dict[str, Any]:
+    """Returns the JSON object in `body`, as `parse_body`, after `without_halves` if needed."""
+    try:
+        return await parse_body(body, limits)
+    except ClientFault as fault:
+        return await parse_body(await without_halves(body, fault), limits)
+
+
 async def without_halves(body: bytes, fault: ClientFault) -> bytes:
     """Returns a body that was refused for `fault`, with U+FFFD for each escape of half a surrogate pair. Raises `fault`
     if that was not the reason."""

@@ -120,6 +120,8 @@ def test_names(name: str) -> None:
 
 
 def test_name_rules_of_the_route_and_the_protocol() -> None:
+    with pytest.raises(ClientFault, match="tool_names: relaxed"):
+        Case().passes(tools=[tool("server/mcp:x.y")])
     Case(tool_names="relaxed").passes(tools=[tool("server/mcp:x.y")])
     assert Case(tool_names="relaxed").fault(tools=[tool("a b")]) == (SCHEMA, "tools[0].function.name")
 

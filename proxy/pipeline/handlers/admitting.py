@@ -15,7 +15,7 @@ from aiohttp import web
 
 from ...config import GatewayConfig
 from ...errors import ClientFault
-from ...ingress.bodies import parse_body
+from ...ingress.bodies import parse_mended
 from ...ingress.budget import BODY_BUDGET, BodyShare
 from ...ingress.liveness import LIVENESS, LivenessMonitor
 from ...ingress.receiving import read_body
@@ -54,7 +54,7 @@ class AdmittedRequest:
             raise ClientFault(
                 f"The body must be application/json, not {request.content_type[:100]}.", code="unsupported_media_type"
             )
-        return await parse_body(raw, config.limits) if raw else {}
+        return await parse_mended(raw, config.limits) if raw else {}
 
     def hold(self, size: int) -> None:
         """Counts bytes that are read for the request until it is answered. Raises as `send`."""

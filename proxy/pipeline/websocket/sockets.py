@@ -29,7 +29,7 @@ from aiohttp.http import WSMsgType
 
 from ...config import GatewayConfig, WebsocketConfig
 from ...errors import ClientFault, Defect, GatewayError, Unavailable
-from ...ingress.bodies import parse_body, without_halves
+from ...ingress.bodies import parse_mended
 from ...ingress.budget import BODY_BUDGET, BodyShare
 from ...ingress.liveness import LIVENESS
 from ...protocols.shared.socket_messages import CreateMessage, fault_event, read_create, read_stream_id
@@ -303,10 +303,7 @@ class ClientSocket:
         share = BodyShare(self._budget, self._owner)
         try:
             share.take(len(raw))
-            try:
-                message = await parse_body(raw, self._limits)
-            except ClientFault as fault:
-                message = await parse_body(await without_halves(raw, fault), self._limits)
+            message = await parse_mended(raw, self._limits)
             stream_id = read_stream_id(message)
             create = read_create(message)
             large = len(raw) > OFFLOAD_BYTES
