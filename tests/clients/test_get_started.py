@@ -122,5 +122,5 @@ async def test_it_works_as_printed(
 
 def test_the_demo_prints_the_lines_of_the_page() -> None:
     """R35.1."""
-    printed = client_lines(f"{ADDRESS}/v1", "my-model")
+    printed = client_lines(f"{ADDRESS}/v1")
     assert {f"{line}\n" for line in printed.values()} == {commands("claude").text, commands("codex").text}

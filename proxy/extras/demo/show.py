@@ -89,16 +89,16 @@ def curl(base: str, body: Mapping[str, Any]) -> str:
     return f"curl -N {base}/chat/completions \\\n  -H 'Content-Type: application/json' \\\n  -d '{text}'"
 
 
-def client_lines(base: str, model: str) -> Mapping[str, str]:
+def client_lines(base: str) -> Mapping[str, str]:
     """Returns the commands for POSIX shells that start coding agents in front of the gateway, by the agent's name."""
     provider = "model_providers.toolwire"
     return {
         "Claude Code": (
             f"ANTHROPIC_BASE_URL={base.removesuffix('/v1')} ANTHROPIC_AUTH_TOKEN=none \\\n"
-            f"  ANTHROPIC_MODEL={model} claude --permission-mode manual"
+            "  ANTHROPIC_MODEL=my-model claude --permission-mode manual"
         ),
         "Codex": (
-            f"codex --model {model} --config model_provider=toolwire \\\n"
+            "codex --model my-model --config model_provider=toolwire \\\n"
             f"  --config {provider}.name=toolwire \\\n"
             f"  --config {provider}.base_url={base}"
         ),

@@ -298,11 +298,11 @@ def _show_next_steps(running: Running) -> None:
     _say(f"\nSend the first request yourself:\n\n{curl(running.base, example(running.model))}")
     _say(f"\nSee inside of each exchange:\n\n{running.page}\n")
     small = (
-        "Coding agents need a larger model than this one. Start the gateway in front of yours, `toolwire serve "
-        "--backend URL --inspect`, and paste these lines."
+        "Coding agents need a larger model than this one. Stop this, start the gateway in front of yours with `toolwire "
+        "serve --backend URL --inspect`, and paste these lines, with your model's name in place of my-model."
     )
     _say(paragraph(small, _width()))
-    for agent, lines in client_lines(running.base, running.model).items():
+    for agent, lines in client_lines(running.base).items():
         _say(f"\n{agent}:\n\n{lines}")
     _say("\nServing. Ctrl-C ends it.", flush=True)
 
