@@ -31,6 +31,7 @@ from ..repair.literals import (
 )
 from ..repair.relaxed_json import RepairKind, parses, read_json, skip_space
 from ..scan._grammar import SPACE, Block, BlockSyntax, Field, ValueKind
+from .call_words import KEY, PARAMETER, VALUE
 from .elements import Element, element_value, read_elements, text_value
 from .json_calls import TextArguments, json_calls, quick_call, read_nearly
 from .tags import key_of, name_of, unframed
@@ -198,7 +199,9 @@ def _whole_calls(block: Block, repair: bool) -> Assembly:
                 text = without_wrapping(text)
             listed = text.lstrip(SPACE)[:1] == "["
             calls = python_calls(text, literal=literal) if listed else [python_call(text, literal=literal)]
-            assembly.calls += [WrittenCall(call.name, PythonArguments(call), source=call.source) for call in calls]
+            for made in calls:
+                bare = made.name.rpartition(".")[2]  # Gemini writes `default_api.` before names
+                assembly.calls.append(WrittenCall(made.name, PythonArguments(made), source=made.source, alias=bare))
             continue
         if _own_syntax(syntax):
             text = _as_json(text)
@@ -326,13 +329,45 @@ def _tagged_calls(block: Block) -> Iterator[WrittenCall]:
     if block.broken and last in ("name", "id"):
         raise ValueError(_BROKEN)  # not even its name is certain
     draft = _Draft()
+    closers, end = _value_closers(syntax), 0
     for field, text in pieces:
         if draft.is_over(field):
             yield draft.written(syntax)
             draft = _Draft()
+        end = max(block.body.find(text, end), end) + len(text)
+        # A streamed value has been sent as it is.
+        if field == "value" and draft.key is not None and closers and block.opened is None:
+            text = text if block.body.startswith(closers, end) else _without_closers(text, draft.key[0])
         draft.take(field, text, syntax)
     draft.broken = draft.broken or (block.broken and last != "arguments")
     yield draft.written(syntax)
+
+
+@lru_cache(maxsize=256)  # a pure function of a frozen value; there are few
+def _value_closers(syntax: BlockSyntax) -> tuple[str, ...]:
+    """Returns the closing tags of values."""
+    branches = [branch for node in syntax.nodes for branch in node if branch.field == "value" and branch.then >= 0]
+    ends = {end.literal.strip(SPACE) for branch in branches for end in syntax.nodes[branch.then]}
+    return tuple(end for end in ends if end.startswith("</") and end != syntax.closer)
+
+
+_STRAY: Final = re.compile(r"<(/?)\s?([\w-]{1,64}+)(?:=[\w.-]{0,64}+|\s[^<>]{0,99}+)?>\s*\Z")
+"""A tag at the end of a value."""
+_STRAY_CHARS: Final = 256
+_STRAY_WORDS: Final = PARAMETER | KEY | VALUE | {"function", "invoke", "tool_call", "arguments"}
+
+
+def _without_closers(value: str, key: str) -> str:
+    """Returns a value without the tags at its end, which stand there in place of its closing tag: closing tags of calls
+    and arguments, or such an opening tag without content. A tag that the value opened belongs to it."""
+    while (found := _STRAY.search(value, max(0, len(value) - _STRAY_CHARS))) is not None:
+        closing, word = found[1], found[2]
+        if word not in _STRAY_WORDS and not (closing and word == key):
+            break
+        if f"<{word}" in value[: found.start()]:
+            break
+        value = value[: found.start()]
+    return value
 
 
 # --- calls as command lines: a name, then a JSON object or the text of the first argument (CWM) -----------------------

@@ -18,7 +18,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from ..repair.literals import QUOTE_TOKEN, json_string
+from ..repair.literals import CURLY, QUOTE_TOKEN, json_string
 from ..repair.relaxed_json import MAX_DEPTH, read_value, skip_space
 from ..scan._grammar import SPACE
 from .untyped import Types, typed_value
@@ -34,15 +34,18 @@ _ATTRIBUTE: Final = re.compile(r"""(?<![\w-])([\w-]++)\s*+[=:]\s*+(?:"([^"]*+)"?
 _INLINE: Final = re.compile(r"""\s*[=:]\s*(?:"([^"]*)"?|'([^']*)'?|([^\s"'>]+))""")
 
 _KEY: Final = re.compile(
-    r"""<\|["']\|>([\w.$-]+)<\|["']\|>|"([\w.$-]+)=(?=[\["'{\d])|"([^"\n]*)"|'([^'\n]*)'|([\w.$-]+)"""
+    r"""<\|["']\|>([\w.$-]+)<\|["']\|>|"([\w.$-]+)=(?=[\["'{\d])|"([\w$-]+)(?=\s*:\s*["\[{])|"([^"\n]*)"|'([^'\n]*)'"""
+    r"""|[“”]([^“”\n]*)[“”]|([\w.$-]+)"""
 )
 _COLON: Final = re.compile(r"\s*(?:=>|[:=])\s*")
 _SEPARATOR: Final = re.compile(r"[\s,;]*")
 _QUOTE: Final = re.compile(r"""<\|["']\|>|<escape>|["']""")
 _SCALAR: Final = re.compile(r"[^\s,}\])]+(?=\s*[,}\])])")
 _BEHIND_STRING: Final = re.compile(
-    r"""\s*+(?:[}\])]|,\s*+(?:<\|["']\|>|["'{\[\d}\])]|[\w.$-]++\s*+[:=])|,?\s*+\Z|</?[|｜\w])"""
+    r"""\s*+(?:[}\])]|"[\w$-]++"\s*+:|,\s*+(?:<\|["']\|>|["'{\[\d}\])]|[\w.$-]++\s*+[:=])|,?\s*+\Z|</?[|｜\w])"""
 )
+_UNCLOSED: Final = re.compile(r"""([\w.-]++)(?=,\s*+"[\w$-]++"\s*+:)""")
+"""A word whose closing quote is missing before the next member."""
 _BEHIND_MEMBER: Final = re.compile(
     r"""(,)\s*+["']?([\w.$-]++)["']?\s*+[:=]|[}\])](?=[\s}\])"'`]{0,64}+(?:[<‹\[]|\Z))"""
 )
@@ -52,7 +55,7 @@ _CLOSING: Final = re.compile(r"""[\s,;:\])}>"'`|]*+""")
 _BRACKETS: Final = {"}": "{", "]": "[", ")": "("}
 _FURTHER_MEMBER: Final = re.compile(r"""(?<!\\)["']\s*+["']?[\w.$-]++["']?\s*+[:=]\s*+["'\[{\d]""")
 _ZEROS: Final = re.compile(r"(?<![\w.])0+(?=\d)")
-_RAW: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_RAW: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "\\'": "'"}
 
 
 @dataclass(slots=True)
@@ -192,6 +195,9 @@ def _read_member(text: str, at: int, opening: int, keys: Collection[str] | None,
     quote = _QUOTE.match(text, at)
     if quote is not None:
         return _read_string(text, quote, opening)
+    curly = CURLY.match(text, at)
+    if curly is not None:
+        return Value(json_string(curly[1])), curly.end()
     if text[at : at + 1] in ("{", "["):
         value, end = read_json_like(text, at, depth + 1)
         return Value(value), end
@@ -242,6 +248,8 @@ def _read_string(text: str, quote: re.Match[str], opening: int) -> tuple[Value, 
         if end < 0:
             raise MarkupError("a string has no end")
         return Value(json_string(text[at:end])), end + len(mark)
+    if (unclosed := _UNCLOSED.match(text, at)) is not None:
+        return Value(json_string(unclosed[1])), unclosed.end(1)
     end = at
     while (end := text.find(mark, end)) >= 0:
         before = end
@@ -252,16 +260,14 @@ def _read_string(text: str, quote: re.Match[str], opening: int) -> tuple[Value, 
                 break  # perhaps two members
             if text[end + 1 : end + 2] in _BRACKETS:
                 _check_closers(text, opening, end + 1)
-            return Value(_string(text[at:end], mark)), end + 1
+            return Value(_string(text[at:end])), end + 1
         end += 1
     raise MarkupError("a string has no end")
 
 
-def _string(inner: str, mark: str) -> str:
+def _string(inner: str) -> str:
     """Returns the content of a quoted string as JSON text."""
-    if mark == "'":
-        inner = inner.replace("\\'", "'")
-    escaped = re.sub(r'\\.|["\n\r\t]', lambda one: _RAW.get(one[0], '\\"' if one[0] == '"' else one[0]), inner)
+    escaped = re.sub(r'\\.|["\n\r\t]', lambda one: _RAW.get(one[0], one[0]), inner)
     try:
         json.loads(f'"{escaped}"')
     except ValueError:

@@ -33,6 +33,8 @@ _AWAITED: Final = re.compile(r"await[ \t]+")
 _KEYWORD: Final = re.compile(r"([^\W\d][\w-]*)[ \t\r\n]*=")
 SCALAR: Final = re.compile(r"[+-]?[\w.]*(?:(?<=[eE])[+-][0-9]+)?")
 _QUOTE: Final = re.compile(r"""([rRbBuUfF]{0,2})('''|\"""|'|")""")
+CURLY: Final = re.compile("[“”]([^“”]*)[“”]")
+"""A string in curly quotes, as some models and renderers write it."""
 _BETWEEN_DIGITS: Final = re.compile(r"(?<=[0-9])_(?=[0-9])")
 _POINTED: Final = re.compile(r"(-?)([0-9]*)\.([0-9]*)((?:[eE][+-]?[0-9]+)?)")
 _BASED: Final = re.compile(r"-?0(?:[xX][0-9a-fA-F]{1,64}|[oO][0-7]{1,64}|[bB][01]{1,64})")
@@ -287,6 +289,9 @@ class _Python(_LiteralReader):
             self._tuple()
         elif quote := _QUOTE.match(self.text, self.at):
             self.out.append(self._string(quote))
+        elif curly := CURLY.match(self.text, self.at):
+            self.at = curly.end()
+            self.out.append(json_string(curly[1]))
         else:
             self.out.append(self._scalar())
 

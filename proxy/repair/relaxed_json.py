@@ -42,6 +42,9 @@ NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _STRING_OR_SPACE: Final = re.compile(r'("(?:[^"\\]++|\\.)*+(?:"|\\?\Z))|[ \t\n\r]++', re.DOTALL)
 _STRING: Final = r'"[^"\\\x00-\x1f]*+(?:\\.[^"\\\x00-\x1f]*+)*+"'
+_CURLY: Final = ("“", "”")
+_QUOTES: Final = ('"', "'", *_CURLY)
+_IN_CURLY: Final = re.compile(r"[“”]([^“”\\]*+(?:\\.[^“”\\]*+)*+)[“”]", re.DOTALL)
 _EMPTY: Final = re.compile(r"\[[ \t\n\r]*\]|\{[ \t\n\r]*\}")
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 _STEPS: Final = bytes.maketrans(b"[]{}", b"\x01\xff\x01\xff")
@@ -151,11 +154,11 @@ def repair_json(text: str) -> tuple[str, tuple[RepairKind, ...]] | None:
     - `fence`: a Markdown fence around the whole text is removed.
     - `commas`: a comma before a closing bracket is removed. At the end of the input it stays an error: more was to
       come.
-    - `quotes`: single-quoted keys and strings, and bare words (letters, digits, `_`, `-`, starting with a letter or
-      `_`), get double quotes. A string ends at its first unescaped quote; if JSON cannot continue there, it had an
-      inner quote and the text is refused. Words with another meaning in some language (`NaN`, `undefined`) are refused.
-      `True`, `False` and `None` are converted if a string in the text is single-quoted and the text has no `true`,
-      `false` or `null`; else they are refused.
+    - `quotes`: keys and strings in single or curly quotes, and bare words (letters, digits, `_`, `-`, starting with a
+      letter or `_`), get double quotes. A string ends at its first unescaped quote; if JSON cannot continue there, it
+      had an inner quote and the text is refused. Words with another meaning in some language (`NaN`, `undefined`) are
+      refused. `True`, `False` and `None` are converted if a string in the text is single-quoted and the text has no
+      `true`, `false` or `null`; else they are refused.
     - `controls`: raw control characters in strings are escaped.
     - `brackets`: brackets and braces that are open at the end of the input are closed, if the last item is a whole
       value. Text that ends with an unterminated string, a bare word, a key, a colon or an opening bracket may be cut
@@ -295,7 +298,7 @@ class _Rewriter:
 
     def _member(self) -> None:
         if self._closers[-1] == "}":
-            if self._next() in ('"', "'"):
+            if self._next() in _QUOTES:
                 self._string()
             else:
                 self._word(key=True)
@@ -311,7 +314,7 @@ class _Rewriter:
         if self._values > MAX_REPAIRED_VALUES:
             raise _Unclear
         char = self._next()
-        if char in ('"', "'"):
+        if char in _QUOTES:
             self._string()
         elif char in _CLOSER:
             if len(self._closers) == MAX_DEPTH:
@@ -325,6 +328,14 @@ class _Rewriter:
 
     def _string(self) -> None:
         text, quote, start = self._text, self._text[self._at], self._at + 1
+        if quote in _CURLY:
+            curly = _IN_CURLY.match(text, self._at)
+            if curly is None:
+                raise _Unclear
+            self.kinds.add("quotes")
+            self._out.append(f'"{_IN_SINGLE.sub(_escape_in_single, curly[1])}"')
+            self._at = curly.end()
+            return
         end = text.find(quote, start)
         while end >= 0 and _is_escaped(text, start, end):
             end = text.find(quote, end + 1)

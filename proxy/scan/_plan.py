@@ -55,8 +55,12 @@ _READS: Final[dict[Read, tuple[int, str]]] = {
 }
 """The reader of a field, and the bracket that begins it."""
 
-_WRAPPERS: Final = (b"", b"await ", b"print(", b"print(await ")
-"""Text that may precede a Python call."""
+_WRAPPERS: Final = tuple(
+    wrapper + namespace
+    for wrapper in (b"", b"await ", b"print(", b"print(await ")
+    for namespace in (b"", b"default_api.", b"functions.")
+)
+"""Text that may precede the name in a Python call. The namespaces are those in which Gemini and gpt-oss learn tools."""
 
 SURE: Final = 0
 LIKELY: Final = 1
@@ -420,8 +424,8 @@ def _merged(nodes: Sequence[PlanNode]) -> PlanNode:
 @lru_cache(maxsize=16)  # a pure function, asked for each block; clients choose the names of up to 128 tools
 def heads(syntax: BlockSyntax, names: tuple[str, ...]) -> tuple[bytes, ...]:
     """Returns the sorted beginnings of an object or call that has one of the first keys or `names` (without a list's
-    bracket). Untaught forms may also use Python's quotes."""
-    quotes = (b'"', b"'") if syntax.untaught else (b'"',)
-    keys = [b"{%b%b%b" % (quote, key.encode(), quote) for key in syntax.first_keys for quote in quotes]
+    bracket). Untaught forms may also use Python's quotes, and curly ones."""
+    quotes = (('"', '"'), ("'", "'"), ("“", "”")) if syntax.untaught else (('"', '"'),)
+    keys = [f"{{{left}{key}{right}".encode() for key in syntax.first_keys for left, right in quotes]
     calls = [b"%b%b(" % (wrapper, name.encode("utf-8", "replace")) for name in names for wrapper in _WRAPPERS]
     return tuple(sorted({*keys, *calls}))

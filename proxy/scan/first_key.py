@@ -11,6 +11,7 @@ from ._grammar import SPACE, WORD_BYTES, BlockSyntax
 from ._plan import CODE, JSON, NOTHING, PRINTED, heads
 
 _SPACE: Final = SPACE.encode()
+_QUOTED: Final = (b'{"', b"{'")
 _SCALAR: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+-."
 _COMMA: Final = ord(",")
 _COLON: Final = ord(":")
@@ -129,7 +130,7 @@ class FirstKey:
         self.begun = self._key.removeprefix(b"await ")
         self.kind = JSON if not self._syntax.untaught or (key[:2] == b'{"' and not self.listed) else CODE
         may_call = self._may_call
-        if may_call is None or key[:1] != b"{" or not self._syntax.names:
+        if may_call is None or key[:2] not in _QUOTED or not self._syntax.names:
             return True
         untaught = self._syntax.untaught
         self._name = FirstName(key[2:-1], self._syntax.names, key[-1], lambda name: may_call(name, untaught))

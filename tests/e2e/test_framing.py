@@ -28,6 +28,7 @@ SAID = {
     "beam": "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Hello.<|return|>",
     "cohere": "<|START_THINKING|>Hm.<|END_THINKING|><|START_TEXT|>Hello.<|END_TEXT|>",
     "ernie": "<think>Hm.</think><response>Hello.</response>",
+    "hunyuan": "<think>Hm.</think>\n<answer>\nHello.\n</answer>",
     "kimi_k3": "<|open|>think<|sep|>Hm.<|close|>think<|sep|><|open|>response<|sep|>Hello.<|close|>response<|sep|><|end_of_msg|>",
     "inkling": "<|content_thinking|>Hm.<|end_message|><|message_model|><|content_text|>Hello.<|end_message|>",
     "muse": " to=self<|message|>Hm.<|eom|><|start|>assistant to=user<|message|>Hello.<|eot|>",

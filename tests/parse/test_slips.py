@@ -83,6 +83,33 @@ READ: list[tuple[str, str, list[tuple[str, dict[str, Any]]], str]] = [
     ("gpt-oss-20b", "analysisOne word: \"four\".assistantfinalfour", [], "four"),
     ("my-model", 'Thought: I look.\nAction: run\nAction Input: {"command":"ls -l"}', [LS], ""),
     ("my-model", 'Action: now\nAction Input: {}\nAction: run\nAction Input: {"command":"ls -l"}', [NOW, LS], ""),
+    *(
+        (model, text, [LS], "")
+        for stray in ("</param>", "</command>", "</parameter=command>", "</arg_value>", "<parameter>")
+        for model, text in (
+            ("qwen3-coder", f"<tool_call>\n<function=run>\n<parameter=command>\nls -l\n{stray}\n</function>\n</tool_call>"),
+            ("glm-4.7", f"<tool_call>run<arg_key>command</arg_key><arg_value>ls -l{stray.replace('arg_value', 'arg_key')}</tool_call>"),
+        )
+    ),
+    ("qwen3-coder", "<tool_call>\n<function=run>\n<parameter=command>\nls -l\n</parameter>\n</function>\n</function>", [LS], ""),
+    *(
+        ("gemma-3", text, [LS], "")
+        for call in ("default_api.run(command='ls -l')", "run(command=“ls -l”)")
+        for text in (call, f"[{call}]", f"```tool_code\nprint({call})\n```")
+    ),
+    *(
+        ("my-model", text, [LS], "")
+        for call in ("{“name”: “run”, “arguments”: {“command”: “ls -l”}}",)
+        for text in (call, f"```json\n{call}\n```", f"<tool_call>\n{call}\n</tool_call>")
+    ),
+    *(
+        ("qwen3.6", HERMES.replace(right, wrong), [BERGEN], "")
+        for right, wrong in (
+            ('"name":', '"name:'), ('"look_up"', '"look_up'), ('"arguments":', '"arguments:'), ('"place":', '"place:'),
+            ('"look_up",', '"look_up" '), ('"', "”"),
+        )
+    ),
+    ("hunyuan-a13b", "<think>So.</think>\n<answer>\nFour.\n</answer>", [], "Four."),
     ("ui-tars", "Thought: I look.\nAction: run(command='ls -l')", [LS], "Thought: I look."),
 ]  # fmt: skip
 """A model, what it wrote, the calls, the text beside them."""
@@ -99,6 +126,8 @@ TEXT = [
     ("my-model", "analysisOne word: four.assistantfinalfour"),
     ("my-model", "Thought: I know it.\nFinal Answer: 4"),
     ("my-model", 'Action: run\nAction Input: {"command":"ls -l"}\nObservation: a.txt'),
+    ("my-model", "{“name”: “Ada”, “n”: 1}"),
+    ("hunyuan-a13b", "Put <answer> before it and `</answer>` behind."),
     ("cwm", "The <tool: tag is closed by </tool>"),
     ("deepseek-v4", "The prefix is <｜DSML｜, the section tool_calls."),
 ]

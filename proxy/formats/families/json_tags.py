@@ -231,10 +231,12 @@ APRIEL: Final = make_format(
 )
 
 # Hunyuan A13B. It may call from inside its reasoning: `reasoning.scan_calls`.
+_HUNYUAN_FRAMING: Final = (framing("<answer>", "line"), framing("</answer>"))
 HUNYUAN: Final = make_format(
     "hunyuan",
-    Grammar(syntaxes=(listed("<tool_calls>", "</tool_calls>"),)),
+    Grammar(syntaxes=(listed("<tool_calls>", "</tool_calls>"), *_HUNYUAN_FRAMING)),
     _list("<tool_calls>", "</tool_calls>"),
+    framing=_HUNYUAN_FRAMING,
     models=Models(call="as `jamba`", text="Hunyuan A13B", names=(r"hunyuan",)),
     template_tokens=templates.HUNYUAN,
     elsewhere=(),
