@@ -249,6 +249,13 @@ def test_what_another_protocol_leaves_out() -> None:
     assert written()["messages"] == [{"role": "user", "content": "Continue."}]
 
 
+def test_a_format_of_openai_has_nothing_that_servers_refuse() -> None:
+    form = {"name": "n", "strict": True, "description": "D.", "schema": {"type": "object"}}
+    asked = written(response_format={"type": "json_schema", "json_schema": form})
+    schema = {"description": "D.", "type": "object"}
+    assert asked["output_config"]["format"] == {"type": "json_schema", "schema": schema}
+
+
 def test_results_of_one_turn_are_one_message_and_come_first() -> None:
     def result(call_id: str) -> ToolResult:
         return ToolResult(call_id, (Text("r"),))

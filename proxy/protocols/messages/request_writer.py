@@ -31,7 +31,7 @@ from ...model import (
 from ..shared.client_tools import is_client_tool
 from ..shared.wire import rest_of
 from .blocks import PROTOCOL, request_blocks, write_content
-from .request import FORMAT_NAME, HEADERS, KNOWN, TOOL_FIELDS
+from .request import HEADERS, KNOWN, TOOL_FIELDS
 
 MAX_TOKENS: Final = 4096
 """The limit for requests without one: every model of the protocol supports this much."""
@@ -44,6 +44,8 @@ COUNTED: Final = frozenset(
 
 _NOT_IN_BODY: Final = frozenset({*HEADERS, "system"})
 """Protocol fields that are not written as fields of the body: headers, and the notes in `system`."""
+_OF_OPENAI: Final = frozenset({"name", "strict", "description"})
+"""Fields of an answer's format that this protocol's servers refuse."""
 _BEGIN: Final = "Continue."
 _NO_PARAMETERS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
 
@@ -103,7 +105,9 @@ def _output(own: Mapping[str, Any], request: ModelRequest) -> dict[str, Any]:
     if form is not None and form.get("type") not in ("text", "json_object"):
         schema = form.get("json_schema")
         if isinstance(schema, Mapping):
-            plain = {key: value for key, value in schema.items() if (key, value) != ("name", FORMAT_NAME)}
+            plain = {key: value for key, value in schema.items() if key not in _OF_OPENAI}
+            if "description" in schema and isinstance(shape := schema.get("schema"), Mapping):
+                plain["schema"] = {"description": schema["description"], **shape}
             form = {"type": form["type"], **plain}
         written["format"] = form
     return written
