@@ -18,6 +18,9 @@ from .coercion import CoercionKind
 from .json_calls import raw_string, read_nearly
 from .written import ParsedArguments, WrittenCall
 
+JUDGED: Final = 64
+"""After this many calls of a block, no further ones are judged if one is wrong already: the block is no call then."""
+
 
 @dataclass(slots=True)
 class CandidateCall:

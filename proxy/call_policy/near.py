@@ -21,6 +21,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Final, Literal
 
 from ..formats.engine.keys import ARGUMENTS, METADATA, NAMES
@@ -210,6 +211,7 @@ def _is_schema(value: Any, declared: Callable[[], Collection[str]]) -> bool:
     return "type" not in value or value["type"] == "object"
 
 
+@lru_cache(maxsize=1)  # asked for each call of a block
 def is_template(body: str) -> bool:
     """Returns True if a placeholder stands in place of a value (rule 2)."""
     short = "".join(part for part in _PARTS.split(body[:LOOKED_CHARS]) if len(part) <= _PART_CHARS)
@@ -241,14 +243,19 @@ def is_marked(syntax: BlockSyntax) -> bool:
 def means_call(syntax: BlockSyntax, body: str, written: WrittenCall) -> bool:
     """Returns True if this was meant as a call although no tool has its name (rule 6)."""
     if is_marked(syntax):
-        looked = body[:LOOKED_CHARS]
-        return any(map(str.isalnum, looked)) and _ELLIPSIS.search(looked) is None
+        return _says_something(body)
     match written.arguments:
         case MemberArguments():
             return False
         case PythonArguments(call) if call.positional:
             return False
     return _A_NAME.fullmatch(written.name) is not None
+
+
+@lru_cache(maxsize=1)  # asked for each call of a block
+def _says_something(body: str) -> bool:
+    looked = body[:LOOKED_CHARS]
+    return any(map(str.isalnum, looked)) and _ELLIPSIS.search(looked) is None
 
 
 # --- names ----------------------------------------------------------------------------------------------------------

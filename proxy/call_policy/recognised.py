@@ -27,7 +27,7 @@ from ..repair.relaxed_json import read_json
 from ..scan._grammar import SPACE, Block, BlockSyntax
 from ..schemas.schema import SchemaProblem, ToolSchema, compile_schema
 from .assembly import Assembly, assemble
-from .candidate import CandidateCall, ToolNames, parse_arguments
+from .candidate import JUDGED, CandidateCall, ToolNames, parse_arguments
 from .coercion import CoercedArguments, coerce
 from .json_calls import MemberArguments
 from .near import NearMiss, is_template, is_tool_definition, misfit, stands_for_values, tool_of, unreadable_block
@@ -98,6 +98,8 @@ class Recogniser:
         flaws: list[Unrecognised] = []
         named = False
         for written in assembly.calls:
+            if flaws and len(flaws) + len(calls) >= JUDGED:
+                break
             try:
                 call = self._call(written, assembly, names, block)
             except Unrecognised as unrecognised:

@@ -15,7 +15,7 @@ from ..formats.engine.rendering import prompt_parameters
 from ..model import ToolChoice, ToolSpec
 from ..scan._grammar import Block, BlockSyntax, Field
 from .assembly import Assembly, assemble
-from .candidate import CandidateCall, ToolNames, names_on_offer, parse_arguments
+from .candidate import JUDGED, CandidateCall, ToolNames, names_on_offer, parse_arguments
 from .json_calls import raw_arguments
 from .near import (
     NearMiss,
@@ -107,6 +107,8 @@ class TaughtReader:
         calls: list[CandidateCall] = []
         failures: list[Rejected] = []
         for written in assembly.calls:
+            if failures and len(failures) + len(calls) >= JUDGED:
+                break
             try:
                 calls.append(self._call(written, assembly, block))
             except Rejected as rejected:

@@ -12,8 +12,10 @@ from typing import Final
 import pytest
 
 from tests.cases import every
+from tests.corpus.damaged import offered
 from tests.linear.work import CountedBytes, CountedText, work
 from tests.parse.policies import WordPolicy
+from tests.parse.reading import scanned
 from toolwire import fastparse
 from toolwire.call_policy.json_calls import settle_arguments
 from toolwire.extras.capture.files import Entry
@@ -131,6 +133,16 @@ def test_no_search_is_more_than_linear(name: str) -> None:
     finally:
         logging.disable(logging.NOTSET)
     assert not found
+
+
+@every("call", ['{"name":"shell"},', '{"name":"shell","arguments":{"cmd":"",}},', '{"name":"shel"},'])
+@every(("before", "behind"), [("", ""), ("<tool_call>", "</tool_call>"), ("```json\n", "\n```")])
+def test_no_block_of_many_calls_takes_more_than_linear_time(before: str, behind: str, call: str) -> None:
+    def judge(text: str) -> object:
+        return scanned(_pyparse, "hermes", offered(), [f"{before}[{text}{{}}]{behind}"], recognise="any")
+
+    fewer, more = (work(lambda: judge(call * number)) for number in (100, 200))  # noqa: B023  # called at once
+    assert more <= STEEP * fewer + SLACK
 
 
 def grammars() -> dict[Grammar, str]:
