@@ -118,6 +118,24 @@ def test_what_is_known_is_not_asked_again() -> None:
     assert race.ranking()[0] == 1
 
 
+def test_candidates_are_compared_by_the_cases_that_all_answered() -> None:
+    race = Race(range(2), 48)
+    for case in range(24):
+        race.put(0, case, float(case < 6))
+    for case in range(6):
+        race.put(1, case, 0.5)
+    assert race.ranking()[0] == 0
+
+
+def test_of_equal_ones_the_first_wins_in_whatever_order_they_answer() -> None:
+    for seed in range(40):
+        random = Random(seed)
+        points = random.choices((0.0, 0.1, 0.4, 1.0), k=48)
+        race = Race(range(random.randint(2, 20)), 48)
+        play(race, lambda entrant, case, points=points: points[case], at_once=8, random=random)
+        assert race.ranking()[0] == 0, seed
+
+
 def test_the_forecast_is_never_too_low() -> None:
     race = Race(range(10), 50)
     total = race.to_come

@@ -14,7 +14,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil
+from math import ceil, fsum
 from typing import Final
 
 FIRST: Final = 6
@@ -86,17 +86,24 @@ class Race:
         """Returns all candidates, best first: the remaining ones by score, then the dropped ones, the last dropped
         first."""
         gone = list(self.out)
-        return [*sorted(self.active, key=self._rank), *reversed(gone)]
+        return [*self._ranked(), *reversed(gone)]
 
     def score(self, entrant: int) -> float:
         """Returns the mean points per answer, so far."""
         values = [value for value in self._points[entrant].values() if value is not None]
-        return sum(values) / len(values) if values else 0.0
+        return _mean(values)
 
     # --- the rules ----------------------------------------------------------------------------------------------------
 
-    def _rank(self, entrant: int) -> tuple[float, int]:
-        return -self.score(entrant), self._order[entrant]
+    def _ranked(self) -> list[int]:
+        """Returns the remaining candidates, best first, compared by the cases that all of them have answered."""
+        rows = [self._points[entrant] for entrant in self.active]
+        common = set.intersection(*map(set, rows)) if rows else set()
+        scores = {
+            entrant: _mean([value for case in common if (value := row[case]) is not None])
+            for entrant, row in zip(self.active, rows, strict=True)
+        }
+        return sorted(self.active, key=lambda entrant: (-scores[entrant], self._order[entrant]))
 
     @staticmethod
     def _keep(entrants: int) -> int:
@@ -116,9 +123,10 @@ class Race:
         return all(self._asked(entrant) == self._upto for entrant in self.active)
 
     def _bounds(self, entrant: int, upto: int) -> tuple[float, float]:
-        """Returns the least and the most points that a candidate can have after this many cases."""
+        """Returns the least and the most points that a candidate can have after this many cases, whatever the order in
+        which its answers came."""
         values = [value for case, value in self._points[entrant].items() if case < upto and value is not None]
-        return sum(values), sum(values) + upto - len(values)
+        return fsum(values), fsum((*values, upto - len(values)))
 
     def _drop(self, entrant: int, why: str) -> None:
         self.active.remove(entrant)
@@ -139,8 +147,7 @@ class Race:
                 self.decided = True
             if self.decided or not self._complete or self._upto == self._cases:
                 return
-            best = sorted(self.active, key=self._rank)[: self._goal]
-            for entrant in sorted(set(self.active) - set(best), key=self._rank, reverse=True):
+            for entrant in reversed(self._ranked()[self._goal :]):
                 self._drop(entrant, f"round {self.round}")
             self.round += 1
             self._goal = self._keep(len(self.active))
@@ -152,7 +159,7 @@ class Race:
         last = self._upto == self._cases
         goal = 1 if last else self._goal
         bounds = {entrant: self._bounds(entrant, self._upto) for entrant in self.active}
-        for entrant in sorted(self.active, key=self._rank, reverse=True):
+        for entrant in reversed(self._ranked()):
             ahead = sum(
                 low > bounds[entrant][1] or (low == bounds[entrant][1] and self._order[other] < self._order[entrant])
                 for other, (low, _) in bounds.items()
@@ -164,3 +171,7 @@ class Race:
                 )
         if len(self.active) == 1 < len(self._order) and not (last and self._complete):
             self.decided = True
+
+
+def _mean(values: Sequence[float]) -> float:
+    return fsum(values) / len(values) if values else 0.0
