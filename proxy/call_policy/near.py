@@ -211,10 +211,14 @@ def _is_schema(value: Any, declared: Callable[[], Collection[str]]) -> bool:
     return "type" not in value or value["type"] == "object"
 
 
-@lru_cache(maxsize=1)  # asked for each call of a block
 def is_template(body: str) -> bool:
     """Returns True if a placeholder stands in place of a value (rule 2)."""
-    short = "".join(part for part in _PARTS.split(body[:LOOKED_CHARS]) if len(part) <= _PART_CHARS)
+    return _is_template(body[:LOOKED_CHARS])
+
+
+@lru_cache(maxsize=1)  # asked for each call of a block
+def _is_template(looked: str) -> bool:
+    short = "".join(part for part in _PARTS.split(looked) if len(part) <= _PART_CHARS)
     return any(pattern.search(short) is not None for pattern in (_ELLIPSIS, _PLACEHOLDER, _A_TYPE))
 
 
@@ -243,7 +247,7 @@ def is_marked(syntax: BlockSyntax) -> bool:
 def means_call(syntax: BlockSyntax, body: str, written: WrittenCall) -> bool:
     """Returns True if this was meant as a call although no tool has its name (rule 6)."""
     if is_marked(syntax):
-        return _says_something(body)
+        return _says_something(body[:LOOKED_CHARS])
     match written.arguments:
         case MemberArguments():
             return False
@@ -253,8 +257,7 @@ def means_call(syntax: BlockSyntax, body: str, written: WrittenCall) -> bool:
 
 
 @lru_cache(maxsize=1)  # asked for each call of a block
-def _says_something(body: str) -> bool:
-    looked = body[:LOOKED_CHARS]
+def _says_something(looked: str) -> bool:
     return any(map(str.isalnum, looked)) and _ELLIPSIS.search(looked) is None
 
 

@@ -258,7 +258,8 @@ UNBUDGETED: Final[Mapping[str, str]] = {
     """,
     "64 of at most 256 bytes": "upstream/client/wire_answer.py:_media_type",
     "keyed by grammars, formats and settings, which the configuration and the code make": """
-        call_policy/assembly.py:_own_syntax call_policy/assembly.py:is_line call_policy/json_calls.py:_head
+        call_policy/assembly.py:_own_syntax call_policy/assembly.py:_value_closers call_policy/assembly.py:is_line
+        call_policy/json_calls.py:_head
         formats/base.py:escaping_for formats/base.py:escaping_in_calls formats/recognised/brackets.py:reading_brackets
         formats/recognised/recognition.py:recognised_markers formats/recognised/recognition.py:recognising
         pipeline/scanning/preopened.py:keep_closing_tags pipeline/scanning/preopened.py:marks_of
@@ -267,6 +268,7 @@ UNBUDGETED: Final[Mapping[str, str]] = {
         scan/_plan.py:_own_nodes scan/_plan.py:plan scan/blocks.py:_whole scanner.py:reasoning_tags
         scanner.py:signs_of scanner.py:triggers
     """,
+    "one of at most 65,536 characters": "call_policy/near.py:_is_template call_policy/near.py:_says_something",
     "one value": "formats/base.py:builtin_formats formats/base.py:control_tokens formats/base.py:_defined",
     "1,024 of at most 256 characters; values are names of formats": "formats/model_families.py:_format_for",
     "64 of at most 65,536 characters; values are names of formats": "formats/model_families.py:_format_of_template",
