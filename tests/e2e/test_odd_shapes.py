@@ -241,6 +241,7 @@ USE = {"type": "tool_use", "id": "toolu_1", "name": "read", "input": {"path": "a
 MESSAGES_SHAPES: dict[str, tuple[Any, Any]] = {
     "the whole input at the start": (message(start(0, {"path": "a"}), stop(0)), [A]),
     "the whole input as a text": (message(start(0, READ_A), stop(0)), [A]),
+    "input in the start, and nothing in a piece": (message(start(0, {"path": "a"}), pieces(0, "{}"), stop(0)), [A]),
     "input in both": (message(start(0, {"path": "a"}), pieces(0, '{"path"', ':"a"}'), stop(0)), [A]),
     "a piece that is an object": (message(start(0), pieces(0, {"path": "a"}), stop(0)), [A]),
     "no stops": (message(start(0), pieces(0, READ_A), start(1, id="toolu_2"), pieces(1, READ_B)), [A, B]),
@@ -252,6 +253,7 @@ MESSAGES_SHAPES: dict[str, tuple[Any, Any]] = {
     "a stop twice": (message(start(0), pieces(0, READ_A), stop(0), stop(0)), [A]),
     "no name": (message(start(0, name=""), pieces(0, READ_A), stop(0)), INVALID),
     "no name beside a call": (message(start(0, name=None), pieces(0, READ_B), stop(0), start(1, id="b"), pieces(1, READ_A), stop(1)), [A]),
+    "Chat's end": ([*message(start(0), pieces(0, READ_A), stop(0))[:-1], frame("[DONE]")], [A]),
     "pieces of nothing": (message(pieces(3, READ_B), start(0), pieces(0, READ_A), stop(0)), [A]),
     "a name, and no reason": (message(start(0), end=None), INSIDE),
     "a whole answer": (whole_message(USE), [A]),

@@ -19,6 +19,7 @@ from tests.protocols import test_corners_responses_read as in_responses
 from tests.protocols.corners import read_by, sse
 from toolwire.errors import BackendFault, ClientFault, GatewayError
 from toolwire.events import Event, Fault, Finish
+from toolwire.folding import fold
 from toolwire.protocols.base import ServerSide
 from toolwire.stream_grammar import check
 
@@ -227,6 +228,37 @@ def test_what_is_no_answer(name: str) -> None:
             SERVERS[name].read_reply(body)
         assert (caught.value.status, caught.value.code) == (502, "upstream_invalid_response"), body[:40]
         assert len(caught.value.message) < 300
+
+
+def text_delta(kind: str, text: str) -> dict[str, Any]:
+    key = kind.removesuffix("_delta")
+    return {"type": "content_block_delta", "index": 0, "delta": {"type": kind, key: text}}
+
+
+TEXTS: Any = ["so", {"text": "so"}, ["so"], [{"text": "so"}]]
+HEADLESS = {"role": "assistant", "content": "so"}
+
+
+@every(
+    ("name", "data"),
+    [
+        *(("messages", {"type": "message", "content": text, "stop_reason": "end_turn"}) for text in TEXTS),
+        *(("responses", {"status": "completed", "output": [{"type": "message", "content": text}]}) for text in TEXTS),
+        ("responses", {"status": "completed", "output": [HEADLESS]}),
+        ("responses", ended("completed", output=[HEADLESS])),
+        (
+            "messages",
+            sse(
+                *(text_delta(f"{kind}_delta", said) for kind, said in (("thinking", "hm"), ("text", "so"))),
+                {"type": "message_delta", "delta": {"stop_reason": "end_turn"}},
+                {"type": "message_stop"},
+            ),
+        ),
+    ],
+)
+def test_text_in_odd_places_is_read(name: str, data: Any) -> None:
+    reply = fold(read(name, data)) if isinstance(data, bytes) else SERVERS[name].read_reply(json.dumps(data).encode())
+    assert reply.choices[0].parts[-1].text == "so"
 
 
 @every(

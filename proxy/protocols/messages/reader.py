@@ -28,7 +28,7 @@ from ..shared.call_deltas import CallDelta, new_call_id
 from ..shared.client_tools import TOOLSET
 from ..shared.ends import cut_off_reason, read_end
 from ..shared.numbers import MAX_CHOICES, MAX_PARTS, index_of, too_many
-from ..shared.sse_reader import SseReader
+from ..shared.sse_reader import SseReader, is_done
 from ..shared.wire import load, nameless_call_fault, read_frame, rest_of
 from .blocks import CALL, PROTOCOL, REDACTED, TEXT, THINKING, block_extra
 from .errors import read_error
@@ -67,9 +67,13 @@ class MessagesReader(SseReader):
     # --- frames -----------------------------------------------------------------------------------------------------
 
     def _frame(self, name: str | None, frame: bytes) -> None:
-        if not frame.startswith(b"{") and (left := noise.of_text(frame, name)) is not None:
-            self.note(noise.LEFT_OUT, left)
-            return
+        if not frame.startswith(b"{"):
+            if is_done(frame):
+                self._at_end()
+                return
+            if (left := noise.of_text(frame, name)) is not None:
+                self.note(noise.LEFT_OUT, left)
+                return
         value = read_frame(frame, "an event")
         kind = text_of(value.get("type")) or name or ""
         error = read_error(value if kind != "error" else {**value, "type": "error"})
@@ -209,8 +213,13 @@ class MessagesReader(SseReader):
         if kind in _TEXTS:
             key, of = _TEXTS[kind]
             piece = delta.get(key)
+            if block is not None and {block.kind, of} == _PROSE:  # the server goes on with another block
+                self._end(index, explicit=True)
+                block = None
             if block is None and of is not BlockKind.TOOL_CALL:  # the server left out the block's start
                 block = self._begin(max(index, 0), {"type": "text" if of is BlockKind.TEXT else "thinking"})
+            if block is not None and of is BlockKind.TOOL_CALL and block.wire.get("input") and piece in ("{}", {}):
+                return  # its arguments came with its start
             if block is not None and block.kind in (of, None):
                 self._add_text(block, arguments_text(piece) if of is BlockKind.TOOL_CALL else text_of(piece))
                 return
@@ -270,6 +279,9 @@ class MessagesReader(SseReader):
                 whole = arguments_text(start_input).strip(SPACE) if start_input else ""
                 self._add_text(block, whole or ("{}" if explicit else ""))
         self.out.append(Close(block.number, status, scoped(PROTOCOL, block.late)))
+
+
+_PROSE: Final = {BlockKind.TEXT, BlockKind.REASONING}
 
 
 class _OpenBlock:

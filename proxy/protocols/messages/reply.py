@@ -45,7 +45,7 @@ from ..shared.call_deltas import new_call_id
 from ..shared.ends import cut_off_reason, finish_words, meaning, read_end
 from ..shared.noise import LEFT_OUT, NAMELESS, Note, ignore_note, of_item
 from ..shared.numbers import MAX_PARTS, rest_of_counts, too_many, usage_of, with_rest
-from ..shared.wire import dumper, nameless_call_fault, read_answer, rest_of, unreadable_answer
+from ..shared.wire import dumper, nameless_call_fault, read_answer, rest_of, typed_parts, unreadable_answer
 from ..streams import WriteOptions
 from .blocks import PROTOCOL, begins_as_object, input_of, read_block, write_block
 from .errors import read_error
@@ -239,7 +239,7 @@ def read_reply(body: bytes, note: Note = ignore_note) -> ModelReply:
     error = read_error(answer)
     if error is not None:
         raise error
-    content = answer.get("content")
+    content = typed_parts(answer.get("content"), "text")
     if not isinstance(content, list):
         raise unreadable_answer("The model server's answer has no content", answer)
     if len(content) > MAX_PARTS:

@@ -21,6 +21,7 @@ from .items import (
     message_of,
     reasoning_fields,
     text_extra,
+    usual_item,
 )
 
 CALLS: Final = frozenset({"function_call", "custom_tool_call"})
@@ -82,7 +83,7 @@ class ItemReader:
     def take(self, wire: Any) -> None:
         """Stores the item as the server sent it, partial or complete."""
         if isinstance(wire, dict):
-            self.wire = wire
+            self.wire = wire = usual_item(wire)
             self.kind = text_of(wire.get("type")) or self.kind
             self.name = text_of(wire.get("name")) or self.name
             self.use = read_client_call(wire, self.ident or text_of(wire.get("id")) or new_call_id())

@@ -37,7 +37,7 @@ from ...model import (
     scoped,
 )
 from ..shared.client_tools import ITEM_TYPE
-from ..shared.wire import dump, rest_of
+from ..shared.wire import dump, rest_of, typed_parts
 from .client_tools import KEPT_FIELDS, read_client_call, read_output
 from .summaries import KINDS as SUMMARIES
 from .summaries import REQUEST, TRIGGER, read_summary
@@ -409,3 +409,13 @@ def _output_parts(output: Any) -> tuple[Part, ...]:
     if isinstance(output, list) and all(isinstance(p, Mapping) and isinstance(p.get("type"), str) for p in output):
         return tuple(read_content(output))
     return (Text(dump(output).decode()),)
+
+
+def usual_item(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns an output item of a server; a message gets its type and parts with types if the server left them out."""
+    if item.get("type", "message" if "role" in item else None) != "message":
+        return item
+    content = typed_parts(item.get("content"), "output_text")
+    return (
+        item if "type" in item and content is item.get("content") else {**item, "type": "message", "content": content}
+    )

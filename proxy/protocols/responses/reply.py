@@ -59,7 +59,7 @@ from ..streams import WriteOptions
 from .client_tools import item_types, read_client_call
 from .ids import derived_id
 from .item_writer import call_type, part_fields, write_call, write_reasoning
-from .items import PROTOCOL, call_extra, read_assistant_message, read_reasoning
+from .items import PROTOCOL, call_extra, read_assistant_message, read_reasoning, usual_item
 from .resource import (
     DEFAULT_TIER,
     RESOURCE_KEYS,
@@ -421,6 +421,7 @@ def probabilities(*content_parts: Mapping[str, Any]) -> Extra:
 
 def read_output_item(item: Mapping[str, Any]) -> list[Part]:
     """Returns the parts of an output item of a model server; `OpaquePart` for an unknown item."""
+    item = usual_item(item)
     match item.get("type"):
         case "message":
             if not isinstance(item.get("content"), list):

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from .server_errors import error_in
 from .wire import dump, load
 
 Note = Callable[[str, str], None]
@@ -155,7 +156,7 @@ def _has_content(choice: Any) -> bool:
 
 
 def _is_error(name: str | None, value: Mapping[str, Any]) -> bool:
-    return bool(value.get("error") or value.get("detail")) or "error" in (name, value.get("type"), value.get("object"))
+    return name == "error" or error_in(value) is not None
 
 
 def _kind(name: str | None, value: Mapping[str, Any]) -> str:

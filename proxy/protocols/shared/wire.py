@@ -187,6 +187,20 @@ def rest_of(value: Mapping[str, Any], known: frozenset[str]) -> Mapping[str, Any
     return {key: item for key, item in value.items() if key not in known and item is not None} or EMPTY
 
 
+def typed_parts(content: Any, kind: str) -> Any:
+    """Returns the content of a server's message as a list of parts with types; servers also send one text or one part,
+    or leave out the type `kind` of a text. The same object if it has that form, or no known one."""
+    parts = [content] if isinstance(content, str | dict) else content
+    if not isinstance(parts, list) or (parts is content and all(map(_is_typed, parts))):
+        return content
+    texts = ({"text": part} if isinstance(part, str) else part for part in parts)
+    return [part if _is_typed(part) else {"type": kind, **part} for part in texts]
+
+
+def _is_typed(part: Any) -> bool:
+    return not isinstance(part, str) and not (isinstance(part, dict) and "type" not in part and "text" in part)
+
+
 def dump(value: Any) -> bytes:
     """Returns `value` as compact JSON. Halves of characters become U+FFFD. Raises `TypeError` for values that JSON
     cannot hold."""
