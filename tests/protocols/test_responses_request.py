@@ -542,3 +542,16 @@ def test_foreign_parts() -> None:
     user, output = write_items(asked)
     assert user["content"] == "x"
     assert output["output"] == '{"type":"audio"}'
+
+
+def test_grammars_and_formats_between_chat_and_responses() -> None:
+    """Each API has its own form of a custom tool's grammar, and Responses demands the name of a schema."""
+    grammar = {"syntax": "lark", "definition": "start: A"}
+    nested = {"type": "custom", "custom": {"name": "p", "format": {"type": "grammar", "grammar": grammar}}}
+    flat = {"type": "custom", "name": "p", "format": {"type": "grammar", **grammar}}
+    form = {"type": "json_schema", "json_schema": {"schema": {}}}
+    asked = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "tools": [nested], "response_format": form}
+    written = RESPONSES.write_request(ChatProtocol().read_request(asked, b""))
+    assert written["tools"] == [flat]
+    assert written["text"]["format"] == {"type": "json_schema", "name": "answer", "schema": {}}
+    assert ChatProtocol().write_request(request({"model": "m", "input": "hi", "tools": [flat]}))["tools"] == [nested]

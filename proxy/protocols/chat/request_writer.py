@@ -204,7 +204,7 @@ def write_tool(tool: ToolSpec) -> dict[str, Any]:
     received = fields_of(tool.extra, PROTOCOL)
     if not received and tool.kind == "custom":  # another protocol's form of its format would be invalid here
         inner = tool.received.get("custom")
-        received = {"custom": inner} if isinstance(inner, Mapping) else EMPTY
+        received = {"custom": inner if isinstance(inner, Mapping) else _custom_format(tool.received.get("format"))}
     known = {"description": tool.description, "parameters": tool.parameters, "strict": tool.strict}
     inner = received.get(tool.kind)
     rest = rest_of(inner if isinstance(inner, Mapping) else EMPTY, TOOL_FIELDS)
@@ -214,6 +214,16 @@ def write_tool(tool: ToolSpec) -> dict[str, Any]:
     if tool.kind == "custom" and not isinstance(inner, Mapping):
         body, outer = {**outer, **body}, EMPTY
     return {**outer, "type": tool.kind, tool.kind: body}
+
+
+def _custom_format(form: Any) -> Mapping[str, Any]:
+    """Returns the format of a custom tool of Responses in the form of this protocol."""
+    match form:
+        case {"type": "grammar", "syntax": syntax, "definition": definition}:
+            grammar = {"syntax": syntax, "definition": definition}
+            return {"format": {"type": "grammar", "grammar": grammar}}
+        case _:
+            return EMPTY
 
 
 def write_choice(choice: ToolChoice, tools: Iterable[ToolSpec] = ()) -> Any:

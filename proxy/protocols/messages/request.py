@@ -40,6 +40,7 @@ from ...support.cache import weight_of
 from ...tolerances import ARGUMENTS
 from ..shared.client_tools import with_distinct_names
 from ..shared.mending import Mending, is_json_object, object_of, objects
+from ..shared.openai import FORMAT_NAME
 from ..shared.request_schema import RequestSchema
 from ..shared.wire import dump, load, rest_of
 from .blocks import PROTOCOL, read_content
@@ -70,8 +71,6 @@ _OWN: Final = KNOWN - MODELLED - GATEWAYS_OWN
 MESSAGE_FIELDS: Final = frozenset({"role", "content"})
 TOOL_FIELDS: Final = frozenset({"type", "name", "description", "input_schema", "strict"})
 CHOICE_FIELDS: Final = frozenset({"type", "name", "disable_parallel_tool_use"})
-FORMAT_NAME: Final = "answer"
-"""Name of an answer's schema for other protocols, which require one."""
 
 
 def code_of(param: str, general: str) -> str:

@@ -24,6 +24,7 @@ from ...known.past import fold_items, make_once
 from ...model import EMPTY, Message, ModelRequest, Reasoning, Text, ToolChoice, ToolSpec, fields_of
 from ..shared.call_ids import at_most
 from ..shared.client_tools import is_client_tool
+from ..shared.openai import FORMAT_NAME
 from .ids import response_of
 from .item_writer import write_items
 from .items import PROTOCOL, own_items
@@ -167,7 +168,9 @@ def _text(own: Mapping[str, Any], request: ModelRequest) -> Mapping[str, Any]:
 
 def _write_format(form: Mapping[str, Any]) -> dict[str, Any]:
     schema = form.get("json_schema")
-    return {"type": form["type"], **schema} if isinstance(schema, Mapping) else dict(form)
+    if not isinstance(schema, Mapping):
+        return dict(form)
+    return {"type": form["type"], **schema, "name": schema.get("name") or FORMAT_NAME}
 
 
 def _included(own: Any, request: ModelRequest) -> Any:
@@ -219,6 +222,8 @@ def _write_tool(tool: ToolSpec) -> dict[str, Any]:
     fields: dict[str, Any]
     if tool.kind == "custom":
         form = tool.received.get("format") or inner.get("format")
+        if isinstance(form, Mapping) and isinstance(grammar := form.get("grammar"), Mapping):  # Chat's form
+            form = {"type": form.get("type"), **grammar}
         fields = {"name": tool.name, "description": tool.description, "format": form}
     else:
         fields = {

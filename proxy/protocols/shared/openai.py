@@ -19,6 +19,9 @@ TOOL: Final[Mapping[str, Any]] = {
 }
 """The tool of `ClientSide.example`."""
 
+FORMAT_NAME: Final = "answer"
+"""Name of an answer's schema where the client gave none: OpenAI's APIs require one."""
+
 TIME_HEADER: Final = "openai-processing-ms"
 """Response header with the milliseconds between request and answer."""
 
