@@ -138,9 +138,10 @@ class Transformation(Middleware):
             )
             reply.map(stage)
             if offer.tools and not exchange.received.stream:
-                reply.map(ReasoningCalls(stage.factory, exchange.nearly, record.decided))
+                observed = bool(record.observers)
+                reply.map(ReasoningCalls(stage.factory, exchange.nearly, record.decided, observed=observed))
             elif offer.tools and record.observers:
-                reply.watch(ReasoningCalls(stage.factory, None, record.decided).see)
+                reply.watch(ReasoningCalls(stage.factory, None, record.decided, observed=True).see)
             if taught is not None:
                 record.note("format", offer.format.name)
             exchange.at_end(lambda: record.count("scanned_bytes", stage.scanned_bytes))

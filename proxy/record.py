@@ -246,7 +246,7 @@ Decided = Literal[
 `dropped`   a block vanishes;
 `failed`    a block, or a call, ends the answer with an error;
 `missed`    a demanded call was not made;
-`in_reasoning`  a call stands in reasoning that has no end;
+`in_reasoning`  a call is at the end of the reasoning;
 `discarded` the answer is not used, and the model is asked again.
 """
 

@@ -29,6 +29,8 @@ OWN_CALL = whole({"content": None, "tool_calls": [OWN]}, finish="tool_calls")
 MISTRAL = '[TOOL_CALLS][{"name": "weather", "arguments": {"city": "Paris"}}]'
 DENIED = [{"use": "tool_filter", "options": {"deny": ["add"]}}, *DEFAULT_CHAIN]
 THOUGHT = 'No call: The call of "weather" is in reasoning that has no end.'
+CLOSED = 'No call: The call of "weather" is in the reasoning, which is only searched with `reasoning.scan_calls`.'
+NOT_TRIED = "No call: the model answered with text and never tried to call a tool."
 THINKING = whole({"content": None, "reasoning_content": f"I call it. {CALL}"})
 LOST = "No call: the connection to the server was lost"
 UNREAD = "No call: The model's tool call cannot be read: "
@@ -51,10 +53,7 @@ TABLE: list[tuple[str, str, Script, Any, dict[str, Any]]] = [
         'Called "weather", recovered from a damaged or unknown form.',
         *("recovered", Say(f"I look.\n{LOOSE}"), WEATHER, {}),
     ),
-    (
-        "No call: the model answered with text and never tried to call a tool.",
-        *("none", Say("It is warm."), WEATHER, {}),
-    ),
+    (NOT_TRIED, "none", Say("It is warm."), WEATHER, {}),
     ("No call: the model wrote only reasoning.", "none", Say("<think>Hm.</think>"), WEATHER, {}),
     ("No call: the answer is empty.", "none", Say(""), WEATHER, {}),
     (
@@ -73,6 +72,9 @@ TABLE: list[tuple[str, str, Script, Any, dict[str, Any]]] = [
     ),
     (THOUGHT, "in_reasoning", THINKING, WEATHER, ONCE | body(stream=False)),
     (THOUGHT, "in_reasoning", Say(f"<think>I call it. {CALL}"), WEATHER, {}),
+    (CLOSED, "in_reasoning", Say(f"<think>I call it. {CALL}</think>It is warm."), WEATHER, {}),
+    (CLOSED, "in_reasoning", Say(f"<think>{CALL}</think>It is warm."), WEATHER, body(stream=False)),
+    (NOT_TRIED, "none", Say(f"<think>{CALL} No.</think>It is warm."), WEATHER, {}),
     ("No call: the answer was cut inside a call (length).", "cut", Say(BEGUN, finish="length"), WEATHER, ONCE),
     (CUT_BEFORE, "cut", Say("I will now", finish="length"), WEATHER, ONCE),
     (

@@ -54,7 +54,7 @@ not taught or is damaged, one that does not fit its tool's schema;
 `demanded`      a demanded call was not made;
 `attempted`     an attempt to call a tool is no call;
 `denied`        the tool that was called is not permitted;
-`in_reasoning`  the call stands in reasoning that has no end;
+`in_reasoning`  the call is in the reasoning;
 `cut`           the answer ended before or inside a call;
 `lost`          the connection to the server was lost;
 `upstream`      the server refused the request;
@@ -235,8 +235,8 @@ def _why_not_in(last: CallOutcome, code: str | None, message: str) -> tuple[Verd
     kinds: Sequence[tuple[VerdictKind, Decided]] = (
         ("attempted", "failed"),
         ("denied", "denied"),
-        ("in_reasoning", "in_reasoning"),
         ("attempted", "refused"),
+        ("in_reasoning", "in_reasoning"),
     )
     for kind, decided in kinds:
         found = [one.why for one in last.of(decided) if one.why]
