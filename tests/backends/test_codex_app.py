@@ -388,9 +388,12 @@ def test_calls_end_the_answer_behind_what_was_said(name: str | None, count: int)
         assert (reply.choices[0].reason, reply.usage and reply.usage.output_tokens) == ("tool_calls", 4)
 
 
+@pytest.mark.parametrize("way", [usual, only_completed])
 @pytest.mark.parametrize("whole", [True, False])
 @pytest.mark.parametrize("name", ITEMS)
-def test_what_begins_anew_is_never_joined_to_what_came_before(name: str, whole: bool) -> None:
+def test_what_begins_anew_is_never_joined_to_what_came_before(
+    name: str, whole: bool, way: Callable[[Item], list[Item]]
+) -> None:
     item, part = ITEMS[name](0)
     retry = note("error", error={"message": "cut"}, willRetry=True)
     if name == "text" and not whole:
@@ -399,7 +402,7 @@ def test_what_begins_anew_is_never_joined_to_what_came_before(name: str, whole: 
         return
     before = [*deltas(item)[:2], retry]
     forgotten = len(told(*before, whole=whole)[0]) if whole else 0
-    events, turn = told(*before, *usual(item), DONE, whole=whole)
+    events, turn = told(*before, *way(item), DONE, whole=whole)
     assert turn.restarts == whole
     reply = fold([Start("id", "m", 1), *events[forgotten:]] if whole else events)
     assert reply.choices[0].parts[-1] == part

@@ -167,8 +167,9 @@ def test_changes_are_those_since_a_version() -> None:
 def test_what_went_is_told_once_and_what_was_never_seen_is_counted() -> None:
     many = Exchanges(most=2 * LEAST_BYTES)
     many.one("a")
-    many.one("b")
-    seen = many.ring.changes(0, None)
+    runs = many.begin("b")
+    seen = many.ring.changes(0, None)  # it has just begun
+    many.end(runs)
     for ident in "cdefg":
         many.one(ident)
     news = many.ring.changes(seen.version, None)

@@ -167,6 +167,7 @@ def test_thinking_begins_behind_a_call_and_behind_thinking(twin: ModuleType) -> 
         ('{"arguments": {"name": "Ada Lovelace"}', True),
         ('{"name": "Ada', True),
         ('{"name": "\\u0066"', True),
+        (f'{{"type": "{"x" * 256}", "name": "f"', True),  # too long to look for the name
     ],
 )
 def test_json_is_shown_once_it_can_be_no_call(twin: ModuleType, format: str, begun: str, held: bool) -> None:
