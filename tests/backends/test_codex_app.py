@@ -388,19 +388,20 @@ def test_calls_end_the_answer_behind_what_was_said(name: str | None, count: int)
         assert (reply.choices[0].reason, reply.usage and reply.usage.output_tokens) == ("tool_calls", 4)
 
 
-@pytest.mark.parametrize("way", [usual, only_completed])
-@pytest.mark.parametrize("whole", [True, False])
-@pytest.mark.parametrize("name", ITEMS)
+@every("way", [usual, only_completed, unannounced])
+@every("whole", [True, False])
+@every("again", ITEMS)
+@every("name", ITEMS)
 def test_what_begins_anew_is_never_joined_to_what_came_before(
-    name: str, whole: bool, way: Callable[[Item], list[Item]]
+    name: str, again: str, whole: bool, way: Callable[[Item], list[Item]]
 ) -> None:
-    item, part = ITEMS[name](0)
+    item, part = ITEMS[again](0)
     retry = note("error", error={"message": "cut"}, willRetry=True)
+    before = [*deltas(ITEMS[name](0)[0])[:2], retry]
     if name == "text" and not whole:
         with pytest.raises(GatewayError):
-            told(*deltas(item)[:2], retry)
+            told(*before)
         return
-    before = [*deltas(item)[:2], retry]
     forgotten = len(told(*before, whole=whole)[0]) if whole else 0
     events, turn = told(*before, *way(item), DONE, whole=whole)
     assert turn.restarts == whole
