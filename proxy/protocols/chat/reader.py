@@ -166,13 +166,15 @@ class ChatReader(SseReader):
         answer = self._answers.get(index) if type(index) is int else None
         if answer is None:
             answer = self._answer(index, position)
-        delta = message_of(choice, "delta") if answer.has_begun else message_of(choice, "delta", "message")
+        delta = choice.get("delta")
+        if not isinstance(delta, dict):
+            delta = message_of(choice) if answer.has_begun else message_of(choice, "message")
         rest = EMPTY if delta.keys() <= MESSAGE else rest_of(delta, MESSAGE)
         opaque = EMPTY
         if rest:
             opaque = opaque_of(rest)
             rest = other_fields(rest, opaque)
-        reason = finish_of(choice)
+        reason = finish_of(choice) if choice.get("finish_reason") else ""
         extra = probabilities(choice["logprobs"]) if choice.get("logprobs") else None
         before = len(self.out)
         if opaque:

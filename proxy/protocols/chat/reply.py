@@ -214,7 +214,9 @@ def _reason_of(choice: Mapping[str, Any], note: Note) -> str:
 def finish_of(choice: Mapping[str, Any]) -> str:
     """Returns the word for the end of a choice, "" if it has not ended. SGLang's own API puts it into an object."""
     word = choice.get("finish_reason")
-    return text_of(word.get("type") if isinstance(word, dict) else word)
+    if isinstance(word, str):
+        return word
+    return text_of(word.get("type")) if isinstance(word, dict) else ""
 
 
 def probabilities(logprobs: Any) -> Mapping[str, Any]:
