@@ -200,6 +200,15 @@ def test_sampling() -> None:
     assert read(body(max_tokens=5.0)).sampling.max_tokens == 5
 
 
+@pytest.mark.parametrize(
+    "form", [{"type": kind, "schema": {"type": "object"}} for kind in ("json_object", "json_schema")]
+)
+def test_a_flat_schema_of_the_answer_is_one(form: dict[str, Any]) -> None:
+    """As clients of llama.cpp and Together send it."""
+    nested = {"name": "answer", "schema": {"type": "object"}}
+    assert read(body(response_format=form)).response_format == {"type": "json_schema", "json_schema": nested}
+
+
 def test_unknown_fields_are_kept() -> None:
     got = read(body(min_p=0.5, logprobs=True, metadata={"a": 1}))
     assert got.extra == {"min_p": 0.5, "logprobs": True, "metadata": {"a": 1}}

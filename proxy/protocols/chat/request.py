@@ -42,6 +42,7 @@ from ...model import (
     scoped,
 )
 from ..shared.mending import Mending, objects
+from ..shared.openai import FORMAT_NAME
 from ..shared.request_schema import RequestSchema
 from ..shared.wire import rest_of
 from .extra_fields import CALL_FIELDS, OPAQUE, PROTOCOL, REASONING, call_extra, nested_rest_of, opaque_of
@@ -133,13 +134,23 @@ def read_request(body: Mapping[str, Any], raw: bytes) -> ModelRequest:
         tool_choice=_read_choice(body, tools),
         parallel_tool_calls=body.get("parallel_tool_calls") is not False,
         sampling=_read_sampling(body),
-        response_format=body.get("response_format"),
+        response_format=_read_format(body.get("response_format")),
         stream=stream,
         include_usage=bool(stream_options and stream_options.get("include_usage")),
         extra=extra,
         origin=Origin(PROTOCOL, raw, past),
         protocol_fields=_own_fields(stream_options) if stream_options else EMPTY,
     )
+
+
+def _read_format(form: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Returns the format of the answer; a schema in the flat forms of other servers (llama.cpp, Together) as OpenAI
+    nests it."""
+    match form:
+        case {"type": "json_object" | "json_schema", "schema": Mapping()} if "json_schema" not in form:
+            fields = {key: value for key, value in form.items() if key != "type" and value is not None}
+            return {"type": "json_schema", "json_schema": {"name": FORMAT_NAME, **fields}}
+    return form
 
 
 def _own_fields(stream_options: Mapping[str, Any]) -> Extra:
