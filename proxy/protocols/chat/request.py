@@ -146,11 +146,12 @@ def read_request(body: Mapping[str, Any], raw: bytes) -> ModelRequest:
 def _read_format(form: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     """Returns the format of the answer; a schema in the flat forms of other servers (llama.cpp, Together) as OpenAI
     nests it."""
-    match form:
-        case {"type": "json_object" | "json_schema", "schema": Mapping()} if "json_schema" not in form:
-            fields = {key: value for key, value in form.items() if key != "type" and value is not None}
-            return {"type": "json_schema", "json_schema": {"name": FORMAT_NAME, **fields}}
-    return form
+    if form is None or "json_schema" in form or not isinstance(form.get("schema"), Mapping):
+        return form
+    if form["type"] not in ("json_object", "json_schema"):
+        return form
+    fields = {key: value for key, value in form.items() if key != "type" and value is not None}
+    return {"type": "json_schema", "json_schema": {"name": FORMAT_NAME, **fields}}
 
 
 def _own_fields(stream_options: Mapping[str, Any]) -> Extra:
