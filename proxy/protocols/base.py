@@ -269,6 +269,8 @@ class ServerSide(Protocol):
     are passed to `is_end`."""
     strict_requires_all: bool = True
     """As on the side of clients."""
+    no_images_of: frozenset[str] = frozenset()
+    """Roles whose messages cannot hold images; results can."""
     results_are_text: bool = False
     """True if most servers take only text in tool results; images are then moved behind the result."""
     most_temperature: float = 2.0

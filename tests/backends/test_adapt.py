@@ -186,6 +186,13 @@ def test_images_are_kept_dropped_or_refused() -> None:
     )
 
 
+@pytest.mark.parametrize(("wire", "role"), [(ResponsesProtocol(), "assistant"), (MessagesProtocol(), "system")])
+def test_images_where_the_protocol_has_none_are_notes(wire: Any, role: Any) -> None:
+    asked = ask(Message(role, (Text("a"), Image("data:,x"))), Message("user", (Image("data:,y"),)))
+    first, user = adapt(asked, Capabilities(images=True), wire=wire).messages[-2:]
+    assert (first.text, user.parts) == (f"a{IMAGE_OMITTED}", (Image("data:,y"),))
+
+
 def test_neighbouring_texts_are_one() -> None:
     """R5.9: many servers take only a plain string, in messages and in results."""
     result = ToolResult("c", (Text("d"), Text("e")))

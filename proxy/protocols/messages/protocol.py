@@ -69,6 +69,7 @@ class MessagesProtocol(ClientSide, ServerSide):
     brings_reasoning = True
     opaque_fields = frozenset({"signature", "data"})
     images = True
+    no_images_of = frozenset({"system", "developer"})
     files = True
     most_temperature = 1.0
     warms_cache = True

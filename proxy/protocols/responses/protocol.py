@@ -85,6 +85,7 @@ class ResponsesProtocol(ClientSide, ServerSide):
     takes_websocket = True
     opaque_fields = frozenset({"encrypted_content", "id"})
     images = True
+    no_images_of = frozenset({"assistant"})
     files = True
     efforts = ("none", "minimal", "low", "medium", "high", "xhigh")
     reasoning_effort = True

@@ -49,7 +49,7 @@ from .concessions import NONE, Concessions, Limits, fit_sampling, is_usual, redu
 from .constraints import constraint_fields
 from .fit_files import files_in, fit_files, is_sent
 from .fit_history import Tell, with_paired_results
-from .fit_media import fit_images, has_images, images_after_results
+from .fit_media import fit_images, has_images, images_after_results, without_images_of
 from .fit_messages import (
     fit_parts,
     fit_reasoning,
@@ -110,6 +110,8 @@ def adapt(
             kinds = kinds_of(messages, past)
         if Image in kinds:
             messages = fit_images(messages, takes, tell)
+            if wire is not None and wire.no_images_of:
+                messages = without_images_of(wire.no_images_of, messages, tell)
         if Reasoning in kinds and takes.reasoning_history == "none":
             messages = fit_reasoning(messages, wire)
         if wire is not None:

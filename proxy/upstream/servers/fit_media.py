@@ -5,7 +5,7 @@ Rules: see `toolwire.upstream.servers.adapt`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Final
 
 from ...errors import ClientFault
@@ -44,6 +44,17 @@ def fit_images(messages: tuple[Message, ...], takes: Capabilities, tell: Tell) -
     return tuple(
         replace(message, parts=_without_images(message.parts)) if _has_image(message.parts) else message
         for message in messages
+    )
+
+
+def without_images_of(roles: Container[str], messages: tuple[Message, ...], tell: Tell) -> tuple[Message, ...]:
+    """Replaces images in messages of these roles by a note. Returns the same object if there are none."""
+    found = [message for message in messages if message.role in roles and _has_image(message.parts)]
+    if not found:
+        return messages
+    tell(IMAGES, f"the model server takes no images in messages of the role {found[0].role}")
+    return tuple(
+        replace(message, parts=_without_images(message.parts)) if message in found else message for message in messages
     )
 
 
