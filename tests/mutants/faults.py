@@ -95,7 +95,7 @@ FAULTS: Final = (
     ),
     Fault(
         "noise-that-may-be-an-error", "proxy/protocols/shared/noise.py",
-        'return bool(value.get("error") or value.get("detail")) or "error" in (name, value.get("type"), value.get("object"))', "return False",
+        'return name == "error" or error_in(value) is not None', "return False",
         "an error is left out, and the client waits or gets a success", ("tests/protocols/test_noise.py", "tests/unit/test_relay.py"),
     ),
     Fault(
