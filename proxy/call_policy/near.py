@@ -22,6 +22,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import islice
 from typing import Any, Final, Literal
 
 from ..formats.engine.keys import ARGUMENTS, METADATA, NAMES
@@ -29,7 +30,7 @@ from ..model import ToolSpec
 from ..repair.relaxed_json import read_json
 from ..scan._grammar import FENCE, SPACE, BlockSyntax, Field
 from .assembly import PythonArguments
-from .candidate import ToolNames
+from .candidate import JUDGED, ToolNames
 from .json_calls import JsonArguments, MemberArguments
 from .tags import name_of
 from .written import WrittenCall
@@ -274,7 +275,7 @@ def _in_places(syntax: BlockSyntax, body: str, pieces: Sequence[tuple[Field, str
     if not (certain or syntax.names) and (only := _ONLY_KEY.match(body.lstrip(SPACE))) is not None:
         certain.append(only[1])
     further = [found[1] for found in _NAMED.finditer(body)]
-    for name in certain:
+    for name in certain[:JUDGED]:
         if name in further:
             further.remove(name)
     return certain + further
@@ -293,7 +294,7 @@ def _first_word(syntax: BlockSyntax, body: str) -> Iterator[str]:
 def _named(written: Iterable[str], names: ToolNames) -> tuple[str, ...]:
     """Returns the tools that these names mean; empty if the first name means none."""
     tools: list[str] = []
-    for name in written:
+    for name in islice(written, JUDGED):
         meant = tool_of(name, names)
         if meant is None:
             if not tools:
@@ -305,7 +306,7 @@ def _named(written: Iterable[str], names: ToolNames) -> tuple[str, ...]:
 
 def tool_of(name: str, names: ToolNames) -> str | None:
     """Returns the callable tool with this name, or with a name one edit away, or None."""
-    for spelling in (name, re.sub(r":\d+\Z", "", name).removeprefix("functions.")):
+    for spelling in dict.fromkeys((name, re.sub(r":\d+\Z", "", name).removeprefix("functions."))):
         if names.allowed is not None and spelling in names.allowed:
             return spelling
         if (meant := near_name((spelling,), names.known, names.allowed or ())) is not None:
@@ -316,10 +317,33 @@ def tool_of(name: str, names: ToolNames) -> str | None:
 def near_name(names: Iterable[str | None], known: Mapping[str, ToolSpec], allowed: Collection[str]) -> str | None:
     """Returns the tool meant by the first of these names that means exactly one tool, or None."""
     for name in filter(None, names):
-        tools = {id(known[other]): other for other in sorted(allowed, reverse=True) if is_near(name, other)}
+        tools = {id(known[other]): other for other in _near_ones(name, frozenset(allowed))}
         if len(tools) == 1:
             return next(iter(tools.values()))
     return None
+
+
+def _near_ones(name: str, allowed: frozenset[str]) -> list[str]:
+    """Returns the names that are near this one, last first."""
+    if len(name) > NAME_CHARS:
+        return []
+    by_length, by_words = _indexed(allowed)
+    found = set(by_words.get(_words(name), ()))
+    for length in range(len(name) - 1, len(name) + 2):
+        found.update(other for other in by_length.get(length, ()) if _is_one_edit(name, other))
+    return sorted(found, reverse=True)
+
+
+@lru_cache(maxsize=8)
+def _indexed(allowed: frozenset[str]) -> tuple[Mapping[int, list[str]], Mapping[str, list[str]]]:
+    """Returns the names by their length, and by their words if they have any."""
+    by_length: dict[int, list[str]] = {}
+    by_words: dict[str, list[str]] = {}
+    for name in allowed:
+        by_length.setdefault(len(name), []).append(name)
+        if words := _words(name):
+            by_words.setdefault(words, []).append(name)
+    return by_length, by_words
 
 
 def is_near(name: str, other: str) -> bool:
@@ -339,7 +363,13 @@ def _is_one_edit(one: str, other: str) -> bool:
     more = len(other) - len(one)
     if more > 1:
         return False
-    at = next((index for index, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), len(one))
+    half = (len(one) - 1) // 2  # an edit leaves one of the halves as it is
+    if one[:half] != other[:half] and one[-half:] != other[-half:]:
+        return False
+    at, beyond = 0, len(one)  # bounds of the first difference
+    while at < beyond:
+        middle = (at + beyond + 1) // 2
+        at, beyond = (middle, beyond) if one[:middle] == other[:middle] else (at, middle - 1)
     if more:
         return one[at:] == other[at + 1 :]
     swapped = one[at : at + 2] == other[at : at + 2][::-1] and one[at + 2 :] == other[at + 2 :]

@@ -38,7 +38,7 @@ from .coercion import coerce
 from .early import SafeCall
 from .ids import CallIds
 from .json_calls import settle_arguments
-from .near import NearMiss, near_name, unreadable_block
+from .near import NearMiss, unreadable_block
 from .recognised import Recogniser, Schemas, Unrecognised, checker
 from .taught import FailureCode, Rejected, TaughtReader, has_object_calls, is_only_a_name
 from .untyped import ParameterTypes
@@ -153,10 +153,10 @@ class CallPolicy:
     def may_call(self, name: str, untaught: bool) -> bool:
         """Returns True if an unmarked object with this name may be a call or a near miss. If the gateway runs all
         tools, any name may be called (rule 5)."""
-        known, allowed, *_, gateways = self._taught.offered
+        _, allowed, *_, gateways = self._taught.offered
         if allowed is None or (gateways and not untaught):
             return True
-        return name in allowed or near_name((name,), known, allowed) is not None
+        return name in allowed or self._taught.meant(name) is not None
 
     @property
     def strict(self) -> bool:

@@ -76,6 +76,7 @@ class Recogniser:
         self._compiled: dict[str, ToolSchema | None] = {}
         # The last block in a known form that named a tool and was no call. `recovered` will see its text again.
         self._refused = ""
+        self._compared = 0  # names that no tool has
 
     def calls(self, block: Block, names: ToolNames) -> list[CandidateCall]:
         """Returns the calls in a block; none if it is text. Raises `Unrecognised` if it is text that names a tool on
@@ -182,7 +183,10 @@ class Recogniser:
             return CandidateCall(
                 reading.name, fitting.text, tool, strict, mended, unwrapped, call_id, source, fitting.kinds
             )
-        raise flaw or Unrecognised("name", _misspelt(written, names, block))
+        if flaw is None:
+            self._compared += 1
+            flaw = Unrecognised("name", _misspelt(written, names, block) if self._compared <= JUDGED else None)
+        raise flaw
 
     def _fitting(self, reading: WrittenCall, tool: ToolSpec | None, arguments: str, block: Block) -> CoercedArguments:
         """Returns the final arguments and how they were converted. Raises `Unrecognised`."""

@@ -74,6 +74,7 @@ class TaughtReader:
         self._names: ToolNames | None = None
         self._options = options
         self._count = count
+        self._compared = 0
 
     @property
     def offered(self) -> ToolNames:
@@ -86,6 +87,13 @@ class TaughtReader:
     def strict(self) -> bool:
         """True if any tool on offer is strict."""
         return self.offered.strict
+
+    def meant(self, *names: str | None) -> str | None:
+        """Returns the tool that the first of these names means if it is a slip, or None. Only the first unknown names
+        of an answer are compared, because each takes a millisecond beside thousands of tools."""
+        self._compared += 1
+        known, allowed, *_ = self.offered
+        return near_name(names, known, allowed or ()) if self._compared <= JUDGED else None
 
     def read(self, block: Block) -> Sequence[CandidateCall]:
         """Returns the calls in a block. Raises `Rejected`: the first strict failure, else the first soft one."""
@@ -140,7 +148,7 @@ class TaughtReader:
         strict = self.strict if tool is None else tool.strict is True
         if allowed is not None and name not in allowed:
             detail = f"The model called the tool {quote(name)}, which is not on offer."
-            meant = near_name((name, written.alias), known, allowed)
+            meant = self.meant(name, written.alias)
             near = None if meant is None else NearMiss(f"{detail} Its name is {quote(meant)}.", (meant,))
             raise Rejected("unknown_tool_call", detail, strict=strict, counter="unknown_names", near=near, name=name)
         return written, tool, strict

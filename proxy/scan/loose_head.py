@@ -13,6 +13,7 @@ Rules of this module:
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from codecs import getincrementaldecoder
 from collections.abc import Collection
 from functools import lru_cache
@@ -57,6 +58,8 @@ VOCABULARY: Final = frozenset(
 )
 """Words (in any case) that may stand between tags before a tool's name."""
 
+_BEGUN: Final = frozenset(word[:size] for word in VOCABULARY for size in range(len(word) + 1))
+"""The beginnings of those words."""
 _WORD: Final = re.compile(r"[\w.:/-]")
 _SEPARATOR: Final = re.compile(r"[.:/]")
 _BEFORE: Final = frozenset("<‹[{(/\"'=:|｜‖.>›")
@@ -78,6 +81,11 @@ def loose_words(names: tuple[str, ...]) -> tuple[tuple[bytes, ...], ...]:
     return tuple(found)
 
 
+@lru_cache(maxsize=16)
+def _indexed(names: tuple[str, ...]) -> tuple[frozenset[str], list[str]]:
+    return frozenset(names), sorted(names)
+
+
 class LooseHead:
     """Reads the beginning of such a text, byte by byte."""
 
@@ -92,6 +100,7 @@ class LooseHead:
         "_named",
         "_names",
         "_pending",
+        "_sorted",
         "_string",
         "_word",
         "_worded",
@@ -103,7 +112,7 @@ class LooseHead:
 
     def __init__(self, names: Collection[str]) -> None:
         """`names` are the callable tools."""
-        self._names = frozenset(names)
+        self._names, self._sorted = _indexed(tuple(names))
         self._decoder = getincrementaldecoder("utf-8")("replace")
         self._chars = 0
         self._word = ""
@@ -160,9 +169,8 @@ class LooseHead:
         word = self._word
         if _SEPARATOR.search(word):
             return True
-        return any(name.startswith(word) for name in self._names) or any(
-            one.startswith(word.lower()) for one in VOCABULARY
-        )
+        at = bisect_left(self._sorted, word)
+        return any(name.startswith(word) for name in self._sorted[at : at + 1]) or word.lower() in _BEGUN
 
     def _end_word(self, char: str) -> bool | None:
         word, self._word = self._word, ""

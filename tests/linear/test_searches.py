@@ -145,6 +145,21 @@ def test_no_block_of_many_calls_takes_more_than_linear_time(before: str, behind:
     assert more <= STEEP * fewer + SLACK
 
 
+@every("line", ["tool_call shell_x\n", '{"name":"shell_x"}\n', "<|start|>shell_x\n"])
+def test_no_line_costs_more_beside_many_tools(line: str) -> None:
+    def cost(number: int) -> int:
+        tools = [
+            {"type": "function", "function": {"name": "shell" + "_" * (at % 50) + str(at)}} for at in range(number)
+        ]
+        _, few, more = (
+            work(lambda: scanned(_pyparse, "hermes", tools, [line * times], recognise="any"))  # noqa: B023
+            for times in (1, 20, 60)
+        )
+        return more - few
+
+    assert cost(400) <= 1.5 * cost(100) + SLACK
+
+
 def grammars() -> dict[Grammar, str]:
     """Each grammar once, and a format that has it."""
     formats = registries().formats
