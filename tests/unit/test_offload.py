@@ -112,6 +112,7 @@ def test_long_values() -> None:
     assert not is_long({"a": ["b" * 1000] * 10, "c": None})
     assert is_long({"a": ["b" * 1000] * 100})
     assert is_long([{}] * 100_000)
+    assert is_long([Text("a")] * 1_100)
     assert is_long({"a": {"b": ({"c": "d" * OFFLOAD_BYTES},)}, "e": "f" * 100})
 
 
