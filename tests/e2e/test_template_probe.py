@@ -275,9 +275,10 @@ async def test_check_and_doctor_show_it(tmp_path: Path) -> None:
     file = tmp_path / "x.yaml"
     up = upstream(TemplateServer("vllm", CALL))
     async with up:
-        routes = [{"model": "m", "upstream_model": QWEN, "backend": "up"}]
+        target = {"backend": "up", "upstream_model": QWEN}
+        routes = [{"model": "m", "upstream_model": "of other servers", "backends": [target]}]
         file.write_bytes(orjson.dumps({"backends": {"up": {"url": up.url}}, "routes": routes}))
         checked = await asyncio.to_thread(CliRunner().invoke, main, ["check", "--probe", str(file)])
         looked = await asyncio.to_thread(CliRunner().invoke, main, ["doctor", "--probe", str(file)])
-    assert "its chat template teaches the tools" in checked.output, checked.output
+    assert f'probe up "{QWEN}": its chat template teaches the tools' in checked.output, checked.output
     assert "its chat template teaches the tools" in looked.output, looked.output

@@ -167,7 +167,9 @@ def listed_again(body: dict[str, Any]) -> None:
     messages = read_items(body["input"])
     options = WriteOptions(request=ModelRequest("m", messages), created=1, body=body)
     kept = again(FORM_OF.begun(turn(input=messages), options))
-    assert [*FORM_OF.listed(kept)] == list(input_items(body, IDENT)), items
+    listed = FORM_OF.listed(kept)
+    assert [*listed] == list(input_items(body, IDENT)), items
+    assert [listed[place] for place in range(-len(listed), 0)] == listed[:]
     assert kept.input == messages
     assert FORM_OF.shown(kept)["status"] == "in_progress"
 

@@ -104,6 +104,7 @@ MENDED: list[tuple[Any, str, str]] = [
     (POINT, '{"x": 1.0, "y" : "2"}', '{"x": 1.0, "y" : 2}'),
     (array(POINT), '[{"x":"1"}, {"x": 2},{"x":"3","q":"4"}]', '[{"x":1}, {"x": 2},{"x":3,"q":"4"}]'),
     (array(array(INTEGER)), '[["1"], [2], ["3"]]', "[[1], [2], [3]]"),
+    ({"properties": {"a/b~1": array(INTEGER)}}, '{"a/b~1":"[\\"1\\"]"}', '{"a/b~1":[1]}'),
     ({"type": "object", "additionalProperties": INTEGER}, '{"q":"1","r":2}', '{"q":1,"r":2}'),
     ({"type": "object", "patternProperties": {"^n_": INTEGER}}, '{"n_a":"1","b":"2"}', '{"n_a":1,"b":"2"}'),
     ({"type": "array", "prefixItems": [INTEGER, STRING]}, '["1", 2]', '[1, "2"]'),

@@ -10,7 +10,7 @@ from tests.cases import every
 from toolwire.support.locations import AllowList, location, normalised_url
 
 EXACT = AllowList(["https://Tools.Example/mcp", "http://127.0.0.1:8000/", "http://[::1]:9/x", "https://bücher.example"])
-BEGINS = AllowList(["https://tools.example/a/*", "https://tools.example/b*", "https://any.example/*"])
+BEGINS = AllowList(["https://tools.example/a/*", "https://tools.example/b*", "HTTPS://Any.example/*"])
 
 
 @every(
