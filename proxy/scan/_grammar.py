@@ -93,13 +93,14 @@ Field = Literal["", "name", "id", "key", "value", "arguments", "call", "calls", 
 several calls; or `said`: not part of a call, and text if the block contains no call."""
 
 END: Final = -1
-"""As `then`: the block ends here."""
+"""Value of `Branch.then`: the block ends here."""
 
 WORD_BYTES: Final = 256
-"""Limit of a `word` field: names are short, and text after a mention must not be held back for long."""
+"""Maximum length of a `word` field. Names are short, and text after an opener that is only mentioned must not be held
+back for long."""
 
 LITERAL_BYTES: Final = 256
-"""Limit of a literal."""
+"""Maximum length of a literal in a grammar."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -376,7 +377,7 @@ class EarlyCall:
 
 
 class CallSink(Protocol):
-    """Sends the calls; implemented by each scanner."""
+    """Sends calls that are streamed before their block ends. Each scanner implements it."""
 
     def span(self, start: int, stop: int) -> bytes:
         """Returns the bytes at these offsets of the block."""

@@ -1,7 +1,7 @@
 """A grammar prepared for scanning: literals as bytes, and each branch at the node where it is needed. Both twins begin
 with `plan`.
 
-Everything that can be derived from a grammar without text is derived here, including errors.
+Everything that depends only on the grammar is computed here, before any text is read, including errors.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NAMED: Final = bytes(range(0x80, 0x100)) + b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghi
 """The bytes of a `name` field, apart from whitespace around it."""
 
 TICK: Final = b"`"
-"""The character of inline code; three of them begin a fence."""
+"""A backtick: begins inline code; three of them begin a fence."""
 
 _READS: Final[dict[Read, tuple[int, str]]] = {
     "nothing": (NOTHING, ""),
@@ -119,13 +119,13 @@ class Opener:
 
     @property
     def inner(self) -> bool:
-        """True if it stands in a section or ends one, so that whitespace after the previous block belongs to the
-        section."""
+        """True if it follows a call inside a section (a frame around several calls), or ends the section. Whitespace
+        before it is then part of the section."""
         return (self.anchor == "after" and not self.loose) or any(syntax.ends_section for syntax in self.syntaxes)
 
     @property
     def frames(self) -> bool:
-        """True if it opens only framing, without any field."""
+        """True if it opens only framing: markup without any field."""
         return not any(branch.field for syntax in self.syntaxes for node in syntax.nodes for branch in node)
 
 
@@ -157,7 +157,7 @@ class GrammarPlan:
       the same for untaught syntaxes, tried after all markers. `loose`: opens a call in any form, tried last.
     - `nodes`: the nodes of each syntax, and after them one that allows only another block or the end. `begun`: openers
       that end a short field of an untaught syntax.
-    - `firsts`: first bytes of markers, and the tick. `longest`: length of the longest opener. `untaught`: there are
+    - `firsts`: first bytes of markers, and the backtick. `longest`: length of the longest opener. `untaught`: there are
       untaught syntaxes. `native`: the compiled scanner's own form of the plan.
     """
 

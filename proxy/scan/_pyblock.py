@@ -152,7 +152,8 @@ class BlockReader:
         return self._go_to(opener.first, at)
 
     def read(self, pos: int) -> int:
-        """Reads one stretch of the block. Stops before the first character that would make it too large."""
+        """Reads the block from `pos` to the end of a field, a literal or the delta, and returns the position to
+        continue at. Stops before the first character that would make the block too large."""
         buf = self._buffer.data
         end = min(len(buf), max(pos, self._buffer.position(self._limit)))  # an opener counts as a whole
         if end < len(buf):
@@ -197,8 +198,8 @@ class BlockReader:
         return self._unfinished(end, "end")
 
     def frames(self, upto: int) -> Framing | None:
-        """Returns the kind of framing (`BlockSyntax.framing`) of the block that ended at `upto`, or None if it is more
-        than framing. A section that contains only text is a `mark`."""
+        """Returns the kind of framing (`BlockSyntax.framing`) of the block that ended at `upto`, or None if the block
+        has other content. A section that contains only text is a `mark`."""
         assert self.syntax is not None
         if self.outcome == FRAMING:
             kind = self.syntax.framing

@@ -7,10 +7,10 @@ from __future__ import annotations
 class Buffer:
     """The bytes of the current delta, and the earlier bytes of the open block.
 
-    `data` are the bytes of this delta. `raw` is what earlier deltas brought of a block; the rest of it begins at
-    `start` in `data`. Positions are in `data`, offsets count from the block's first byte, places from the first byte of
-    the whole text, of which `fed` bytes have come; `data` is always its end. `steps`: so many bytes were looked at, by
-    all who read here.
+    `data` are the bytes of this delta. `raw` are the block's bytes from earlier deltas; the rest of the block begins at
+    `start` in `data`. A *position* is an index into `data`, an *offset* counts from the block's first byte, a *place*
+    from the first byte of the whole text, of which `fed` bytes have come (`data` is the end of it). `steps` is the
+    number of bytes that all readers have examined.
     """
 
     __slots__ = ("_seen", "data", "fed", "raw", "start", "steps")
@@ -23,13 +23,13 @@ class Buffer:
         self.begin(b"")
 
     def begin(self, data: bytes) -> None:
-        """Starts a new delta. An open block continues with its first byte."""
+        """Starts a new delta. An open block continues with the first byte of `data`."""
         self.data = data
         self.start = 0
         self._seen.clear()
 
     def keep(self) -> None:
-        """Ends the delta inside a block."""
+        """Ends the delta inside a block: stores the block's bytes for the next delta."""
         self.raw += self.data[self.start :]
 
     def gather(self) -> int:
@@ -41,20 +41,20 @@ class Buffer:
         return shift
 
     def offset(self, pos: int) -> int:
-        """Returns the offset of a position."""
+        """Returns the offset in the block of a position in `data`."""
         return len(self.raw) + pos - self.start
 
     def place(self, pos: int) -> int:
-        """How far from the first byte of the text a position is."""
+        """Returns the distance in bytes from the first byte of the whole text to a position in `data`."""
         return self.fed - len(self.data) + pos
 
     def position(self, offset: int) -> int:
-        """Returns the position of an offset; negative if it is in an earlier delta."""
+        """Returns the position in `data` of an offset in the block; negative if it is in an earlier delta."""
         return self.start + offset - len(self.raw)
 
     def back_to(self, offset: int) -> int:
-        """Returns the position of an offset. If it is in an earlier delta, the bytes from there on are moved into
-        `data`."""
+        """Returns the position in `data` of an offset in the block. If it is in an earlier delta, the bytes from there
+        on are moved into `data`."""
         if offset < len(self.raw):
             again = bytes(self.raw[offset:]) + self.data
             del self.raw[offset:]
@@ -69,8 +69,9 @@ class Buffer:
         return bytes(self.raw[start:]) + self.data[self.start + max(0, start - size) : self.start + stop - size]
 
     def next_of(self, firsts: bytes, pos: int) -> int:
-        """Returns the position of the next of these bytes, or the end of `data`. Results are remembered per byte,
-        together with the position from which the search began, because a false block leads back before it."""
+        """Returns the position of the next of the bytes in `firsts` from `pos` on, or the end of `data`. Each byte's
+        result is remembered with the position where the search began, because reading returns to an earlier position
+        after a false block."""
         size = len(self.data)
         nearest = size
         for first in firsts:

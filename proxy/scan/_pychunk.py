@@ -5,9 +5,9 @@ Rules of this module:
 
 1. A frame passes only if the result of reading and writing it is known: it adds text, or reasoning, to answer 0 and has
    no other content. In doubt a frame is declined and takes the slow path. Declining costs time but is never wrong.
-2. The text is unescaped and given to the scanner. Text that the scanner passes is escaped as all writers here do it
-   (orjson). Other results, such as a call, are events, which the `found` callback writes. Frames with half a character
-   are declined.
+2. The text is unescaped and given to the scanner. Text that the scanner passes is escaped as orjson does it, like
+   everywhere in the gateway. Other results, such as a call, are events, which the `found` callback writes. Frames with
+   half a character are declined.
 3. Each frame is read by a real tokenizer (depth, strings), or equals the last frame byte for byte except for its text.
 4. After a declined frame the following ones take the slow path in groups, first singly, then in groups that double,
    until one passes again.

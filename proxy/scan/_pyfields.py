@@ -49,9 +49,9 @@ AT_BRANCH: Final = 2
 NO_KEY: Final = 3
 NO_FIELD: Final = 4
 NO_CALL: Final = 5
-"""The result of reading a field: `GOES_ON`, not finished; `BY_ITSELF`, it ended; `AT_BRANCH`, it ended before a
-literal; `NO_KEY`, `NO_FIELD`, `NO_CALL`: its first key, a byte in it, or the first callee's name shows that it is not
-this field."""
+"""The result of reading a field: `GOES_ON`, not finished; `BY_ITSELF`, ended by its own syntax; `AT_BRANCH`, ended
+before the literal of a branch. `NO_KEY`, `NO_FIELD`, `NO_CALL`: the text is not such a field, because of its first key,
+a byte in it, or the first callee's name."""
 
 
 class FieldReader:
@@ -59,7 +59,7 @@ class FieldReader:
 
     `kind` is how the field is read, `field` its meaning, `start` its offset. `in_key`: its first key is not known yet.
     `found` is the result; the position returned by `read` is then the end, or the beginning of `branch`, and `text` is
-    the text just before it. `followed`: `live` needs the field's content.
+    the text just before it. `followed`: `live`, which streams calls early, needs the field's content.
     """
 
     def __init__(
@@ -170,7 +170,8 @@ class FieldReader:
         self._key = FirstKey(branch.syntax, branch.read, names, None if any_name else policy.may_call)
 
     def reach_back(self, start: int, overlap: bytes) -> None:
-        """Moves the start of the field back to `start`, before its literal; `overlap` is the text between."""
+        """Moves the start of the field back to offset `start`, before the literal that preceded it; `overlap` is the
+        text between."""
         self.start = start
         self._overlap = overlap
 

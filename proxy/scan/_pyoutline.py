@@ -1,4 +1,4 @@
-"""Positions of arrays and their items in a JSON text, and comparing and weighing what was made of them: the
+"""Finds arrays and their items in a JSON text, compares the objects parsed from them, and estimates their memory: the
 specification of `_fastoutline.pxi`.
 
 The functions for texts look only for quotes, brackets, commas and colons, without parsing values. `array_start` and
@@ -30,9 +30,9 @@ __all__ = [
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[\]{},:]', re.DOTALL)
 _BLANKS: Final = b" \t\r\n"
 VALUE_BYTES: Final = 120
-"""Weight of a model object without its fields."""
+"""Estimated memory of an object of `toolwire.model` without its fields, in bytes."""
 SMALL_BYTES: Final = 32
-"""Weight of a number, or of any other object."""
+"""Estimated memory of a number, or of any other object, in bytes."""
 
 
 def array_start(text: bytes, key: bytes) -> int:

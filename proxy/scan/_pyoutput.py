@@ -11,8 +11,8 @@ from .blocks import opening
 
 
 class Blanks:
-    """Held-back whitespace: its beginning, and the count of the character it ends with. So a long run of one character
-    costs no more than a short one."""
+    """Held-back whitespace, stored as its beginning and the number of times that its last character repeats, so that a
+    long run of one character costs no more than a short one."""
 
     def __init__(self) -> None:
         self._before = bytearray()
@@ -208,7 +208,7 @@ class Output:
         self.after = self._spilled = False
 
     def join_section(self) -> None:
-        """Drops the whitespace since the last edge, which is inside a section."""
+        """Drops the whitespace since the last edge, because it is inside a section (a frame around several calls)."""
         self._right = ""
 
     def _leave_out(self) -> None:

@@ -45,12 +45,12 @@ class Prose:
     """Reads the text of one answer outside blocks: sends it, and finds the markers in it.
 
     `plan` has the markers. `state` is `TEXT` or `REASONING`. `opened` is the opener of the block at which reading
-    stopped, `around` what may quote that block (with `size` ticks), `lead` the length of a fence's line before it
-    (see `surroundings`), and `tag` the length of a reasoning tag at which reading stopped. `held` may be the
-    beginning of a marker; it is empty once the text is `final`. Three positions in the buffer: before `quiet` no
-    untaught block begins, because one was tried there; before `settled` no call in any form begins (such a call
-    begins at the start of a line, or with `again` where another block failed); before `muted` no block and no end of
-    reasoning, because that text is quoted.
+    stopped, `around` what may quote that block (with `size` backticks), `lead` the length of a fence's line before it
+    (see `surroundings`), and `tag` the length of a reasoning tag at which reading stopped. `held` may be the beginning
+    of a marker; it is empty once the text is `final`. Three positions in the buffer: before `quiet` no untaught block
+    begins, because one was tried there; before `settled` no call in any form begins (such a call begins at the start of
+    a line, or with `again` where another block failed); before `muted` no block and no end of reasoning, because that
+    text is quoted.
     """
 
     def __init__(self, buffer: Buffer, output: Output, policy: BlockPolicy, plan: GrammarPlan, preopened: bool) -> None:
@@ -81,7 +81,8 @@ class Prose:
         output.begin(self.state)
 
     def read_as(self, plan: GrammarPlan) -> None:
-        """Sets the plan. Markers inside reasoning change at the next tag, or with `enter_again`."""
+        """Sets the plan, whose markers are searched from now on. Inside reasoning they change only at the next tag, or
+        with `enter_again`."""
         self.plan = plan
         self._opens = plan.answer is not None or plan.printed is not None or plan.loose is not None
         literals = [marker.literal for markers in (plan.text, *plan.inside) for marker in markers]
@@ -151,7 +152,8 @@ class Prose:
     # --- blocks and tags ----------------------------------------------------------------------------------------------
 
     def edge(self) -> None:
-        """Marks a recognised block or tag."""
+        """Marks the end of a recognised block or tag: the text after it counts as the start of a line, outside
+        quotations."""
         self._output.edge()
         self._margin = True
         self._last = _NEWLINE
@@ -331,7 +333,7 @@ class Prose:
         return YES
 
     def _quoted_by(self, pos: int, at: int) -> tuple[int, int]:
-        """Returns what may quote a block at `at` outside code, and its number of ticks."""
+        """Returns what may quote a block at `at` outside code, and its number of backticks."""
         last = self._last if at == pos else self._buffer.data[at - 1]
         if self._quoting.string or last == _QUOTE:
             return STRING, 1

@@ -1,8 +1,9 @@
 """Text of strings inside streamed arguments (R6.13). Part of the Python twin, see `_pyparse.py`; `_faststring.pxi` is
 the same with C types.
 
-`live.py` and the followers make all decisions. They tell the kind of the current string, and this module finds the part
-of further text that changes none of their states. Nearly every delta consists only of such text.
+`live.py` and its followers (`follow_*.py`, which read a call while it comes) make all decisions. They tell the kind of
+the current string, and this module finds the part of further text that can be sent without them, because it changes
+none of their states. Nearly every delta consists only of such text.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ PLAIN_TEXT: Final = 4
 LINES: Final = 5
 UNSAID: Final = 6
 """Kinds of strings: `NO_STRING`; `JSON_STRING`; `NESTED_STRING`, JSON inside a JSON string; `CODE_STRING`, Python;
-`PLAIN_TEXT`, unquoted; `LINES`, unquoted, where a final line end may not belong to it; `UNSAID`, any text, none of
-which is sent before its end."""
+`PLAIN_TEXT`, unquoted; `LINES`, unquoted, where a final line end may not belong to it; `UNSAID`, text of any kind that
+is sent only when it has ended."""
 
 _JSON: Final = re.compile(rb'(?:[^"\\\x00-\x1f]+|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*')
 _JSON_CUT: Final = re.compile(rb"\\(?:u[0-9a-fA-F]{0,3})?")

@@ -14,24 +14,24 @@ Piece = tuple[Field, int, int]
 """A field with its start and end offset in the block."""
 
 TO_CLOSER: Final = -1
-"""As end of a field: it extends to the closer."""
+"""The end offset of a field that extends to the block's closer."""
 
 
 def dropped() -> Decision:
-    """Returns the decision about framing."""
+    """Returns the decision that removes a block, because it is framing."""
     return DROPPED
 
 
 def as_text() -> Decision:
-    """Returns the decision about framing that has no opener."""
+    """Returns the decision that a block is text, because it is framing without an opener."""
     return AS_TEXT
 
 
 def ended(
     syntax: BlockSyntax, raw: bytes, start: int, end: int, pieces: Sequence[Piece], closed: bool, broken: bool
 ) -> Block:
-    """Returns a block for the call policy. `raw` is the whole block; the body is between the offsets `start` and
-    `end`."""
+    """Returns a finished block for the call policy. `raw` is the whole block; the body is between the offsets `start`
+    and `end`."""
     body = raw[start:end].decode()
     inside = [piece for piece in pieces if piece[1] <= end and piece[2] <= end]
     whole = _whole(syntax)

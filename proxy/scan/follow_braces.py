@@ -14,11 +14,11 @@ _BARE_KEY: Final = re.compile(r"[^:,{}\[\]]+")
 _BARE_VALUE: Final = re.compile(r"[^,{}\[\]]+")
 
 _MARK: Final = 15
-"""A state besides those of all followers: at the beginning of a string."""
+"""A further state of this follower: at the beginning of a string."""
 
 
 class BracesFollower(SyntaxFollower):
-    """Follows `{key:<q>text<q>,other:[1,true]}` with strings between two `quote`."""
+    """Reads `{key:<q>text<q>,other:[1,true]}` while it comes; strings stand between two `quote`, here `<q>`."""
 
     def __init__(self, quote: str) -> None:
         super().__init__()

@@ -44,7 +44,7 @@ _PREFIX: Final = re.compile(r"[rRbBuUfF]{1,2}")
 _BEHIND: Final = ",)]}:"
 _PLAIN: Final = {"'": re.compile(r"[^\\']+"), '"': re.compile(r'[^\\"]+')}
 _MORE: Final = {"x": 2, "u": 4, "U": 8, "\r": 1} | dict.fromkeys("01234567", 2)
-"""The number of characters that an escape may have after its first."""
+"""The number of characters that an escape may have after the backslash and the first character."""
 
 # States besides those of all followers. States from `_OPENED` on are inside a string.
 _CALL: Final = 1
@@ -56,7 +56,8 @@ _QUOTED: Final = 14
 
 
 class PythonFollower(SyntaxFollower):
-    """Follows `[f(a=1), g(b='x')]`, or `f(a=1)` without a list. A list that is empty or contains objects is JSON."""
+    """Reads `[f(a=1), g(b='x')]`, or `f(a=1)` without a list, while it comes. A list that is empty or contains objects
+    is JSON."""
 
     def __init__(self) -> None:
         super().__init__()

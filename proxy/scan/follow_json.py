@@ -44,9 +44,9 @@ Passed = tuple[str, int]
 
 
 class CallFollower:
-    """Follows the JSON of calls: an object, an array of them, or an object with such an array as `tool_calls`; also
-    OpenAI's nested `function`. Extracts the arguments: an object as written or without whitespace, a string as the text
-    it contains.
+    """Reads the JSON of calls while it comes: an object, an array of them, or an object with such an array as
+    `tool_calls`; also OpenAI's nested `function`. Extracts the arguments: an object as written or without whitespace, a
+    string as the text it contains.
 
     `is_json`: always False, see `PythonFollower`. `begun`: the name and first bytes of a call's arguments are known, so
     the scanner must open it. `name` is its name, `start` its offset, `passed` are earlier calls without arguments.

@@ -11,7 +11,7 @@ from ._pystring import NO_STRING, UNSAID
 
 SPACE: Final = re.compile(r"[ \t\r\n]+")
 LONGEST: Final = 1024
-"""Longest word, or text after a quote, that is followed; after a longer one nothing more is sent."""
+"""Maximum length of a word, or of text after a quote, in characters. After a longer one nothing more is sent early."""
 
 _CLOSERS: Final = {"[": "]", "{": "}"}
 

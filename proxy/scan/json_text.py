@@ -38,9 +38,10 @@ FAILED: Final = 11
 
 
 class JsonText:
-    """Follows one JSON value. Whole tokens and characters of strings (escapes as a whole) are certain. A comma, an
-    opening bracket or the end of a string is certain only when something valid follows, the outermost brackets never.
-    The output of an object or array alone is therefore never valid JSON.
+    """Reads one JSON value while it comes, and outputs its certain part: text that cannot change any more. Whole tokens
+    and characters of strings (escapes as a whole) are certain. A comma, an opening bracket or the end of a string is
+    certain only when something valid follows, the outermost brackets never. The output of an object or array alone is
+    therefore never valid JSON.
 
     `has_output`: something was output. `compact`: whitespace between tokens is removed. `roots`: possible first bytes
     of the value.

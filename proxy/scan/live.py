@@ -35,17 +35,19 @@ from .json_text import ENDED, FAILED, JsonText
 _UNSURE: Final = 256
 """If the kind of a value is not certain after this many characters, it is decided at the value's end."""
 FOLLOWED: Final = ("value", "arguments", "call", "calls")
-"""The fields with arguments."""
+"""The fields that contain arguments, which are read for early streaming."""
 
 
 LateField = tuple[int, tuple[BlockSyntax, Field, int, int] | None, str | bytes | None, int]
-"""A field of a short block, or content of one: the number of finished fields before it, the arguments of `begin_field`
-(or None), the content (a text for `pass_value`) and the offset of its end, for a text that ends a field -1."""
+"""A step in reading a block that is still short, recorded in case it becomes long: the number of finished fields before
+it; the arguments of a call of `begin_field`, or None; else the content for `pass_value` (a `str`) or `pass_field`
+(`bytes`); and the offset of its end, -1 for a `str` that ends its field."""
 
 
 class LiveCalls:
-    """The streamed calls of one block after another. Calls with `long` bytes of arguments are streamed. Scanners note
-    the fields of a block until it has as many (`begin_long`), because most blocks never have.
+    """The streamed calls of one block after another. Calls with `long` bytes of arguments are streamed. Until a block
+    is that long, the scanner only records its fields and hands them to `begin_long` later, because most blocks stay
+    short.
 
     `opened` is the open call, `block` its block number, `sent` its arguments sent so far. `string` is the kind of the
     string whose further text the scanner may send by itself, `stops` the bytes that end such text: see

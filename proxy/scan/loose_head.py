@@ -28,7 +28,7 @@ TAG_WORDS: Final = 4
 """Maximum number of words in a tag, without attributes."""
 
 BRACKETS: Final = ("<", "‹", "[", "```")
-"""Beginnings of such a text."""
+"""Brackets with which a damaged or unknown call may begin."""
 
 WORDS: Final = (
     *("call:", "functions.", "default_api.", "tool_call", "function_call", "tool_code", "to="),
@@ -46,7 +46,7 @@ WORDS: Final = (
     *(f"{word}{rest}" for word in ("Tool", "tool", "TOOL", "Function") for rest in (":", " call:", " Call:", " name:")),
     *("Tool Name:", "TOOL CALL:", "Function Name:", "function call:", "ToolCall:", "FunctionCall:"),
 )
-"""Further beginnings, besides the tools' names."""
+"""Words with which a damaged or unknown call may begin, besides the tools' names."""
 
 VOCABULARY: Final = frozenset(
     (
@@ -70,8 +70,8 @@ _METHOD: Final = re.compile(r"(?<=\w)(?::\d*|\.(?:call|invoke|run|execute))\Z")
 
 @lru_cache(maxsize=16)  # a pure function, asked for each answer; clients choose the names of up to 128 tools
 def loose_words(names: tuple[str, ...]) -> tuple[tuple[bytes, ...], ...]:
-    """Returns the possible beginnings at the start of a line, indexed by first byte. None of them is a prefix of
-    another."""
+    """Returns the texts (`BRACKETS`, `WORDS`, tools' `names`) with which a damaged call may begin at the start of a
+    line, indexed by first byte. None of them is a prefix of another."""
     found: list[tuple[bytes, ...]] = [()] * 256
     before = "\0"
     for word in sorted({*BRACKETS, *WORDS, *filter(None, names)}):
@@ -87,7 +87,7 @@ def _indexed(names: tuple[str, ...]) -> tuple[frozenset[str], list[str]]:
 
 
 class LooseHead:
-    """Reads the beginning of such a text, byte by byte."""
+    """Reads the beginning of a text that may be a damaged or unknown call, byte by byte."""
 
     __slots__ = (
         "_attribute",

@@ -1,5 +1,5 @@
-"""Where the scanner found something in the text that it was fed. Both scanners use this as it is: it happens once for
-each block or tag, and only if somebody observes the scanner.
+"""Reports of where the scanner found something in the text that it was fed. Both scanners use this module: a report is
+made once per block or tag, and only if the scanner is observed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class SpanReports:
         self._live = live
 
     def report(self, start: int, raw: bytes, kind: SpanKind, decision: Decision) -> None:
-        """Report the text `raw`, which begins at `start`. An empty one is no span."""
+        """Reports the text `raw`, which begins at byte `start`. An empty text is not reported."""
         end, calls = start + len(raw), len(decision.calls)
         if kind == "block" and self._live is not None and self._live.opened is not None:
             calls = self._live.given + max(calls, 1)

@@ -3,8 +3,8 @@ it (R30.3). Both scanners use this module: few blocks are quoted.
 
 Rules of this module:
 
-1. A block in inline code or in a string is text if the code or string ends after it in the same line. An unmatched tick
-   or quotation mark is a slip, and the block a call. At most `WORD_BYTES` are read.
+1. A block in inline code or in a string is text if the code or string ends after it in the same line. An unmatched
+   backtick or quotation mark is a slip, and the block a call. At most `WORD_BYTES` are read.
 2. A block directly after an apostrophe or a typographic quotation mark is text if the closing mark directly follows.
 3. Blocks in a fence without other content are calls if only whitespace, further such blocks and the end of the fence
    follow up to the end of the answer. The fence's lines are removed with them, so its line may contain at most one
@@ -32,8 +32,9 @@ FENCE: Final = 4
 ALONE: Final = 5
 FRAMED: Final = 6
 HEADS: Final = 7
-"""Quotes of a block: `CODE`, inline code; `STRING`; `MARKS`, quotation marks directly around it; `FENCE`, a fence
-with other content; `ALONE`, a fence of its own. `FRAMED`: words around framing; `HEADS`: words around a message's head.
+"""The kinds of text around a block that may make it a quotation: `CODE`, inline code; `STRING`; `MARKS`, quotation
+marks directly around it; `FENCE`, a fence with other content; `ALONE`, a fence of its own. `FRAMED`: words around
+framing; `HEADS`: words around a message's head.
 """
 
 GOES_ON: Final = 0
@@ -42,7 +43,7 @@ IS_TEXT: Final = 2
 NEXT_BLOCK: Final = 3
 
 LAST_BYTES: Final = b"'" + bytes({mark.encode()[-1] for mark in "“„‘«「"})
-"""The last bytes of the opening marks in rule 2."""
+"""The last UTF-8 bytes of the apostrophe and of opening quotation marks (rule 2)."""
 
 _INFO_BLANKS: Final = b" \t\r"
 """Blanks around the word in the line of a fence."""
@@ -55,7 +56,7 @@ _QUOTE: Final = ord('"')
 BEHIND_WORDS: Final = b" \t.,;:)"
 """Characters after a head that is mentioned: no message begins with them."""
 
-# Positions while reading a fence of its own: inside, in closing ticks, after it, in opening ticks, in their line.
+# Positions in a fence of its own: inside, in closing backticks, after it, in opening backticks, in their line.
 _INSIDE: Final = 0
 _CLOSES: Final = 1
 _BEHIND: Final = 2
@@ -64,7 +65,7 @@ _INFO: Final = 4
 
 
 def behind_info(data: bytes) -> int:
-    """Returns the first position after the line of a fence that is not blank (`data` begins after the ticks), its
+    """Returns the first position after the line of a fence that is not blank (`data` begins after the backticks), its
     length if there is none yet, or -1 if the line contains more than a word."""
     rest = data.lstrip(_INFO_BLANKS).lstrip(NAMED).lstrip(_INFO_BLANKS)
     if rest and rest[0] != _NEWLINE:
@@ -85,8 +86,8 @@ class Read(NamedTuple):
 class Surroundings:
     """Reads the text after blocks that may be quoted, byte by byte.
 
-    `kind` says what may quote them, `size` is its number of ticks. `blocks` are those read so far. `found` is the
-    result; `NEXT_BLOCK`: the opener number `opener` has been read.
+    `kind` says what may quote them (`CODE` to `HEADS`), `size` is its number of backticks. `blocks` are those read so
+    far. `found` is the result; `NEXT_BLOCK`: the opener number `opener` has been read.
     """
 
     __slots__ = ("_count", "_openers", "_place", "_word", "blocks", "found", "kind", "opener", "size")

@@ -2,9 +2,9 @@
 
 Rules of this module (after CommonMark, decided without looking ahead):
 
-1. A run of ticks opens inline code; the next run of the same length, or the end of the line, ends it.
-2. Three or more ticks at the start of a line (after indentation) open a fence, unless another tick follows in that
-   line. As many ticks at the start of a line close it, unless a word follows.
+1. A run of backticks opens inline code; the next run of the same length, or the end of the line, ends it.
+2. Three or more backticks at the start of a line (after indentation) open a fence, unless another backtick follows in
+   that line. As many backticks at the start of a line close it, unless a word follows.
 3. Outside both, a quotation mark opens a string; the next one, or the end of the line, ends it.
 4. Each piece is read once, however the text is split.
 """
@@ -17,17 +17,18 @@ from .. import search
 
 _FENCE: Final = 3
 _BRIEF: Final = 32
-"""The first bytes are compared one by one; after these, each searched byte gets its own search."""
+"""Bytes that are compared one by one, because the next mark is usually near. After these, `search.find` is used."""
 
 
 class Quoting:
-    """Whether the text read so far ends in inline code (`span`: its number of ticks), in a fence (`fence`: its number
-    of ticks) or in a `string`. `active`: also text without ticks and quotation marks must be read."""
+    """Tells whether the text read so far ends in inline code (`span`: its number of backticks), in a fence (`fence`:
+    its number of backticks) or in a `string`. `active`: also text without backticks and quotation marks must be
+    read."""
 
     __slots__ = ("_line", "_margin", "_run", "active", "fence", "span", "string")
 
     def __init__(self) -> None:
-        # `_line`: the fence was opened in this line. `_run`: length of the pending run of ticks, which began at the
+        # `_line`: the fence was opened in this line. `_run`: length of the pending run of backticks, which began at the
         # start of a line if `_margin`.
         self.fence = 0
         self.span = 0
@@ -38,7 +39,8 @@ class Quoting:
         self._margin = False
 
     def quotes(self) -> bool:
-        """Returns True if the next character is in inline code or in a fence. No run of ticks may be pending."""
+        """Returns True if the next character is in inline code or in a fence. Must not be called inside a run of
+        backticks."""
         return self.fence > 0 or self.span > 0
 
     def end_line(self) -> None:
@@ -55,12 +57,12 @@ class Quoting:
             self.active = self._run > 0 or self.span > 0 or self._line or self.string
 
     def end_run(self, behind: int) -> None:
-        """Ends a pending run of ticks before the byte `behind`, which is not a tick."""
+        """Ends a pending run of backticks before the byte `behind`, which is not a backtick."""
         run = self._run
         if not run:
             return
         self._run = 0
-        if self._line:  # not a fence after all, because another tick follows in its line
+        if self._line:  # not a fence after all, because another backtick follows in its line
             self.span = self.fence
             self.fence = 0
             self._line = False
@@ -103,7 +105,7 @@ class Quoting:
 
 
 def _next_mark(buf: bytes, at: int, end: int, ends: bool) -> int:
-    """Returns the position of the next tick or quotation mark (with `ends` also of a line end) before `end`, else
+    """Returns the position of the next backtick or quotation mark (with `ends` also of a line end) before `end`, else
     `end`."""
     near = min(end, at + _BRIEF)
     while at < near:
