@@ -264,7 +264,7 @@ def teach(layout: Layout, notes: str = "", *, alone: bool = False) -> str:
 
 
 def call_form(tool_format: ToolFormat) -> str:
-    """Returns a call as instructions show it."""
+    """Returns a call of this format with placeholders, as instructions show it."""
     layout = tool_format.layout
     return tool_format.render_call(ToolUse("", FUNCTION, "{}")) if layout is None else layout.form()
 
@@ -300,8 +300,8 @@ def tagged_answer(
     *,
     demanded: bool = False,
 ) -> dict[str, Any]:
-    """Returns the structural tag of such an answer; with `demanded` it must contain a call. Raises `Inexpressible` if
-    there is none."""
+    """Returns xgrammar's structural tag for an answer in which calls of this format stand among other text; with
+    `demanded` the answer must contain a call. Raises `Inexpressible` if there is none."""
     if tool_format.layout is None:
         raise Inexpressible(f"nothing says how {tool_format.name} is written")
     return structural_tag(

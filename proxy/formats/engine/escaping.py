@@ -77,7 +77,8 @@ class Escaping:
     # --- text -------------------------------------------------------------------------------------------------------
 
     def holds(self, text: str) -> bool:
-        """Returns True if something in `text` would be escaped, other than the beginning of an answer."""
+        """Returns True if `text` contains a marker that would be escaped. Text that begins like an answer with calls
+        (`CallBeginnings`) does not count."""
         if len(text) > SLICE_CHARS or self._bare is not None:
             return self._may_hold(text) and next(iter(self._sites(text)), None) is not None
         for first in self._firsts:
@@ -92,8 +93,7 @@ class Escaping:
         return self._with_backslashes(text, None) if self.holds(text) else text
 
     def without_bare(self, text: str) -> str:
-        """Returns `text` with unescaped markers escaped. This cannot be restored: it is for texts that are never
-        restored."""
+        """Returns `text` with a backslash in each marker that has none yet. The result cannot be restored."""
         if not self._may_hold(text):
             return text
         places = [rest for _, rest, _ in self._sites(text, escaped=False)]
@@ -136,7 +136,8 @@ class Escaping:
         return False
 
     def compose_each(self, several: Sequence[Pieces]) -> list[str]:
-        """Returns one text for each list of pieces. Also if these texts are later joined, they contain no markers."""
+        """Returns one text for each list of pieces, escaped like `compose`, so that the texts contain no markers even
+        when they are joined later."""
         if len(several) == 1:
             return [self.compose(several[0])]
         texts: list[str] = []

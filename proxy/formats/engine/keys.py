@@ -1,4 +1,4 @@
-"""Keys that models use in calls written as JSON objects. All are read; the first ones are taught."""
+"""Keys that models use in calls written as JSON objects. All are read; prompts teach the first of each list."""
 
 from __future__ import annotations
 

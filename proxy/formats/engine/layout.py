@@ -43,8 +43,8 @@ class Tagged:
 
     `{key}` in `closer` is replaced by the key. With `entities` a key is written with `&quot;`, `&lt;` and `&amp;`.
     `strings` and `others` are the text between key and value; `{type}` in `others` is replaced by the value's JSON
-    type. `stops` are the literals that would end a value (including the line end after `strings`); a constrained answer
-    does not contain them.
+    type. `stops` are the literals that would end a value (including the line end after `strings`); grammars for
+    constrained decoding forbid them in values.
     """
 
     opener: str
@@ -63,7 +63,7 @@ class Tagged:
         return self.strings != self.others
 
     def write(self, arguments: Mapping[str, Any], escaping: Escaping) -> str:
-        """Returns the arguments as a row."""
+        """Returns the arguments, each as `opener key middle value closer`."""
         rows = []
         for name, value in arguments.items():
             key = self.key(name, escaping)

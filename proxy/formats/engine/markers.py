@@ -24,7 +24,7 @@ _SPACES: Final = re.compile(f"[{SPACE}]*+")
 _RUN: Final = re.compile(r"\\*+")
 _NAME: Final = r"[\w.\-\x80-\U0010ffff]"
 LAST: Final = "\x80"
-"""Represents all non-ASCII characters among the first characters of answers."""
+"""Represents all non-ASCII characters in `CallBeginnings.firsts`, the possible first characters of answers."""
 _NAMED: Final = (*NAMED.decode("latin-1")[0x80:], LAST)
 """The characters of a `name` field."""
 _ANY_NAME: Final = ""
@@ -46,7 +46,8 @@ class MarkerSet:
         self._shown: dict[str, re.Pattern[str]] = {}
 
     def shown(self, first: str) -> re.Pattern[str]:
-        """Returns a pattern that finds markers with this first character; its group is the rest."""
+        """Returns a pattern that finds unescaped markers with this first character. Its group is the rest of the
+        marker."""
         known = self._shown.get(first)
         if known is not None:
             return known
@@ -61,7 +62,8 @@ class MarkerSet:
 
     @property
     def escaped(self) -> re.Pattern[str]:
-        """A pattern that finds the last backslash before a possible rest of a marker."""
+        """A pattern that finds text that looks like an escaped marker: a backslash directly before the rest of a marker
+        (the marker without its first character)."""
         return self._pattern(r"\\(?!\\)(?=", ")", *self.rests)
 
     def _pattern(self, before: str, behind: str, *firsts: str) -> re.Pattern[str]:
@@ -72,12 +74,12 @@ class MarkerSet:
         return known
 
     def among(self, markers: Iterable[str]) -> frozenset[str]:
-        """Returns the words of this set that occur in these markers."""
+        """Returns the markers of this set that are contained in one of these markers."""
         return frozenset(word for marker in markers for word in self.words if word in marker)
 
     @cached_property
     def parts(self) -> Mapping[str, frozenset[str]]:
-        """All proper prefixes of the rests, grouped by first character."""
+        """All proper prefixes of markers without their first character, grouped by that character."""
         return {
             first: frozenset(rest[:size] for rest in rests for size in range(1, len(rest)))
             for first, rests in self.rests.items()

@@ -41,8 +41,8 @@ whole answer, which has many continuations."""
 
 
 def known_form(form: Form, markers: MarkerSet) -> Form:
-    """Returns the form with the marker that is searched for, which may be shorter than the one escaped inside a
-    call."""
+    """Returns the form of an escape as `markers`, which answers are searched for, know it. Its marker may be shorter
+    than the one that was escaped inside a call."""
     first, slashes, rest = form
     matching = (known for known in markers.rests.get(first, ()) if rest is not None and rest.startswith(known))
     return first, slashes, next(matching, rest)

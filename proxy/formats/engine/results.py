@@ -64,7 +64,7 @@ class ResultForm:
         return Markup(_PLACE.sub(lambda place: attribute(shown[place[1]], escaping), opener))
 
     def pieces(self, results: Sequence[ToolResult], escaping: Escaping, *, apart: bool = True) -> Pieces:
-        """Returns all results of a turn as pieces of text."""
+        """Returns all results of a turn as pieces of text: markup, and data that is still to be escaped."""
         pieces: list[str] = []
         for result in results:
             pieces.append(Markup(self.separator if pieces else self.first))
@@ -75,12 +75,12 @@ class ResultForm:
 
     @cached_property
     def heads(self) -> tuple[str, ...]:
-        """The possible beginnings of a repetition."""
+        """The texts with which an answer that repeats results may begin."""
         return tuple(dict.fromkeys(filter(None, (self.first.strip(), self.head))))
 
     @cached_property
     def head(self) -> str:
-        """The text with which each block begins."""
+        """The text with which the block of each result begins: the opener up to its first placeholder."""
         return _PLACE.split(self.opener)[0].strip().removesuffix(">") or self.first.strip()
 
     def unwrapped(self, answer: str) -> str | None:

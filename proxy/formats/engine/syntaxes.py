@@ -9,14 +9,14 @@ from typing import Any, Final, Literal
 from ...scan._grammar import END, Anchor, BlockSyntax, Branch, Framing, Grammar, Node
 
 Nodes = Callable[[int], tuple[Node, ...]]
-"""Returns the nodes of a call, numbered from `base`."""
+"""Returns the nodes of a call, given the index of the first one."""
 
 DONE: Final = Branch()
-"""The block may end here, whatever follows: stop tokens are often removed."""
+"""A branch with which a block may end, whatever follows: servers often remove the stop token that would end it."""
 
 
 def framing(literal: str, anchor: Anchor = "anywhere", *, kind: Framing = "mark") -> BlockSyntax:
-    """Returns a literal without content that is removed where it frames something."""
+    """Returns the syntax of a literal that is framing: markup without content, removed where it frames something."""
     return BlockSyntax(opener=literal, anchor=anchor, body=((DONE,),), framing=kind)
 
 

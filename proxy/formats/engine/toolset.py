@@ -19,24 +19,26 @@ from ...support.cache import BudgetedCache, weight_of
 T = TypeVar("T")
 
 MAX_NOTES: Final = 16
-"""With more notes a set drops all others: choices of tools can be combined without limit."""
+"""Maximum number of notes (derived values) of a `ToolSet`; one more drops all others. Limited because a client can
+choose ever new subsets of its tools."""
 MAX_NOTES_BYTES: Final = 12 * 1024 * 1024
-"""With more bytes of notes a set drops all others. A single larger note is not stored. The compiled schemas of a tool
-take 20 to 40 kB, so this is enough for some 350 tools."""
+"""Maximum bytes of the notes of a `ToolSet`; a note beyond that drops all others. A single larger note is not stored.
+The compiled schemas of a tool take 20 to 40 kB, so this is enough for some 350 tools."""
 NOTE_BYTES: Final = 512
-"""Memory of a note besides its key and value."""
+"""Memory of a note in bytes, without its key and value."""
 SPEC_BYTES: Final = 700
-"""Memory of a `ToolSpec` besides the parsed list that it refers to."""
+"""Memory of a `ToolSpec` in bytes, without the parsed list that it refers to."""
 NAME_BYTES: Final = 300
-"""Memory of a tool's name in a note that maps or lists names."""
+"""Memory in bytes of a tool's name in a note that maps or lists names."""
 VALUE_BYTES: Final = 300
 TEXT_COPIES: Final = 3
-"""Memory of a parsed list: `VALUE_BYTES` per JSON value plus `TEXT_COPIES` times the bytes of its text, at most."""
+"""Maximum memory of a parsed list of tools in bytes: `VALUE_BYTES` per JSON value plus `TEXT_COPIES` times the bytes of
+its text."""
 HEAD_BYTES: Final = 96
-"""A list is looked up by its first bytes. Shorter lists are not cached."""
+"""A list of tools is looked up by this many first bytes. Shorter lists are not cached."""
 MAX_SAME_HEAD: Final = 8
 TOOLS_KEY: Final = b'"tools"'
-"""Bodies without this key have no list to look up."""
+"""The key of the tools in a request body. Bodies without it have no list to look up."""
 
 
 class _Room:

@@ -61,7 +61,7 @@ QWEN: Final = Words(
 </tool_call>
 Put no Markdown fence around it."""
 )
-"""Hermes, Qwen 2.5 and 3, Granite 4."""
+"""The wording of Hermes, Qwen 2.5 and 3, and Granite 4."""
 
 
 _QUOTE: Final = '<|"|>'

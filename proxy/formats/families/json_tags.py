@@ -1,4 +1,5 @@
-"""Formats with JSON between tags of the model's own. Each paragraph describes the grammar and the layout of one."""
+"""Formats with JSON between tags of the model's own. Each section of this module has the grammar and the layout of
+one."""
 
 from __future__ import annotations
 

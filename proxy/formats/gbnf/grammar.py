@@ -112,12 +112,13 @@ class _CallRules:
         return name if self.layout.name == "plain" else compact(name)
 
     def rest(self, begun: str = "", *, section: bool = True) -> Expression:
-        """Returns the rest of the calls after `begun`. Without `section`, the frame around all calls may be missing."""
+        """Returns an expression for the calls after their beginning `begun`. Without `section`, the frame around all
+        calls may be missing."""
         return sequence(self._text(self.before[len(begun) :]), self._named, self._end(section))
 
     def rest_after_name(self, name: str, *, middle: bool) -> Expression:
-        """Returns the rest of the calls after the first name; with `middle` also after the text that follows the
-        name."""
+        """Returns an expression for the rest of the calls after the first call's `name`; with `middle`, after the text
+        between its name and arguments."""
         return sequence("" if middle else self._middle, self.tools[name], self._end(True))
 
     def _end(self, section: bool) -> Expression:

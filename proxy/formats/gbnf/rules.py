@@ -62,7 +62,7 @@ class GrammarRules:
     # --- names ------------------------------------------------------------------------------------------------------
 
     def name(self, hint: str, body: Expression) -> Rule:
-        """Returns the rule with this body, created on first use."""
+        """Returns the rule with this body, created on first use. Its name begins with `hint`."""
         if isinstance(body, Rule):
             return body
         known = self._known.get(body)
@@ -72,7 +72,7 @@ class GrammarRules:
         return known
 
     def reserve(self, hint: str) -> Rule:
-        """Returns a rule whose body is set later with `define`. Until then it matches nothing."""
+        """Returns a new rule whose body is set later with `define`. Until then it matches nothing."""
         self._number += 1
         return Rule(f"{hint}-{self._number}")
 
@@ -81,7 +81,7 @@ class GrammarRules:
         self._bodies[rule.name] = body
 
     def step(self, by: int = 1) -> None:
-        """Counts steps. Raises `GrammarTooLarge`."""
+        """Counts `by` subschemas or constants. Raises `GrammarTooLarge` beyond `MAX_STEPS`."""
         self.steps += by
         if self.steps > MAX_STEPS:
             raise GrammarTooLarge

@@ -26,7 +26,7 @@ _STYLES: Final[Mapping[str, str]] = {
 }
 """The beginning of an argument, and xgrammar's name for that style."""
 _QWEN: Final = "<parameter="
-"""The first style has its own type, which older versions know too."""
+"""The opener of the style that has a structural-tag type of its own, known to older versions of xgrammar too."""
 
 Json = dict[str, Any]
 

@@ -22,11 +22,11 @@ CONTROLS: Final = r"\x00-\x08\x0B-\x1F\x7F"
 """Control characters that raw text does not contain, for a character class. Tabs and line ends are allowed."""
 
 SPACE: Final = (" \t\r\n", True)
-"""Optional whitespace."""
+"""A unit (`Unit`) of optional whitespace."""
 
 Where = Literal["anywhere", "plain", "line", "start"]
 Unit = tuple[str, bool]
-"""Characters of which one must occur here; True: any number of them, also none."""
+"""A step of a pattern: a set of characters of which one must occur here; True: any number of them, also none."""
 _State = frozenset[tuple[int, int]]
 """Pairs of a pattern's index and the number of its units seen so far."""
 
@@ -67,7 +67,7 @@ def spaced(text: str) -> tuple[Unit, ...]:
 
 
 class TextRules(GrammarRules):
-    """The named rules of one grammar with texts; `texts` are the rules of those written so far."""
+    """The named rules of one grammar, and in `texts` the rules of each `TextWithout` written so far."""
 
     def __init__(self, bounds: GrammarBounds) -> None:
         super().__init__(bounds)
@@ -127,7 +127,7 @@ class TextWithout:
 
     @cached_property
     def anew(self) -> _State:
-        """The state in which nothing has been seen."""
+        """The state in the middle of a line in which no pattern has begun."""
         return self._begun("anywhere", "plain")
 
     @cached_property
@@ -143,7 +143,7 @@ class TextWithout:
 
     @cached_property
     def first(self) -> _State:
-        """The state at the start."""
+        """The state at the start of the text, after `begun`."""
         state = self._closed((index, 0) for index in range(len(self.patterns)))
         for char in self.begun:
             state = self.next_state(state, char)

@@ -30,7 +30,7 @@ FREE_KEY: Final = "[a-zA-Z_] [a-zA-Z0-9_]{0,62}"
 
 
 class ValueRules(TextRules):
-    """The named rules of one grammar with values.
+    """The named rules of one grammar with JSON values. Methods that build a value return an expression for it.
 
     `syntax` is the form of values. `quoted`: they are JSON inside a JSON string. `spaced`: a space may follow a comma
     or colon, as models write it. `stops`: literals that a value must not contain.
@@ -54,12 +54,12 @@ class ValueRules(TextRules):
         self._value: Rule | None = None
 
     def mark(self, text: str) -> Expression:
-        """Returns a bracket, comma or colon."""
+        """Returns an expression for a bracket, comma or colon."""
         shown = literal(json.dumps(text, ensure_ascii=False)[1:-1] if self.quoted else text)
         return sequence(shown, '" "?') if self.spaced and text[-1:] in (",", ":") else shown
 
     def constant(self, value: Any) -> Expression:
-        """Returns one value. Raises `Inexpressible`."""
+        """Returns an expression for exactly this value. Raises `Inexpressible`."""
         text = self._fitting(self.syntax.write(value), value)
         return literal(json.dumps(text, ensure_ascii=False)[1:-1] if self.quoted else text)
 
@@ -100,7 +100,7 @@ class ValueRules(TextRules):
         return sequence(self.mark(opener), inner if low else optional(inner), self.mark(closer))
 
     def value(self) -> Rule:
-        """Returns any JSON value."""
+        """Returns an expression for any JSON value."""
         if self._value is None:
             self._value = self.reserve("value")
             inner = (
@@ -114,11 +114,11 @@ class ValueRules(TextRules):
         return self._value
 
     def anything(self) -> Rule:
-        """Returns any object of arguments."""
+        """Returns an expression for arguments of any form: any object."""
         return self.name("map", self.map(self.value(), 0, self.bounds.items))
 
     def map(self, value: Expression, low: int, high: int | None) -> Expression:
-        """Returns an object with free keys."""
+        """Returns an expression for an object with any keys, and `low` to `high` members that fit `value`."""
         key = self.string(1, self.bounds.string)
         if self.syntax.bare_keys:
             key = choice((FREE_KEY, key))

@@ -22,7 +22,7 @@ MARKERS: Final = (OPENER,)
 """The opener of both a call and a result."""
 
 RESULTS: Final = ResultForm("[function_call_output call_id={id} output=", "]")
-"""The form of results beside such calls."""
+"""The form of tool results in a prompt whose earlier calls are written in brackets."""
 
 _CALL_ID: Final = Branch(literal="call_id=", read="word", field="id", then=2)
 _NAME: Final = Branch(literal="name=", read="word", field="name", then=3)
