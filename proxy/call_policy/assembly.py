@@ -1,4 +1,4 @@
-"""The fields of a block as the calls in it, for every encoding that a syntax can describe.
+"""Assembles the calls of a block from its fields, in every encoding that a syntax can describe.
 
 Rules of this module:
 
@@ -97,8 +97,8 @@ def member(syntax: BlockSyntax, key: str, value: str, known: ParameterTypes) -> 
 
 
 def begin_member(syntax: BlockSyntax, key: str, begun: str, known: ParameterTypes) -> tuple[str, ValueKind]:
-    """Returns the start of `member` (key and colon) and the kind of a value that starts with `begun`. Framing is not
-    part of `begun`."""
+    """Returns the start of `member` (key and colon) and the kind of a value that starts with `begun`. `begun` has no
+    line end that only frames the value (`BlockSyntax.framed`)."""
     name, types = key_of(key, syntax)
     return f"{json_string(name)}:", kind_of_value(begun, types or known.of(name))
 
@@ -108,7 +108,7 @@ def begin_member(syntax: BlockSyntax, key: str, begun: str, known: ParameterType
 
 @dataclass(slots=True)
 class BracesArguments:
-    """An object in braces whose strings stand between two `quote` tokens, or plain JSON."""
+    """Arguments as an object in braces whose strings stand between two `quote` tokens, or as plain JSON."""
 
     text: str
     quote: str
@@ -122,8 +122,8 @@ class BracesArguments:
 
 @dataclass(slots=True)
 class PythonArguments:
-    """Keyword arguments, preceded by positional values that get the names of the tool's parameters in order. A single
-    positional object that cannot be the first parameter holds all arguments."""
+    """Arguments as in a Python call: keyword arguments, preceded by positional values that get the names of the tool's
+    parameters in order. A single positional object that cannot be the first parameter holds all arguments."""
 
     call: PythonCall
 
@@ -153,7 +153,7 @@ def _holds_all(value: str, known: ParameterTypes) -> bool:
 
 @dataclass(slots=True)
 class TaggedArguments:
-    """Keys and values in tags. The last of equal keys wins (R9.10)."""
+    """Arguments as keys and values in tags. The last of equal keys wins (R9.10)."""
 
     values: list[tuple[str, str, Types | None]]
 
@@ -379,7 +379,7 @@ def _without_closers(value: str, key: str) -> str:
 
 
 _NAMED: Final = re.compile(r"[ \t\r\n]*(?:function>[ \t\r\n]*)?([\w.:/-]+)(?:>|(?=[ \t\r\n])|\Z)[ \t\r\n]*")
-"""The name, after the word `function>` or without it."""
+"""The tool's name at the beginning of a line, after the word `function>` or without it."""
 _MEMBER: Final = re.compile(r"\{\s{0,16}\"([^\"\\]{1,256})\"\s{0,16}:")
 _UNKNOWN: Final = "command"
 """The argument of an unknown tool. Models of this format were trained on tools that run commands."""
@@ -401,8 +401,8 @@ def line_call(text: str) -> WrittenCall:
 
 @dataclass(slots=True)
 class LineArguments:
-    """A JSON object with parameters of the tool, or the value of its first required (else first declared) parameter.
-    Broken JSON that names a parameter is an error."""
+    """The rest of a command line as arguments: a JSON object with parameters of the tool, or the value of its first
+    required (else first declared) parameter. Broken JSON that names a parameter is an error."""
 
     text: str
 

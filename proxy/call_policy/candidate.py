@@ -109,7 +109,7 @@ def parse_arguments(
 
 
 _ATTEMPT: Final = re.compile(r"""\s*\{\s*["']?input["']?\s*:""")
-"""The beginning of text that was meant to be the taught object."""
+"""The beginning of a custom tool's arguments that were meant to be the taught object `{"input": TEXT}`."""
 
 
 def custom_input(arguments: str) -> str:

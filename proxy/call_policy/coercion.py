@@ -34,9 +34,9 @@ CoercionKind = Literal["string", "number", "boolean", "null", "json", "array", "
 COERCIONS: Final[tuple[CoercionKind, ...]] = get_args(CoercionKind)
 
 MAX_DEPTH: Final = 6
-"""Limit for readings inside readings. An array of objects in a string that holds numbers in strings takes three."""
+"""Maximum number of nested readings. An array of objects in a string that holds numbers in strings takes three."""
 ROUNDS: Final = 4
-"""Limit for rounds of conversion: each may let the engine see further values."""
+"""Maximum number of rounds of conversion: after each, the schema engine may find further values that do not fit."""
 
 _INTEGRAL: Final = re.compile(r"(-?(?:0|[1-9][0-9]*))\.0+")
 _NULLS: Final = ("null", "None")

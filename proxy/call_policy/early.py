@@ -61,8 +61,9 @@ _SHUT: Final = 7
 
 
 class SafeCall(EarlyCall):
-    """A call of a tool on offer. `opened` makes the call when it is opened. `schema` is the schema to whose types its
-    arguments may be converted; None if they are never converted. `custom`: the call of a custom tool."""
+    """A call of a tool on offer that may be streamed early. `opened` returns the call at the moment when it is opened.
+    `schema` is the schema to whose types its arguments may be converted; None if they are never converted. `custom`:
+    the call of a custom tool."""
 
     def __init__(
         self,

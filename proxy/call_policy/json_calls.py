@@ -115,8 +115,8 @@ def read_nearly(text: str, repair: bool) -> tuple[Any, str, str | None, tuple[Re
 
 @dataclass(slots=True)
 class JsonArguments:
-    """A JSON value with its exact text. `taught` is the form that the model was asked for. `key` is set if the value is
-    the only member beside the name."""
+    """Arguments as a JSON value with its exact text. `taught` is the form that the model was asked for. `key` is the
+    value's key if it is the only member beside the name."""
 
     value: Any
     text: str
@@ -143,7 +143,7 @@ class JsonArguments:
 
 @dataclass(slots=True)
 class TextArguments:
-    """Text that should be JSON."""
+    """Arguments as text that should be JSON."""
 
     text: str
     taught: Literal["string", "object"]
@@ -161,8 +161,8 @@ class TextArguments:
 
 @dataclass(slots=True)
 class MemberArguments:
-    """The members of a call's object beside its name. `keys` are the argument keys of the syntax. `cut`: the object was
-    not closed."""
+    """Arguments among the members of a call's object, without its name. `keys` are the argument keys of the syntax.
+    `cut`: the object was not closed."""
 
     members: dict[str, _Member]
     keys: tuple[str, ...]
@@ -214,7 +214,7 @@ class MemberArguments:
 
     @property
     def value(self) -> Any:
-        """The value under a key of arguments."""
+        """The value of the member whose key means "arguments" (one of `keys` or `ARGUMENTS`)."""
         return self._raw()[0]
 
     @property

@@ -76,7 +76,7 @@ _WORD: Final = re.compile(r"[^\W\d_]{2}")
 _SCHEMAS: Final = ("parameters", "input_schema", "inputSchema", "arguments")
 """Keys under which a tool's definition has its schema."""
 _DEFINES: Final = frozenset((*_SCHEMAS, *METADATA, "description", "strict", "title", "returns", "required"))
-"""Keys of a tool's definition, beside its name."""
+"""Keys that a tool's definition may have besides `name`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,8 +136,8 @@ class TaughtReader:
         return calls
 
     def named(self, written: WrittenCall) -> tuple[WrittenCall, ToolSpec | None, bool]:
-        """Returns the reading of a call that names a callable tool, the tool (None if unknown), and whether it is
-        strict. Raises `Rejected`."""
+        """Returns the call as read by `reading_on_offer`, its tool (None if all names may be called and this one is
+        unknown), and whether it is strict. Raises `Rejected` if its name may not be called."""
         known, allowed, *_ = self.offered
         written = reading_on_offer(written, known)
         name = written.name
@@ -163,7 +163,7 @@ class TaughtReader:
         *,
         ended: bool = True,
     ) -> Rejected:
-        """Returns the exception for a block that cannot be read, or has not `ended`."""
+        """Returns the exception for a block that cannot be read, or has no end (`ended` False)."""
         near = unreadable_block(detail, syntax, body, self.offered, pieces=pieces, ended=ended)
         counter, strict = "parse_failures", self.strict
         return Rejected("malformed_tool_arguments", detail, strict=strict, counter=counter, reason=reason, near=near)
@@ -251,7 +251,8 @@ def is_only_a_name(syntax: BlockSyntax, body: str) -> bool:
 
 
 def reading_on_offer(written: WrittenCall, known: Mapping[str, ToolSpec]) -> WrittenCall:
-    """Returns the first reading of a call that names a known tool, else the first reading."""
+    """Returns the first of a call's possible readings (`written`, its `alias`, its `otherwise`) that names a known
+    tool, else `written`."""
     reading: WrittenCall | None = written
     while reading is not None and reading.name not in known:
         if reading.alias is not None and (reading.alias in known or reading.otherwise is None):

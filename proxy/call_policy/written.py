@@ -1,4 +1,4 @@
-"""A call as a model wrote it, before it is known whether it may be made."""
+"""Calls and arguments as a model wrote them, before it is known whether the tool may be called."""
 
 from __future__ import annotations
 

@@ -121,7 +121,8 @@ def python_value(text: str) -> str:
 
 
 QUOTE_TOKEN: Final = re.compile(r"""[<‹][|｜]["'][|｜][>›]|<escape>""")
-"""A token that surrounds strings, in any spelling. In an unquoted value it means that the other one is missing."""
+"""A token that surrounds strings, in any spelling. In an unquoted value it shows that the token at the string's other
+end is missing."""
 
 
 def braces_value(text: str, quote: str, *, bare: bool = False) -> str:

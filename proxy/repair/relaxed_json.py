@@ -48,7 +48,7 @@ _IN_CURLY: Final = re.compile(r"[“”]([^“”\\]*+(?:\\.[^“”\\]*+)*+)[�
 _EMPTY: Final = re.compile(r"\[[ \t\n\r]*\]|\{[ \t\n\r]*\}")
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 _STEPS: Final = bytes.maketrans(b"[]{}", b"\x01\xff\x01\xff")
-"""Maps brackets to signed steps of nesting."""
+"""A translation table from brackets to changes of the nesting depth, as signed bytes: 1 or -1."""
 _WORD: Final = re.compile(r"[^\W\d][\w-]*")
 _CONTROL: Final = re.compile(r"[\x00-\x1f]")
 _IN_SINGLE: Final = re.compile(r'\\.|["\x00-\x1f]', re.DOTALL)
@@ -76,7 +76,7 @@ _ESCAPES: Final = {char: _SHORT.get(char, f"\\u{ord(char):04x}") for char in map
 _JSON_WORDS: Final = frozenset(("true", "false", "null"))
 _PYTHON_WORDS: Final = {"True": "true", "False": "false", "None": "null"}
 _OTHER_WORDS: Final = frozenset(("true", "false", "null", "none", "nan", "inf", "infinity", "undefined", "nil"))
-"""Words (in lower case) that are not strings in some language. They are never quoted."""
+"""Words (in lower case) that mean a constant in JSON or a programming language. They are never taken for strings."""
 
 
 def _refuse_constant(word: str) -> NoReturn:

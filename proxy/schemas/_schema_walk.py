@@ -75,8 +75,8 @@ class SchemaProblem(ValueError):
 
 
 class Uncheckable(SchemaProblem):
-    """A schema that may be valid but cannot be checked here, because of its patterns, its names, or the cost of a
-    check."""
+    """The problem of a schema that may be valid but cannot be checked here, because of its patterns, its names, or the
+    cost of a check."""
 
 
 def path_text(path: Iterable[str | int]) -> str:

@@ -34,7 +34,7 @@ _OTHER_TYPES: Final[Mapping[str, str]] = {
 """Types by their names in programming languages, in lower case."""
 _MAPPED: Final = frozenset(keyword for keyword, (_, mapped) in EDGES.items() if mapped)
 _VALUES: Final = frozenset({"const", "default", "enum", "examples", "example"})
-"""Keywords whose values are not schemas, so that null is a value."""
+"""Keywords whose values are not schemas, so that null is kept as a value."""
 _BOUNDS: Final = {"exclusiveMinimum": "minimum", "exclusiveMaximum": "maximum"}
 _NO_PARAMETERS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
 

@@ -61,7 +61,8 @@ STRICT_PROPERTIES: Final = 100
 STRICT_LEVELS: Final = 5
 FURTHER_CHECKS: Final = 20
 MOST_FLAWS: Final = 1000
-"""Converting arguments that do not fit may cost this many times the cost of one check."""
+"""Limits for converting arguments that do not fit: `FURTHER_CHECKS` times the cost of one check, and `MOST_FLAWS`
+flaws."""
 
 _DRAFT_7: Final = "http://json-schema.org/draft-07/schema"
 _DRAFT_2020: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -70,15 +71,15 @@ _DIALECT: Final = re.compile(r"https?://json-schema\.org/(?:(?P<early>draft-0[46
 _SUBSCHEMAS_PER_PROPERTY: Final = 2
 _VALUES_PER_PROPERTY: Final = 20
 _ROOT: Final = "urn:toolwire:tool"
-"""The name under which parts of a tool's schema refer to it."""
+"""The URI of a tool's schema in `$ref`s of its separately compiled parts."""
 _NODE_BYTES: Final = 2_500
 _VALUE_BYTES: Final = 300
 _TEXT_COPIES: Final = 4
-"""Maximum memory of a compiled schema, measured in the same way: `_NODE_BYTES` per subschema, `_VALUE_BYTES` per JSON
-value, and `_TEXT_COPIES` times the bytes of its text."""
+"""Maximum memory of a compiled schema, measured as growth of the process: `_NODE_BYTES` per subschema, `_VALUE_BYTES`
+per JSON value, and `_TEXT_COPIES` times the bytes of its text."""
 _FIXED_BYTES: Final = 4_096
 _PRIVATE_BYTES: Final = 8 * 1024 * 1024
-"""Cache budget for the compiled parts of a schema outside an application's cache."""
+"""Bytes of the cache for separately compiled parts of schemas, where no application's cache is given."""
 _TYPES: Final = "array, boolean, integer, null, number, object, string"
 _NAME: Final = re.compile(r"[a-zA-Z0-9_]+")
 _NAME_HYPHEN: Final = re.compile(r"[a-zA-Z0-9_-]+")
@@ -147,7 +148,7 @@ class Flaw(NamedTuple):
 class ToolSchema:
     """A compiled schema. It may be shared by concurrent requests.
 
-    `weight` is the maximum number of bytes it keeps, `pattern_bytes` those of its patterns, `dropped` the number of
+    `weight` is the maximum of its memory in bytes, `pattern_bytes` the part for its patterns, `dropped` the number of
     patterns that are not enforced.
     """
 
