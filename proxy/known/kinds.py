@@ -1,4 +1,5 @@
-"""The types of parts in a conversation. Later code need not search all messages for a type that does not occur."""
+"""The types of message parts in a conversation, so that later code need not search all messages for a type that does
+not occur."""
 
 from __future__ import annotations
 

@@ -50,9 +50,9 @@ LISTS: Final = 3
 MOST_KEYS: Final = 64
 """Maximum number of folds in one conversation. One more clears the checkpoints of all others."""
 LEFT_BYTES: Final = 300
-"""Weight of a checkpoint without its items and results."""
+"""Estimated memory of a checkpoint in bytes, without its items and results."""
 ITEM_BYTES: Final = 64
-"""Weight of an item in a checkpoint: its references in two lists, and its share of the state."""
+"""Estimated memory of an item in a checkpoint in bytes: its references in two lists, and its share of the state."""
 REPORTED_BYTES: Final = 16 * 1024
 """Growth is reported in steps of at least this many bytes, because each report costs as much as a small fold. The next
 request of a conversation weighs all of it."""
@@ -73,7 +73,7 @@ class KnownItems(list[Any]):
         return self._past() if isinstance(self._past, ref) else self._past
 
     def release(self) -> None:
-        """Replaces the reference to the past with a weak one, so that only the cache keeps it."""
+        """Replaces the reference to `past` with a weak one, so that only the cache keeps it alive."""
         if not isinstance(self._past, ref):
             self._past = ref(self._past)
 
@@ -310,8 +310,8 @@ def make_once(
 
 def build_on_earlier(past: Past, key: Hashable, items: Sequence[object], make: Callable[[list[Made]], Made]) -> Made:
     """Returns the result of `make`, and saves it for these items. `make` is called with the results of earlier requests
-    for the first of the items; the one for most items comes first. They may hold what earlier requests have left
-    elsewhere, so the result is no part of what the gateway sends."""
+    whose items are the first of these, the one with most items first. Only for values that the gateway does not send,
+    because they may depend on earlier requests."""
     whole = tuple(items)
     known = [saved for saved in past.places(key) if same_items(saved.items, whole) == len(saved.items)]
     known.sort(key=lambda saved: -len(saved.items))

@@ -1,5 +1,5 @@
-"""Puts the gateway's own texts into a conversation: the prompt segment that describes the tools, the reminder, and a
-final user message. Pure functions."""
+"""Puts the gateway's own texts into a conversation: the prompt segment that describes the tools, the reminder of how to
+call them, and a final user message. Pure functions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GO_ON: Final = "Continue."
 """Text of the user message that is added if a transcript would not end with one (R5.8a)."""
 
 SYSTEM: Final = frozenset({"system", "developer"})
-"""Roles of messages that the application writes."""
+"""Roles of messages with instructions, which the client's application writes."""
 
 
 def is_silent(message: Message, wire: str | None) -> bool:
@@ -43,7 +43,7 @@ def user_speaks_last(messages: Sequence[Message], wire: str | None) -> bool:
 
 
 def reminded(messages: Sequence[Message], reminder: str, wire: str | None) -> list[Message]:
-    """Returns the messages with `reminder` at the end of the last message with content."""
+    """Returns the messages with the text `reminder` added to the end of the last message that is not silent."""
     out = list(messages)
     at = next(index for index in reversed(range(len(out))) if not is_silent(out[index], wire))
     out[at] = replace(out[at], parts=_joined(out[at].parts, reminder, at_end=True))

@@ -1,4 +1,5 @@
-"""The prompt segment that teaches tools: template, policy sentences and the final text (R5.2 to R5.5).
+"""Builds the prompt segment that teaches tools: a template, filled with the tools and with sentences on what may be
+called (R5.2 to R5.5).
 
 Rules of this module:
 
@@ -41,7 +42,7 @@ _SHORT_SLOT: Final = re.compile(r"\{(tools|format)\}")
 MAY: Final = "Call a function only if it does what the user asks; otherwise answer directly in plain text."
 """The sentence for `tool_choice: auto`. Without it models call tools on questions that no tool fits (R31.4)."""
 SEVERAL: Final = "Several calls may follow one another in one answer."
-"""The sentence for `parallel_tool_calls`."""
+"""The sentence for `parallel_tool_calls: true`."""
 
 NEVER: Final = "Do not call a tool in this answer: write no tool call block. Answer in plain text."
 """The sentence for `tool_choice: none`."""

@@ -143,7 +143,7 @@ def _guard(noting: Escaping, roles: Container[str] | None, message: Message) -> 
 
 
 Write = Callable[[Message], Message]
-"""Returns a message as it is written, independent of other messages."""
+"""Returns a message as the server gets it. The result must depend only on this message."""
 
 
 def write_each(
@@ -153,8 +153,8 @@ def write_each(
     escapes: Escapes | None,
     past: Past | None,
 ) -> list[Message]:
-    """Returns the written form of each message. `writing` makes the function that writes one; its argument collects the
-    escapes made, and all of them are added to `escapes`. `key`: see `fold_items`."""
+    """Returns each message as the server gets it. `writing` returns the function that writes one message; its argument
+    collects the escapes made, and all of them are added to `escapes`. `key`: see `fold_items`."""
     if past is None:
         return list(map(writing(Escapes() if escapes is None else escapes), messages))
 
@@ -352,7 +352,7 @@ class TranscriptWriter:
             self._escaping = self._escaping.noting(escapes.forms)
 
     def talk(self, message: Message, parts: tuple[Part, ...]) -> Message:
-        """Returns a message without calls and results, escaped."""
+        """Returns a message that has no calls or results, with its `parts` escaped."""
         role: Role = "user" if message.role == "tool" else message.role
         name = message.name
         if role in ("user", "assistant"):
@@ -412,7 +412,8 @@ class TranscriptWriter:
         return part
 
     def calling(self, message: Message, rest: tuple[Part, ...], uses: Sequence[ToolUse]) -> list[Message]:
-        """Returns an assistant message with calls: its text, then the calls."""
+        """Returns an assistant message with calls as text: first its other parts (`rest`), then the calls. These are a
+        message of their own in a format that reads calls only so."""
         calls = self.calls(uses)
         if self.alone and rest:  # such a format reads a call only if it is the whole message
             return [self.talk(message, rest), self._with(message, calls)]
@@ -424,7 +425,7 @@ class TranscriptWriter:
         return Message(message.role, self._composed(parts), name, message.extra)
 
     def calls(self, uses: Sequence[ToolUse]) -> Pieces:
-        """Returns the calls of one message."""
+        """Returns the calls of one message as text."""
         if self.bracket:
             lines = [(Markup("\n"), *self._bracket_call(use)) for use in uses]
             return [piece for line in lines for piece in line][1:]
