@@ -280,7 +280,7 @@ def whole_answer(
     """Returns the GBNF grammar of an answer in which calls of this format stand among other text (`around`). Raises
     `Inexpressible` if there is none."""
     if tool_format.layout is None:
-        raise Inexpressible(f"nothing says how {tool_format.name} is written")
+        raise Inexpressible(f"the format {tool_format.name} has no layout")
     return answer_grammar(
         _schemas(tools),
         parallel,
@@ -303,7 +303,7 @@ def tagged_answer(
     """Returns xgrammar's structural tag for an answer in which calls of this format stand among other text; with
     `demanded` the answer must contain a call. Raises `Inexpressible` if there is none."""
     if tool_format.layout is None:
-        raise Inexpressible(f"nothing says how {tool_format.name} is written")
+        raise Inexpressible(f"the format {tool_format.name} has no layout")
     return structural_tag(
         _schemas(tools), parallel, tool_format.layout, bounds, reads=tool_format.grammar, demanded=demanded
     )

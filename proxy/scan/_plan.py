@@ -350,11 +350,13 @@ def _own_nodes(
             else:
                 otherwise = _plan_branch("", 0, read, branch.field, branch.then, syntax)
             if branch.ahead and (branch.read != "nothing" or branch.then != END):
-                raise ValueError(f"{branch.literal!r} is only looked at, so nothing can follow in {syntax.opener!r}")
+                raise ValueError(
+                    f"{branch.literal!r} ends the block (`ahead`), so nothing can follow it in {syntax.opener!r}"
+                )
             if read in (NAME, WORD, PROSE) and (
                 branch.then == END or not all(b.literal or _READS[b.read][1] for b in syntax.nodes[branch.then])
             ):
-                raise ValueError(f"nothing says where the {branch.read} of {syntax.opener!r} ends")
+                raise ValueError(f"no literal ends the {branch.read} of {syntax.opener!r}")
         made = _merged([_plan_node(branches, otherwise, ends=any(branch.read == "end" for branch in node))])
         planned.append(replace(made, final=otherwise is None and _is_over(node, over)))
         if index in ends:
@@ -414,10 +416,10 @@ def _merged(nodes: Sequence[PlanNode]) -> PlanNode:
     branches = [branch for node in nodes for branch in node.branches]
     for index, branch in enumerate(branches):
         if any(other.literal.startswith(branch.literal) for number, other in enumerate(branches) if number != index):
-            raise ValueError(f"after {branch.syntax.opener!r}, {branch.literal.decode()!r} may mean two things")
+            raise ValueError(f"after {branch.syntax.opener!r}, {branch.literal.decode()!r} is ambiguous")
     others = [node.otherwise for node in nodes if node.otherwise is not None]
     if len(others) > 1:
-        raise ValueError(f"after {others[0].syntax.opener!r} anything may mean two things")
+        raise ValueError(f"after {others[0].syntax.opener!r}, any text is ambiguous")
     return _plan_node(branches, others[0] if others else None, ends=any(node.ends for node in nodes))
 
 

@@ -47,8 +47,8 @@ from ...model import (
 from .stages import Stage, StageOwner, stage_fault
 
 MERGED: Final = 256
-"""This many neighbouring fragments of a held call are merged. A call has some dozens. A call of a hundred thousand
-fragments must not delay other requests when they are released together."""
+"""Neighbouring fragments of a held call are merged in groups of this size. Most calls have some dozens of fragments;
+one of a hundred thousand must not delay other requests when all of them are released together."""
 
 HELD_CHARS: Final = 16 * 1024 * 1024
 """Characters of arguments that are held until their calls are complete. More ends the answer."""

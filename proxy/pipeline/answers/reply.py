@@ -59,7 +59,7 @@ class Reply(web.StreamResponse):
     # Initial values on the class, so that they cost an answer nothing.
     owner: StageOwner | None = None
     renaming: Renaming | None = None
-    """Replacement of the model's name in unchanged bytes, if a route renames it."""
+    """Replaces the model's name in bytes that are sent unchanged, if the route renames the model."""
     waited_s = 0.0
     closed = False
     sealed = False
@@ -108,7 +108,8 @@ class Reply(web.StreamResponse):
         return wire
 
     def plain_head(self, headers: int) -> bool:
-        """Returns whether the head has nothing but this number of headers."""
+        """Returns True if the head is that of a plain 200 with exactly this number of headers: no cookies, no
+        compression, no other setting."""
         return (
             self.status == 200
             and self.reason == "OK"
@@ -144,8 +145,8 @@ class Reply(web.StreamResponse):
 
     def _missing(self, name: str) -> NoReturn:
         raise AttributeError(
-            f"this answer has no `{name}`: it has not come yet. Take its events with `reply.map` or `reply.watch`, what it says"
-            " with `on_reply`; only a whole answer has a body, in a plain aiohttp middleware"
+            f"this answer has no `{name}` yet. Read its events with `reply.map` or `reply.watch`, or the whole answer with"
+            " `on_reply`. Only a whole answer has a body, in a plain aiohttp middleware"
         )
 
     @classmethod
@@ -175,7 +176,7 @@ class Reply(web.StreamResponse):
             self.stages.append(function)
             return
         if wants is Kind.NONE:
-            raise TypeError("a function that is mapped has to want something: give a `Kind`, e.g. Kind.TEXT")
+            raise TypeError("`map` needs the kinds of events that the function handles: set `wants`, e.g. Kind.TEXT")
         self.stages.append(MapStage(function, wants, self.owner, live=live))
 
     def watch(self, function: Callable[[Event], None], *, unless: ReplyTest | None = None) -> None:
@@ -259,7 +260,7 @@ class Reply(web.StreamResponse):
         return None if self._rewritten else StageChain(cast("list[Stage | FinishStage]", stages))
 
     def settled(self) -> None:
-        """Clears the declared stages, because they have been run."""
+        """Clears the declared stages, which must not run again."""
         self.stages.clear()
         self._rewritten = self._fills = False
         self._counting = None

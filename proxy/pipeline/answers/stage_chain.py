@@ -86,7 +86,8 @@ class StageChain:
         return events
 
     async def rest(self) -> AsyncGenerator[list[Event], None]:
-        """Yields the events that replace the last one. Another last event may wait afterwards."""
+        """Yields the events that replace the last one. If these end with a last event that has to wait as well,
+        `settle` must be called again."""
         assert self._following is not None
         following, self._following, self.waits = self._following, None, False
         self._behind = self._at + 1
@@ -107,7 +108,7 @@ class StageChain:
         return self.feed([fault], self._behind)
 
     async def through(self, batches: Batches) -> Batches:
-        """Runs a stream through the stages."""
+        """Runs a stream of events through the stages and yields the results."""
         async for batch in batches:
             if batch := self.feed(batch):
                 yield batch

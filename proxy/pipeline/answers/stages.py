@@ -43,7 +43,7 @@ class StageOwner(Protocol):
         """Logs and counts an error of the stage."""
 
     def defect(self) -> Defect:
-        """Returns the error that the client gets."""
+        """Returns the error that the client gets if the stage fails."""
 
 
 class Stage:
@@ -157,7 +157,9 @@ class FinishStage:
                 return given
             if isinstance(given, AsyncGenerator):
                 return self._following(given, last)
-            raise TypeError(f"what is given for the last event is a {type(given).__name__}, no event and no generator")
+            raise TypeError(
+                f"a function for the last event returned {type(given).__name__}, not an event or an async generator"
+            )
         except Exception as error:
             return stage_fault(self._owner, error) or last
 

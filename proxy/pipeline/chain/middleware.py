@@ -56,7 +56,7 @@ class NoOptions:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainPlace:
     """A place in a chain, with everything that is known when chains are built. `options` are those of the middleware at
-    this place; `limited` is True if any use is limited."""
+    this place; `limited` is True if the configuration has any rate limit."""
 
     config: GatewayConfig
     route: RouteConfig
@@ -285,7 +285,7 @@ class Layer:
             self.failed(self.name)
 
     def defect(self) -> Defect:
-        """Returns the client's error for a failure of this middleware."""
+        """Returns the error that the client gets if this middleware fails."""
         return Defect(f"The middleware {self.name!r} failed.", hint="The log has the reason under this request's id.")
 
 

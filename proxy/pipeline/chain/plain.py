@@ -85,7 +85,11 @@ class PlainLayer(Layer):
         """Uses `body` as the client's body. The route stays the same. Raises `ClientFault` if it cannot be read, and
         `Defect` if it would undo the changes of another middleware."""
         if not untouched:
-            self.report(ValueError("it changed the body of a request that was changed before: put it further out"))
+            self.report(
+                ValueError(
+                    "an outer middleware has already changed this request, so its body cannot be replaced: put it further out"
+                )
+            )
             raise self.defect()
         value = await parse_body(body, exchange.route.limits)
         large = len(body) > OFFLOAD_BYTES or body.count(b"{") > OFFLOAD_OBJECTS
@@ -163,9 +167,9 @@ def set_unread_body(request: web.Request, body: bytes) -> StreamReader:
 
 
 def release(request: web.Request, exchange: Exchange) -> None:
-    """Frees the client's bytes, because the answer has begun and no server is asked with them any more, and the results
-    for the conversation, unless the cache keeps them for the next request. Code around the gateway may still read the
-    request."""
+    """Frees the bytes of the client's body, because the answer has begun and no server will get them any more. Also
+    frees the results for the conversation, unless the cache keeps them for the next request. Code around the gateway
+    can still read the request."""
     for origin in (exchange.received.origin, exchange.request.origin):
         if origin is not None:
             origin.free()

@@ -49,7 +49,7 @@ def proxied_chain(layers: Sequence[Layer], proxied: ProxiedProtocol) -> Handler:
 def _forbidden(name: str, proxied: ProxiedProtocol) -> Handler:
     async def refuse(request: web.Request) -> web.StreamResponse:
         raise ClientFault(
-            f"Nothing passes at {proxied.path} for this model: the route's chain has `{name}`, which would not see it.",
+            f"Requests to {proxied.path} are refused for this model: `{name}` in the route's chain could not check them.",
             code="not_found",
         )
 

@@ -142,7 +142,8 @@ class BackgroundRun:
     # --- end --------------------------------------------------------------------------------------------------------
 
     async def finish(self, failure: GatewayError | None) -> None:
-        """Stores an end of the response, whatever has happened. `failure`: the error with which its exchange ended."""
+        """Stores the end of the response if it has none yet: as failed, or as cancelled if it was stopped. `failure`:
+        the error with which its exchange ended."""
         turn = self.turn
         if turn is None:
             return
@@ -162,7 +163,7 @@ class BackgroundRun:
                 lambda now: self._form.ended(now, status, error) if now and is_running(now) else None,
             )
         except StoreUnavailable as away:
-            LOG.error("response %s: its end could not be kept: %s", turn.id, away)
+            LOG.error("response %s: its end could not be stored: %s", turn.id, away)
         await self._leave(turn.id, turn.owner)
 
     async def _leave(self, ident: str, owner: str) -> None:
@@ -172,7 +173,7 @@ class BackgroundRun:
                 await self._conversations.change(MARK, account, lambda turn: _without_ended(turn, (), [(ident, owner)]))
             await self._conversations.delete(lease_id(ident), owner)
         except StoreUnavailable as error:
-            LOG.warning("response %s: its lease could not be given up: %s", ident, error)
+            LOG.warning("response %s: its lease could not be released: %s", ident, error)
 
 
 # --- places -----------------------------------------------------------------------------------------------------------

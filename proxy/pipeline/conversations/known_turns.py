@@ -126,7 +126,7 @@ class KnownTurns:
 
 
 TURN_BYTES: Final = 500
-"""Weight of a turn without its messages."""
+"""Estimated memory of a turn without its messages, in bytes."""
 
 KNOWN_TURNS: Final = web.AppKey("toolwire.known_turns", KnownTurns)
 """The known turns of an application."""

@@ -24,11 +24,12 @@ LOG: Final = logging.getLogger("toolwire.conversation")
 STORE_FAILURES: Final = AccessField("store_failures", "A response could not be kept.")
 
 PRUNE_S: Final = 60.0
-"""Minimum number of seconds between two removals of expired turns."""
+"""Minimum number of seconds between two deletions of expired turns."""
 MARKS_S: Final = 0.25
 """Seconds between two checks for marks of other processes, while this process runs responses."""
 MARKS_AT_ONCE: Final = 256
-"""Marks in one query, which takes a millisecond. Streams continue between two queries."""
+"""Maximum number of marks (requests to cancel) in one query, which takes a millisecond. Streams continue between two
+queries."""
 CANCEL_S: Final = 5.0
 """Seconds that a cancelling request waits for the process that runs the response."""
 CANCEL_LOOK_S: Final = 0.05
@@ -187,7 +188,7 @@ class Conversations:
                 for mark in await self._store.present(some):
                     some[mark].stop(Cancelled())
         except StoreUnavailable as error:
-            LOG.debug("cancelled responses cannot be looked for: %s", error)
+            LOG.debug("the store cannot be searched for cancelled responses: %s", error)
         self._look_later()
 
     def later(self, work: Coroutine[Any, Any, object]) -> None:

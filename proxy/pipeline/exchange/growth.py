@@ -1,4 +1,5 @@
-"""Limits of a request including everything that the gateway adds to it: the same as those of a body (R33.2)."""
+"""Limits of a request including everything that the gateway adds to it, such as stored turns: the same as those of a
+body (R33.2)."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ def too_much(kind: Literal["bytes", "values"], limits: LimitsConfig, param: str 
     option = "body_bytes" if kind == "bytes" else "json_values"
     limit = f"{limits.body_bytes} bytes" if kind == "bytes" else f"{limits.json_values} JSON values"
     return ClientFault(
-        f"With what it refers to and goes on from, the request is larger than {limit}.",
+        f"The request, with the stored content that it refers to, is larger than {limit}.",
         code="request_too_large",
         param=param,
         hint=f"Begin a new conversation, or refer to less. The limit is `limits.{option}`.",

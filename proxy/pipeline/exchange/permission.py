@@ -48,7 +48,8 @@ class Permission:
         return self.forbids(names_of(tool)) or (isinstance(tool, ToolSpec) and self._any_forbidden(brought_by(tool)))
 
     def denies_item(self, payload: Any) -> bool:
-        """Returns True if an unmodelled item of an answer calls a forbidden tool."""
+        """Returns True if an item of an answer that the gateway passes on without reading it otherwise calls a
+        forbidden tool."""
         if not self._rules or not isinstance(payload, Mapping):
             return False
         names = names_of_item(payload)

@@ -140,7 +140,7 @@ class Exchange:
             try:
                 self.endings.pop()()
             except Exception:
-                LOG.exception("exchange %s: what a middleware wanted done at its end failed", self.id)
+                LOG.exception("exchange %s: a function registered for its end failed", self.id)
 
     def write_options(self) -> WriteOptions:
         """Returns the options for writing this answer. They are the same on the wire and in the store."""

@@ -45,8 +45,8 @@ class Route:
     """The configuration of a model. `chains` are the composed handlers by the client's protocol. `format` is the format
     in the options; if `by_family` is set, it finds formats by name, and `format` is only for models of unknown
     families. `server_tools` are the tools that the chain offers and runs, `client_servers` the tool servers that
-    clients may name. `permission` tells which tools may be used. `learned` is the knowledge about the beginning of
-    answers. `sealed` are its seals for reasoning."""
+    clients may name. `permission` tells which tools may be used. `learned` remembers which answers begin inside a
+    reasoning block. `sealed` seals and opens reasoning."""
 
     config: RouteConfig
     options: RouteOptions
@@ -61,7 +61,7 @@ class Route:
     sealed: RouteSeals | None = None
     learned: PreopenedMemory = field(default_factory=PreopenedMemory, compare=False)
     made: dict[object, Any] = field(default_factory=dict, compare=False, repr=False)
-    """A cache of values that are derived from the route, each under a key of its user."""
+    """A cache of values that are derived from the route. Each user of the cache has its own key."""
     _formats: dict[str, tuple[Identity | None, ToolFormat]] = field(default_factory=dict, compare=False, repr=False)
     """Results of `format_for`, with the identity of the server at that time."""
 

@@ -87,7 +87,7 @@ class ToolMemory:
         for at in reversed(range(len(rounds))):
             left -= weight(rounds[at])
             if left < 0:
-                LOG.warning("%d rounds of calls of server-side tools are too large to be kept", at + 1)
+                LOG.warning("%d rounds of calls of server-side tools are too large to be stored", at + 1)
                 rounds = rounds[at + 1 :]
                 break
         return tuple([message for group in rounds for message in group])
@@ -117,12 +117,12 @@ def hidden_calls(turns: Iterable[StoredTurn]) -> HiddenCalls:
 
 
 def leave(exchange: Exchange, rounds: ToolMemory) -> None:
-    """Notes the calls and results that belong to the stored turn of this exchange."""
+    """Notes server-side calls and results in the exchange, to be stored with its turn."""
     exchange.state[ToolMemory] = rounds
 
 
 def left(exchange: Exchange) -> tuple[Message, ...]:
-    """Returns the messages to store with the turn as `StoredTurn.rounds`."""
+    """Returns what `leave` has noted, as messages to store with the turn (`StoredTurn.rounds`)."""
     rounds: ToolMemory | None = exchange.state.get(ToolMemory)
     return () if rounds is None else rounds.unseen()
 
@@ -160,7 +160,7 @@ async def keep(exchange: Exchange, conversations: Conversations, call_id: str, r
         await conversations.put(turn)
     except StoreUnavailable as error:
         exchange.record.count("store_failures")
-        LOG.error("request %s: results of server-side tools could not be kept: %s", exchange.id, error)
+        LOG.error("request %s: results of server-side tools could not be stored: %s", exchange.id, error)
 
 
 async def restored(exchange: Exchange, conversations: Conversations, request: ModelRequest) -> ModelRequest:
@@ -213,7 +213,7 @@ async def _prolong(exchange: Exchange, conversations: Conversations, idents: Seq
         await conversations.prolong(idents, exchange.owner)
     except StoreUnavailable as error:
         exchange.record.count("store_failures")
-        LOG.error("request %s: results of server-side tools could not be prolonged: %s", exchange.id, error)
+        LOG.error("request %s: the life of results of server-side tools could not be extended: %s", exchange.id, error)
 
 
 def _marked(message: Message, given: Callable[[str], str]) -> str | None:

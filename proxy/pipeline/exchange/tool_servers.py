@@ -140,7 +140,7 @@ class RequestToolServers:
         for one in self._offered.values():
             if (name := prompt_name(one.tool.spec)) in taken:
                 raise ClientFault(
-                    f"The tool {quote(one.tool.name)} of the server {quote(one.server.label)} would be called {quote(name)}, as another one is.",
+                    f"The tool {quote(one.tool.name)} of the server {quote(one.server.label)} would get the name {quote(name)}, which another tool has.",
                     code="duplicate_tool_name",
                     param=f"{one.server.param}.server_label",
                     hint="Give the server another label.",
@@ -207,7 +207,7 @@ class RequestToolServers:
 
 
 def without_served(messages: Iterable[Message], keys: frozenset[Key]) -> list[Message]:
-    """Returns the messages without calls of tool servers and their results. The client got these and sends them back
+    """Returns the messages without the tool servers' calls and results. The client got these and sends them back
     itself."""
     theirs: set[str] = set()
     others: list[Message] = []

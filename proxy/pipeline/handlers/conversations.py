@@ -40,7 +40,7 @@ async def create(request: web.Request) -> web.StreamResponse:
         body = await asked.json()
         if not conversations.keeps:
             raise ClientFault(
-                "No conversations are kept here: `store.kind` is `none`.",
+                "This gateway does not store conversations: `store.kind` is `none`.",
                 code="not_found",
                 hint="Send the whole conversation as 'input'.",
             )
@@ -146,7 +146,7 @@ def check_room(form: ConversationForm, turn: StoredTurn, config: StoreConfig) ->
     ):
         if has > most:
             raise ClientFault(
-                f"The conversation would have {has} {what}, and {most} are kept at most.",
+                f"The conversation would have {has} {what}, and the maximum is {most}.",
                 code="request_too_large",
                 hint=f"Delete items, or begin a new conversation. The limit is `store.conversation_{what}`.",
             )

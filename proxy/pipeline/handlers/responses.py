@@ -37,7 +37,7 @@ async def read(request: web.Request) -> web.StreamResponse:
             follower = request.app[BACKGROUND].replay(turn, form, after)
             if not await follower.exists():
                 raise ClientFault(
-                    "The events of this response are not kept: it was not made in the background, or they are gone.",
+                    "The events of this response are not stored: it was not made in the background, or they have expired.",
                     param="stream",
                     hint="Ask for it without `stream`.",
                 )

@@ -12,8 +12,8 @@ from ...protocols.streams import StreamWriter
 class StreamPath:
     """One streamed answer, written by `writer` in the client's protocol where it is not sent as it came.
 
-    `spoke`: the client has seen something, or will with the output so far, so errors are sent in-band. `over`: no more
-    input is taken. `drained`: the server has sent everything. `continues`: `over`, but `go_on` has more output.
+    `spoke`: the client has seen something, or will with the output so far, so errors are sent in-band. `over`: the path
+    accepts no more input. `drained`: the server has sent everything. `continues`: `over`, but `go_on` has more output.
     `works`: there is deferred work for `work_off`; input that arrives meanwhile is queued behind it. `last`: the
     `Finish` or `Fault` that was written, if events were.
     """

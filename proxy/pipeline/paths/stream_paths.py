@@ -169,7 +169,9 @@ class Transcode(StreamPath):
         """Takes the last events of the server and returns the bytes to send. A missing end becomes an error."""
         out = self.take(events)
         if not (self.over or self.drained):
-            fault = BackendFault("The model server's stream ended without an end.", code="upstream_disconnected")
+            fault = BackendFault(
+                "The model server's stream ended without its last event.", code="upstream_disconnected"
+            )
             out += self.take([Fault(fault)])
         return out
 
@@ -210,8 +212,8 @@ class Transcode(StreamPath):
 
 
 class FastPath(Transcode):
-    """Transcodes, but copies text from the server's frames directly into the client's, and shows it to watching stages
-    in larger pieces."""
+    """The fast path: transcodes, but copies text from the server's frames directly into the client's, and shows it to
+    watching stages in larger pieces."""
 
     def __init__(
         self, reader: ProseReader, chain: StageChain, writer: TextWriter, private: PrivateData, frame_bytes: int

@@ -305,7 +305,7 @@ class PreopenedMemory:
             _keep(self.known, kind, pair)
 
     def is_news(self, what: str) -> bool:
-        """Returns True the first time it is called with a text."""
+        """Returns True if it is called with this text for the first time, so that each log line is written once."""
         with self._lock:
             new = what not in self._told
             _keep(self._told, what, None)
@@ -369,8 +369,8 @@ class PreopenedReasoning:
         whose = self._whose()
         if self._learned.is_news(whose):
             LOG.warning(
-                "%s begin inside %s, which the prompt opens: from now on what they say before %s is reasoning. "
-                "`reasoning.preopened: true` for the route makes it so from the first answer on.",
+                "%s begin inside %s, which the prompt opens: from now on, text before %s is reasoning. "
+                "Set `reasoning.preopened: true` for the route to have this from the first answer on.",
                 whose,
                 *pair,
             )
@@ -382,7 +382,11 @@ class PreopenedReasoning:
             self._learned.put(kind, None)
             whose = self._whose()
             if self._learned.is_news(f"not {whose}"):
-                LOG.info("%s do not always begin inside %s: that is forgotten until one does again.", whose, pair[0])
+                LOG.info(
+                    "%s do not always begin inside %s. The gateway forgets this until an answer begins so again.",
+                    whose,
+                    pair[0],
+                )
 
     def count(self, outcome: Outcome) -> None:
         """Counts the outcome in the access line and the metrics."""

@@ -53,7 +53,7 @@ class ReasoningDetector:
         self._called: frozenset[int] = frozenset()  # answers whose calls the server made itself
 
     def leaves(self, text: str) -> bool:
-        """Returns True if a whole text certainly did not begin inside a reasoning block."""
+        """Returns True if a whole answer with this text certainly did not begin inside a reasoning block."""
         return self._preopened.pair is None and not self._is_closed(text)
 
     def _is_closed(self, text: str) -> bool:
@@ -87,7 +87,8 @@ class ReasoningDetector:
         return events
 
     def foresee(self, text: str, reason: str) -> None:
-        """Judges the only answer, whose text is complete, before it is scanned."""
+        """Decides whether the only answer began inside a reasoning block, before its complete `text` is scanned.
+        `reason` is its finish reason."""
         if not self.leaves(text) and text.strip(SPACE):
             self._foresee_one(0, text, Finish(reason))
 
@@ -127,7 +128,8 @@ class ReasoningDetector:
     # --------------------------------------------------------------------------------------------------------
 
     def begin(self, choice: int) -> bool:
-        """Begins the text of an answer. Returns True if the beginning of its stream has to be judged."""
+        """Begins the text of an answer. Returns True if `seen` has to decide from its first characters whether it
+        begins inside a reasoning block."""
         if self.whole or choice in self._thought:
             return False
         if self.room >= 0:
@@ -139,7 +141,8 @@ class ReasoningDetector:
         self.said.clear()
 
     def seen(self, choice: int, head: str) -> bool:
-        """Judges the beginning of an answer. Returns False if more text is needed."""
+        """Decides from the first characters of an answer whether it begins inside a reasoning block. Returns False if
+        more text is needed."""
         if self.whole or choice in self._thought:
             return True
         learned = self._preopened.pair
@@ -163,8 +166,8 @@ class ReasoningDetector:
         return True
 
     def look_back(self, choice: int, *, truncated: bool) -> str | None:
-        """Judges an answer at its end. If its stream was sent as reasoning and no tag closed it, returns the text to
-        scan again; else None."""
+        """Decides at the end of an answer whether it began inside a reasoning block. If its stream was sent as
+        reasoning and no tag closed it, returns the text to scan again; else None."""
         text = "".join(self.said.pop(choice))
         inside = self.inside.get(choice)
         if not text.strip(SPACE):

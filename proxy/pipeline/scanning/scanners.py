@@ -114,7 +114,7 @@ _UNCOUNTED: Final = Counters(lambda name: None)
 
 
 class ScanPlan(NamedTuple):
-    """The values that are the same for all answers to one offer under these options."""
+    """Everything for making scanners that depends only on the offered tools and the route's options."""
 
     options: RouteOptions
     grammar: Grammar
@@ -127,7 +127,7 @@ class ScanPlan(NamedTuple):
 
 
 def plan_of(offer: OfferedTools, options: RouteOptions) -> ScanPlan:
-    """Returns the plan, which is cached with the offer."""
+    """Returns the plan for this offer under these options. It is cached with the offer."""
     plan: ScanPlan | None = offer.made.get(ScanPlan)
     if plan is None or plan.options is not options:
         grammar = offer.format.grammar

@@ -60,11 +60,11 @@ class Background:
         return len(self._runs)
 
     async def begin(self, request: web.Request, exchange: Exchange, work: Work) -> web.StreamResponse | StoredTurn:
-        """Runs `work` in a task of its own, for a request without a connection. Returns the stored turn once it is
-        queued, or the answer if the work ended before that. Raises `ClientFault` if there is no store."""
+        """Runs `work` in a task of its own, with a request that has no connection. Returns the response's turn once it
+        is stored as queued, or the answer if the work ended before that. Raises `ClientFault` if there is no store."""
         if not self.conversations.keeps:
             raise ClientFault(
-                "Invalid 'background': no responses are kept here.",
+                "Invalid 'background': this gateway does not store responses.",
                 code="unsupported_parameter",
                 param="background",
                 hint="Leave it out. The operator sets `store.kind`.",

@@ -88,8 +88,8 @@ def boundary(
     open_paths: str | None = None,
     observe: Sequence[Observe] = (),
 ) -> Middleware:
-    """Returns the application's only aiohttp-level middleware: request id, key, hop check, and errors outside of an
-    exchange.
+    """Returns the application's only aiohttp-level middleware. It sets the request id, checks the key, refuses requests
+    that loop through gateways, and answers errors outside of an exchange.
 
     `clients` are the protocols that are served: the path tells in whose envelope an error outside of an exchange is
     sent. `own` is the name of this gateway among others (`toolwire.upstream.servers.hops`). `open_paths` matches
@@ -184,11 +184,11 @@ def _wrong_method(request: web.Request, allowed: str) -> ClientFault:
 
 def _ambiguous(name: str) -> ClientFault:
     """Returns the error for a duplicate authentication header: a proxy in between may have read the other one."""
-    return ClientFault(f"The header `{name}` is there more than once.", code="malformed_request", hint="Send one.")
+    return ClientFault(f"The header `{name}` occurs more than once.", code="malformed_request", hint="Send one.")
 
 
 def error_response(error: GatewayError, protocol: ClientSide, ident: str) -> web.Response:
-    """Returns the HTTP form of an error."""
+    """Returns the HTTP response for an error, in the envelope of `protocol`, with the request id `ident`."""
     response = web.Response(
         status=protocol.status_of(error),
         body=protocol.write_error(error, ident),

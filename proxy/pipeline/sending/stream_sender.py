@@ -293,7 +293,7 @@ class StreamSender:
             error = self._stopped or (None if following.cancelled() else following.exception())
             if error is not None and not isinstance(error, GatewayError):
                 raise error
-            ended = BackendFault("The answer ended without an end.", code="upstream_disconnected")
+            ended = BackendFault("The answer ended without its last event.", code="upstream_disconnected")
             self._buffer(self._path.give_up(error or ended))
 
     async def _follow(self, rest: AsyncGenerator[bytes, None]) -> None:

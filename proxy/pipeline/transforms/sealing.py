@@ -29,7 +29,7 @@ from ..exchange.route_seals import DROPPED, RouteSeals
 LOG: Final = logging.getLogger("toolwire")
 
 BARE: Final = {"data": None}
-"""Fields of reasoning without text, for `ClientSide.carried`."""
+"""Fields of a reasoning block without text, as `fields` of `ClientSide.carried`."""
 Failed = Callable[[], None]
 """Called for each value that is too large to be sealed."""
 

@@ -49,7 +49,7 @@ def divided(asked: tuple[str, ...], takes: Capabilities, wire: ServerSide | None
 
 class ForeignStops(Stage):
     """Hides the sequence that ended an answer if the client did not ask for it (`asked`): it is one of the gateway's
-    own, or of the server's for the model."""
+    own, or one that the server sets for the model."""
 
     ignores_text = True
     only_rewritten = True

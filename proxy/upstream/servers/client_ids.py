@@ -28,7 +28,7 @@ def client_id(headers: CIMultiDictProxy[str]) -> str:
     repeated."""
     values = headers.getall(HEADER, ())
     if len(values) > 1:
-        raise ClientFault(f"The header `{HEADER}` is there more than once.", code="malformed_request", hint="Send one.")
+        raise ClientFault(f"The header `{HEADER}` occurs more than once.", code="malformed_request", hint="Send one.")
     value = values[0] if values else ""
     if value and not _FORM.fullmatch(value):
         raise ClientFault(
