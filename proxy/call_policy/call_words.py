@@ -74,7 +74,7 @@ def from_text(value: Any) -> Any:
 
 
 def dumps(value: Any) -> str:
-    """Returns a value as JSON text."""
+    """Returns a value as JSON text; non-ASCII characters stay as they are."""
     return json_string(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

@@ -219,7 +219,7 @@ class MemberArguments:
 
     @property
     def text(self) -> str:
-        """The text of `value`."""
+        """The JSON text of `value`, as the model wrote it."""
         return self._raw()[1]
 
     def _raw(self) -> _Member:

@@ -36,7 +36,7 @@ from .tags import name_of
 from .written import WrittenCall
 
 NAME_CHARS: Final = 256
-"""A longer name cannot be a tool's name."""
+"""Maximum number of characters of a tool's name."""
 LOOKED_CHARS: Final = 64 * 1024
 """The number of characters of an attempt that are examined. Longer text is data, and searching it all would delay other
 requests."""

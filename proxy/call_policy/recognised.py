@@ -37,7 +37,7 @@ from .untyped import ParameterTypes
 from .written import WrittenCall
 
 Schemas = Callable[[ToolSpec], ToolSchema]
-"""Returns the checker for a tool. Raises `SchemaProblem`."""
+"""Returns the compiled schema of a tool. Raises `SchemaProblem`."""
 
 Reason = Literal["name", "arguments", "schema", "definition"]
 REASONS: Final[tuple[Reason, ...]] = get_args(Reason)

@@ -37,7 +37,7 @@ class NoCall(Exception):
 
 
 class TaggedArgumentsText(CallText):
-    """Text of calls whose arguments may stand in tags."""
+    """Reads arguments in tags from a text of calls in damaged or unknown forms."""
 
     def __init__(self, text: str, names: Collection[str]) -> None:
         super().__init__(text, names)

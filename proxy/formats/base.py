@@ -187,7 +187,7 @@ def _reads_alike(grammar: Grammar, plain: str, text: str, escaping: Escaping) ->
 VERBATIM: Final = (
     "A string is written as it is, without quotes and without escapes, also over several lines; anything else as JSON."
 )
-"""A sentence of the instructions for tagged arguments."""
+"""A sentence for a format's instructions if its arguments stand between tags."""
 
 
 def make_format(
@@ -248,7 +248,7 @@ def _rendered_result(result: ToolResult, tool_format: ToolFormat) -> str:
 
 
 RESULT_FOLLOWS: Final = "The result follows in the next message; never write a result yourself."
-"""A sentence of all instructions about results."""
+"""A sentence about results, which all instructions contain."""
 
 
 def teach(layout: Layout, notes: str = "", *, alone: bool = False) -> str:

@@ -179,7 +179,8 @@ def turn_escaping(markers: frozenset[str]) -> Escaping:
 
 
 def escaping_of(tool_format: ToolFormat, bracket: bool, also: tuple[str, ...]) -> Escaping:
-    """Returns the escaping for the texts of a conversation."""
+    """Returns the escaping for the texts of a conversation in a format; `bracket`: its calls are written in
+    brackets."""
     return escaping_for(tool_format, (*also, *BRACKET_MARKERS) if bracket else also)
 
 

@@ -34,10 +34,10 @@ MAX_REPAIRED_VALUES: Final = 20_000
 
 RepairKind = Literal["fence", "commas", "quotes", "controls", "brackets"]
 REPAIR_KINDS: Final[tuple[RepairKind, ...]] = get_args(RepairKind)
-"""The steps of R9.7, in its order."""
+"""The kinds of repair, in the order of R9.7; see `repair_json`."""
 
 NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
-"""A JSON number."""
+"""Matches a JSON number."""
 
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _STRING_OR_SPACE: Final = re.compile(r'("(?:[^"\\]++|\\.)*+(?:"|\\?\Z))|[ \t\n\r]++', re.DOTALL)

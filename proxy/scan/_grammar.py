@@ -187,7 +187,7 @@ class BlockSyntax:
 
     @property
     def loose(self) -> bool:
-        """True if the block is read as `loose`."""
+        """True if a block is text that may be a call in any form (`Branch.read` is `loose`)."""
         return len(self.body) == 1 and self.body[0][0].read == "loose"
 
     @property
@@ -380,7 +380,7 @@ class CallSink(Protocol):
     """Sends calls that are streamed before their block ends. Each scanner implements it."""
 
     def span(self, start: int, stop: int) -> bytes:
-        """Returns the bytes at these offsets of the block."""
+        """Returns the bytes between two offsets, which count from the block's first byte."""
 
     def live_open(self, call: FoundCall) -> int:
         """Opens a call. Returns its block number."""

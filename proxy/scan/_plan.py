@@ -109,7 +109,7 @@ class Opener:
 
     @property
     def untaught(self) -> bool:
-        """True if its syntaxes are untaught."""
+        """True if the prompt has not asked for its syntaxes."""
         return self.syntaxes[0].untaught
 
     @property
@@ -143,7 +143,7 @@ class Marker:
 
     @property
     def untaught(self) -> bool:
-        """True if it opens an untaught block."""
+        """True if it opens a block in a form that the prompt has not asked for."""
         return self.opens is not None and self.opens.untaught
 
 

@@ -62,7 +62,7 @@ class Buffer:
         return self.position(offset)
 
     def span(self, start: int, stop: int) -> bytes:
-        """Returns the bytes at these offsets of the block."""
+        """Returns the bytes between two offsets, which count from the block's first byte."""
         size = len(self.raw)
         if stop <= size:
             return bytes(self.raw[start:stop])

@@ -27,7 +27,7 @@ from ._pyguard import SecretGuard
 from ._pyparse import CallScanner
 
 _GROUP: Final = 32
-"""Maximum number of frames that take the slow path together."""
+"""Maximum number of frames that take the slow path together after a declined one."""
 _KEPT_BYTES: Final = 8 * 1024
 """After this much text a frame is declined, so that `take` is called."""
 

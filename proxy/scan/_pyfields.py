@@ -234,7 +234,7 @@ class FieldReader:
 
     @property
     def named(self) -> bool:
-        """True for a short field (`name` or `word`)."""
+        """True if the field is read as a short one (`name` or `word`)."""
         return self.kind in (NAME, WORD)
 
     @property

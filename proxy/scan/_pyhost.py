@@ -21,7 +21,7 @@ class LiveHost:
         self._prose = prose
 
     def span(self, start: int, stop: int) -> bytes:
-        """Returns the bytes at these offsets of the block."""
+        """Returns the bytes between two offsets, which count from the block's first byte."""
         return self._buffer.span(start, stop)
 
     def live_open(self, call: FoundCall) -> int:

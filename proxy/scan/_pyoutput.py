@@ -74,12 +74,12 @@ class Output:
         self.enter(TEXT)
 
     def begin(self, prose: int) -> None:
-        """Starts the answer with this kind of text."""
+        """Starts the answer with this kind of text: `TEXT` or `REASONING`."""
         self.enter(prose)
         self._touching = prose == REASONING
 
     def enter(self, prose: int) -> None:
-        """Switches to this kind of text."""
+        """Continues with this kind of text: `TEXT` or `REASONING`."""
         self.prose = prose
         self.trims = self._trim_edges and prose == TEXT
 
@@ -90,7 +90,7 @@ class Output:
 
     @property
     def waits(self) -> int:
-        """The length of that whitespace in bytes."""
+        """The length of `waiting` in bytes."""
         return len(self._kept) + len(self._pending)
 
     @property

@@ -103,7 +103,7 @@ class LiveCalls:
         self._text: JsonText | None = None
 
     def begin_block(self, pieces: Sequence[Piece]) -> None:
-        """Starts a block. `pieces` will hold its finished fields."""
+        """Starts a block. The caller adds its finished fields to `pieces`."""
         self._pieces = pieces
         self._refused = self._ending = False
         self.string = NO_STRING

@@ -3,8 +3,8 @@
 from typing import Final
 
 STRING: Final = 5
-"""Inside a string."""
+"""Mode: the reader is inside a string."""
 WHOLE: Final = 7
-"""The value ended at the position that `read` returned."""
+"""Mode: the value ended at the position that `read` returned."""
 WRONG: Final = 8
-"""The byte at that position cannot belong to such a value."""
+"""Mode: the byte at the position that `read` returned cannot belong to such a value."""

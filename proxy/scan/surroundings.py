@@ -122,7 +122,7 @@ class Surroundings:
         return len(data)
 
     def end(self) -> int:
-        """Returns the result at the end of the answer."""
+        """Ends the answer and returns the result."""
         if self.kind == CODE:
             return IS_TEXT if len(self._word) == self.size else IS_CALL
         if self.kind in (STRING, MARKS, HEADS):

@@ -47,4 +47,4 @@ TRANSITIONS: Final = (
     Transition(INSIDE, "the call policy gives an error", (DONE,)),
     Transition(OUTSIDE, "the answer ends", (DONE,)),
 )
-"""All transitions. `reasoning` leads into blocks only with `scan_calls`."""
+"""All transitions between the scanner's states. From `reasoning`, blocks begin only with the option `scan_calls`."""

@@ -71,7 +71,7 @@ class Tagged:
         return "".join(rows)
 
     def behind(self, key: str) -> str:
-        """Returns the closer after the value of this key."""
+        """Returns the text that closes the value of this key."""
         return self.closer.replace("{key}", key)
 
     def key(self, key: str, escaping: Escaping = NOTHING) -> str:

@@ -20,7 +20,7 @@ from .rendering import prompt_name, prompt_parameters, taught_description
 from .values import Syntax
 
 Listing = Callable[[Sequence[ToolSpec], Escaping], str]
-"""Returns the text for `{tools}`: the tools on offer."""
+"""Returns the tools on offer as text, for the placeholder `{tools}` of a prompt."""
 
 _XML_KNOWN: Final = frozenset({"type", "description"})
 """Keys of a parameter that have a fixed place in `elements`."""

@@ -126,7 +126,7 @@ def compact(value: Any) -> str:
 
 
 def quoted(text: str) -> str:
-    """Returns a JSON string."""
+    """Returns `text` as a JSON string with quotes."""
     if len(text) <= LONG_CHARS:
         return json.dumps(text, ensure_ascii=False)
     slices = [

@@ -44,7 +44,7 @@ def prompt_name(item: ToolSpec | ToolUse) -> str:
 
 
 SHORT_NAME_CHARS: Final = 64
-"""Longest tool name for servers that limit names."""
+"""Maximum number of characters of a tool's name at servers that limit names."""
 
 
 def short_name(name: str) -> str:

@@ -89,7 +89,7 @@ class Restorer:
         self._tail: list[tuple[str, str]] = []
 
     def feed(self, text: str) -> str:
-        """Returns the restored text that is certain so far."""
+        """Takes the next piece and returns the restored text that is certain so far."""
         if self._json:
             self._read_json(self._cut + text)
         else:
@@ -97,7 +97,7 @@ class Restorer:
         return self._taken()
 
     def finish(self) -> str:
-        """Returns the rest."""
+        """Ends the text and returns the rest of it, restored."""
         if self._cut:
             self._take_unit(self._cut[-1], self._cut)
             self._cut = ""

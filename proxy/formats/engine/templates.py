@@ -93,4 +93,4 @@ OTHERS: Final = (
 )
 
 WITHOUT_FORMAT: Final = frozenset((*LLAMA2, *GEMMA, *EXAONE, *OTHERS))
-"""Tokens of models for which there is no format."""
+"""Control tokens of models for which there is no format."""

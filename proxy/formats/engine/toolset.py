@@ -156,7 +156,7 @@ class KnownList(list[Any]):
         self._grown = grown
 
     def grow(self, by: int) -> None:
-        """Adds `by` bytes to the weight."""
+        """Adds `by` bytes to `weight` and calls `grown`."""
         self.weight += by
         self._grown(self, by)
 

@@ -71,11 +71,11 @@ class Syntax:
         return compact(value)
 
     def key(self, key: str, escape: Escape | None = None) -> str:
-        """Returns a key of an object."""
+        """Returns a key of an object as this syntax writes it."""
         return key if self.bare_keys and _BARE_KEY.fullmatch(key) else self.string(key, escape)
 
     def string(self, text: str, escape: Escape | None = None) -> str:
-        """Returns a string."""
+        """Returns `text` as this syntax writes a string, with quotes."""
         text = join_surrogates(text)
         if escape is not None:
             text = escape(text)

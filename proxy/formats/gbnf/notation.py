@@ -12,28 +12,28 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A reference to a named rule."""
+    """An expression: a reference to a named rule."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Sequence:
-    """Items one after another."""
+    """An expression: items one after another."""
 
     items: tuple[Expression, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Alternatives:
-    """One of several expressions."""
+    """An expression: one of several expressions."""
 
     options: tuple[Expression, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """An item repeated `low` to `high` times; `high` None: unlimited."""
+    """An expression: an item repeated `low` to `high` times; `high` None: unlimited."""
 
     item: Expression
     low: int = 0
@@ -62,7 +62,7 @@ def literal(text: str) -> str:
 
 
 def in_class(chars: Iterable[str]) -> str:
-    """Returns characters as written in a character class."""
+    """Returns characters as written in a GBNF character class, without its brackets."""
     return "".join(_IN_CLASS.get(c) or (_hex(c) if c < " " or c == "\x7f" else c) for c in sorted(set(chars)))
 
 
@@ -71,7 +71,7 @@ def _hex(char: str) -> str:
 
 
 def sequence(*items: Expression) -> Expression:
-    """Returns all of `items` in order."""
+    """Returns an expression for all of `items` in order."""
     flat: list[Expression] = []
     for item in items:
         if isinstance(item, Sequence):
@@ -82,7 +82,7 @@ def sequence(*items: Expression) -> Expression:
 
 
 def choice(options: Iterable[Expression]) -> Expression:
-    """Returns one of `options`. Raises `Inexpressible` if there are none."""
+    """Returns an expression for one of `options`. Raises `Inexpressible` if there are none."""
     alternatives = tuple(dict.fromkeys(options))
     if not alternatives:
         raise Inexpressible("no alternative is left")
@@ -90,7 +90,7 @@ def choice(options: Iterable[Expression]) -> Expression:
 
 
 def optional(item: Expression) -> Expression:
-    """Returns an optional `item`."""
+    """Returns an expression for an optional `item`."""
     return Repeat(item, 0, 1) if item else ""
 
 
@@ -98,7 +98,7 @@ def optional(item: Expression) -> Expression:
 
 
 def to_gbnf(expression: Expression) -> str:
-    """Returns the expression in the notation."""
+    """Returns the expression as GBNF text."""
     match expression:
         case str():
             return expression

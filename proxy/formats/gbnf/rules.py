@@ -24,7 +24,7 @@ MAX_STEPS: Final = 10_000
 MAX_COUNTING: Final = 5_000
 """Maximum number of rules of one grammar that count characters of strings with forbidden texts."""
 MAX_REPEAT: Final = 1_999
-"""llama.cpp refuses more repetitions of one item."""
+"""Maximum number of repetitions of one item that llama.cpp accepts."""
 
 
 class GrammarTooLarge(Exception):

@@ -16,7 +16,7 @@ NOTES: Final = frozenset(
 """Keywords that do not restrict the values of declared properties."""
 
 RANGES: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
-"""Keywords that a grammar cannot express."""
+"""Keywords for ranges of numbers, which a grammar cannot express."""
 
 JSON_TYPES: Final = ("string", "number", "boolean", "null", "array", "object")
 

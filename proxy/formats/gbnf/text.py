@@ -48,7 +48,7 @@ class Pattern:
 
 
 def units(text: str) -> tuple[Unit, ...]:
-    """Returns a literal as units."""
+    """Returns a literal as units of a `Pattern`, one for each character."""
     return tuple((char, False) for char in text)
 
 
@@ -150,7 +150,7 @@ class TextWithout:
         return state
 
     def next_state(self, state: _State, char: str) -> _State:
-        """Returns the state after `char`."""
+        """Returns the state of the automaton after `char`."""
         seen = set()
         for index, at in state:
             units = self.patterns[index].units

@@ -23,7 +23,7 @@ from .rules import GrammarBounds
 from .text import CONTROLS, Pattern, TextRules, TextWithout
 
 CHARS_PER_STEP: Final = 50
-"""A longer constant counts as several steps."""
+"""Characters of a constant that count as one step (`GrammarRules.step`)."""
 
 FREE_KEY: Final = "[a-zA-Z_] [a-zA-Z0-9_]{0,62}"
 """A key that the schema does not name, in syntaxes with unquoted keys."""
@@ -64,7 +64,7 @@ class ValueRules(TextRules):
         return literal(json.dumps(text, ensure_ascii=False)[1:-1] if self.quoted else text)
 
     def key(self, name: str) -> Expression:
-        """Returns a key and its colon. Raises `Inexpressible`."""
+        """Returns an expression for the key `name` and its colon. Raises `Inexpressible`."""
         return self.mark(self._fitting(self.syntax.key(name), name) + ":")
 
     def _fitting(self, text: str, value: Any) -> str:
@@ -76,7 +76,7 @@ class ValueRules(TextRules):
         return escape_json(text, self.stops)
 
     def string(self, low: int = 0, high: int | None = None) -> Expression:
-        """Returns a string of `low` to `high` characters."""
+        """Returns an expression for a string of `low` to `high` characters."""
         if own := self.syntax.quote:
             body = TextWithout((Pattern.of(own, ""),), without=CONTROLS).rule(self, low, high)
             return self.name("string", sequence(literal(own), body))
@@ -92,7 +92,7 @@ class ValueRules(TextRules):
         return self.name("string", sequence(quote, self.repeat(char, low, high), quote))
 
     def sequence(self, opener: str, item: Expression, low: int, high: int | None, closer: str) -> Expression:
-        """Returns `low` to `high` times `item`, comma-separated, in brackets."""
+        """Returns an expression for `low` to `high` times `item`, comma-separated, in these brackets."""
         if high == 0:
             return self.mark(opener + closer)
         more = sequence(self.mark(","), item)

@@ -19,7 +19,7 @@ from ..engine.results import ResultForm
 OPENER: Final = "[function_call"
 
 MARKERS: Final = (OPENER,)
-"""The opener of both a call and a result."""
+"""The literal that opens calls, and results too."""
 
 RESULTS: Final = ResultForm("[function_call_output call_id={id} output=", "]")
 """The form of tool results in a prompt whose earlier calls are written in brackets."""

@@ -151,7 +151,7 @@ class Reply(web.StreamResponse):
 
     @classmethod
     def of(cls, answer: ModelReply | Sequence[Event]) -> Reply:
-        """Makes a reply from a known answer."""
+        """Makes a reply from an answer that is already known: a whole reply or its events."""
         return cls(StaticSource(unfold(answer) if isinstance(answer, ModelReply) else list(answer)), streamed=True)
 
     # --- the four verbs
@@ -340,7 +340,7 @@ class Reply(web.StreamResponse):
 
 
 class StaticSource(EventSource):
-    """A source with known events."""
+    """A source of events that are already known."""
 
     def __init__(self, events: list[Event]) -> None:
         self._events = events

@@ -37,7 +37,7 @@ class StageOwner(Protocol):
     """The middleware that declared a stage: `toolwire.pipeline.chain.middleware.Layer`."""
 
     skip: bool
-    """Continue without the stage if it fails."""
+    """True if the answer continues without the stage after it has failed."""
 
     def report(self, error: Exception) -> None:
         """Logs and counts an error of the stage."""
@@ -103,7 +103,7 @@ class WatchStage(Stage):
         return reply if self._unless is not None and self._unless(reply) else None
 
     def feed(self, events: list[Event]) -> list[Event]:
-        """Shows the events and returns them."""
+        """Shows the events to the function and returns them unchanged."""
         if self._on:
             for index, event in enumerate(events):
                 try:
@@ -148,7 +148,7 @@ class FinishStage:
         return reply
 
     async def finish(self, last: Event) -> Event | Following:
-        """Returns what replaces `last`."""
+        """Calls the function with the last event. Returns the event, or the generator of events, that replaces it."""
         try:
             given = await self._function(last)
             if not self.changes:
@@ -186,7 +186,7 @@ class RewriteStage:
         self._owner = owner
 
     async def rewritten(self, batches: Batches) -> Batches:
-        """Runs a stream through the generator."""
+        """Runs a stream of events through the middleware's generator."""
         owner = self._owner
         silent = owner is not None and owner.skip
         taken: list[list[Event]] = []  # batches to forward unchanged if the generator fails

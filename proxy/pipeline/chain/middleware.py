@@ -424,7 +424,7 @@ def compose(chain: Sequence[Layer], client: ClientSide, end: Handler = _no_end) 
 
 
 def onion(layers: Sequence[Layer], end: Handler) -> Onion:
-    """Returns the runner of these layers, outermost first."""
+    """Returns the runner of these layers, which are listed outermost first."""
     insides: dict[Layer, Handler] = {}
     for place in range(len(layers), 0, -1):
         if layers[place - 1].surrounds or layers[place - 1].reviews:

@@ -26,7 +26,7 @@ EVENTS: Final = "events"
 CHUNK_BYTES: Final = 32 * 1024
 """Bytes of events in one entry of the store; the entry is rewritten while it grows."""
 LOOK_S: Final = 0.1
-"""Seconds between two checks for new events."""
+"""Seconds between two checks of the store for new events of a response."""
 
 
 def lease_id(ident: str) -> str:

@@ -25,11 +25,11 @@ from .stored import Conversations
 LOG: Final = logging.getLogger("toolwire.background")
 
 FLUSH_S: Final = 0.05
-"""Seconds between two writes of new events."""
+"""Seconds between two writes of new events to the store."""
 AWAY_S: Final = 1.0
 """Seconds between two attempts to reach a store that is unavailable."""
 RENEWALS: Final = 4
-"""Renewals of a lease within its lifetime."""
+"""Number of renewals of a lease within its lifetime (`background.lease_s`)."""
 
 
 class BackgroundRun:

@@ -37,7 +37,7 @@ CANCEL_MARK_S: Final = 60.0
 
 
 class Stoppable(Protocol):
-    """A running response."""
+    """A running response, which can be stopped."""
 
     def stop(self, reason: GatewayError) -> None:
         """Ends the response with this error."""

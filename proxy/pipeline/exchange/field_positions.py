@@ -24,13 +24,13 @@ class FieldPositions:
 
     @property
     def choice(self) -> str:
-        """The position of the tool choice."""
+        """The position of the tool choice, as a `param`."""
         deprecated = self._body.get("tool_choice") is None and self._body.get("function_call") is not None
         return "function_call" if deprecated else "tool_choice"
 
     @property
     def form(self) -> str:
-        """The position of the response format."""
+        """The position of the response format, as a `param`."""
         return "response_format" if self._body.get("response_format") is not None else "text.format"
 
     def tool(self, tool: ToolSpec, index: int, field: str) -> str:
@@ -58,7 +58,7 @@ class FieldPositions:
         return places
 
     def message(self, index: int) -> str:
-        """Returns the position of a message."""
+        """Returns the position of the message with this index, such as `messages[2]`."""
         return f"{self._messages}[{index - self._ahead}]"
 
     def call_id(self, index: int, number: int) -> str:

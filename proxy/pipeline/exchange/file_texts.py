@@ -19,13 +19,13 @@ from ...upstream.servers.fit_files import as_text_or_note, changed_parts, file_a
 from .request_state import Exchange
 
 READERS: Final = 2
-"""Files that are read at the same time."""
+"""Maximum number of files whose text is extracted at the same time."""
 MOST_FILES: Final = 32
 """Files of one request whose text is extracted; further ones are replaced by notes."""
 
 
 class FileTexts:
-    """Extracts the texts of files in requests."""
+    """Extracts the texts of files in requests, and caches them."""
 
     def __init__(self, budget: CacheBudget) -> None:
         self._known: BudgetedCache[str] = budget.cache("file_texts")

@@ -12,7 +12,7 @@ from ...store.base import ReadBudget
 
 
 def read_budget(request: ModelRequest, limits: LimitsConfig) -> ReadBudget:
-    """Returns the amount that may still be read from a store for this request."""
+    """Returns the number of bytes and JSON values that may still be read from a store for this request."""
     return ReadBudget(max(0, limits.body_bytes - request.size), limits.json_values)
 
 

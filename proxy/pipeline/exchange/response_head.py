@@ -33,7 +33,7 @@ OWN_MIDDLEWARES: Final = web.AppKey("toolwire.own_middlewares", int)
 """The number of aiohttp middlewares in the gateway's own application."""
 SERVER: Final = "toolwire"
 SLICE_BYTES: Final = 64 * 1024
-"""Bytes of a whole answer in one write."""
+"""Maximum number of bytes of a whole answer in one write."""
 USAGE_SOURCE: Final = "x-usage-source"
 """The source of a token count: `backend` or `estimate` (R11.3)."""
 TOKENIZER: Final = "x-usage-tokenizer"

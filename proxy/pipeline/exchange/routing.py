@@ -27,12 +27,12 @@ from .permission import NOTHING_FORBIDDEN, Permission
 from .route_seals import RouteSeals
 
 MAX_FOUND: Final = 1024
-"""Maximum number of model names in a cache."""
+"""Maximum number of model names in the caches of routes and of the router."""
 MAX_NAME_CHARS: Final = 256
 """Maximum length of a cached model name. Limited because clients choose the names."""
 
 SHOWN: Final = 20
-"""Maximum number of model names in an error."""
+"""Maximum number of model names listed in an error."""
 
 SHOWN_CHARS: Final = 100
 

@@ -43,7 +43,7 @@ LOG: Final = logging.getLogger("toolwire.tools")
 MAX_LOOKUPS: Final = 256
 """Look-ups for one request, for its latest calls. Bounded because a client can invent such ids."""
 MAX_BYTES: Final = 4 * 1024 * 1024
-"""Bytes of the calls and results together, as JSON."""
+"""Maximum bytes of the stored calls and results of one answer, as JSON."""
 _FREE: Final = len("call_") + 24
 _MARK_BYTES: Final = 4
 

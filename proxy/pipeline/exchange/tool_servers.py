@@ -190,11 +190,11 @@ class RequestToolServers:
     # --- events for the client ---------------------------------------------------------------------------------------
 
     def began(self, use: ToolUse) -> Event:
-        """Returns the event that shows a running call."""
+        """Returns the event that shows the client a running call of a tool server."""
         return self._form.began(self._own(use), None)
 
     def ran(self, use: ToolUse, result: ToolResult, request_id: str | None = None) -> Event:
-        """Returns the event that shows a call with its result."""
+        """Returns the event that shows the client a call with its result."""
         return self._form.ran(self._own(use), result_text(result), result.is_error, request_id)
 
     def asks(self, use: ToolUse) -> Event:

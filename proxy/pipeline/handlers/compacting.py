@@ -22,7 +22,7 @@ from ..sending.delivery import Delivery, Serving
 
 
 class Compacting(Delivery):
-    """Serves one protocol's path for compaction."""
+    """Serves the path at which clients of one protocol ask for a shortened conversation."""
 
     _detaches = False
 

@@ -43,7 +43,7 @@ class SideReader:
         return self._fault
 
     def take(self, events: list[Event]) -> None:
-        """Shows events to the stages."""
+        """Shows events to the watching stages."""
         if events and isinstance(events[-1], Fault):
             events = events[:-1]  # the relay finds errors
         if not events or self.ended or self.broke:

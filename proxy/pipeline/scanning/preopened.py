@@ -55,7 +55,7 @@ V = TypeVar("V")
 LOG: Final = logging.getLogger("toolwire.reasoning")
 
 Pair = tuple[str, str]
-"""An opening and a closing tag."""
+"""An opening and a closing tag of reasoning."""
 
 Outcome = Literal["moved", "shown", "known", "repeated"]
 """The result for reasoning that the prompt opened. `moved`: it became reasoning. `shown`: a stream had sent it as text.
@@ -71,7 +71,7 @@ HEAD_CHARS: Final = 256
 """Characters that a stream holds back at most until it is known whether it begins with a tag."""
 
 MAX_TRIED: Final = 16
-"""Closing tags of one answer that are checked."""
+"""Maximum number of closing tags of one answer that are checked."""
 
 LINE_CHARS: Final = 4096
 """Characters of the line that are checked on either side of a tag."""

@@ -64,7 +64,7 @@ OWNER: Final = web.RequestKey("toolwire.owner", str)
 API_KEY: Final = web.RequestKey("toolwire.api_key", ApiKey)
 """The client's key as configured; missing without keys."""
 CLIENTS: Final = web.AppKey("toolwire.clients", ClientSides)
-"""The protocols in which clients are served."""
+"""The protocols that the application serves to clients."""
 APART: Final = web.RequestKey("toolwire.apart", bool)
 """Set if the answer is made in the background, always as a stream; the value is True if the client wants a stream."""
 MODEL_CHARS: Final = 128
@@ -221,7 +221,7 @@ class Serving:
 
 
 class Delivery:
-    """Serves one protocol at its path."""
+    """Serves the requests to models that clients send at one protocol's path."""
 
     _detaches = True
     """True if answers may be made in the background."""

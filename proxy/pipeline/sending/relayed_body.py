@@ -116,7 +116,7 @@ async def _send(
 
 
 def show_output(record: AccessRecord, data: object) -> None:
-    """Shows a piece of the body to observers."""
+    """Shows a piece of the answer's body to the observers of the exchange."""
     for observer in record.observers:
         if observer.output is not None and isinstance(data, bytes):
             observer.output(data)

@@ -45,7 +45,7 @@ from .relayed_body import relay, show_output
 LOG: Final = logging.getLogger("toolwire")
 
 Piece = TypeVar("Piece", bytes, list[Event])
-"""Input of a path."""
+"""Input of a stream path: bytes of the server, or events."""
 
 LINGER_S: Final = 0.2
 """Seconds that a server has to end its stream after its last event, so that its connection can be reused."""

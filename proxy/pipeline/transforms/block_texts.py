@@ -9,7 +9,7 @@ from ..answers.stages import Stage
 
 
 class TextRewriter(Protocol):
-    """Rewrites one text, which comes in pieces."""
+    """Interface: rewrites the text of one block, which comes in pieces."""
 
     def feed(self, text: str, /) -> str:
         """Takes a piece of text and returns the text that can be sent."""

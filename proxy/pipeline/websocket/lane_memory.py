@@ -84,7 +84,7 @@ class LaneMemory:
 
 
 def make_memory(most_bytes: int) -> MemoryStore:
-    """Returns a store for the lanes of a worker."""
+    """Returns a store in memory, of at most this many bytes, for all lanes of a worker."""
     return MemoryStore(TURNS, max_bytes=most_bytes)
 
 

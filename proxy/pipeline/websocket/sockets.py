@@ -142,7 +142,7 @@ class Waiting:
 
 @dataclass(slots=True)
 class Lane:
-    """The requests of one `stream_id`."""
+    """The requests of one `stream_id` on a connection; they are answered in order."""
 
     name: str | None
     memory: LaneMemory

@@ -117,7 +117,7 @@ class BracesReader:
         self.begin(b"")
 
     def begin(self, literal: bytes) -> None:
-        """Starts at the brace; `literal` surrounds strings."""
+        """Starts at the opening brace of an object in which `literal` stands on both sides of strings."""
         self.mode = _INSIDE
         self.closers.clear()
         self.literal = literal

@@ -44,7 +44,7 @@ class Quoting:
         return self.fence > 0 or self.span > 0
 
     def end_line(self) -> None:
-        """Ends the line."""
+        """Ends the line: inline code and strings end with it, a fence continues."""
         self.end_run(ord("\n"))
         self._forget_line()
         self.active = False
