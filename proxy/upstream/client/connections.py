@@ -20,7 +20,7 @@ from ...config import Timeouts
 from ...errors import BackendFault
 
 CONNECTING: Final = "connecting"
-"""The phase of a timeout before the server has seen the request."""
+"""Phase of a timeout while the connection is opened: the server has not seen the request."""
 
 
 OUT_OF_STEP_S: Final = 600.0
@@ -93,7 +93,8 @@ class UpstreamClient(Protocol):
 
 
 def shortest(timeouts: Timeouts) -> tuple[float | None, str]:
-    """Returns the time limit for the head of an answer, and its name; (None, "") if there is none."""
+    """Returns the shorter of the limits for the first byte and in total, in seconds, and the phase that it limits;
+    (None, "") if there is none."""
     limits = [(timeouts.first_byte_s, "waiting for the first byte"), (timeouts.total_s, "total")]
     return min(((s, name) for s, name in limits if s is not None), default=(None, ""))
 

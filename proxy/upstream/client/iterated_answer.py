@@ -1,4 +1,4 @@
-"""Base of answers that are not read from an HTTP connection of `wire_client`: everything follows from `reads`."""
+"""Base of the answers that do not come from an HTTP connection of `wire_client`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .connections import too_large
 
 
 class IteratedAnswer:
-    """The part of an `UpstreamAnswer` that is the same however its reads are made."""
+    """An `UpstreamAnswer` whose subclass implements `reads`; the other ways of reading use it."""
 
     def __init__(self) -> None:
         self._sink: Callable[[bytes], None]

@@ -161,8 +161,9 @@ class SocketConnection:
         self._watch: asyncio.Task[Any] | None = None
 
     async def ask(self, body: bytes, *, again: bool, used: bool) -> UpstreamAnswer | None:
-        """Sends a request and returns its answer after the first frame. Returns None if nothing arrived and it may be
-        sent `again`. Raises `BackendFault`."""
+        """Sends a request and returns its answer after the first frame. `used`: the connection has answered an earlier
+        request. `again`: the request may be resent; then returns None if the connection ended before any frame. Raises
+        `BackendFault`."""
         self._asked = time.monotonic()
         try:
             await self._socket.send_frame(b'{"type":"response.create",%b' % body[1:], aiohttp.WSMsgType.TEXT)

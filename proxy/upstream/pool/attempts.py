@@ -77,10 +77,10 @@ class Attempts(EventSource):
     whose answers are bytes see `toolwire.upstream.pool.wire_attempts`.
 
     `pool`: the servers of the route. `retry`: the configured limits. `prepare` returns the request for a server;
-    `large`: it runs in a thread. `record` and `request_id` belong to the exchange. `key` keeps requests on one server,
-    see `toolwire.upstream.pool.balancing.Sticky`. `relaxation`: which parts may be left out after a refusal. `opening`
-    sends the request (default: as a model request), and `protocol` is the form of the answer (default: that of the
-    pool).
+    `large`: `prepare` runs in a thread. `record` and `request_id` belong to the exchange. `key` keeps requests on one
+    server, see `toolwire.upstream.pool.balancing.Sticky`. `relaxation`: which parts may be left out after a refusal.
+    `opening` sends the request (default: as a model request), and `protocol` is the form of the answer (default: that
+    of the pool).
     """
 
     # Initial state, in the class so that creating an object is cheap.

@@ -1,7 +1,6 @@
 """Balancing rules: which of several equal servers gets the next request (R10.6). Independent of what a server is.
 
-A rule is called with the available servers only, at least one. So the share of a server that is down goes to the
-others.
+A rule is called with the available servers only, at least one. So the others get the requests of a server that is down.
 """
 
 from __future__ import annotations

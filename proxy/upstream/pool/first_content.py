@@ -16,7 +16,8 @@ MOST_BYTES: Final = 16 * 1024
 
 
 class FirstContentBuffer:
-    """Buffers the bytes of an answer until they have content. `over`: they have. `says_nothing`: see `ServerSide`."""
+    """Buffers the bytes of an answer until they have content; then `over` is True. `is_empty_frame`: see
+    `ServerSide`."""
 
     def __init__(self, is_empty_frame: Callable[[str | None, bytes], bool]) -> None:
         self.over = False

@@ -37,11 +37,11 @@ Report = Callable[[bool, str], None]
 
 
 Introduce = Callable[[UpstreamServer], str]
-"""Returns one line about what a server is and what that means for the routes."""
+"""Returns a log line: the engine and models of a server, and the effect on the routes."""
 
 
 Begin = Callable[[UpstreamServer], None]
-"""Begins to probe properties that a server does not report."""
+"""Starts test requests for properties that a server does not report."""
 
 
 class Health:

@@ -71,7 +71,7 @@ class Lessons:
         return [value for value, owners in known.items() if self._counts(owners, owner)]
 
     def shown(self) -> dict[str, dict[str, str]]:
-        """Returns by model and kind whether the lesson applies to requests of `all` owners or of `some`."""
+        """Returns the lessons for `/ready`: by model and kind, whether they apply to `all` owners or to `some`."""
         out: dict[str, dict[str, str]] = {}
         for (model, kind), values in sorted(self._known.items()):
             opinions = max(map(self._opinions, values.values()))

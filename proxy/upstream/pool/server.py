@@ -158,7 +158,8 @@ class UpstreamServer:
         return await self._queried(identify(), "what it is")
 
     def learn(self, identity: Identity | None) -> None:
-        """Stores the identity. None: unknown. A changed identity discards lessons and model names."""
+        """Stores the identity that the server reported; None: unknown. A changed identity discards lessons and model
+        names."""
         if identity == self.identity:
             return
         if self.identity is not None:

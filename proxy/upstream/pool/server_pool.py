@@ -133,7 +133,7 @@ class ServerPool:
         return list(dict.fromkeys(served.name for identity in known if identity for served in identity.models))
 
     def left(self, attempts: int, tried: Sequence[WeightedServer]) -> bool:
-        """True if a member may be tried once more."""
+        """True if members of the route were tried fewer than `attempts` times in total."""
         return sum(member in self.members for member in tried) < attempts
 
     def pick(self, attempts: int, tried: Sequence[WeightedServer] = (), key: bytes = b"") -> WeightedServer | None:
@@ -212,7 +212,7 @@ def pool_of(
 
 
 def common(takes: Any) -> Capabilities:
-    """Returns the capabilities that can be relied on with any of these: for each the most restrictive value."""
+    """Returns the capabilities that all of `takes` have in common: for each field the most restrictive value."""
     every: list[Capabilities] = list(takes)
     first = every[0]
     careful: dict[str, Any] = {}

@@ -181,8 +181,8 @@ def limits_of(wire: ServerSide | None, context: int | None) -> Limits:
 def needs_changes(
     request: ModelRequest, takes: Capabilities, wire: ServerSide, context: int | None, *, plain: bool
 ) -> bool:
-    """True if a request that is already in the server's own protocol must be changed nevertheless. `plain`: the result
-    of `plain_in` for its messages."""
+    """True if a request that is already in the server's own protocol must be changed nevertheless. `plain`: each
+    message is one text without further fields (`plain_in`)."""
     if request.tools:
         if not takes.choice_objects and request.tool_choice.names is not None:
             return True
@@ -245,8 +245,9 @@ _ANY_OBJECT: Final[Mapping[str, Any]] = {
 def with_limit_field(
     body: Mapping[str, Any], facts: Capabilities | BackendConfig, wire: ServerSide
 ) -> Mapping[str, Any]:
-    """Returns a body of the protocol `wire` with the limit on the answer in the field that this server wants (R24.4);
-    the same object if nothing changes. `facts`: the server's capabilities or its configuration."""
+    """Returns a body of the protocol `wire` with the token limit of the answer in the field that this server expects
+    (R24.4), such as `max_completion_tokens`; the same object if nothing changes. `facts`: the server's capabilities or
+    its configuration."""
     names = wire.limit_fields
     if not names or (facts.max_tokens_field is None and facts.default_max_tokens is None):
         return body
@@ -284,7 +285,7 @@ def takes_usual_reasoning(takes: Capabilities, wire: ServerSide | None) -> bool:
 
 
 def requestable(request: ModelRequest, takes: Capabilities, wire: ServerSide | None) -> Capabilities:
-    """Returns the capabilities that may be used for `request`, as the client sent it.
+    """Returns `takes` with the additional features that `request`, as the client sent it, may use.
 
     Without tools the server decides (R1.6): several choices and probabilities are passed on even if it is not known to
     support them. `wire` is its protocol; for a backend without one (None) only its own capabilities count.
@@ -304,7 +305,8 @@ def _decided_by_itself(takes: Capabilities) -> Capabilities:
 def keep_fields(
     extra: Mapping[str, Any], takes: Capabilities, forward_unknown: Literal["drop", "list", "all"]
 ) -> Mapping[str, Any]:
-    """Returns the unmodelled request fields that are sent to the backend (C4)."""
+    """Returns those fields of `extra` (unknown to the gateway) that are sent to the backend (C4). `forward_unknown`:
+    none, the ones that the configuration lists, or all."""
     if forward_unknown == "all":
         return extra
     if forward_unknown == "drop" or not takes.extra_parameters:

@@ -499,7 +499,8 @@ def _capabilities(config: BackendConfig, identity: Identity | None, wire: Server
 
 
 def wrong_kind(what: str) -> BackendFault:
-    """Returns the error for an answer of another kind than requested that cannot be converted."""
+    """Returns the error for a whole answer in place of a stream, or the reverse, that cannot be converted. `what`
+    describes it."""
     return BackendFault(f"The model server {what}.", code="upstream_invalid_response")
 
 

@@ -48,8 +48,8 @@ Place = tuple[Any, ...]
 
 
 class LeakDetector:
-    """Searches one streamed answer for the secrets of `private`, which must have at least one. `prose` is the guard for
-    the text and the reasoning of the first choice."""
+    """Searches one streamed answer for the secrets of `private`, which must have at least one. `prose` searches the
+    text and the reasoning of the first choice; the fast path uses it too."""
 
     def __init__(self, private: PrivateData) -> None:
         self.prose = SecretGuard(private.parts)

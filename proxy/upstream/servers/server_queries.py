@@ -121,7 +121,8 @@ class ServerQueries:
         return await self._counted(ask, wire.read_count)
 
     async def of_engine(self, query: Callable[[Ask], Awaitable[T | None]], seconds: float = COUNT_S) -> T | None:
-        """Returns the result of `way`, which queries the engine's own paths, within `seconds`; None on any failure."""
+        """Returns the result of `query`, which is given a function that posts to the engine's own paths; None on any
+        failure, and after `seconds`."""
         return await self._counted(lambda: query(self._ask_engine), lambda result: result, seconds)
 
     async def _counted(

@@ -31,7 +31,7 @@ _NO_MARKERS: Final = {"add_special_tokens": False}
 
 async def count(engine: str | None, body: Mapping[str, Any], ask: Ask) -> int | None:
     """Returns the number of tokens in the prompt of the request `body` on a server of this `engine`; None if the server
-    cannot tell. An unknown engine is asked in the most common counter."""
+    cannot tell. For an unknown engine the most common path is tried."""
     counter = _COUNTERS.get(engine)
     return None if counter is None else await counter({key: body[key] for key in _PROMPT if key in body}, ask)
 
