@@ -285,7 +285,8 @@ def _take_items(wanted: Iterable[str], items: Mapping[str, Mapping[str, Any]], b
 
 @dataclass(frozen=True, slots=True)
 class LaneTurns:
-    """The WebSocket lane of a request, and the turns `before` that it continues."""
+    """The WebSocket lane of a request (the requests with its `stream_id`, answered in order), and the turns `before`
+    that it continues."""
 
     lane: LaneMemory
     before: tuple[StoredTurn, ...]

@@ -157,7 +157,7 @@ class Injection(Middleware):
 
     @classmethod
     def missed(cls, place: ChainPlace) -> str | None:
-        """Returns what becomes of tools that nothing describes; None if the server gets them anyway."""
+        """Returns what happens to tools on a route without this middleware; None if the server gets them anyway."""
         mode = place.route.options.mode
         if mode == "native":
             return None

@@ -86,7 +86,7 @@ def _limits(options: BadAnswersConfig) -> _Limits:
 
 
 class Reask(Middleware):
-    """Asks the model again; see the module."""
+    """Asks the model again if an answer cannot be used; the module's docstring has the rules."""
 
     proxied_requests = "stands_aside"
     for_tools = True
@@ -165,7 +165,8 @@ async def _answer(exchange: Exchange, ask: Ask, asked: ModelRequest) -> StreamRe
 
 
 class RetriedAnswer(Stage):
-    """Streams one answer, the attempt number `again`, and the attempts that replace it; see the module.
+    """Streams one answer, the attempt number `again`, and the attempts that replace it. The module's docstring has the
+    rules.
 
     `missed`: the model has to be asked again. Then only the last event has been passed on, to `finish`, and the rest is
     held back.
@@ -218,7 +219,7 @@ class RetriedAnswer(Stage):
         )
 
     def whole(self, reply: ModelReply) -> ModelReply | None:
-        """Returns a complete answer that can stand; None if its events are needed."""
+        """Returns `reply`, a complete answer; None if it may have to be replaced, so its events have to be read."""
         return None if self.suspect else reply
 
     async def finish(self, last: Event) -> Event | Following:

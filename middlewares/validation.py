@@ -75,7 +75,8 @@ _ANSWER_CHANGING: Final[Mapping[str, Any]] = {
 }
 """Known fields that change the answer, each with a test whether its value has an effect (R2.24)."""
 _SEEN_ELSEWHERE: Final = CONTENT_TYPES | {"item_reference", "configuration_update"}
-"""Parts that become text, references that `conversation` replaces by their items, and settings that are in force."""
+"""Types of unmodelled parts that are not left out: files become text, `conversation` resolves references, and settings
+apply."""
 ANY_OBJECT: Final = {"type": "object"}
 """The schema that replaces one that cannot be checked."""
 
