@@ -101,8 +101,8 @@ class ToolSource(Protocol):
 
 
 class RemoteTool(Protocol):
-    """A tool of a server: `name` is the server's own, `spec` what models are offered, `listed` what the server says of
-    it."""
+    """A tool of a server: `name` is the server's own name, `spec` the definition sent to models, `listed` the server's
+    entry for it."""
 
     @property
     def name(self) -> str: ...
@@ -130,7 +130,7 @@ class RemoteTools(ToolSource, Protocol):
 
 
 class NotListed(Exception):
-    """A server has not said which tools it has. The text says why."""
+    """A server has not listed its tools. The text says why."""
 
 
 class Lease(Protocol):
@@ -154,7 +154,7 @@ class ClientToolServers(Protocol):
         """A connected server, for the client `owner`. Raises `NotListed`."""
 
     def running(self) -> AbstractAsyncContextManager[object]:
-        """While this lasts servers can be leased."""
+        """A context in which servers can be leased."""
 
     def shown(self) -> list[dict[str, Any]]:
         """The connections as `GET /admin/tools` shows them."""

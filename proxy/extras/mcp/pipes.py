@@ -6,7 +6,7 @@ It replaces the SDK's transport because a gateway needs this:
    started, also if the host was killed.
 2. The length of a line is limited while it is read. A longer one ends the connection, because it may be the answer of
    any call.
-3. ErrorLines that are not JSON are dropped: many servers print something when they start.
+3. Lines that are not JSON are dropped: many servers print something when they start.
 4. The number of messages read per second is limited.
 5. The standard error is read and forwarded line by line.
 """

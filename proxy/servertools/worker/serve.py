@@ -106,7 +106,7 @@ class Worker:
         self._leftovers = Leftovers()
 
     def send(self, what: dict[str, Any]) -> None:
-        """Sends a frame. Ends the process if it is a fork (rule 2)."""
+        """Sends a frame to the gateway. Ends the process if it is a fork (rule 2)."""
         if os.getpid() != self._pid:
             os._exit(0)
         self._channel.sendall(encode_frame(what))
