@@ -73,8 +73,8 @@ class ResponseStore(Protocol):
         """Closes the store. May be called twice."""
 
     async def put(self, turn: StoredTurn, *, prolongs: bool = True) -> None:
-        """Stores a turn, replacing one with the same id and owner. Prolongs its ancestors (rule 4), unless it is said
-        that an earlier put of this turn, with the same `expires`, did so."""
+        """Stores a turn, replacing one with the same id and owner. `prolongs`: also prolongs its ancestors (rule 4);
+        False if an earlier put of this turn, with the same `expires`, did so."""
 
     async def change(self, turn_id: str, owner: str, work: Change) -> StoredTurn | None:
         """Stores the result of `work` for the turn that is stored now, and returns it. Returns None if `work` does.

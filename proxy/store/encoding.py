@@ -28,7 +28,7 @@ MAX_TURNS: Final = 10_000
 MAX_TURN_BYTES: Final = 64 * 1024 * 1024
 """Twice the default of `limits.body_bytes`, so that every accepted request can be stored with its answer."""
 SAID: Final = b'{"said":'
-"""The beginning of the JSON of a turn that has `said`."""
+"""The beginning of the JSON of a turn that is stored in its protocol's form (`StoredTurn.said`)."""
 
 
 class TurnTooLarge(StoreUnavailable):

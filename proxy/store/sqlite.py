@@ -55,7 +55,7 @@ _PROLONG: Final = """UPDATE lives SET expires = max(expires, ?), used = ?
     WHERE place = (SELECT place FROM turns WHERE key = ?) AND expires > ?"""
 _OLDEST: Final = "DELETE FROM turns WHERE place = (SELECT place FROM lives WHERE owner = ? ORDER BY used LIMIT 1)"
 _MOST: Final = "SELECT owner FROM owners WHERE owner IS NOT ? OR turns > 1 ORDER BY {} DESC, last LIMIT 1"
-"""Selects the owner with the most; never the owner who has only the turn just put."""
+"""Selects the owner with the most turns or bytes, but not the owner of the new turn if it is the owner's only one."""
 _TEXTS: Final = """WITH RECURSIVE parts (id, before, number) AS (
         SELECT id, before, 0 FROM shared WHERE id = ?
         UNION ALL SELECT shared.id, shared.before, number + 1 FROM shared JOIN parts ON shared.id = parts.before
@@ -81,7 +81,7 @@ _FAULTS: Final = {
     sqlite3.SQLITE_IOERR: "reading or writing the store's file failed",
 }
 _PASSING: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-"""After any other error the file is reopened, because the connection may be unusable."""
+"""Temporary errors. After any other error the file is reopened, because the connection may be unusable."""
 
 
 class SqliteStore(ResponseStore):
