@@ -6,9 +6,9 @@ error answers in the gateway's own form. The time for a body is limited in `tool
 
 Rules of this module:
 
-1. An error before the request is known has the usual_envelope error envelope, because no path tells the protocol. After
-   it, and after an answer to a request whose body has not arrived, no further request is read, and the connection stays
-   open for `LINGER_S`, so that a TCP reset does not destroy the answer.
+1. An error before the request is known has the default protocol's error envelope, because no path tells the protocol.
+   After it, and after an answer to a request whose body has not arrived, no further request is read, and the connection
+   stays open for `LINGER_S`, so that a TCP reset does not destroy the answer.
 2. A client is stuck if no written data was sent to it for `server.write_stall_s`. Its connection is closed, and its
    exchange ends as if the client had disconnected.
 3. One timer checks all connections; there is none without connections. Per request this costs two comparisons.
@@ -406,7 +406,7 @@ class ClientConnection(SlicingHandler):
 
 
 def usual_envelope(fault: GatewayError, request: web.BaseRequest | None, ident: str) -> bytes:
-    """Returns the usual_envelope error envelope, for any path."""
+    """Returns the body of an error in the default protocol (OpenAI's error object), for any path."""
     return dump(fault.envelope())
 
 

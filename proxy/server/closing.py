@@ -16,11 +16,11 @@ LINGER_S: Final = 2.0
 
 
 class ClosingProtocol(asyncio.Protocol):
-    """Sends `words`, then closes the connection after `linger_s`; with 0 it closes at once without sending. Is in
-    `alive` meanwhile.
+    """Sends `words`, then closes the connection after `linger_s`; with 0 it closes at once without sending. Until then
+    it is in the set `alive`.
 
-    Data from the client is read in `turns` and discarded, because closing a connection with unread data resets it, and
-    the client may lose the answer. After `bytes` of such data reading stops.
+    Data from the client is read and discarded, at most `bytes` of it, because closing a connection with unread data
+    resets it, and the client may lose the answer. `turns` paces the reads of all connections.
     """
 
     def __init__(

@@ -59,7 +59,7 @@ def files_allowed() -> int | None:
 
 
 class Room(NamedTuple):
-    """Maximum numbers of connections: of clients, and of refused ones that are told so."""
+    """Maximum numbers of connections: of accepted clients, and of refused ones that get an error answer."""
 
     clients: int
     refused: int
@@ -96,7 +96,7 @@ class Shortage:
         self._said: float | None = None
 
     def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Handles that error; passes all others to the default handler."""
+        """Logs an error of `NO_DESCRIPTORS`; passes all others to the default handler."""
         if context.get("message") != NO_DESCRIPTORS:
             loop.default_exception_handler(context)
             return

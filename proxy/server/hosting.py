@@ -43,7 +43,7 @@ FIXED: Final = ("host", "port", "workers")
 """Keys of `server` that only a restart changes."""
 
 STUCK_S: Final = 2.0
-"""At the end, wait for a replaced application whose cancelled requests do not end."""
+"""How long the shutdown waits for a replaced application whose cancelled requests do not end."""
 
 AppFactory = Callable[[GatewayConfig, Metrics, web.Application | None], web.Application]
 """Creates the application for a configuration. Arguments: the configuration, the metrics, and the application that it
