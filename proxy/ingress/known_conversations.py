@@ -11,7 +11,7 @@ Rules of this module:
    be the beginning of another value.
 2. Errors describe the whole body: if the rest cannot be parsed, the whole body is parsed (`toolwire.ingress.bodies`).
 3. Clients (`owner`) and protocols share nothing. Everything else that a result depends on (route, format, tools) is in
-   the key of its fold.
+   the key under which `past` stores it.
 4. A continued conversation replaces its earlier version. A conversation that branches off is stored beside it.
 """
 

@@ -160,7 +160,7 @@ class BoundedNames:
         self._known: set[str] = set()
 
     def know(self, name: str) -> None:
-        """Keeps a name that was counted before."""
+        """Reserves a label value for a name that an earlier process counted."""
         if name not in (OTHER, NONE):
             self._known.add(name)
 

@@ -154,9 +154,9 @@ class Admission:
 
 
 ADMISSION: Final = web.AppKey("toolwire.admission", Admission)
-"""Key in the application; absent if nothing is limited."""
+"""Application key of the `Admission`; absent if nothing is limited."""
 SLOT: Final = web.RequestKey("toolwire.slot", Slot)
-"""Key in a request; absent if concurrent requests are not limited."""
+"""Request key of the `Slot`; absent if concurrent requests are not limited."""
 
 
 def effective_limit(key: ApiKey | None, default: RateLimitConfig) -> RateLimitConfig:
@@ -172,7 +172,7 @@ def effective_limit(key: ApiKey | None, default: RateLimitConfig) -> RateLimitCo
 
 
 def allowances(bounds: Sequence[Bound], verdict: Booking) -> list[Allowance]:
-    """Returns, for requests and for tokens, the limit with the smallest rest."""
+    """Returns the limit with the least left, one for requests and one for tokens."""
     lowest = []
     for kind in _SHOWN:
         rows = [

@@ -1,7 +1,7 @@
 """Builds frozen dataclasses from plain mappings and back, driven by their type hints. Independent of any particular
 configuration.
 
-ConversionRules of this module:
+Rules of this module:
 
 1. The type hints are the only description. Supported are dataclasses, `int`, `float`, `bool`, `str`, `Any`, `Literal`,
    enumerations, unions with or without `None`, `tuple`, `list`, `frozenset` and mappings with text keys.

@@ -37,8 +37,8 @@ def visible_lines(text: str) -> str:
 
 
 def visible_json(text: str) -> str:
-    """Returns JSON text with the same value, in which such characters are written as JSON escapes. Line ends between
-    values stay."""
+    """Returns JSON text with the same value, in which the characters that `visible` escapes are JSON escapes. Line ends
+    between values stay."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c == "\n" else json_escape(c) for c in text)

@@ -137,7 +137,7 @@ class Script:
 class Server:
     """The server that commands are sent to.
 
-    `stale`: a command failed, so the master has to be looked_up up again. `used`: number of commands that are running.
+    `stale`: a command failed, so the master has to be looked up again. `used`: number of commands that are running.
     `looked_up`: time of the last lookup.
     """
 
