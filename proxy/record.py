@@ -168,7 +168,7 @@ class AccessRecord:
             self.notes[key] = value
 
     def decided(self, decision: CallDecision) -> None:
-        """Tell the observers of a decision."""
+        """Reports a decision to the observers."""
         for observer in self.observers:
             observer.decided(decision)
 

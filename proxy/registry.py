@@ -67,14 +67,14 @@ TOOL_SOURCES: Final[Mapping[str, str]] = {
     "mcp": "toolwire.extras.mcp.server:McpServer",
     "mcp_from_clients": "toolwire.extras.mcp.from_clients:ClientServers",
 }
-"""Tools of servers: those in the configuration, and those that clients name."""
+"""Dotted paths of the tools of MCP servers: of those in the configuration, and of those that clients name."""
 
 FEATURES: Final[Mapping[str, str]] = {
     "telemetry": "toolwire.extras.otel.otlp:Telemetry",
     "capture": "toolwire.extras.capture.feature:Capturing",
     "inspect": "toolwire.extras.inspector.feature:Inspector",
 }
-"""By section of the configuration (`toolwire.features`)."""
+"""Dotted paths of the built-in features (`toolwire.features`), by section of the configuration."""
 
 
 @cache  # it looks at every installed package, and `open_scanner` may call it while an answer begins
@@ -203,7 +203,7 @@ def _servers() -> Registry[Callable[[], ServerSide]]:
 
 
 def builtin_tool_sources() -> Registry[Any]:
-    """The kinds of sources of tools besides the folder."""
+    """Returns a registry of the built-in sources of tools, without the folder of modules."""
     return Registry("tool source", "toolwire.tool_sources", TOOL_SOURCES, ())
 
 

@@ -46,7 +46,7 @@ from .support.tasks import cancel_all
 from .upstream.servers.mock import MockBackend, MockSource
 
 TAKING: Final = 5
-"""Turns of the event loop between asyncio accepting a connection and telling its server."""
+"""Iterations of the event loop after which a connection that asyncio has accepted has surely reached its server."""
 
 # --- a chain in-process ---------------------------------------------------------------------------------------------
 

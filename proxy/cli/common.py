@@ -21,8 +21,8 @@ USUAL_FILE: Final = "toolwire.yaml"
 
 
 def usual_file(purpose: str) -> str | None:
-    """Returns the default configuration file if the current folder has one, and prints that it is used (`why`); else
-    None."""
+    """Returns the default configuration file if the current folder has one, else None. Prints the `purpose`
+    ("checking") with the file's name."""
     if not Path(USUAL_FILE).is_file():
         return None
     say(f"{purpose} {USUAL_FILE} of this folder", err=True)
