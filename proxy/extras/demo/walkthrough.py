@@ -58,7 +58,7 @@ from .show import LOG_WIDTH, WIDEST, StreamedAnswer, client_lines, columns, curl
 
 WEIGHTS_VARIABLE: Final = "TOOLWIRE_DEMO_WEIGHTS"
 SHA256_VARIABLE: Final = "TOOLWIRE_DEMO_SHA256"
-"""A larger model: a GGUF file and its SHA-256. Set both or none."""
+"""Environment variables that name a larger model: its GGUF file and the SHA-256 of that. Set both or none."""
 
 QUESTION: Final = "What is the weather in Paris, in celsius?"
 WEATHER_TOOL: Final = "get_weather"
@@ -71,7 +71,8 @@ WEATHER: Final[dict[str, Any]] = {
     "required": ["city", "unit"],
     "additionalProperties": False,
 }
-"""Narrow on purpose: a model of 135 million parameters fills all the space that a schema allows."""
+"""Schema of the demo's tool. It is narrow, because a model of 135 million parameters fills all the space that a schema
+allows."""
 
 MCP_COMMAND: Final = (sys.executable, "-m", "toolwire.extras.demo.mcp_server")
 SERVER_QUESTION: Final = "When is the museum open on Sunday?"
@@ -96,7 +97,8 @@ EARLIER_TURN: Final[tuple[Mapping[str, Any], ...]] = (
 day and answers with program text; with one it does not, at any temperature up to 1."""
 
 SMALL_MODEL: Final[Mapping[str, Any]] = {"string_chars": 100, "list_items": 4, "number_digits": 15, "calls": 1}
-"""Limits of the grammar where a client's schema sets none, for the same reason."""
+"""Limits of the grammar where a client's schema sets none. They keep small models from filling unlimited texts and
+lists."""
 
 REQUEST_ID: Final = "toolwire-demo"
 SERVER_REQUEST_ID: Final = "toolwire-demo-tools"

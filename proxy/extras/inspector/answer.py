@@ -37,7 +37,8 @@ from .judgements import Judgement, Notes, judgements_of
 from .text_spans import CallPiece, FedText, SpanKind, TextSpan, join_spans
 
 COVER: Final = Redaction().text
-"""Covers what looks like a key. Each read is covered in the capture, but not a key that came in several reads."""
+"""Replaces texts that look like keys by stars. The capture has that done for each read, so a key that came in several
+reads remains."""
 
 _NAMED: Final = re.compile(rf'"(?:{"|".join(NAMES)})"\s{{0,8}}:\s{{0,8}}"([^\W\d][\w.-]{{0,63}})')
 """The tool name in an object that is no call."""

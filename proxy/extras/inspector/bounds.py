@@ -34,7 +34,7 @@ READ_CHARS: Final = 128 * 1024
 """The characters of one answer that are searched for calls again; the rest is shown as text."""
 
 FORMATS_CHARS: Final = 16 * 1024
-"""The same limit if a text is read in all formats."""
+"""The limit in place of `READ_CHARS` if a text is read in all formats."""
 
 SHOWN_CHARS: Final = 1024 * 1024
 """The limit for indenting the client's request; a larger one is shown unchanged."""
@@ -44,8 +44,8 @@ MOST_MESSAGES: Final = 2_000
 
 MOST_TOOLS: Final = 512
 SCHEMA_CHARS: Final = 256 * 1024
-"""The limits for the tools of a request: further tools, and tools with a larger schema, are not searched for in
-answers."""
+"""Limits for the tools of a request: their number, and the characters of a tool's schema. Calls of other tools are not
+looked for in answers."""
 
 COMPARED_STEPS: Final = 100_000_000
 """The limit of character comparisons for finding the client's texts in a prompt. Texts beyond it are `unread`."""

@@ -73,7 +73,7 @@ def _data(captures: Sequence[tuple[CapturedExchange, bytes]], plugins: Registrie
 
 
 def page_with(data: Mapping[str, Any]) -> bytes:
-    """Returns the page with this data in it."""
+    """Returns the page as HTML with this data in it."""
     files = {name: content.decode() for name, content in assets().items()}
     script, style = joined(files), files["style.css"]
     policy = (

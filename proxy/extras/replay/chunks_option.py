@@ -10,12 +10,12 @@ CHUNKS: Final = ("recorded", "tokens", "bytes", "whole")
 
 
 def chunkings(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """For the shell: words for `chunks_of` that begin so."""
+    """Completes values of the option for the shell: those that begin with `incomplete`."""
     return [word for word in CHUNKS if word.startswith(incomplete)]
 
 
 def chunks_of(context: click.Context, parameter: click.Parameter, value: str | None) -> str | int | None:
-    """A `toolwire.extras.capture.recording.Chunks`."""
+    """Returns the option's value as a `toolwire.extras.capture.recording.Chunks`. Raises `click.BadParameter`."""
     if value is None or value in CHUNKS:
         return value
     if value.isdecimal() and int(value) > 0:

@@ -240,7 +240,8 @@ def read_answer(case: Case, status: int, body: Mapping[str, Any], seconds: float
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Suppresses the gateway's log lines, which would disturb the table; the figures contain their information."""
+    """A context without the gateway's log lines, which would disturb the table; the figures contain their
+    information."""
     loggers = [logging.getLogger(name) for name in ("toolwire", "aiohttp")]
     before = [(logger, logger.propagate) for logger in loggers]
     silence = logging.NullHandler()

@@ -20,7 +20,8 @@ from .printed import printed
 CALLED: Final = 0.1
 RIGHT_TOOL: Final = 0.2
 FITS: Final = 0.2
-"""Points; together half of those for the right values, which are 1."""
+"""Points for a call, for the right tool, and for arguments that fit the schema; together half a point. Right values are
+1 point."""
 
 SILENT: Final = 0.5
 """Points for an answer that rightly makes no call, but lacks the expected text."""
