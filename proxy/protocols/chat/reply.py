@@ -147,7 +147,9 @@ def _in_order(choices: list[Mapping[str, Any]], most: int) -> list[Mapping[str, 
 def _read_choice(choice: Mapping[str, Any], note: Note) -> ReplyChoice:
     if choice.get("error") and (error := read_error(choice)) is not None:
         raise error
-    message = message_of(choice, "message", "delta")
+    message = choice.get("message")
+    if not isinstance(message, dict):
+        message = message_of(choice, "delta")
     if message.keys() <= _PLAIN_MESSAGE and type(text := message.get("content")) is str:
         return ReplyChoice(
             (Text(text),) if text else (), _reason_of(choice, note), choice_extra(choice, EMPTY)
