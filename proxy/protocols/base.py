@@ -268,7 +268,7 @@ class ServerSide(Protocol):
     """Byte strings of which every last frame of a stream contains one, and few others do. Only frames with one of them
     are passed to `is_end`."""
     strict_requires_all: bool = True
-    """As on the side of clients."""
+    """See `ClientSide.strict_requires_all`."""
     no_images_of: frozenset[str] = frozenset()
     """Roles whose messages cannot hold images; results can."""
     results_are_text: bool = False
@@ -292,8 +292,8 @@ class ServerSide(Protocol):
     takes_template: bool = False
     """True if the configuration may name the chat template that turns a conversation into text."""
     usual: bytes = b""
-    """Bytes that nearly every frame of an answer contains and no other frame does. On the pass-through path only frames
-    without them are inspected (`left_out`, `shown`)."""
+    """Bytes that nearly every frame of an answer contains, and no frame of another kind. On the pass-through path only
+    frames without them are inspected (`left_out`, `shown`)."""
     items_in: str = ""
     """Key of the list of items in a whole answer, to which some servers add entries that are no items
     (`noise.of_item`); empty if there is no such list."""
@@ -326,7 +326,8 @@ class ServerSide(Protocol):
     reasoning_effort: bool = False
     """True if every server takes a level of reasoning effort."""
     noise_of: NoiseTest = staticmethod(in_any)
-    """Returns the kind (`noise.KINDS`) of a frame, given its event name and JSON object; None if it is not noise."""
+    """Returns the kind (`noise.KINDS`) of a frame that is neither part of an answer nor an error, such as a keep-alive,
+    given its event name and JSON object; None for other frames."""
 
     def configured(self, config: BackendConfig) -> ServerSide:
         """Returns the protocol for a backend with this configuration. Raises `ValueError` if it is invalid."""
@@ -387,7 +388,8 @@ class ServerSide(Protocol):
         return self.noise_of(name, value) is not None or self.is_silent(name, value)
 
     def is_silent(self, name: str | None, value: Mapping[str, Any]) -> bool:
-        """True for such a frame, with this event name and content, that is not noise (`left_out`)."""
+        """True if a frame with this event name and content only announces an answer, such as a role without text. Part
+        of `is_empty_frame`, which asks `noise_of` for all other empty frames."""
         return False
 
     def left_out(self, name: str | None, data: bytes) -> str | None:

@@ -77,7 +77,7 @@ class TextFrame:
 
 @runtime_checkable
 class TextWriter(StreamWriter, Protocol):
-    """A `StreamWriter` whose plain text frames may be written by other code (the fast path)."""
+    """A `StreamWriter` whose frames with plain text may be written by other code (the fast path)."""
 
     def text_frame(self, block: int) -> TextFrame | None:
         """Returns the frame around the next deltas of `block`, for text that begins and ends with whole characters;
@@ -88,7 +88,7 @@ class TextWriter(StreamWriter, Protocol):
 
 
 class ProseReader(StreamReader, Protocol):
-    """A `StreamReader` whose plain text frames may be read by other code (the fast path): they are chat completion
+    """A `StreamReader` whose frames with plain text may be read by other code (the fast path): they are chat completion
     chunks, which `ChunkGate` can read."""
 
     @property

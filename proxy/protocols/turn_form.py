@@ -53,7 +53,8 @@ class TurnForm(Protocol):
         return False
 
     def summary_part(self, summary: str) -> OpaquePart:
-        """Returns the only part of the answer to such a request. Raises `BackendFault` if the summary is empty."""
+        """Returns the answer to a request for a summary, as its only part. Raises `BackendFault` if the summary is
+        empty."""
         raise NotImplementedError  # only for protocols whose requests can ask for it
 
     def references(self, body: Mapping[str, Any]) -> Sequence[str]:

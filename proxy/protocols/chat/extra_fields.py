@@ -1,6 +1,6 @@
-"""Fields of Chat's messages and calls that the model has no place for: the opaque ones of reasoning, which only their
-server understands (OpenRouter's `reasoning_details`, and Gemini's `extra_content` if it holds a signature), and other
-unmodelled ones, which are stored and written back in their original shape."""
+"""Fields of Chat's messages and calls for which `toolwire.model` has no attribute: opaque fields of reasoning, which
+only their server understands (OpenRouter's `reasoning_details`, and Gemini's `extra_content` if it holds a signature),
+and others, which are stored and written back in their original shape."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def opaque_of(fields: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def other_fields(fields: Mapping[str, Any], opaque: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the other fields."""
+    """Returns `fields` without those in `opaque`."""
     return {key: value for key, value in fields.items() if key not in opaque} or EMPTY if opaque else fields
 
 

@@ -91,7 +91,7 @@ _TOTALS: Final = frozenset({"prompt_tokens", "completion_tokens", "total_tokens"
 """The counts that are not part of another one."""
 
 AN_ANSWER: Final = "a choice"
-"""Name of a choice in the fault for a wrong index."""
+"""Name of a choice in the error message for a wrong index."""
 
 _TEXT_PARTS: Final = frozenset({"text", "output_text"})
 _REASONING_PARTS: Final = frozenset({"thinking", "reasoning", "reasoning_text"})
@@ -189,7 +189,7 @@ def _read_choice(choice: Mapping[str, Any], note: Note) -> ReplyChoice:
 
 
 def rest_of(value: Mapping[str, Any], known: frozenset[str]) -> Mapping[str, Any]:
-    """Returns the unmodelled fields with a value; null and empty ones are left out."""
+    """Returns the fields of `value` that are not in `known`, without null and empty ones."""
     if value.keys() <= known:
         return EMPTY
     return {key: item for key, item in value.items() if key not in known and (item or item in (0, False))} or EMPTY

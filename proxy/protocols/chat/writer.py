@@ -7,7 +7,8 @@ Rules:
 3. The stream ends with `[DONE]`, also after a fault; nothing is written after it.
 4. The work per delta is: look up the block, escape the text, join it with bytes made when the block was opened.
 5. The whole stream equals what `write_reply` writes for the same events. So text that is only whitespace is held back
-   until other text follows (next to calls it is dropped), and half a character until the other half has come.
+   until other text follows (next to calls it is dropped), and half a character (a high surrogate) until the other half
+   has come.
 
 A stream of this protocol cannot express, besides the losses of `reply`: boundaries of text blocks (overlapping blocks
 of one kind run together), `Close.status` (a cut-off call shows in `finish_reason` if there is no other, C18), and
@@ -83,7 +84,7 @@ class ChatWriter:
         return out[0] if len(out) == 1 else b"".join(out)
 
     def keepalive(self) -> bytes:
-        """Returns a comment."""
+        """Returns an SSE comment."""
         return KEEPALIVE
 
     def text_frame(self, block: int) -> TextFrame | None:
@@ -233,7 +234,7 @@ class _BlockWriter:
         self.half = ""
 
     def joined(self, text: str) -> str:
-        """Returns `text` with the held-back half before it; half a character at its end is held back in turn."""
+        """Returns the held-back half character and `text`; half a character at the end is held back in turn."""
         text = self.half + text
         self.half = text[-1] if "\ud800" <= text[-1:] <= "\udbff" else ""
         return text[:-1] if self.half else text

@@ -2,9 +2,10 @@
 
 Rules:
 
-1. A block does not count: its stream gives it an index when it begins, and ends the previous block at that moment.
+1. A block does not choose its index: its stream assigns one when the block begins, and ends the previous block at that
+   moment.
 2. The sum of a block's deltas is the block that `write_reply` writes.
-3. Half a character is held back until the other half has come.
+3. Half a character (a high surrogate) is held back until the other half has come.
 """
 
 from __future__ import annotations

@@ -81,8 +81,8 @@ def stop_fields(reason: str, extra: Extra, *, called: bool, refused: bool) -> di
 
 
 def read_stop(answer: Mapping[str, Any], note: Note = ignore_note) -> tuple[str, dict[str, Any]]:
-    """Returns the reason for the end of a server's answer, and the `extra` of that end, which keeps a word with the
-    same meaning as another one. Raises `BackendFault` for a reason that is an error."""
+    """Returns the finish reason of a server's answer, and its `extra`: the stop sequence that matched, and a
+    `stop_reason` that clients get unchanged. Raises `BackendFault` for a reason that is an error."""
     word = text_of(answer.get("stop_reason")) or "end_turn"
     reason = read_end(word, note)
     extra: dict[str, Any] = {}

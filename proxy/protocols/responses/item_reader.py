@@ -34,7 +34,7 @@ _PART_KINDS: Final[Mapping[str, BlockKind]] = {
 
 
 class AnswerBlocks(Protocol):
-    """The interface to the answer that an item belongs to. `note` is told of oddities."""
+    """The interface to the answer that an item belongs to. `note` is called for oddities."""
 
     note: noise.Note
 

@@ -2,8 +2,8 @@
 
 Rules:
 
-1. An item does not count: its stream gives it an `output_index` when it begins, and gets the complete item when it
-   ends.
+1. An item does not choose its `output_index`: its stream assigns one when the item begins, and gets the complete item
+   when it ends.
 2. An item's last events hold the sum of its deltas.
 3. The bytes around a delta are made once, when the item begins.
 """
@@ -64,8 +64,8 @@ class ItemStream(Protocol):
 
 
 class OutputItem(TextSink):
-    """An output item that is being written. Its text is held back until it has content, and half a character until its
-    other half has come. Its last events hold exactly the text that was sent."""
+    """An output item that is being written. Its text is held back until it has content, and half a character (a high
+    surrogate) until the other half has come. Its last events hold exactly the text that was sent."""
 
     __slots__ = ("_half", "_head", "_held", "_middle", "_pieces", "_tail", "extra", "index", "item_id", "stream")
 

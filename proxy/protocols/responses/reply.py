@@ -106,7 +106,7 @@ class CallNames:
         return replace(use, call_id=ident), ident
 
     def is_own_item(self, name: str | None, extra: Extra) -> bool:
-        """True if the call's item has a type of its own."""
+        """True if the item of a call of the tool `name` has a type other than `function_call`, such as `shell_call`."""
         return name in self._types or ITEM_TYPE in fields_of(extra, PROTOCOL)
 
     def result(self, payload: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -267,7 +267,7 @@ def message_item(
 
 
 def item_fields(extra: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the unmodelled fields of the message that a text stands in."""
+    """Returns the unmodelled fields of the message item around a text, from the text's `extra`."""
     fields: Mapping[str, Any] = fields_of(extra, PROTOCOL).get("item", EMPTY)
     return fields
 
@@ -318,7 +318,7 @@ def write_finished(reply: ModelReply, options: WriteOptions) -> Finished:
 
 
 def written_as(shown: Mapping[str, Any], options: WriteOptions) -> bytes:
-    """Returns the JSON of a response object, which may have been written for the store already."""
+    """Returns the JSON of a response object; reuses the JSON that was written for the store."""
     known: Finished | None = options.made.get(write_finished)
     return known.written if known is not None and known.shown == shown else write_resource(shown, options)
 

@@ -145,7 +145,7 @@ def is_own(item: Mapping[str, Any]) -> bool:
 
 
 def as_announced(item: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the item as it is shown before anything is known."""
+    """Returns the item as its first event shows it: in progress, without tools, arguments and output."""
     if item["type"] == LISTING:
         return {"type": LISTING, "server_label": item["server_label"], "tools": []}
     return {**item, "status": "in_progress", "arguments": "", "error": None, "output": None}

@@ -19,7 +19,7 @@ from .server_errors import error_in
 from .wire import dump, load
 
 Note = Callable[[str, str], None]
-"""Function that is told of an oddity in a server's answer: its name (one of `NOTES`) and a detail."""
+"""Function that is called for an oddity in a server's answer, with its name (one of `NOTES`) and a detail."""
 
 LEFT_OUT: Final = "left_out"
 UNKNOWN_END: Final = "unknown_ends"

@@ -26,7 +26,7 @@ from .wire import dump, load
 
 SERVER: Final = "server"
 CALL: Final = "call"
-"""Keys of `toolwire.model.COMMON`."""
+"""Keys of an `extra`, see `toolwire.model.COMMON`: the name of the server, and the fields of the next call."""
 
 
 @dataclass(frozen=True, slots=True)

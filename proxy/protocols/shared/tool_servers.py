@@ -121,4 +121,4 @@ class ToolServerForm(Protocol):
         """Returns the event that shows a call with its result."""
 
     def approval_request(self, use: ToolUse) -> Event:
-        """Returns the event that needs_approval the client to approve a call."""
+        """Returns the event that asks the client to approve a call."""

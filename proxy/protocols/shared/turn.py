@@ -24,8 +24,8 @@ ANSWERED: Final = frozenset({"completed", "incomplete"})
 
 
 class Place(NamedTuple):
-    """Where a store has the beginning of a turn: the `id` of the text, which consists of so many `texts`, and of how
-    many pieces (`Beginning.pieces`) and bytes."""
+    """Where a store has the beginning of a turn: the `id` of its last stored text, the number of stored `texts` that
+    are joined for it, and its size in pieces (`Beginning.pieces`) and bytes (`length`)."""
 
     id: int
     texts: int
@@ -34,7 +34,8 @@ class Place(NamedTuple):
 
 
 class StoredBeginning:
-    """A beginning in a conversation's results (`toolwire.known.past`). `place` is set when a store has written it."""
+    """Remembers with a conversation's cached results (`toolwire.known.past`) where its beginning is stored. `place` is
+    None until a store has written it."""
 
     __slots__ = ("place",)
 
@@ -44,10 +45,9 @@ class StoredBeginning:
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """The `pieces` with which the JSON of a turn's `said` begins, in all `length` bytes. Later turns begin with them
-    too, because an agent sends its whole conversation with every turn; so a store need not write them again if it
-    notes in `written` where they are. `before` is the place of an earlier turn's pieces, which are the first of
-    these."""
+    """The first `pieces` of the JSON of a turn's `said`, `length` bytes together. Later turns begin with the same
+    pieces, because an agent sends its whole conversation with every turn. A store writes them once and notes the place
+    in `written`. `before` is the place of an earlier turn's pieces, with which these begin."""
 
     pieces: Sequence[bytes]
     length: int
@@ -65,9 +65,9 @@ class StoredTurn:
     calls before that with their results, which were not shown: only the model gets them again. `model` is the name in
     the request. `created` and `expires` are Unix seconds. `said` is the JSON of input and output in the protocol's
     form. A turn to be stored need not hold messages that can be made from `said`; a turn that was read holds all, and
-    its `said` is the parsed JSON. A turn to be stored may have the first part of `said` as
-    `beginning`. `size` is the number of bytes of the turn as its store reads it, and
-    `values` the number of JSON values in it that count (`ReadBudget`), if it was read with a budget.
+    its `said` is the parsed JSON. A turn to be stored may have the first part of `said` as `beginning`. `size` is the
+    number of bytes of the turn as its store reads it. `values` is the number of its JSON values, if it was read with a
+    `ReadBudget`.
     """
 
     id: str

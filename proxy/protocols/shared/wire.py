@@ -181,7 +181,7 @@ def _has_brackets(text: bytes | str) -> bool:
 
 
 def rest_of(value: Mapping[str, Any], known: frozenset[str]) -> Mapping[str, Any]:
-    """Returns the unmodelled fields; null counts as absent."""
+    """Returns the fields of `value` that are not in `known`; null counts as absent."""
     if value.keys() <= known:
         return EMPTY
     return {key: item for key, item in value.items() if key not in known and item is not None} or EMPTY
@@ -269,7 +269,7 @@ def _dump_more(_: int, items: Sequence[Any], start: int, made: list[bytes]) -> i
 
 
 def dumper(large: bool) -> Callable[[Any], bytes]:
-    """Returns the function that writes small or large values."""
+    """Returns `dump_in_pieces` for large values, otherwise `dump`."""
     return dump_in_pieces if large else dump
 
 
