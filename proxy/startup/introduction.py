@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ..config import RouteOptions
 from ..errors import quote
 from ..formats.base import ToolFormat
 from ..formats.recognised import auto
@@ -78,7 +77,7 @@ def _calls(route: Route, endpoint: UpstreamServer, *, named: bool) -> str:
         "auto": " if the server does not make them itself",
         "template": ", described by the model's chat template (`mode: template`)",
     }.get(options.mode, "")
-    name, why = options.format, "the default" if options.format == RouteOptions().format else "as configured"
+    name, why = options.format, "as configured"
     tool_format: ToolFormat = route.format
     if route.by_family is not None:
         asked = route.config.upstream_model or _default(endpoint) or route.config.model
