@@ -31,7 +31,7 @@ from ..repair.literals import (
 )
 from ..repair.relaxed_json import RepairKind, parses, read_json, skip_space
 from ..scan._grammar import SPACE, Block, BlockSyntax, Field, ValueKind
-from .call_words import KEY, PARAMETER, VALUE
+from .call_words import without_closers
 from .elements import Element, element_value, read_elements, text_value
 from .json_calls import TextArguments, json_calls, quick_call, read_nearly
 from .tags import key_of, name_of, unframed
@@ -337,7 +337,7 @@ def _tagged_calls(block: Block) -> Iterator[WrittenCall]:
         end = max(block.body.find(text, end), end) + len(text)
         # A streamed value has been sent as it is.
         if field == "value" and draft.key is not None and closers and block.opened is None:
-            text = text if block.body.startswith(closers, end) else _without_closers(text, draft.key[0])
+            text = text if block.body.startswith(closers, end) else without_closers(text, draft.key[0])
         draft.take(field, text, syntax)
     draft.broken = draft.broken or (block.broken and last != "arguments")
     yield draft.written(syntax)
@@ -349,30 +349,6 @@ def _value_closers(syntax: BlockSyntax) -> tuple[str, ...]:
     branches = [branch for node in syntax.nodes for branch in node if branch.field == "value" and branch.then >= 0]
     ends = {end.literal.strip(SPACE) for branch in branches for end in syntax.nodes[branch.then]}
     return tuple(end for end in ends if end.startswith("</") and end != syntax.closer)
-
-
-_STRAY: Final = re.compile(r"<(/?)\s?([\w-]{1,64}+)(?:=[\w.-]{0,64}+|\s[^<>]{0,99}+)?>\s*\Z")
-"""A tag at the end of a value."""
-_STRAY_CHARS: Final = 256
-_STRAY_TAGS: Final = 4
-"""The most tags that are removed: each is searched for in the whole value."""
-_STRAY_WORDS: Final = PARAMETER | KEY | VALUE | {"function", "invoke", "tool_call", "arguments"}
-
-
-def _without_closers(value: str, key: str) -> str:
-    """Returns a value without the tags at its end, which stand there in place of its closing tag: closing tags of calls
-    and arguments, or such an opening tag without content. A tag that the value opened belongs to it."""
-    for _ in range(_STRAY_TAGS):
-        found = _STRAY.search(value, max(0, len(value) - _STRAY_CHARS))
-        if found is None:
-            break
-        closing, word = found[1], found[2]
-        if word not in _STRAY_WORDS and not (closing and word == key):
-            break
-        if value.find(f"<{word}", 0, found.start()) >= 0:
-            break
-        value = value[: found.start()]
-    return value
 
 
 # --- calls as command lines: a name, then a JSON object or the text of the first argument (CWM) -----------------------

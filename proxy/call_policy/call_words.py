@@ -114,3 +114,27 @@ def past_space(text: str, at: int) -> int:
     while at < len(text) and text[at] in SPACE:
         at += 1
     return at
+
+
+_STRAY: Final = re.compile(r"<(/?)\s?([\w-]{1,64}+)(?:=[\w.-]{0,64}+|\s[^<>]{0,99}+)?>\s*\Z")
+"""A tag at the end of a value."""
+_STRAY_CHARS: Final = 256
+_STRAY_TAGS: Final = 4
+"""The most tags that are removed: each is searched for in the whole value."""
+_STRAY_WORDS: Final = PARAMETER | KEY | VALUE | {"function", "invoke", "tool_call", "arguments"}
+
+
+def without_closers(value: str, key: str) -> str:
+    """Returns a value without the tags at its end, which stand there in place of its closing tag: closing tags of calls
+    and arguments, or such an opening tag without content. A tag that the value opened belongs to it."""
+    for _ in range(_STRAY_TAGS):
+        found = _STRAY.search(value, max(0, len(value) - _STRAY_CHARS))
+        if found is None:
+            break
+        closing, word = found[1], found[2]
+        if word not in _STRAY_WORDS and not (closing and word == key):
+            break
+        if value.find(f"<{word}", 0, found.start()) >= 0:
+            break
+        value = value[: found.start()]
+    return value

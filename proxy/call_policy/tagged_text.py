@@ -20,6 +20,7 @@ from .call_words import (
     is_framing,
     past_space,
     types_in,
+    without_closers,
 )
 from .markup import Tag, next_tag, tag_at
 from .tags import unframed
@@ -158,6 +159,7 @@ class TaggedArgumentsText(CallText):
                 continue
             self.at = tag.end if own else tag.start
             value = text[start : tag.start].removesuffix(f"{opener.written}>")
+            value = value if own else without_closers(value, key)
             return unframed(value) if value.startswith("\n") or not own else value
         raise NoCall
 

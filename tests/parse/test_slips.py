@@ -109,6 +109,7 @@ READ: list[tuple[str, str, list[tuple[str, dict[str, Any]]], str]] = [
             ('"look_up",', '"look_up" '), ('"', "”"),
         )
     ),
+    ("minimax-m2", f"<minimax:tool_call>\n{INVOKE.replace('</parameter>', '<parameter>')}\n</minimax:tool_call>", [LS], ""),
     ("hunyuan-a13b", "<think>So.</think>\n<answer>\nFour.\n</answer>", [], "Four."),
     ("ui-tars", "Thought: I look.\nAction: run(command='ls -l')", [LS], "Thought: I look."),
 ]  # fmt: skip
