@@ -283,7 +283,7 @@ UNBUDGETED: Final[Mapping[str, str]] = {
     "the names of events that the gateway writes itself": "protocols/responses/output.py:head_of",
     "what is installed": "registry.py:_installed",
     "16, each of the names of the tools of a request: `limits.tools_max`, 128 characters each": "scan/_plan.py:heads",
-    "as `heads`": "scan/loose_head.py:loose_words",
+    "as `heads`": "scan/loose_head.py:loose_words scan/loose_head.py:_indexed call_policy/near.py:_indexed",
     "one function of the C library": "support/allocator.py:_trim",
 }
 """Why what functions of `proxy` remember is bounded, and these functions."""
