@@ -47,7 +47,7 @@ _UNREAD: Final = frozenset(
 _EXACT: Final = frozenset(("type", "enum", "const", "title", "description", "default", "examples", "deprecated"))
 """A part of a schema with no other keywords is fulfilled by a value of its type."""
 _REFERENCES: Final = 8
-"""The number of references in a row that are followed."""
+"""Maximum number of `$ref`s in a row that are followed."""
 
 # States of `_ValueGate`.
 _VALUE: Final = 0

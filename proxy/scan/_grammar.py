@@ -107,8 +107,9 @@ LITERAL_BYTES: Final = 256
 class Branch:
     """One way to continue a block: a literal, then a field, then the node with index `then` in the body.
 
-    Without a literal: text that begins with the bracket of `read`. A `read` without a bracket (`nothing`, `name`,
-    `word`, `text`, `call`) is taken if no other branch fits; a `text` then includes the whitespace before it.
+    A branch without a literal is taken at the bracket that begins its `read`. If that has no bracket (`nothing`,
+    `name`, `word`, `text`, `call`), the branch is taken if no other one fits; a `text` then includes the whitespace
+    before it.
     """
 
     literal: str = ""

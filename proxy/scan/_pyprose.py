@@ -152,8 +152,7 @@ class Prose:
     # --- blocks and tags ----------------------------------------------------------------------------------------------
 
     def edge(self) -> None:
-        """Marks the end of a recognised block or tag: the text after it counts as the start of a line, outside
-        quotations."""
+        """Marks the end of a recognised block or tag: the text after it counts as the start of a line."""
         self._output.edge()
         self._margin = True
         self._last = _NEWLINE

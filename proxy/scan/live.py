@@ -429,8 +429,8 @@ class LiveCalls:
     def judged(
         self, syntax: BlockSyntax, raw: bytes, body_start: int, body_end: int, closed: bool, broken: bool
     ) -> Decision:
-        """Returns the decision about the block `raw`, with its body between these offsets, without the calls judged
-        before."""
+        """Returns the decision about the rest of the block `raw`, after the streamed calls that were judged already.
+        The block's body is between these offsets."""
         pieces = tuple(
             (field, self._unjudged(raw, start, body_end if end == TO_CLOSER else end))
             for field, start, end in self._pieces

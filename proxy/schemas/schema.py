@@ -232,7 +232,7 @@ class ToolSchema:
 
     def can_coerce(self, arguments: str, value: Any) -> bool:
         """Returns True if checking `arguments` (with this value) `FURTHER_CHECKS` times is within the budget. False if
-        parts of the schema have names of their own, because `flaws` could not locate them."""
+        parts of the schema have names of their own (`$id`), because `flaws` could not locate them."""
         values = 1 + arguments.count(",") + arguments.count("[") + arguments.count("{")
         return not self._names_parts and self._graph.work(
             value, values=values, chars=len(arguments), budget=BUDGET // FURTHER_CHECKS
@@ -304,7 +304,7 @@ class ToolSchemas(dict[str, ToolSchema]):
 
     @property
     def weight(self) -> int:
-        """The maximum number of bytes that all of them keep."""
+        """The maximum memory of all these schemas, in bytes."""
         return weight_of(dict.fromkeys(self)) + sum(schema.weight for schema in self.values())
 
     def of(self, name: str, parameters: Mapping[str, Any] | None) -> ToolSchema:

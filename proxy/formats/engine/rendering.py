@@ -114,7 +114,7 @@ def with_groups(tools: Sequence[ToolSpec]) -> Sequence[ToolSpec]:
 
 
 def as_taught(tool: ToolSpec) -> ToolSpec:
-    """Returns the tool as the model knows it: a function with this name and these parameters."""
+    """Returns the tool as the model knows it: a function with the taught name, description and parameters."""
     return replace(
         tool,
         name=prompt_name(tool),

@@ -35,7 +35,7 @@ TEXT_COPIES: Final = 3
 """Maximum memory of a parsed list of tools in bytes: `VALUE_BYTES` per JSON value plus `TEXT_COPIES` times the bytes of
 its text."""
 HEAD_BYTES: Final = 96
-"""A list of tools is looked up by this many first bytes. Shorter lists are not cached."""
+"""Number of first bytes by which a list of tools is looked up. Shorter lists are not cached."""
 MAX_SAME_HEAD: Final = 8
 TOOLS_KEY: Final = b'"tools"'
 """The key of the tools in a request body. Bodies without it have no list to look up."""

@@ -168,11 +168,11 @@ class RequestToolServers:
 
     @property
     def keys(self) -> frozenset[Key]:
-        """The groups and names of the tools on offer."""
+        """The groups and names of the tool servers' tools on offer."""
         return frozenset(self._offered)
 
     def has(self, namespace: str | None, name: str | None) -> bool:
-        """Returns True if a call is a call of a tool server."""
+        """Returns True if a call of this group and name is a call of a tool server."""
         return (namespace, name) in self._offered
 
     def must_ask(self, use: ToolUse) -> bool:

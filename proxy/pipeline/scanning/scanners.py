@@ -186,9 +186,9 @@ class ScannerFactory:
         called: bool | None = None,
         first_block: int | None = None,
     ) -> tuple[CallScanner, CallPolicy]:
-        """Returns the scanner and the policy of an answer. `inside`: the tags inside which it begins. `called`: the
-        server has made a call before this text, and only reasoning is searched; True if it was made inside a reasoning
-        block. `first_block`: the number of the next block, from an earlier scanner."""
+        """Returns the scanner and the policy of an answer. `inside`: the tags inside which it begins. `called`: None if
+        the server has made no call before this text; otherwise only reasoning is searched, and it is True if the call
+        was made inside a reasoning block. `first_block`: the number of the next block, from an earlier scanner."""
         grammar, options, begins = self.grammar, self.options, (choice + 1) * _PER_CHOICE
         if called is not None:
             grammar, begins = without_calls(grammar), begins + _PER_CHOICE // 2

@@ -6,8 +6,8 @@ Rules:
    client's connection and writes the frames to the store. All clients, also the first one, read the frames from the
    store (`EventReplay`), in any process.
 2. A response is `queued` in the store before its client knows its id. The worker that makes it renews a *lease*, an
-   entry that lives for `background.lease_s`. A response that is neither over nor leased has lost its worker. The
-   first process that notices this stores it as failed (`settled`).
+   entry that lives for `background.lease_s`. A response that is neither over nor leased has lost its worker. The first
+   process that notices this stores it as failed (`current_turn`).
 3. The result of a response never changes: a result that comes after the response was stored as failed is dropped.
 4. The lease is released last, when all events are in the store. An event that is missing then was never written.
 5. The number of running responses is also in the store, one entry for each key and one for all: the limits hold over

@@ -65,7 +65,7 @@ class ResponseSink(AbstractStreamWriter):
 
 
 def without_connection(request: web.Request, sink: ResponseSink) -> web.Request:
-    """Returns the same request without its connection."""
+    """Returns the same request without its connection; its answer is written to `sink`."""
     client: Any = _NoClient(request)
     alone = web.Request(
         request._message,

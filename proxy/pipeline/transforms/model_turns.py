@@ -26,7 +26,7 @@ BREAK = "\n\n"
 
 
 class LoopState:
-    """State that all rounds of one answer share."""
+    """State shared by all rounds (answers of the model) that make up one answer to the client."""
 
     def __init__(self) -> None:
         self.started = False

@@ -127,8 +127,8 @@ class Marking(Stage):
 
 
 class Sealing(Stage):
-    """Replaces opaque fields by sealed texts. `wanted`: the client asks for reasoning as an opaque field. `own`: opaque
-    fields are sealed."""
+    """Replaces opaque fields by sealed texts. `wanted`: the client asks for reasoning as an opaque field. `own`: the
+    server's own opaque fields are sealed too."""
 
     ignores_text = True
 
