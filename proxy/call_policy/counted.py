@@ -102,4 +102,5 @@ CALL_FIELDS: Final = (
     ),
     AccessField("withdrawn_calls", "Streamed calls that turned out malformed, so the answer failed."),
 )
-"""Counted by `CallPolicy`; for a server's own calls by the middleware `arguments`."""
+"""Fields of the access line that count calls: `CallPolicy` counts those found in text, the middleware `arguments` those
+that a server makes itself."""

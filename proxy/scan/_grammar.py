@@ -304,8 +304,8 @@ class Block:
     their texts in order. In a `broken` body (one that does not follow its syntax) the pieces end where it was last
     understood, and the last piece extends to the closer. `closed` is False if only closers were missing when the answer
     ended or another block began (R6.8, option `unclosed`). `opened` is the block's first call if it was streamed early
-    (R6.13), with the arguments that were sent: each call after which another was opened is judged as a block of its
-    own, and so is the last one."""
+    (R6.13), with the arguments that were sent. If a block has several streamed calls, the policy gets each as a block
+    of its own."""
 
     syntax: BlockSyntax
     body: str

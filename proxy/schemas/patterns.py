@@ -21,8 +21,8 @@ MAX_PATTERNS: Final = 32
 """Maximum number of different patterns compiled for one schema: each takes up to 1.5 ms."""
 MAX_PATTERN_CHARS: Final = 4096
 MAX_PATTERN_BYTES: Final = 2 * 1024 * 1024
-"""Maximum size of one schema's compiled patterns. It also limits how long one compilation holds the interpreter lock:
-to about 15 ms."""
+"""Maximum memory of one schema's compiled patterns, in bytes. It also limits how long one compilation holds the
+interpreter lock: to about 15 ms."""
 
 _PATTERN_SIZES: Final[Mapping[int, int]] = {1 << 11: 32_000, 1 << 13: 72_000, 1 << 15: 240_000, 1 << 16: 384_000}
 """The smallest `size_limit` under which the engine accepts a pattern, and the maximum bytes it then keeps. Measured as

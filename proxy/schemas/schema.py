@@ -272,7 +272,7 @@ class ToolSchema:
 
 
 MAX_PATTERN_BYTES: Final = 4 * 1024 * 1024
-"""Maximum size of the compiled patterns of one request's tools."""
+"""Maximum memory of the compiled patterns of one request's tools, in bytes."""
 
 
 class ToolSchemas(dict[str, ToolSchema]):

@@ -192,7 +192,8 @@ class HttpFault(web.HTTPException):
 
 
 def http_fault(error: GatewayError, exchange: Exchange) -> HttpFault:
-    """Returns the error as an aiohttp exception too; the error itself if it is one already."""
+    """Returns the error as an exception that is also an aiohttp exception (`HttpFault`); the same object if it already
+    is one."""
     known: object = error
     if isinstance(known, HttpFault):
         return known

@@ -117,7 +117,7 @@ async def send_whole(request: web.Request, reply: Reply, body: bytes) -> bool:
 
 
 def is_enclosed(request: web.Request) -> bool:
-    """Returns True if middlewares of a program, or another application, surround the gateway."""
+    """Returns True if the gateway is part of another program whose aiohttp middlewares or application surround it."""
     apps = request.match_info.apps
     return len(apps) != 1 or len(apps[0].middlewares) != apps[0].get(OWN_MIDDLEWARES)
 
