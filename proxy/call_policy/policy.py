@@ -198,7 +198,7 @@ class CallPolicy:
 
     def withdrawn(self, opened: FoundCall, *, cut: bool) -> GatewayError:
         """Returns the error for a streamed call whose final arguments differ from what was sent, or that was `cut` off
-        while half of it looks like a whole one."""
+        in a form whose half looks complete to the client."""
         self._count("withdrawn_calls")
         flaw = "was cut off" if cut else "is malformed: it did not end as it began"
         return ModelFault(f"The model's call of {quote(opened.name)} {flaw}.", code="malformed_tool_arguments")

@@ -78,7 +78,7 @@ class TaughtReader:
 
     @property
     def offered(self) -> ToolNames:
-        """The callable names. Computed on first use, because most answers contain no call."""
+        """The tools by name, and the callable names. Computed on first use, because most answers contain no call."""
         if self._names is None:
             self._names = names_on_offer(self._tools, self._choice)
         return self._names

@@ -33,7 +33,7 @@ class Buffer:
         self.raw += self.data[self.start :]
 
     def gather(self) -> int:
-        """Moves the block's earlier bytes into `data`. Returns by how much positions have shifted."""
+        """Moves the block's earlier bytes into `data`. Returns the number of bytes by which positions have shifted."""
         shift = len(self.raw)
         if shift:
             self.begin(bytes(self.raw) + self.data)

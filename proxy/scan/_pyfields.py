@@ -111,8 +111,8 @@ class FieldReader:
         self._waiting = b""
 
     def begin_block(self, opener: Opener, pieces: Sequence[Piece], quoted: bool) -> None:
-        """Starts a block. `pieces` will hold its finished fields. `quoted`: the block may turn out to be text in any
-        case."""
+        """Starts a block, whose finished fields the caller adds to `pieces`. `quoted`: the block may turn out to be
+        text in any case."""
         self.kind = NOTHING
         self.followed = False
         self.in_key = False

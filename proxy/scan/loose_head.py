@@ -22,7 +22,7 @@ from typing import Final
 from ._grammar import SPACE
 
 HEAD_CHARS: Final = 320
-"""The name of a tool must occur within this many characters."""
+"""A text can be a damaged call only if a tool's name occurs within this many characters."""
 
 TAG_WORDS: Final = 4
 """Maximum number of words in a tag, without attributes."""

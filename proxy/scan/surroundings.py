@@ -54,7 +54,7 @@ _TICK: Final = ord("`")
 _NEWLINE: Final = ord("\n")
 _QUOTE: Final = ord('"')
 BEHIND_WORDS: Final = b" \t.,;:)"
-"""Characters after a head that is mentioned: no message begins with them."""
+"""Characters that follow a message's head in a sentence that mentions it: no message begins with them."""
 
 # Positions in a fence of its own: inside, in closing backticks, after it, in opening backticks, in their line.
 _INSIDE: Final = 0
@@ -65,8 +65,9 @@ _INFO: Final = 4
 
 
 def behind_info(data: bytes) -> int:
-    """Returns the first position after the line of a fence that is not blank (`data` begins after the backticks), its
-    length if there is none yet, or -1 if the line contains more than a word."""
+    """Returns the position of the first non-blank byte after the opening line of a fence; `data` begins after the
+    line's backticks. Returns the length of `data` if there is no such byte yet, or -1 if the line contains more than
+    one word."""
     rest = data.lstrip(_INFO_BLANKS).lstrip(NAMED).lstrip(_INFO_BLANKS)
     if rest and rest[0] != _NEWLINE:
         return -1

@@ -50,7 +50,7 @@ class Words:
 
 
 def around(before: str, behind: str = "") -> str:
-    """Returns the common segment with other words around the list."""
+    """Returns the prompt segment `COMMON` with other texts before and behind the list of tools."""
     return f"{{policy}}\n\n# Tools\n\n{before}{{tools}}{behind}\n\n{{format}}\n\n{{examples}}"
 
 

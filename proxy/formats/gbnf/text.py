@@ -90,8 +90,9 @@ class TextWithout:
     begun: str = ""
 
     def rule(self, rules: TextRules, low: int = 0, high: int | None = None, start: Rule | None = None) -> Rule:
-        """Returns a rule for such text of `low` to `high` characters. If exact counting takes too many rules, the text
-        also avoids the first two characters of each pattern, or else has no limit. `start`: a reserved rule to use."""
+        """Returns a rule for text without the patterns, of `low` to `high` characters. If exact counting takes too many
+        rules, the text also avoids the first two characters of each pattern, or else has no limit. `start`: a reserved
+        rule to use."""
         if start is not None:
             return _Writer(rules, self, low, high).write(start)
         if (self, low, high) not in rules.texts:

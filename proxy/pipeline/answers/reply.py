@@ -127,7 +127,7 @@ class Reply(web.StreamResponse):
 
     @property
     def text(self) -> Any:
-        """Not available before the answer has come; `toolwire.pipeline.paths.whole.WholeReply` has it."""
+        """Raises `AttributeError`: the answer has not come yet. `toolwire.pipeline.paths.whole.WholeReply` has it."""
         self._missing("text")
 
     @text.setter
@@ -136,7 +136,7 @@ class Reply(web.StreamResponse):
 
     @property
     def body(self) -> Any:
-        """Not available before the answer has come; `toolwire.pipeline.paths.whole.WholeReply` has it."""
+        """Raises `AttributeError`: the answer has not come yet. `toolwire.pipeline.paths.whole.WholeReply` has it."""
         self._missing("body")
 
     @body.setter

@@ -10,7 +10,7 @@ from ...model import ToolSpec
 
 
 class FieldPositions:
-    """The positions of request fields in the client's body.
+    """Finds where request fields stand in the client's body: paths such as `messages[2].tool_calls[0].id`.
 
     The body is inspected, not assumed: a tool may have either shape (R3.1), stand in the deprecated `functions`, or
     inside a group; messages stand in `messages` or `input`. Nothing is computed before it is needed, because most

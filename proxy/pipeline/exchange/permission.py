@@ -48,8 +48,7 @@ class Permission:
         return self.forbids(names_of(tool)) or (isinstance(tool, ToolSpec) and self._any_forbidden(brought_by(tool)))
 
     def denies_item(self, payload: Any) -> bool:
-        """Returns True if an item of an answer that the gateway passes on without reading it otherwise calls a
-        forbidden tool."""
+        """Returns True if an opaque item of an answer (passed on without being understood) calls a forbidden tool."""
         if not self._rules or not isinstance(payload, Mapping):
             return False
         names = names_of_item(payload)
@@ -69,8 +68,8 @@ class Permission:
         return note(tools, key, tools if len(permitted) == len(tools) else permitted, NAME_BYTES * len(permitted))
 
     def elsewhere(self, request: ModelRequest) -> ModelRequest:
-        """Returns the request without forbidden tools in the fields of its protocol and in its conversation; the same
-        object if there are none."""
+        """Returns the request without forbidden tools outside of its list of tools: in the protocol's own fields and in
+        the conversation. The same object if there are none."""
         if not self._rules:
             return request
         extra = self._of_fields(request.extra, request.tools)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 LOG: Final = logging.getLogger("toolwire.tools")
 
 MAX_LOOKUPS: Final = 256
-"""Look-ups for one request, for its latest calls. Bounded because a client can invent such ids."""
+"""Maximum number of look-ups for one request, for its latest calls. Limited because a client can invent such ids."""
 MAX_BYTES: Final = 4 * 1024 * 1024
 """Maximum bytes of the stored calls and results of one answer, as JSON."""
 _FREE: Final = len("call_") + 24

@@ -35,8 +35,8 @@ _PER_CHOICE: Final = 1 << 32
 
 @lru_cache(maxsize=256)
 def not_taught(tool_format: ToolFormat) -> ToolFormat:
-    """Returns the format for a request in which it was not taught: its calls are found like those of other forms; its
-    reasoning and its framing are the model's own."""
+    """Returns the format for a request whose prompt does not teach it: its calls count like those of other untaught
+    forms, but reasoning and framing are still found as the format says."""
     syntaxes = tool_format.grammar.syntaxes
     calls = {one.opener for one in syntaxes if any(map(_holds, one.nodes))}
     own = tuple(

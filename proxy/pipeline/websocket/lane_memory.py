@@ -44,8 +44,8 @@ class LaneMemory:
         return self._held[-1] if self._held else None
 
     def find(self, ident: str) -> tuple[MemoryStore, str] | None:
-        """Returns where the conversation up to and including `ident` is, and its owner there; None if `ident` is the
-        latest response of no lane."""
+        """Returns the store with the conversation up to and including the response `ident`, and the conversation's
+        owner in it; None if `ident` is not the latest response of any lane."""
         for lane in self._lanes:
             if ident == lane.latest:
                 return self._store, lane._owner

@@ -50,7 +50,7 @@ PINGS: Final = 50
 """Answered pings per second. More of them close the connection with 1008."""
 
 FRAME_HEAD: Final = 14
-"""Bytes of the head of a client's frame, at most."""
+"""Maximum number of bytes of a client's frame before its payload."""
 
 
 class Sockets:
