@@ -80,7 +80,7 @@ async def set_common(request: web.Request, response: web.StreamResponse) -> None
 
 async def send_whole(request: web.Request, reply: Reply, body: bytes) -> bool:
     """Sends head and body of a JSON answer. Returns False without sending if the gateway is part of another program
-    (`is_enclosed`), whose middlewares may still change the answer, and aiohttp has to send it."""
+    (`is_enclosed`), whose middlewares may still change the answer: aiohttp has to send it then."""
     if is_enclosed(request):
         return False
     headers = reply.headers

@@ -56,8 +56,8 @@ HELD_BYTES: Final = 64 * 1024
 
 async def send(request: web.Request, exchange: Exchange, reply: Reply, monitor: LivenessMonitor) -> web.StreamResponse:
     """Sends `reply` to the client; the caller closes it. The record has a status once everything was sent. Raises
-    `GatewayError` as long as nothing was sent. If middlewares of a program surround the gateway, a whole answer is
-    returned unsent, and aiohttp sends it."""
+    `GatewayError` as long as nothing was sent. If the gateway is part of another program (`is_enclosed`), a whole
+    answer is returned unsent, and aiohttp sends it."""
     if exchange.received.stream:
         await StreamSender(request, exchange, reply, monitor).run()
         return reply
