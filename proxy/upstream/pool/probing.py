@@ -34,7 +34,7 @@ TOOL: Final = ToolSpec(
 )
 ASKED: Final = Message("user", (Text("Call the tool report_ready with ready set to true. Write nothing else."),))
 MAX_TOKENS: Final = 1024
-"""Enough for a model that reasons before it calls."""
+"""Maximum tokens of a probe's answer: enough for a model that reasons before it calls."""
 
 
 class ProbeResult(NamedTuple):

@@ -35,7 +35,8 @@ LOG: Final = logging.getLogger("toolwire.tool_mode")
 
 ASKED: Final = Message("user", (Text("Call the tool that you were given, with the value true. Write nothing else."),))
 MAX_TOKENS: Final = 512
-"""Enough for short reasoning and a call. A client's request may have to wait for the server meanwhile."""
+"""Maximum tokens of a probe's answer: enough for short reasoning and a call. The probe may delay a client's request at
+a busy server."""
 PROBE_S: Final = 60.0
 """Time limit of a probe; a slower server shows nothing."""
 AGAIN_S: Final = 60.0

@@ -59,7 +59,7 @@ LEAVES_TEXT: Final = frozenset({"vllm", "llamacpp"})
 with vLLM 0.32 and llama.cpp with jinja (R31.1)."""
 
 ANY_NUMBER: Final = 1_000_000
-"""More stop sequences than any client sends."""
+"""Stands for any number of stop sequences: more than any client sends."""
 
 
 def _names(text: str) -> frozenset[str]:
