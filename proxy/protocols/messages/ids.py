@@ -74,7 +74,8 @@ def gateway_call_id(call_id: str) -> str:
 
 
 def server_id(call_id: str) -> str:
-    """Returns the id of a call for a server: unchanged if it has only accepted characters. Injective too."""
+    """Returns the id of a call for a server: unchanged if it has only accepted characters. Different calls get
+    different ids."""
     return call_id if _fits(call_id) and not call_id.startswith(f"{_MARK}-") else _encoded(call_id)
 
 

@@ -179,7 +179,7 @@ def _write(part: Part) -> Mapping[str, Any] | None:
 
 
 def shown_parts(choice: ReplyChoice, options: WriteOptions) -> Iterator[Part]:
-    """Yields the parts that become blocks (rules 2 and 3, R7.8)."""
+    """Yields the parts of an answer that are written as content blocks (rules 2 and 3, R7.8)."""
     merged: list[Part] = []
     for part in choice.parts:
         shown = _shown(part, choice.reason, options)

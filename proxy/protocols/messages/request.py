@@ -59,7 +59,7 @@ KNOWN: Final = MODELLED | {
 }  # fmt: skip
 """Top-level fields of the protocol; others go to `extra`, for the model server."""
 BETA: Final = "anthropic-beta"
-"""Request header that enables fields."""
+"""Request header with which clients enable beta features."""
 _BILLING: Final = "x-anthropic-billing-header:"
 """Beginning of a text with Claude Code's billing note."""
 HEADERS: Final = (BETA, "anthropic-user-profile-id", "anthropic-workspace-id")

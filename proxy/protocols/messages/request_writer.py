@@ -34,7 +34,7 @@ from .blocks import PROTOCOL, request_blocks, write_content
 from .request import HEADERS, KNOWN, TOOL_FIELDS
 
 MAX_TOKENS: Final = 4096
-"""The limit for requests without one: every model of the protocol supports this much."""
+"""The `max_tokens` of requests without one: every model of the protocol supports this much."""
 
 COUNTED: Final = frozenset(
     {"model", "messages", "system", "tools", "tool_choice", "thinking", "output_config", "output_format"}

@@ -360,7 +360,8 @@ def item_type(use: ToolUse | ToolResult) -> str | None:
 
 
 def read_client_call(item: Object, call_id: str | None = None) -> ToolUse | None:
-    """Returns the call in an item; None if the item is not such a call. `call_id` is used if the item has none."""
+    """Returns the call in an item; None if the item is not the call of a client-run tool. `call_id` is used if the item
+    has none."""
     kind = item.get("type")
     form = FORMS.get(kind) if isinstance(kind, str) else None
     ident = item.get("call_id")
@@ -396,7 +397,8 @@ def status_of(kind: str, status: str | None) -> str:
 
 
 def read_output(item: Object, call: Callable[[str], ToolUse | None]) -> ToolResult | None:
-    """Returns the result in an item; None if the item is not such a result. `call` finds a call by its id."""
+    """Returns the result in an item; None if the item is not the result of a client-run tool. `call` finds a call by
+    its id."""
     kind, ident = item.get("type"), item.get("call_id")
     by_id = not isinstance(ident, str)
     ident = item.get("id") if by_id and kind == "local_shell_call_output" else ident

@@ -331,7 +331,8 @@ def text_extra(part: Mapping[str, Any]) -> Extra:
 
 
 def known_fields(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns those of a part's additional fields that every server knows, and the mark of an item."""
+    """Returns those of a part's additional fields that every server of this protocol knows, and `item`, the mark of a
+    new message item (rule 3)."""
     names = KEPT_FIELDS if ITEM_TYPE in fields else _KNOWN_FIELDS
     known = {key: value for key, value in fields.items() if key in names}
     if "item" in fields:

@@ -14,7 +14,7 @@ from ..shared.wire import dump, load
 from .item_types import types_in
 
 KINDS: Final = ("compaction", "compaction_summary")
-"""Types of such items; some clients use the second one."""
+"""Types of items with a summary; some clients use the second one."""
 TRIGGER: Final = "compaction_trigger"
 """Type of the item at the end of an input that requests a summary instead of an answer (R28.1)."""
 REQUEST: Final = (
@@ -64,5 +64,5 @@ def read_summary(item: Mapping[str, Any]) -> Message | None:
 
 
 def is_summary(message: Message) -> bool:
-    """True if a message was read from such an item."""
+    """True if a message was read from a `compaction` item of the gateway."""
     return message.text.startswith(_INTRODUCTION)

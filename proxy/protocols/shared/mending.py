@@ -1,5 +1,5 @@
-"""Mending of request bodies that a reader refuses because of an odd field in an earlier turn, so that one field does
-not end a client's session (R28.4).
+"""Repair of request bodies that a reader refuses because of an odd field in an earlier turn, so that one field does not
+end a client's session (R28.4).
 
 Rules:
 

@@ -36,7 +36,7 @@ MAX_VALUES: Final = 1_000_000
 probabilities for each of some thousand tokens."""
 
 MAX_CONTAINERS: Final = 200_000
-"""Maximum number of arrays and objects among these values."""
+"""Maximum number of arrays and objects in a whole answer, or one frame, of a model server."""
 
 BOUNDS: Final = JsonBounds(MAX_VALUES, MAX_DEPTH, MAX_CONTAINERS)
 
