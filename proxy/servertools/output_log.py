@@ -23,11 +23,11 @@ LOG: Final = logging.getLogger("toolwire.tools")
 MAX_LINES: Final = 100
 MAX_LINE: Final = 1000
 MAX_CHARS: Final = 20_000
-"""The limit per call."""
+"""Characters of one call's output that are logged; the others are counted."""
 
 CHUNK: Final = 64 * 1024
 REST_S: Final = 0.005
-"""The pause between two reads of a pipe whose writer has reached the limit."""
+"""Pause between two reads of the pipe of a handler whose output has reached the limit."""
 
 
 class OutputLog:

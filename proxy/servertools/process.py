@@ -35,14 +35,15 @@ LOG: Final = logging.getLogger("toolwire.tools")
 START_S: Final = 60.0
 """The time limit for the start of an interpreter."""
 BEGIN_S: Final = 10.0
-"""The time limit between the order of a call and the start of its handler. Only leftovers of an earlier handler delay
-that."""
+"""Time that a worker has to start the handler after it was sent a call. Only processes left by an earlier handler delay
+it."""
 LAST_S: Final = 5.0
-"""The time limit for the end of a worker that has closed its output, and of a guardian."""
+"""Time that a worker has to exit after it has closed its output, and then its guardian."""
 MORE_CPU_S: Final = 10.0
-"""Added to the time limit for the default of `tools.cpu_s`."""
+"""Seconds added to the time limit of a call for the default of `tools.cpu_s`."""
 MAX_WAITING: Final = 16
-"""The limit for queued frames. A worker never sends more than two per order."""
+"""Maximum number of unread frames of a worker; beyond it the worker is ended. A worker never sends more than two per
+order."""
 
 GIVEN: Final = frozenset([*INHERITED, *INTERPRETER, "PYTHONPATH"])
 """Variables of the gateway's environment that workers get, besides `LC_*`. All others may be secrets."""

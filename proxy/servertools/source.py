@@ -148,16 +148,16 @@ class ClientToolServers(Protocol):
     """Tool servers that clients name in their requests (R26.2)."""
 
     def refusal(self, url: str) -> str | None:
-        """Why the URL may not be asked; None if it may."""
+        """Returns why the URL may not be contacted; None if it may."""
 
     async def lease(self, url: str, headers: Mapping[str, str], owner: str = "") -> Lease:
-        """A connected server, for the client `owner`. Raises `NotListed`."""
+        """Returns a lease of a connected server for the client `owner`. Raises `NotListed`."""
 
     def running(self) -> AbstractAsyncContextManager[object]:
         """A context in which servers can be leased."""
 
     def shown(self) -> list[dict[str, Any]]:
-        """The connections as `GET /admin/tools` shows them."""
+        """Returns the connections as `GET /admin/tools` shows them."""
 
 
 def not_permitted(enter: Enter) -> Result:

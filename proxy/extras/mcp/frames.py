@@ -28,9 +28,9 @@ MAX_FRAME_BYTES: Final = 32 * 1024 * 1024
 
 MAX_TOOLS: Final = 256
 MAX_LISTING_BYTES: Final = 1024 * 1024
-"""The limit for all tools of one server together, with their schemas."""
+"""Maximum size of all tools of one server together, with their schemas."""
 MAX_IMAGE_BYTES: Final = 8 * 1024 * 1024
-"""The limit for all images of one result together, in base64."""
+"""Maximum size of all images of one result together, in base64."""
 
 Frame = dict[str, Any]
 

@@ -33,11 +33,12 @@ LOG: Final = logging.getLogger("toolwire.tools")
 MOST: Final = 16
 IDLE_S: Final = 300.0
 LISTING_S: Final = 20.0
-"""The time limit until a server has listed its tools."""
+"""Time that a server has to connect and list its tools."""
 CALL_S: Final = 60.0
 MAX_ARGUMENTS_BYTES: Final = 64 * 1024
 MAX_RESULT_CHARS: Final = 20_000
-"""Larger than for servers of the configuration: the client chose this server for its own conversation."""
+"""Maximum number of characters of a result. Larger than for servers of the configuration, because the client chose this
+server for its own conversation."""
 
 FULL: Final = "too many other servers are being asked now; try again later"
 SHARE: Final = "other requests with this key use as many servers now as one key may; try again when they have ended"

@@ -33,7 +33,7 @@ GRACE_S: Final = 2.0
 """The time a server has to end after its input closes, and again after SIGTERM."""
 MESSAGES_PER_S: Final = 2000
 LINE_BYTES: Final = 8 * 1024
-"""The limit for a line of standard error."""
+"""Maximum length of a line of standard error."""
 
 Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
 

@@ -37,11 +37,11 @@ LOG: Final = logging.getLogger("toolwire.tools")
 FIRST_WAIT_S: Final = 1.0
 LONGEST_WAIT_S: Final = 60.0
 STEADY_S: Final = 60.0
-"""After a connection of this length the pause begins at `FIRST_WAIT_S` again."""
+"""After a connection that lasted this long, the pause before the next attempt begins at `FIRST_WAIT_S` again."""
 
 LOGGED_LEFT_OUT: Final = 5
 MAX_MISTAKE_CHARS: Final = 1000
-"""The limit for error messages about invalid arguments."""
+"""Maximum number of characters of an error message about invalid arguments."""
 
 State = Literal["starting", "up", "down", "stopped"]
 OnOversize = Literal["cut", "error"]

@@ -7,7 +7,7 @@ import struct
 from typing import Any, Final
 
 MAX_BYTES: Final = 1024 * 1024
-"""The limit for a frame of a worker. The gateway's own frames have no limit."""
+"""Maximum size of a frame from a worker. The gateway's own frames have no limit."""
 
 HEAD: Final = struct.Struct("!I")
 

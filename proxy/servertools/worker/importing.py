@@ -22,7 +22,7 @@ from typing import Final
 from .sources import FolderSnapshot, Source
 
 PACKAGE: Final = "toolwire_tools"
-"""The package name of the folder."""
+"""Name of the package as which a worker imports the folder."""
 
 
 class _Loader(SourceFileLoader):

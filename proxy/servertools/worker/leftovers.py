@@ -17,8 +17,8 @@ from collections.abc import Iterable
 from typing import Final
 
 ROUNDS: Final = 200
-"""The limit of searches for running processes. After that the guardian ends them: a program may start new processes
-faster than they are killed."""
+"""Maximum number of searches for running processes. After that the guardian ends them: a program may start new
+processes faster than they are killed."""
 PAUSE_S: Final = 0.001
 
 

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 MAX_FILES: Final = 1000
 MAX_BYTES: Final = 4 * 1024 * 1024
-"""The limit for all files together. Files beyond it are imported from the folder itself, and their changes are not
-noticed."""
+"""Maximum size of all files of a snapshot. Files beyond it are imported from the folder itself, and their changes are
+not noticed."""
 
 _PACKAGE: Final = "__init__.py"
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 MAX_NODES: Final = 20_000
 MAX_TEXT: Final = 200_000
-"""The limit of characters, of all texts together."""
+"""Maximum number of characters of all texts in a value."""
 
 
 class NotDeclarable(ValueError):
