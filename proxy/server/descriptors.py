@@ -31,7 +31,7 @@ REPEAT_S: Final = 10.0
 """Minimum interval between two log lines about the same problem."""
 
 NO_DESCRIPTORS: Final = "socket.accept() out of system resource"
-"""asyncio's message for this error."""
+"""Message that asyncio passes to exception handlers when `accept` fails for lack of descriptors."""
 
 
 def allow_files() -> None:

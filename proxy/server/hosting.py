@@ -136,7 +136,7 @@ class AppHost:
         return generation
 
     async def check_models(self) -> None:
-        """Logs model servers that report no identity and cannot be used."""
+        """Logs the model servers that cannot be used, of those that report no identity."""
         health = self._current.app.get(HEALTH)
         if health is not None:
             await health.check_models()

@@ -23,7 +23,7 @@ SLICE_BYTES: Final = 8 * 1024
 """Size of a slice of a read with more than `MANY_LINES` line ends: 1,300 chunks of one byte, about 3 ms."""
 
 MANY_LINES: Final = 4096
-"""A chunk has two line ends."""
+"""A read with more line ends is parsed in slices. A chunk has two line ends."""
 
 UPGRADE_BYTES: Final = 1024
 """Length of the beginning of a read that is searched for an upgrade. Clients that upgrade send a short head with the
