@@ -21,7 +21,7 @@ DEFAULT_CHAIN: tuple[str, ...] = (
     "injection",
     "forwarding",
 )
-"""Outermost first. docs/explanation gives the reasons for this order."""
+"""Names of the middlewares of the default chain, outermost first. docs/explanation gives the reasons for this order."""
 
 ON_DEMAND: tuple[str, ...] = ("rate_limit",)
 """Middlewares that are added outermost to chains that do not name them, if they have work to do."""

@@ -17,7 +17,7 @@ from .checks import BOUNDS
 from .settings import SHORTHAND
 
 EXPANSION: Final = {"type": "string", "pattern": r"\$\{"}
-"""A text with `${NAME}` may replace any scalar."""
+"""Schema of a text with `${NAME}`, which may replace any scalar."""
 
 
 def schema() -> dict[str, Any]:

@@ -28,7 +28,7 @@ GIVE_BACK_BYTES: Final = 8 * 1024 * 1024
 """Freed bytes of large bodies after which memory is returned to the system. The objects that a body became take ten to
 twenty times as much."""
 LARGE_BYTES: Final = 256 * 1024
-"""Smaller bodies do not fragment memory enough to matter."""
+"""Bodies below this size do not count for `GIVE_BACK_BYTES`: they do not fragment memory enough to matter."""
 
 
 class Cells(Protocol):

@@ -36,7 +36,7 @@ SIDE_BY_SIDE: Final = 16
 GOES_ON: Final = 8
 """A body continues a conversation if it has at least as many items and at most this many of the last ones differ."""
 ITEM_BYTES: Final = 100
-"""Weight of an item without its value."""
+"""Bytes of memory that are counted for an item, besides its value."""
 _BLANKS: Final = b" \t\r\n"
 _NO_SIGNS: Final = frozenset[bytes]()
 

@@ -85,7 +85,7 @@ def _metric(family: Family, series: Mapping[tuple[str, ...], tuple[float, ...]])
         case Gauge():
             gauge = GaugeMetricFamily(family.name, family.documentation, labels=family.labels)
             for values, cells in series.items():
-                if family.merge == "sum" or cells[1]:  # for the latter, no living process has set a value
+                if family.merge == "sum" or cells[1]:  # `last`: cells[1] is 0 if no living process has set it
                     gauge.add_metric(values, cells[0])
             return gauge
         case Histogram():

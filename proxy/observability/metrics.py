@@ -35,7 +35,7 @@ NONE: Final = "none"
 """The label value if there is no value."""
 
 CELLS: Final = ".cells"
-"""The suffix of files of cells."""
+"""Suffix of the files that hold a process's numbers."""
 
 _HEAD: Final = struct.Struct("=QQ")
 """The number of bytes in use, and the process that writes."""

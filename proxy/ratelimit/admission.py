@@ -75,7 +75,7 @@ class Admission:
         return known
 
     def bounds(self, key: ApiKey | None, route: RouteConfig) -> tuple[Bound, ...]:
-        """Returns the other limits for this key on this route."""
+        """Returns the limits for this key on this route, except those of `slot_bounds`."""
         owner = ANONYMOUS if key is None else key.owner
         known = self._bounds.get((owner, route.model))
         if known is None:

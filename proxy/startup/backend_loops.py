@@ -77,7 +77,7 @@ def _look_up(host: str) -> list[str]:
         try:
             addresses.extend(str(entry[4][0]) for entry in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM))
         except (OSError, UnicodeError):
-            pass  # then it leads nowhere
+            pass  # a name without an address leads to no gateway
 
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()

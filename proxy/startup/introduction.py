@@ -20,7 +20,7 @@ from .enforceable import why_not
 from .template_use import use_of_template
 
 SHOWN: Final = 4
-"""The most models, and routes, that are named."""
+"""Maximum number of models, and of routes, that the line names."""
 
 SHOWN_CHARS: Final = 100
 """The most characters shown of a name."""

@@ -44,7 +44,7 @@ its packages."""
 PROXIES: Final = tuple(
     name for word in ("http", "https", "all", "no") for name in (f"{word}_proxy", f"{word}_PROXY".upper())
 )
-"""Inherited where `trust_env` is set."""
+"""Proxy variables, which are inherited where `trust_env` is set."""
 
 
 def environment(own: Mapping[str, str], inherit: Sequence[str], *, proxies: bool) -> dict[str, str]:

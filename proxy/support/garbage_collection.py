@@ -16,7 +16,8 @@ HUGE_VALUES: Final = 4096
 """A body with at least this many JSON objects and lists makes full collections rare."""
 
 RARELY: Final = 500
-"""Third threshold of `gc.set_threshold` meanwhile: the number of middle collections before a full one."""
+"""Third threshold of `gc.set_threshold` while a huge request runs: the number of middle collections before a full
+one."""
 
 _HELD: Final = web.RequestKey("toolwire.collecting", bool)
 

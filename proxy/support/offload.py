@@ -40,7 +40,7 @@ from ..model import (
 T = TypeVar("T")
 
 OFFLOAD_BYTES: Final = 64 * 1024
-"""A longer body is large."""
+"""A longer body is large: work on it is done in a thread."""
 
 KNOWN_BYTES: Final = 512 * 1024
 """A longer body is slow even if most of it is known: its results may be for another route, so all work is repeated."""

@@ -27,7 +27,7 @@ VALUE_CHARS: Final = PAYLOAD_BYTES // 3 * 4 + 4096
 MARK: Final = b"toolwire\x02"
 """Nine bytes, a multiple of three, so that the mark ends at a character of base64."""
 BEGINNING: Final = urlsafe_b64encode(MARK).decode()
-"""The first characters of every value."""
+"""The first characters of every sealed value."""
 _SIGNATURE_BYTES: Final = 16
 _SECRET_BYTES: Final = 32
 _DEPTH: Final = 6
