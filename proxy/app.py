@@ -93,7 +93,7 @@ LEDGER: Final = web.AppKey("toolwire.ledger", Ledger)
 
 
 PREFIXES: Final = ("/v1", "")
-"""The prefixes of protocol paths."""
+"""Prefixes under which the paths of the protocols are served."""
 
 HANDLER_ARGS: Final = {"auto_decompress": False, "lingering_time": 0.0}
 """Settings of aiohttp's server: it must not decompress bodies (see `toolwire.ingress.receiving`), and must not keep

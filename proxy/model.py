@@ -281,7 +281,7 @@ class ToolChoice:
 
     @property
     def forces(self) -> bool:
-        """True if a call is required."""
+        """True if the model must call a tool."""
         return self.mode in ("required", "named")
 
     @property
@@ -335,10 +335,11 @@ LIKE_SERVER: Final = Sampling()
 
 
 class Origin:
-    """The source of a request: the protocol's name and the received body. `past`: the results of earlier requests of
-    the conversation, or None (`toolwire.known.past`). `new`: the number of bytes that came for the first time. When a
-    streamed answer has begun, `body` is emptied and `past` becomes a weak reference, to free memory; `size` stays. If
-    the request names the response that it continues, `size`, `past` and `new` include the earlier turns."""
+    """The source of a request: the protocol's name and the received body. `past`: results that were computed for the
+    conversation's earlier messages and can be reused, or None (`toolwire.known.past`). `new`: the number of bytes that
+    came for the first time. When a streamed answer has begun, `body` is emptied and `past` becomes a weak reference, to
+    free memory; `size` stays. If the request names the response that it continues, `size`, `past` and `new` include the
+    earlier turns."""
 
     __slots__ = ("body", "new", "past", "protocol", "size")
 
@@ -350,7 +351,8 @@ class Origin:
         self.new: int = self.size if past is None else past.new
 
     def after(self, size: int, past: Any) -> Origin:
-        """Returns the source of a request that continues earlier turns of `size` bytes, with the results `past`."""
+        """Returns the source of a request that continues earlier turns of `size` bytes, with the reusable results
+        `past`."""
         origin = Origin(self.protocol, self.body, past)
         origin.size += size
         return origin
@@ -411,7 +413,8 @@ class ModelRequest:
 
     @property
     def past(self) -> Any:
-        """Results of earlier requests of the conversation, see `Origin`; None if there are none, or none in memory."""
+        """Reusable results for the conversation's earlier messages, see `Origin`; None if there are none, or none in
+        memory."""
         past = None if self.origin is None else self.origin.past
         return past() if type(past) is ref else past
 

@@ -61,7 +61,7 @@ BACKENDS: Final[Mapping[str, str]] = {
     "codex_app_server": "toolwire.extras.codex_app.backend:CodexAppBackend",
     "mock": "toolwire.upstream.servers.mock:MockBackend",
 }
-"""Dotted paths of the other kinds of backends."""
+"""Dotted paths of the built-in backends that are not a server protocol over HTTP, by kind."""
 
 TOOL_SOURCES: Final[Mapping[str, str]] = {
     "mcp": "toolwire.extras.mcp.server:McpServer",
