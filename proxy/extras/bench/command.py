@@ -16,7 +16,7 @@ from .plot import svg
 from .report import as_json, as_text
 
 OWN: Final = ("compiled", "python")
-"""The two scanners, which must find the right calls."""
+"""Names of the gateway's two scanners. `bench` fails if one of them finds wrong calls."""
 
 
 def unknown(names: Sequence[str], known: Sequence[str]) -> str | None:

@@ -169,15 +169,15 @@ def for_bytes(contestant: Contestant, make: Make) -> Make:
 
 @dataclass(frozen=True, slots=True)
 class ParseResult:
-    """The result of a parser: complete calls, and the visible text without white space, because the gateway trims
-    around calls and others do not."""
+    """Findings of a parser: complete calls, and the visible text without white space, because the gateway trims around
+    calls and others do not."""
 
     calls: tuple[CorpusCall, ...]
     text: str
 
 
 def parse_result(events: Sequence[Event]) -> ParseResult:
-    """Returns the result that events represent."""
+    """Returns the calls and the visible text in these events."""
     opened: dict[int, Open] = {}
     texts: dict[int, list[str]] = {}
     whole: set[int] = set()

@@ -49,7 +49,7 @@ TOOLS: Final[Sequence[Mapping[str, Any]]] = tuple(
         },
     }.items()
 )
-"""The tools on offer."""
+"""The tools on offer in all cases."""
 
 _COMMON: Final = (
     "the of and to in is that it was for on are with they be at one have this from by not but what all were when we there "

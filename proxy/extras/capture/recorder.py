@@ -57,22 +57,23 @@ from .verdict import CallOutcome, error_text, judge
 LOG: Final = logging.getLogger("toolwire.capture")
 
 MEMORY_BYTES: Final = 64 * 1024 * 1024
-"""The limit of one worker for running exchanges."""
+"""Maximum memory of one worker for the captures of running exchanges."""
 
 ENTRY_BYTES: Final = 320
 """The memory that Python needs for an entry, besides its data."""
 
 MOST_ENTRIES: Final = 65_536
-"""The limit for one exchange, because a server that writes single bytes would fill the memory with entries."""
+"""Maximum number of entries of one exchange, because a server that writes single bytes would fill the memory with
+them."""
 
 FINISH_S: Final = 1.0
-"""The wait for the end of an exchange whose capture is requested."""
+"""Maximum wait for the end of an exchange whose capture is requested."""
 
 MODEL_CHARS: Final = 1000
-"""The limit for the recorded name of a model."""
+"""Maximum number of characters of a model's recorded name."""
 
 MESSAGE_CHARS: Final = 500
-"""The limit for an error message in a verdict."""
+"""Maximum number of characters of an error message in a verdict."""
 
 SUFFIX: Final = ".capture.jsonl"
 _NAME: Final = re.compile(rf"[0-9]{{20}}-[0-9a-z]+-[0-9a-f]{{24}}-[\w.-]{{1,128}}{re.escape(SUFFIX)}", re.ASCII)

@@ -17,7 +17,7 @@ from ...record import CallDecision, Decided
 from .files import Entry
 
 CHOICE: Final = 0
-"""The answer that is judged where a server gave several."""
+"""Index of the answer that is judged if a server gave several."""
 
 MOST_DECISIONS: Final = 512
 """The number of decisions of one answer that are remembered while it is recorded: the latest."""

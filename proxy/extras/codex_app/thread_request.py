@@ -80,7 +80,7 @@ class ThreadRequest:
     names: Mapping[str, str]
 
     def written(self) -> ThreadRequest:
-        """Returns the same with the larger parts serialised to JSON; for large requests, in a thread."""
+        """Returns these parameters with the larger parts serialised to JSON; for large requests, in a thread."""
         return replace(
             self,
             thread=orjson.Fragment(dump_in_pieces(self.thread)),

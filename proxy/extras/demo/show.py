@@ -14,7 +14,7 @@ from typing import Any, Final
 from ...openai_types import ChatResponse, ToolCall, ToolCallAccumulator
 
 LOG_WIDTH: Final = 80
-"""The width where no terminal says another."""
+"""Width in characters if the output is not a terminal."""
 WIDEST: Final = 120
 STACKED_BELOW: Final = 60
 """The width below which the two columns stand one below the other."""

@@ -48,7 +48,7 @@ def examine_all(
         return clean_findings([*mistakes_found, *installation(GatewayConfig())], str)
     broken = {name: mistakes.below(f"backends.{name}") for name in config.backends}
     tell(_waiting(config, probe_s))
-    with _quiet(), ThreadPoolExecutor() as at_once:  # all that waits for others
+    with _quiet(), ThreadPoolExecutor() as at_once:  # these checks wait for other programs
         of_servers = at_once.submit(servers, config, plugins, broken, probe_s)
         of_stores = at_once.submit(lambda: list(stores(config, mistakes)))
         findings = [

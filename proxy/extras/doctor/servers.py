@@ -53,7 +53,7 @@ SOON_DAYS: Final = 21
 """A certificate that expires in fewer days is a warning."""
 
 SHOWN: Final = 5
-"""The number of models that are named."""
+"""Maximum number of models that a finding names."""
 
 _CURE: Final[Mapping[str, str]] = {
     "upstream_auth": "Set `api_key` of the backend to a key that the server accepts.",

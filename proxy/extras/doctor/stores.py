@@ -16,7 +16,7 @@ from .finding import Finding, ok, problem
 AREA: Final = "stores"
 
 LIMIT_S: Final = 3.0
-"""The time limit for each Redis."""
+"""Time limit for the check of one Redis server."""
 
 
 def stores(config: GatewayConfig, known: Mistakes) -> Iterator[Finding]:

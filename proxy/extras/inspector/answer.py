@@ -96,7 +96,7 @@ def read_server_answer(
 
 
 def read_text(text: str, asked: CapturedRequest) -> ServerAnswer:
-    """Returns the answer that is this text."""
+    """Returns an answer that consists of this text, with the calls and the reasoning found in it."""
     reading = _Reading(asked, 1)
     reading.take(0.0, [*text_block(0, text), Finish()])
     return reading.answer()

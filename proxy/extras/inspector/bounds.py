@@ -18,17 +18,17 @@ from ..capture.recording import RecordingError
 from .output import frames
 
 MOST_BYTES: Final = 4 * 1024 * 1024
-"""The limit for the request, for each body sent to a server, for each response of a server, and for the client's
+"""Bytes that are shown of the request, of each body sent to a server, of each response of a server, and of the client's
 response."""
 
 MOST_READS: Final = 16_384
-"""The limit of pieces of each response."""
+"""Maximum number of reads of one response that are shown."""
 
 MOST_ROUNDS: Final = 64
-"""The limit of backend calls."""
+"""Maximum number of backend calls of an exchange that are shown."""
 
 MOST_RUNS: Final = 1_024
-"""The limit of executions of server-side tools."""
+"""Maximum number of executions of server-side tools that are shown."""
 
 READ_CHARS: Final = 128 * 1024
 """The characters of one answer that are searched for calls again; the rest is shown as text."""
@@ -37,10 +37,10 @@ FORMATS_CHARS: Final = 16 * 1024
 """The limit in place of `READ_CHARS` if a text is read in all formats."""
 
 SHOWN_CHARS: Final = 1024 * 1024
-"""The limit for indenting the client's request; a larger one is shown unchanged."""
+"""Characters up to which the client's request is indented; a larger one is shown unchanged."""
 
 MOST_MESSAGES: Final = 2_000
-"""The limit of messages of a prompt: half of them from its start, half from its end."""
+"""Maximum number of messages of a prompt that are shown: half of them from its start, half from its end."""
 
 MOST_TOOLS: Final = 512
 SCHEMA_CHARS: Final = 256 * 1024
@@ -48,7 +48,8 @@ SCHEMA_CHARS: Final = 256 * 1024
 looked for in answers."""
 
 COMPARED_STEPS: Final = 100_000_000
-"""The limit of character comparisons for finding the client's texts in a prompt. Texts beyond it are `unread`."""
+"""Maximum number of character comparisons for finding the client's texts in a prompt. Text beyond it counts as
+`unread`."""
 
 
 def within_bounds(captured: CapturedExchange, limits: LimitsConfig) -> CapturedExchange:

@@ -44,7 +44,7 @@ def command(file: BinaryIO, port: int, html: BinaryIO | None) -> None:
         if html is not None:
             html.write(share(captures()))
             return
-        with _listening(port) as sockets:  # first: whoever opens the page while a large file is read has to wait only
+        with _listening(port) as sockets:  # first, so that a browser waits while a large file is read
             show(offline(captures()), sockets, announce=say)
 
 

@@ -25,12 +25,12 @@ PAUSE_S: Final = 0.1
 """The pause between two events; changes in between are combined."""
 
 LIFE_S: Final = 5.0
-"""After this silence a comment is sent, and new workers are searched."""
+"""Silence after which a comment is sent to the viewer and new workers are looked for."""
 
 LONGEST_S: Final = 120.0
 
 MOST_ROWS: Final = 2_000
-"""The most rows of one worker at the beginning: the latest."""
+"""Maximum number of rows that a new viewer gets from one worker: the latest."""
 
 
 class Feed:

@@ -25,7 +25,7 @@ ANSWER_S: Final = 5.0
 """After this time another worker counts as not answering."""
 
 LAST_S: Final = 0.1
-"""The time for requests of other workers that wait for changes, at the end."""
+"""Time that requests of other workers, which wait for changes, get to end at the shutdown."""
 
 SUFFIX: Final = ".inspect.sock"
 

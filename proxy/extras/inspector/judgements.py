@@ -62,7 +62,7 @@ class Judgement:
 
 
 class Notes:
-    """Notes on what a call policy counts and says while it decides about one block. Its methods are the callbacks
+    """Collects what a call policy counts and reports while it decides about one block. Its methods are the callbacks
     `count`, `label`, `near` and `refused` of the policy. `names` are the names of the tools on offer."""
 
     def __init__(self, names: Collection[str]) -> None:
@@ -159,13 +159,13 @@ def _of_calls(said: Sequence[tuple[str, str]], body: str, count: int) -> list[li
 
 
 def repaired(kind: str, body: str) -> Judgement:
-    """Returns the judgement on one step of a repair. `body` is the text that was repaired."""
+    """Returns a sentence about one step of a repair, of this `kind`. `body` is the text that was repaired."""
     what = "a trailing comma" if kind == "commas" and _TRAILING.search(body) else _REPAIRS.get(kind, kind)
     return Judgement("repaired", f"Repaired: {what}")
 
 
 def coerced(kind: str) -> Judgement:
-    """Returns the judgement on an argument whose type was mended."""
+    """Returns a sentence about an argument that was converted to the type in the schema."""
     return Judgement("coerced", f"Types mended: {_COERCIONS.get(kind, kind)}")
 
 

@@ -24,12 +24,14 @@ from .bounds import COMPARED_STEPS, MOST_MESSAGES
 from .captured_request import CapturedRequest
 
 COMPARED_CHARS: Final = 20_000
-"""The length up to which texts are compared word by word. A longer text that is not found as a whole is injected."""
+"""Characters up to which texts are compared word by word. A longer text that is not found as a whole counts as
+`injected`."""
 
 JUNK_WORDS: Final = 1_000
 
 LEAST_CHARS: Final = 8
-"""The least length of a client's text that is looked for inside of another text. A shorter one is found anywhere."""
+"""Minimum length of a client's text that is looked for inside of another text. A shorter one would be found by
+chance."""
 
 _ANSWERS: Final = frozenset({"assistant", "tool", "function"})
 """The roles of calls and results."""

@@ -22,7 +22,7 @@ from ...formats.recognised.auto import TAUGHT as AUTO_TAUGHT
 from ..capture.recorder import Capture
 
 LEAST_BYTES: Final = 4096
-"""The least size that an exchange counts: its head, its row and their Python objects."""
+"""Minimum size that is counted for an exchange: its head, its row and their Python objects."""
 
 MOST_GONE: Final = 10_000
 """The number of deleted exchanges that are remembered for viewers. A slower viewer learns about them when it asks for
@@ -33,10 +33,10 @@ MOST_REFUSED: Final = 200
 they must not push out exchanges."""
 
 OWN_DATA: Final = "/inspect/api/"
-"""Refused requests for the data of the page are not listed."""
+"""Path of the page's own data. Refused requests for it are not listed."""
 
 MINUTES: Final = 60
-"""The minutes of the overview."""
+"""Number of minutes that the overview shows."""
 
 COUNTED: Final = ("requests", "calls", "repaired", "recognised", "failed")
 """The numbers that the overview counts by route and minute."""

@@ -49,7 +49,7 @@ from .view import UNREADABLE, view
 PLACE: Final = "/inspect"
 
 PLAYGROUND: Final = "/playground"
-"""Redirects to the page's playground (R17.10)."""
+"""Path that redirects to the page's playground (R17.10)."""
 
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; "
@@ -68,26 +68,27 @@ _HEADERS: Final = {
 _KINDS: Final = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
 
 READS: Final = 8
-"""The limit of simultaneous requests of one key that read an exchange or check a request."""
+"""Maximum number of requests of one key at the same time that read an exchange or check a request."""
 
 FEEDS: Final = 16
-"""The limit of simultaneous live lists of one key."""
+"""Maximum number of live lists (`feed`) of one key at the same time."""
 
 UPLOADS: Final = 4
 """An uploaded capture may be this many times as large as `capture.exchange_bytes`, because quotes in recorded JSON are
 escaped in it."""
 
 FINISH_S: Final = 1.0
-"""The wait for the end of an exchange whose capture is downloaded. A capture of a longer one says that it runs."""
+"""Maximum wait for the end of an exchange whose capture is downloaded. The capture of a longer one says that it is
+still running."""
 
 MOST_EXPORTED: Final = 100
-"""The limit of exchanges in one exported file."""
+"""Maximum number of exchanges in one exported file."""
 
 EXPORT_BYTES: Final = 32 * 1024 * 1024
-"""The limit of the captures in one exported file."""
+"""Maximum size of all captures in one exported file."""
 
 EXPORT_BODY: Final = 64 * 1024
-"""The limit of a request for an export."""
+"""Maximum size of the body of a request for an export."""
 
 _UNNAMED: Final = re.compile(r"[^\w.-]", re.ASCII)
 """Characters that must not be in the name of a file, nor in a header."""

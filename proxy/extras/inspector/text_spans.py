@@ -89,15 +89,16 @@ class FedText:
         return self._raw[span.start : span.end].decode()
 
     def refuse(self, span: Span, judgements: Sequence[Judgement]) -> bool:
-        """Notes that a block is text, and why. Returns False if the same text was refused in another form before."""
+        """Notes that a block stays text, and why. Returns False if that text was refused before, when it was read in
+        another form."""
         if any(one.start < span.end and span.start < one.end for one in self._refused):
             return False
         self._refused.append(_Refused(span.start, span.end, judgements))
         return True
 
     def vanish(self, span: Span, pieces: Sequence[CallPiece]) -> list[Judgement]:
-        """Makes the spans of a block or tag that does not go out as text. Returns the judgements that no longer hold:
-        text that was refused in another form has become this block."""
+        """Makes the spans of a block or tag that is not sent as text. Returns the judgements on text that was refused
+        in another form before and is part of this block: they no longer hold."""
         undone = [one for one in self._refused if one.end > span.start]
         self._refused = [one for one in self._refused if one.end <= span.start]
         self._settle_text(span.start, at_edge=True)
@@ -112,7 +113,7 @@ class FedText:
         return [judgement for one in undone for judgement in one.judgements]
 
     def release(self, held: int) -> None:
-        """Makes spans of the text up to what the scanner holds, which is `held` bytes."""
+        """Makes spans of all text except the last `held` bytes, which the scanner holds back."""
         upto = len(self._raw) - held
         upto = min([upto, *(one.start for one in self._refused if one.end > upto)])
         if 0 <= self._first < upto:

@@ -12,10 +12,11 @@ from ..capture.recording import RecordingError
 from .bounds import within_bounds
 
 MOST_LINES: Final = 2 * MOST_ENTRIES
-"""The limit of lines. The recorder writes at most `MOST_ENTRIES` with data, and few without."""
+"""Maximum number of lines of an uploaded capture. The recorder writes at most `MOST_ENTRIES` with data, and few
+without."""
 
 VALUES_PER_LINE: Final = 16
-"""The average limit of values per line; a line has seven fields."""
+"""Average number of JSON values that each line may have; a line has seven fields."""
 
 
 def open_capture(content: bytes, limits: LimitsConfig) -> CapturedExchange:

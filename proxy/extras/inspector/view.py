@@ -48,7 +48,7 @@ _ELSEWHERE: Final = frozenset(
 
 
 Places = Mapping[int, int]
-"""The index of each judgement in the list of all, by its identity."""
+"""The index of each judgement in the list of all judgements, by `id()` of the judgement."""
 
 UNREADABLE: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """Exceptions that reading an invalid capture may raise."""

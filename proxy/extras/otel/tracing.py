@@ -166,9 +166,7 @@ class ExchangeTrace:
         span.set_attributes({f"toolwire.{name}": number for name, number in record.counts.items()})
         if record.code is not None:
             span.set_attribute("error.type", record.code)
-            if (
-                record.status >= 500 or record.status == 200
-            ):  # of the latter, the stream failed; 4xx is the client's affair
+            if record.status >= 500 or record.status == 200:  # 200: the stream failed; 4xx is no error of the server
                 span.set_status(Status(StatusCode.ERROR))
         span.end()
         self._served(record)

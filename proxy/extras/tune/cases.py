@@ -30,7 +30,7 @@ from ...support.plainyaml import parse_yaml
 from .matching import problem
 
 MESSAGE_CHARS: Final = 300
-"""The limit for messages about a mistake in a file, which may quote a part of it."""
+"""Maximum number of characters of a message about a mistake in a file, which may quote a part of it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ class Race:
 
     @property
     def to_come(self) -> int:
-        """The number of further questions, if no candidate is dropped early."""
+        """The number of questions that remain if no candidate is dropped early."""
         entrants, upto = self._goal, self._upto
         total = sum(self._upto - self._asked(entrant) for entrant in self.active)
         while upto < self._cases:

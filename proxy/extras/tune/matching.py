@@ -74,7 +74,7 @@ def pairs_up(wanted: Sequence[A], found: Sequence[B], fit: Callable[[A, B], bool
 
 
 def problem(expected: Any) -> str | None:
-    """Returns the mistake in an expectation; None if it is valid."""
+    """Returns what is wrong with an expectation in a file of cases; None if it is valid."""
     if isinstance(expected, Mapping):
         marked = [key for key in expected if isinstance(key, str) and key.startswith("$")]
         if not marked:

@@ -101,8 +101,9 @@ class Tuner:
         self._ending.set()
 
     async def run(self) -> Progress:
-        """Compares the candidates; if not all took part, also those beside the winner, until it stays the winner.
-        Returns the results. Raises `ConfigError` if nothing can be measured."""
+        """Compares the candidates. If not all took part in the first race, also tries those that differ from the winner
+        in one setting, until no better one is found. Returns the results. Raises `ConfigError` if nothing can be
+        measured."""
         progress = self.progress
         entrants = thinned(progress.candidates, self._most)
         progress.stage = f"{len(entrants)} of {len(progress.candidates)} candidates"
