@@ -20,7 +20,7 @@ class Weighted(Protocol):
 
     @property
     def weight(self) -> float:
-        """Its share, above 0."""
+        """Its share of the requests, above 0."""
 
     @property
     def busy(self) -> int:

@@ -301,7 +301,8 @@ class HttpBackend:
         return tokens
 
     def learn(self, identity: Identity | None) -> None:
-        """Sets what the server is; None: unknown. Capabilities that were set from outside are kept."""
+        """Sets the server's identity, which decides its capabilities; None: unknown. Capabilities that were set from
+        outside are kept."""
         self._engine = None if identity is None else identity.engine
         self._counts, self._count_again_at = False, -math.inf
         if self.capabilities is self._by_config:
