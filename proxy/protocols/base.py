@@ -408,7 +408,7 @@ class ServerSide(Protocol):
 
     def missing_end(self, tail: bytes) -> bytes | None:
         """Returns the bytes to append to a stream that ended without its last frame, if `tail`, its last bytes, show
-        that the answer is complete; None if the stream broke off or this cannot be told."""
+        that the answer is complete; None if the stream broke off, or possibly did."""
         return None
 
     def read_usage(self, usage: Any) -> Usage | None:
@@ -433,7 +433,7 @@ def owns(side: ClientSide, place: str) -> bool:
 
 
 class ClientSides:
-    """The client sides of an application. The first one is used where a client's protocol cannot be told.
+    """The client sides of an application. The first one is used where a client's protocol is unknown.
 
     Raises `ValueError` if there is none, or if two have the same name or path.
     """

@@ -51,7 +51,7 @@ _STOPS: Final = 4
 
 class CompletionsProtocol(ServerSide):
     """The server side of the text protocol. Its answers differ from those of chat only in `text` in place of a delta,
-    so the chat reader reads them, and what it has to write itself is written as chat."""
+    so the chat reader reads them. Converted answers are written as chat."""
 
     name = "completions"
     path = "/completions"

@@ -121,8 +121,8 @@ NoiseTest = Callable[[str | None, Mapping[str, Any]], str | None]
 
 
 def of_frame(judge: NoiseTest, name: str | None, data: bytes) -> str | None:
-    """Returns the kind of noise of an unparsed frame; None if the frame must not be left out. `judge` is one of
-    `in_chat` and its like."""
+    """Returns the kind of noise of an unparsed frame; None if the frame must not be left out. `judge` is the test of
+    the protocol: `in_chat`, `in_messages`, `in_responses` or `in_any`."""
     if not data.lstrip().startswith(b"{"):
         return of_text(data, name)
     try:
