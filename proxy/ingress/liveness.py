@@ -124,7 +124,7 @@ class LivenessMonitor:
 
     def stopped(self) -> GatewayError | None:
         """Called by the cancelled task. Returns the reason of `stop`, or None if something else cancelled the task;
-        then the cancellation must go on."""
+        then the task must raise the cancellation."""
         reason, self._reason = self._reason, None
         if reason is None or self._task is None or self._task.uncancel() > 0:
             return None
