@@ -239,8 +239,8 @@ Decided = Literal[
 """Kinds of decisions:
 
 `found`     a block of text holds calls;
-`made`      a call goes on to the client, or to the tool that runs in the gateway;
-`misfit`    a call goes on, though its arguments do not fit the tool's schema;
+`made`      a call is sent to the client, or run by the gateway;
+`misfit`    a call is sent or run, though its arguments do not fit the tool's schema;
 `refused`   a block, or a call of the server, is text;
 `denied`    a call becomes text, because its tool is not permitted;
 `dropped`   a block vanishes;

@@ -47,7 +47,7 @@ CLIENT_PROTOCOLS: Final[Mapping[str, str]] = {
     "responses": "toolwire.protocols.responses.protocol:ResponsesProtocol",
     "messages": "toolwire.protocols.messages.protocol:MessagesProtocol",
 }
-"""Dotted paths of the built-in client protocols. The first one is used for clients whose protocol cannot be told."""
+"""Dotted paths of the built-in client protocols. The first one is used for clients whose protocol is unknown."""
 
 SERVER_PROTOCOLS: Final[Mapping[str, str]] = {
     "openai_chat": "toolwire.protocols.chat.protocol:ChatProtocol",
