@@ -99,8 +99,8 @@ Work = Callable[[web.Request, AdmittedRequest], Awaitable[web.Response]]
 
 
 class Pages:
-    """Serves the page and its data. `setup` returns what the asking key may use; `overview` and `check` return the data
-    of these names, `check` for a request with this body. `keyed`: client keys are required."""
+    """Serves the page and its data. `setup` returns what the client's key may use, `overview` the counts, and `check`
+    the result of reading the request with this body. `keyed`: client keys are required."""
 
     def __init__(
         self,

@@ -62,7 +62,7 @@ def _example(tool_format: ToolFormat) -> Mapping[str, Any]:
 
 
 def from_template(text: str) -> Wording:
-    """Returns the wording of a template."""
+    """Returns the wording that uses `text` as the prompt's template."""
     return lambda tool_format: {"prompt.template": text}
 
 
