@@ -377,8 +377,11 @@ async def test_a_server_that_comes_up_is_introduced(gateway: Gateway, caplog: py
         engine: Callable[[Asked], Answer] = llamacpp()
         server.listing = lambda asked: engine(asked) if up.is_set() else Refuse(503, "Loading model")
         server.script = [Say("Hello.")]
-        started = await gateway(config(server.url, defaults={"bad_answers": {"choice_miss": "pass"}}))
-        assert "503" in (await lines(caplog, 1))[0]
+        url = server.url.replace("http://", "http://me:hunter2@")
+        started = await gateway(config(url, defaults={"bad_answers": {"choice_miss": "pass"}}))
+        (line,) = await lines(caplog, 1)
+        assert "503" in line
+        assert f" It is asked at {server.url}. " in line
         await post(started, {"model": "gpt-4o", **CALL})
         assert "grammar" not in server.posts[0].json
         up.set()

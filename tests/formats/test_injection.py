@@ -90,6 +90,17 @@ async def test_what_was_taught_is_noted() -> None:
     assert changed.constraint is None
 
 
+async def test_what_is_noted_with_tools_is_for_equal_requests() -> None:
+    tools, middleware = ToolSet([WEATHER, SEARCH]), Injection()
+    exchange = exchange_for(request(), hermes.FORMAT)
+    for choice in (ToolChoice(), REQUIRED, ToolChoice(allowed=("search",))):
+        for parallel in (True, False):
+            asked = replace(request(), tools=tools, tool_choice=choice, parallel_tool_calls=parallel)
+            await middleware.on_request(exchange, asked)
+            assert exchange.offer is not None
+            assert (exchange.offer.choice, exchange.offer.parallel) == (choice, parallel)
+
+
 async def test_history_is_flattened_without_tools_and_nothing_is_offered() -> None:
     asked = ModelRequest(
         "m", (Message("assistant", (ToolUse("a", "t", "{}"),)), Message("tool", (ToolResult("a", (Text("x"),)),)))
