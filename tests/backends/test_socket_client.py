@@ -20,9 +20,11 @@ from tests.protocols.blocks import text as block
 from tests.protocols.responses_wires import payloads, write
 from tests.waiting import GUARD_S
 from toolwire.configuration.settings import load
+from toolwire.errors import BackendFault
 from toolwire.events import Event, Finish, Start
 from toolwire.model import Usage
 from toolwire.support.conversion import ConfigError
+from toolwire.upstream.client.socket_client import RefusedAnswer
 
 Turn = Callable[[web.WebSocketResponse[Any], dict[str, Any]], Awaitable[None]]
 
@@ -221,6 +223,13 @@ async def test_nonsense_is_an_error(frame: str) -> None:
 
     async with gateway(Server(babbles)) as running:
         assert (await ask(running)).status == 502
+
+
+async def test_a_refusal_is_read_up_to_the_limit() -> None:
+    refused = RefusedAnswer(400, b"abc", {})
+    assert await refused.read(3) == b"abc"
+    with pytest.raises(BackendFault, match="larger"):
+        await refused.read(2)
 
 
 async def test_a_frame_that_is_too_large_is_an_error() -> None:

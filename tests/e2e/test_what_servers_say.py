@@ -20,6 +20,7 @@ from tests.e2e.processes import running
 from tests.waiting import GUARD_S
 from toolwire.pipeline.exchange.routing import ROUTER
 from toolwire.testing import Answer, Asked, Raw, Refuse, Say, Upstream
+from toolwire.upstream.servers.identity import MOST_NAMES, read_listed
 
 WEATHER = function("get_weather", city="string")
 CALL: dict[str, Any] = {"messages": USER, "tools": [WEATHER], "tool_choice": "required"}
@@ -126,6 +127,7 @@ async def test_what_is_configured_wins(gateway: Gateway, engine: Engine, backend
         page({"data": [{"id": "m" * 100_000, "owned_by": "vllm"}, {"id": "m", "max_model_len": -5}]}),
         page({"data": [{"id": "m"}], "default_generation_settings": [], "version": 5, "model_id": None}),
         page({"data": None}),
+        page({"data": [{"id": "a", "owned_by": "vllm"}, {"id": "b", "owned_by": "sglang"}]}),
     ],
 )  # fmt: skip
 async def test_nonsense_says_nothing(gateway: Gateway, nonsense: Answer) -> None:
@@ -134,6 +136,10 @@ async def test_nonsense_says_nothing(gateway: Gateway, nonsense: Answer) -> None
         server.listing = nonsense
         body = await sent(gateway, server, config(server.url))
         assert not set(ENFORCED.values()) & body.keys()
+
+
+def test_so_many_models_are_kept() -> None:
+    assert len(read_listed(models("vllm", *map(str, range(MOST_NAMES + 1)))).models) == MOST_NAMES
 
 
 @pytest.mark.parametrize(

@@ -317,12 +317,16 @@ def test_calls_and_items_without_end(streamed: bool) -> None:
     """One frame may hold thousands of them."""
     calls = [{"id": f"c{i}", "function": {"name": "f", "arguments": "{}"}} for i in range(MAX_CALLS + 1)]
     items = [{"type": "x", "id": f"i{i}"} for i in range(MAX_PARTS + 1)]
-    for protocol, whole, frame in (
-        (CHAT, {"choices": [{"message": {"tool_calls": calls}}]}, {"choices": [{"delta": {"tool_calls": calls}}]}),
-        (RESPONSES, {"output": items}, {"type": "response.completed", "response": {"output": items}}),
+    block = {"type": "text", "text": "x"}
+    starts = [{"type": "content_block_start", "index": i % 2, "content_block": block} for i in range(MAX_PARTS + 1)]
+    for protocol, whole, frames in (
+        (CHAT, {"choices": [{"message": {"tool_calls": calls}}]}, [{"choices": [{"delta": {"tool_calls": calls}}]}]),
+        (RESPONSES, {"output": items}, [{"type": "response.completed", "response": {"output": items}}]),
+        (MESSAGES, {"type": "message", "content": [block] * len(starts)}, starts),
     ):
         if streamed:
-            *_, last = protocol.reader(frame_bytes=1 << 24).feed(wire_of([json.dumps(frame).encode()]))
+            wire = wire_of([json.dumps(frame).encode() for frame in frames])
+            *_, last = protocol.reader(frame_bytes=1 << 24).feed(wire)
             assert isinstance(last, Fault)
             error: GatewayError = last.error
         else:
@@ -330,7 +334,7 @@ def test_calls_and_items_without_end(streamed: bool) -> None:
                 protocol.read_reply(json.dumps(whole).encode())
             error = caught.value
         assert error.code == "upstream_invalid_response"
-        assert re.search(rf"more than ({MAX_CALLS} calls|{MAX_PARTS} items)", error.message)
+        assert re.search(rf"more than ({MAX_CALLS} calls|{MAX_PARTS} (items|blocks))", error.message)
 
 
 def test_items_without_a_number_cost_no_more_the_more_there_are() -> None:
