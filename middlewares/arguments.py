@@ -166,7 +166,7 @@ class Arguments(Middleware):
         if tool is None and answer.gateways:
             if call.source is None:  # else the call policy has counted it
                 count("unknown_names")
-            LOG.warning("request %s: %s is a call of no tool on offer", exchange.id, quote(call.use.name))
+            LOG.warning("request %s: %s is a call of a tool that is not on offer", exchange.id, quote(call.use.name))
             return self._made(exchange, answer, call)  # the gateway reports the mistake to the model here too
         strict = answer.is_strict(prompt_name(call.use))
         try:

@@ -78,7 +78,7 @@ class FinalText:
         exchange.record.count("format_misses")
         if exchange.route.options.bad_answers.format_miss == "error":
             raise ModelFault(
-                f"The model's answer does not have the form that was asked for: {flaw}",
+                f"The model's answer does not have the requested format: {flaw}",
                 code="output_format_not_satisfied",
             )
         LOG.warning("request %s: the answer does not have the requested format", exchange.id)

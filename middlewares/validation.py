@@ -395,7 +395,7 @@ def _check_binding(exchange: Exchange, request: ModelRequest) -> None:
     for name, instead in client.binding_fields:
         if name in said:
             raise ClientFault(
-                f"'{name}' is not supported here: the model server of this route knows no such thing.",
+                f"'{name}' is not supported here: the model server of this route does not know it.",
                 code="unsupported_parameter",
                 param=name,
                 hint=instead,

@@ -54,7 +54,7 @@ class Keys:
         for entry in keys:
             digest = _digest_of_entry(entry.key)
             if digest in self._by_digest:
-                raise ValueError(f"the same key is there twice{f' ({quote(entry.name)})' if entry.name else ''}")
+                raise ValueError(f"the same key is listed twice{f' ({quote(entry.name)})' if entry.name else ''}")
             limit = RateLimitConfig(**{f.name: getattr(entry, f.name) for f in fields(RateLimitConfig)})
             routes = None if entry.routes is None else frozenset(entry.routes)
             self._by_digest[digest] = ApiKey(digest.hex(), entry.name, limit, routes, entry.admin)
@@ -119,7 +119,7 @@ def key_mistakes(keys: Iterable[KeyConfig]) -> Iterator[str]:
             yield f"auth: {error}{named}"
             continue
         if entry.key and digest in seen:
-            yield f"auth: the same key is there twice{named}"
+            yield f"auth: the same key is listed twice{named}"
         seen.add(digest)
 
 

@@ -79,7 +79,7 @@ async def read_body(
                     deadline.reschedule(due + len(part) / BODY_RATE + loop.time() - began)
     except TimeoutError:
         raise ClientFault(
-            f"The body did not come in time: {size} bytes came.", code="request_timeout", headers=_CLOSE
+            f"The body did not arrive in time: {size} bytes arrived.", code="request_timeout", headers=_CLOSE
         ) from None
     except web.RequestPayloadError as error:
         raise ClientFault(
@@ -114,7 +114,7 @@ async def _send_continue(request: web.Request) -> None:
 
 def _check_transfer(request: web.Request) -> None:
     if request.headers.get("Transfer-Encoding", "chunked").strip().lower() != "chunked":
-        raise ClientFault("Of `Transfer-Encoding` only `chunked` is known.", code="malformed_request", headers=_CLOSE)
+        raise ClientFault("`Transfer-Encoding` may only be `chunked`.", code="malformed_request", headers=_CLOSE)
 
 
 def _decoder(request: web.Request) -> Decoder | None:

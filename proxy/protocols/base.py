@@ -189,7 +189,7 @@ class ClientSide(Protocol):
         return self.read_request(body, raw)
 
     def write_count(self, tokens: int) -> bytes:
-        """Returns the body of the answer to such a request."""
+        """Returns the body of the answer to a request for a token count."""
         return b'{"input_tokens":%d}' % tokens
 
     def compacting(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -198,9 +198,9 @@ class ClientSide(Protocol):
         raise TypeError(f"{self.name} has no such path")
 
     def write_compacted(self, reply: ModelReply, messages: Sequence[Message]) -> bytes:
-        """Returns the body of the answer to such a request: the summary `reply` in place of `messages`, of which the
-        last one asked for it. Raises `BackendFault` if the summary is empty, `TypeError` in a protocol without that
-        path."""
+        """Returns the body of the answer to a request for compaction: the summary `reply` in place of `messages`, of
+        which the last one asked for it. Raises `BackendFault` if the summary is empty, `TypeError` in a protocol
+        without that path."""
         raise TypeError(f"{self.name} has no such path")
 
     def write_models(self, models: Sequence[ListedModel], *, for_codex: bool = False) -> bytes:
@@ -244,7 +244,8 @@ class ClientSide(Protocol):
         raise TypeError(f"{self.name} has no place for an opaque text")
 
     def carried_call(self, sealed: str) -> Mapping[str, Any]:
-        """Returns the same fields for a call. Raises `TypeError` if the protocol has none."""
+        """Returns the fields of a call, in this protocol, with which a client sends `sealed` back. Raises `TypeError`
+        if the protocol has no such fields."""
         raise TypeError(f"{self.name} has no place for an opaque text beside a call")
 
     @property
@@ -347,7 +348,8 @@ class ServerSide(Protocol):
         return {key: value for key, value in self.write_request(request).items() if key in self.counted_fields}
 
     def read_count(self, answer: Any) -> int | None:
-        """Returns the number of tokens in the parsed answer to such a request; None if it has none."""
+        """Returns the number of tokens in a server's parsed answer to a request for a token count; None if it has
+        none."""
         count = answer.get("input_tokens") if isinstance(answer, dict) else None
         return count if isinstance(count, int) and count > 0 else None
 
@@ -440,7 +442,7 @@ class ClientSides:
 
     def __init__(self, sides: Sequence[ClientSide]) -> None:
         if not sides:
-            raise ValueError("there is no protocol to serve clients in")
+            raise ValueError("no client protocol is installed")
         for what in ("name", "path"):
             values = [getattr(side, what) for side in sides]
             if len(set(values)) < len(values):

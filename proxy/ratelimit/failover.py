@@ -115,7 +115,7 @@ class FailoverLedger(Ledger):
         self._up = True
         self._epoch += 1
         self._report(True)
-        LOG.warning("the shared counts of the limits are back")
+        LOG.warning("the shared counts of the rate limits can be reached again")
 
     async def _renew(self) -> None:
         epoch = self._epoch
@@ -157,4 +157,4 @@ class FailoverLedger(Ledger):
         self._up = False
         self._report(False)
         policy = "each worker counts by itself" if self._alone is not None else "limited requests are refused"
-        LOG.error("the shared counts of the limits cannot be reached: %s; %s until they are back", error, policy)
+        LOG.error("the shared counts of the rate limits cannot be reached: %s; %s until they are back", error, policy)

@@ -375,7 +375,7 @@ class ClientConnection(SlicingHandler):
         if not self._head_bytes or head_s is None or waiter is None or waiter.done():
             return
         if now - self._head_since >= head_s:
-            fault = ClientFault(f"The request's head did not come within {head_s:g} s.", code="request_timeout")
+            fault = ClientFault(f"The request's head did not arrive within {head_s:g} s.", code="request_timeout")
             clients.refuse(self, self._socket, "head_timeout", fault)
 
     def handle_error(
@@ -421,16 +421,16 @@ def check_head(request: web.BaseRequest) -> None:
         expected = request.headers.get("Expect")
         if expected is not None and expected.strip().lower() != "100-continue":
             raise ClientFault(
-                f"The gateway cannot do what {quote(expected)} expects.",
+                f"The gateway does not support `Expect`: {quote(expected)}.",
                 code="expectation_failed",
-                hint="Of `Expect` it knows `100-continue`.",
+                hint="Send `100-continue`, or leave `Expect` out.",
             )
     elif version != HttpVersion10:
         raise ClientFault(
-            f"HTTP/{version.major}.{version.minor} is not spoken here.", code="malformed_request", hint="Use HTTP/1.1."
+            f"HTTP/{version.major}.{version.minor} is not supported.", code="malformed_request", hint="Use HTTP/1.1."
         )
     elif "Transfer-Encoding" in request.headers:  # RFC 9112, 6.1: its end cannot be trusted
-        raise ClientFault("A request of HTTP/1.0 has no `Transfer-Encoding`.", code="malformed_request")
+        raise ClientFault("A request of HTTP/1.0 must not have `Transfer-Encoding`.", code="malformed_request")
 
 
 def limit_unsent(listener: socket.socket) -> None:

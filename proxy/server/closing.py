@@ -96,6 +96,6 @@ def malformed(error: HttpProcessingError) -> GatewayError:
             "The request's head is too large: a line, or the number of its fields.", code="headers_too_large"
         )
     if "PRI/Upgrade" in text:  # the preface of HTTP/2
-        return ClientFault("HTTP/2 is not spoken here.", code="malformed_request", hint="Use HTTP/1.1.")
+        return ClientFault("HTTP/2 is not supported.", code="malformed_request", hint="Use HTTP/1.1.")
     reason = text.partition("\n")[0].strip(" :.")[:200]
     return ClientFault(f"The request is not valid HTTP: {reason}.", code="malformed_request")

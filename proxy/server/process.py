@@ -55,7 +55,7 @@ LAST_S: Final = 2.0
 """Time for sending the errors of requests that had to be ended."""
 
 CUT_S: Final = 0.5
-"""Time for connections that do not end then either; aiohttp uses it twice."""
+"""Time for closing the connections that are still open after `LAST_S`; aiohttp uses it twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def _ending(status: int) -> Iterator[None]:
 
     def watch() -> None:
         if not ended.wait(LAST_S):
-            LOG.warning("the process ends although some thread or task does not")
+            LOG.warning("the process ends although a thread or task is still running")
             flush_logs()
             sys.stdout.flush()
             os._exit(status)
@@ -220,7 +220,7 @@ class _Serving:
     def _hang_up(self) -> None:
         load = self._load
         if load is None:
-            LOG.warning("SIGHUP is ignored: there is no configuration that could be read anew")
+            LOG.warning("SIGHUP is ignored: there is no configuration to read again")
         elif self._orders.empty() and self._order(
             Order(lambda: reread(load, self._host.config), lambda _: notify(READY))
         ):  # a reload that is already queued reads the newest file
@@ -251,7 +251,7 @@ class _Serving:
         if await _within(server.shutdown_grace_s, self._host.idle()):
             return
         reason = Unavailable("The gateway is stopping. Send the request again.", code="shutting_down")
-        LOG.warning("the grace is over; requests that were ended: %d", self._host.stop(reason))
+        LOG.warning("the grace period of the shutdown is over; requests that were ended: %d", self._host.stop(reason))
         await _within(LAST_S, self._host.idle())
 
 

@@ -289,7 +289,9 @@ class Supervisor:
         next_start = worker.started + RESTART_DELAY_S[-1] if worker.serves else 0.0
         slot.due = max(time.monotonic() + delay, next_start)
         if worker is self._trying:
-            LOG.error("cannot reload, the configuration stays as it was: worker %d died of the new one", pid)
+            LOG.error(
+                "cannot reload, the configuration stays as it was: worker %d died when it loaded the new one", pid
+            )
             self._tried(worked=False)
 
     # --- reloading --------------------------------------------------------------------------------------------------
@@ -298,7 +300,7 @@ class Supervisor:
         """Reloads the configuration and has the first worker try it."""
         self._hung_up = False
         if self._load is None:
-            LOG.warning("SIGHUP is ignored: there is no configuration that could be read anew")
+            LOG.warning("SIGHUP is ignored: there is no configuration to read again")
             return
         notify(reloading())
         try:

@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 TIMEOUT_S: Final = 2.0
 PATIENCE_S: Final = 45.0
-"""Sentinels wait for half a minute by default before they begin a failover."""
+"""Default of `patience_s`. Sentinels wait for half a minute by default before they begin a failover."""
 SWAPS: Final = 200
 """Maximum number of attempts at a change while other writers change the same turn."""
 AT_ONCE: Final = 500
@@ -252,7 +252,7 @@ class RedisStore(ResponseStore):
             digest = "" if text is None else sha1(text, usedforsecurity=False).hexdigest()
             if await self._put(_SWAP, turn, digest):
                 return turn
-        raise StoreUnavailable("others change the same entry all the time")
+        raise StoreUnavailable("other writers keep changing the same entry")
 
     async def _put(self, script: Script, turn: StoredTurn, *more: str, prolongs: bool = True) -> Any:
         text = await encoded(turn, self._max_turn_bytes)

@@ -136,7 +136,7 @@ class Decoder:
             # "deflate" means zlib's wrapping, but some leave it out; its first byte tells.
             self._make = partial(ZlibMember, zlib.MAX_WBITS if data[0] & 0x0F == 8 else -zlib.MAX_WBITS)
         elif self._member is not None and self._coding not in ("gzip", "zstd"):
-            raise ValueError(f"its {self._coding} goes on behind the end")
+            raise ValueError(f"its {self._coding} continues after its end")
         self._members += 1
         if self._members > MEMBERS:
             raise ValueError(f"its {self._coding} has more than {MEMBERS} parts")
@@ -164,9 +164,9 @@ def coding_of(fields: Iterable[str]) -> str | None:
     names = [name.strip().lower() for field in fields for name in field.split(",")]
     named = ["gzip" if name == "x-gzip" else name for name in names if name not in ("", "identity")]
     if len(named) > 1:
-        raise ValueError("the body has several content encodings; one is taken")
+        raise ValueError("the body has several content encodings; only one is supported")
     if named and named[0] not in supported():
-        raise ValueError(f"the content encoding {named[0][:50]!r} is not known here")
+        raise ValueError(f"the content encoding {named[0][:50]!r} is not supported")
     return named[0] if named else None
 
 

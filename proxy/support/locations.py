@@ -58,7 +58,7 @@ def location(url: str) -> Location:
     if _UNCLEAR.search(where):
         raise ValueError("its path has characters that have to be encoded")
     if _ENCODED.search(path) or _DOTS.search(path):
-        raise ValueError("its path has parts that mean other parts")
+        raise ValueError("its path has `.` or `..` segments")
     return parts.scheme, host, _PORTS[parts.scheme] if port is None else port, where
 
 

@@ -105,7 +105,7 @@ def connect(url: str, timeout_s: float, **options: Any) -> Redis:
     except (ValueError, TypeError):
         raise ValueError(
             "not the URL of a Redis server (redis://, rediss://, unix://, redis+sentinel://, redis+cluster://, "
-            "rediss+sentinel://, rediss+cluster://), or one with an option that there is not"
+            "rediss+sentinel://, rediss+cluster://), or one with an unknown option"
         ) from None
     return Redis.from_pool(pool)
 

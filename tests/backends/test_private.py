@@ -234,10 +234,10 @@ def test_no_whole_answer_shows_a_secret(form: str) -> None:
             json.dumps({"a": text}).replace("/", "\\/").encode(),
             json.dumps({"a": "@"}).replace("@", "".join(f"\\u{ord(c):04x}" for c in text)).encode(),
         ):
-            with pytest.raises(BackendFault, match="holds a secret of the gateway"):
+            with pytest.raises(BackendFault, match="contains a secret of the gateway"):
                 check_whole(PRIVATE, body)
         for part in (Text(text), ToolUse("c", "f", text), ToolUse(text, "f", "{}")):
-            with pytest.raises(BackendFault, match="holds a secret of the gateway"):
+            with pytest.raises(BackendFault, match="contains a secret of the gateway"):
                 check_reply(PRIVATE, ModelReply("x", "m", 1, (ReplyChoice((part,)),)))
     with pytest.raises(BackendFault):
         check_reply(PRIVATE, ModelReply("x", "m", 1, (ReplyChoice((), extra={"logprobs": {"token": KEY}}),)))

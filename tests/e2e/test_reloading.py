@@ -228,7 +228,7 @@ async def test_a_configuration_that_kills_the_worker_that_tries_it_reaches_no_ot
         gateway.write(config(upstream, server=server, chain=["deadly:Broken", "forwarding"]))
         before = set(gateway.workers())
         gateway.signal(signal.SIGHUP)
-        await gateway.logged("died of the new one")
+        await gateway.logged("died when it loaded the new one")
         async with asyncio.timeout(GUARD_S):
             while len(after := set(gateway.workers())) < 2 or after == before:  # noqa: ASYNC110  # nobody announces it
                 await asyncio.sleep(0.01)

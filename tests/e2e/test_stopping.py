@@ -163,7 +163,7 @@ async def test_after_the_grace_each_gets_the_error_of_its_protocol(tmp_path: Pat
         assert (client.status, client.headers["Connection"]) == (503, "close"), name
         assert int(client.headers["Retry-After"]) > 0
         assert b'"code":"shutting_down"' in client.body, name
-    assert f"the grace is over; requests that were ended: {len(clients)}" in gateway.log
+    assert f"the grace period of the shutdown is over; requests that were ended: {len(clients)}" in gateway.log
     assert gateway.log.count("code=shutting_down") == len(clients)
     assert "Traceback" not in gateway.log
 
@@ -292,7 +292,7 @@ async def test_a_thread_that_does_not_end_does_not_hold_up_the_process(tmp_path:
                 await client.done
             assert client.status == 503
             assert await gateway.end() == 0
-        assert "some thread or task does not" in gateway.log
+        assert "a thread or task is still running" in gateway.log
 
 
 STREAMS_ITSELF = """

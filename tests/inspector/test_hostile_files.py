@@ -118,7 +118,7 @@ DEEP: Final = b"[" * 100_000
         (HEAD + b'{"kind": "request"}', "'at' is missing"),
         (HEAD + b'{"kind": "nosuch", "at": 1}', "there is no kind 'nosuch'"),
         (HEAD + b'{"kind": "request", "at": NaN}', "line 2 of the capture cannot be read"),
-        (HEAD + b'{"kind": "request", "at": "x"}', "'at' is no number of seconds"),
+        (HEAD + b'{"kind": "request", "at": "x"}', "'at' is not a number of seconds"),
         (HEAD + b'{"kind": "request", "at": 1, "data": {}}', "'data' is not text"),
         (HEAD + b'{"kind": "request", "at": 1, "data": "\\ud800"}', "line 2"),
         (HEAD + b'{"kind": "request", "at": 1, "base64": "x"}', "line 2"),

@@ -124,7 +124,7 @@ def test_images_are_refused() -> None:
 
 
 def test_what_it_writes_it_reads() -> None:
-    """A server that streams what was not to be, or the other way round, is read after all."""
+    """A server that streams a whole answer, or the other way round, is read after all."""
     reply = TEXT.read_reply(
         b'{"id":"cmpl-1","choices":[{"text":"so","finish_reason":"stop"}],"usage":{"prompt_tokens":1}}'
     )

@@ -44,7 +44,7 @@ def config(**sections: Any) -> Any:
             {"auth": {"keys": [{"key": "k", "name": "bob", "routes": ["smal"]}]}},
             "auth: the key 'bob': no route 'smal', did you mean 'small'?",
         ),
-        ({"auth": {"keys": ["k", {"key": "k"}]}}, "auth: the same key is there twice"),
+        ({"auth": {"keys": ["k", {"key": "k"}]}}, "auth: the same key is listed twice"),
         ({"auth": {"keys": [{"key": "k", "rpm": 5}]}}, "auth.keys[0].rpm: unknown key"),
     ],
 )

@@ -106,7 +106,7 @@ async def test_while_it_is_away_each_worker_counts_by_itself(caplog: pytest.LogC
         assert lines(caplog) == [
             (
                 "ERROR",
-                "the shared counts of the limits cannot be reached: it is away; each worker counts by itself until they are back",
+                "the shared counts of the rate limits cannot be reached: it is away; each worker counts by itself until they are back",
             )
         ]
 

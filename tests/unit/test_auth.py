@@ -127,7 +127,7 @@ def test_a_key_file_that_cannot_be_read(tmp_path: Path, name: str, text: str) ->
 
 
 def test_a_key_that_is_there_twice() -> None:
-    with pytest.raises(ValueError, match=r'^the same key is there twice \("b"\)$'):
+    with pytest.raises(ValueError, match=r'^the same key is listed twice \("b"\)$'):
         keys("one", KeyConfig(key=hash_key("one"), name="b"))
 
 

@@ -55,7 +55,7 @@ class RecordedCall:
 
 @dataclass(frozen=True, slots=True)
 class CapturedExchange:
-    """A whole capture."""
+    """A whole capture: its head and its entries."""
 
     head: Mapping[str, Any]
     entries: tuple[Entry, ...]
@@ -201,7 +201,7 @@ def _entry(line: dict[str, Any]) -> Entry:
     data = (plain or "").encode() if coded is None else base64.b64decode(coded)
     kind, at, call = line.pop("kind"), line.pop("at"), line.pop("call", None) or 0
     if not isinstance(at, int | float) or not 0 <= at < math.inf:
-        raise ValueError("'at' is no number of seconds")
+        raise ValueError("'at' is not a number of seconds")
     if kind not in get_args(Kind):
         raise ValueError(f"there is no kind {kind!r}")
     _check(line, _OF_KIND.get(kind, {}))

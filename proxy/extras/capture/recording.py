@@ -109,7 +109,7 @@ def deltas(recording: bytes) -> list[str]:
             texts = (text if (content := _content(text)) is None else content).splitlines(keepends=True)
         except UnicodeDecodeError as error:
             raise RecordingError(
-                f"the recording is no UTF-8: byte {error.start} is {recording[error.start]:#04x}"
+                f"the recording is not UTF-8: byte {error.start} is {recording[error.start]:#04x}"
             ) from error
         if not texts:
             raise RecordingError("the recording is empty")

@@ -224,7 +224,9 @@ class TurnEvents:
         if status == "interrupted":
             raise failures.broken_off("", self._private)
         if status != "completed":
-            raise BackendFault("The model server's turn has no end that is known.", code="upstream_invalid_response")
+            raise BackendFault(
+                "The model server's turn ended with an unknown status.", code="upstream_invalid_response"
+            )
         items = turn.get("items")
         out: list[Event] = []
         if isinstance(items, list) and not self.spoke:

@@ -196,9 +196,7 @@ async def _mcp_servers(connection: RpcConnection) -> tuple[str, ...]:
     try:
         answer = await connection.request("config/read", {"includeLayers": False})
     except RpcError as error:
-        LOG.warning(
-            "backend %r does not say which MCP servers it has, they stay on: %s", connection.name, error.message
-        )
+        LOG.warning("backend %r does not list its MCP servers, so they stay on: %s", connection.name, error.message)
         return ()
     config = answer.get("config") if isinstance(answer, dict) else None
     servers = config.get("mcp_servers") if isinstance(config, dict) else None

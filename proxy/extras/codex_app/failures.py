@@ -113,7 +113,7 @@ def broken_off(text: str, private: PrivateData) -> BackendFault:
 def compacted() -> ClientFault:
     """Returns the error for a conversation that the server has summarised to make it fit."""
     return ClientFault(
-        "The conversation does not fit the model's context: its server would answer a summary of it.",
+        "The conversation does not fit the model's context: its server would replace it by a summary.",
         code="context_length_exceeded",
         upstream_status=400,
     )

@@ -184,7 +184,7 @@ def _wrong_method(request: web.Request, allowed: str) -> ClientFault:
 
 def _ambiguous(name: str) -> ClientFault:
     """Returns the error for a duplicate authentication header: a proxy in between may have read the other one."""
-    return ClientFault(f"The header `{name}` occurs more than once.", code="malformed_request", hint="Send one.")
+    return ClientFault(f"The header `{name}` was sent more than once.", code="malformed_request", hint="Send one.")
 
 
 def error_response(error: GatewayError, protocol: ClientSide, ident: str) -> web.Response:

@@ -261,7 +261,7 @@ def _chosen(choice: Mapping[str, Any], served: Sequence[ToolServerTool]) -> Sequ
     if not chosen:
         which = "tools of the server" if name is None else f"the tool {quote(name)} of the server"
         raise ClientFault(
-            f"'tool_choice' names {which} {quote(label)}, which can not be called.",
+            f"'tool_choice' names {which} {quote(label)}, which cannot be called.",
             code="invalid_tool_choice",
             param="tool_choice",
             hint="Name a server of `tools` and a tool that it lists and that `allowed_tools` has.",
@@ -281,7 +281,7 @@ def _check_approvals(body: Mapping[str, Any], history: _History) -> None:
         ident = item["approval_request_id"]
         if ident not in history.requests:
             raise ClientFault(
-                f"No call was asked for under the id {quote(ident)}.",
+                f"No approval was requested with the id {quote(ident)}.",
                 param=f"input[{index}].approval_request_id",
                 hint="Send the `mcp_approval_request` item back before it, or the `previous_response_id` of its answer.",
             )

@@ -268,17 +268,18 @@ def text_of(error: BaseException) -> str:
     try:
         return str(error) or type(error).__name__
     except BaseException as worse:
-        return f"its text cannot be had: {type(worse).__name__}"
+        return f"its text cannot be read: {type(worse).__name__}"
 
 
 # --- limits of the process --------------------------------------------------------------------------------------------
 
 
 FILES: Final = 1024
-"""The limit of descriptors. A gateway may have tens of thousands; programs that close all of them would be slow."""
+"""Maximum number of open files of a worker. A gateway may have tens of thousands; programs that close all descriptors
+would be slow."""
 
 STARTING_S: Final = 60.0
-"""The processor time until a worker gets its first order."""
+"""Processor time in seconds that a worker may use before its first order."""
 
 FULL: Final = 0.5
 """A worker that holds more than this part of its memory limit after a call gets no further call, which could run out of

@@ -40,7 +40,7 @@ class Inflater:
                 raise ValueError(str(error)) from None
             room -= len(piece)
             if room < 0:
-                raise ValueError("the body swells too much")
+                raise ValueError("the body grows too much when it is decompressed")
             out.append(piece)
             data = self._member.unused_data if self._member.eof else self._member.unconsumed_tail
         return b"".join(out)

@@ -112,7 +112,7 @@ class WireClient:
         """Sends a request and waits for the answer's head. Raises `BackendFault`, and `ValueError` for `headers` that
         cannot be sent."""
         if not request_id.isprintable():
-            raise ValueError("a request id is one line of text")
+            raise ValueError("a request id must be one line of text")
         further = further_fields(headers) if headers else b""
         head = b"%s%s%s\r\nContent-Length: %d\r\n\r\n" % (self._heads[stream], request_id.encode(), further, len(body))
         started = self._loop.time()

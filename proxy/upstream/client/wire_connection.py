@@ -37,7 +37,7 @@ _HARMLESS: Final = re.compile(rb"[\r\n]*\Z|HTTP/1\.[01] 408 ")
 close an idle connection (RFC 9110, 15.5.9)."""
 
 HEAD_BYTES: Final = 64 * 1024
-"""Maximum number of consecutive bytes without any body."""
+"""Maximum number of consecutive bytes of an answer that are not body (rule 2)."""
 
 
 class ConnectionOwner(Protocol):
@@ -229,7 +229,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         head."""
         status = self._parser.get_status_code()
         if not 100 <= status < 600 or self._parser.get_http_version() not in VERSIONS:
-            raise ValueError("not a status line of HTTP/1")  # llhttp accepts any three digits
+            raise ValueError("the status line is not of HTTP/1")  # llhttp accepts any three digits
         fields, self._fields = self._fields, {}
         if status < 200:
             if fields.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in fields:

@@ -133,7 +133,7 @@ class Health:
         try:
             await self._learn(endpoint)
         except Exception:
-            LOG.exception("backend %r is not asked any more what it is", endpoint.name)
+            LOG.exception("backend %r: its type and models are no longer queried", endpoint.name)
         finally:
             if endpoint.first_look is not None:
                 endpoint.first_look.set()
@@ -205,7 +205,7 @@ async def _check_models(endpoint: UpstreamServer) -> None:
 
 def _complaint(endpoint: UpstreamServer, fault: str) -> str:
     url = endpoint.config.public_url
-    return f"{fault}{f' It is asked at {url}.' if url else ''} Requests for it fail until that changes."
+    return f"{fault}{f' Its address is {url}.' if url else ''} Requests for it fail until that changes."
 
 
 async def _is_up(endpoint: UpstreamServer) -> bool:
@@ -220,4 +220,4 @@ async def _is_up(endpoint: UpstreamServer) -> bool:
 
 
 HEALTH: Final = web.AppKey("toolwire.health", Health)
-"""The health of an application's servers."""
+"""Application key of the `Health` of its servers."""

@@ -30,7 +30,7 @@ def report_oddity(record: AccessRecord, member: WeightedServer, request_id: str,
         return
     known.add(detail)
     LOG.warning(
-        "request %s: backend %r ended its answer with %s, a word that is not known; under it, calls that are not whole are dropped",
+        "request %s: backend %r ended its answer with the unknown finish reason %s; incomplete calls of such answers are dropped",
         request_id,
         member.name,
         quote(detail),

@@ -33,4 +33,4 @@ async def open_proxied(
 
 
 def _not_there(proxied: ProxiedProtocol) -> ClientFault:
-    return ClientFault(f"The server of this model has nothing at {proxied.path}.", code="not_found")
+    return ClientFault(f"The server of this model does not serve {proxied.path}.", code="not_found")

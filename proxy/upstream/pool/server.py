@@ -94,12 +94,13 @@ class UpstreamServer:
 
     @property
     def available(self) -> bool:
-        """True if it may be used now."""
+        """True if requests may be sent to the server now: it is healthy, its breaker allows it, and no pause is
+        pending."""
         return self.healthy and self._clock() >= self._rests_until and self.breaker.allows
 
     @property
     def wait_s(self) -> float:
-        """Estimated seconds until it may be used again."""
+        """Estimated seconds until requests may be sent to the server again."""
         return max(self.breaker.wait_s, self._rests_until - self._clock(), 0.0)
 
     def verdict(self, model: str) -> Verdict | None:
@@ -133,11 +134,11 @@ class UpstreamServer:
             async with asyncio.timeout(PATIENCE_S):  # `wait_for` of Python 3.11 may lose a cancellation
                 return await answer
         except TimeoutError:
-            fault: GatewayError = BackendFault(f"It did not say {what} within {PATIENCE_S:g} s.")
+            fault: GatewayError = BackendFault(f"It did not report {what} within {PATIENCE_S:g} s.")
         except GatewayError as error:
             fault = hide_private(error, private=self.private)
         except Exception:  # a plug-in's
-            LOG.exception("backend %r cannot say %s", self.name, what)
+            LOG.exception("backend %r cannot report %s", self.name, what)
             fault = BackendFault("It failed.")
         status = 508 if fault.code == "backend_loop" else 502
         raise BackendFault(

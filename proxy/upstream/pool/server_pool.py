@@ -161,7 +161,7 @@ class ServerPool:
         """Returns the error for the case that no server may be used."""
         wait_s = min(member.endpoint.wait_s for member in (*self.members, *self.fallback))
         return Unavailable(
-            "None of the servers for this model can be asked now.",
+            "None of the servers for this model is available now.",
             code="no_backend_available",
             wait_s=wait_s if wait_s > 0 else None,
         )

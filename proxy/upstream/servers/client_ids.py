@@ -28,11 +28,11 @@ def client_id(headers: CIMultiDictProxy[str]) -> str:
     repeated."""
     values = headers.getall(HEADER, ())
     if len(values) > 1:
-        raise ClientFault(f"The header `{HEADER}` occurs more than once.", code="malformed_request", hint="Send one.")
+        raise ClientFault(f"The header `{HEADER}` was sent more than once.", code="malformed_request", hint="Send one.")
     value = values[0] if values else ""
     if value and not _FORM.fullmatch(value):
         raise ClientFault(
-            f"The header `{HEADER}` is not 1 to 512 characters of printable ASCII.",
-            hint="Send such a one, or none.",
+            f"The header `{HEADER}` must be 1 to 512 characters of printable ASCII.",
+            hint="Correct it, or leave it out.",
         )
     return value

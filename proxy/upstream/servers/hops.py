@@ -45,6 +45,6 @@ def loop_fault() -> GatewayError:
     return BackendFault(
         "The gateway's own request came back to it.",
         code=LOOP,
-        hint="Check the backend's `url`: it leads to this gateway, or to another one that asks this one.",
+        hint="Check the backend's `url`: it leads to this gateway, or to another gateway that sends requests to this one.",
         headers={"x-should-retry": "false"},
     )

@@ -366,7 +366,7 @@ class HttpSource(WireSource):
         if self._streams and proxied:
             await self._answer.pump(sink)
         elif proxied:
-            raise wrong_kind("did not stream, which it was asked to")
+            raise wrong_kind("sent a whole answer although a stream was requested")
         elif not self._streams:
             sink(await self._as_stream(await self.reply()))
         else:
@@ -435,7 +435,7 @@ class HttpSource(WireSource):
         `BackendFault`."""
         if self._streams:
             if isinstance(self._wire, ProxiedProtocol):
-                raise wrong_kind("streams what was not to be")
+                raise wrong_kind("sent a stream although a whole answer was requested")
             reply = await self.reply()
             return self._wire.write_reply(reply, WriteOptions(request=self._request, created=reply.created))
         return await self._answer.read(self._backend.limits.reply_bytes)

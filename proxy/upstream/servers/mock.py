@@ -223,7 +223,7 @@ class MockSource(EventSource):
             if self._turn.delay_s:
                 await asyncio.sleep(self._turn.delay_s)
             if self.closed:
-                yield [Fault(BackendFault("The answer was given up.", code="upstream_disconnected"))]
+                yield [Fault(BackendFault("The answer was closed.", code="upstream_disconnected"))]
                 return
             yield batch
 

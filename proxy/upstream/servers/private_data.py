@@ -140,10 +140,10 @@ NOTHING: Final = PrivateData()
 def secret_fault() -> BackendFault:
     """Logs that an answer contains a secret, and returns the error that ends it."""
     LOG.error(
-        "a model server's answer holds the key with which it is asked, or another secret of `backends`: it was withheld"
+        "a model server's answer contains its API key, or another secret of `backends`: the answer was ended there"
     )
     return BackendFault(
-        "The model server's answer holds a secret of the gateway, and is withheld from there on.",
+        "The model server's answer contains a secret of the gateway and was ended there.",
         code="upstream_invalid_response",
     )
 

@@ -144,7 +144,7 @@ def _refusal(status: int, headers: Mapping[str, str], text: str, code: str | Non
         case 508:
             return loop_fault()
         case 529:
-            return BackendFault(f"The model server has too much to do{suffix}", code="overloaded")
+            return BackendFault(f"The model server is overloaded{suffix}", code="overloaded")
         case _ if 300 <= status < 400:
             return redirected(status)
         case 404 if code == "model_not_found" or _NO_MODEL.search(text):
@@ -211,12 +211,14 @@ def _without_last_word(text: str) -> str:
 
 
 def clean_error(error: GatewayError, *, private: PrivateData = NOTHING) -> GatewayError:
-    """Returns the same error with a message that a client may see. For errors inside a 200 stream."""
+    """Returns the error with a message that a client may see (`clean_text`). For errors inside a stream with status
+    200."""
     return _with_message(clean_text(error.message, private=private), error)
 
 
 def hide_private(error: GatewayError, *, private: PrivateData) -> GatewayError:
-    """Returns the same error without private data. For messages that were cleaned without knowing all private data."""
+    """Returns the error with private data removed from its message. For messages that were cleaned without knowing all
+    private data."""
     return _with_message(private.show(private.hide_hosts(private.hide(error.message))), error)
 
 
