@@ -242,7 +242,7 @@ class _ServerRequests:
                 # If the client's own body would have been sent, all its valid parts are sent.
                 forward_unknown="all" if own else exchange.route.options.requests.forward_unknown,
                 wire=wire,
-                late_system=client.instructs_anywhere or (wire is not None and wire.name == client.name),
+                late_system=client.system_anywhere or (wire is not None and wire.name == client.name),
                 own=own,
                 given_up=given_up,
                 context=context,

@@ -103,7 +103,7 @@ class ClientSide(Protocol):
     """Maximum length of a tool's name (R3.2)."""
     inline_thinking: bool = False
     """True if its clients understand reasoning inside of text, as models write it."""
-    instructs_anywhere: bool = True
+    system_anywhere: bool = True
     """True if servers of this protocol take system messages anywhere in a conversation, as OpenAI's do."""
     reports_stop_sequence: bool = False
     """True if its answers report which stop sequence ended them."""
@@ -234,7 +234,7 @@ class ClientSide(Protocol):
         """True if the client asks for reasoning as an encrypted text, which it sends back in place of the reasoning."""
         return False
 
-    def may_reason(self, request: ModelRequest) -> bool:
+    def may_hold_opaque(self, request: ModelRequest) -> bool:
         """True if an answer from a server of the same protocol may contain content that is opaque to the client."""
         return self.wants_opaque(request)
 

@@ -89,8 +89,8 @@ class RunningApp:
 class AppHost:
     """Answers the requests of `server` with the current application.
 
-    `create` creates applications; all use `metrics`. `speaks`: log what the model servers are. `prepare` is called with
-    each configuration before it is served.
+    `create` creates applications; all use `metrics`. `logs_servers`: log what the model servers are. `prepare` is
+    called with each configuration before it is served.
     """
 
     def __init__(
@@ -98,14 +98,14 @@ class AppHost:
         create: AppFactory,
         metrics: Metrics,
         *,
-        speaks: bool = True,
+        logs_servers: bool = True,
         prepare: Callable[[AppFactory, GatewayConfig], Awaitable[None]] | None = None,
     ) -> None:
         self.server = ClientServer(_not_yet, metrics.connections, metrics.refused, handler_cancellation=True)
         self.server.write_error = self._write_error
         self._make = create
         self._metrics = metrics
-        self._speaks = speaks
+        self._logs_servers = logs_servers
         self._prepare = prepare
         self._current: RunningApp
         self._replaced: dict[RunningApp, asyncio.Task[None]] = {}
@@ -128,7 +128,7 @@ class AppHost:
     async def _started(self, config: GatewayConfig, before: web.Application | None) -> RunningApp:
         app = self._make(config, self._metrics, before)
         if HEALTH in app:
-            app[HEALTH].speaks = self._speaks
+            app[HEALTH].logs_servers = self._logs_servers
         generation = RunningApp(app)
         await generation.start()
         if self._prepare is not None:

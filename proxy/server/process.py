@@ -93,7 +93,7 @@ def run(
     async def main() -> None:
         from .rehearsal import rehearse
 
-        host = AppHost(create, metrics, speaks=looks, prepare=rehearse if create is gateway else None)
+        host = AppHost(create, metrics, logs_servers=looks, prepare=rehearse if create is gateway else None)
         await _Serving(config, host, load, listen, looks).run(sockets, ready)
 
     status = 1

@@ -37,7 +37,7 @@ class SimulatedGateway:
         self._protocols: list[asyncio.BaseProtocol] = []
 
     async def __aenter__(self) -> SimulatedGateway:
-        self._host = AppHost(self._create, Metrics(), speaks=False)
+        self._host = AppHost(self._create, Metrics(), logs_servers=False)
         await self._host.start(self._config)
         for backend in self.app[BACKENDS]:
             client = backend.client if isinstance(backend, HttpBackend) else None

@@ -358,7 +358,7 @@ def test_items_say_what_they_say_alone(first: str, second: str, way: Callable[[I
     assert joined(list(reply.choices[0].parts)) == joined(wanted)
     assert reply.usage is not None
     assert (reply.usage.input_tokens, reply.usage.output_tokens) == (3, 4)
-    assert turn.spoke == ("text" in (first, second))
+    assert turn.has_text == ("text" in (first, second))
 
 
 def joined(parts: list[Part]) -> list[tuple[type, str]]:

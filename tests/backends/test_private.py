@@ -335,7 +335,7 @@ def test_law_other_streams_are_the_same_as_without_secrets(kind: str, texts: lis
     guarded, plain = path_of(kind), path_of(kind, NOTHING)
     for data in cut(wire, reads):
         assert guarded.feed(data) == plain.feed(data)
-    assert (guarded.over, guarded.spoke) == (plain.over, plain.spoke)
+    assert (guarded.over, guarded.has_sent) == (plain.over, plain.has_sent)
     if kind == "raw":
         assert given_out(path_of(kind), cut(wire, reads)) == wire
 

@@ -211,7 +211,7 @@ def stream_paths(data: bytes) -> None:
     beat, seed = tape.byte(), tape.byte()
     for number, piece in enumerate(cut(tape.wire(WIRE), seed)):
         assert masked(gated.feed(piece)) == masked(plain.feed(piece))
-        assert (gated.spoke, gated.over) == (plain.spoke, plain.over)
+        assert (gated.has_sent, gated.over) == (plain.has_sent, plain.over)
         if number == beat:
             assert masked(gated.keepalive()) == masked(plain.keepalive())
     if not plain.over:

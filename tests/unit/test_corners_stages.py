@@ -259,7 +259,7 @@ def test_first_words_that_are_no_json_are_no_stream(protocol: Any, words: str) -
         assert b"<html>" not in out or words == "page"
         assert isinstance(relay.fault, GatewayError)
         assert relay.fault.code == ("upstream_disconnected" if words == "page" else "upstream_invalid_response")
-        assert not relay.spoke
+        assert not relay.has_sent
 
 
 def frames(*data: bytes) -> Iterable[bytes]:

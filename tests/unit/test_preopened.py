@@ -480,7 +480,7 @@ def test_what_is_learned_holds_for_requests_of_that_kind(other: tuple[str, str, 
 
 def test_little_is_remembered() -> None:
     learned = PreopenedMemory()
-    assert [learned.is_news(what) for what in ("a", "b", "a")] == [True, True, False]
+    assert [learned.is_first_time(what) for what in ("a", "b", "a")] == [True, True, False]
     pair: Pair = THINK
     for number in range(2 * MAX_LEARNED):
         learned.put(kind_of("", "up", ModelRequest(f"m{number}", ())), pair)

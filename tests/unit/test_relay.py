@@ -51,15 +51,15 @@ STREAMS = [
 @given(stream=st.sampled_from(STREAMS), cuts=CUTS)
 def test_bytes_pass_unchanged_for_any_split(stream: bytes, cuts: list[int]) -> None:
     out, relay = relayed(stream, cuts)
-    assert (out, relay.fault, relay.ended, relay.spoke) == (stream, None, True, True)
+    assert (out, relay.fault, relay.ended, relay.has_sent) == (stream, None, True, True)
 
 
 def test_a_frame_goes_out_as_soon_as_it_is_whole() -> None:
     relay = Relay(ChatProtocol(), frame_bytes=4096)
     assert relay.feed(COMMENT) == COMMENT
-    assert not relay.spoke
+    assert not relay.has_sent
     assert relay.feed(TEXT + LAST[:9]) == TEXT
-    assert relay.spoke
+    assert relay.has_sent
     assert relay.feed(LAST[9:-1]) == b""
     assert relay.feed(LAST[-1:]) == LAST
 
@@ -83,7 +83,7 @@ def test_a_last_frame_without_its_blank_line_counts_if_it_is_whole() -> None:
 def test_the_protocol_says_what_an_end_is(name: str, cuts: list[int]) -> None:
     stream = (GOLDEN / f"responses-{name}.sse").read_bytes()
     out, relay = relayed(stream + frame("[DONE]"), cuts, ResponsesProtocol())
-    assert (out, relay.fault, relay.ended, relay.spoke) == (stream, None, True, True)
+    assert (out, relay.fault, relay.ended, relay.has_sent) == (stream, None, True, True)
     out, relay = relayed(stream[:-9], cuts, ResponsesProtocol())
     assert relay.fault is not None
     assert relay.fault.code == "upstream_disconnected"
@@ -125,7 +125,7 @@ def test_what_only_looks_like_the_end_is_none(frame: bytes) -> None:
 def test_an_error_before_anything_was_said_is_all_that_is_said() -> None:
     role = frame(chunk({"role": "assistant", "content": ""}))
     out, relay = relayed(COMMENT + role + ERROR)
-    assert (out, relay.spoke) == (b"", False)
+    assert (out, relay.has_sent) == (b"", False)
     assert relay.fault is not None
 
 

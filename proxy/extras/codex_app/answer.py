@@ -41,7 +41,7 @@ class TurnEvents:
         """No more messages are needed."""
         self.stopped = False
         """The turn has ended by itself."""
-        self.spoke = False
+        self.has_text = False
         """Visible text was produced."""
         self.restarts = 0
         """Number of times that all earlier events were dropped; for readers of a whole answer."""
@@ -131,7 +131,7 @@ class TurnEvents:
         self._open = (item, self._blocks)
         self._blocks += 1
         self._said[item] = self._said.get(item, 0) + len(text)
-        self.spoke = self.spoke or kind is BlockKind.TEXT
+        self.has_text = self.has_text or kind is BlockKind.TEXT
         return [Open(self._open[1], kind), Delta(self._open[1], text)]
 
     def _part(self, params: Mapping[str, Any]) -> list[Event]:
@@ -196,14 +196,14 @@ class TurnEvents:
 
     def _restart(self, error: Mapping[str, Any]) -> list[Event]:
         """Drops the first version of the answer, or raises `BackendFault` if it was sent already (rule 2)."""
-        if self.spoke and not self._whole:
+        if self.has_text and not self._whole:
             raise failures.broken_off(str(error.get("additionalDetails") or ""), self._private)
         out = self._close()
         self._said.clear()
         self._form.clear()
         self._calls.clear()
         self._asked.clear()
-        self.spoke = False
+        self.has_text = False
         self.restarts += self._whole
         return out
 
@@ -229,7 +229,7 @@ class TurnEvents:
             )
         items = turn.get("items")
         out: list[Event] = []
-        if isinstance(items, list) and not self.spoke:
+        if isinstance(items, list) and not self.has_text:
             for item in items:
                 out += self._item(item, ended=True) if isinstance(item, dict) else []
         return [*out, *self._close(), Finish(FinishReason.STOP, self._usage)]

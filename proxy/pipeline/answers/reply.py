@@ -259,7 +259,7 @@ class Reply(web.StreamResponse):
         stages = self._running()
         return None if self._rewritten else StageChain(cast("list[Stage | FinishStage]", stages))
 
-    def settled(self) -> None:
+    def clear_stages(self) -> None:
         """Clears the declared stages, which must not run again."""
         self.stages.clear()
         self._rewritten = self._fills = False
@@ -333,7 +333,7 @@ class Reply(web.StreamResponse):
         any more. Drops references to stages and sender, because only the garbage collector could free the cycle."""
         self.closed = True
         self._stop = None
-        self.settled()
+        self.clear_stages()
         if self._next is not None:
             await self._next.close()
         await self.source.close()

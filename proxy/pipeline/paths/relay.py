@@ -50,8 +50,8 @@ _TAIL_BYTES: Final = 1024
 class Relay:
     """One stream of a server that speaks `protocol`.
 
-    `spoke`: a frame with data was sent. `ended`: the end marker was sent. `fault`: the reason why nothing more is sent.
-    A frame of more than `frame_bytes` is a fault. `renaming` replaces the model's name for the client.
+    `has_sent`: a frame with data was sent. `ended`: the end marker was sent. `fault`: the reason why nothing more is
+    sent. A frame of more than `frame_bytes` is a fault. `renaming` replaces the model's name for the client.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Relay:
         renaming: Renaming | None = None,
         note: Note = ignore_note,
     ) -> None:
-        self.spoke = False
+        self.has_sent = False
         self.ended = False
         self.large = False
         """True if a large part of an incomplete frame is buffered."""
@@ -91,14 +91,14 @@ class Relay:
             data = self._cut(data)
         plain = plain_length(data, self._usual, self._odd)
         if plain < len(data):
-            data = data[:plain] + self._unusual(data[plain:], self.spoke or plain > 0)
+            data = data[:plain] + self._unusual(data[plain:], self.has_sent or plain > 0)
         if self._leaks is not None and data:
             data = self._up_to_secret(self._leaks, data)
-        if not self.spoke and self._is_error_alone(data):
+        if not self.has_sent and self._is_error_alone(data):
             return b""
         if data:
             self._tail = (self._tail + data)[-_TAIL_BYTES:]
-            self.spoke = self.spoke or _DATA.search(data) is not None
+            self.has_sent = self.has_sent or _DATA.search(data) is not None
             if self._renaming is not None:
                 data = self._renaming.frames(data)
         return data
@@ -136,9 +136,9 @@ class Relay:
             )
         return whole
 
-    def _unusual(self, data: bytes, spoke: bool) -> bytes:
-        """Returns the part of complete frames that can be sent, up to an error or the end. `spoke`: a frame with data
-        came before these."""
+    def _unusual(self, data: bytes, has_sent: bool) -> bytes:
+        """Returns the part of complete frames that can be sent, up to an error or the end. `has_sent`: a frame with
+        data came before these."""
         data = self._without_noise(data)
         # `find`, because `in` first tries bytes as a number, which raises an exception each time.
         if data.find(b"error") >= 0 and _ERROR.search(data) is not None:
@@ -150,7 +150,7 @@ class Relay:
                 data = self._up_to_error(data, mark)
         for mark in self._marks:
             if data.find(mark) >= 0:
-                data = self._up_to_end(data, mark, spoke)
+                data = self._up_to_end(data, mark, has_sent)
         if data.find(b'"usage"') >= 0 and _COUNTS.search(data) is not None:
             self.counts = (*self.counts[:1], data)
         return data
@@ -209,13 +209,13 @@ class Relay:
             self.fault = secret_fault()
         return shown
 
-    def _up_to_end(self, data: bytes, mark: bytes, spoke: bool) -> bytes:
+    def _up_to_end(self, data: bytes, mark: bytes, has_sent: bool) -> bytes:
         for begin, end in _frames_with(mark, data):
             last = self._last(data[begin:end])
             if last is not None:
                 self.ended = True
                 self.fault = None  # an error after the end does not count
-                if not (spoke or last.startswith(b"{") or _DATA.search(data, 0, begin)):
+                if not (has_sent or last.startswith(b"{") or _DATA.search(data, 0, begin)):
                     self.fault = empty_answer_fault()
                     return b""
                 return data[:end]

@@ -101,7 +101,7 @@ class RelayPath(StreamPath):
             if side.broke:
                 self.over = True
                 return b""
-        self.spoke = relay.spoke
+        self.has_sent = relay.has_sent
         if relay.fault is not None:
             self.over = True
             self.last = Fault(relay.fault)
@@ -147,7 +147,7 @@ class RelayPath(StreamPath):
 
     def _conclude(self, error: GatewayError | None, out: bytes, events: list[Event], last: list[Event]) -> bytes:
         self.over = self.drained = True
-        self.spoke = self._relay.spoke
+        self.has_sent = self._relay.has_sent
         fault = error or self._relay.fault
         if fault is not None and not self._relay.ended:
             self.last = Fault(fault)
@@ -179,6 +179,6 @@ class RelayPath(StreamPath):
     def _error_bytes(self, last: Event) -> bytes:
         """Returns the error that ends the answer, in the client's protocol. The beginning of an answer is written
         before it only if the server's was not sent."""
-        if self._relay.spoke:
+        if self._relay.has_sent:
             self._writer.feed([Start("", "", 0)])
         return self._writer.feed([last])

@@ -12,14 +12,14 @@ from ...protocols.streams import StreamWriter
 class StreamPath:
     """One streamed answer, written by `writer` in the client's protocol where it is not sent as it came.
 
-    `spoke`: the client has seen something, or will with the output so far, so errors are sent in-band. `over`: the path
-    accepts no more input. `drained`: the server has sent everything. `continues`: `over`, but `go_on` has more output.
-    `works`: there is deferred work for `work_off`; input that arrives meanwhile is queued behind it. `last`: the
-    `Finish` or `Fault` that was written, if events were.
+    `has_sent`: the client has seen something, or will with the output so far, so errors are sent in-band. `over`: the
+    path accepts no more input. `drained`: the server has sent everything. `continues`: `over`, but `go_on` has more
+    output. `works`: there is deferred work for `work_off`; input that arrives meanwhile is queued behind it. `last`:
+    the `Finish` or `Fault` that was written, if events were.
     """
 
     def __init__(self, writer: StreamWriter) -> None:
-        self.spoke = self.over = self.drained = self.continues = self.works = False
+        self.has_sent = self.over = self.drained = self.continues = self.works = False
         self.last: Event | None = None
         self._writer = writer
 

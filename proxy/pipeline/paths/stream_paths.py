@@ -203,7 +203,7 @@ class Transcode(StreamPath):
             self.over = True
         if not events:
             return b""
-        self.spoke = self.spoke or any(isinstance(event, _VISIBLE) for event in events)
+        self.has_sent = self.has_sent or any(isinstance(event, _VISIBLE) for event in events)
         last = events[-1]
         if isinstance(last, Finish | Fault):
             self.last = last

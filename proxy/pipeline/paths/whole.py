@@ -58,7 +58,7 @@ async def complete_reply(exchange: Exchange, reply: Reply) -> WholeReply:
     `GatewayError` with which the answer broke off."""
     if isinstance(reply, WholeReply) and not reply.touched:
         await show_to_stages(reply, reply.source.said)
-        reply.settled()
+        reply.clear_stages()
         return reply
     seal_reply(reply, exchange)
     before = reply.source
@@ -280,7 +280,7 @@ class WholeReply(web.Response, Reply):
         """Turns `reply` itself into a `WholeReply` with this answer, so that code with a reference to it, or that has
         set headers on it, sees the answer."""
         reply.source, reply.wire, reply.streamed = known, None, False
-        reply.settled()
+        reply.clear_stages()
         vars(reply).pop("_body", None)
         reply.__class__ = cls
         for name, value in vars(web.Response(content_type=JSON)).items():

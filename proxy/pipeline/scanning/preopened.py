@@ -304,7 +304,7 @@ class PreopenedMemory:
         with self._lock:
             _keep(self.known, kind, pair)
 
-    def is_news(self, what: str) -> bool:
+    def is_first_time(self, what: str) -> bool:
         """Returns True if it is called with this text for the first time, so that each log line is written once."""
         with self._lock:
             new = what not in self._told
@@ -367,7 +367,7 @@ class PreopenedReasoning:
             return
         self._learned.put(kind, pair)
         whose = self._whose()
-        if self._learned.is_news(whose):
+        if self._learned.is_first_time(whose):
             LOG.warning(
                 "%s begin inside %s, which the prompt opens: from now on, text before %s is reasoning. "
                 "Set `reasoning.preopened: true` for the route to have this from the first answer on.",
@@ -381,7 +381,7 @@ class PreopenedReasoning:
         if kind is not None and self._learned.pair(kind) == pair:
             self._learned.put(kind, None)
             whose = self._whose()
-            if self._learned.is_news(f"not {whose}"):
+            if self._learned.is_first_time(f"not {whose}"):
                 LOG.info(
                     "%s do not always begin inside %s. The gateway forgets this until an answer begins so again.",
                     whose,

@@ -183,7 +183,7 @@ class ReasoningDetector:
         if truncated:
             return None
         self._preopened.wrong(inside)
-        if self._factory.calls_inside and any(map(_is_call, self._factory.plainly(text))):
+        if self._factory.calls_inside and any(map(_is_call, self._factory.events_of(text))):
             return None  # the call was already sent
         self._preopened.count("repeated")
         del self.inside[choice]
@@ -197,7 +197,7 @@ class ReasoningDetector:
         outside of reasoning."""
         if not self._is_closed(text) or not may_be_preopened(text, self._pairs):
             return None
-        said = text_before_reasoning(self._factory.plainly(text))
+        said = text_before_reasoning(self._factory.events_of(text))
         return closes_thoughts(said + BLOCK if choice in self._called else said, self._pairs)
 
     def _closes(self, text: str, pair: Pair) -> bool:
@@ -210,7 +210,7 @@ class ReasoningDetector:
         if markers is not None and not any(marker in before for marker in markers):
             return True
         return any(opener in before for opener in self._openers) or pair[1] in text_before_reasoning(
-            self._factory.plainly(text)
+            self._factory.events_of(text)
         )
 
 

@@ -209,7 +209,7 @@ class ScannerFactory:
         )
         return scanner, policy
 
-    def plainly(self, text: str) -> list[Event]:
+    def events_of(self, text: str) -> list[Event]:
         """Returns the events of a text, without counting or reporting anything."""
         policy = self._policy(0, self.options, _UNCOUNTED, None)
         scanner = build_scanner(

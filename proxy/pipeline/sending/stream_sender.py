@@ -114,7 +114,7 @@ class StreamSender:
                 await self._attend(reading)
                 await self._conclude(reading)
             except Exception as error:
-                if isinstance(error, ConnectionError) or not (self._committed or self._path.spoke):
+                if isinstance(error, ConnectionError) or not (self._committed or self._path.has_sent):
                     raise
                 await self._break_off(error)
             await self._reply.write_eof()
@@ -148,7 +148,7 @@ class StreamSender:
                 self._give(path.take, batch)
                 if path.over:
                     return
-                if path.spoke:
+                if path.has_sent:
                     await self._until_gone()
 
     def _give(self, write: Callable[[Piece], bytes], piece: Piece) -> None:
@@ -168,7 +168,7 @@ class StreamSender:
                 self._holds_back = True
                 if len(self._pending) > HELD_BYTES:
                     self._hold()
-            if path.spoke:
+            if path.has_sent:
                 self._wake()
         elif data:
             if transport.is_closing():
@@ -237,7 +237,7 @@ class StreamSender:
                 await self._work_off()
             if path.over or self._stopped is not None:
                 return
-            if path.spoke or self._silent:
+            if path.has_sent or self._silent:
                 await self._commit()
             if self._silent:
                 self._silent = False
@@ -246,7 +246,7 @@ class StreamSender:
     async def _work_off(self) -> None:
         """Runs the deferred work and resumes reading from the server."""
         self._buffer(await self._path.work_off())
-        if not self._path.spoke:  # else reading resumes when the output has been sent
+        if not self._path.has_sent:  # else reading resumes when the output has been sent
             self._release()
 
     async def _conclude(self, reading: asyncio.Task[None]) -> None:
@@ -266,7 +266,7 @@ class StreamSender:
             await self._go_on(reading)
             self._buffer(await path.settle())
         if isinstance(path.last, Fault):
-            if not (self._committed or path.spoke):
+            if not (self._committed or path.has_sent):
                 raise path.last.error
             self._note(path.last.error)
         await self._commit()
@@ -300,7 +300,7 @@ class StreamSender:
         async with aclosing(rest) as outputs:
             async for data in outputs:
                 self._give(bytes, data)  # the data is already in the protocol's form
-                if self._path.spoke and not self._path.over:
+                if self._path.has_sent and not self._path.over:
                     await self._until_gone()
 
     async def _break_off(self, error: Exception) -> None:
@@ -333,7 +333,7 @@ class StreamSender:
             self._pending.clear()
             await reply.write(data)
             self._monitor.last = time.monotonic()
-        if self._path.spoke and self._transport is None:
+        if self._path.has_sent and self._transport is None:
             release(self._request, self._exchange)
             if isinstance(writer, StreamWriter) and writer.chunked and not reply.compression:
                 writer.send_headers()

@@ -49,7 +49,7 @@ def seal_reply(reply: Reply, exchange: Exchange, *, stored: bool = False) -> Non
     wanted = client.asks_opaque and client.wants_opaque(request)
     if same and not several and (not wanted or sealed.servers_seal or client.brings_reasoning):
         return
-    if same and not (stored or reply.touched or client.may_reason(request)):
+    if same and not (stored or reply.touched or client.may_hold_opaque(request)):
         return
 
     def failed() -> None:

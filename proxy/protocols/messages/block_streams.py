@@ -52,7 +52,7 @@ class ContentBlock(TextSink):
 
     delta = ("text_delta", "text")
     """The type of its deltas, and the key of their text."""
-    speaks = True
+    is_content = True
     """True if the block counts as content of the answer."""
 
     def __init__(self, stream: BlockStream, extra: Extra = EMPTY) -> None:
@@ -219,7 +219,7 @@ class ReasoningBlock(ContentBlock):
     __slots__ = ("_redacted", "_shown", "_signing")
 
     delta = ("thinking_delta", "thinking")
-    speaks = False
+    is_content = False
 
     def __init__(self, stream: BlockStream, extra: Extra, *, shown: bool) -> None:
         super().__init__(stream, extra)

@@ -51,7 +51,7 @@ class MessagesProtocol(ClientSide, ServerSide):
         "tools": [{"name": "look", "description": "Looks.", "input_schema": openai.PARAMETERS}],
         "stream": True,
     }
-    instructs_anywhere = False
+    system_anywhere = False
     strict_requires_all = False
     binding_fields = (("compaction", "Ask for a summary in a message."),)
     reports_stop_sequence = True
@@ -105,7 +105,7 @@ class MessagesProtocol(ClientSide, ServerSide):
         """True if the client asks for thinking without its text."""
         return thinking_of(request).get("display") == "omitted"
 
-    def may_reason(self, request: ModelRequest) -> bool:
+    def may_hold_opaque(self, request: ModelRequest) -> bool:
         return bool(request.sampling.reasoning_budget or thinking_of(request))
 
     def carried(self, sealed: str, fields: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -220,7 +220,7 @@ class MessagesWriter:
         if self._open is not None:
             self._open.end()
         self._open = content
-        self._has_content = self._has_content or content.speaks
+        self._has_content = self._has_content or content.is_content
         self._refused = self._refused or isinstance(content, RefusalBlock)
         self._count += 1
         return self._count - 1

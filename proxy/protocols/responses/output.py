@@ -123,7 +123,7 @@ class OutputItem(TextSink):
             text = text[:-1]
         if self._held is not None:
             text = self._held + text
-            if not self._half and not self.speaks(text):
+            if not self._half and not self.begins_with(text):
                 self._held = text
                 return
             self.show()
@@ -156,7 +156,7 @@ class OutputItem(TextSink):
         """Sends an event of this item."""
         self.stream.send(kind, item_id=self.item_id, output_index=self.index, **fields)
 
-    def speaks(self, text: str) -> bool:
+    def begins_with(self, text: str) -> bool:
         """True if this text is enough to begin the item."""
         return bool(text)
 
@@ -178,7 +178,7 @@ class TextItem(OutputItem):
 
     __slots__ = ()
 
-    def speaks(self, text: str) -> bool:
+    def begins_with(self, text: str) -> bool:
         """True for text that is not only whitespace, and for any text if the item has fields."""
         return bool(text.strip(SPACE)) or (bool(text) and bool(fields_of(self.extra, PROTOCOL)))
 
@@ -327,7 +327,7 @@ class CallItem(OutputItem):
         self._use, self.item_id = names.place(use, self.index)
         self.begin()
 
-    def speaks(self, text: str) -> bool:
+    def begins_with(self, text: str) -> bool:
         """True for any text of a custom tool; for arguments that are not only whitespace."""
         return self._custom or bool(text.strip(SPACE))
 

@@ -61,7 +61,7 @@ class Health:
         *,
         probe: Begin = lambda endpoint: None,
     ) -> None:
-        self.speaks = True
+        self.logs_servers = True
         """True if this process logs identities and runs probes; one of several workers is enough."""
         self._pool = endpoints
         self._report = report
@@ -156,7 +156,7 @@ class Health:
                     up = True
                     endpoint.learn(identity)
                     self._log(logging.INFO, self._introduce(endpoint))
-                    if self.speaks:
+                    if self.logs_servers:
                         self._probe(endpoint)
             else:
                 failed += 1
@@ -175,7 +175,7 @@ class Health:
             await asyncio.sleep(max(0.0, LEAST_S - (loop.time() - asked_at)))
 
     def _log(self, level: int, line: str) -> None:
-        if self.speaks:
+        if self.logs_servers:
             LOG.log(level, "%s", visible(line))
 
     async def _regularly(self, endpoint: UpstreamServer, every_s: float) -> None:
