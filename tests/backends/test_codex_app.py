@@ -16,7 +16,7 @@ import pytest
 from tests.cases import every
 from toolwire.config import CodexConfig
 from toolwire.configuration.settings import load
-from toolwire.errors import GatewayError
+from toolwire.errors import BackendFault, GatewayError
 from toolwire.events import Event, Finish, Start
 from toolwire.extras.codex_app.answer import TurnEvents, read_usage
 from toolwire.extras.codex_app.stdio import ProcessTransport
@@ -83,6 +83,12 @@ async def test_a_process_that_does_not_read_is_broken(monkeypatch: pytest.Monkey
     await transport.close()
     await transport.close()
     assert await transport.wait_ended() is None
+
+
+async def test_a_program_that_is_not_there_may_be_later_or_elsewhere() -> None:
+    with pytest.raises(BackendFault) as caught:
+        await ProcessTransport.start("up", ["/no/such"], env={}, folder=".", frame_bytes=1, private=NOTHING)
+    assert caught.value.transient
 
 
 def test_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -432,6 +432,13 @@ async def test_what_is_no_body_is_bounded(name: str) -> None:
     assert fault.code == "upstream_invalid_response"
 
 
+async def test_what_is_no_body_is_bounded_anew_behind_each_piece_of_one() -> None:
+    reads = Reads()
+    for piece in (CHUNKED, *[b"1;" + b"x" * 8000, b"\r\na\r\n"] * 20, b"0\r\n\r\n"):
+        reads.feed(piece)
+    assert await outcome(reads.answer) is None
+
+
 @pytest.mark.parametrize("size", ["stated", "not stated"])
 async def test_a_whole_answer_beyond_the_limit(size: str) -> None:
     body = b"x" * 5000
