@@ -264,8 +264,9 @@ async def test_limits(gateway: Gateway, tmp_path: Path) -> None:
                 with pytest.raises(openai.RateLimitError, match=r"background\.per_key"):
                     await session.responses.create(**asked)
             await other.responses.create(**asked)
-            with pytest.raises(openai.RateLimitError, match=r"background\.total"):
-                await last.responses.create(**asked)
+            for _ in range(2):  # each gives back the place that it had for its key
+                with pytest.raises(openai.RateLimitError, match=r"background\.total"):
+                    await last.responses.create(**asked)
             gate.set()
             for response in made:
                 assert (await over(one, response.id)).status == "completed"

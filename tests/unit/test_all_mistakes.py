@@ -151,6 +151,7 @@ MISTAKES: list[tuple[str, Any, str]] = [
         "backends.c.command: there is no program 'no-such-program'",
     ),
     ("server.pass_through", ["/v1/models"], "server.pass_through[0]: the gateway serves /models itself"),
+    ("server.pass_through", ["/chat"], "server.pass_through[0]: the gateway serves /chat itself"),
     ("server.pass_through", ["/v1/x", "/v1/x"], "server.pass_through[1]: the gateway serves /x itself"),
     ("telemetry.otlp_endpoint", "there", "telemetry.otlp_endpoint: expected an address"),
     ("defaults.reasoning", {"tags": ["", "x"]}, "defaults.reasoning.tags: a tag must not be empty"),
