@@ -183,6 +183,16 @@ def test_a_header_of_the_configuration_takes_the_place_of_the_gateways() -> None
     assert sent["x-key"] == "a"
 
 
+def test_why_a_connection_failed_is_said_without_paths() -> None:
+    """Some have a key in them."""
+    from toolwire.extras.mcp.host import ConnectionFailed, _reason
+
+    said = _reason(
+        ExceptionGroup("", [OSError("x"), ConnectionFailed("http://a.example:1/key moved\nto HTTP://b?key")])
+    )
+    assert said == "http://a.example:1/... moved to HTTP://b/..."
+
+
 def test_blanks_around_a_secret_do_not_show_it() -> None:
     """The library's words for such a header have a tab as two characters."""
     config = McpServerConfig(name="a", url="https://a.example/", headers={"X-Key": "Bearer s3cret-value\t"})

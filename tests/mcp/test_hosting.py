@@ -4,6 +4,7 @@ server has started (R33.7)."""
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import sys
 from pathlib import Path
 
@@ -70,3 +71,13 @@ async def test_what_has_left_the_group_ends_too(tmp_path: Path) -> None:
         pid = told.read_text()
         await host.close()
     assert not runs(pid)
+
+
+def test_what_a_library_prints_is_no_frame() -> None:
+    pytest.importorskip("mcp")
+    code = (
+        "from toolwire.extras.mcp.host import GatewayPipes; pipes = GatewayPipes.of_process(); "
+        "print('noise', flush=True); pipes.send({'a': 1})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert (done.stdout, b"noise" in done.stderr) == (HEAD.pack(7) + b'{"a":1}', True)

@@ -179,6 +179,7 @@ async def test_a_call_whose_time_is_over(double: McpServer) -> None:
 
 async def test_an_oversize_result_may_be_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     async with connected(settings(max_result_chars=20), on_oversize="error") as server:
+        assert not (await call(server, "echo", text="xx")).failed, "of just as many"
         long = await call(server, "echo", text="x" * 20)
         assert (long.text, long.failed) == ("Error: Tool result has 38 characters, the most is 20", True)
         assert (await call(server, "image")).text.startswith("before")
