@@ -169,6 +169,16 @@ def test_limits_hold_for_the_whole_body(limits: LimitsConfig) -> None:
     with pytest.raises(ClientFault) as caught:
         asyncio.run(parse_body(body(listed, x=nested, y=list(range(90))), limits, known))
     assert caught.value.code == "invalid_json"
+    for raw in [body(listed, y=list(range(size))) for size in range(100)]:
+        assert is_read(raw, known, limits) == is_read(raw, None, limits)
+
+
+def is_read(raw: bytes, known: KnownTools | None, limits: LimitsConfig) -> bool:
+    try:
+        asyncio.run(parse_body(raw, limits, known))
+    except ClientFault:
+        return False
+    return True
 
 
 def test_lists_with_the_same_beginning_are_told_apart() -> None:
