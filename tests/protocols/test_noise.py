@@ -42,7 +42,7 @@ ODD: dict[str, tuple[bytes, str]] = {
     "blank": (b"data:    \n\n", "empty"),
     "null": (b"data: null\n\n", "empty"),
     "an empty object": (b"data: {}\n\n", "empty"),
-    "a spaced empty object": (b"data: { }\n\n", "empty"),
+    "a spaced empty object": (b"data:  { }\n\n", "empty"),
     "keepalive": (b'data: {"type":"keepalive"}\n\n', "keepalive"),
     "keepalive with a number": (b'data: {"type": "keepalive", "sequence_number": 3}\n\n', "keepalive"),
     "heartbeat": (b'event: heartbeat\ndata: {"type":"vendor.heart_beat"}\n\n', "keepalive"),
