@@ -48,6 +48,7 @@ LOOPS: dict[str, tuple[list[Any], bool]] = {
     "with a text between": ([[A], [], [A], [A]], False),
     "other names": ([[A], [("lock", A[1])], [A]], False),
     "no JSON, but the same": ([[("look", "{")], [("look", "{")], [("look", "{")]], True),
+    "nested too deep, but the same": ([[("look", "[" * 100_000)]] * 3, True),
     "no calls": ([[], [], []], False),
 }
 
