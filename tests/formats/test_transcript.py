@@ -292,10 +292,11 @@ def test_the_history(case: str) -> None:
 
 
 def test_a_second_result_for_a_call_is_kept() -> None:
-    """Its call is named: the order does not tell it."""
-    texts = plain(taught(request(calls("a"), result("a", "1"), result("a", "2"))))
-    opener = "<tool_response call_id=a name=tool_a>"
-    assert texts[-1] == ("user", f"{opener}\n1\n</tool_response>\n{opener}\n2\n</tool_response>")
+    """All calls of the turn are named: the order does not tell them."""
+    results = [result("a", "1"), result("a", "2"), result("b", "3")]
+    texts = plain(taught(request(calls("a", "b"), *results)))
+    told = [f"<tool_response call_id={a} name=tool_{a}>\n{b}\n</tool_response>" for a, b in ("a1", "a2", "b3")]
+    assert texts[-1] == ("user", "\n".join(told))
 
 
 def test_images_of_results_follow_their_text() -> None:
@@ -448,9 +449,12 @@ def test_a_fence_in_talk_is_only_touched_where_it_could_open_a_block() -> None:
 
 
 def test_a_bare_object_stands_alone() -> None:
-    texts = plain(taught(request(calls("a", "b", text="Looking."), result("a"), result("b")), bare_json.FORMAT))
+    asked = request(calls("a", "b", text="Looking."), result("a"), result("b"))
+    texts = plain(taught(asked, bare_json.FORMAT))
     assert [role for role, _ in texts] == ["assistant", "assistant", "user"]
     assert texts[1][1].startswith('{"tool_calls":[{"name":"tool_a"')
+    in_brackets = plain(taught(asked, bare_json.FORMAT, flatten="bracket"))
+    assert [role for role, _ in in_brackets] == ["assistant", "user"]
 
 
 def test_bracket_style() -> None:
