@@ -151,7 +151,12 @@ def makes_nothing() -> Any:
     return lambda request: None
 
 
+class WrongOptions(Middleware):
+    Options = int
+
+
 REFUSED = {
+    "options of another kind": (WrongOptions, r"WrongOptions\.Options must be a dataclass"),
     "old style": (old_style, r"'app' and 'handler'"),
     "async, of something else": (no_middleware, r"async, but takes no \(request, handler\)"),
     "options are missing": (needs_options, r"'limit' and 'burst'"),
