@@ -31,7 +31,6 @@ from ..repair.literals import (
 )
 from ..repair.relaxed_json import RepairKind, parses, read_json, skip_space
 from ..scan._grammar import SPACE, Block, BlockSyntax, Field, ValueKind
-from .call_words import without_closers
 from .elements import Element, element_value, read_elements, text_value
 from .json_calls import TextArguments, json_calls, quick_call, read_nearly
 from .tags import key_of, name_of, unframed
@@ -329,38 +328,13 @@ def _tagged_calls(block: Block) -> Iterator[WrittenCall]:
     if block.broken and last in ("name", "id"):
         raise ValueError(_BROKEN)  # not even its name is certain
     draft = _Draft()
-    judged = 0
     for field, text in pieces:
         if draft.is_over(field):
             yield draft.written(syntax)
             draft = _Draft()
-        # A streamed value has been sent as it is.
-        if field == "value" and draft.key is not None and block.opened is None and judged < _MOST_JUDGED:
-            shorter = without_closers(text, draft.key[0])
-            if shorter != text:
-                judged += 1
-                text = text if _is_closed(text, block) else shorter
         draft.take(field, text, syntax)
     draft.broken = draft.broken or (block.broken and last != "arguments")
     yield draft.written(syntax)
-
-
-_MOST_JUDGED: Final = 16
-"""The most values of a block of which it is asked whether their own tag closes them: each asks the whole block."""
-
-
-def _is_closed(value: str, block: Block) -> bool:
-    """Returns True if the closing tag of values, or no tag of its own, stands behind this value."""
-    closers = _value_closers(block.syntax)
-    return not closers or any(value + closer in block.body for closer in closers)
-
-
-@lru_cache(maxsize=256)  # a pure function of a frozen value; there are few
-def _value_closers(syntax: BlockSyntax) -> tuple[str, ...]:
-    """Returns the closing tags of values; not what ends the call where such a tag is missing."""
-    branches = [branch for node in syntax.nodes for branch in node if branch.field == "value" and branch.then >= 0]
-    ends = {end.literal for branch in branches for end in syntax.nodes[branch.then]}
-    return tuple(end for end in ends if end.startswith("</") and end != syntax.closer)
 
 
 # --- calls as command lines: a name, then a JSON object or the text of the first argument (CWM) -----------------------

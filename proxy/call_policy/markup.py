@@ -248,8 +248,6 @@ def _read_string(text: str, quote: re.Match[str], opening: int) -> tuple[Value, 
         if end < 0:
             raise MarkupError("a string has no end")
         return Value(json_string(text[at:end])), end + len(mark)
-    if (unclosed := _UNCLOSED.match(text, at)) is not None:
-        return Value(json_string(unclosed[1])), unclosed.end(1)
     end = at
     while (end := text.find(mark, end)) >= 0:
         before = end
@@ -262,6 +260,8 @@ def _read_string(text: str, quote: re.Match[str], opening: int) -> tuple[Value, 
                 _check_closers(text, opening, end + 1)
             return Value(_string(text[at:end])), end + 1
         end += 1
+    if (unclosed := _UNCLOSED.match(text, at)) is not None:
+        return Value(json_string(unclosed[1])), unclosed.end(1)
     raise MarkupError("a string has no end")
 
 

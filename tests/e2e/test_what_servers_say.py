@@ -387,7 +387,7 @@ async def test_a_server_that_comes_up_is_introduced(gateway: Gateway, caplog: py
         started = await gateway(config(url, defaults={"bad_answers": {"choice_miss": "pass"}}))
         (line,) = await lines(caplog, 1)
         assert "503" in line
-        assert f" It is asked at {server.url}. " in line
+        assert f" Its address is {server.url}. " in line
         await post(started, {"model": "gpt-4o", **CALL})
         assert "grammar" not in server.posts[0].json
         up.set()

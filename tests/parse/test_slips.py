@@ -84,15 +84,6 @@ READ: list[tuple[str, str, list[tuple[str, dict[str, Any]]], str]] = [
     ("my-model", 'Thought: I look.\nAction: run\nAction Input: {"command":"ls -l"}', [LS], ""),
     ("my-model", 'Action: now\nAction Input: {}\nAction: run\nAction Input: {"command":"ls -l"}', [NOW, LS], ""),
     *(
-        (model, text, [LS], "")
-        for stray in ("</param>", "</command>", "</parameter=command>", "</arg_value>", "<parameter>")
-        for model, text in (
-            ("qwen3-coder", f"<tool_call>\n<function=run>\n<parameter=command>\nls -l\n{stray}\n</function>\n</tool_call>"),
-            ("glm-4.7", f"<tool_call>run<arg_key>command</arg_key><arg_value>ls -l{stray.replace('arg_value', 'arg_key')}</tool_call>"),
-        )
-    ),
-    ("qwen3-coder", "<tool_call>\n<function=run>\n<parameter=command>\nls -l\n</parameter>\n</function>\n</function>", [LS], ""),
-    *(
         ("gemma-3", text, [LS], "")
         for call in ("default_api.run(command='ls -l')", "run(command=“ls -l”)")
         for text in (call, f"[{call}]", f"```tool_code\nprint({call})\n```")
@@ -109,7 +100,6 @@ READ: list[tuple[str, str, list[tuple[str, dict[str, Any]]], str]] = [
             ('"look_up",', '"look_up" '), ('"', "”"),
         )
     ),
-    ("minimax-m2", f"<minimax:tool_call>\n{INVOKE.replace('</parameter>', '<parameter>')}\n</minimax:tool_call>", [LS], ""),
     ("hunyuan-a13b", "<think>So.</think>\n<answer>\nFour.\n</answer>", [], "Four."),
     ("ui-tars", "Thought: I look.\nAction: run(command='ls -l')", [LS], "Thought: I look."),
 ]  # fmt: skip

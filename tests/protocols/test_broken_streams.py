@@ -163,6 +163,7 @@ ODD_ERRORS: list[dict[str, Any]] = [
     {"errors": [{"message": "GPU on fire", "code": 7003}]},
     {"code": "InternalError", "message": "GPU on fire", "request_id": "x"},
     {"code": 1301, "msg": "GPU on fire"},
+    {"error": {"message": "GPU on fire", "code": 500, "errors": [{"message": "a detail", "reason": "x"}]}},
     {"error_code": 336003, "error_msg": "GPU on fire"},
     {"choices": None, "base_resp": {"status_code": 1008, "status_msg": "GPU on fire"}},
 ]

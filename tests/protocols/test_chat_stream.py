@@ -21,7 +21,7 @@ from tests.strategies import streams
 from toolwire.errors import BackendFault
 from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
 from toolwire.folding import fold
-from toolwire.model import Reasoning, Refusal, Text, ToolChoice, Usage
+from toolwire.model import Reasoning, Refusal, Text, ToolChoice, ToolUse, Usage
 from toolwire.protocols.chat.reader import ChatReader
 from toolwire.stream_grammar import check, normalise
 
@@ -337,6 +337,19 @@ def test_spellings_of_prose(thought: dict[str, Any], text: Any) -> None:
         assert [(type(part), getattr(part, "text", "")) for part in got.choices[0].parts] == [
             *((Reasoning, "hm"), (Text, "so"), (Refusal, "no"))
         ]
+
+
+def test_a_call_in_pieces_that_is_not_under_function() -> None:
+    pieces = [{"id": "a", "name": "f", "arguments": ""}, {"arguments": '{"a":'}, {"name": None, "arguments": "1}"}]
+    frames = b"".join(chunk({"tool_calls": [{"index": 0, **piece}]}) for piece in pieces)
+    (use,) = fold(read(frames + chunk({}, "tool_calls") + DONE)).choices[0].parts
+    assert isinstance(use, ToolUse)
+    assert (use.name, use.arguments) == ("f", '{"a":1}')
+
+
+def test_a_last_chunk_with_a_code_is_no_error() -> None:
+    last = frame({"choices": [], "usage": {"prompt_tokens": 1}, "code": 20000, "message": "success", "detail": "x"})
+    assert fold(read(chunk({"content": "so"}) + chunk({}, "stop") + last + DONE)).choices[0].parts == (Text("so"),)
 
 
 @every(

@@ -258,8 +258,7 @@ UNBUDGETED: Final[Mapping[str, str]] = {
     """,
     "64 of at most 256 bytes": "upstream/client/wire_answer.py:_media_type",
     "keyed by grammars, formats and settings, which the configuration and the code make": """
-        call_policy/assembly.py:_own_syntax call_policy/assembly.py:_value_closers call_policy/assembly.py:is_line
-        call_policy/json_calls.py:_head
+        call_policy/assembly.py:_own_syntax call_policy/assembly.py:is_line call_policy/json_calls.py:_head
         formats/base.py:escaping_for formats/base.py:escaping_in_calls formats/recognised/brackets.py:reading_brackets
         formats/recognised/recognition.py:recognised_markers formats/recognised/recognition.py:recognising
         pipeline/scanning/preopened.py:keep_closing_tags pipeline/scanning/preopened.py:marks_of

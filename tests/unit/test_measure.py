@@ -275,7 +275,7 @@ def test_a_recording_is_measured_in_its_own_format_and_rewritten_for_others(run:
         (["--input", "none"], b"", 2, "none"),
         (["--input", "-"], b"", 1, "the recording is empty"),
         (["--input", "-"], b"data: [DONE]\n\n", 1, "no text in Chat chunks"),
-        (["--input", "-"], b"\xff", 1, "no UTF-8"),
+        (["--input", "-"], b"\xff", 1, "not UTF-8"),
         (["--format", "hermse"], b"", 1, "did you mean 'hermes'?"),
         (["--chunks", "recorded"], b"", 2, "--input FILE"),
         (["--chunks", "words"], b"", 2, "--chunks"),

@@ -24,6 +24,7 @@ from ...folding import unfold
 from ...model import ModelReply, Usage
 from ...protocols.base import ServerSide
 from ...protocols.shared.noise import without_noise
+from ...protocols.shared.server_errors import error_in
 from ...protocols.shared.wire import BOUNDS, dump_in_pieces
 from ...support.bounded_json import loads
 from ...support.offload import OFFLOAD_BYTES, is_long, offload
@@ -140,7 +141,7 @@ def _checked(wire: WireSource, body: bytes, judged: bool) -> bytes:
         value = orjson.loads(body) if len(body) <= OFFLOAD_BYTES else loads(body, BOUNDS)
     except ValueError:
         value = None
-    if not isinstance(value, dict) or value.get("error"):
+    if not isinstance(value, dict) or value.get("error") or ("choices" not in value and error_in(value) is not None):
         try:
             wire.protocol.read_reply(body)
         except GatewayError as error:

@@ -92,6 +92,7 @@ def _entry(pieces: list[Any]) -> Any:
 CALL_FIELDS: Final = frozenset({"name", "arguments", "input"})
 _NAME: Final = frozenset({"name"})
 _OTHER_NAMES: Final = frozenset(ARGUMENTS) - {"arguments"}
+_OUTSIDE: Final = _NAME | frozenset(ARGUMENTS)
 
 
 def nested_rest_of(outer: Mapping[str, Any], key: str, inner: Mapping[str, Any], known: frozenset[str]) -> Extra:
@@ -119,9 +120,9 @@ def usual_call(call: Mapping[str, Any]) -> Mapping[str, Any]:
     arguments under another key. The same object if there is nothing to move."""
     inner = call.get("function")
     if isinstance(inner, dict):
-        if "arguments" in inner or inner.keys() <= _NAME or _OTHER_NAMES.isdisjoint(inner):
+        if inner.get("arguments") is not None or inner.keys() <= _NAME or _OTHER_NAMES.isdisjoint(inner):
             return call
-    elif "custom" in call or not isinstance(call.get("name"), str):
+    elif "custom" in call or call.keys().isdisjoint(_OUTSIDE):
         return call
     else:
         inner = {key: call[key] for key in ("name", *ARGUMENTS) if key in call}

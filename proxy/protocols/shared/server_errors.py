@@ -113,7 +113,7 @@ _INSIDE: Final = ("error", "errors", "base_resp")
 _MESSAGES: Final = ("message", "msg", "error_msg", "error_message", "status_msg", "detail")
 _CODES: Final = ("code", "error_code", "status_code")
 _SIGNS: Final = frozenset({*_INSIDE, *_CODES, "detail"})
-_ANSWERS: Final = ("choices", "data", "output", "result", "results", "response")
+_ANSWERS: Final = ("choices", "content", "data", "output", "result", "results", "response")
 _FINE: Final = frozenset({"", "0", "200", "ok", "success"})
 
 
@@ -124,7 +124,7 @@ def error_in(answer: Mapping[str, Any]) -> Any:
         return error_object(answer)
     if "error" in (answer.get("object"), answer.get("type")):
         return error_object(answer) or answer
-    if _SIGNS.isdisjoint(answer) or any(answer.get(key) for key in _ANSWERS):
+    if _SIGNS.isdisjoint(answer) or any(answer.get(key) is not None for key in _ANSWERS):
         return None
     found = error_object(answer)
     if answer.get("errors") or answer.get("detail"):
@@ -139,7 +139,7 @@ def error_object(body: Any) -> Any:
     for _ in range(MAX_NESTING):
         if isinstance(body, list):
             body = body[0] if body else None
-        elif isinstance(body, dict) and (inner := next((body[key] for key in _INSIDE if body.get(key)), None)):
+        elif isinstance(body, dict) and (inner := _inside(body)):
             body = inner
         else:
             break
@@ -148,6 +148,17 @@ def error_object(body: Any) -> Any:
     message = next((body[key] for key in _MESSAGES if body.get(key)), "")
     code = next((body[key] for key in _CODES if body.get(key)), None)
     return {**body, "message": message if isinstance(message, str) else dump(message).decode(), "code": code}
+
+
+def _inside(body: Mapping[str, Any]) -> Any:
+    """Returns the error object in an error object, or the text or list in its place; None if there is none. An object
+    with a message of its own may list details, which are none."""
+    error = body.get("error")
+    if isinstance(error, dict) and error:
+        return error
+    if any(isinstance(body.get(key), str) and body[key] for key in _MESSAGES):
+        return None
+    return next((body[key] for key in _INSIDE if body.get(key)), None)
 
 
 # --- errors inside of an answer ---------------------------------------------------------------------------------------

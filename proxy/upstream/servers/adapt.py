@@ -455,15 +455,24 @@ def _with_strictness(tool: ToolSpec, wire: ServerSide | None) -> ToolSpec:
     return tool if _lists_all(tool.parameters) else replace(tool, strict=None)
 
 
+_SCHEMAS_BY_NAME: Final = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"})
+_VALUES: Final = frozenset({"const", "default", "enum", "example", "examples"})
+
+
 def _lists_all(schema: Any) -> bool:
     """True if every object in a schema lists all its properties in `required`."""
     if isinstance(schema, list):
         return all(map(_lists_all, schema))
     if not isinstance(schema, Mapping):
         return True
-    named, listed = schema.get("properties"), schema.get("required")
-    complete_here = not isinstance(named, Mapping) or set(named) <= set(listed if isinstance(listed, list) else ())
-    return complete_here and all(map(_lists_all, schema.values()))
+    named, listed = schema.get("properties"), schema.get("required") or ()
+    if isinstance(named, Mapping) and not all(name in listed for name in named):
+        return False
+    for key, value in schema.items():
+        inner = list(value.values()) if key in _SCHEMAS_BY_NAME and isinstance(value, Mapping) else value
+        if key not in _VALUES and not _lists_all(inner):
+            return False
+    return True
 
 
 def _is_known(tool: ToolSpec, takes: Capabilities, wire: ServerSide | None) -> bool:

@@ -49,13 +49,11 @@ def fit_images(messages: tuple[Message, ...], takes: Capabilities, tell: Tell) -
 
 def without_images_of(roles: Container[str], messages: tuple[Message, ...], tell: Tell) -> tuple[Message, ...]:
     """Replaces images in messages of these roles by a note. Returns the same object if there are none."""
-    found = [message for message in messages if message.role in roles and _has_image(message.parts)]
-    if not found:
+    found = next((m for m in messages if m.role in roles and _has_image(m.parts)), None)
+    if found is None:
         return messages
-    tell(IMAGES, f"the model server takes no images in messages of the role {found[0].role}")
-    return tuple(
-        replace(message, parts=_without_images(message.parts)) if message in found else message for message in messages
-    )
+    tell(IMAGES, f"the model server takes no images in messages of the role {found.role}")
+    return tuple(replace(m, parts=_without_images(m.parts)) if m.role in roles else m for m in messages)
 
 
 def images_after_results(messages: tuple[Message, ...], tell: Tell) -> tuple[Message, ...]:
