@@ -378,7 +378,7 @@ class Delivery:
         raw, body, halves = await self._read_body(request, share)
         owner = share.account
         key = request[API_KEY] if owner else None
-        route = await self._find_route(_model_of(body), key, record)
+        route = await self._find_route(body.get("model"), key, record)
         if halves is not None:
             if route.options.requests.validation == "strict":
                 raise halves
@@ -449,8 +449,10 @@ class Delivery:
             raw = dump_in_pieces(body)
         return raw, body, halves
 
-    async def _find_route(self, model: str, key: ApiKey | None, record: AccessRecord) -> Route:
+    async def _find_route(self, model: object, key: ApiKey | None, record: AccessRecord) -> Route:
         """Returns the route for a model. Raises `ClientFault` if there is none or the key may not use it."""
+        if not isinstance(model, str) or not model:
+            raise _no_model(model)
         record.notes["model"] = model if len(model) <= MODEL_CHARS else model[: MODEL_CHARS - 1] + "…"
         route = self._router.find(model, key)
         record.route = route.config.model
@@ -490,18 +492,15 @@ class Delivery:
         return ConversationLookup(self._conversations, key, share.account, self._protocol.name) if key else None
 
 
-def _model_of(body: Mapping[str, Any]) -> str:
-    """Returns the requested model. Raises `ClientFault` if the body names none."""
-    model = body.get("model")
+def _no_model(model: object) -> ClientFault:
+    """Returns the error for a body with this value in place of a model."""
     if model is None:
-        raise ClientFault("Missing required parameter: 'model'.", code="missing_required_parameter", param="model")
-    if not isinstance(model, str) or not model:
-        raise ClientFault(
-            f"'model' must be a non-empty string, not {json.dumps(model)[:200]}.",
-            code="invalid_type" if not isinstance(model, str) else "invalid_value",
-            param="model",
-        )
-    return model
+        return ClientFault("Missing required parameter: 'model'.", code="missing_required_parameter", param="model")
+    return ClientFault(
+        f"'model' must be a non-empty string, not {json.dumps(model)[:200]}.",
+        code="invalid_type" if not isinstance(model, str) else "invalid_value",
+        param="model",
+    )
 
 
 async def _leave(request: web.Request, share: BodyShare) -> None:
