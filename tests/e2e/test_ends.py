@@ -106,7 +106,7 @@ async def test_an_unknown_word_is_said_once(caplog: pytest.LogCaptureFixture) ->
         with caplog.at_level(logging.WARNING, "toolwire.backends"):
             for _ in words:
                 await post(server, asking(CHAT, True), path=CHAT)
-    told = [one.getMessage() for one in caplog.records if "not known" in one.getMessage()]
+    told = [one.getMessage() for one in caplog.records if "unknown finish reason" in one.getMessage()]
     assert len(told) == 2
     assert "odder" in told[1]
 

@@ -183,7 +183,7 @@ def test_the_texts_of_a_recording() -> None:
     ("source", "message"),
     [
         (b"", "is empty"),
-        (b"a\xff", "no UTF-8: byte 1 is 0xff"),
+        (b"a\xff", "not UTF-8: byte 1 is 0xff"),
         (b"data: [DONE]\n\n", "no text in Chat chunks"),
         (b"data: nonsense\n\n", "no text in Chat chunks, so there is nothing to find calls in: "),
         ((GOLDEN / "responses-all-kinds.sse").read_bytes(), "no text in Chat chunks"),
