@@ -125,8 +125,8 @@ _STRAY_WORDS: Final = PARAMETER | KEY | VALUE | {"function", "invoke", "tool_cal
 
 
 def without_closers(value: str, key: str) -> str:
-    """Returns a value without the tags at its end, which stand there in place of its closing tag: closing tags of calls
-    and arguments, or such an opening tag without content. A tag that the value opened belongs to it."""
+    """Returns the `value` of the argument `key` without the wrong tags at its end: tags of calls and arguments that a
+    model wrote in place of the value's own closing tag. A closing tag whose opening tag is in the value stays."""
     for _ in range(_STRAY_TAGS):
         found = _STRAY.search(value, max(0, len(value) - _STRAY_CHARS))
         if found is None:

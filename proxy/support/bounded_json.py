@@ -119,7 +119,7 @@ def loads(text: bytes, bounds: JsonBounds, parse: Parse | None = None, count: Co
 
 
 def is_json(text: str) -> bool:
-    """True if `text` is JSON, in whose strings halves of characters may stand. A text of more than `UNBROKEN_BYTES`
+    """True if `text` is JSON; its strings may hold half surrogate pairs. A text of more than `UNBROKEN_BYTES`
     characters is not parsed and gives False."""
     if len(text) > UNBROKEN_BYTES:
         return False

@@ -52,7 +52,7 @@ OFFLOAD_MESSAGES: Final = 512
 """A conversation with more messages is large too, even if the body is short and continues a stored one."""
 
 OBJECT_BYTES: Final = 64
-"""What a message or a part of one counts in `is_long` beside its text: 1,024 of them take up to 50 ms to write."""
+"""Bytes that `is_long` counts for each message and each part, beside its text. Writing 1,024 takes up to 50 ms."""
 
 THREADS: Final = 2
 """Number of threads for large work."""

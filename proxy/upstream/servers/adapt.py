@@ -456,7 +456,9 @@ def _with_strictness(tool: ToolSpec, wire: ServerSide | None) -> ToolSpec:
 
 
 _SCHEMAS_BY_NAME: Final = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"})
+"""Keywords whose value is an object with a schema under each name."""
 _VALUES: Final = frozenset({"const", "default", "enum", "example", "examples"})
+"""Keywords whose value is data, not a schema."""
 
 
 def _lists_all(schema: Any) -> bool:
